@@ -1,4 +1,4 @@
-"""Errors of the consumer, by what follows from them."""
+"""Errors of the consumer, grouped by their consequence."""
 
 from __future__ import annotations
 
@@ -9,67 +9,77 @@ from schemas.findings import format_copy_remedy, format_debezium_remedy
 if TYPE_CHECKING:
     from schemas.table.model import UniqueIndex
 
-#: The remedy for what a target answers to a statement that went well before; behind a colon (schemas.findings.split_remedy).
+#: The remedy for a statement that the target refuses now but accepted before; follows a colon
+#: (schemas.findings.split_remedy).
 UNDO = "undo what was changed in the target, `rowlock check` says what does not fit"
 
-#: The remedy for what a copy of the table heals, before the table's name.
+#: The remedy where a copy of the table helps, before the table's name.
 COPY = "rowlock copy"
-#: Why a unit needs a copy, beside the causes that its topic says: words of `CopyNeededError.cause`.
+#: Values of `CopyNeededError.cause`, besides the causes that a stop in the topic carries.
 COPY_CAUSES = (
     "gap",  # events are missing in the topic
     "definition",  # another definition of the table, which the pipeline's policy does not follow
-    "statement",  # a statement of which nothing says that it kept the table's rows
-    "event",  # an event that does not fit the definition in force
+    "statement",  # a statement that is not known to keep the table's rows
+    "event",  # an event that does not fit the active definition
     "key",  # a value of the key that cannot be decoded
-    "partial",  # a snapshot of Debezium's that is of a part of the table
-    "policy",  # another definition, and the pipeline wants a person to act first: no copy is asked for by itself
+    "partial",  # a snapshot of Debezium's that contains a part of the table
+    "policy",  # another definition; a person must act before a copy is requested
 )
 
 
 class ConsumerError(Exception):
-    """Root of all errors of this package; the message says who is to blame, what was seen and what to do."""
+    """Base class of all errors of this package. The message names the object, the evidence and the remedy."""
 
 
 class TransientError(ConsumerError):
-    """Worth another try: deadlock, lock time-out, lost connection, server restarting."""
+    """Worth a retry: deadlock, lock time-out, lost connection, server restarting."""
 
 
 class LockWaitError(TransientError):
-    """A lock was waited for as long as the session waits for one."""
+    """A lock was not granted within the session's lock time-out."""
 
 
 class TableChangedError(TransientError):
-    """A table is not as it was when a change of it was worked out: nothing was done, and it is worked out anew."""
+    """The table changed after a change of it was planned. Nothing was done; the change is planned again."""
 
 
 class TakesLongError(TransientError):
-    """The next step would keep other units waiting: a hand does it, apart from them (consumer.process.operations.stretches)."""
+    """The next step would keep other units waiting, so it is applied directly
+    (consumer.process.operations.stretches).
+    """
 
 
 class CommitUnknownError(TransientError):
-    """The connection broke inside COMMIT: only the progress row can tell."""
+    """The connection broke during COMMIT. Only the progress row shows the outcome."""
 
 
 class FencedError(ConsumerError):
-    """Another attempt or epoch owns the unit now. Never retried: this worker must not write again."""
+    """Another attempt or fencing token owns the unit now. Never retried: this worker must not write again."""
 
 
 class AttemptLostError(FencedError):
-    """The outcome of a commit could not be read: only a new attempt, which reads everything anew, may go on."""
+    """The outcome of a commit could not be read.
+
+    Only a new attempt, which reads the progress again, may continue.
+    """
 
 
 class RefusedError(ConsumerError):
-    """The target refuses the data of a statement (type, length, constraint, NUL byte): quarantine after isolating it."""
+    """The target refuses the data of a statement (type, length, constraint, NUL byte).
+
+    The row is isolated and quarantined.
+    """
 
 
 class UniqueViolationError(RefusedError):
-    """A needed unique value is held by a row of another key."""
+    """A row of another key holds a unique value that an event needs."""
 
 
 class NotUniqueError(UniqueViolationError):
-    """A unique index or key cannot be built, for rows that are there are equal in it. `index`: as the step has it; nothing was done.
+    """A unique index or key cannot be built because existing rows are equal in it. Nothing was done.
 
-    The message has the statement that shows them: values of rows are in no message.
+    `index`: as in the step. The message contains a query for these rows; no message contains values of
+    rows.
     """
 
     def __init__(self, message: str, index: UniqueIndex) -> None:
@@ -81,16 +91,22 @@ class NotUniqueError(UniqueViolationError):
 
 
 class UnitStoppedError(ConsumerError):
-    """The unit cannot go on without a person (gap, DDL, topic re-created, retention): stop it with this message."""
+    """The unit cannot continue without a person (gap, DDL, re-created topic, retention).
+
+    It stops with this message.
+    """
 
 
 class CopyNeededError(UnitStoppedError):
-    """The unit goes on by itself where a copy of its table begins behind `after`, and nowhere else.
+    """The unit can continue only from a copy of its table that begins after the offset `after`, and then
+    does so by itself.
 
-    `seen`: what it cannot follow. `cause`: one of producer.stops.CAUSES, or of NEEDS. `table`: (database, table) of the source; `after`: Kafka
-    offset of the event that cannot be followed; who raises it may not know these: the attempt fills them in. `first`: what a person must
-    do before a copy can help. `instead`: what is raised where no such copy has begun: none is asked for, it would meet the same. `debezium`:
-    it writes the topic, so it copies.
+    `seen`: what cannot be followed. `cause`: one of producer.stops.CAUSES or of COPY_CAUSES. `table`:
+    (database, table) of the source. `after`: the Kafka offset of the event that cannot be followed. The
+    attempt fills in `table` and `after` if the raising code does not know them. `first`: what a person
+    must do before a copy can help. `instead`: the error that is raised if no such copy has begun; no
+    copy is then requested, because it would fail in the same way. `debezium`: Debezium writes the topic,
+    so Debezium makes the copy.
     """
 
     def __init__(
@@ -109,7 +125,7 @@ class CopyNeededError(UnitStoppedError):
         self.instead, self.debezium = instead, debezium
 
     def add_context(self, table: tuple[str, str] | None, after: int, *, debezium: bool = False) -> None:
-        """Fill in what the code that raised it did not know. `table`: None: it is not known here either."""
+        """Fill in what the raising code did not know. `table`: None if it is not known here either."""
         self.debezium = self.debezium or debezium
         self.table = self.table or table
         self.after = after if self.after is None else self.after
@@ -121,19 +137,25 @@ class CopyNeededError(UnitStoppedError):
 
 
 class StepsLeftError(ConsumerError):
-    """The target table is not yet what a definition wants of it: its statements come first."""
+    """The target table does not have the target goal of a definition yet: its statements come first."""
 
 
 class TargetConfigError(ConsumerError):
-    """The target does not fit (missing table, missing grant, coarser key): said by `check` or at start."""
+    """The target does not fit (missing table, missing grant, coarser key).
+
+    Reported by `check` or at start.
+    """
 
 
 class AlreadyExistsError(TargetConfigError):
-    """An object of this name exists already in the target, or another session is creating it."""
+    """The target already has an object of this name, or another session is creating it."""
 
 
 class MissingGrantError(TargetConfigError):
-    """The user of a target lacks a right. `seen`: what the target refused; `statement`: the GRANT that gives the right."""
+    """The user of a target lacks a privilege.
+
+    `seen`: the server's refusal; `statement`: the GRANT that is needed.
+    """
 
     def __init__(self, seen: str, statement: str) -> None:
         super().__init__(seen, statement)

@@ -11,7 +11,7 @@ from schemas.io.logs import forward_logs_to_structlog
 
 
 def log_to_stderr() -> None:
-    """Set structlog up for this process. Called once, by an entry point."""
+    """Configure structlog for this process. Called once, by an entry point."""
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,

@@ -1,7 +1,9 @@
-"""`python -m consumer.main --config F`: the apply process of an agent, for the units of all pipelines that it is given on stdin.
+"""`python -m consumer.main --config F`: an agent's apply process for the units of all pipelines, named
+on stdin.
 
-Ends when SIGTERM or SIGINT arrives, or when stdin reaches its end (the agent is gone): the batch in flight ends, every unit is
-fenced, exit 0. stdout carries JSON lines (consumer.reporting.protocol, consumer.reporting.status_lines), stderr the log.
+SIGTERM, SIGINT or the end of stdin (the agent has ended) stop it: the batch in flight ends, every unit
+is fenced, exit code 0. stdout carries JSON lines (consumer.reporting.protocol,
+consumer.reporting.status_lines), stderr the log.
 """
 
 from __future__ import annotations
@@ -27,7 +29,10 @@ log = structlog.get_logger(__name__)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the process. Returns the exit code: 0 after a clean stop, 2 for a wrong configuration, 5 where Spark cannot be started."""
+    """Run the process; return the exit code.
+
+    0 after a clean stop, 2 for a wrong configuration, 5 if Spark cannot be started.
+    """
     arguments = _parse_arguments(argv)
     log_to_stderr()
     try:

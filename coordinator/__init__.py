@@ -1,1 +1,3 @@
-"""The coordinator: pure state machines, and the batch system that runs them (docs/explanation/batch-system.md)."""
+"""The coordinator: pure state machines, and the batch system that runs them
+(docs/explanation/batch-system.md).
+"""

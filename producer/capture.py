@@ -1,8 +1,10 @@
-"""The capture unit: one source's log into its topics, from a stored position on, until it is told to stop.
+"""The capture unit: one source's log into its topics, from a stored position on, until it is asked to
+stop.
 
-`run_capture` keeps the unit alive: transient errors of the source and delivery errors of Kafka end a stretch, and the next
-one starts from the stored position under the next gen. Here connections are opened and closed; what is done with them, in the
-order of the log and on one thread, is producer/loop. Only snapshot chunks are read on helper threads (producer/snapshot/reader.py).
+`run_capture` keeps the unit alive: transient errors of the source and delivery errors of Kafka end a
+run, and the next one starts from the stored position under the next gen. This module opens and closes
+connections; producer/loop does the work, in the order of the log and on one thread. Only snapshot chunks
+are read on helper threads (producer/snapshot/reader.py).
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ _log = structlog.get_logger("capture")
 _BACKOFF = Backoff(first=0.2, longest=30.0, quiet=60.0)
 _FAREWELL = 10.0
 ENDED_AS_ASKED = "capture was asked to end"
-#: Ends of a stretch that its last watermark tells.
+#: Errors that a run's last watermark reports.
 REPORTED_ERRORS = (TransientSourceError, SourceRefusedError, StreamStoppedError, SnapshotFinishedError)
 
 OnTrouble = Callable[[str], None]
@@ -66,11 +68,11 @@ def run_capture(
 ) -> None:
     """Capture `source` until `stop` is set (or its snapshot is complete, with `snapshot: only`).
 
-    `gen_at_least`: of the assignment (producer.resume.assignment.CaptureAssignment). `on_watermark`: is given every watermark that is sent;
-    `on_trouble`: why it begins anew.
+    `gen_at_least`: from the assignment (producer.resume.assignment.CaptureAssignment). `on_watermark`:
+    called with every watermark that is sent. `on_trouble`: called with the error before a restart.
 
-    Raises SourceRefusedError, KafkaRefusedError, StreamStoppedError, ConfigError: a person must act. Transient errors of
-    source and Kafka are retried for ever, with backoff.
+    Raises SourceRefusedError, KafkaRefusedError, StreamStoppedError, ConfigError, which need a person's
+    action. Transient errors of source and Kafka are retried for ever, with backoff.
     """
     backoff = _BACKOFF
     term = CaptureAssignment(gen_at_least or 0)
@@ -94,7 +96,9 @@ def run_capture(
 
 
 class CaptureRunner:
-    """The resources of one run of capture, from connection to error: connections to the source and to Kafka, threads, time."""
+    """The resources of one run of capture, from connection to error: connections to the source and to
+    Kafka, threads, time.
+    """
 
     def __init__(
         self,
@@ -116,7 +120,9 @@ class CaptureRunner:
 
     @contextmanager
     def run_capture(self, *, new_snapshot: bool) -> Iterator[CaptureLoop]:
-        """Bring a stretch of capture up under a gen of its own, and end it with a last watermark that says why."""
+        """Start a run of capture under its own gen, and end it with a last watermark that contains the
+        reason.
+        """
         preflight.require_source(self._config, self._source)
         with ExitStack() as stack:
             writer = KafkaWriter(
@@ -134,7 +140,9 @@ class CaptureRunner:
             self._shut_down(loop, writer, "", restarts=False)
 
     def _start_capture(self, stack: ExitStack, writer: KafkaWriter, *, new_snapshot: bool) -> CaptureLoop:
-        """Start, from the stored position or anew, and return what goes on from there."""
+        """Start from the stored position or a new beginning, and return the loop that continues from
+        there.
+        """
         kafka, source, config = self._config.kafka, self._source, self._config.sources[self._name]
         topics = SourceTopics(kafka)
         store = PositionStore(format_position_topic(kafka.prefix, self._name))
@@ -167,7 +175,9 @@ class CaptureRunner:
         return loop
 
     def _write_heartbeat(self, writer: KafkaWriter) -> None:
-        """While the log is scanned for statements: end when told to, and say once a second that capture is alive."""
+        """Report once a second that capture is alive while the log is scanned for statements; raise when
+        it is asked to stop.
+        """
         if self._stop.is_set():
             raise InterruptedWriteError
         writer.flush()
@@ -175,7 +185,7 @@ class CaptureRunner:
             self._loop.write_heartbeat()
 
     def _shut_down(self, loop: CaptureLoop, writer: KafkaWriter, why: str, *, restarts: bool) -> None:
-        """Have everything stored, within a limit: what is not stored now is only sent again."""
+        """Store everything within a time limit. What is not stored is sent again later."""
         deadline = time.monotonic() + _FAREWELL
         writer.stopping = lambda: time.monotonic() > deadline
         try:

@@ -1,4 +1,6 @@
-"""A row of the page "What stops what, and what does not" (tools/docs/effects.py): what each module knows of its own."""
+"""Rows of the page "What stops what, and what does not" (tools/docs/effects.py): each module documents
+its own effects.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,11 @@ EffectScope = Literal[
 
 
 class DocumentedEffect(NamedTuple):
-    """`what`: a statement, setting or content of the log; `stops`: the smallest thing that it stops ("by policy": what a pipeline's
-    `schema_changes` says); `then`: what follows."""
+    """A row of the page.
+
+    `what`: a statement, setting or content of the log. `stops`: the smallest scope that it stops ("by
+    policy": depends on a pipeline's `schema_changes`). `then`: what follows.
+    """
 
     what: str
     stops: EffectScope

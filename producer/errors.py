@@ -1,4 +1,7 @@
-"""Errors of capture, by what follows from them. Every message says who is to blame, what was seen, what to do."""
+"""Errors of capture, by their consequences.
+
+Every message contains the object, what was seen, and what to do.
+"""
 
 from __future__ import annotations
 
@@ -8,38 +11,45 @@ from schemas.wire.records import SNAPSHOT_COMPLETE
 
 
 class CaptureError(Exception):
-    """Root of all errors of this package that a person sees."""
+    """The base class of all errors of this package that users see."""
 
 
 class TransientSourceError(CaptureError):
-    """The source cannot be reached just now, or went silent: reconnect with backoff."""
+    """The source cannot be reached now, or was silent: reconnect with backoff."""
 
 
 class DeliveryError(CaptureError):
-    """Kafka did not take a message. The producer is purged and destroyed; the unit restarts from its stored position."""
+    """Kafka did not take a message.
+
+    The producer is purged and destroyed; the unit restarts from its stored position.
+    """
 
 
 class SourceRefusedError(CaptureError):
-    """The source is not as capture needs it (settings, grants, another server, purged log): a person must act."""
+    """The source does not meet the requirements of capture (settings, grants, another server, purged
+    log): a person must act.
+    """
 
 
 class SupersededError(SourceRefusedError):
-    """Another process has captured the source since: this one ends, and nobody has to act."""
+    """Another process has captured the source since. This one ends, and no action is needed."""
 
 
 class KafkaRefusedError(CaptureError):
-    """Kafka is not as capture needs it (partition count, message size, authorisation): a person must act."""
+    """Kafka does not meet the requirements of capture (partition count, message size, authorisation): a
+    person must act.
+    """
 
 
 class StreamStoppedError(CaptureError):
-    """The log holds something that would be lost or misread if the stream went on."""
+    """The log contains something that would be lost or misread if the stream continued."""
 
 
 class TableStoppedError(CaptureError):
-    """Something concerns these tables that cannot be followed; every other table goes on.
+    """Something that cannot be followed affects these tables; the other tables go on.
 
-    `tables`: None means every captured table of the source. `cause`: one of producer.stops.CAUSES. `reason`: what was
-    seen, a sentence; `remedy`: what to do.
+    `tables`: None means every captured table of the source. `cause`: one of producer.stops.CAUSES.
+    `reason`: what was seen, a sentence. `remedy`: what to do.
     """
 
     def __init__(
@@ -54,7 +64,7 @@ class TableStoppedError(CaptureError):
 
     @classmethod
     def merge_errors(cls, errors: Sequence[TableStoppedError]) -> TableStoppedError | None:
-        """Return one error that stands for all of `errors` (its `parts`); None: there are none."""
+        """Return one error with all of `errors` as its `parts`; None: there are none."""
         if not errors:
             return None
         first = errors[0]
@@ -68,7 +78,7 @@ class ConfigError(CaptureError):
 
 
 class SnapshotFinishedError(Exception):
-    """`snapshot: only`: everything is read and acknowledged."""
+    """The end of capture with `snapshot: only`: everything is read and acknowledged."""
 
     def __str__(self) -> str:
         return SNAPSHOT_COMPLETE

@@ -10,7 +10,7 @@ from schemas.config.model import Config
 
 
 def load_source_database(config: Config, name: str) -> SourceDatabase:
-    """Return the source `name` of the configuration; it connects when it is asked."""
+    """Return the source `name` of the configuration; it connects when it is used."""
     kind = SOURCE_KINDS[config.sources[name].type]
     source: SourceDatabase = getattr(import_module(kind.module), kind.attribute)(config, name)
     return source

@@ -1,10 +1,12 @@
 """The capture unit as a process: `python -m producer.main --config F --source NAME`.
 
-It ends when its standard input does, so that it never outlives the process that started it; with `--detached` it does
-not look. With `--wait` it gets ready, says `{"kind":"prepared"}` on stdout and touches nothing until a line comes in:
-then it captures, and says `{"kind":"captured",…}` about once a second how far it is, and `{"kind":"trouble","error":…}` when it
-begins anew. SIGTERM and SIGINT end it cleanly: what is sent is acknowledged, the position written, exit 0. An error that
-a person must act on: one message on stderr, then a line of JSON, exit 2.
+It ends when its standard input does, so that it never outlives the process that started it; with
+`--detached` it does not watch it. With `--wait` it gets ready, writes `{"kind":"prepared"}` to stdout
+and touches nothing until a line comes in. Then it captures, and writes its progress as
+`{"kind":"captured",…}` about once a second, and `{"kind":"trouble","error":…}` before it restarts.
+SIGTERM and SIGINT end it cleanly: what was sent is acknowledged, the position written, exit 0. For an
+error that needs a person's action it writes one message to stderr, then a line of JSON, and exits with
+2.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ EXIT_SUPERSEDED = 4
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the unit; returns the exit code."""
+    """Run the unit and return the exit code."""
     options = _build_parser().parse_args(arguments)
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
@@ -71,7 +73,7 @@ def _run_unit(options: argparse.Namespace, go: threading.Event, stop: threading.
             go.wait()
             if stop.is_set():
                 return 0
-        with source_errors():  # a driver's error that nothing below has translated
+        with source_errors():  # a driver's error that was not translated below
             run_capture(
                 config, options.source, stop,
                 new_snapshot=options.new_snapshot, gen_at_least=options.gen_at_least,
@@ -95,8 +97,11 @@ def _run_unit(options: argparse.Namespace, go: threading.Event, stop: threading.
 
 
 def _spare_the_collector() -> None:
-    """Look for cycles seldom: the events of a transaction are held until its end, and each look walks all of them in vain,
-    for they hold no cycles. At Python's own thresholds that took a third of capture's rate."""
+    """Make the garbage collector run seldom.
+
+    The events of a transaction are held until its end, and each collection walks all of them in vain,
+    because they have no cycles. With Python's own thresholds that took a third of capture's rate.
+    """
     gc.freeze()
     gc.set_threshold(200_000, 50, 100)
 
@@ -134,7 +139,7 @@ def _watch_stdin(go: threading.Event, stop: threading.Event) -> None:
 
 
 def _write_line(**fields: object) -> None:
-    """Write a JSON line to stdout, for who started this process."""
+    """Write a JSON line to stdout, for the process that started this one."""
     with contextlib.suppress(BrokenPipeError):
         print(json.dumps(fields), flush=True)  # noqa: T201
 

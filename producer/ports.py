@@ -1,4 +1,6 @@
-"""The ports that capture's loop acts on. The product's are opened by producer/capture.py, those of the simulation by tests/sim."""
+"""The ports that capture's loop uses. producer/capture.py opens them for production, tests/sim for
+simulations.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,10 @@ OnWatermark = Callable[[Watermark], None]
 
 
 class EventWriter(Protocol):
-    """Kafka, written in order and without a gap; producer.kafka.writer.KafkaWriter says what each method does.
+    """Writes to Kafka in order and without a gap; producer.kafka.writer.KafkaWriter documents the
+    methods.
 
-    `offsets`: of the last acknowledged message of each topic. `stopping` is asked while it waits.
+    `offsets`: the last acknowledged offset of each topic. `stopping`: called while it waits.
     """
 
     offsets: dict[str, int]
@@ -50,14 +53,14 @@ class PositionWriter(Protocol):
 
 
 class TopicMaker(Protocol):
-    """Creates topics: producer.kafka.topics.Topics."""
+    """Creates topics: producer.kafka.topics.SourceTopics."""
 
     def open_topics(self, names: Iterable[str], /) -> TopicOpenings: ...
     def count_partitions(self) -> dict[str, int]: ...
 
 
 class TopicRanges(Protocol):
-    """Reads stretches of topics by offset: producer.kafka.topic_reader.TopicReader."""
+    """Reads ranges of topics by offset: producer.kafka.topic_reader.TopicReader."""
 
     def get_bounds(self, topic: str, /) -> tuple[int, int]: ...
     def read_range(self, topic: str, start: int, end: int, /) -> Iterator[Any]: ...
@@ -67,22 +70,29 @@ class TopicRanges(Protocol):
 
 
 class CopyRequestSource(Protocol):
-    """The requests for copies in `<prefix>.<source>.copy`, from the record's place on: producer.kafka.copy_requests.CopyRequestReader."""
+    """The requests for copies in `<prefix>.<source>.copy`, from the record's place on:
+    producer.kafka.copy_requests.CopyRequestReader.
+    """
 
     def poll_requests(self) -> list[tuple[int, CopyRequest | None]]:
-        """Return (offset, request) of what has come, without waiting; None: nobody can read it. At first all that was there at the start."""
+        """Return the new requests as (offset, request), without waiting.
+
+        None: the request cannot be decoded.
+
+        The first call returns all that existed at the start.
+        """
         ...
 
 
 class NoCopyRequests:
-    """No request ever comes."""
+    """A source of copy requests that never has any."""
 
     def poll_requests(self) -> list[tuple[int, CopyRequest | None]]:
         return []
 
 
 class Clock(NamedTuple):
-    """`seconds` never goes back; `now_ms`: since 1970."""
+    """The clocks of capture. `seconds`: never goes back. `now_ms`: ms since 1970."""
 
     seconds: Callable[[], float]
     now_ms: Callable[[], int]
@@ -90,10 +100,11 @@ class Clock(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The ports and functions that the loop runs on. `open_log`, `open_reader`, `server`, `names`, `definitions`, `reaches`: of
-    the `SourceDatabase`.
+    """The ports and functions that the loop uses.
 
-    `stopping`: whether capture is to end. `reader`: for a log that is used up, and for topics that appear. `repair`: see producer.copies.repair.
+    `open_log`, `open_reader`, `server`, `names`, `definitions`, `reaches`: those of the
+    `SourceDatabase`. `stopping`: whether capture is to end. `reader`: for a log that is consumed, and
+    for new topics. `repair`: see producer.copies.repair.
     """
 
     writer: EventWriter

@@ -1,7 +1,9 @@
-"""A source database as capture sees it: what a new kind of source implements (docs/how-to/add-a-source.md).
+"""A source database as capture sees it: the protocols that a new kind of source implements
+(docs/how-to/add-a-source.md).
 
-`SourceDatabase` is not beside its implementations: how capture starts (producer/resume) and its loop know this file and no implementation,
-and each implementation is made of parts that stand below this file.
+`SourceDatabase` is separate from its implementations: the start of capture (producer/resume) and its
+loop import this file and no implementation, and each implementation consists of parts in layers below
+this file.
 """
 
 from __future__ import annotations
@@ -28,20 +30,22 @@ from schemas.wire.records import StoredPosition
 
 
 class LoggedRows(Protocol):
-    """Rows of one captured table, as one place of a transaction has them."""
+    """Rows of one captured table, from one place of a transaction."""
 
     @property
     def header(self) -> TransactionHeader: ...
 
     @property
     def table(self) -> TableName:
-        """As the log writes it."""
+        """The table's name as the log writes it."""
         ...
 
     def encode_rows(
         self, table: TableState, source: SourceContext, transaction: TransactionContext, /
     ) -> list[tuple[bytes, bytes]]:
-        """Return (Kafka key, event) of every row, `last` false; moves the tail of the topic and `transaction.total_order` on.
+        """Return (Kafka key, event) of every row, `last` false.
+
+        Advances the topic's tail and `transaction.total_order`.
 
         Raises DecodeError; nothing is changed then.
         """
@@ -56,7 +60,7 @@ class LoggedRows(Protocol):
         keep: int,
         /,
     ) -> None:
-        """Take back all but the first `keep` of what `encode` returned just now."""
+        """Withdraw all but the first `keep` of the records that `encode_rows` returned just now."""
         ...
 
     def list_keys(self, table: TableState, source: SourceContext, /) -> Sequence[Key]:
@@ -65,14 +69,18 @@ class LoggedRows(Protocol):
 
 
 LogChange = LoggedRows | Barrier | Boundary | TableStoppedError
-"""What a log brings. A TableStoppedError as data: the tables cannot be followed from `SourceLog.moment` on."""
+"""The changes in a log. A TableStoppedError as data: the tables cannot be followed from
+`SourceLog.moment` on.
+"""
 
 
 class SourceLog(Protocol):
-    """A source's log from a place on, whole committed transactions in its order: producer.sources.binlog.binlog_log.BinlogLog.
+    """A source's log from a place on, in whole committed transactions in its order:
+    producer.sources.binlog.binlog_log.BinlogLog.
 
-    `heard`: whether the last `read` brought anything. `delivered`: the set, still empty, of the GTIDs that the log brings, where a
-    snapshot's LOW is such a set (its reader fills it); None: LOW is a place of the log.
+    `heard`: whether the last read returned anything. `delivered`: the set, initially empty, of the GTIDs
+    that the log delivers, if a snapshot's LOW is such a set (its reader fills it); None: LOW is a place
+    of the log.
     """
 
     @property
@@ -81,66 +89,73 @@ class SourceLog(Protocol):
     def delivered(self) -> GtidSet | None: ...
 
     def read_changes(self, timeout: float, /) -> Iterator[LogChange | None]:
-        """Yield what arrives within `timeout` seconds; None for what concerns nobody, so that a reader may stop there.
+        """Yield what arrives within `timeout` seconds; None for changes that affect no table, so that a
+        reader may stop there.
 
-        A row's `row` is the same whenever it is read. Raises TransientSourceError, SourceRefusedError, StreamStoppedError.
+        A row's `row` is the same whenever it is read. Raises TransientSourceError, SourceRefusedError,
+        StreamStoppedError.
         """
         ...
 
     @property
     def moment(self) -> LogMoment:
-        """The place of the item that was yielded last: a stop that it causes is recorded there."""
+        """The place of the last yielded item; a stop that it causes is recorded there."""
         ...
 
     @property
     def begun(self) -> bool:
-        """Tell whether something of a transaction was yielded, and not its end."""
+        """Whether a part of a transaction was yielded, and not its end."""
         ...
 
     @property
     def inside(self) -> bool:
-        """Tell whether what was read ends in the middle of a transaction; also true when `begun`."""
+        """Whether the last read ended in the middle of a transaction; also true when `begun`."""
         ...
 
     @property
     def point(self) -> tuple[str, int]:
-        """The place where the log goes on, behind all that was read; of use when not `inside`."""
+        """The place where the log continues, after everything that was read; valid only when not
+        `inside`.
+        """
         ...
 
     @property
     def objects_changed(self) -> LogPoint:
-        """The start of the last statement that may have changed which tables others write (ImpactFinder); (0, 0): none."""
+        """The start of the last statement that may have changed which tables others write
+        (ImpactFinder); (0, 0): none.
+        """
         ...
 
     def record_position_count(self, rows: int, /) -> None:
-        """Learn how many positions the LoggedRows or Barrier took that was yielded last."""
+        """Record how many positions the LoggedRows or Barrier took that was yielded last."""
         ...
 
     def skip_uncaptured(self, rows: Any, /) -> None:
-        """Learn that the LoggedRows that were yielded last are not published."""
+        """Record that the LoggedRows that were yielded last are not published."""
         ...
 
     def record_transaction_end(self, boundary: Boundary, /) -> None:
-        """Learn that capture may resume behind a transaction."""
+        """Record that capture may resume after a transaction."""
         ...
 
     def keep_evidence(self, file: str, pos: int, /) -> None:
-        """Keep what proves the log up to there: capture may resume there."""
+        """Keep the proof of the log up to there: capture may resume there."""
         ...
 
     def find_evidence(self) -> Evidence:
-        """Return what proves the log up to the place that was noted last."""
+        """Return the proof of the log up to the place that was kept last."""
         ...
 
     def close(self) -> None: ...
 
 
 class PublishedRows(NamedTuple):
-    """The rows of a used-up log that the topics hold when capture begins.
+    """The rows of a consumed log that the topics have when capture begins.
 
-    `rows`: rows of the log that may still be in it, by table; `highest`: the highest `pos` of this era; `again`: whether a process has
-    captured before; `tables`: definitions in force; `bare`: those of them of which a topic has nothing more; `cut`: those of which events are
-    gone that no record knew: what `rows` would have of them nobody knows.
+    `rows`: rows that may still be in the log, by table. `highest`: the highest `pos` of this era.
+    `again`: whether a process has captured before. `tables`: active definitions. `bare`: those of them
+    with a topic that has nothing but the definition. `cut`: those with lost events that no record knew;
+    their rows are missing in `rows`.
     """
 
     rows: Mapping[TableName, Sequence[tuple[str, int]]]
@@ -156,43 +171,47 @@ NOTHING_PUBLISHED = PublishedRows({}, None, False, {}, ())
 
 @runtime_checkable
 class ConsumedLog(Protocol):
-    """A SourceLog whose rows are deleted once Kafka has them: producer.oracle.log.OracleLog.
+    """A SourceLog with rows that are deleted once Kafka has them: producer.oracle.log.OracleLog.
 
-    `outstanding`: it has brought rows that Kafka may have, and that are not deleted. No record may pass them: a start would not find them.
+    `outstanding`: it has returned rows that Kafka may have, and that are not deleted. No record may pass
+    them: a start would not find them.
     """
 
     outstanding: bool
 
     @property
     def unrecorded(self) -> bool:
-        """Tell whether a table waits to be read until the record names it."""
+        """Whether a table waits to be read until the record names it."""
         ...
 
     def confirm_recorded(self) -> None:
-        """Go on with them: the record that names them, by the last `evidence`, is stored."""
+        """Read those tables: the record that names them, by the last `find_evidence`, is stored."""
         ...
 
     def learn_published(self, published: PublishedRows, /) -> None:
-        """Before the first `read`: delete what is published, and give no position again."""
+        """Delete what is published, and use no position twice. Called before the first `read_changes`."""
         ...
 
     def purge_published(self) -> Iterator[TableStoppedError]:
-        """Delete what was brought since the last time. Kafka has it, and this is the process whose events count."""
+        """Delete what was returned since the last call.
+
+        Kafka has it, and this process's events are valid.
+        """
         ...
 
 
 class SourceServer(Protocol):
-    """The source server as the loop asks it, beside its log."""
+    """The source server, besides its log, as the loop queries it."""
 
     def log_end(self) -> tuple[str, int] | None: ...
     def find_nontransactional_engine(self, name: TableName, /) -> str | None: ...
     def estimate_rows(self, name: TableName, /) -> int | None:
-        """Return how many rows a table has, about; None: nobody knows."""
+        """Return the approximate number of rows of a table; None: it is not known."""
         ...
 
 
 class DefinitionProver(Protocol):
-    """Definitions at a place of the log: producer.definitions.proof.Definitions."""
+    """Definitions at a place of the log: producer.definitions.proof.DefinitionReader."""
 
     def prove_definition(self, place: DefinitionPlace, name: TableName, /) -> Proof: ...
     def prove_definitions(
@@ -205,7 +224,7 @@ class DefinitionProver(Protocol):
 
 
 class ImpactFinder(Protocol):
-    """The tables that a statement may write: producer.definitions.reaches.Reaches."""
+    """Finds the tables that a statement may write: producer.definitions.reaches.ImpactAnalyzer."""
 
     def find_impact(
         self, place: DefinitionPlace, tokens: list[Token], db: str, captured: Iterable[TableName] = (), /
@@ -213,10 +232,16 @@ class ImpactFinder(Protocol):
 
 
 class ChunkQueue(Protocol):
-    """Has chunks read one after the other, beside the stream: producer.snapshot.reader.BackgroundReader."""
+    """Reads chunks one after the other, alongside the stream:
+    producer.snapshot.reader.BackgroundChunkReader.
+    """
 
     def submit(self, request: ReadChunk, /) -> None:
-        """Have it read, not before `request.not_before`: who answers a second try at once is asked for ever."""
+        """Queue the request.
+
+        It is read not before `request.not_before`, so that a failing chunk is not requested in a busy
+        loop.
+        """
         ...
 
     def poll_answer(self) -> ChunkRead | ChunkFailed | ChunkRefused | None: ...
@@ -228,28 +253,35 @@ class SourceTables(Protocol):
 
     @property
     def names(self) -> NameRules:
-        """The source's rule for comparing names; the same as long as it runs."""
+        """The source's rule for comparing names; it does not change while the source runs."""
         ...
 
     def list_table_names(self, patterns: Sequence[str], /) -> list[TableName]: ...
 
     def examine_tables(self, names: Collection[TableName], /) -> dict[TableName, ExaminedTable]:
-        """Return what each table is, and whether it can be captured."""
+        """Return the definition of each table, and whether it can be captured."""
         ...
 
 
 class SourceCheckResult(NamedTuple):
-    """`tables`: those that are selected; None: the source could not be asked, and nothing else of it can be judged."""
+    """The result of checking a source.
+
+    `tables`: the selected ones; None: the source could not be queried, and nothing else of it can be
+    judged.
+    """
 
     findings: list[Finding]
     tables: list[TableName] | None
 
 
 class SourceDatabase(SourceServer, Protocol):
-    """A source database: producer.flavours.binlog_source.BinlogSource. What is entered in schemas/config/kinds/sources.py makes one.
+    """A source database: producer.flavours.binlog_source.BinlogSource.
 
-    It lasts as long as its process, and its connections from `begin` to `close`. All methods raise TransientSourceError (tried
-    again) and SourceRefusedError (a person must act). `connector`: its name in events.
+    The entries in schemas/config/kinds/sources.py create it.
+
+    It exists as long as its process, and its connections from `open_source` to `close`. All methods
+    raise TransientSourceError (retried) and SourceRefusedError (a person must act). `connector`: its
+    name in events.
     """
 
     @property
@@ -262,13 +294,15 @@ class SourceDatabase(SourceServer, Protocol):
         ...
 
     def require_usable(self) -> None:
-        """Raise SourceRefusedError with all errors of the server and of the user's rights, tables aside."""
+        """Raise SourceRefusedError with all errors of the server and of the user's rights, but not of
+        tables.
+        """
         ...
 
-    # a stretch of capture
+    # a run of capture
 
     def open_source(self, beat: Callable[[], None], /) -> None:
-        """Open what is needed. `beat` is called again and again while something takes long, and may raise."""
+        """Open what is needed. `beat`: called repeatedly during long operations; may raise."""
         ...
 
     def close(self) -> None: ...
@@ -280,11 +314,13 @@ class SourceDatabase(SourceServer, Protocol):
         ...
 
     def resume_log(self, stored: StoredPosition, /) -> LogStart:
-        """Return where the log goes on, if this is the source that was captured up to `stored`, and its log still holds that."""
+        """Return the place where the log continues, if this is the source that was captured up to
+        `stored`, and its log still has that place.
+        """
         ...
 
     def open_log(self, record: StoredPosition, captured: Callable[[str, str], bool], /) -> SourceLog:
-        """Return the log behind `record`, proven. `captured(db, table)`: whether a table is captured just now."""
+        """Return the log after `record`, proven. `captured(db, table)`: whether a table is captured now."""
         ...
 
     def build_context(self, name: str, epoch: int, gen: int, /) -> SourceContext: ...
@@ -300,5 +336,8 @@ class SourceDatabase(SourceServer, Protocol):
     # snapshots
 
     def open_reader(self, started: LogPoint, /) -> ChunkQueue:
-        """Return a reader of chunks for a stream that began at `started`: what its SELECTs see, and where that is in the log."""
+        """Return a reader of chunks for a stream that began at `started`.
+
+        It determines what its SELECTs see, and the log position of that.
+        """
         ...

@@ -1,6 +1,7 @@
-"""A source as the command line asks it: its tables, rows by key and by page, and how much of its log nobody has read.
+"""A source for the command line: its tables, rows by key and by page, and how much of its log is unread.
 
-What a kind of source implements whose catalogue is not MySQL's (`SourceKind.view`); Oracle is one.
+Implemented by a kind of source with a catalog that differs from MySQL's (`SourceKind.view`), such as
+Oracle.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from schemas.table.model import Key, Row, Table
 
 
 class SourceView(Protocol):
-    """All methods but `close` and `ends_by` raise SourceRefusedError, TransientSourceError."""
+    """A source for the command line.
+
+    All methods but `close` and `ends_by` raise SourceRefusedError, TransientSourceError.
+    """
 
     def close(self) -> None: ...
 
@@ -23,7 +27,9 @@ class SourceView(Protocol):
         ...
 
     def fetch_rows(self, table: Table, after: Key | None, limit: int) -> list[Row]:
-        """Return up to `limit` rows behind a key, in the order of the key, as wire values of the columns of `table`."""
+        """Return up to `limit` rows after a key, in the order of the key, as wire values of the columns
+        of `table`.
+        """
         ...
 
     def fetch_keys(self, table: Table, keys: Sequence[Key]) -> list[Row]:
@@ -31,7 +37,7 @@ class SourceView(Protocol):
         ...
 
     def estimate_sizes(self, names: Sequence[TableName]) -> dict[TableName, tuple[int, int]]:
-        """Return rows and bytes of tables, as the server's statistics have them."""
+        """Return rows and bytes of tables, from the server's statistics."""
         ...
 
     def log_rows(self) -> int:
@@ -39,15 +45,17 @@ class SourceView(Protocol):
         ...
 
     def log_ends(self) -> Mapping[TableName, int]:
-        """Return where each table's log ends just now; none of an empty one."""
+        """Return where each table's log ends now, without empty logs."""
         ...
 
     def list_unread_tables(
         self, ends: Mapping[TableName, int], left_out: Collection[TableName]
     ) -> list[TableName]:
-        """Return the tables of whose log something before `ends` waits to be read, without those that are left out."""
+        """Return the tables with unread log rows before `ends`, except those that are left out."""
         ...
 
     def ends_by(self, before: int, now: int) -> bool:
-        """Tell whether a whole reading of the logs began and ended while the stored place in them went from `before` to `now`."""
+        """Return whether a whole reading of the logs began and ended while the stored place in them went
+        from `before` to `now`.
+        """
         ...

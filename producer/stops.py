@@ -1,13 +1,16 @@
-"""Tables that are stopped, and where their topics say so: pure.
+"""Stopped tables, and the places of the stops in their topics. Pure.
 
-A stop is a durable fact. It is in memory from its cause on (nothing of the table is encoded any more), in the table's topic
-before anything later, and in the position record before that moves past the cause. At a start both the record and the
-topics' tails say which tables are stopped; only a copy of the table ends a stop: with its begin event (docs/adr/0025).
+A stop is durable. It is in memory from its cause on (no more rows of the table are encoded), in the
+table's topic before anything later, and in the position record before that moves past the cause. At a
+start both the record and the ends of the topics contain the stops. Only a copy of the table ends a stop,
+with its begin event (docs/adr/0025).
 
-Where the event stands: at the log's event that holds the cause, behind every row (`STOP_ROW`): above all of its transaction,
-below all that follows, and the same when the log is read again. A stop without such a place (found at a start, or said late because
-the topic already held more) stands where the stream is once that is above everything in the topic: just before the log's next
-event, or like a snapshot row there. So what follows is above it, also a copy that begins before the log goes on.
+The stop event has the place of the log's event with the cause, after every row (`STOP_ROW`). So it is
+above everything of its transaction, below everything that follows, and the same when the log is read
+again. A stop without such a place (found at a start, or sent late because the topic already had higher
+events) gets the stream's place once that is above everything in the topic: just before the log's next
+event, or like a snapshot row there. So later events are above it, including a copy that begins before
+the log continues.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from schemas.wire.records import TableStop
 
 TableName = tuple[str, str]
 
-#: Every cause of a stop, and what it means.
+#: Every cause of a stop, and its meaning.
 CAUSES: dict[str, str] = {
     "dropped": "the table was dropped at the source",
     "rows-replaced": "a statement emptied, replaced or swapped rows that the log does not show",
@@ -48,9 +51,11 @@ CAUSES: dict[str, str] = {
 
 @dataclass(slots=True)
 class StoppedTable:
-    """A stopped table. `position`, `offset`: of its topic's stop event, None as long as it has none.
+    """A stopped table.
 
-    `place`: where the event is to stand, if its cause has a place in the log that was just read.
+    `position`, `offset`: those of its stop event in the topic, None until it has one.
+
+    `place`: the intended place of the event, if its cause has a place in the log that was just read.
     """
 
     stop: TableStop
@@ -70,7 +75,10 @@ class StopCause:
     ts_ms: int
 
     def build_table_stop(self, name: TableName, error: TableStoppedError) -> TableStop:
-        """Return the stop of one of the tables that `error` speaks of; its reason names the table, and its remedy is a copy of it."""
+        """Return the stop of one of the tables of `error`.
+
+        Its reason names the table, and its remedy is a copy of it.
+        """
         table = f"{name[0]}.{name[1]}"
         reason = error.reason if table in error.reason else f"{table}: {error.reason}"
         return TableStop(
@@ -84,12 +92,12 @@ class StopCause:
         )
 
     def build_stop_position(self, number: int = 0) -> Position:
-        """Return where the stop event of the `number`-th of the tables stands."""
+        """Return the place of the stop event of the `number`-th of the tables."""
         return self.epoch, self.file_number, self.pos, STOP_ROW + number
 
 
 def build_decoding_stop(name: TableName, error: DecodeError) -> TableStoppedError:
-    """Return the stop of a table whose rows cannot be read."""
+    """Return the stop of a table with rows that cannot be read."""
     cause = {DefinitionMismatch: "definition", IncompleteRowImage: "log"}.get(type(error), "value")
     reason, colon, remedy = str(error).rpartition(": ")
     if not colon or "=" not in remedy:
@@ -100,7 +108,7 @@ def build_decoding_stop(name: TableName, error: DecodeError) -> TableStoppedErro
 
 
 def build_oversized_row_stop(name: TableName, key: bytes, size: int) -> TableStoppedError:
-    """Return the stop of a table with a row that Kafka does not take; `size`: of its event in bytes."""
+    """Return the stop of a table with a row that Kafka rejects. `size`: of its event in bytes."""
     shown = key[:200].decode("utf-8", "replace")
     return TableStoppedError(
         frozenset([name]), "size",
@@ -110,7 +118,10 @@ def build_oversized_row_stop(name: TableName, key: bytes, size: int) -> TableSto
 
 
 def find_stop_position(place: Position | None, ceiling: Position | None, *here: Position) -> Position | None:
-    """Return where a stop event can stand in a topic that ends at `ceiling`; `here`: where the stream is. None: not yet."""
+    """Return the place of a stop event in a topic that ends at `ceiling`; None: it has none yet.
+
+    `here`: the stream's places.
+    """
     for position in (place, *here):
         if position is not None and (ceiling is None or position > ceiling):
             return position
@@ -118,14 +129,17 @@ def find_stop_position(place: Position | None, ceiling: Position | None, *here: 
 
 
 def explain_dropped_remedy(name: TableName) -> str:
-    """Return what to do about a table that is gone. Capture asks for the copy itself when it sees the statement that makes it again."""
+    """Return the remedy for a missing table.
+
+    Capture requests the copy itself when it sees the statement that creates the table again.
+    """
     return f"take it out of `tables:`, or create it again; {format_copy_remedy(*name)} where that is not seen"
 
 
 def find_stop_at_start(
     name: TableName, *, selected: bool, exists: bool, unfit: str | None
 ) -> TableStoppedError | None:
-    """Return why a table that was captured before is stopped by what a start finds; None: it goes on.
+    """Return why a start stops a table that was captured before; None: it continues.
 
     `unfit`: why it cannot be captured as it is now ("what was seen: what to do").
     """
@@ -152,9 +166,11 @@ def find_stop_at_start(
 
 
 def build_ambiguous_label_stop(table: Table) -> TableStoppedError | None:
-    """Return the stop of a table whose definition in the topic has an empty label among those that values are written as; None: it has none.
+    """Return the stop of a table with an empty label in its topic's definition, among labels that are
+    written as text; None: there is none.
 
-    Versions before 0.1.0 wrote such definitions. A copy begins with one that has numbers in their place.
+    Versions before 0.1.0 wrote such definitions. A copy begins with a definition that uses numbers
+    instead.
     """
     columns = list_ambiguous_columns(table)
     if not columns:
@@ -172,7 +188,10 @@ def build_ambiguous_label_stop(table: Table) -> TableStoppedError | None:
 def merge_table_stops(
     record: Mapping[str, TableStop], topic: Mapping[str, TableStop]
 ) -> dict[str, TableStop]:
-    """Return the stops in force ("db.table" →) by the position record and the topics: of a table the earlier one counts."""
+    """Return the current stops ("db.table" →) from the position record and the topics.
+
+    Of two for a table the earlier one counts.
+    """
     found = dict(topic)
     for name, stop in record.items():
         if name not in found or stop.at < found[name].at:
@@ -189,7 +208,7 @@ _WHAT: dict[RowEffect, str] = {
 
 
 def build_statement_stop(barrier: Barrier, verdict: StatementVerdict) -> TableStoppedError:
-    """Return why the statement stops a table."""
+    """Return the stop of a table that the statement causes."""
     if verdict.logged:
         return _build_logged_change_stop(barrier, verdict)
     cause = "dropped" if verdict.rows == "gone" else "rows-replaced"
@@ -206,19 +225,21 @@ def build_statement_stop(barrier: Barrier, verdict: StatementVerdict) -> TableSt
 
 
 def build_conversion_stop(name: TableName, barrier: Barrier, why: str) -> TableStoppedError:
-    """Return why a statement stops a table whose values its session's settings may have changed."""
+    """Return the stop of a table with values that a statement may have changed by its session's
+    settings.
+    """
     reason = f"{'.'.join(name)} may have other values now, without row events: {barrier.sql[:200]} ({why})"
     return TableStoppedError(frozenset([name]), "rows-replaced", reason, format_copy_remedy(*name))
 
 
 def build_swap_stop(name: TableName, barrier: Barrier, why: str) -> TableStoppedError:
-    """Return why a swap stops a table that no tool's statements explain."""
+    """Return the stop of a table after a swap that no tool's statements explain."""
     reason = f"{'.'.join(name)} has other rows or values now, without row events: {barrier.sql[:200]} ({why})"
     return TableStoppedError(frozenset([name]), "rows-replaced", reason, format_copy_remedy(*name))
 
 
 def _build_logged_change_stop(barrier: Barrier, verdict: StatementVerdict) -> TableStoppedError:
-    """Return why a change that is logged as a statement stops a table."""
+    """Return the stop of a table that a change logged as a statement causes."""
     reason = f"a change logged as a statement, not as rows, may have changed {'.'.join(verdict.table)}: {cut_row_values(barrier.sql)[:200]}"
     remedy = f"binlog_format must be ROW for every session (SET GLOBAL binlog_format=ROW, reconnect the clients), then {format_copy_remedy(*verdict.table)}"
     if verdict.why:

@@ -1,4 +1,4 @@
-"""State of capture for each captured table, and for each topic, while it runs."""
+"""The state of capture for each captured table, and for each topic, while it runs."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ TableName = tuple[str, str]
 
 
 def format_table_name(name: TableName) -> str:
-    """Return "db.table", as records and messages write it (`table_text`)."""
+    """Return "db.table", as records and messages write it (`format_table_text`)."""
     return format_table_text(*name)
 
 
 @dataclass(slots=True)
 class TopicState:
-    """`tail.last` is what the next event gets as `prev`; `ceiling`: highest position that the topic ever had.
+    """The state of a topic.
 
-    `end`: the offset behind what the start has read of it.
+    `tail.last`: the `prev` of the next event. `ceiling`: the highest position that the topic ever had.
+    `end`: the offset after what the start has read of it.
     """
 
     name: str
@@ -37,7 +38,9 @@ class TopicState:
     _defined: int = 0
 
     def compute_definition_row(self, at: tuple[int, int, int]) -> int:
-        """Return the row of a first definition at `at` (epoch, file, pos): the next one there has its own."""
+        """Return the row of a first definition at `at` (epoch, file, pos); each call at the same place
+        returns another one.
+        """
         if at != self._defining:
             self._defining, self._defined = at, 0
         self._defined += 1
@@ -50,13 +53,18 @@ class TopicState:
             self.ceiling = last
 
     def raise_ceiling(self) -> None:
-        """Note `tail.last`, and make `prev` the highest position again after an event that stood lower."""
+        """Raise the ceiling to `tail.last`, and set `tail.last` to the ceiling, which is higher after an
+        event with a lower position.
+        """
         self.raise_ceiling_to_tail()
         self.tail.last = self.ceiling
 
 
 class BegunCopy(NamedTuple):
-    """The last copy that began in a table's topic: where its event stands. `ended`: cause of the stop that it ended, "": of none."""
+    """The last copy that began in a table's topic, with the place of its event.
+
+    `ended`: the cause of the stop that it ended, "": none.
+    """
 
     mark: CopyMark
     position: Position
@@ -66,23 +74,25 @@ class BegunCopy(NamedTuple):
 
 @dataclass(slots=True)
 class TableState:
-    """A captured table: its definition in force, and where that, the last copy and the last chunk marker stand in the topic."""
+    """A captured table: its active definition, and the places in the topic of that, the last copy and
+    the last chunk marker.
+    """
 
     name: TableName
     topic: TopicState
     table: Table
     defined_at: Position
-    ignored: str | None = None  # why its rows are not captured just now
+    ignored: str | None = None  # why its rows are not captured now
     definition_offset: int | None = None
     marker_offset: int | None = None
     begun: BegunCopy | None = None
     ahead: dict[Position, Table] = field(
         default_factory=dict
-    )  # definitions the topic already has behind the resume position
+    )  # definitions that the topic already has after the resume position
     codecs: dict[bytes, TableCodec] = field(default_factory=dict)
 
     def set_definition(self, table: Table, position: Position) -> None:
-        """Put `table` in force from `position` on."""
+        """Make `table` the active definition from `position` on."""
         self.table = table
         self.defined_at = position
         self.codecs.clear()
@@ -103,11 +113,12 @@ class TableState:
 
 @dataclass(slots=True)
 class CapturedTables:
-    """All captured tables of a source and their topics. `stopped`: those of which nothing is published any more; `unsaid`:
-    those of them whose topics do not say so yet.
+    """All captured tables of a source and their topics.
 
-    `known`: tables of which a topic or the position record has something; a table outside it was never captured. `usable`: topics that exist and
-    have the settings of a table's topic, as far as this process has looked. `names`: the topic of each table.
+    `stopped`: tables without further events. `unsaid`: those of them with topics that do not have the
+    stop yet. `known`: tables that a topic or the position record contains; others were never captured.
+    `usable`: topics that exist and have the settings of a table's topic, as far as this process has
+    checked. `names`: the topic of each table.
     """
 
     prefix: str
@@ -124,20 +135,25 @@ class CapturedTables:
         self.names = TopicNames(self.prefix, self.source)
 
     def assign_topic_name(self, name: TableName) -> str:
-        """Return the name of a table's topic. One that is assigned just now is stored before anything is sent there (TableTopics.open)."""
+        """Return the name of a table's topic.
+
+        A new name must be stored before anything is sent there (TableTopics.open_topic).
+        """
         return self.names.assign_name(name)
 
     def get_topic(self, name: TableName) -> TopicState:
-        """Return the topic of a table, made known if it is not."""
+        """Return the topic of a table, and add it if it is new."""
         topic = self.assign_topic_name(name)
         return self.topics.setdefault(topic, TopicState(topic, TopicTail()))
 
     def build_anchors(self, ends: dict[str, int]) -> dict[str, Anchor]:
-        """Return the anchors of all tables, given the acknowledged end of each topic; everything encoded must have been sent.
+        """Return the anchors of all tables, given the acknowledged end of each topic.
 
-        They are all of this moment, and good once what was sent until now is acknowledged. What is sent later may never come: a
-        highest position that the topic does not have would be a gap to its readers. And a definition that is behind `end` would
-        not tell a start that what stands between is a zombie's.
+        Everything encoded must have been sent. The anchors describe this moment, and are valid once what
+        was sent until now is acknowledged. Later events may never arrive: a highest position that the
+        topic does not have would be a gap to its readers. And a definition after `end` would not show a
+        start that the events between were written by a superseded process, because they are read before
+        it.
         """
         found = {}
         for topic in self.topics.values():
@@ -158,11 +174,11 @@ class CapturedTables:
         return found
 
     def list_stops(self) -> dict[str, TableStop]:
-        """Return every stop, as the position record holds them."""
+        """Return every stop, in the form of the position record."""
         return {format_table_name(name): stopped.stop for name, stopped in sorted(self.stopped.items())}
 
     def stop_table(self, name: TableName, stopped: StoppedTable) -> None:
-        """Publish nothing of the table any more."""
+        """Publish no more rows of the table."""
         self.stopped[name] = stopped
         if stopped.position is None:
             self.unsaid.add(name)

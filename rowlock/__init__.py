@@ -1,3 +1,3 @@
-"""The command line of rowlock; see docs/reference/cli.md."""
+"""rowlock and its command line; see docs/reference/cli.md."""
 
 __version__ = "0.2.0.dev0"

@@ -1,7 +1,9 @@
-"""The command line: `rowlock run | check | status | verify | quarantine | demo`, and the commands of a cluster (coordination_cli).
+"""The command line: `rowlock run | check | status | verify | quarantine | demo`, and the commands of
+rowlock/commands/cluster.py.
 
-Results go to stdout, logs and errors to stderr. Exit 0: fine; 1: a finding (check refused, verify found a difference);
-2: an error. The parts that need Spark, Kafka or a driver are imported by the command that uses them.
+Results go to stdout, logs and errors to stderr. Exit code 0: success; 1: a finding (check refused,
+verify found a difference); 2: an error. The parts that need Spark, Kafka or a driver are imported by the
+command that uses them.
 """
 
 from __future__ import annotations
@@ -73,7 +75,8 @@ def _print_error_line(text: str) -> None:
 
 
 def _check_before_start(config: Config, *, all_needed: bool) -> list[str]:
-    """Say what `check` finds, and what follows; ends the command where nothing can be started.
+    """Print the findings of `check` and their consequences, and end the command if nothing can be
+    started.
 
     Returns the sources and pipelines that are not to be started.
     """
@@ -128,7 +131,9 @@ def check(config_file: Path, output: str, with_plan: bool) -> None:
 
 
 def _show_plan(config: Config, output: str) -> None:
-    """Show what the configuration would change of what is stored: tables, topics, copies, target tables, layouts."""
+    """Show what the configuration would change in stored state: tables, topics, copies, target tables,
+    layouts.
+    """
     from rowlock.inspect.planned.plan import plan_lines
     from rowlock.inspect.planned.stored import read_run_plan
 

@@ -1,4 +1,4 @@
-"""Credentials of coordinators and agents towards each other, from the configuration."""
+"""Credentials with which coordinators and agents authenticate each other, from the configuration."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ if TYPE_CHECKING:
 
 
 def load_agent_token(config: CoordinationConfig) -> str:
-    """Return what agents prove themselves with to coordinators; "" where their certificates do, or nothing is set."""
+    """Return the token of agents for coordinators; "": their certificates authenticate them, or no token
+    is set.
+    """
     if config.tls is not None and config.tls.mutual:
         return ""
     return config.token.get_secret_value() if config.token else ""
 
 
 def load_security(tls: CoordinationTls | None) -> Security | None:
-    """Return the transport's security; None: none. Raises CommandError for a file that cannot be read."""
+    """Return the transport's security; None: none. Raises CommandError if a file cannot be read."""
     if tls is None:
         return None
     from coordinator.transport.security import Security
@@ -33,7 +35,7 @@ def load_security(tls: CoordinationTls | None) -> Security | None:
 
 
 def build_unreadable_error(error: OSError, file: object = None) -> CommandError:
-    """Return what to say of a file of coordination.tls that cannot be read."""
+    """Return the error for a file of coordination.tls that cannot be read."""
     return CommandError(
         f"cannot use {error.filename or file}: {error.strerror or error}; correct coordination.tls in the configuration"
     )

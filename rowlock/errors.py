@@ -1,11 +1,11 @@
-"""Errors that end a command: the message says who is to blame, what was seen and what to do; exit code 2."""
+"""Errors that end a command with exit code 2. The message contains the cause, the evidence and the remedy."""
 
 from __future__ import annotations
 
 
 class CommandError(Exception):
-    """A command cannot go on."""
+    """A command cannot continue."""
 
 
 class KafkaUnreachableError(CommandError):
-    """No broker of `kafka.bootstrap` answers, or refuses this client."""
+    """No broker of `kafka.bootstrap` answers, or it refuses this client."""

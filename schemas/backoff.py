@@ -1,7 +1,8 @@
-"""Back-off: the wait before something that failed is tried again. Pure: the caller passes the time in.
+"""Back-off: the wait before a failed action is retried. Pure: the caller passes the time in.
 
-The pause doubles while failure follows failure, up to a limit, and starts again from the first after a quiet time. Who waits says why
-and for how long (a log line, a status, an event): no retry is silent. Chance is the caller's, too: who shares what failed with many
+The pause doubles with each consecutive failure, up to a limit, and starts again from the first one
+after a quiet time. The caller reports why and how long it waits (a log line, a status, an event): no
+retry is silent. Randomness is the caller's task, too: a caller that shares the failed service with many
 others varies the pause.
 """
 
@@ -14,35 +15,38 @@ _MOST_DOUBLINGS = 60
 
 
 def pause_after(failures: int, first: float, longest: float = inf) -> float:
-    """Return the seconds to wait after the `failures`-th failure in a row; 0 without any."""
+    """Return the seconds to wait after the `failures`-th consecutive failure; 0 without any."""
     return min(longest, first * 2.0 ** min(failures - 1, _MOST_DOUBLINGS)) if failures else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """The back-off of one thing that is tried again. Times are seconds of one monotonic clock.
-
-    `first`, `longest`: pauses. `quiet`: seconds from the last failure, or from the last start, after which a failure counts as the
-    first one. `failures`: in a row so far. `since`: time of the last failure or start.
-    """
+    """The back-off of one retried action. Times are seconds of one monotonic clock."""
 
     first: float
+    """The first pause."""
     longest: float
+    """The longest pause."""
     quiet: float = inf
+    """Seconds since the last failure or start after which a failure counts as the first one."""
     failures: int = 0
+    """Consecutive failures so far."""
     since: float = -inf
+    """Time of the last failure or start."""
 
     def with_start(self, now: float) -> Backoff:
-        """Return it after a start at `now`: quiet is counted from there, for what may run for long between failures."""
+        """Return the back-off after a start at `now`: the quiet time then counts from there, for long
+        runs between failures.
+        """
         return replace(self, since=now)
 
     def with_failure(self, now: float) -> Backoff:
-        """Return it after a failure at `now`."""
+        """Return the back-off after a failure at `now`."""
         failures = 1 if now - self.since >= self.quiet else self.failures + 1
         return replace(self, failures=failures, since=now)
 
     def with_recovery(self) -> Backoff:
-        """Return it as it was before all failures."""
+        """Return the back-off without failures."""
         return replace(self, failures=0, since=-inf)
 
     @property
@@ -51,5 +55,5 @@ class Backoff:
 
     @property
     def next_at(self) -> float:
-        """The time from which it may be tried again: at any time, before the first failure."""
+        """The time from which a retry is allowed; always, before the first failure."""
         return self.since + self.pause if self.failures else -inf

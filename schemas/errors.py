@@ -1,26 +1,30 @@
-"""Errors of the shared data model: each says who is to blame, what was seen and what to do."""
+"""Errors of the shared data model; each names the object, what was seen and the remedy."""
 
 from __future__ import annotations
 
 
 class SchemaError(Exception):
-    """Root of the errors of this package."""
+    """The base class of the errors of this package."""
 
 
 class EnvelopeError(SchemaError):
-    """A Kafka record is not a readable envelope: malformed, or written by a newer major version."""
+    """A Kafka record is not a readable envelope: it is malformed, or written by a newer major version."""
 
 
 class NoKeyError(SchemaError):
-    """A table has neither a primary key nor a unique index over NOT NULL columns: its rows have no identity."""
+    """A table has neither a primary key nor a unique index over NOT NULL columns, so its rows have no
+    identity.
+    """
 
 
 class ExpressionIndexError(SchemaError):
-    """A unique index over expressions: its values are in no row image, so its changes cannot be ordered."""
+    """A unique index is over expressions: row images do not contain its values, so changes cannot be
+    ordered by them.
+    """
 
 
 class UnsupportedTypeError(SchemaError):
-    """A column or table type that rowlock cannot carry, or that the target has no lossless type for."""
+    """rowlock cannot carry a column or table type, or the target has no lossless type for it."""
 
 
 class TableNotFoundError(SchemaError):
@@ -28,7 +32,7 @@ class TableNotFoundError(SchemaError):
 
 
 class ServerConnectError(SchemaError):
-    """A database server cannot be reached or refuses the log-in. `transient`: trying again later may help."""
+    """A database server cannot be reached or refuses the log-in. `transient`: a retry may help."""
 
     def __init__(self, message: str, *, transient: bool) -> None:
         super().__init__(message)
@@ -36,14 +40,17 @@ class ServerConnectError(SchemaError):
 
 
 class UnsupportedServerError(ServerConnectError):
-    """A database server is of a version that rowlock does not support. Never transient."""
+    """A database server has a version that rowlock does not support. Never transient."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, transient=False)
 
 
 class ValueRefusedError(SchemaError):
-    """The target's type cannot hold a value. `column`: which; `reason`: why (without the value, which may be secret)."""
+    """The target's type cannot hold a value.
+
+    `column`: its name; `reason`: why it is refused, without the value, which may be secret.
+    """
 
     def __init__(self, column: str, reason: str) -> None:
         super().__init__(f"column {column}: {reason}")

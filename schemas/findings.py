@@ -1,4 +1,6 @@
-"""Findings of `check` and of capture's preflights: a list of these is printed, and an error among them refuses the start."""
+"""Findings of `check` and of capture's preflights: they are printed, and an error among them refuses
+the start.
+"""
 
 from __future__ import annotations
 
@@ -11,24 +13,29 @@ import msgspec
 
 from schemas.wire.debezium_snapshot import encode_snapshot_signal
 
-#: The remedy for what cannot be gone on from: behind a colon, for `check` takes the last one as the place of the remedy.
+#: The remedy if it is impossible to continue. It follows a colon, because `check` takes the text after
+#: the last one.
 START_OVER = "start over (docs/how-to/start-over.md)"
-#: In a remedy that is for several tables; whoever shows it for one of them puts `copy_again` in its place.
+#: In a remedy for several tables; a display for one of them replaces it by `format_copy_remedy`.
 COPY_EACH = "rowlock copy (each of the tables)"
 
 
 def format_copy_remedy(db: str, table: str) -> str:
-    """Return the remedy for a table that cannot be followed, while everything else goes on: the command that copies it anew."""
+    """Return the remedy for one table that cannot be followed, while all others continue: the command
+    that copies it again.
+    """
     parts = [name if _PLAIN.fullmatch(name) else f"`{name.replace('`', '``')}`" for name in (db, table)]
     return f"rowlock copy {shlex.quote('.'.join(parts))}"
 
 
 def format_debezium_remedy(db: str, table: str) -> str:
-    """Return the remedy for a table of which Debezium writes the topic: rowlock copies no such table, Debezium does."""
+    """Return the remedy for a table captured by Debezium: Debezium itself must copy it, because rowlock
+    does not.
+    """
     return f"put {encode_snapshot_signal(db, table)} into the signal topic of Debezium's connector (docs/how-to/debezium.md)"
 
 
-_PLAIN = re.compile(r"[\w$-]+")  # names that stand in no backticks in `tables:`, and here
+_PLAIN = re.compile(r"[\w$-]+")  # names that need no backticks in `tables:`, and here
 
 
 def format_findings(findings: Sequence[Finding]) -> str:
@@ -39,7 +46,7 @@ def format_findings(findings: Sequence[Finding]) -> str:
     return ": ".join(filter(None, (", ".join(places), seen, "; and ".join(remedies))))
 
 
-#: How the trouble of a unit begins that goes on by itself, where else a person must act.
+#: Prefix of the message of a unit that recovers by itself, without a person.
 TRIES_AGAIN = "tries again: "
 
 
@@ -50,12 +57,14 @@ def split_remedy(message: str) -> tuple[str, str]:
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """`place`: what it is about ("source branch1", "source branch1, table bank.acct"); `remedy`: what to do, a statement if one fixes it."""
+    """One finding."""
 
     level: Literal["error", "warning"]
     place: str
+    """What it is about ("source branch1", "source branch1, table bank.acct")."""
     message: str
     remedy: str
+    """What to do: a statement, if one fixes it."""
 
     def __str__(self) -> str:
         return (
@@ -67,7 +76,7 @@ NO_TABLE = "no table matches"
 
 
 def build_no_table_finding(place: str, patterns: Iterable[str]) -> Finding:
-    """Return the finding about patterns that match no table: none is there, or none that the user may see."""
+    """Return the finding about patterns that match no table: none exists, or none that the user may see."""
     return Finding(
         "warning",
         place,
@@ -78,6 +87,6 @@ def build_no_table_finding(place: str, patterns: Iterable[str]) -> Finding:
 
 
 def split_at_remedy(text: str) -> tuple[str, str]:
-    """Divide "what was seen: what to do" at its last colon."""
+    """Split "what was seen: what to do" at its last colon."""
     message, colon, remedy = text.rpartition(": ")
     return (message, remedy) if colon else (text, "")

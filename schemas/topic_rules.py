@@ -1,4 +1,6 @@
-"""Rules for the settings of topics in Kafka: a table's topic has one partition and is never compacted. Pure."""
+"""Rules for the settings of topics in Kafka: a table's topic has one partition and is never compacted.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ def _set_policy(topic: str, policy: CleanupPolicy) -> str:
 
 
 def explain_compaction_refusal(topic: str, policy: CleanupPolicy) -> str | None:
-    """Return why events cannot be kept in `topic` ("…seen…: remedy"); None: nothing is compacted there."""
+    """Return why events cannot be stored in `topic` ("…seen…: remedy"); None: the topic is not compacted."""
     if "compact" not in policy:
         return None
     return (
@@ -23,7 +25,9 @@ def explain_compaction_refusal(topic: str, policy: CleanupPolicy) -> str | None:
 
 
 def partitions_refusal(topic: str, partitions: int, *, debezium: bool = False) -> str | None:
-    """Return why a topic with several partitions cannot be applied; None: it has one, or Kafka does not show them yet."""
+    """Return why a topic with several partitions cannot be applied; None: it has one, or Kafka does not
+    show them yet.
+    """
     if partitions <= 1:
         return None
     remedy = (
@@ -35,7 +39,10 @@ def partitions_refusal(topic: str, partitions: int, *, debezium: bool = False) -
 
 
 def own_policy_refusal(topic: str, policy: CleanupPolicy, wanted: CleanupPolicy) -> str | None:
-    """Return why one of rowlock's own topics cannot be used whose policy is to be `wanted` ("compact" or "delete"); None: it can."""
+    """Return why one of rowlock's own topics cannot be used; None: it can.
+
+    `wanted`: its policy ("compact" or "delete").
+    """
     other = "delete" if wanted == "compact" else "compact"
     if wanted in policy.split(",") and other not in policy:
         return None

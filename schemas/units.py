@@ -1,16 +1,19 @@
-"""A unit's life, in the words that all have: from the coordinator over the agents to the processes that do the work.
+"""The life of a unit: its phases, operations and events, shared by the coordinator, the agents and the
+workers.
 
 ```
-  absent ──prepare──▶ preparing ──Prepared──▶ prepared ──start──▶ replicating ──▶ UnitProgressed …
-    ▲                     └───────── remove ─────┴──── remove, lease over ──┐
-    └─────forget────── stopped ◀─────────────── Ended ───────────────── stopping
+absent ──prepare──▶ preparing ──Prepared──▶ prepared ──start──▶ replicating ──▶ UnitProgressed …
+   ▲                     └───────── remove ─────┴──── remove, lease over ──┐
+   └─────forget────── stopped ◀─────────────── Ended ───────────────── stopping
 ```
-The coordinator says what is to be done (`UnitOperation`), its agent passes that on to the unit's worker, and tells how far it is (`UnitPhase`). The
-worker says what has happened (`WorkerEvent`). A worker in a process of its own is told by JSON lines on its stdin (`UnitCommand`) and
-says it on stdout (`UnitLine`).
 
-`assignment` is the coordinator's number of a unit's placement, which grows with every one: what is said under another one is late. It
-is not the fencing token of the target's progress rows, their `epoch` (consumer/ordering/fencing_tokens.py).
+The coordinator sends operations (`UnitOperation`). Its agent passes them on to the unit's worker, and
+reports the unit's phase (`UnitPhase`). The worker reports events (`WorkerEvent`). A worker in a process
+of its own receives JSON lines on its stdin (`UnitCommand`) and answers on stdout (`UnitLine`).
+
+`assignment` is the coordinator's number of a unit's placement, which grows with every placement: a
+message with another number is late. It is not the fencing token of the target's progress rows, their
+`epoch` (consumer/ordering/fencing_tokens.py).
 """
 
 from __future__ import annotations
@@ -20,12 +23,12 @@ from typing import Annotated
 
 import msgspec
 
-#: Bounds of what becomes durable, and must fit where it is stored.
+#: Bounds of numbers that are stored as 64-bit integers.
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class UnitPhase(Enum):
-    """The phase of one unit on one agent. `STOPPED` is reported until the owner answers it with a forget."""
+    """The phase of one unit on one agent. `STOPPED` is reported until the leader answers with a forget."""
 
     ABSENT = "absent"
     PREPARING = "preparing"
@@ -39,11 +42,14 @@ class UnitOperation(Enum):
     PREPARE = "prepare"  # add as secondary: get ready, write nothing
     START = "start"  # add as primary: take over the progress row, write
     REMOVE = "remove"  # stop every replica of the unit up to this assignment
-    FORGET = "forget"  # report it no longer: the owner has noted its final report; no worker hears this
+    FORGET = "forget"  # no longer report it: the leader has recorded its final report; not sent to workers
 
 
 class UnitProgress(msgspec.Struct, frozen=True, array_like=True, gc=False, order=True):
-    """Progress of a unit. `checkpoint_ts`, `resolved_ts`: source commit time in ms, applied and captured up to; 0: not known."""
+    """Progress of a unit.
+
+    `checkpoint_ts`, `resolved_ts`: source commit time in ms, applied and captured up to; 0: unknown.
+    """
 
     checkpoint_ts: Int64 = msgspec.field(name="checkpoint_ts")
     resolved_ts: Int64 = msgspec.field(name="resolved_ts")
@@ -57,13 +63,16 @@ class Prepared(msgspec.Struct, frozen=True, tag_field="event", tag="prepared"):
 
 
 class PrepareProgress(msgspec.Struct, frozen=True, tag_field="event", tag="getting on"):
-    """The worker is not ready yet, and has done something for it since it last said so."""
+    """The worker is still preparing, and has made progress since its last report."""
 
     assignment: int = msgspec.field(name="assignment")
 
 
 class UnitProgressed(msgspec.Struct, frozen=True, tag_field="event", tag="progressed"):
-    """`error`: why the unit waits for a person; its worker is there all the same, and writes nothing meanwhile."""
+    """Progress of a replicating unit.
+
+    `error`: why the unit waits for a person; its worker exists, but writes nothing meanwhile.
+    """
 
     assignment: int = msgspec.field(name="assignment")
     mark: UnitProgress = msgspec.field(name="mark")
@@ -72,7 +81,7 @@ class UnitProgressed(msgspec.Struct, frozen=True, tag_field="event", tag="progre
 
 
 class WorkerEnded(msgspec.Struct, frozen=True, tag_field="event", tag="ended"):
-    """The worker has ended: nothing of it can write any more. `error` if it ended by itself."""
+    """The worker has ended, and none of its writes can happen any more. `error` if it ended by itself."""
 
     assignment: int = msgspec.field(name="assignment")
     mark: UnitProgress | None = msgspec.field(name="mark", default=None)
@@ -83,7 +92,10 @@ WorkerEvent = Prepared | PrepareProgress | UnitProgressed | WorkerEnded
 
 
 class UnitCommand(msgspec.Struct, frozen=True):
-    """A line on the stdin of a worker's process. `mark`: how far the unit was, as far as the owner knows."""
+    """A line on the stdin of a worker's process.
+
+    `mark`: the unit's progress, as far as the leader knows it.
+    """
 
     do: UnitOperation = msgspec.field(name="do")
     unit: str = msgspec.field(name="unit")
@@ -92,7 +104,7 @@ class UnitCommand(msgspec.Struct, frozen=True):
 
 
 class UnitLine(msgspec.Struct, frozen=True, tag_field="kind", tag="unit"):
-    """A line on its stdout; lines of other kinds are about the process."""
+    """A line about a unit on a worker's stdout; lines of other kinds are about the process."""
 
     unit: str = msgspec.field(name="unit")
     event: WorkerEvent = msgspec.field(name="event")

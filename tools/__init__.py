@@ -1,1 +1,1 @@
-"""Programs for those who work on rowlock; no part of it."""
+"""Programs for developers of rowlock; not part of the product."""

@@ -1,8 +1,10 @@
-"""Builds a release into dist/ and tries it: `python -m tools.release`, which is what `make release` runs.
+"""Builds a release into dist/ and tests it: `python -m tools.release`, which is what `make release`
+runs.
 
-A release is a wheel, a source distribution, and `constraints-VERSION.txt` with the versions of every dependency that it
-was tried with. It is built from the last commit, never from files that are not committed. The result is installed into
-an empty virtual environment outside the tree, where the `rowlock` command and each module have to load.
+A release is a wheel, a source distribution, and `constraints-VERSION.txt` with the versions of every
+dependency with which it was tested. It is built from the last commit, never from uncommitted files. The
+result is installed into an empty virtual environment outside the tree, where the `rowlock` command and
+each module have to load.
 """
 
 from __future__ import annotations
@@ -38,11 +40,13 @@ for name in packages:
 
 
 class ReleaseError(Exception):
-    """A release that cannot be built or used; the message names the cause and what to do."""
+    """A release cannot be built or used. The message contains the cause and the remedy."""
 
 
 def check_version(changelog: str, version: str) -> None:
-    """Raise ReleaseError unless `changelog` has a section for `version` as its newest: [Unreleased] for a development version."""
+    """Raise ReleaseError unless the newest section of `changelog` is that of `version`; for a
+    development version, [Unreleased].
+    """
     if ".dev" in version:
         if "## [Unreleased]" not in changelog:
             raise ReleaseError(
@@ -59,7 +63,7 @@ def check_version(changelog: str, version: str) -> None:
 
 
 def missing_files(names: list[str], committed: list[str]) -> list[str]:
-    """Return the committed files of the packages that an archive with the files `names` lacks."""
+    """Return the committed files of the packages that are missing from an archive with the files `names`."""
     packaged = {name for name in committed if name.partition("/")[0] in PACKAGES and _is_packaged(name)}
     return sorted(packaged - set(names))
 
@@ -70,7 +74,7 @@ def _is_packaged(name: str) -> bool:
 
 
 def main() -> None:
-    """Build, check and try the release of the present version."""
+    """Build, check and test the release of the present version."""
     try:
         check_version((ROOT / "CHANGELOG.md").read_text(), rowlock.__version__)
         with tempfile.TemporaryDirectory(prefix="rowlock-release-") as scratch:
@@ -102,7 +106,7 @@ def _release(scratch: Path) -> None:
 
 
 def _export_last_commit(tree: Path) -> list[str]:
-    """Write the files of the last commit into `tree`. Returns their names."""
+    """Write the files of the last commit into `tree`, and return their names."""
     if _git("status", "--porcelain"):
         sys.stderr.write("release: changes that are not committed are not part of the release\n")
     with tarfile.open(fileobj=io.BytesIO(_git("archive", "HEAD"))) as archive:
@@ -135,7 +139,7 @@ def _install(python: Path, *arguments: str | Path) -> None:
 
 
 def _dependency_versions(python: Path) -> str:
-    """Return the versions of everything that was installed with rowlock, a line each."""
+    """Return the versions of all packages that were installed with rowlock, one per line."""
     command = (python, "-m", "pip", "freeze", "--disable-pip-version-check", "--exclude", "rowlock")
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
@@ -151,13 +155,13 @@ def _try_installed(python: Path) -> None:
 
 
 def _new_environment(folder: Path) -> Path:
-    """Create a virtual environment. Returns its Python."""
+    """Create a virtual environment, and return its Python."""
     venv.create(folder, with_pip=True)
     return folder / "bin" / "python"
 
 
 def _run(*command: str | Path, cwd: Path | None = None) -> None:
-    """Run a command; what it prints is shown only if it fails."""
+    """Run a command. Its output is shown only if it fails."""
     done = subprocess.run(
         list(map(str, command)),
         check=False,

@@ -1,1 +1,1 @@
-"""One topic in one task attempt, as a machine of effects. See docs/explanation/architecture.md."""
+"""One attempt at a unit, as a machine of effects. See docs/explanation/architecture.md."""

@@ -1,12 +1,15 @@
-"""Applying accepted changes of one topic to the target, with the progress in the same transactions (design.md §6).
+"""Applies a topic's accepted changes to the target, with the progress in the same transactions.
 
-There are two ways with one result. *Lanes* (consumer.attempt.lane_group): every lane has a connection and transactions of
-its own. *One transaction*: up to a few hundred events become one net change in one transaction that guards all lanes' rows
-and moves them all. Why that equals the lanes: tickets order the commits of different lanes, and here there is one commit;
-the net change over all lanes' events in event order is what a single lane gathers; all rows move from one offset to
-one offset, so no reader of progress can tell the difference. It needs lanes that stand equal (else an event is new for
-one lane and covered for another) and no held keys; anything but success falls back to the lanes, which know how to
-retry, halve and quarantine: a transaction that was rolled back has left nothing.
+There are two ways with the same result. With *lanes* (consumer.attempt.lane_group) every lane has its
+own connection and transactions. With *one transaction*, up to a few hundred events become one net change
+in a transaction that guards and moves the progress rows of all lanes.
+
+One transaction equals the lanes: tickets order the commits of different lanes, and here there is one
+commit; the net change over all lanes' events in event order is the batch of a single lane; all rows move
+from one offset to one offset, so no reader of the progress sees a difference. It requires lanes at one
+offset (otherwise an event is new for one lane and applied in another) and no quarantined keys. If the
+transaction fails with a transient error or is refused, the lanes apply the changes instead, because they
+can retry, halve and quarantine: the rolled-back transaction has changed nothing.
 """
 
 from __future__ import annotations
@@ -35,13 +38,16 @@ from schemas.table.model import Key, Table
 log = structlog.get_logger(__name__)
 
 LOGGED_KEYS = 5
-"""Keys that a line of the log names."""
+"""Number of keys in one log line."""
 SignalsFor = Callable[[int], Signals]
-"""Number of lanes → how they share state under the driver of this attempt."""
+"""(number of lanes) → the means by which they share state under this attempt's driver."""
 
 
 class Applier:
-    """Applies the changes of one table in one layout. `submit` in offset order, `drain` at barriers and ends."""
+    """Applies the changes of one table in one layout.
+
+    Call `submit` in offset order, and `drain` at barriers and ends.
+    """
 
     def __init__(
         self,
@@ -58,7 +64,10 @@ class Applier:
         small_batch: int,
         signals: SignalsFor,
     ) -> None:
-        """`wanted`: the source's model in target terms. `held`: of the unit. `replace`: `conflicts: replace`. `unfit`: see Lane."""
+        """`wanted`: the source's table in target terms. `held`: the unit's quarantine.
+
+        `replace`: whether the pipeline has `conflicts: replace`. `unfit`: see Lane.
+        """
         self._unit = unit
         self._progress = progress
         self._layout = layout
@@ -76,7 +85,7 @@ class Applier:
         self.displaced = 0
 
     def submit(self, changes: list[RowChange]) -> Machine[None]:
-        """Take `changes`; applies when there are too many for one transaction. Raises consumer.errors."""
+        """Take `changes`, and apply them if they are too many for one transaction. Raises ConsumerError."""
         if self._lanes is not None:
             yield from self._lanes.submit_changes(self._plan, changes)
             return
@@ -85,14 +94,14 @@ class Applier:
             yield from self._open_lanes()
 
     def drain(self, mark: LaneMark) -> Machine[None]:
-        """Apply everything submitted; afterwards every lane stands at `mark` (or higher, if it did before)."""
+        """Apply everything submitted; afterwards every lane is at `mark`, or after it if it was before."""
         if self._lanes is None and self._pending and not (yield from self._apply_in_one_transaction(mark)):
             yield from self._open_lanes()
         idle = None if self._lanes is None else (yield from self._lanes.drain(mark))
         yield from self._progress.move_idle(self._progress.list_lanes_below(mark, idle), mark)
 
     def _apply_in_one_transaction(self, mark: LaneMark) -> Machine[bool]:
-        """Apply what is pending in one transaction; False: the lanes must do it."""
+        """Apply the pending changes in one transaction; return False if the lanes must apply them."""
         refused = any(change.refused is not None for change in self._pending)
         if refused or not self._progress.level:
             return False
@@ -119,7 +128,7 @@ class Applier:
         yield from self._lanes.submit_changes(self._plan, pending)
 
     def _commit_batch(self, lane: int, batch: LaneBatch) -> Machine[None]:
-        """Apply a lane's batch in one transaction, and say what was displaced and quarantined."""
+        """Apply a lane's batch in one transaction, and log the displaced and quarantined rows."""
         operations: list[Operation] = [_build_write(net, batch.displacing) for net in batch.nets]
         if batch.quarantined:
             operations.append(QuarantineEvents(batch.quarantined))
@@ -139,7 +148,7 @@ class Applier:
             self._log_quarantined_event(entry)
 
     def _log_quarantined_event(self, entry: QuarantineEntry) -> None:
-        """Say of each refused event which it is, and what to do; what only waits behind it is told with it."""
+        """Log a refused event with its remedy. Events queued after it are logged with it."""
         if entry.error.startswith(QUEUED_AFTER):
             return
         log.warning(
@@ -150,7 +159,9 @@ class Applier:
         )  # fmt: skip
 
     def _log_drift(self, batch: LaneBatch, rows: int) -> None:
-        """Say at once that the target had drifted, a line a transaction: a worker that dies later has said it."""
+        """Log displaced rows right after the transaction, so that they are logged even if the worker
+        dies later.
+        """
         first = batch.events[0] if batch.events else None
         log.warning(
             "rows displaced",
@@ -162,19 +173,25 @@ class Applier:
         )  # fmt: skip
 
     def close(self, error: BaseException | None = None) -> Machine[None]:
-        """End the lanes (each after the transaction it is in). With `error`, theirs are not raised again."""
+        """End the lanes, each after its current transaction.
+
+        With `error`, their own errors are not raised.
+        """
         lanes, self._lanes = self._lanes, None
         if lanes is not None:
             yield from lanes.close(error)
 
 
 def _build_write(net: ReducedChanges, displacing: str | None = None) -> WriteChanges:
-    """Return the operation that writes `net`. Raises RefusedError where the target's server would change a value and say nothing."""
+    """Return the operation that writes `net`.
+
+    Raises RefusedError if the server would change a value silently.
+    """
     refuse_losses(net)
     return WriteChanges(net, displacing)
 
 
 def _list_first_keys(batch: LaneBatch) -> list[Key]:
-    """Return some of the keys of the rows that were written."""
+    """Return the first keys of the rows that were written."""
     keys = (tuple(row[i] for i in net.table.key_at) for net in batch.nets for row in net.rows)
     return list(islice(keys, LOGGED_KEYS))

@@ -1,10 +1,11 @@
-"""One topic in one task attempt: from Kafka records to committed lanes (design.md §6), as a machine of effects.
+"""One attempt at a unit, from Kafka records to committed lanes, as a machine of effects.
 
-begin (fence, read) → from the lowest lane's offset + 1, whatever the batch holds → decode → drop duplicates →
-barriers (definition, truncate, chunk marker) → applier → at the end every lane, also an idle one, at the batch's end.
+It fences and reads the progress, starts at the lowest lane's offset + 1 whatever offsets the batch
+holds, decodes, drops duplicates, handles barriers (definition, truncate, chunk marker) and applies the
+changes. At the end every lane, also an idle one, is at the batch's end.
 
-What ends an attempt never fails the Spark batch: progress is where it is, the report says why, and the next attempt
-(the next batch, or the driver's restart) goes on from there.
+An error that ends an attempt never fails the Spark batch: the progress stays valid, the report has the
+cause, and the next attempt (of the next batch, or after the driver's restart) continues from there.
 """
 
 from __future__ import annotations
@@ -65,21 +66,24 @@ log = structlog.get_logger(__name__)
 
 
 class Attempt:
-    """One attempt. Its methods are machines; `run` is the whole of it."""
+    """One attempt at a unit. Its methods are machines; `run` runs the whole attempt."""
 
     def __init__(self, spec: UnitSpec, signals: SignalsFor) -> None:
-        """`signals`: how the lanes share state under this attempt's driver."""
+        """`signals`: the means by which the lanes share state under this attempt's driver."""
         self.spec = spec
         self._figures = AttemptFigures()
         self._state = AttemptState(spec, signals, self._figures)
         self._next = DefinitionSwitch(self._state)
-        self._given = 0  # behind the records that the driver has given
+        self._given = 0  # the offset after the records that the driver has given
 
     # --- the attempt
 
     def run(self) -> Machine[Report]:
-        """Apply the slices that the driver has, and end with what became of it. Raises InputLostError alone: whatever else
-        happens, of whatever class, is the unit's own trouble and touches no other unit."""
+        """Apply the driver's slices, and return a report.
+
+        Raises only InputLostError. Every other error, of any class, concerns this unit alone and is in
+        its report.
+        """
         try:
             yield from self._state.begin_attempt()
             yield from self.consume_slices()
@@ -97,7 +101,10 @@ class Attempt:
         return self._build_report(Trouble("ok", ""))
 
     def define_initially(self, table: Table) -> Machine[None]:
-        """Begin, and put the first definition in force where the topic carries none; one that is in force stays."""
+        """Begin, and activate `table` as the first definition if the topic carries none.
+
+        An active definition stays.
+        """
         state = self._state
         yield from state.begin_attempt()
         if state.active_definition is None:
@@ -107,8 +114,8 @@ class Attempt:
     # --- its end
 
     def _record_trouble(self, trouble: Trouble) -> Machine[Report]:
-        """Say what became of an attempt that ended in trouble; in the target, too, if the unit waits for a person."""
-        if trouble.fault:  # whatever state its connections are in
+        """Return the report of a failed attempt. A stop is also recorded in the target."""
+        if trouble.fault:  # the state of its connections is unknown
             for lane in range(self.spec.lanes):
                 yield DropSession(lane)
         if trouble.state != "stopped":
@@ -117,7 +124,7 @@ class Attempt:
             yield from retry_transient(lambda: ask_driver(StopUnit(trouble.message)))
         except TransientError as failure:
             return self._build_report(Trouble("behind", str(failure)))
-        except Exception as failure:  # noqa: BLE001  # the stop holds here, though the target does not take its record
+        except Exception as failure:  # noqa: BLE001  # the stop is valid although the target cannot record it
             log.error("stop not recorded", topic=self.spec.unit.topic, error=str(failure)[:300])
         return self._build_report(trouble)
 
@@ -128,18 +135,21 @@ class Attempt:
     # --- records
 
     def consume_slices(self) -> Machine[None]:
-        """Apply the driver's slices; afterwards every lane stands at the last record, or this raises with progress where it is."""
+        """Apply the driver's slices.
+
+        Afterwards every lane is at the last record. If this raises, the progress is at the last commit.
+        """
         state = self._state
         try:
             while (stop := (yield from self._take_all_slices())) is not None:
-                yield from state.drain()  # what came before the event that stops the unit is applied
+                yield from state.drain()  # the events before the one that stops the unit are applied
                 if not isinstance(stop, CopyNeededError):
                     raise stop
                 stood = state.progress.lowest.offset
                 if not (yield from self._move_to_copy(stop)):
                     raise stop.instead or stop
                 if state.changes.unfit is not None and state.progress.lowest.offset == stood:
-                    break  # it stood in front of the begin already, which was not given: the next attempt is
+                    break  # already at a begin that the driver has not given: the next attempt reads it
             yield from state.drain()
         except Exception as error:
             yield from state.close(error)
@@ -147,7 +157,9 @@ class Attempt:
         yield from state.close()
 
     def _move_to_copy(self, error: CopyNeededError) -> Machine[bool]:
-        """Go on where a copy of the table begins behind what cannot be followed. Ends with whether there is one."""
+        """Continue at a copy of the table that begins after the event that cannot be followed; return
+        whether there is one.
+        """
         spec, state = self.spec, self._state
         stored = state.changes.before if state.active_definition is None else state.active_definition.stored
         error.add_context(
@@ -170,7 +182,7 @@ class Attempt:
         return True
 
     def _take_all_slices(self) -> Machine[UnitStoppedError | None]:
-        """Take every slice. Ends with what keeps the unit from going on."""
+        """Take every slice; return the error that stops the unit, if any."""
         try:
             yield from self._take_all()
         except UnitStoppedError as error:
@@ -178,10 +190,13 @@ class Attempt:
         return self._state.changes.unfit
 
     def _take_all(self) -> Machine[None]:
-        """Take every slice from the first record that the lowest lane lacks; what the batch does not hold of it is read first."""
+        """Take every slice from the first record that the lowest lane lacks.
+
+        Records missing in the batch are read first.
+        """
         state = self._state
         first, start = True, state.plan.start
-        if start < self._given:  # of what was given before the unit went on at a copy
+        if start < self._given:  # given before the unit continued at a copy
             yield from self._take_missing(start, self._given)
             start = self._given
         while (records := (yield NextSlice())) is not None:
@@ -201,7 +216,11 @@ class Attempt:
             yield from self._take_slice(records)
 
     def _take_slice(self, records: RecordSlice) -> Machine[None]:
-        """Take a slice; at the offset where the stored layout ends, all lanes stand equal and the layout is changed."""
+        """Take a slice.
+
+        At the offset where the stored layout ends, all lanes are at one offset and the layout is
+        changed.
+        """
         state = self._state
         finish = state.plan.finish
         if finish is None or records[-1][0] < finish:
@@ -235,14 +254,16 @@ class Attempt:
     # --- barriers
 
     def _apply_barrier(self, taken: ReaderItem) -> Machine[None]:
-        """Carry out a definition, truncate or chunk marker event: all lanes stand at its predecessor before."""
+        """Apply a definition, truncate or chunk marker event, after all lanes have reached the event
+        before it.
+        """
         if isinstance(taken, Truncated):
             yield from self._state.drain()
             yield from self._truncate_target(taken.mark)
         elif isinstance(taken, TopicNotice):
             if taken.event.chunk is None:
                 yield from self._next.apply_table_event(taken.event, taken.mark)
-            elif taken.event.chunk.repeated:  # the marker of a first one says nothing that the rows do not
+            elif taken.event.chunk.repeated:  # the marker of a first snapshot adds nothing to the rows
                 yield from self._apply_chunk_marker(taken.event, taken.mark)
 
     def _truncate_target(self, mark: LaneMark) -> Machine[None]:
@@ -259,7 +280,7 @@ class Attempt:
         yield from state.set_quarantine(held)
 
     def _apply_chunk_marker(self, event: EventEnvelope, mark: LaneMark) -> Machine[None]:
-        """Carry out the marker of a chunk of a copy."""
+        """Apply the marker of a copy's chunk."""
         state = self._state
         in_force, chunk = state.active_definition, build_copy_chunk(self.spec.unit.topic, event)
         if in_force is None or chunk is None or not chunk.can_sweep(in_force):
@@ -271,12 +292,15 @@ class Attempt:
 
 
 def explain_trouble(topic: str, in_force: ActiveDefinition | None, trouble: Trouble) -> Machine[Trouble]:
-    """Say it in the words of `check` where the target table itself is the cause: the server's say what failed, not why."""
+    """Return `trouble` with the message of `check` if the target table itself is the cause.
+
+    The server's message names the failed statement, but not the reason.
+    """
     if in_force is None:
         return trouble
     try:
         why: str | None = yield ExplainMisfit(in_force.stored)
-    except Exception as error:  # noqa: BLE001  # then the server's words must do
+    except Exception as error:  # noqa: BLE001  # the server's message is kept
         log.info("target table not inspected", topic=topic, error=str(error)[:300])
         return trouble
     if why is None:

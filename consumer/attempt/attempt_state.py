@@ -1,4 +1,4 @@
-"""A unit in one attempt: its progress, the definition in force, what is held, and the lanes that work on it."""
+"""The state of a unit in one attempt: progress, active definition, quarantine, and lanes."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from schemas.wire.position import ZERO
 
 
 class AttemptState:
-    """One unit in one attempt, as its last transaction left it. Its methods are machines.
+    """One unit in one attempt, as of its last transaction. Its methods are machines.
 
-    `applier`: with its lanes; None: no definition is in force, or they are closed. `held`: the quarantine's entries that the next one begins with.
-    `mark`: the last record that was read.
+    `applier`: owns the lanes; None if there is no active definition or they are closed. `quarantine`:
+    the entries with which the next applier begins. `mark`: the last record that was read.
     """
 
     def __init__(self, spec: UnitSpec, signals: SignalsFor, figures: AttemptFigures) -> None:
-        """`signals`: how the lanes share state under this attempt's driver."""
+        """`signals`: the means by which the lanes share state under this attempt's driver."""
         self.spec = spec
         topic = spec.unit.topic
         self._signals, self._figures = signals, figures
@@ -48,7 +48,7 @@ class AttemptState:
         self.mark: LaneMark = (-1, ZERO, 0, 0)
 
     def begin_attempt(self) -> Machine[None]:
-        """Begin, or begin anew: fence, read, choose the layout."""
+        """Begin the attempt, or begin it again: fence, read the progress, choose the layout."""
         rows, state, self.quarantine = yield from retry_transient(lambda: ask_driver(BeginAttempt()))
         check_state(self.spec, rows[0].topic_id, state)
         self.progress = AttemptProgress(rows)
@@ -90,46 +90,51 @@ class AttemptState:
         )
 
     def set_quarantine(self, held: Sequence[QuarantineEntry]) -> Machine[None]:
-        """Go on with these entries of the quarantine: the lanes that there were remember keys that are held no more."""
+        """Continue with these entries of the quarantine.
+
+        New lanes are started, because the old ones remember freed keys.
+        """
         yield from self.close()
         self.quarantine = held
         self.applier = self._make_applier()
 
     def switch_layout(self) -> Machine[None]:
-        """All lanes stand equal: write the wanted layout, and begin anew with it."""
+        """Write the configured layout and begin again with it. All lanes are at one offset."""
         rows = relay_rows(self.progress.rows, choose_layout(self.spec, self.active_definition))
         yield from retry_transient(lambda: self.progress.replace_lanes(rows))
         yield from self.begin_attempt()
 
     def submit(self, changes: list[RowChange]) -> Machine[None]:
-        """Hand changes to the lanes."""
+        """Pass changes to the applier. Raises UnitStoppedError if there is no active definition."""
         if not changes:
             return
-        if self.applier is None:  # no reader gives rows then; if one did, they must not pass for applied
+        if self.applier is None:  # no reader yields rows then; if one did, they must not count as applied
             raise build_undefined_error(self.spec.unit.topic)
         yield from self.applier.submit(changes)
         self._figures.applied += len(changes)
 
     def drain(self) -> Machine[None]:
-        """Wait until every lane stands at the last record that was read."""
+        """Wait until every lane is at the last record that was read."""
         if self.applier is not None:
             yield from self.applier.drain(self.mark)
         else:
             yield from self.progress.move_idle(self.progress.list_lanes_below(self.mark), self.mark)
 
     def close(self, error: BaseException | None = None) -> Machine[None]:
-        """End the lanes. `error`: what ended the attempt."""
+        """End the lanes. `error`: the error that ended the attempt."""
         applier, self.applier = self.applier, None
         if applier is not None:
             try:
                 yield from applier.close(error)
-            finally:  # what is committed counts, whatever ended the lanes
+            finally:  # count what is committed, whatever ended the lanes
                 self._figures.held += applier.held
                 self._figures.displaced += applier.displaced
 
 
 def choose_layout(spec: UnitSpec, in_force: ActiveDefinition | None) -> Layout:
-    """Return the layout that a unit shall have under its configuration and the definition in force (None: none yet)."""
+    """Return the layout that a unit should have by its configuration and its active definition (None:
+    none yet).
+    """
     layout = build_initial_layout(spec.routes, spec.lanes)
     return (
         layout
@@ -139,7 +144,10 @@ def choose_layout(spec: UnitSpec, in_force: ActiveDefinition | None) -> Layout:
 
 
 def check_state(spec: UnitSpec, topic_id: str, state: UnitState) -> None:
-    """Raise UnitStoppedError if what the target says of the unit keeps it from going on. `topic_id`: that its progress speaks of."""
+    """Raise UnitStoppedError if the unit is stopped in the target, or its topic was re-created.
+
+    `topic_id`: the topic id in the unit's progress.
+    """
     topic = spec.unit.topic
     if state.stopped is not None:
         raise UnitStoppedError(state.stopped)
@@ -148,7 +156,7 @@ def check_state(spec: UnitSpec, topic_id: str, state: UnitState) -> None:
 
 
 def describe_recreated_topic(topic: str) -> str:
-    """Return the message for a topic that is not the one the progress speaks of."""
+    """Return the message for a topic with another id than the one in the progress."""
     return (
         f"{topic}: the Kafka topic was deleted and made again: its offsets mean something else now: "
         f"{START_OVER}"

@@ -1,11 +1,12 @@
-"""The effects that an attempt asks its driver for. Data only: the product carries it out with threads and connections
-(consumer.attempt.drivers.threads), the simulation with a modelled target and a schedule of its own (tests/sim).
+"""The effects that an attempt requests from its driver. Plain values.
 
-A machine is a generator: it yields an effect, is sent what the effect came to, or is thrown the error it ended with.
+The product carries them out with threads and connections (consumer.attempt.drivers.threads), the
+simulation with a modelled target and its own schedule (tests/sim). A machine is a generator: it yields
+an effect, and the driver sends it the effect's result or throws the effect's error into it.
 
 ```python
 def example() -> Machine[int]:
-    rows, state, held = yield Begin()          # the driver: machine.send(result) or machine.throw(error)
+    rows, state, held = yield BeginAttempt()   # the driver: machine.send(result) or machine.throw(error)
     return len(rows)
 ```
 """
@@ -32,27 +33,33 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class BeginAttempt:
-    """Begin an attempt of the unit under its epoch. Sent: (lane rows, unit state, quarantine entries)."""
+    """Begin an attempt at the unit under its fencing token.
+
+    Result: (lane rows, unit state, quarantine entries).
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class ReadProgress:
-    """Read the unit's lane rows without locks, over session `number`. Sent: the rows."""
+    """Read the unit's lane rows without locks, over session `number`. Result: the rows."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class ReadQuarantine:
-    """Read the unit's quarantine entries without locks; what rests on them is guarded by a transaction. Sent: the entries."""
+    """Read the unit's quarantine entries without locks.
+
+    A transaction guards what depends on them. Result: the entries.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Transact:
     """Carry out `operations` in one transaction that guards the rows of `guards`, over session `number`.
 
-    `displaced`: the driver adds what each `Write` displaced as it goes, so that it is known also where the outcome of the
-    commit is not.
+    `displaced`: the driver adds the number of rows displaced by each WriteChanges at once, so that it is
+    known even if the outcome of the commit is not.
     """
 
     number: int
@@ -63,29 +70,33 @@ class Transact:
 
 @dataclass(frozen=True, slots=True)
 class CheckSession:
-    """After an error: drop session `number` if its connection is broken."""
+    """Drop session `number` if its connection is broken. Requested after an error."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class DropSession:
-    """Close session `number`, so that the next effect over it makes a new one."""
+    """Close session `number`, so that the next effect over it opens a new one."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class StopUnit:
-    """Record in the target that the unit waits for a person."""
+    """Record in the target that the unit is stopped, and why."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class ListKeys:
-    """List keys of `table`, which has its key's columns and no others: some with `after` < key <= `upto`, in the order in which the target
-    lists them, of rows where `where` holds. Sent: the keys, as the target shows them; none at the end."""
+    """List a page of the keys of `table` with `after` < key <= `upto`, in the target's order, of rows
+    that match `where`.
+
+    `table` has its key's columns and no others. Result: the keys, as the target shows them; none at the
+    end.
+    """
 
     table: TargetTable
     after: Key | None
@@ -95,8 +106,10 @@ class ListKeys:
 
 @dataclass(frozen=True, slots=True)
 class LookUpKeys:
-    """Look for the rows that the target finds under `keys`. `table`: as in ListKeys. Sent: their keys, as the target shows
-    them; a key that the target cannot hold is not there."""
+    """Look up the rows that the target finds under `keys`. `table`: as in ListKeys.
+
+    Result: their keys, as the target shows them. A key that the target cannot hold is not among them.
+    """
 
     table: TargetTable
     keys: Sequence[Key]
@@ -107,14 +120,20 @@ class LookUpKeys:
 
 @dataclass(frozen=True, slots=True)
 class RestoreDefinition:
-    """Build what follows from the stored definition `text`, or look it up. Sent: an InForce."""
+    """Build the active definition from the stored definition `text`, or take it from the cache.
+
+    Result: an ActiveDefinition.
+    """
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class PrepareDefinition:
-    """Build what follows from a definition, with its target table made if it is the unit's `first`. Sent: an InForce."""
+    """Build the active definition from `stored`; if it is the unit's `first`, create the target table.
+
+    Result: an ActiveDefinition.
+    """
 
     stored: StoredDefinition
     first: bool
@@ -122,33 +141,33 @@ class PrepareDefinition:
 
 @dataclass(frozen=True, slots=True)
 class ExplainMisfit:
-    """Judge the target table of a definition as `check` does. Sent: what is wrong with it, or None."""
+    """Check the target table of a definition as `check` does. Result: what is wrong with it, or None."""
 
     stored: StoredDefinition
 
 
 @dataclass(frozen=True, slots=True)
 class ReadTable:
-    """Read the target table of the definition in force. Sent: it, or None."""
+    """Read the target table of the definition `source`. Result: the table, or None."""
 
     source: Table
 
 
 @dataclass(frozen=True, slots=True)
 class ReadSharers:
-    """Ask which other units of the pipeline write the target table of `source`. Sent: their topics."""
+    """Find the other units of the pipeline that write the target table of `source`. Result: their topics."""
 
     source: Table
 
 
 @dataclass(frozen=True, slots=True)
 class OwnConnection:
-    """Ask which connection changes tables. Sent: its number; None: tables are changed in transactions."""
+    """Find the connection that alters tables. Result: its id; None if tables are altered in transactions."""
 
 
 @dataclass(frozen=True, slots=True)
 class AlterTarget:
-    """Change a table over `connection`, each statement committing by itself."""
+    """Alter or drop a table over `connection`; each statement commits by itself."""
 
     change: AlterTable | DropTable
     connection: int
@@ -156,7 +175,7 @@ class AlterTarget:
 
 @dataclass(frozen=True, slots=True)
 class EndConnection:
-    """End a connection over which a dead attempt may still change the table, and wait until it is gone."""
+    """End a connection over which a dead attempt may still alter the table, and wait until it has ended."""
 
     connection: int
 
@@ -166,12 +185,19 @@ class EndConnection:
 
 @dataclass(frozen=True, slots=True)
 class NextSlice:
-    """Read on in what the attempt was given. Sent: a Slice, None at the end. Thrown: InputLostError."""
+    """Read the next slice of the records given to the attempt.
+
+    Result: a RecordSlice, None at the end. Raises InputLostError.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class ReadMissing:
-    """Read on in the records [start, upto) of Kafka itself; the first of these effects opens them. Sent: a Slice, None at the end."""
+    """Read the next slice of the records [start, upto) from Kafka; the first of these effects opens the
+    read.
+
+    Result: a RecordSlice, None at the end.
+    """
 
     start: int
     upto: int
@@ -179,8 +205,10 @@ class ReadMissing:
 
 @dataclass(frozen=True, slots=True)
 class ReadPassed:
-    """Read on in the records [start, upto) of Kafka, which the attempt has passed; the first of these effects opens them. Sent: a Slice,
-    None at the end."""
+    """Read the next slice of the records [start, upto) from Kafka, which the attempt has read before.
+
+    The first of these effects opens the read. Result: a RecordSlice, None at the end.
+    """
 
     start: int
     upto: int
@@ -188,16 +216,21 @@ class ReadPassed:
 
 @dataclass(frozen=True, slots=True)
 class ReadBehind:
-    """Read on in what the topic holds from the offset `start` to its present end; the effect behind the last None opens it anew. Sent: a
-    Slice, None at the end."""
+    """Read the next slice of the topic from the offset `start` to its present end.
+
+    The effect after the last None opens the read again. Result: a RecordSlice, None at the end.
+    """
 
     start: int
 
 
 @dataclass(frozen=True, slots=True)
 class AskSource:
-    """Ask the source for the rows that it finds under `keys` of `table`, its own. Sent: their keys, as it shows them. Thrown: TransientError (it
-    cannot be reached), TargetConfigError (it has no such table, or refuses the user)."""
+    """Ask the source for the rows that it finds under `keys` of `table`, which is the source's own.
+
+    Result: their keys, as the source shows them. Raises TransientError if the source cannot be reached,
+    and TargetConfigError if it has no such table or refuses the user.
+    """
 
     table: Table
     keys: Sequence[Key]
@@ -205,8 +238,10 @@ class AskSource:
 
 @dataclass(frozen=True, slots=True)
 class FindBegin:
-    """Find an event behind the offset `after` with which a copy of the table begins. `hint`: where there is one, as far as is known.
-    Sent: (offset, value), or None."""
+    """Find an event after the offset `after` with which a copy of the table begins.
+
+    `hint`: the offset of one, if known. Result: (offset, value), or None.
+    """
 
     after: int
     hint: int | None
@@ -214,34 +249,40 @@ class FindBegin:
 
 @dataclass(frozen=True, slots=True)
 class FindSnapshot:
-    """Find the newest whole snapshot of Debezium's behind the offset `after`, and read the table's definition at the source. Sent: a Reread
-    (consumer.attempt.copies.snapshots), or None."""
+    """Find Debezium's newest complete snapshot after the offset `after`, and read the table's definition
+    at the source.
+
+    Result: a TableSnapshot (consumer.attempt.copies.snapshots), or None.
+    """
 
     after: int
 
 
 @dataclass(frozen=True, slots=True)
 class OpenKeys:
-    """Make room for the keys of a table. Sent: a KeyCheck, which who asked closes."""
+    """Open storage for the keys of a table. Result: a KeyComparison, which the requesting machine closes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sleep:
-    """Let `seconds` go by; a lane's pause ends early when the lanes are stopping."""
+    """Wait for `seconds`. A lane's pause ends early when the lanes are stopping."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Await:
-    """Wait until `ready()`; it reads the lanes' shared state and is asked again whenever somebody was woken."""
+    """Wait until `ready()`. It reads the lanes' shared state and is called again after every wake-up."""
 
     ready: Callable[[], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class StartLanes:
-    """Drive `lanes.lane(n)` for every lane, beside this machine; an error of one goes to `lanes.failed`."""
+    """Drive `lanes.run_lane(n)` for every lane, beside this machine.
+
+    A lane's error goes to `lanes.record_lane_error`.
+    """
 
     lanes: LaneGroup
 
@@ -254,7 +295,7 @@ class JoinLanes:
 
 
 RecordEffect = NextSlice | ReadMissing | ReadPassed | ReadBehind | FindBegin | FindSnapshot | AskSource
-"""Effects that say what stands in the topic, or at the source that it is of."""
+"""The effects that read the topic, or the source to which it belongs."""
 AttemptEffect = (
     RecordEffect
     | BeginAttempt
@@ -281,9 +322,9 @@ AttemptEffect = (
     | JoinLanes
 )
 Machine = Generator[AttemptEffect, Any, T]
-"""A machine that ends with a T."""
+"""A generator of effects that returns a T."""
 
 
 def ask_driver(effect: AttemptEffect) -> Machine[Any]:
-    """The machine that yields one effect and ends with what it came to."""
+    """Yield one effect, and return its result."""
     return (yield effect)

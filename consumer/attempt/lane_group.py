@@ -1,9 +1,10 @@
-"""The lanes of one attempt beside each other: hand-over, waiting for each other's commits, drain, errors.
+"""The concurrent lanes of one attempt: hand-over of changes, waiting for each other's commits, drain,
+errors.
 
-The attempt's own machine calls `submit`, `drain` and `close`; `lane(n)` is the machine of lane n. Whoever drives them may
-do so in any order and at the same time: what they share is touched under `signals.mutex` only, and whoever waits is woken
-through `signals`. The first error of any lane stops the others after the transaction they are in, and is raised by
-`submit`, `drain` or `close`.
+The attempt's own machine calls `submit_changes`, `drain` and `close`; `run_lane(n)` is the machine of
+lane n. The machines may be driven in any order and concurrently: shared state is accessed under
+`signals.mutex` only, and a waiting machine is woken through `signals`. The first error of any lane stops
+the others after their current transaction, and is raised by `submit_changes`, `drain` or `close`.
 """
 
 from __future__ import annotations
@@ -23,21 +24,26 @@ from consumer.ordering.model import QuarantineEntry, RowChange
 from consumer.ordering.progress import LaneMark
 
 CommitBatch = Callable[[int, LaneBatch], Machine[None]]
-"""(lane, batch) → the machine that applies the batch in one transaction, with the lane's progress."""
+"""(lane, batch) → a machine that applies the batch in one transaction, with the lane's progress."""
 
 
 class Signals(Protocol):
-    """The mutex and the wake-ups by which concurrently driven machines share state; the driver brings them."""
+    """The mutex and the wake-ups by which concurrently driven machines share state; the driver provides
+    them.
+    """
 
     @property
     def mutex(self) -> AbstractContextManager[object]: ...
 
     def wake_lane(self, lane: int | None) -> None:
-        """Let lane `lane` (None: the attempt's own machine) look again at what it awaits. Called with the mutex held."""
+        """Make lane `lane` (None: the attempt's own machine) check its condition again.
+
+        Called with the mutex held.
+        """
 
 
 class LaneGroup:
-    """The lanes of one attempt and one layout; not restartable."""
+    """The lanes of one attempt and one layout. Not restartable."""
 
     def __init__(
         self,
@@ -70,7 +76,10 @@ class LaneGroup:
         yield StartLanes(self)
 
     def submit_changes(self, plan: TablePlan, changes: Sequence[RowChange]) -> Machine[None]:
-        """Dispatch `changes` of a table and hand them to the lanes; waits while more than `max_pending` events are queued."""
+        """Dispatch `changes` of a table to the lanes.
+
+        Waits while more than `max_pending` events are queued.
+        """
         with self.signals.mutex:
             self._require_running()
             self._dispatcher.dispatch(plan, changes)
@@ -92,7 +101,9 @@ class LaneGroup:
         return self._pending < pending or self._error is not None
 
     def drain(self, mark: LaneMark) -> Machine[list[int]]:
-        """Let every lane apply all it was given. Ends with the lanes that had nothing and so did not write `mark`."""
+        """Let every lane apply its queue; return the lanes that had nothing to apply and so did not
+        write `mark`.
+        """
         with self.signals.mutex:
             self._require_running()
             self._drained = {}
@@ -104,8 +115,10 @@ class LaneGroup:
         return [number for number, wrote in sorted(self._drained.items()) if not wrote]
 
     def close(self, error: BaseException | None = None) -> Machine[None]:
-        """Stop the lanes, each after the transaction it is in. What is queued is forgotten. Raises a lane's error, if the attempt
-        does not end with `error` already."""
+        """Stop the lanes, each after its current transaction; queued changes are dropped.
+
+        Raises a lane's error, unless the attempt already ends with `error`.
+        """
         self.stop()
         yield JoinLanes(self)
         if error is None and self._error is not None:
@@ -116,7 +129,7 @@ class LaneGroup:
             self._stop_locked()
 
     def record_lane_error(self, error: BaseException) -> None:
-        """A lane's machine ended with `error`."""
+        """Record that a lane's machine ended with `error`."""
         with self.signals.mutex:
             if self._error is None:
                 self._error = error
@@ -137,7 +150,7 @@ class LaneGroup:
     # --- the lanes' side
 
     def run_lane(self, number: int) -> Machine[None]:
-        """The machine of lane `number`; it ends when the lanes are stopping, and raises what the lane cannot survive."""
+        """Run lane `number` until the lanes are stopping. Raises the errors that the lane cannot handle."""
         lane = self._lanes[number]
         while not self.stopping:
             with self.signals.mutex:
@@ -157,7 +170,7 @@ class LaneGroup:
         batch = lane.build_batch()
         try:
             yield from self._commit(number, batch)
-        except Exception as error:  # noqa: BLE001  # the lane decides, and raises what is not to be survived
+        except Exception as error:  # noqa: BLE001  # the lane retries, or raises the error
             lane.handle_failure(error)
             return
         with self.signals.mutex:

@@ -1,4 +1,7 @@
-"""Data of an attempt's transaction: what is done at the target, operation by operation, in order (see effects.Transact)."""
+"""The operations of an attempt's transaction on the target, carried out in order (see effects.Transact).
+
+Plain values.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ from schemas.table.model import Table
 
 @dataclass(frozen=True, slots=True)
 class WriteChanges:
-    """Apply a net change, or, to a table that is written as events, every change. `displacing`: see `Transaction.apply`."""
+    """Write a net change, or, for a table that is written as events, every change.
+
+    `displacing`: see `TargetTransaction.apply_net_change`.
+    """
 
     net: ReducedChanges
     displacing: str | None = None
@@ -44,8 +50,10 @@ class TruncateTarget:
 
 @dataclass(frozen=True, slots=True)
 class PublishDefinition:
-    """Say to those who read a table that is written as events that `source` is its definition from here on, at the source. `anew`: every
-    row comes anew behind it."""
+    """Publish to the readers of a topic that `source` is its definition from here on.
+
+    `anew`: every row follows again.
+    """
 
     table: TargetTable
     source: Table
@@ -54,7 +62,7 @@ class PublishDefinition:
 
 @dataclass(frozen=True, slots=True)
 class CloseQuarantineBefore:
-    """Take all entries of the unit below `offset` out of the quarantine: their rows are gone."""
+    """Close all quarantine entries of the unit below `offset`, because their rows were deleted."""
 
     offset: int
     why: str
@@ -62,7 +70,7 @@ class CloseQuarantineBefore:
 
 @dataclass(frozen=True, slots=True)
 class CloseQuarantine:
-    """Take entries of the unit, by (offset, part), out of the quarantine."""
+    """Close quarantine entries of the unit, by (offset, part)."""
 
     ids: Sequence[ChangeId]
     why: str
@@ -70,7 +78,11 @@ class CloseQuarantine:
 
 @dataclass(frozen=True, slots=True)
 class SupersedeDisplaced:
-    """Mark the rows that events of the unit below `before` displaced from `table` ("schema.name"): what the source has of them came again."""
+    """Mark as superseded the rows that the unit's events below `before` displaced from `table`
+    ("schema.name").
+
+    A copy has brought the source's values again.
+    """
 
     table: str
     before: int
@@ -100,10 +112,12 @@ class ReplaceLaneRows:
 
 @dataclass(frozen=True, slots=True)
 class FollowDefinition:
-    """Plan a change of the target table, whose other units' rows are locked, and go on by it; the plan is added to `found`.
+    """Plan a change of the target table and carry it out according to `how`; the plan is added to
+    `found`.
 
-    `how`: "whole": carry it out and write that the definition is in force. "mark": write the mark of what is left to do, over
-    `connection`. "end": write that the definition is in force; raises StepsLeftError if something is left to do.
+    The rows of the table's other units are locked. `how`: "whole": alter the table and write the new
+    active definition. "mark": write the mark of the remaining steps, over `connection`. "end": write the
+    new active definition; raises StepsLeftError if steps remain.
     """
 
     change: TableChange
@@ -115,27 +129,33 @@ class FollowDefinition:
 
 @dataclass(frozen=True, slots=True)
 class DropTarget:
-    """Drop the target table of `source` in this transaction, where it is there."""
+    """Drop the target table of `source` in this transaction, if it exists."""
 
     source: Table
 
 
 @dataclass(frozen=True, slots=True)
 class MarkSharersIncomplete:
-    """Write of each other unit that had rows in the target table of `source`, where that is not there, that they are lost (consumer.tables.stored)."""
+    """If the target table of `source` is missing, record of each other unit that had rows there that
+    they are lost (consumer.tables.stored).
+    """
 
     source: Table
 
 
 @dataclass(frozen=True, slots=True)
 class RequireRowsPresent:
-    """Raise TransientError if another unit has written since the attempt began that the rows of this one are lost."""
+    """Raise TransientError if another unit has recorded since the attempt began that this unit's rows
+    are lost.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class RequireTableUnchanged:
-    """Raise TransientError unless the target table of `source` is `real` and no other unit changes it: other units heed what this one needs of
-    the table from when its definition is stored, and not before."""
+    """Raise TransientError unless the target table of `source` is `real` and no other unit alters it.
+
+    Other units respect what this one needs of the table only once its definition is stored.
+    """
 
     source: Table
     real: Table

@@ -1,7 +1,9 @@
-"""Reports of workers to the driver, beside Spark: one datagram a task with what became of each of its topics.
+"""Reports of workers to the driver, outside Spark: one datagram for each task, with a report for each
+topic.
 
-Over loopback UDP with a token of the run, so that the plan needs no rows back. A lost datagram loses figures only,
-never events: what counts is in the target, and the driver compares it with Spark's offsets now and then.
+They are sent over loopback UDP with a token of the run, so that the query need not return rows. A lost
+datagram loses figures and never events: the valid progress is in the target, and the driver compares it
+with Spark's offsets regularly.
 """
 
 from __future__ import annotations
@@ -18,29 +20,35 @@ from schemas.wire.position import Position
 MAX_REPORTS = 50
 """Reports in one datagram."""
 MAX_BYTES = 65_507
-"""Bytes in one datagram: what UDP takes. 50 reports of 1,200 bytes stay below; a message of characters of three bytes does not."""
+"""Bytes in one datagram, the maximum of UDP. 50 reports of 1,200 bytes fit; messages of three-byte
+characters may not."""
 MESSAGE_HEAD, MESSAGE_TAIL = 300, 300
-"""Characters of a long message that are sent: what was seen stands at its beginning, what to do at its end."""
+"""Characters of a long message that are sent: its beginning has the evidence, its end the remedy."""
 
 AttemptOutcome = Literal["ok", "behind", "stopped", "fenced"]
 
 
 class CopyNeed(msgspec.Struct, frozen=True):
-    """See consumer.errors.CopyNeededError. `after`: a copy that begins behind this offset of the topic will do."""
+    """The copy that a unit needs; see consumer.errors.CopyNeededError.
+
+    `after`: the copy must begin after this offset of the topic.
+    """
 
     after: int = msgspec.field(name="after")
     cause: str = msgspec.field(name="cause")
 
 
 class Report(msgspec.Struct, omit_defaults=True):
-    """One topic in one task attempt.
+    """The result of one attempt at a unit.
 
-    state: "ok"; "behind": a transient error outlasted the task's retries, progress is where it is; "stopped": it
-    waits for a person; "fenced": another attempt or epoch owns the unit. `offset`: lowest lane; `applied`, `dropped`,
-    `held`: events of this attempt; `displaced`: rows of other keys that made room for them (drift);
-    `commit_ts_ms`: source commit time of the last applied event (0: unknown);
-    `position`: source position of the lowest lane; `query`: in which query. `copy`: what the unit waits for, where a copy of its
-    table heals it; `long`: it is behind because what comes next takes long, and would keep other units waiting.
+    `state`: "ok"; "behind": a transient error outlasted the task's retries, and the progress is at the
+    last commit; "stopped": a person must act; "fenced": another attempt or fencing token owns the unit.
+    `epoch`: the attempt's fencing token. `offset`: of the lowest lane. `applied`, `dropped`, `held`:
+    events of this attempt, the last ones quarantined. `displaced`: rows of other keys that made room for
+    them (drift). `commit_ts_ms`: source commit time of the last applied event (0: unknown). `position`:
+    source position of the lowest lane. `query`: the query that ran the attempt. `copy`: the copy that
+    would resolve a stop. `long`: the unit is "behind" because its next step takes long and would delay
+    other units.
     """
 
     topic: str = msgspec.field(name="topic")
@@ -60,7 +68,7 @@ class Report(msgspec.Struct, omit_defaults=True):
 
 
 def clear_figures(report: Report) -> Report:
-    """Return what a later batch is told of an attempt that was the last one: figures add up, so they are said once."""
+    """Return `report` without its figures, for a later batch: figures are added up, so they are sent once."""
     return msgspec.structs.replace(report, applied=0, dropped=0, held=0, displaced=0)
 
 
@@ -74,7 +82,7 @@ _DECODE = msgspec.json.Decoder(_Datagram).decode
 
 
 class ReportSender:
-    """Sends from a worker. Never blocks and never fails a task."""
+    """Sends reports from a worker. Never blocks and never fails a task."""
 
     def __init__(self, port: int, token: str) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -107,7 +115,7 @@ def _shorten_message(report: Report) -> Report:
 
 
 class ReportReceiver:
-    """Receives at the driver, on a free loopback port."""
+    """Receives reports in the driver, on a free loopback port."""
 
     def __init__(self) -> None:
         self.token = secrets.token_hex(8)
@@ -120,7 +128,7 @@ class ReportReceiver:
         return int(self._socket.getsockname()[1])
 
     def receive(self, timeout: float) -> list[Report]:
-        """Wait up to `timeout` seconds for the first datagram and return everything that has arrived."""
+        """Wait up to `timeout` seconds for the first datagram, and return all reports that have arrived."""
         return list(self._drain_socket(timeout))
 
     def _drain_socket(self, timeout: float) -> Iterator[Report]:

@@ -1,4 +1,4 @@
-"""A unit as a worker gets it, and its table definition as prepared for the target."""
+"""A unit's settings as passed to a worker, and its table definition as prepared for the target."""
 
 from __future__ import annotations
 
@@ -22,32 +22,28 @@ from schemas.table.names import TableName
 from schemas.wire.debezium import ConnectorModes
 
 SMALL_BATCH = 500
-"""Events up to which one transaction is cheaper than waking the lanes."""
+"""Number of events up to which one transaction is cheaper than waking the lanes."""
 
 OnDrop = Literal["keep", "empty", "drop"]
 UnitAssignment = tuple[ApplyUnit, int]
 TableOf = Callable[[str, str], TableName | None]
-"""(source, topic) → the table whose events the topic holds; None: it is not known."""
+"""(source, topic) → the table of the topic's events; None if it is not known."""
 DefinitionCache = MutableMapping[UnitAssignment, ActiveDefinition]
-"""Definitions in force by (unit, epoch or assignment), kept by the process. Two pipelines may read one topic, under equal numbers."""
+"""Active definitions by (unit, assignment, or fencing token if there is none), cached by the process.
+
+Two pipelines may read one topic under equal numbers, so the unit is part of the key.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class UnitSpec:
-    """A unit, with the settings that a worker applies it by. `source`: its name in the configuration.
-
-    `assigned`: the coordinator's epoch, where there is one: what is known of the target table is kept through it.
-    `real`: that table as it was read for this assignment (see `known_table`); empty: whoever needs it reads it. `on_drop`: what DROP
-    TABLE at the source does.
-    `small_batch`: events up to which one transaction may do for all lanes. `debezium`: how its connector is set, where
-    Debezium writes the topic. `was`: what it was stopped by before this takeover. `batches`: the target takes whole batches.
-    `copy_at`: where in the topic the last copy of the table begins, as far as is known. `patient`: what takes long is done, too: no other
-    unit waits for it. `table_of`: where the target takes events: (source, topic) → the table of another unit. `scratch`: a folder for what is of use to one attempt only.
-    """
+    """A unit, with the settings that a worker needs to apply it."""
 
     unit: ApplyUnit
     source: str
+    """The source's name in the configuration."""
     epoch: int
+    """The fencing token."""
     topic_id: str
     routes: tuple[TableRoute, ...]
     lanes: int
@@ -55,20 +51,32 @@ class UnitSpec:
     replace: bool = True
     limits: LaneLimits = field(default_factory=LaneLimits)
     small_batch: int = SMALL_BATCH
+    """Events up to which one transaction may serve all lanes."""
     assigned: int | None = None
+    """The assignment, if a coordinator gave one. The active definition is cached under it."""
     real: bytes = b""
+    """The target table as read for this assignment (see `encode_known_table`); empty: it is read when
+    needed."""
     on_drop: OnDrop = "keep"
+    """What a DROP TABLE at the source does to the target."""
     debezium: ConnectorModes | None = None
+    """The settings of the Debezium connector, if Debezium writes the topic."""
     was: str | None = None
+    """Why the unit was stopped before this takeover."""
     batches: bool = False
+    """Whether the target takes whole batches."""
     copy_at: int | None = None
+    """The offset in the topic at which the last copy of the table begins, if known."""
     table_of: TableOf | None = None
+    """For a target that takes events: (source, topic) → the table of another unit."""
     patient: bool = False
+    """Whether long steps are carried out too, because no other unit waits for them."""
     scratch: str = ""
+    """A folder for files that only one attempt needs."""
 
     @property
     def place(self) -> UnitAssignment:
-        """The key of the definition in force in `DefinitionCache`."""
+        """The key of the active definition in `DefinitionCache`."""
         return self.unit, self.epoch if self.assigned is None else self.assigned
 
 
@@ -80,11 +88,12 @@ def build_initial_layout(routes: tuple[TableRoute, ...], lanes: int) -> Layout:
 def resolve_definition(
     spec: UnitSpec, session: TargetTables, stored: StoredDefinition, *, first: bool = False
 ) -> ActiveDefinition:
-    """Return what a definition comes to in the target as it is now.
+    """Return the active definition that results from a stored one and the present target table.
 
-    `first`: nothing of the unit has been applied yet, so that the target table may have to be made. Later one that is
-    missing has been dropped with its rows: an empty one in its place would pass for the whole.
-    Raises UnitStoppedError: the target does not fit, or another unit's rows would be mixed with these in a topic.
+    `first`: no event of the unit has been applied yet, so the target table may have to be created. A
+    table that is missing later was dropped with its rows: an empty table in its place would look
+    complete. Raises UnitStoppedError if the target does not fit, or if another unit's rows would be
+    mixed with these in a topic.
     """
     _keep_apart(spec, session, stored)
     found = prepare_definition(
@@ -101,7 +110,8 @@ def resolve_definition(
         lost = cast(EventTables, session).records_lost(spec.unit, found.target)
         if lost is not None:
             raise UnitStoppedError(lost)
-    # a target of whole batches lists its keys, all of them: compared range by range, those of later chunks would go (ADR 26)
+    # A whole-batch target lists all its keys: a comparison by range would delete the rows of later
+    # chunks (docs/adr/0026-applying-a-copy.md).
     return replace(found, ordered=False) if spec.batches else found
 
 
@@ -128,8 +138,11 @@ class _KnownTable(msgspec.Struct):
 
 
 def encode_known_table(text: str | None, table: Table) -> bytes:
-    """Return what `UnitSpec.real` has. `text`: the stored definition beside which `table` was read: it says nothing of what another one
-    comes to; None: any."""
+    """Return the value of `UnitSpec.real`.
+
+    `text`: the stored definition for which `table` was read; `table` is not used for another definition.
+    None: for any.
+    """
     return msgspec.json.encode(_KnownTable(text, table))
 
 
@@ -143,7 +156,7 @@ def _decode_known_table(spec: UnitSpec, stored: StoredDefinition) -> Table | Non
 def load_active_definition(
     spec: UnitSpec, session: TargetTables, text: str, tables: DefinitionCache
 ) -> ActiveDefinition:
-    """Return what the stored definition `text` comes to, from `tables` where it is known."""
+    """Return the active definition of the stored definition `text`, from `tables` if it is cached."""
     cached = tables.get(spec.place)
     if cached is None or cached.text != text:
         cached = tables[spec.place] = resolve_definition(spec, session, decode_stored(text))

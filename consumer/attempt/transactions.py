@@ -1,4 +1,4 @@
-"""Guarded transactions of one attempt: what is applied and the progress that says so, together or not at all."""
+"""Guarded transactions of one attempt: changes and their progress are committed together or not at all."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from schemas.errors import ValueRefusedError
 
 FIRST_RETRY_DELAY_S = 0.05
 MAX_TRANSACTION_TRIES = 5
-"""Attempts at what is not in a lane, the pause doubling in between: under a second in all."""
+"""Tries of a transaction outside the lanes, the pause doubling in between: under a second in all."""
 RESOLVE_TRIES = 8
-"""Connections tried to learn the outcome of a commit, the pause doubling in between: about 6 s."""
+"""Connections tried to read the outcome of a commit, the pause doubling in between: about 6 s."""
 
 
 def retry_transient(act: Callable[[], Machine[T]]) -> Machine[T]:
-    """End with what `act` ends with; a TransientError is tried again a few times, then raised."""
+    """Run `act` and return its result. A TransientError is retried a few times, then raised."""
     for tries in range(1, MAX_TRANSACTION_TRIES):
         with suppress(TransientError):
             return (yield from act())
@@ -32,7 +32,7 @@ def retry_transient(act: Callable[[], Machine[T]]) -> Machine[T]:
 class AttemptProgress:
     """The lane rows of one attempt as last read or written, and the transactions that move them.
 
-    Used by several lanes at once: each touches its own row only.
+    Used by several lanes at once: each accesses its own row only.
     """
 
     def __init__(self, rows: Sequence[LaneProgress]) -> None:
@@ -40,7 +40,7 @@ class AttemptProgress:
 
     @property
     def level(self) -> bool:
-        """All lanes stand at the same offset."""
+        """Whether all lanes are at the same offset."""
         return len({row.offset for row in self.rows}) == 1
 
     @property
@@ -48,9 +48,9 @@ class AttemptProgress:
         return min(self.rows, key=lambda row: row.offset)
 
     def list_lanes_below(self, mark: LaneMark, lanes: Sequence[int] | None = None) -> list[int]:
-        """Return those of `lanes` (None: all) that stand below `mark`.
+        """Return those of `lanes` (None: all) that are below `mark`.
 
-        After a crash a batch may end below the highest lane, which stays where it is.
+        After a crash a batch may end below the highest lane, which keeps its offset.
         """
         numbers = range(len(self.rows)) if lanes is None else lanes
         return [lane for lane in numbers if self.rows[lane].offset < mark[0]]
@@ -58,8 +58,10 @@ class AttemptProgress:
     def move_lanes(
         self, lanes: Sequence[int], mark: LaneMark, operations: Sequence[Operation] = ()
     ) -> Machine[int]:
-        """Carry out `operations` in one transaction that guards `lanes` (over the first one's session) and moves them to
-        `mark`. Ends with the number of rows that were displaced."""
+        """Carry out `operations` in one transaction that guards `lanes` and moves them to `mark`.
+
+        Uses the session of the first lane. Returns the number of displaced rows.
+        """
         guards = [self.rows[lane] for lane in lanes]
         wrote = [advance_row(row, mark) for row in guards]
         displaced = yield from self._run_transaction(
@@ -70,32 +72,40 @@ class AttemptProgress:
         return displaced
 
     def commit_guarded(self, operations: Sequence[Operation]) -> Machine[None]:
-        """Carry out `operations`, which may be carried out twice, in a transaction that guards all lanes and moves none."""
+        """Carry out `operations`, which may be repeated, in a transaction that guards all lanes and
+        moves none.
+        """
         yield from retry_transient(lambda: self.try_guarded(operations))
 
     def try_guarded(self, operations: Sequence[Operation]) -> Machine[None]:
-        """Like `guarded`, with one try."""
+        """Like `commit_guarded`, with one try."""
         rows = list(self.rows)
         yield from self._run_transaction(Transact(0, rows, operations), rows)
 
     def commit_once(self, operations: Sequence[Operation]) -> Machine[None]:
-        """Carry out `operations`, which must not be carried out twice, in a transaction that guards all lanes and moves none.
+        """Carry out `operations`, which must not be repeated, in a transaction that guards all lanes and
+        moves none.
 
-        Raises AttemptLostError where nobody knows whether that happened: the lanes do not tell, so `operations` write into the unit's row what
-        the next attempt knows it by.
+        Raises AttemptLostError if the outcome is unknown. The lanes do not show it, so `operations`
+        write into the unit's row what the next attempt needs to recognise it.
         """
         rows = list(self.rows)
         yield from retry_transient(lambda: self._run_transaction(Transact(0, rows, operations), None))
 
     def move_idle(self, lanes: Sequence[int], mark: LaneMark) -> Machine[None]:
-        """Move `lanes`, which have nothing to apply, to `mark`. Raises TransientError after bounded retries."""
+        """Move `lanes`, which have nothing to apply, to `mark`.
+
+        Raises TransientError after bounded retries.
+        """
         if lanes:
             yield from retry_transient(lambda: self.move_lanes(lanes, mark))
 
     def replace_lanes(
         self, rows: Sequence[LaneProgress], operations: Sequence[Operation] = ()
     ) -> Machine[None]:
-        """Carry out `operations` and replace all lane rows by `rows` in one transaction that guards all of them."""
+        """Carry out `operations` and replace all lane rows by `rows` in one transaction that guards all
+        of them.
+        """
         yield from self._run_transaction(
             Transact(0, list(self.rows), (*operations, ReplaceLaneRows(rows))), None
         )
@@ -120,7 +130,9 @@ class AttemptProgress:
         return sum(transact.displaced)
 
     def _has_happened(self, number: int, guard: LaneProgress, wrote: LaneProgress) -> Machine[bool]:
-        """Ask the row whether a commit of unknown outcome happened; one row speaks for all of a transaction."""
+        """Return whether a commit of unknown outcome happened, by one lane's row, which shows the whole
+        transaction.
+        """
         for tries in range(1, RESOLVE_TRIES + 1):
             yield DropSession(number)
             with suppress(TransientError):

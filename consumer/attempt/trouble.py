@@ -1,7 +1,9 @@
-"""The consequence of an error for the one unit that met it: the smallest thing stops, whatever the error's class. Pure.
+"""The consequence of an error for the unit that met it. Only that unit is affected, whatever the error's
+class.
 
-Everything that is done for a unit ends here when it ends badly: in Spark's workers (consumer.attempt) and in the agent's
-hands (consumer.process.unit_operations). Only a fault of what carries the units (Spark's input, the process) is not a unit's.
+Every failed operation on a unit is classified here, in Spark's workers (consumer.attempt) and in the
+agent's own operations (consumer.process.unit_operations). Only an error of what carries the units
+(Spark's input, the process) is not a unit's own. Without I/O.
 """
 
 from __future__ import annotations
@@ -26,12 +28,16 @@ from schemas.errors import SchemaError
 
 
 class InputLostError(Exception):
-    """Spark's side of a task broke: nobody's unit is to blame, and Spark tries the task again."""
+    """Spark's side of a task broke. No unit is the cause, and Spark retries the task."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """`state`: what becomes of the unit. `fault`: of rowlock itself, so that the log needs the traceback. `copy`, `long`: see Report."""
+    """The consequence of an error for a unit.
+
+    `state`: the unit's next state. `fault`: an error of rowlock itself, which is logged with its
+    traceback. `copy`, `long`: see Report.
+    """
 
     state: AttemptOutcome
     message: str
@@ -40,7 +46,7 @@ class Trouble:
     long: bool = False
 
 
-#: The first class that fits decides. What is worth another try is "behind", what a person must look at "stopped".
+#: The first matching class decides. "behind" is retried; "stopped" needs a person.
 _STATES: tuple[tuple[type[BaseException], AttemptOutcome], ...] = (
     (AttemptLostError, "behind"),
     (FencedError, "fenced"),
@@ -57,7 +63,10 @@ _STATES: tuple[tuple[type[BaseException], AttemptOutcome], ...] = (
 
 
 def classify_error(topic: str, error: Exception) -> Trouble:
-    """Say what `error` means for the unit of `topic`. An error that nobody foresaw stops it: retrying would hide it."""
+    """Return the consequence of `error` for the unit of `topic`.
+
+    An unforeseen error stops it: a retry would hide it.
+    """
     state = next((state for kind, state in _STATES if isinstance(error, kind)), None)
     if state is None:
         return Trouble("stopped", _describe_fault(topic, error), fault=True)
@@ -72,7 +81,7 @@ def classify_error(topic: str, error: Exception) -> Trouble:
 
 @dataclass(slots=True)
 class AttemptFigures:
-    """See Report."""
+    """Counts of events and rows; see Report."""
 
     applied: int = 0
     dropped: int = 0
@@ -83,7 +92,7 @@ class AttemptFigures:
 def build_attempt_report(
     spec: UnitSpec, progress: AttemptProgress, figures: AttemptFigures, trouble: Trouble, passed: int = 0
 ) -> Report:
-    """Say what became of an attempt. `passed`: records that its reader dropped."""
+    """Return the report of an attempt. `passed`: records that its reader dropped."""
     lowest = progress.lowest if progress.rows else None
     return Report(
         topic=spec.unit.topic,

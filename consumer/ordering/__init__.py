@@ -1,1 +1,4 @@
-"""The rules of order, all pure: duplicates, lanes, locks, folds of keys, net changes, progress. It imports nothing above it."""
+"""The rules of order, without I/O: duplicates, lanes, locks, folds of keys, net changes, progress.
+
+This package imports no package above it.
+"""

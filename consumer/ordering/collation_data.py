@@ -1,7 +1,7 @@
-"""Weights and contractions of the servers' collations, as data for the fold of text (used by collations.py only).
+"""Weights and contractions of the servers' collations, as data for the fold of text.
 
-The tables were derived from the weights that MariaDB 11.4 and MySQL 9.7 give to every character;
-tests/integration/test_fold.py asks the servers again, for every collation they have.
+Used by collations.py only. The tables were derived from the weights that MariaDB 11.4 and MySQL 9.7 give to
+every character; tests/integration/test_fold.py checks them against real servers, for every collation.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ KEPT_CODE_POINTS = (
     (0x1780, 0x17B3), (0x3041, 0x309C), (0x309F, 0x30FA), (0x3105, 0x312F), (0x3400, 0x4DBF), (0x4E00, 0x9FFF),
     (0xA000, 0xA48C), (0x20000, 0x323AF),
 )  # fmt: skip
-"""Code points of which letters (and all of printable ASCII) stay: ASCII, Latin, Greek, Cyrillic, Armenian, Hebrew, Arabic,
-the scripts of India, Thai, Lao, Georgian, Hangul's parts, Ethiopic, Khmer, kana, Bopomofo, Han, Yi.
+"""Code points with letters that are kept (and all of printable ASCII).
 
-Left out among them, on purpose: the hamza and the tatweel (they move, or are ignored), the vowels of Thai and Lao that are
-written before their consonant (contractions move them), kana's iteration and length marks. Other scripts are left out
-because nobody has looked at them: a unique column written in one of them alone only loses parallelism.
+The scripts are ASCII, Latin, Greek, Cyrillic, Armenian, Hebrew, Arabic, the scripts of India, Thai, Lao,
+Georgian, Hangul's parts, Ethiopic, Khmer, kana, Bopomofo, Han, Yi.
+
+Excluded among them on purpose are the hamza and the tatweel (they move, or are ignored), the vowels of Thai
+and Lao that are written before their consonant (contractions move them), and kana's iteration and length
+marks. Other scripts are excluded because their weights were not examined: a unique column written in one of
+them alone only loses parallelism.
 """
 
 SMALL_KANA = dict(
@@ -28,7 +31,7 @@ SMALL_KANA = dict(
     )
 )
 
-# letter (or letters) ← characters that some server holds equal to it although Unicode does not decompose them so
+# letter (or letters) ← characters that some server treats as equal, without such a decomposition in Unicode
 LETTERS = {
     "": (
         "\u0345\u16ee\u16ef\u16f0\ufc5e\ufc5f\ufc60\ufc61\ufc62\ufc63\ufe70\ufe72\ufe74\ufe76"
@@ -329,11 +332,11 @@ IDEOGRAPHS = (
     "艹艹艹虎衤覀西见角角讠贝足车辶辶辶邑钅長镸长门阜阝雨青韦页风飞食飠飠饣首马骨鬼鱼鸟鹵麦黄黾齊齐齒齿龍龙龜龜"
 )
 
-#: Languages of tailored Unicode collations → letters → what they are merged into; "": dropped.
+#: Languages of tailored Unicode collations → letters → the letters into which they are merged; "": removed.
 TAILORED_LANGUAGES: dict[str, dict[str, str]] = {
     "bg bs cs croatian croatian_mysql561 czech eo es es_trad esperanto gl hr ja mn_cyrl pl polish ro romanian ru sk sl slovak "
     "slovenian spanish spanish2 sr_latn tr turkish vi vietnamese": {},
-    # å = aa, ä = æ = ę, ö = ø = œ, ü = y, þ = th: which of them is so differs between the servers' versions
+    # å = aa, ä = æ = ę, ö = ø = œ, ü = y, þ = th: which of these apply differs between the servers' versions
     "da danish nb nn sv swedish is icelandic": {"a": "", "e": "", "u": "y", "þ": "th"},
     "de_pb german2": {"e": ""},  # ä = ae
     "et estonian": {"\u1d21": "u"},
@@ -345,7 +348,7 @@ TAILORED_LANGUAGES: dict[str, dict[str, str]] = {
     "zh": {"匸": "医"},  # \u32a9, the latter in a circle, has the former's weight
 }  # fmt: skip
 
-#: Collations of other character sets → letters ← characters that it holds equal to them, besides the above.
+#: Collations of other character sets → letters ← characters treated as equal to them, besides LETTERS.
 OTHERS: dict[str, dict[str, str]] = {
     "armscii8_general_ci ascii_general_ci cp1250_croatian_ci cp1250_polish_ci cp1251_general_ci cp1251_general_cs "
     "cp850_general_ci cp852_general_ci cp866_general_ci cp932_japanese_ci eucjpms_japanese_ci euckr_korean_ci "

@@ -1,15 +1,19 @@
-"""Text folded coarser than its index's collation compares it (used by fold.py only); collation_data.py has the data.
+"""Folds text more coarsely than its index's collation compares it. Used by fold.py only; the data are in
+collation_data.py.
 
-Four folds, from fine to coarse:
+There are four folds, from fine to coarse:
 
-- exact: binary and deterministic collations; only trailing spaces go.
-- skeleton: what is left of a text in printable ASCII and the letters of most scripts (`KEPT_CODE_POINTS`), in lower case: characters
-  are decomposed, marks and everything else are dropped, "ss" is "s" (ß is the one or the other), digits of all scripts
-  are ASCII's. What is dropped no collation holds equal to what stays; where one does, `LETTERS` says so. Collations that
-  are tailored to a language merge or drop some letters more (`TAILORED_LANGUAGES`), those of other character sets have exceptions
-  of their own (`OTHERS`).
-- digits: the decimal digits of the skeleton; for collations that are not known, or too far from Unicode's order.
-- constant: a collation of PostgreSQL that does not compare exactly: its rules are whatever its maker wrote.
+- exact: for binary and deterministic collations; only trailing spaces are removed.
+- skeleton: printable ASCII and the letters of most scripts (`KEPT_CODE_POINTS`), in lower case.
+  Characters are decomposed, marks and all other characters are removed, "ss" becomes "s" (ß may be
+  either), and digits of all scripts become ASCII digits. No collation treats a removed character as
+  equal to a kept one, except as listed in `LETTERS`. Collations tailored to a language merge or remove
+  more letters (`TAILORED_LANGUAGES`); those of other character sets have exceptions of their own
+  (`OTHERS`).
+- digits: the decimal digits of the skeleton, for unknown collations and those too far from Unicode's
+  order.
+- constant: for a PostgreSQL collation that does not compare exactly, because its author may define any
+  rules.
 """
 
 from __future__ import annotations
@@ -40,7 +44,7 @@ _NEW = re.compile(
 )
 _OLD = re.compile(
     rf"{_UNICODE}(?:unicode_ci|general1400_as_ci|(?!general|unicode|myanmar)([a-z0-9_]+)_ci)"
-)  # knows no characters beyond U+FFFF: all of them are equal there
+)  # has no weights beyond U+FFFF: all those characters are equal
 _GENERAL = re.compile(
     r"(?:utf8mb4|utf8mb3|utf8|utf16|utf16le|utf32|ucs2)_(?:general(?:_mysql500)?|tolower)_ci"
 )
@@ -63,10 +67,11 @@ _DOUBLED = {"hu": _TWICE, "hungarian": _TWICE}  # ccs = cscs
 
 
 class _Table(dict[int, str]):
-    """A table for `str.translate` that fills itself: code point → what is left of it.
+    """A table for `str.translate` that fills itself: code point → folded text.
 
-    `special`: characters that are something else here than elsewhere. `merged`: letters that are. `last`: code points
-    beyond it are dropped. `keep`: None, or the only characters that stay. `doubled`: what runs of letters count once.
+    `special`: characters with another fold than usual. `merged`: letters with another fold. `last`: code
+    points after it are removed. `keep`: the only characters that are kept; None: all. `doubled`: runs of
+    letters that count once.
     """
 
     def __init__(
@@ -106,7 +111,9 @@ def _fold_character(char: str) -> str:
 
 
 def _map_kept_letter(char: str) -> str:
-    """Return a kept character as what it counts: hiragana as katakana, a small one as a large one, ı as i."""
+    """Return the equivalent of a kept character: katakana for hiragana, a large kana for a small one, i
+    for ı.
+    """
     if "ぁ" <= char <= "ゖ":
         char = chr(ord(char) + 0x60)
     return "i" if char == "ı" else SMALL_KANA.get(char, char)
@@ -114,7 +121,7 @@ def _map_kept_letter(char: str) -> str:
 
 @cache
 def _get_fold_table(collation: str) -> _Table:
-    """Return the table for a collation that is not exact; it is filled by what it meets, and shared."""
+    """Return the table of a collation that is not exact. It is filled as characters occur, and shared."""
     name = collation.replace("_nopad", "")
     if name in _OTHERS:
         return _Table({char: to for to, chars in _OTHERS[name].items() for char in chars}, {})
@@ -134,9 +141,9 @@ def _get_fold_table(collation: str) -> _Table:
 
 
 def make_text_fold(collation: str, prefix: int | None) -> Callable[[Any], bytes]:
-    """Return the fold for text compared by `collation` ("": exactly), cut to `prefix` characters."""
+    """Return the fold of text compared by `collation` ("": exactly), cut to `prefix` characters."""
     name = collation.lower()
-    if "." in name:  # PostgreSQL's, with its schema: see postgres/catalogue.py
+    if "." in name:  # PostgreSQL's, with its schema
         return lambda _value: b""
     if _EXACT.fullmatch(name):
         return _make_exact_fold(prefix)

@@ -1,9 +1,10 @@
-"""Duplicates: decides which events of a topic are new (design.md §6 Duplicates, findings 3, 4 and 14).
+"""Duplicates: decides which events of a topic are new.
 
-A topic may hold an event several times (at-least-once capture) and events of a capture task that was already
-replaced (a zombie). The running maximum (position, gen), rebuilt from the lane that stands *lowest*, recognises
-both. Because it is a function of the topic's prefix alone, every reading of the topic judges every record alike;
-that an event is dropped *in its lane* iff that lane has passed it can therefore be decided by offset (dispatch.py).
+A topic may contain an event several times (capture is at-least-once) and events of a capture process
+that was already replaced (a zombie). The running maximum of (position, gen), rebuilt from the *lowest*
+lane, recognises both. It depends on the topic's prefix alone, so every reading of the topic judges every
+record alike. Whether a *lane* drops an event because it has passed it can therefore be decided by offset
+(dispatch.py).
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ from schemas.wire.position import Position
 
 
 class DuplicateVerdict(IntEnum):
-    """The verdict of `Deduplicator.judge` on an event; only ACCEPT is 0, so `if judge(...)` means "drop"."""
+    """The verdict of `Deduplicator.judge_record` on an event.
+
+    Only ACCEPT is 0, so a true value means "drop".
+    """
 
     ACCEPT = 0
     COVERED = 1  # offset not above the lowest lane's, or judged before: every lane has it
@@ -30,9 +34,11 @@ _ACCEPT, _COVERED, _DUPLICATE, _ZOMBIE = (int(verdict) for verdict in DuplicateV
 
 
 class Deduplicator:
-    """The marks of one topic. Feed every record in offset order, once, beginning at the lowest lane's offset + 1.
+    """The highest position and generation of one topic. Pass every record once, in offset order, from
+    the lowest lane's offset + 1.
 
-    `position`, `gen`: highest accepted so far (what idle lanes write at the end of a batch). `offset`: last judged.
+    `position`, `gen`: highest accepted so far; idle lanes write them at the end of a batch. `offset`:
+    the last judged one.
     """
 
     __slots__ = ("gen", "offset", "position")
@@ -45,11 +51,11 @@ class Deduplicator:
         self.gen: int = lowest.gen
 
     def judge_record(self, offset: int, position: Position | None, prev: Position | None, gen: int) -> int:
-        """Return the `DuplicateVerdict` (as int) of the record at `offset` and move the marks.
+        """Return the `DuplicateVerdict` (as int) of the record at `offset`, and move the marks.
 
-        `position` None: a record without one of its own (Debezium's snapshot rows): by offset only; take
-        `self.position` as its position then. Raises CopyNeededError for a gap: an acceptable event whose
-        predecessor this reader never accepted.
+        A record without a `position` (of a Debezium snapshot) is judged by its offset only; use
+        `self.position` as its position then. Raises CopyNeededError for a gap: an acceptable event with
+        a predecessor that this reader never accepted.
         """
         if offset <= self.offset:
             return _COVERED

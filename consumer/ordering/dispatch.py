@@ -1,13 +1,15 @@
-"""From row changes to items for lanes, with the tickets that order them across lanes (design.md §6 Dispatch).
+"""Distributes row changes to lanes, with the tickets that order them across lanes.
 
-Use: one `Dispatcher` per task attempt; `plan(target)` once a table; then per chunk of a few hundred accepted events
-`dispatch(plan, changes)` in offset order and `take()` the items per lane.
+Create one `Dispatcher` for each attempt and call `plan_table(target)` once for each table. Then, for
+each chunk of a few hundred accepted events, call `dispatch(plan, changes)` in offset order and
+`take_queued()` for the items of each lane.
 
-Tickets: one per distinct (unique index, folded value) that the event gives or takes, of before and after image, in the
-order of the event ids; an update that leaves an index's values as they were takes none (docs/adr/0009). The key itself
-needs none: equal folded keys go to one lane. An update that moves the key is two parts, (offset, 0) the
-delete in the old key's lane and (offset, 1) the insert in the new key's, which always waits for part 0; where both
-go to one lane it is one item, never divided, so that no progress can stand between its halves (finding 7).
+An event takes one ticket for each distinct (unique index, folded value) that it gives or takes, in its
+before and after image, in the order of event ids. An update that keeps an index's values takes none for
+it (docs/adr/0009-tickets-where-values-change-hands.md). The key needs no ticket: equal folded keys go to
+one lane. An update that moves the key is split into (offset, 0), the delete in the old key's lane, and
+(offset, 1), the insert in the new key's lane, which always waits for part 0. If both go to one lane, it
+is one item and never divided, so that no progress can be between its halves.
 """
 
 from __future__ import annotations
@@ -56,9 +58,10 @@ class TablePlan:
 
 
 def _is_unique_at_source(target: Table, index: UniqueIndex, source: Table) -> bool:
-    """Tell whether the source itself keeps the values of the target's `index` unique, compared as the target does.
+    """Return whether the source itself keeps the values of the target's `index` unique, compared as the
+    target does.
 
-    An end that compares exactly holds apart whatever the other holds apart.
+    If one side compares exactly, it distinguishes all values that the other distinguishes.
     """
     parts = _list_index_parts(target, index)
     either = parts | {
@@ -78,32 +81,38 @@ def _list_index_parts(table: Table, index: UniqueIndex) -> set[tuple[str, int | 
 
 
 _Index = tuple[ValueHolders, Callable[[Row], Any], IndexFold, bool]
-"""(the index's locks, getter of the exact values, fold, unique at the source as well)."""
+"""(the index's locks, getter of the exact values, fold, whether it is unique at the source as well)."""
 LaneItem = tuple[RowChange, TablePlan, bytes, tuple[Wait, ...]]
-"""What a lane gets: (change, plan, folded key, events to wait for)."""
+"""An item of a lane: (change, plan, folded key, tickets to wait for)."""
 
 
 class Dispatcher:
-    """Splits changes to lanes. What a lane has already passed, by its progress row, is dropped in that lane."""
+    """Distributes changes to lanes.
+
+    A lane's changes that it has passed already, by its progress row, are dropped.
+    """
 
     def __init__(self, layout: Layout, locks: LockTable, lanes: Sequence[LaneProgress]) -> None:
         """`lanes`: the progress rows read at the begin of the attempt, one for each lane of `layout`."""
         self.layout = layout
         self._locks = locks
         self._passed = [row.offset for row in sorted(lanes, key=lambda row: row.lane)]
-        self._apart = max(self._passed)  # above it no lane has passed anything
+        self._apart = max(self._passed)  # no lane has passed anything above it
         self._queues: list[list[LaneItem]] = [[] for _ in range(layout.lanes)]
 
     def plan_table(self, target: TargetTable, source: Table | None = None) -> TablePlan:
-        """Return the plan of a table, asked for once: behind a barrier there are another dispatcher and other locks.
+        """Return the plan of a table. Call it once: after a barrier there are another dispatcher and
+        other locks.
 
-        `source`: the source's model with the target's column names: which values it keeps unique itself.
+        `source`: the source's table with the target's column names; it shows which values the source
+        keeps unique.
         """
         return TablePlan(target, self.layout, self._locks, source)
 
     def dispatch(self, plan: TablePlan, changes: Iterable[RowChange]) -> None:
-        """Queue `changes` of a table (offset order, ids (offset, 0)) to their lanes. Registers tickets: the shell holds
-        the locks' mutex.
+        """Queue `changes` of a table (in offset order, ids (offset, 0)) to their lanes.
+
+        Registers tickets, so the caller holds the locks' mutex.
         """
         self._locks.sweep_free_values()
         queues, passed, apart = self._queues, self._passed, self._apart
@@ -125,7 +134,7 @@ class Dispatcher:
             queues[lane].append((change, plan, key, waits))
 
     def take_queued(self) -> list[list[LaneItem]]:
-        """Return and forget the items queued since the last call, a list per lane."""
+        """Return the items queued since the last call, a list for each lane, and forget them."""
         queues = self._queues
         self._queues = [[] for _ in queues]
         return queues
@@ -133,7 +142,9 @@ class Dispatcher:
     def _register_tickets(
         self, plan: TablePlan, ticket: Ticket, before: Row | None, after: Row | None
     ) -> tuple[Wait, ...]:
-        """Put `ticket` on every unique value that the event gives or takes; return whom it must wait for."""
+        """Register `ticket` for every unique value that the event gives or takes; return the tickets it
+        must wait for.
+        """
         register = self._locks.register
         waits: tuple[Wait, ...] = ()
         for holders, values, fold, one_holder in plan.indexes:
@@ -155,7 +166,9 @@ class Dispatcher:
         return waits
 
     def _queue_key_move(self, plan: TablePlan, change: RowChange, old: bytes) -> None:
-        """Queue an update that moves the key: one item in one lane, or two parts of which the second waits."""
+        """Queue an update that moves the key: one item in one lane, or two parts in two lanes; the
+        second part waits.
+        """
         first, second = split_key_move(change)
         offset = change.id[0]
         new = plan.fold_key(_get_image(second))
@@ -176,7 +189,7 @@ class Dispatcher:
 
 
 def _get_image(change: RowChange) -> Row:
-    """Return the row by which a change is found. Raises ValueError for a change without images."""
+    """Return the row that identifies a change. Raises ValueError for a change without images."""
     row = change.after if change.before is None else change.before
     if row is None:
         raise ValueError(f"event {change.id} has neither before nor after image")
@@ -186,7 +199,7 @@ def _get_image(change: RowChange) -> Row:
 def split_key_move(change: RowChange) -> tuple[RowChange, RowChange]:
     """Return the two parts of an update that moves the key: (offset, 0) delete, (offset, 1) insert.
 
-    What is refused is the new row; the old one is gone all the same.
+    `refused` applies to the new row only; the old row is deleted in any case.
     """
     offset = change.id[0]
     return (

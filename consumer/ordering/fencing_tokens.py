@@ -1,8 +1,10 @@
-"""The number that a take-over writes into the progress rows (docs/adr/0005, 0006). Pure.
+"""The fencing tokens of takeovers (docs/adr/0005-epochs-from-the-clock.md,
+docs/adr/0006-epochs-within-an-assignment.md).
 
-Without a coordinator: above the row's, and at least the clock's milliseconds. With one, an assignment E (a number that
-the coordinator gives once) owns the numbers E·2^16 … E·2^16 + 65535: its holder raises the epoch as often as it starts
-its own work anew, and can still never reach into a later assignment, or be reached by an earlier one.
+Without a coordinator, a token is greater than the row's and at least the clock's milliseconds. With one,
+an assignment E (a number that the coordinator gives once) owns the tokens E·2^16 … E·2^16 + 65535. Its
+holder raises the token with every restart of its own work, and can neither reach a later assignment's
+tokens nor be reached by an earlier one's. Without I/O.
 """
 
 from __future__ import annotations
@@ -11,17 +13,18 @@ from consumer.errors import FencedError
 from consumer.ordering.model import ApplyUnit
 
 BITS = 16
-"""Own restarts within one assignment: 65,536; one a second would last 18 hours, then the unit must be assigned anew."""
+"""Bits for restarts within one assignment: 65,536 of them. At one a second they last 18 hours; then the
+unit must be assigned again."""
 
 
 def compute_next_epoch(
     unit: ApplyUnit, highest: int, *, assigned: int | None, above: int, now_ms: int
 ) -> int:
-    """Return the epoch of a take-over that finds `highest` in the rows.
+    """Return the fencing token of a takeover that finds `highest` in the rows.
 
-    `above`: the highest one the caller ever had under this assignment: a target restored from a backup must not make
-    it give out an epoch again that a paused worker of its own still holds. Raises FencedError when the rows are of a
-    later assignment, or when this one is used up.
+    `above`: the highest token that the caller ever had under this assignment. A target restored from a
+    backup must not make it reuse a token that a paused worker of its own still has. Raises FencedError
+    if the rows belong to a later assignment, or if this assignment's tokens are used up.
     """
     if assigned is None:
         return max(highest + 1, above + 1, now_ms)

@@ -1,17 +1,19 @@
-"""Folded bytes of an index's value: what an index holds equal folds equal (design.md §6 Dispatch, finding 10).
+"""Folded bytes of an index's values. Values that an index treats as equal have equal folds.
 
-The fold serves lanes, tickets and held keys only. Folding too little would let two events of one row or one unique
-value run side by side, folding too much only costs parallelism (and holds rows that are not meant); so each rule here is
-chosen coarser than the index's: text is folded to a skeleton of its letters and digits (case, accents, widths, ligatures,
-trailing spaces and everything a collation may ignore removed), numbers to one form, prefixes are cut before.
-collations.py has the text part.
+Folds serve lanes, tickets and quarantined keys only. A fold that is too fine would let two events of one
+row or one unique value run concurrently; a fold that is too coarse only costs parallelism (and
+quarantines rows of other keys). So each rule here is coarser than the index's: text is folded to a
+skeleton of its letters and digits (without case, accents, widths, ligatures, trailing spaces and all
+other characters that a collation may ignore), numbers to one form; prefixes are cut first. collations.py
+has the rules for text.
 
-Only the *target's* collations count (`IndexPart.collation`, of the real table), also where the source's are coarser: events
-meet in the target's rows and indexes and nowhere else. Two keys that only the source holds equal are two rows of the
-target; an update from one to the other is a move of the key there (dispatch.py), and its images are exact, so that it takes
-the tickets of both.
+Only the *target's* collations count (`IndexPart.collation`, of the real table), even if the source's are
+coarser: events collide in the target's rows and indexes only. Two keys that are equal only at the source
+are two rows of the target. An update from one to the other is a move of the key there (dispatch.py); its
+images are exact, so it takes the tickets of both.
 
-tests/integration/test_fold.py holds this against the weights that real servers give to every character.
+tests/integration/test_fold.py compares the folds with the weights that real servers give to every
+character.
 """
 
 from __future__ import annotations
@@ -30,10 +32,11 @@ from consumer.ordering.model import QuarantineEntry, TargetTable
 from schemas.table.model import IndexPart, Kind, Row, Table, UniqueIndex, Value
 
 FOLD_VERSION = 100 + FOLD_DATA_VERSION
-"""Part of the layout: raise it when any rule of this module or of collations.py changes."""
+"""Part of the layout. Raise it when any rule of this module or of collations.py changes."""
 
 IndexFold = Callable[[Row], bytes | None]
-"""Row of the target table → folded value of the index; None: by the NULL rules it collides with nothing."""
+"""Row of the target table → folded value of the index; None: by the NULL rules it collides with no other
+value."""
 ValueFold = Callable[[Any], bytes]
 """A wire value that is not None → folded bytes."""
 
@@ -44,7 +47,9 @@ _WHOLE = {Kind.INT, Kind.YEAR, Kind.BIT, Kind.ENUM_NUMBER, Kind.SET_NUMBER}
 
 
 def make_index_fold(table: Table, index: UniqueIndex) -> IndexFold:
-    """Return the fold of a unique index of the target table `table`; rows are in the order of `table.columns`."""
+    """Return the fold of a unique index of the target table `table`; rows are in the order of
+    `table.columns`.
+    """
     values = [_make_value_fold(table, part) for part in index.parts]
     at = table.find_ordinals(index.columns)
     nulls = not index.nulls_distinct
@@ -65,7 +70,10 @@ def make_index_fold(table: Table, index: UniqueIndex) -> IndexFold:
 
 
 def make_key_fold(table: Table) -> Callable[[Row], bytes]:
-    """Return the fold of `table`'s key. Key columns are never NULL; should one be, it folds like any other value."""
+    """Return the fold of `table`'s key.
+
+    Key columns are never NULL; a NULL would be folded like any other value.
+    """
     whole = UniqueIndex(name=table.key.name, parts=table.key.parts, nulls_distinct=False)
     return make_index_fold(table, whole)  # type: ignore[return-value]  # without nulls_distinct never None
 
@@ -76,10 +84,11 @@ def encode_folded(folded: bytes) -> str:
 
 
 def recompute_folded_keys(held: Iterable[QuarantineEntry], target: TargetTable) -> list[QuarantineEntry]:
-    """Return quarantine entries with their keys folded as this version folds them, for `target`'s collations as they are now.
+    """Return quarantine entries with their keys folded by this version, for `target`'s present
+    collations.
 
-    An entry may have been written by a version that folded otherwise: its own `folded` would not be met again, and the
-    later changes of its key would overtake it. Entries of other tables stay as they are.
+    Another version may have written an entry with another fold: its `folded` would not be found, and
+    later changes of its key would overtake it. Entries of other tables are returned unchanged.
     """
     fold, width = make_key_fold(target.table), len(target.table.columns)
     name = f"{target.schema}.{target.name}"
@@ -130,12 +139,12 @@ def _make_value_fold(table: Table, part: IndexPart) -> ValueFold:
 
 
 def get_part_collation(table: Table, part: IndexPart) -> str | None:
-    """Return the collation of an index part; None or "": it compares exactly."""
+    """Return the collation of an index part; None or "" if it compares exactly."""
     return table.get_column(part.column).type.collation if part.collation is None else part.collation
 
 
 def fold_whole(value: Value) -> bytes:
-    """Fold an integer: 7 and "7" alike, so that it does not matter from which side of 2^53 a form comes."""
+    """Fold an integer. 7 and "7" fold alike, because integers beyond 2^53 are strings."""
     if type(value) is int:
         return b"%d" % value
     try:
@@ -156,7 +165,7 @@ def fold_decimal(value: Value) -> bytes:
 
 
 def fold_float(value: Value) -> bytes:
-    """Fold a float or double by its 32-bit value: coarser than either, and -0.0 is 0.0."""
+    """Fold a float or double by its 32-bit value, which is coarser than either; -0.0 is 0.0."""
     try:
         return struct.pack("<f", float(value) + 0.0)  # type: ignore[arg-type]
     except OverflowError:
@@ -166,7 +175,9 @@ def fold_float(value: Value) -> bytes:
 
 
 def fold_other(value: Value) -> bytes:
-    """Fold what has one wire form only (dates and times): as text, without trailing zeros of a fraction."""
+    """Fold a value with only one wire form (dates and times): as text, without trailing zeros of a
+    fraction.
+    """
     text = str(value)
     if "." in text:
         text = text.rstrip("Z").rstrip("0").rstrip(".")
@@ -174,7 +185,9 @@ def fold_other(value: Value) -> bytes:
 
 
 def _make_binary_fold(prefix: int | None) -> ValueFold:
-    """Return the fold of base64 text: the bytes up to `prefix`, without the zeros and spaces that padding may add."""
+    """Return the fold of base64 text: the bytes up to `prefix`, without the zeros and spaces that
+    padding may add.
+    """
 
     def fold(value: Any) -> bytes:
         try:

@@ -1,8 +1,9 @@
-"""The lane of a row, and the facts that this depends on (design.md §6 Layout, finding 5).
+"""The lane of a row, and everything on which it depends.
 
-A lane is a fixed 64-bit hash of (target table, folded target key), never Python's own salted `hash()`. Everything
-that would send a key to another lane (lane count, hash, fold, routes, keys) is part of the `Layout`, which is
-stored as JSON with the progress: after a change a restart first finishes with the stored layout (progress.py).
+A lane is a fixed 64-bit hash of (target table, folded target key), never Python's own salted `hash()`.
+Everything that would send a key to another lane (lane count, hash, fold, routes, keys) is part of the
+`Layout`, which is stored as JSON with the progress. After a change, a restart first finishes with the
+stored layout (progress.py).
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ SEED = 0x726F776C6F636B  # "rowlock"
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
-    """`routes` and `keys` are fingerprints of the pipeline's routes and of the target tables' keys."""
+    """The distribution of keys over lanes.
+
+    `routes` and `keys` are fingerprints of the pipeline's routes and of the target tables' keys.
+    """
 
     lanes: int = msgspec.field(name="lanes")
     hash: str = msgspec.field(name="hash", default=HASH)
@@ -32,12 +36,12 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     keys: str = msgspec.field(name="keys", default="")
 
     def encode(self) -> str:
-        """Return the JSON that is stored in `LaneProgress.layout`; equal layouts give equal text."""
+        """Return the JSON stored in `LaneProgress.layout`; equal layouts give equal text."""
         return msgspec.json.encode(self, order="sorted").decode()
 
     @staticmethod
     def decode(text: str) -> Layout:
-        """Parse a stored layout. Raises UnitStoppedError when it is not one."""
+        """Parse a stored layout. Raises UnitStoppedError if it is not one."""
         try:
             return msgspec.json.decode(text, type=Layout)
         except msgspec.MsgspecError as error:
@@ -48,7 +52,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def computable(self) -> bool:
-        """Tell whether this version of the code can say where this layout sends a key."""
+        """Whether this version of the code can compute the lane of a key in this layout."""
         return self.hash == HASH and self.fold == FOLD_VERSION
 
     def make_lane_hash(self, table: str) -> Callable[[bytes], int]:
@@ -68,7 +72,7 @@ def compute_fingerprint(value: object) -> str:
 
 
 def compute_keys_fingerprint(tables: Iterable[TargetTable]) -> str:
-    """Return the fingerprint of what keys and collations `tables` have: they decide where a row goes."""
+    """Return the fingerprint of the keys and collations of `tables`, which determine a row's lane."""
     facts = [
         (
             f"{t.schema}.{t.name}",

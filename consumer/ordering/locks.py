@@ -1,17 +1,19 @@
-"""The locks that order events of different lanes which share a unique value (design.md §6 Lock).
+"""The locks that order events of different lanes with a common unique value.
 
-A map per unique index of a target table: folded value → ticket of the last event that gives or takes the value. To
-register is to read whom to wait for and to put one's own ticket in its place. An event is released as soon as its lane
-has committed it, and a lane commits its events in order; so one id a lane says what is released:
+Each unique index of a target table has a map: folded value → ticket of the last event that gives or
+takes the value. To register, an event reads the ticket to wait for and replaces it by its own. An event
+is released as soon as its lane has committed it, and a lane commits its events in order, so one id for
+each lane shows what is released:
 
-- a value's holders, in event order, wait each for the one before it (another lane's), or are behind it in the lane's own order;
-- so the last one is released after all others: its ticket alone tells whether the value is free ("wait count zero");
-- a wait is always for a smaller id and a lane takes its events in order, so no cycle of waits can form.
+- A value's holders, in event order, each wait for the holder before, or follow it in the same lane's
+  order.
+- So the last holder is released after all others, and its ticket alone shows whether the value is free.
+- A wait is always for a smaller id, and a lane takes its events in order, so no cycle of waits can form.
 
-Why no counts and no sets of ids as in design.md: docs/adr/0011-a-lane-s-commit-releases.md.
-
-No condition and no mutex live here: the core is single-threaded (tests, model). consumer/attempt/lane_group.py holds one
-mutex around it, once per chunk of events, and one condition per lane: per lock they would cost more than the row.
+docs/adr/0011-a-lane-s-commit-releases.md has the reasons against counts and sets of ids. There is no
+condition and no mutex here: the core is single-threaded (tests, model). consumer/attempt/lane_group.py
+holds one mutex around it, once for each chunk of events, and one condition for each lane; one for each
+lock would cost more than the row.
 """
 
 from __future__ import annotations
@@ -19,35 +21,35 @@ from __future__ import annotations
 from consumer.ordering.model import ChangeId
 
 Ticket = tuple[ChangeId, int]
-"""(event id, the lane that it goes to)."""
+"""(event id, its lane)."""
 Wait = Ticket
-"""The ticket of the event waited for."""
+"""The ticket of the event to wait for."""
 ValueHolders = dict[bytes, Ticket]
 """Folded value of a unique index → ticket of its last event."""
 
 BEFORE_ALL_EVENTS: ChangeId = (-1, 0)
-"""Below every event's id."""
+"""Less than every event's id."""
 SWEEP_THRESHOLD = 20_000
 
 
 class LockTable:
-    """All locks of one task attempt: locks do not reach across topics, and die with the attempt."""
+    """All locks of one attempt. Locks are limited to one topic, and end with the attempt."""
 
     def __init__(self, lanes: int, *, sweep: int = SWEEP_THRESHOLD) -> None:
-        """`lanes`: how many there are. `sweep`: values that are kept before the free ones are looked for."""
+        """`lanes`: number of lanes. `sweep`: number of kept values at which free ones are looked for."""
         self._released: list[ChangeId] = [BEFORE_ALL_EVENTS] * lanes
         self._indexes: dict[tuple[str, str], ValueHolders] = {}
         self._sweep = self._sweep_at = sweep
 
     def __len__(self) -> int:
-        """Values whose last event is not released yet."""
+        """Return the number of values with a last event that is not released yet."""
         return sum(
             not self.is_released(ticket) for held in self._indexes.values() for ticket in held.values()
         )
 
     @property
     def kept(self) -> int:
-        """Values in memory, free ones that were not swept yet among them."""
+        """The number of values in memory, including free ones that were not swept yet."""
         return sum(map(len, self._indexes.values()))
 
     def get_holders(self, table: str, index: str) -> ValueHolders:
@@ -55,9 +57,9 @@ class LockTable:
         return self._indexes.setdefault((table, index), {})
 
     def register(self, holders: ValueHolders, value: bytes, ticket: Ticket) -> Wait | None:
-        """Make `ticket` the last one of `value`; return whom it must wait for.
+        """Make `ticket` the last one of `value`; return the ticket to wait for.
 
-        None when nobody holds the value any more, or the same lane does: a lane is ordered in itself.
+        None if the value is free, or if its holder is in the same lane, which is ordered in itself.
         """
         last = holders.get(value)
         holders[value] = ticket
@@ -66,7 +68,7 @@ class LockTable:
         return last
 
     def is_released(self, wait: Wait) -> bool:
-        """Tell whether the event waited for is released."""
+        """Return whether the event waited for is released."""
         return self._released[wait[1]] >= wait[0]
 
     def release(self, lane: int, event: ChangeId) -> None:
@@ -74,7 +76,7 @@ class LockTable:
         self._released[lane] = event
 
     def sweep_free_values(self) -> None:
-        """Forget the values that are free, once there are enough of them for the search to cost little each."""
+        """Forget the free values, once there are enough of them to make the search cheap for each."""
         if self.kept < self._sweep_at:
             return
         released = self._released

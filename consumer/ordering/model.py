@@ -1,6 +1,6 @@
-"""The consumer's data between decode and target: routed tables, row changes, net changes, progress.
+"""The consumer's data between decoding and target: routed tables, row changes, net changes, progress.
 
-Everything here is plain data without I/O. Rows are tuples of wire values (schemas/table/model.py) in the order of the
+Plain data without I/O. Rows are tuples of wire values (schemas/table/model.py) in the order of the
 *target* table's columns, after routing (renamed table, added columns).
 """
 
@@ -22,51 +22,57 @@ ChangeId = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class TopicOptions:
-    """Options by which a routed table becomes records of a topic, as its route says (schemas.config.kinds.topics.TopicConfig).
-
-    `key`: columns of the routing key, () is the primary key; `partitions`: None is what the topic has; `columns`: those that are written,
-    () is all; `where`: (column, values as text) pairs that a row must have; `masks`: (column, "sha256" or a fixed text) pairs.
+    """The options by which a routed table becomes a topic's records, from its route
+    (schemas.config.kinds.topics.TopicConfig).
     """
 
     format: str = "rowlock"
     key: tuple[str, ...] = ()
+    """Columns of the routing key; (): the primary key."""
     partitions: int | None = None
+    """None: as the topic has them."""
     partitioner: str = "murmur2"
     tombstones: bool = True
     columns: tuple[str, ...] = ()
+    """The columns that are written; (): all."""
     where: tuple[tuple[str, tuple[str | None, ...]], ...] = ()
+    """(column, values as text) pairs that a row must have."""
     masks: tuple[tuple[str, str], ...] = ()
-    kinds: tuple[tuple[str, str], ...] = ()  # (source, its kind) of the pipeline's sources
+    """(column, "sha256" or a fixed text) pairs."""
+    kinds: tuple[tuple[str, str], ...] = ()  # (source, its type) of the pipeline's sources
 
     @property
     def names_origin(self) -> bool:
-        """Tell whether records say of which source's table they are."""
+        """Whether records name the source's table."""
         return self.format not in ("plain", "canal-json")
 
 
 @dataclass(frozen=True, slots=True)
 class TargetTopic:
-    """The topic that a table is written to as events, and where these come from, in the source's names. `connector`: the source's kind.
-    `whole`: the routed table with all its columns, whichever part of it a `TargetTable` has; `added`: the values of added columns."""
+    """The topic to which a table is written as events, and the origin of these, in the source's names."""
 
     name: str
     options: TopicOptions
     source: str
     connector: str
+    """The source's type."""
     db: str
     table: str
     whole: Table
+    """The routed table with all its columns, whichever part of it a `TargetTable` has."""
     added: tuple[tuple[str, str], ...] = ()
+    """The values of added columns."""
 
 
 LossKind = Literal["digits", "characters", "bytes", "spaces", "padding", "label"]
-"""What the value of a lossy column may lose: digits behind the point, spaces behind so many characters or bytes, all spaces at its end, its length,
-that it is no label."""
+"""What a value of a lossy column may lose: digits after the point, spaces after a number of characters
+or bytes, all trailing spaces, its length, or that it is no label."""
 
 
 @dataclass(frozen=True, slots=True)
 class LossyColumn:
-    """A column of the target whose server changes some values without an error (consumer.tables.lossy_columns).
+    """A column of the target in which the server changes some values silently
+    (consumer.tables.lossy_columns).
 
     `at`: its place in a row. `room`: the digits, characters or bytes that it stores.
     """
@@ -79,21 +85,23 @@ class LossyColumn:
 
 @dataclass(frozen=True, slots=True)
 class TargetTable:
-    """A table of the target that one topic writes, in target terms.
-
-    `table` is the model with the columns that rowlock writes; `unique` of it are the unique indexes of the *real*
-    target table (not only of the source). `key_at` and `unique_at` are column ordinals. `added`: columns of `add:`.
-    `more`: the real table has columns that rowlock does not write. `topic`: it is written as events: every change counts, not the net one.
-    `lossy`: columns of the real table whose server would change a value without an error.
-    """
+    """A table of the target that one topic writes, in target terms."""
 
     table: Table
+    """The table with the columns that rowlock writes; its `unique` are the unique indexes of the *real*
+    target table, not only of the source."""
     key_at: tuple[int, ...]
+    """Ordinals of the key's columns."""
     unique_at: tuple[tuple[int, ...], ...]
+    """Ordinals of each unique index's columns."""
     added: tuple[str, ...] = ()
+    """Columns of `add:`."""
     more: bool = False
+    """Whether the real table has columns that rowlock does not write."""
     topic: TargetTopic | None = None
+    """The topic of a table that is written as events: every change is written, not the net change."""
     lossy: tuple[LossyColumn, ...] = ()
+    """Columns of the real table in which the server would change a value silently."""
 
     @property
     def schema(self) -> str:
@@ -105,11 +113,12 @@ class TargetTable:
 
 
 class RowChange(msgspec.Struct, gc=False):
-    """One row change in offset order: insert (before None), delete (after None) or update, possibly of the key.
+    """One row change in offset order: insert (before None), delete (after None) or update, possibly of
+    the key.
 
-    `position`, `gen`, `ts_ms` (source commit time) and `wire` (the event's JSON) are where it comes from.
-    `refused`: why it cannot be applied, known without asking the target: it goes to quarantine.
-    `snapshot`: a row that a snapshot read: the whole state of its key (`after`), and no change of one.
+    `position`, `gen`, `ts_ms` (source commit time) and `wire` (the event's JSON) are its origin.
+    `refused`: why it cannot be applied, known without the target; it is quarantined. `snapshot`: a row
+    read by a snapshot: the complete state of its key (`after`), not a change.
     """
 
     id: ChangeId
@@ -125,15 +134,18 @@ class RowChange(msgspec.Struct, gc=False):
 
 @dataclass(slots=True)
 class NetChange:
-    """The net change of a gather in one table; applied as: delete `deletes` and the keys of `replaces`, then write `snapshot` in place,
-    then insert `replaces`, then write `updates` in place. Each list is sorted by key; no key is in two lists.
+    """The net change of a batch in one table.
 
-    In place: the row's columns that the table does not name keep their values, and its key gets the bytes of the row that is written, where the
-    target holds other bytes equal (-0.0 and 0.0, a case, trailing spaces). Where the row is missing, it is inserted.
+    It is applied in this order: delete `deletes` and the keys of `replaces`, write `snapshot` in place,
+    insert `replaces`, write `updates` in place. Each list is sorted by key; no key is in two lists.
+
+    In place means: columns that the table does not name keep their values, and the key gets the bytes of
+    the written row if the target treats other bytes as equal (-0.0 and 0.0, a case, trailing spaces). A
+    missing row is inserted.
 
     `updates`: key and unique values compare equal from first before-image to last after-image.
-    `snapshot`: what a snapshot read of a key, and what became of it since: of the row that the target has under the key nothing is known. In a
-    first snapshot every row is missing, and costs no more than an insert.
+    `snapshot`: rows read by a snapshot, with later changes; the target's row under the key is unknown.
+    In a first snapshot every row is missing, and costs no more than an insert.
     """
 
     table: TargetTable
@@ -148,13 +160,13 @@ class NetChange:
 
     @property
     def rows(self) -> Iterator[Row]:
-        """The rows that it leaves."""
+        """The rows after the change."""
         return chain(self.snapshot, self.replaces, self.updates)
 
 
 @dataclass(slots=True)
 class EveryChange:
-    """Every change of a gather in a table that is written as events, in event order."""
+    """Every change of a batch in a table that is written as events, in event order."""
 
     table: TargetTable
     changes: list[RowChange]
@@ -165,12 +177,12 @@ class EveryChange:
 
     @property
     def rows(self) -> Iterator[Row]:
-        """The rows that its changes leave, one after another."""
+        """The rows after each of its changes."""
         return (change.after for change in self.changes if change.after is not None)
 
 
 ReducedChanges = NetChange | EveryChange
-"""A gather of one table, as it is written."""
+"""A batch's changes of one table, as they are written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +194,10 @@ class ApplyUnit:
 
 
 class LaneProgress(msgspec.Struct, frozen=True):
-    """A row of `rowlock_progress`. `offset`: last applied Kafka offset (-1: none). `layout`: JSON of consumer.ordering.layout."""
+    """A row of `rowlock_progress`. `offset`: last applied Kafka offset (-1: none).
+
+    `epoch`: the fencing token. `layout`: JSON of consumer.ordering.layout.Layout.
+    """
 
     lane: int = msgspec.field(name="lane")
     epoch: int = msgspec.field(name="epoch")
@@ -197,11 +212,11 @@ class LaneProgress(msgspec.Struct, frozen=True):
 
 
 class UnitState(msgspec.Struct, frozen=True):
-    """A row of `rowlock_unit`: what holds for the unit as a whole.
+    """A row of `rowlock_unit`: the state of the unit as a whole.
 
-    `definition`: JSON of the source's schemas.table.model.Table in force (None before the first). `ddl`: None, or
-    JSON (consumer.tables.evolution.plans.ChangeMark) while statements run that commit by themselves. `stopped`: why the unit waits for a person, and
-    `since_ms` since when.
+    `definition`: JSON of the active definition (consumer.tables.stored), None before the first. `ddl`:
+    JSON of a consumer.tables.evolution.plans.ChangeMark while statements run that commit by themselves,
+    otherwise None. `stopped`: why the unit is stopped; `since_ms`: since when.
     """
 
     definition: str | None = msgspec.field(name="definition")
@@ -210,7 +225,7 @@ class UnitState(msgspec.Struct, frozen=True):
     since_ms: int | None = msgspec.field(name="since_ms", default=None)
 
     def __eq__(self, other: object) -> bool:
-        """Compare what holds, not since when."""
+        """Compare the state, not its time."""
         if not isinstance(other, UnitState):
             return NotImplemented
         return (self.definition, self.ddl, self.stopped) == (other.definition, other.ddl, other.stopped)
@@ -220,9 +235,12 @@ class UnitState(msgspec.Struct, frozen=True):
 
 
 class QuarantineEntry(msgspec.Struct, frozen=True):
-    """An entry of `rowlock_quarantine`: an event (whole, as its wire JSON) that could not be applied, or that came
-    later for a held key. `key`: JSON of the exact target key; `folded`: the folded key as text, by which later
-    changes of the key are recognised. `part`: which half of a key move."""
+    """An entry of `rowlock_quarantine`: an event that could not be applied, or a later event of a
+    quarantined key.
+
+    `event`: the whole event as its wire JSON. `key`: JSON of the exact target key. `folded`: the folded
+    key as text, by which later changes of the key are recognised. `part`: the half of a key move.
+    """
 
     offset: int = msgspec.field(name="offset")
     part: int = msgspec.field(name="part")
@@ -230,5 +248,5 @@ class QuarantineEntry(msgspec.Struct, frozen=True):
     key: str = msgspec.field(name="key")
     folded: str = msgspec.field(name="folded")
     event: str = msgspec.field(name="event")
-    error: str = msgspec.field(name="error")  # why; for entries queued behind another: "held behind offset N"
+    error: str = msgspec.field(name="error")  # for queued entries see QUEUED_AFTER
     commit_ts_ms: int = msgspec.field(name="commit_ts_ms")

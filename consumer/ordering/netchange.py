@@ -1,23 +1,25 @@
-"""The net change of a gathered stretch of row changes (design.md §6 Lane; findings 10, 18 and 19).
+"""The net change of a batch of row changes.
 
-By exact key, never by folded key: under a case-insensitive index "A" → "a" is a delete and an insert, and because all
-deletes are applied before all inserts the delete of "A" cannot hit the new "a".
+Changes are reduced by exact key, never by folded key. Under a case-insensitive index "A" → "a" is a
+delete and an insert, and because all deletes are applied before all inserts, the delete of "A" cannot
+hit the new "a".
 
-| changes of a key in the gather, in order | net |
+| changes of a key in the batch, in order | net |
 |---|---|
 | only updates; first before-image and last after-image agree in all unique values | update in place |
-| the first one is a snapshot's row, the others are updates; it and the last after-image agree in all unique values | write in place, whatever the target has of the key |
+| first a snapshot's row, then updates; both ends agree in all unique values | write in place |
 | the last one leaves a row, anything else | replace (delete, then insert) |
 | the last one leaves no row | delete |
 
-A snapshot's row whose unique values change behind it is replaced, as it would be in a gather of its own: values that one row hands to another in the
-gather are free only so.
+A snapshot's row with unique values that change later is replaced, as it would be in a batch of its own:
+only so are values free that one row passes to another within the batch.
 
-Keys are equal here as they are to every SQL server: -0.0 and 0.0 are one key. So an update from one to the other is written in place, and the target
-writes the columns of the key as well (NetChange).
+Keys are compared as every SQL server does: -0.0 and 0.0 are one key. So an update from one to the other
+is written in place, and the target writes the columns of the key as well (NetChange).
 
-An insert of a log is a new row, also where the target has one of its key: that one was another row, and nothing of it stays. Would it be
-written in place, a DELETE and INSERT of a key would come to another row in one gather than in two.
+An insert in the log is a new row, also if the target has a row of its key: that was another row, and
+none of its values stay. If it were written in place, a DELETE and INSERT of a key would lead to another
+row in one batch than in two.
 """
 
 from __future__ import annotations
@@ -32,12 +34,14 @@ from schemas.table.model import Row
 
 
 def make_getter(at: tuple[int, ...]) -> Callable[[Row], Any]:
-    """Return a function from a row to the values at the ordinals `at`: a scalar for one, a tuple otherwise."""
+    """Return a function from a row to the values at the ordinals `at`: a scalar for one, a tuple
+    otherwise.
+    """
     return itemgetter(*at) if at else lambda _row: ()
 
 
 class NetChangeReducer:
-    """`net_change` for one table, with what depends on the table only computed once."""
+    """Computes the net change of one table. Everything that depends on the table only is computed once."""
 
     __slots__ = ("_fixed", "_key", "_table")
 
@@ -47,11 +51,11 @@ class NetChangeReducer:
         self._fixed = make_getter(tuple(sorted({at for index in table.unique_at for at in index})))
 
     def reduce(self, changes: Iterable[RowChange]) -> NetChange:
-        """Reduce `changes` (event order) to their net effect."""
+        """Reduce `changes` (in event order) to their net effect."""
         key_of = self._key
-        last: dict[Any, Row | None] = {}  # key → the row it is left with
+        last: dict[Any, Row | None] = {}  # key → its last row
         first: dict[Any, Row] = {}  # key → first before-image, of keys that were only updated so far
-        read: dict[Any, Row] = {}  # key → what a snapshot read of it, of keys that were only updated since
+        read: dict[Any, Row] = {}  # key → the snapshot's row, of keys that were only updated since
         for change in changes:
             before, after = change.before, change.after
             if before is not None:
@@ -94,7 +98,7 @@ class NetChangeReducer:
 
 
 class EveryChangeReducer:
-    """The reducer of a table that is written as events: whoever reads them gets each, in event order."""
+    """The reducer of a table that is written as events: every change is kept, in event order."""
 
     __slots__ = ("_table",)
 
@@ -102,24 +106,25 @@ class EveryChangeReducer:
         self._table = table
 
     def reduce(self, changes: Iterable[RowChange]) -> EveryChange:
-        """Keep all `changes` (event order)."""
+        """Keep all `changes` (in event order)."""
         return EveryChange(self._table, list(changes))
 
 
 def make_reducer(table: TargetTable) -> NetChangeReducer | EveryChangeReducer:
-    """Return what makes of changes what is written of `table`: the one place that chooses."""
+    """Return the reducer of `table`. This is the only place that chooses one."""
     return NetChangeReducer(table) if table.topic is None else EveryChangeReducer(table)
 
 
 def may_be_anew(net: ReducedChanges) -> bool:
-    """Tell whether `anew` makes another change of it that loses nothing."""
+    """Return whether `replace_snapshot_rows` changes `net` without a loss."""
     return isinstance(net, NetChange) and bool(net.snapshot) and not net.table.more
 
 
 def replace_snapshot_rows(net: ReducedChanges) -> ReducedChanges:
-    """Return the same change where a snapshot's rows replace those of their keys: a unique value may then pass from one row to another.
+    """Return the same change with a snapshot's rows as replacements, so that unique values may pass
+    between rows.
 
-    Not where the table has columns that rowlock does not write: they would get their defaults.
+    Unchanged if the table has columns that rowlock does not write: they would get their defaults.
     """
     if not isinstance(net, NetChange) or not may_be_anew(net):
         return net
@@ -129,7 +134,10 @@ def replace_snapshot_rows(net: ReducedChanges) -> ReducedChanges:
 
 
 def sort_keys(keys: Iterable[Any]) -> list[Any]:
-    """Sort keys in one order for all lanes: neighbours locked in different orders deadlock in the database."""
+    """Sort keys in one order for all lanes.
+
+    Lanes that lock neighbours in different orders deadlock in the database.
+    """
     try:
         return sorted(keys)
     except (
@@ -146,5 +154,5 @@ def _build_mixed_sort_key(key: Any) -> list[tuple[bool, bool, Any]]:
 
 
 def compute_net_change(table: TargetTable, changes: Iterable[RowChange]) -> NetChange:
-    """Reduce `changes` of one table (in event order) to their net effect; lists sorted by key."""
+    """Reduce `changes` of one table (in event order) to their net effect; lists are sorted by key."""
     return NetChangeReducer(table).reduce(changes)

@@ -1,6 +1,6 @@
-"""Decisions about progress rows: where to start, with which layout, what is written (design.md §6; findings 4–6, 11).
+"""Decisions about progress rows: where to start, with which layout, and what to write.
 
-The rows of `rowlock_progress` are the truth; these functions only say what follows from them.
+The rows of `rowlock_progress` are authoritative; these functions derive the next step from them.
 """
 
 from __future__ import annotations
@@ -17,28 +17,32 @@ from schemas.findings import START_OVER
 from schemas.wire.position import Position
 
 LaneMark = tuple[int, Position, int, int]
-"""How far: (offset, position, gen, source commit ms)."""
+"""The progress of a lane: (offset, position, gen, source commit time in ms)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResumePlan:
-    """The stored progress from which a task attempt goes on. `start`: first offset to read (lowest lane + 1). `layout`: to dispatch with.
-
-    `finish`: None, or the offset (the highest lane's) behind which nothing may be dispatched with `layout`: drain the
-    lanes with the marks reached there; all then stand equal, write `relaid(rows, wanted)` by `Transaction.relayout`
-    and plan again. `switch_now`: all lanes stand equal and another layout is wanted: relayout before anything else.
-    """
+    """The progress from which an attempt continues."""
 
     start: int
+    """The first offset to read (lowest lane + 1)."""
     layout: Layout
+    """The layout to dispatch with."""
     finish: int | None = None
+    """The highest lane's offset if the layout changes there: no later event may be dispatched with `layout`.
+
+    Drain the lanes with the marks reached there. Then all lanes are at one offset: write `relay_rows()` and
+    plan again.
+    """
     switch_now: bool = False
+    """Whether all lanes are at one offset and another layout is configured: replace the rows first."""
 
 
 def plan_resume(rows: Sequence[LaneProgress], wanted: Layout) -> ResumePlan:
-    """Decide from the rows read at `Session.begin`.
+    """Return the plan for the rows read at the begin of an attempt.
 
-    Raises UnitStoppedError when the lanes stand apart and the stored layout cannot be computed by this version.
+    Raises UnitStoppedError if the rows are damaged, or if the lanes are at different offsets and this
+    version cannot compute the stored layout.
     """
     stored = Layout.decode(rows[0].layout)
     if len(rows) != stored.lanes or any(row.layout != rows[0].layout for row in rows):
@@ -61,9 +65,9 @@ def plan_resume(rows: Sequence[LaneProgress], wanted: Layout) -> ResumePlan:
 
 
 def relay_rows(rows: Sequence[LaneProgress], wanted: Layout) -> list[LaneProgress]:
-    """Return the rows of `wanted`, all standing where `rows` stand, for `Transaction.relayout`.
+    """Return the rows of the layout `wanted`, all at the offset of `rows`.
 
-    Raises ValueError when `rows` do not stand equal: keys would move to a lane with other progress.
+    Raises ValueError if `rows` are at different offsets: keys would move to a lane with other progress.
     """
     first = rows[0]
     if any(row.offset != first.offset for row in rows):
@@ -73,7 +77,10 @@ def relay_rows(rows: Sequence[LaneProgress], wanted: Layout) -> list[LaneProgres
 
 
 def advance_row(row: LaneProgress, mark: LaneMark) -> LaneProgress:
-    """Return `row` moved to `mark`: what a lane writes, last, in its transaction. Raises ValueError for a step back."""
+    """Return `row` moved to `mark`, as a lane writes it last in its transaction.
+
+    Raises ValueError for a step back.
+    """
     offset, position, gen, commit_ts_ms = mark
     if offset < row.offset or position < row.position:
         raise ValueError(f"lane {row.lane} at {row.offset} {row.position} cannot go back to {mark}")
@@ -83,10 +90,10 @@ def advance_row(row: LaneProgress, mark: LaneMark) -> LaneProgress:
 
 
 def was_committed(read: LaneProgress | None, guard: LaneProgress, wrote: LaneProgress) -> bool:
-    """After a commit of unknown outcome, say whether it happened, by the row as `read` afterwards.
+    """Return whether a commit of unknown outcome happened, by the row `read` afterwards.
 
-    `guard`: the row as it was before; `wrote`: as the transaction left it. Where these are alike (nothing tells) the
-    answer is no: applying a stretch again is harmless. Raises FencedError when the row is neither.
+    `guard`: the row before. `wrote`: the row as the transaction left it. If these are equal, the answer
+    is no: applying a range again is harmless. Raises FencedError if the row is neither.
     """
     if read is not None and (read.epoch, read.attempt) == (guard.epoch, guard.attempt):
         stands = (read.offset, read.layout)
@@ -100,8 +107,11 @@ def was_committed(read: LaneProgress | None, guard: LaneProgress, wrote: LanePro
 
 
 def start_refusal(rows: Sequence[LaneProgress], topic_id: str, end: int) -> str | None:
-    """Return why the unit must stop, or None. `end`: the topic's next offset in Kafka. Events at its beginning that are gone are met by the attempt
-    that misses them: a copy of the table heals that."""
+    """Return why the unit must stop, or None. `end`: the topic's next offset in Kafka.
+
+    Deleted events at the topic's begin are found by the attempt that lacks them, because a copy of the
+    table can replace them.
+    """
     stored = rows[0].topic_id
     highest = max(row.offset for row in rows) + 1
     if stored and stored != topic_id:

@@ -1,1 +1,3 @@
-"""The apply process: instructions on stdin, one Spark session, a thread for each pipeline, blocking operations on units."""
+"""The apply process: instructions on stdin, one Spark session, a thread for each pipeline, blocking
+operations.
+"""

@@ -1,7 +1,8 @@
-"""The work of `consumer.main`: instructions on stdin, a shell for each pipeline that has units, and beside them one Spark session.
+"""The work of `consumer.main`: it reads instructions from stdin, runs a shell for each pipeline that has
+units, and starts one Spark session beside them.
 
-A line of stdin may also be a new configuration: pipelines that it changes get a shell of their own under it, for what is prepared from then on,
-beside the one that has their units still.
+A line of stdin may also be a new configuration. A pipeline that it changes gets a new shell for the
+units that are prepared from then on; the old shell keeps the units that it has.
 
 The end of stdin, SIGTERM and SIGINT stop all units, each fenced, and end the process.
 """
@@ -35,13 +36,18 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 WARM_AFTER_S = 60.0
-"""How long a process waits for its first unit before it warms up: it shall not compete with a start that is under way."""
+"""Seconds that a process waits for its first unit before it warms Spark up; the warm-up should not
+compete with a start that is under way."""
 NO_SPARK = 5
-"""Exit code of a process whose Spark could not be started."""
+"""Exit code of a process that could not start Spark."""
 
 
 class ApplyProcess:
-    """All pipelines' units of an agent. `slots`: tasks of one query at once. `warm_after`: seconds."""
+    """The units of all pipelines of an agent.
+
+    `slots`: tasks that a query runs at once. `warm_after`: seconds without a unit before Spark is warmed
+    up.
+    """
 
     def __init__(
         self, config: Config, slots: int, lines: LineWriter, warm_after: float = WARM_AFTER_S
@@ -57,7 +63,9 @@ class ApplyProcess:
         self._code = 0
 
     def run(self, stop: threading.Event) -> int:
-        """Do what stdin says until it ends or `stop` is set; then end everything. Returns the exit code."""
+        """Carry out the instructions of stdin until it ends or `stop` is set, then stop all units;
+        return the exit code.
+        """
         beside = SparkStarter(
             self._config,
             on_up=lambda spark, seconds: self._provide_spark(spark, seconds, stop),
@@ -66,7 +74,7 @@ class ApplyProcess:
         )
         beside.start()
         self._times.start()
-        for name in self._config.pipelines:  # their drivers are loaded before the first unit comes
+        for name in self._config.pipelines:  # loads the drivers before the first unit arrives
             with suppress(ImportError):
                 load_dialect(self._config.targets[self._config.pipelines[name].target])
         reader = threading.Thread(target=self._read_instructions, args=(stop,), name="stdin", daemon=True)
@@ -82,7 +90,7 @@ class ApplyProcess:
         stop.set()
 
     def _provide_spark(self, spark: Spark, seconds: float, stop: threading.Event) -> None:
-        """Let the shells that are here, and those to come, have Spark; and keep it warm. In Spark's thread."""
+        """Give Spark to the present and future shells, and keep it warm. Runs in Spark's thread."""
         with fault_ends_process(""):
             end_with_java(spark.java, stop, os._exit)
             self._lines.write(_encode_ready_line(seconds))
@@ -114,7 +122,7 @@ class ApplyProcess:
             return
         try:
             self._carry_out_command(asked, *place)
-        except Exception as error:  # of this unit or its pipeline: the others go on
+        except Exception as error:  # of this unit or its pipeline: the others continue
             log.error("instruction failed", unit=asked.unit, do=asked.do.value, exc_info=True)
             why = f"{asked.unit}: rowlock itself failed ({type(error).__name__}: {error})"
             self._lines.report_event(asked.unit, WorkerEnded(asked.assignment, asked.mark, why))
@@ -131,7 +139,10 @@ class ApplyProcess:
         actions[asked.do]()
 
     def _apply_configuration(self, config: Config) -> None:
-        """Take a new configuration. The agent has made it of the same text, so that it cannot be refused here."""
+        """Apply a new configuration.
+
+        The agent has built it from the same text, so it cannot be rejected here.
+        """
         self._config = config.model_copy(update={"state_dir": self._config.state_dir})
         self._times.follow_sources(list_captured_sources(config))
         changed = self._shells.apply_configuration(self._config)
@@ -148,12 +159,12 @@ def _encode_slow_line(seconds: float) -> str:
 
 
 def list_captured_sources(config: Config) -> list[str]:
-    """Return the sources that rowlock captures itself: they have watermarks."""
+    """Return the sources that rowlock captures itself. These have watermarks."""
     return [name for name, source in config.sources.items() if source.events == "rowlock"]
 
 
 def _read_lines(descriptor: int) -> Iterator[bytes]:
-    """Yield whole lines as they come; what stands without an end when the input ends is dropped."""
+    """Yield complete lines as they arrive. An incomplete last line is dropped."""
     rest = b""
     while chunk := os.read(descriptor, 1 << 16):
         *whole, rest = (rest + chunk).split(b"\n")

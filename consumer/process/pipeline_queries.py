@@ -1,4 +1,6 @@
-"""The Spark queries of one pipeline: started, posted, looked at and stopped; and what their workers report."""
+"""The Spark queries of one pipeline: starting, polling and stopping them, and the reports of their
+workers.
+"""
 
 from __future__ import annotations
 
@@ -20,21 +22,26 @@ from consumer.spark.query import CATCH_UP_PER_TRIGGER, MAX_OFFSETS_PER_TRIGGER, 
 from consumer.units.messages import QueryFailed, QueryLost, QueryProgress, QueryUp, StartQuery
 from consumer.units.unit import QueryKind
 
-if TYPE_CHECKING:  # it is loaded beside us, with Spark
+if TYPE_CHECKING:  # imported with Spark, in its thread
     from consumer.process.spark_session import Spark
     from consumer.spark.query_handle import RunningQuery
 
 log = structlog.get_logger(__name__)
 
 FIRST_BATCH_IDLE_S = 2.0
-"""How long a query has to begin its first batch: there may be nothing to read."""
+"""Seconds that a query has to begin its first batch; there may be nothing to read."""
 FIRST_BATCH_SLOW_S = 60.0
-"""How long that batch may take before it is said to be slow."""
+"""Seconds after which a first batch that is still running is logged as slow."""
 PER_TRIGGER = {QueryKind.LIVE: MAX_OFFSETS_PER_TRIGGER, QueryKind.CATCHING_UP: CATCH_UP_PER_TRIGGER}
 
 
 class PipelineQueries:
-    """By number. `attempts`: of this process, for what it applies itself. `bounds`: topic → (first, next) offset in Kafka. `problem(what, why)`: is told what went wrong. `ending`: all shall end."""
+    """The queries of one pipeline, by number.
+
+    `attempts`: the attempt locks of this process, for the queries that it applies itself. `bounds`:
+    returns topic → (first, next) offset in Kafka. `problem(what, why)`: reports a problem. `ending`: set
+    when the pipeline ends.
+    """
 
     def __init__(
         self,
@@ -52,14 +59,14 @@ class PipelineQueries:
         self.spark: Spark | None = None
 
     def start_query(self, asked: StartQuery) -> QueryUp | QueryFailed:
-        """Start a query, and wait for its first batch if it is the live one: it takes its time."""
+        """Start a query. A live query is returned after its first batch, which is slow."""
         began = time.monotonic()
         try:
             starting = self._resolve_offsets(asked)
             query = self._here[asked.number] = self._start_running_query(asked, starting)
             if asked.kind is QueryKind.LIVE:
                 self._await_first_batch(query)
-        except Exception as error:  # py4j raises what it likes; another start may go better
+        except Exception as error:  # py4j raises any class, and a retry may succeed
             known = isinstance(error, ConsumerError | Py4JError | OSError)
             why = find_cause(str(error).splitlines())
             log.warning(
@@ -78,10 +85,12 @@ class PipelineQueries:
         return QueryUp(asked.number, asked.kind, topics)
 
     def _resolve_offsets(self, asked: StartQuery) -> dict[str, int]:
-        """Put the topics' last records where "the end" is asked for, and everywhere where there is nothing else to read.
+        """Return the offset from which each topic is read.
 
-        Spark would look for the end later, behind what a hand does. And with a record the query has a first batch, which
-        is the slow one: consumers, workers and code are there when a unit needs them. Whoever applies drops what is applied.
+        The offset of a topic's last record replaces "the end", and also every other offset when no topic
+        has anything to read. Spark would determine the end later, after an operation has read it. And
+        with at least one record the query has a first batch, which is the slow one: consumers, workers
+        and code are loaded when a unit needs them. Workers drop records that are already applied.
         """
         bounds = self._bounds(list(asked.starting))
         ends = {topic: end for topic, (_, end) in bounds.items()}
@@ -96,10 +105,11 @@ class PipelineQueries:
         return {topic: min(first, last.get(topic, first)) for topic, first in found.items()}
 
     def _await_first_batch(self, query: RunningQuery) -> None:
-        """Wait for the first batch, if there is one, for as long as it takes.
+        """Wait for the first batch, if there is one, without a time limit.
 
-        A machine that is busy and a JVM that has never run a query need half a minute. Whoever is to move here is applied by
-        another agent meanwhile; on a query that does nothing yet it would stand still.
+        It may take half a minute on a busy machine and in a JVM that has never run a query. Meanwhile
+        another agent applies the units that are to move here; on a query that does not run yet they
+        would be interrupted.
         """
         began = time.monotonic()
         slow_at = began + FIRST_BATCH_SLOW_S
@@ -129,7 +139,7 @@ class PipelineQueries:
         name = f"{self._run}-{asked.number}"
         config = pipeline.build_task_config(self._run, name, specs, self._receiver.port, self._receiver.token)
         if self.spark is None:
-            raise TransientError("Spark is not up")  # nothing asks for a query before
+            raise TransientError("Spark is not up")  # no query is requested before Spark is up
         return self.spark.start_query(
             pipeline,
             config,
@@ -143,25 +153,25 @@ class PipelineQueries:
         self._here[number].post_active_units(epochs)
 
     def take_off_query(self, number: int) -> RunningQuery | None:
-        """Return the query, which is no longer one of ours and applies nothing more; who gets it stops it."""
+        """Remove the query and its active units, and return it. The caller stops it."""
         query = self._here.pop(number, None)
         if query is not None:
             query.post_active_units({})
         return query
 
     def close(self) -> None:
-        """Stop them all."""
+        """Stop all queries."""
         for query in list(self._here.values()):
             query.stop()
 
-    # -- what becomes of them
+    # -- progress and reports
 
     def yield_progress(self) -> Iterator[QueryProgress | QueryLost]:
-        """Look at Spark's progress of each; the JVM may take its time."""
+        """Yield Spark's progress of each query. Blocks while the JVM answers."""
         for number, query in list(self._here.items()):
             try:
                 yield self._read_progress(number, query)
-            except Exception as error:  # of the JVM, or of what it said: the next look may go better
+            except Exception as error:  # of the JVM, or of its answer: the next poll may succeed
                 known = isinstance(error, Py4JError)
                 log.warning(
                     "query status not readable", query=query.name, error=str(error)[:300],
@@ -178,11 +188,11 @@ class PipelineQueries:
         return QueryProgress(number, finished, ends, idle)
 
     def receive_reports(self, seconds: float) -> Sequence[tuple[int, Report]]:
-        """Wait for reports of workers; return them with the numbers of their queries."""
+        """Wait up to `seconds` for reports of workers; return them with the numbers of their queries."""
         return [(_parse_query_number(report.query), report) for report in self._receiver.receive(seconds)]
 
     def close_reports(self) -> None:
-        """Stop waiting for reports."""
+        """Close the receiver of reports."""
         self._receiver.close()
 
 

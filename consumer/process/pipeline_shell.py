@@ -1,7 +1,7 @@
-"""One pipeline's assigned units at work: a thread that runs the core, and the threads that do what it asks for.
+"""The threads of one pipeline: one runs the core (`decisions`), the others do what it asks for.
 
-Everything that happens comes through one queue: instructions, what hands, workers and Spark say, and time. Nothing in
-the core's thread waits for a database, Kafka or Spark.
+Every event comes through one queue: instructions, results of operations, reports of workers, Spark's
+progress and time. The core's thread never waits for a database, Kafka or Spark.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from consumer.units.messages import (
 )
 from schemas.units import UnitProgress, WorkerEnded
 
-if TYPE_CHECKING:  # it is loaded beside us, with Spark
+if TYPE_CHECKING:  # imported with Spark, in its thread
     from consumer.process.spark_session import Spark
 
 log = structlog.get_logger(__name__)
@@ -66,12 +66,16 @@ FAULT_EXIT_CODE = 3
 """Exit code after an error of the program itself."""
 FAST_POLL_S = 0.25
 SLOW_POLL_S = 1.0
-"""How often Spark's progress is looked at: while units are new to their query or catch up, and otherwise."""
+"""Seconds between two polls of Spark's progress: while units are new to their query or catch up, and
+otherwise."""
 
 
 @contextmanager
 def fault_ends_process(pipeline: str) -> Iterator[None]:
-    """An error of the program itself: nothing is known for certain any more, so that all units end with the process."""
+    """End the process after an error of the program itself.
+
+    The state in memory is uncertain after such an error, so all units end with the process.
+    """
     try:
         yield
     except BaseException:
@@ -80,7 +84,11 @@ def fault_ends_process(pipeline: str) -> Iterator[None]:
 
 
 class PipelineShell:
-    """Instructions may come from any thread, and so may Spark, once it is up (`spark_up`); units are applied by hands until then."""
+    """One pipeline's units at work.
+
+    Instructions may come from any thread, and so may Spark (`provide_spark`). Units are applied directly
+    until Spark is up.
+    """
 
     def __init__(self, pipeline: PipelineSettings, lines: LineWriter, times: SourceTimes) -> None:
         self._pipeline = pipeline
@@ -145,14 +153,16 @@ class PipelineShell:
         self._events.put(RemoveUnit(topic, assignment))
 
     def provide_spark(self, spark: Spark) -> None:
-        """Spark has started: queries can be."""
+        """Give the shell a Spark session, so that queries can be started."""
         self._queries.spark = spark
         self._events.put(SparkUp())
 
     def close(self, *, once_without_units: bool = False) -> None:
-        """Stop all units, then the queries. Returns when nothing of this pipeline can write any more, whoever has closed it.
+        """Stop all units, then the queries. Return when nothing of this pipeline can write any more,
+        also if another thread closes it.
 
-        `once_without_units`: nothing is stopped, the last unit ends by itself; none may come any more.
+        `once_without_units`: wait until the last unit has ended instead of stopping units; no new unit
+        may arrive.
         """
         if once_without_units:
             self._leaving.set()
@@ -169,7 +179,7 @@ class PipelineShell:
             ):  # fmt: skip
                 pool.shutdown(wait=True)
             self._operations.close()
-            self._threads[1].join()  # it reads there
+            self._threads[1].join()  # that thread reads from the receiver
             self._queries.close_reports()
             self._attempts.close()
 
@@ -239,14 +249,14 @@ class PipelineShell:
         pool.submit(work).add_done_callback(self._queue_result)
 
     def _queue_result(self, future: Future[PipelineEvent]) -> None:
-        """Hand on what came of it."""
+        """Put the operation's result into the core's queue."""
         with fault_ends_process(self._pipeline.name):
             event = future.result()
             self._problems.log_outcome(event)
             self._events.put(event)
 
     def _watch_progress(self) -> None:
-        """Look at Spark's progress, in a thread of its own: the JVM may take its time."""
+        """Poll Spark's progress, in a thread of its own because the JVM may be slow."""
         while not self._ending.wait(FAST_POLL_S if self._curious else SLOW_POLL_S):
             for event in self._queries.yield_progress():
                 self._events.put(event)

@@ -1,4 +1,7 @@
-"""A folder for one process. Agents of one machine may share a state_dir, and nothing of it outlives the process."""
+"""A scratch folder of one process.
+
+Agents of one machine may share a state_dir; the folder is deleted with its process.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,11 @@ from typing import IO
 
 @contextmanager
 def own_folder(where: Path) -> Iterator[Path]:
-    """Make a folder in `where` that is removed at the end; what processes that are dead have left there is removed as well.
+    """Create a folder in `where` that is deleted at the end, and delete the folders of dead processes
+    there.
 
-    Who lives is told by a lock on the file beside the folder, which the system lets go whatever the process dies of.
+    A lock on a file beside the folder shows that its process lives; the system releases the lock however
+    the process dies.
     """
     where.mkdir(parents=True, exist_ok=True)
     for lock in where.glob("*.lock"):
@@ -34,7 +39,7 @@ def _create_locked_folder(where: Path) -> tuple[Path, IO[str]]:
     while True:
         folder = where / f"{os.getpid()}-{secrets.token_hex(4)}"
         held = folder.with_name(f"{folder.name}.lock").open("w")
-        if _try_lock(held):  # else a sweep was faster, and removes it
+        if _try_lock(held):  # otherwise another process swept it, and deletes it
             folder.mkdir()
             return folder, held
         held.close()
@@ -43,7 +48,7 @@ def _create_locked_folder(where: Path) -> tuple[Path, IO[str]]:
 def _sweep_folder(lock: Path) -> None:
     try:
         found = lock.open("r+")
-    except FileNotFoundError:  # swept by another one
+    except FileNotFoundError:  # swept by another process
         return
     with found:
         if _try_lock(found):

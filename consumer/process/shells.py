@@ -1,7 +1,9 @@
-"""The shells of an apply process: one for each pipeline that has units, and those of pipelines that a new configuration has changed.
+"""The shells of an apply process: one for each pipeline that has units, and those that a new
+configuration replaced.
 
-Such a pipeline has two for a while: what is prepared comes to the new one, and what was prepared before stays with the old one, which ends with
-its last unit. Both may run at once: no unit is in both, for it is prepared anew only once it has ended.
+A pipeline that the configuration changed has two shells for a while: new units are prepared in the new
+one, earlier ones stay in the old one, which ends with its last unit. Both may run at once. No unit is in
+both, because a unit is prepared again only after it has ended.
 """
 
 from __future__ import annotations
@@ -23,7 +25,10 @@ if TYPE_CHECKING:
 
 
 class PipelineShells:
-    """Instructions come from one thread; Spark from another. `make`: a shell, not started. `slots`: see PipelineSettings."""
+    """The shells of an apply process. Instructions come from one thread, Spark from another.
+
+    `make`: returns a shell that is not started. `slots`: see PipelineSettings.
+    """
 
     def __init__(self, config: Config, make: Callable[[PipelineSettings], PipelineShell], slots: int) -> None:
         self._config, self._make, self._slots = config, make, slots
@@ -36,15 +41,18 @@ class PipelineShells:
 
     @property
     def idle(self) -> bool:
-        """Tell whether no unit has come yet."""
+        """Whether no unit has been prepared yet."""
         return not self._made
 
     def is_known(self, unit: str, pipeline: str) -> bool:
-        """Tell whether the unit is here, or could be prepared."""
+        """Return whether the unit is here or could be prepared here."""
         return unit in self._of or pipeline in self._config.pipelines
 
     def assign_shell(self, unit: str, pipeline: str) -> PipelineShell:
-        """Return the shell that is to prepare the unit. Raises KeyError for a pipeline that is not configured."""
+        """Return the shell in which the unit is to be prepared.
+
+        Raises KeyError for a pipeline that is not configured.
+        """
         shell = self._now.get(pipeline)
         if shell is None:
             shell = self._start_shell(pipeline)
@@ -53,12 +61,15 @@ class PipelineShells:
         return shell
 
     def get_shell(self, unit: str, pipeline: str) -> PipelineShell:
-        """Return the shell that has prepared the unit, else the pipeline's. Raises KeyError as `preparing` does."""
+        """Return the shell that has prepared the unit, otherwise that of `pipeline`.
+
+        Raises KeyError as `assign_shell`.
+        """
         return self._of.get(unit) or self.assign_shell(unit, pipeline)
 
     def _start_shell(self, name: str) -> PipelineShell:
         pipeline = PipelineSettings.from_config(self._config, name, self._slots)
-        if made := self._made[name]:  # the folder of the one before is still in use
+        if made := self._made[name]:  # the state_dir of the replaced shell is still in use
             pipeline = replace(pipeline, state_dir=pipeline.state_dir.with_name(f"{name}.{made}"))
         shell = self._make(pipeline)
         with self._mutex:
@@ -70,14 +81,14 @@ class PipelineShells:
         return shell
 
     def provide_spark(self, spark: Spark) -> None:
-        """Spark has started: the shells that are here, and those to come, have it."""
+        """Give the Spark session to the present and future shells."""
         with self._mutex:
             self._spark, shells = spark, [*self._now.values(), *self._before]
         for shell in shells:
             shell.provide_spark(spark)
 
     def apply_configuration(self, config: Config) -> set[str]:
-        """Take a new configuration; return the pipelines that it changes, or no longer has."""
+        """Apply a new configuration; return the pipelines that it changes or removes."""
         before, after = collect_config_parts(self._config), collect_config_parts(config)
         changed = {
             name
@@ -102,7 +113,7 @@ class PipelineShells:
                 self._of = {unit: its for unit, its in self._of.items() if its is not shell}
 
     def close(self) -> None:
-        """Stop all units; when this returns nothing can write any more."""
+        """Stop all units. Afterwards nothing of this process can write any more."""
         with self._mutex:
             shells = [*self._now.values(), *self._before]
         with ThreadPoolExecutor(max(1, len(shells)), "close") as pool:

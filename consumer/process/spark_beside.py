@@ -1,7 +1,8 @@
-"""Starts Spark beside the work: units are taken over, and applied by hands, while it comes up, however long that takes.
+"""Starts Spark in a thread. Meanwhile units are taken over and applied directly, however long the start
+takes.
 
-Nothing rests on Spark being up but the speed at which a backlog is applied. Where it cannot be started at all, the process ends: rows
-would come slowly, and nobody would know why.
+Only the speed at which a backlog is applied depends on Spark. If Spark cannot be started at all, the
+process ends: otherwise rows would be applied slowly without a visible reason.
 """
 
 from __future__ import annotations
@@ -21,15 +22,20 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 SPARK_SLOW_S = 60.0
-"""How long Spark may take to start before it is said, again and again, that it does."""
+"""Interval in seconds at which a start of Spark that is still running is logged as slow."""
 SPARK_END_S = 10.0
-"""How long the end of the process waits for a start that is under way: what is left of it then ends with the process."""
+"""Seconds that the end of the process waits for a start under way, which then ends with the process."""
 WARM_END_S = 30.0
-"""How long it waits for the query that keeps Spark warm."""
+"""Seconds that the end of the process waits for the query that keeps Spark warm."""
 
 
 class SparkStarter:
-    """`on_up(spark, seconds)`: called from the thread in which Spark has started, after so long. `on_slow(seconds)`: it has not yet. `on_failure()`: it cannot be."""
+    """Starts and stops Spark.
+
+    `on_up(spark, seconds)`: called in Spark's thread once it has started, with the time that took.
+    `on_slow(seconds)`: called while the start is slow. `on_failure()`: called when Spark cannot be
+    started.
+    """
 
     def __init__(
         self,
@@ -51,7 +57,7 @@ class SparkStarter:
         self._patience.start()
 
     def stop(self) -> None:
-        """Stop Spark. One that is just starting is waited for, for a while."""
+        """Stop Spark. Waits up to `SPARK_END_S` for a start under way."""
         if not self._started.wait(SPARK_END_S):
             log.warning("process ends while Spark starts")
         elif self._spark is not None:
@@ -60,7 +66,8 @@ class SparkStarter:
 
     def _run_spark(self) -> None:
         try:
-            # Here and not above: it is this second, and Java's, that nothing is to wait for.
+            # Imported here because this import takes a second, and Java's start longer: nothing should
+            # wait for them.
             from consumer.process.spark_session import start_spark
 
             spark = self._spark = start_spark(self._config)

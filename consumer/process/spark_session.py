@@ -1,7 +1,8 @@
-"""Spark in the apply process: its session, and the queries that run in it.
+"""The Spark session of the apply process, and the queries that run in it.
 
-This module is loaded beside everything else (consumer.process.spark_beside): with it come PySpark and Arrow, which take a second, and Java,
-which takes several. Nothing that a takeover needs is here.
+This module is imported in a thread of its own (consumer.process.spark_beside): it imports PySpark and
+Arrow, which takes a second, and starts Java, which takes several. It contains nothing that a takeover
+needs.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ logger.executor.level = error
 
 
 class Spark:
-    """A session. `java`: the process that it drives."""
+    """A Spark session. `java`: its Java process."""
 
     def __init__(self, session: Any) -> None:
         self._session = session
@@ -70,7 +71,10 @@ class Spark:
         per_trigger: int,
         attempts: AttemptLocks,
     ) -> RunningQuery:
-        """Start a query (see RunningQuery). `attempts`: of this process, for what it applies itself."""
+        """Start a query (see RunningQuery).
+
+        `attempts`: the attempt locks of this process, for whole-batch pipelines.
+        """
         kind = functools.partial(BatchQuery, attempts=attempts) if pipeline.batches else RunningQuery
         return kind(
             self._session,
@@ -85,7 +89,7 @@ class Spark:
     def warm_up(
         self, config: Config, slots: int, *, after: float, idle: Callable[[], bool], ended: threading.Event
     ) -> bool:
-        """See consumer.process.spark_warmup."""
+        """Warm Spark up; see consumer.process.spark_warmup."""
         return spark_warmup.warm_spark(config, self._session, slots, after=after, idle=idle, ended=ended)
 
     def stop(self) -> None:
@@ -93,7 +97,10 @@ class Spark:
 
 
 def start_spark(config: Config) -> Spark:
-    """Return Spark with a session for all queries of the configuration's pipelines, which keeps what it writes in `state_dir`."""
+    """Return Spark with one session for the queries of all configured pipelines.
+
+    Its files are in `state_dir`.
+    """
     folder = config.state_dir.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     log4j = folder / "log4j2.properties"

@@ -1,7 +1,8 @@
 """Keeps an idle agent's Spark warm so that failover does not pay for the start of a JVM.
 
-The first query of a JVM takes ten seconds (classes, Python workers, compiling). So a process that has had no unit for a
-while runs one that applies nothing, over the watermarks of a source, until it has finished two batches.
+The first query of a JVM takes ten seconds (classes, Python workers, compiling). So a process that has
+had no unit for a while runs a query that applies nothing, over the watermarks of a source, until that
+has finished two batches.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ MAX_WARMUP_S = 60.0
 def warm_spark(
     config: Config, spark: Any, slots: int, *, after: float, idle: Callable[[], bool], ended: threading.Event
 ) -> bool:
-    """Run the query once `after` seconds have passed, if `idle()`. Returns whether it did.
+    """Run the warm-up query after `after` seconds if `idle()`; return whether it ran.
 
-    While no source has watermarks yet, or Kafka does not answer, it tries again. An error is logged: it does no harm.
+    Retries while no source has watermarks yet or Kafka does not answer. Errors are only logged: a cold
+    Spark does no harm.
     """
     if not config.pipelines:
         return False
@@ -49,14 +51,14 @@ def warm_spark(
             if found is not None:
                 _run_warmup_query(spark, pipeline, *found, ended)
                 return True
-        except Exception as error:  # it does no harm, so nothing may end for it
+        except Exception as error:  # a cold Spark does no harm, so no error may end anything
             known = isinstance(error, ConsumerError | Py4JError | OSError)
             log.warning("Spark warm-up failed", error=str(error)[:300], exc_info=None if known else error)
     return False
 
 
 def _find_last_watermark(config: Config) -> tuple[str, int] | None:
-    """Return a source's watermark topic and the offset of its last record."""
+    """Return the topic and the offset of a source's last watermark; None if there is none yet."""
     captured = [name for name, source in config.sources.items() if source.events == "rowlock"]
     topics = [format_watermark_topic(config.kafka.prefix, source) for source in captured]
     cluster = KafkaCluster(config.kafka.bootstrap, config.kafka.options)

@@ -1,4 +1,4 @@
-"""Unit takeover: raise the epoch in the target and return the progress found there."""
+"""Takeover of a unit: raises the fencing token in the target and returns the progress found there."""
 
 from __future__ import annotations
 
@@ -21,20 +21,23 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TakeoverResult:
-    """A unit whose progress rows have our epoch now. `definition`: in force, and its table is not being changed. `refusal`: why it
-    cannot go on (it is marked stopped); `was`: what it was stopped by before; `gap`: Kafka does not hold the next events any more: a
-    copy may heal that."""
+    """The result of a takeover: the unit's progress rows have our fencing token."""
 
     epoch: int
     rows: Sequence[LaneProgress]
     definition: str | None
+    """The active definition; None if there is none or the target table is in the middle of a schema
+    change."""
     refusal: str | None = None
+    """Why the unit cannot continue; it is then recorded as stopped."""
     was: str | None = None
+    """Why the unit was stopped before, if it was."""
     gap: bool = False
+    """Whether Kafka no longer holds the next events; a copy may resolve that."""
 
     @property
     def lowest(self) -> LaneProgress:
-        """The slowest lane: everything up to its offset is applied."""
+        """The progress of the slowest lane: everything up to its offset is applied."""
         return min(self.rows, key=lambda row: row.offset)
 
     @property
@@ -52,9 +55,10 @@ def take_unit(
     assigned: int,
     above: int = 0,
 ) -> TakeoverResult:
-    """Raise the epoch of a unit, and stop it where its topic is another one.
+    """Raise the fencing token of a unit, and stop the unit if its topic was re-created or lost its tail.
 
-    `bounds`: the topic's first and next offset. Raises TransientError, FencedError (see ProgressStore.take_over).
+    `bounds`: the topic's first and next offset. Raises TransientError, FencedError (see
+    ProgressStore.take_over).
     """
     unit = ApplyUnit(pipeline.name, topic)
     epoch, rows, state = store.take_over(
@@ -63,16 +67,16 @@ def take_unit(
     refusal = start_refusal(rows, topic_id, bounds[1])
     if refusal is not None:
         store.stop_unit(unit, epoch, refusal, was=state.stopped)
-    definition = state.definition if state.ddl is None else None  # its table is half another one's
+    definition = state.definition if state.ddl is None else None  # a schema change is unfinished
     gap = min(row.offset for row in rows) + 1 < bounds[0]
     return TakeoverResult(epoch, rows, definition, refusal, state.stopped, gap)
 
 
 def define_unit(pipeline: PipelineSettings, spec: UnitSpec, sessions: Connections) -> str | None:
-    """Put the definition in force of a unit whose topic carries none, as the source's database has it now.
+    """Write the active definition of a unit if its topic carries none; it is read from the source's database.
 
-    The unit must have been taken over with the epoch of `spec`. Returns why it cannot go on (it is marked stopped), or None;
-    raises ConsumerError when it may go better later.
+    The unit must have been taken over with the fencing token of `spec`. Returns why the unit cannot
+    continue (it is then recorded as stopped), or None. Raises ConsumerError if a retry may succeed.
     """
     source = pipeline.debezium[spec.source]
     try:

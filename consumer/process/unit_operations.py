@@ -1,8 +1,10 @@
-"""Blocking operations on one unit: prepare, take over (and catch up), follow, look, fence.
+"""Blocking operations on one unit: prepare, take over (and catch up), apply directly, probe, check,
+fence.
 
-A few hands serve all units of a pipeline, each unit one at a time (the core sees to that). A unit that lacks little is applied here, by the
-same code as in Spark's workers, before it goes onto a query's board: so a move interrupts it for as long as this takes, and no query is
-touched. It goes on being applied here, a stretch at a time, until a query is there that reads it: a start does not wait for Spark.
+A few threads serve all units of a pipeline; the core runs one operation on a unit at a time. A short
+backlog is applied here, by the same code as in Spark's workers, before a query applies the unit. A move
+therefore interrupts the unit only for that time, and no query is restarted. Until a query reads the
+unit's topic, the unit is applied here, a range at a time: a start does not wait for Spark.
 """
 
 from __future__ import annotations
@@ -54,8 +56,11 @@ log = structlog.get_logger(__name__)
 
 
 class UnitOperations:
-    """The blocking operations on the units of one pipeline. An operation returns the event for the core, and never raises: whatever goes
-    wrong, of whatever class, is that unit's own (consumer.attempt.trouble)."""
+    """The blocking operations on the units of one pipeline.
+
+    An operation returns the event for the core and never raises: an error of any class concerns its unit
+    alone (consumer.attempt.trouble).
+    """
 
     def __init__(
         self,
@@ -64,7 +69,7 @@ class UnitOperations:
         seen: Callable[[str, str, int], None],
         copies: UnitCopies,
     ) -> None:
-        """`seen`: is told (source, topic, last offset) of every topic that a hand looks at."""
+        """`seen` receives (source, topic, last offset) of every topic that an operation reads."""
         self._pipeline = pipeline
         self._topics = UnitTopics(KafkaCluster(pipeline.bootstrap, pipeline.kafka_options), seen)
         self._hands = TargetConnectionPool(pipeline)
@@ -78,22 +83,25 @@ class UnitOperations:
         return self._topics.fetch_bounds(topics)
 
     def abort_operation(self, topic: str, assignment: int) -> None:
-        """Make the unit's running operation end soon, until the unit is forgotten."""
+        """Make the unit's running operation end soon.
+
+        Applies to later operations too, until the unit is forgotten.
+        """
         self._stretches.abort_operation(topic, assignment)
 
     def forget_unit(self, topic: str, assignment: int) -> None:
-        """The unit is no longer here."""
+        """Forget what is kept of a unit that has ended."""
         self._stretches.forget_unit(topic, assignment)
         self._looks.forget_unit(topic, assignment)
 
     def close(self) -> None:
-        """Close the connections of the hands that are free."""
+        """Close the idle connections."""
         self._hands.close()
 
     # -- prepare
 
     def prepare_target(self, asked: PrepareTarget) -> TargetPrepared | OperationFailed:
-        """Learn the topic's id, connect, and read the target table that a start will need."""
+        """Read the topic's id, connect, and read the target table that a takeover will need."""
         unit = asked.unit
         try:
             found = self._topics.describe_topic(unit)
@@ -102,7 +110,7 @@ class UnitOperations:
                     unit.topic, unit.assignment, f"{unit.topic}: no such topic yet", again=True
                 )
             self._topics.fetch_expected_bounds(unit)
-        except Exception as error:  # noqa: BLE001  # without its topic nothing can be done for it; see consumer.attempt.trouble
+        except Exception as error:  # noqa: BLE001  # nothing can be done without its topic
             return replace(build_failure(unit, error), again=True, waits=False)
         try:
             with self._hands.borrow_connections() as sessions:
@@ -110,18 +118,18 @@ class UnitOperations:
                 return TargetPrepared(unit.topic, unit.assignment, found.id, real)
         except TransientError as error:
             return build_failure(unit, error)
-        except Exception as error:  # noqa: BLE001  # the start meets it again, and the unit then waits for a person
+        except Exception as error:  # noqa: BLE001  # the takeover meets it again and stops the unit
             log.info("target table not readable", topic=unit.topic, error=str(error)[:300])
             return TargetPrepared(unit.topic, unit.assignment, found.id)
 
     # -- start
 
     def queue_takeover(self) -> None:
-        """A `take` has been asked for; it may have to wait for a hand."""
+        """Count a requested takeover, which may have to wait for a thread."""
         self._stretches.queue_takeover()
 
     def take_over(self, asked: TakeOver) -> UnitTakenOver | OperationFailed:
-        """Raise the epoch; then apply what is missing, if it is little."""
+        """Raise the fencing token, then apply a short backlog."""
         unit, began = asked.unit, time.monotonic()
         with self._stretches.track_takeover():
             took = self._take_over_unit(unit, asked.above, look=asked.look, here=asked.here)
@@ -161,18 +169,18 @@ class UnitOperations:
         look: bool,
         here: bool,
     ) -> UnitTakenOver | OperationFailed:
-        """Do what is left of a start once the epoch is raised."""
+        """Finish a takeover after the fencing token is raised."""
         debezium = unit.source in self._pipeline.debezium
         refusal = self._topics.find_topic_problem(unit, debezium=debezium)
         if refusal is not None:
             raise UnitStoppedError(refusal)
-        if look or self._looks.was_misfit(unit):  # else nobody waits for this look
+        if look or self._looks.was_misfit(unit):  # otherwise the takeover does not wait for this check
             why = self._looks.find_misfit(sessions.get_connection(0), unit, taken.definition)
             if why is not None:
                 raise UnitStoppedError(why)
         lost = self._looks.find_lost_rows(unit, taken.definition, taken.lowest.offset)
         if lost is not None and taken.lowest.offset + 1 >= end:
-            raise lost  # else the attempt says it, or finds where a copy begins
+            raise lost  # otherwise the attempt raises it, or finds where a copy begins
         if taken.definition is None and debezium:
             spec = self._stretches.build_spec(unit, taken.epoch, taken.was)
             refusal = define_unit(self._pipeline, spec, sessions)
@@ -184,18 +192,21 @@ class UnitOperations:
     def _record_failure(
         self, unit: UnitRef, epoch: int, error: Exception, sessions: ConnectionCache, was: str | None = None
     ) -> OperationFailed:
-        """Record in the target what a unit waits for that we own; it waits all the same where that cannot be."""
+        """Record in the target why a unit that this process owns is stopped.
+
+        A failure to record it changes nothing else.
+        """
         trouble = replace(build_failure(unit, error), epoch=epoch)
         if trouble.waits:
             try:
                 stop_topic(self._stretches.build_spec(unit, epoch, was), sessions, trouble.error)
-            except Exception as failure:  # noqa: BLE001  # said here, and held in memory
+            except Exception as failure:  # noqa: BLE001  # logged, and kept in memory
                 log.error("stop not recorded", topic=unit.topic, error=str(failure)[:300])
                 sessions.drop_connection(0)
         return trouble
 
     def apply_range(self, asked: ApplyRange) -> RangeApplied | OperationFailed:
-        """Apply a stretch of what has come to a unit that is ours and that no query applies yet."""
+        """Apply a range of the unit's events directly. The unit is owned here and has no query yet."""
         unit, start = asked.unit, asked.offset + 1
         try:
             _, end = self._topics.require_bounds(unit)
@@ -209,10 +220,12 @@ class UnitOperations:
         except Exception as error:  # noqa: BLE001  # see consumer.attempt.trouble
             return build_failure(unit, error)
 
-    # -- look
+    # -- probe and check
 
     def probe_stopped(self, asked: ProbeStopped) -> StoppedProbed:
-        """Look at what a unit waits in front of: its topic, its target table, what the target's bookkeeping says of it."""
+        """Read what a stopped unit depends on: its topic, target table and bookkeeping, and the copy
+        that it needs.
+        """
         unit = asked.unit
         try:
             self._stretches.forget_definition(unit.topic, unit.assignment)
@@ -221,7 +234,7 @@ class UnitOperations:
             with self._hands.borrow_connections() as sessions:
                 seen, real = self._looks.probe_stopped(sessions.get_connection(0), unit)
             copy = None if asked.copy is None else self._copies.check_needed_copy(unit, asked.copy, asked.why)
-        except Exception as error:  # noqa: BLE001  # seen later, or tried then
+        except Exception as error:  # noqa: BLE001  # probed again, or retried later
             log.info("waiting unit not readable", topic=unit.topic, error=str(error)[:300])
             return StoppedProbed(unit.topic, unit.assignment)
         all_seen = repr((found, first, seen, copy and copy.digest))
@@ -232,7 +245,10 @@ class UnitOperations:
         )  # fmt: skip
 
     def check_table(self, asked: CheckTable) -> TableChecked:
-        """Look whether the target table of a unit that runs still fits; where not, nothing of its epoch writes any more."""
+        """Check whether the target table of a running unit still fits.
+
+        If not, its fencing token is stopped from writing.
+        """
         unit, why = asked.unit, None
         try:
             split = self._topics.find_partitions_problem(
@@ -244,12 +260,12 @@ class UnitOperations:
                     sessions.get_connection(0).stop_unit(
                         ApplyUnit(self._pipeline.name, unit.topic), asked.epoch, why
                     )
-        except Exception as error:  # noqa: BLE001  # it is looked at again
+        except Exception as error:  # noqa: BLE001  # checked again later
             log.info("running unit not readable", topic=unit.topic, error=str(error)[:300])
         return TableChecked(unit.topic, unit.assignment, asked.epoch, why)
 
     # -- stop
 
     def fence_unit(self, asked: FenceUnit) -> UnitFenced:
-        """Fence the unit, for as long as it takes (consumer.process.operations.fencing)."""
+        """Fence the unit, however long it takes (consumer.process.operations.fencing)."""
         return self._fencing.fence(asked)

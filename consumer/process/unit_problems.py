@@ -1,4 +1,4 @@
-"""Problems of a pipeline's units, for people: as log lines, and in the status lines on stdout."""
+"""Reports problems of a pipeline's units to people, as log lines and in the status lines on stdout."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class UnitProblems:
         self._pipeline, self._status = pipeline, status
 
     def log_wait(self, effect: LogWaiting) -> None:
-        """A unit waits for one of them: said once, for it may wait for long."""
+        """Log that a unit is stopped. Once, because it may be stopped for long."""
         seen, remedy = split_remedy(effect.why)
         log.error(
             "unit stopped", pipeline=self._pipeline.name, topic=effect.topic,
@@ -35,12 +35,12 @@ class UnitProblems:
         self._status.write_problem(f"unit {effect.topic} stopped", effect.why)
 
     def log_end(self, effect: ReportEvent) -> None:
-        """A unit has ended, perhaps by itself."""
+        """Report the error with which a unit has ended."""
         if effect.error:
             self._status.write_problem(f"unit {effect.topic} ended", effect.error)
 
     def log_outcome(self, event: PipelineEvent) -> None:
-        """Tell what there is to tell of what an operation came to."""
+        """Report an operation's failure or displaced rows."""
         if isinstance(event, OperationFailed) and not event.waits:
             log.warning(
                 "unit retried", pipeline=self._pipeline.name, topic=event.topic, error=event.error,
@@ -53,6 +53,6 @@ class UnitProblems:
             self.report_displaced_rows(event.topic, event.report.displaced)
 
     def report_displaced_rows(self, topic: str, rows: int) -> None:
-        """Tell status of rows that had to make room, whoever's attempt it was."""
+        """Report rows that had to make room, of any attempt."""
         if rows:
             self._status.write_problem(*describe_drift(topic, rows))

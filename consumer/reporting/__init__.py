@@ -1,1 +1,1 @@
-"""Reports on units to the agent: the lines between the two processes, checkpoints, the sources' time."""
+"""Reports about units to the agent: the protocol of the two processes, checkpoints, and the sources' time."""

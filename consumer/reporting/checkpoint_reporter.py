@@ -1,4 +1,7 @@
-"""Reports each unit's state and checkpoint to the agent: prepared, progressed (once a second, when something changed), ended."""
+"""Reports each unit's state and checkpoint to the agent: prepared, progressed, ended.
+
+Progress is reported every `CHECKPOINT_INTERVAL_S` if something changed.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,12 @@ from schemas.wire.position import Position
 
 CHECKPOINT_INTERVAL_S = 0.5
 RATE_WINDOW_S = 2.0
-"""Over how long rows/s are counted."""
+"""The window in seconds over which rows/s are counted."""
 
 
 @dataclass(slots=True)
 class _LastReport:
-    """Of one unit: the last mark and rate that were said; and where counting began."""
+    """The last progress and rate reported of one unit, and where counting began."""
 
     mark: UnitProgress | None = None
     rate: int = 0
@@ -29,7 +32,7 @@ class _LastReport:
 
 
 class CheckpointReporter:
-    """Turns offsets into marks. `taken_up` may come from another thread than the rest."""
+    """Reports the units of one pipeline. `track_unit` may be called in another thread than the rest."""
 
     def __init__(
         self, pipeline: str, lines: LineWriter, times: SourceTimes, debezium: frozenset[str] = frozenset()
@@ -43,11 +46,11 @@ class CheckpointReporter:
         self._next = 0.0
 
     def track_unit(self, topic: str, assignment: int, mark: UnitProgress | None) -> None:
-        """`mark`: how far the unit was when it was given to us; less is never said."""
+        """Begin to report a unit. `mark`: its progress when it was assigned here; less is never reported."""
         self._spoken[topic, assignment] = _LastReport(mark)
 
     def report_event(self, what: ReportEvent) -> None:
-        """Say that a unit is prepared, or has ended."""
+        """Report that a unit is prepared or has ended."""
         place = (what.topic, what.assignment)
         mark = self._spoken.get(place, _LastReport()).mark
         if what.offset is not None:
@@ -61,7 +64,7 @@ class CheckpointReporter:
         self._lines.report_event(unit, WorkerEnded(what.assignment, mark, what.error))
 
     def report_changes(self, now: float, units: Mapping[str, LocalUnit]) -> None:
-        """Say what has changed, when it is time."""
+        """Report what has changed, at most once in `CHECKPOINT_INTERVAL_S`."""
         if now < self._next:
             return
         self._next = now + CHECKPOINT_INTERVAL_S
@@ -89,10 +92,12 @@ class CheckpointReporter:
             self._lines.report_event(name, UnitProgressed(unit.assignment, mark, rate, error))
 
     def _compute_times(self, source: str, topic: str, offset: int, commit_ts_ms: int) -> tuple[int, int]:
-        """Return (checkpoint_ts, resolved_ts); 0: unknown. `commit_ts_ms`: of the last event that every lane has applied.
+        """Return (checkpoint_ts, resolved_ts); 0: unknown. `commit_ts_ms`: of the last event that every
+        lane has applied.
 
-        Without watermarks only the events themselves say how far a topic is. More of the last one's millisecond, or of its
-        second where the log counts in seconds, may follow it.
+        Without watermarks, only the events themselves show how far a topic is applied. More events of
+        the last one's millisecond (of its second, if the log counts in seconds) may follow, so the
+        checkpoint is one millisecond before it.
         """
         if source not in self._debezium:
             return self._times.get_times(source, topic, offset)

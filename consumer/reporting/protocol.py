@@ -1,4 +1,4 @@
-"""The lines of the apply process (schemas/units.py) as it reads and writes them, and the names of its units."""
+"""The lines between the agent and the apply process (schemas/units.py), and the names of apply units."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DECODE = msgspec.json.Decoder(UnitCommand).decode
 
 
 def decode_command(line: bytes) -> UnitCommand:
-    """Raises msgspec.DecodeError."""
+    """Return the command in `line`. Raises msgspec.DecodeError."""
     return _DECODE(line)
 
 
@@ -27,14 +27,14 @@ def build_unit_name(pipeline: str, topic: str) -> str:
 
 
 def split_name(unit: str) -> tuple[str, str] | None:
-    """Return (pipeline, topic) of an apply unit's name; None: it is none."""
+    """Return (pipeline, topic) of an apply unit's name; None if it is not one."""
     kind, _, rest = unit.partition("/")
     pipeline, _, topic = rest.partition("/")
     return (pipeline, topic) if kind == "apply" and pipeline and topic else None
 
 
 class LineWriter:
-    """A text stream that several threads write whole lines to. A reader that is gone is no error."""
+    """A text stream to which several threads write whole lines. A reader that has closed it is no error."""
 
     def __init__(self, out: TextStream) -> None:
         self._out = out
@@ -52,7 +52,7 @@ class LineWriter:
                 self._gone = True
 
     def flush(self) -> None:
-        """Every line is flushed when it is written."""
+        """Do nothing: every line is flushed when it is written."""
 
     def report_event(self, unit: str, event: WorkerEvent) -> None:
         self.write(encode_unit_event(unit, event) + "\n")

@@ -1,4 +1,4 @@
-"""The sources' watermark topics, read as they grow: one thread for all of them, a thin shell around `watermarks`."""
+"""The sources' watermark topics: one thread reads all of them, and `watermarks` computes the times."""
 
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ log = structlog.get_logger(__name__)
 
 WATERMARK_POLL_S = 0.5
 TOPIC_RETRY_S = 5.0
-"""How often a source's topic that does not exist yet, or could not be read, is looked for."""
+"""Interval in seconds at which a source's topic that does not exist yet, or could not be read, is tried
+again."""
 WATERMARKS_REREAD = 30
-"""Watermarks read from before now: half a minute, so that a source that is quiet or has died is known at once."""
+"""Number of earlier watermarks that are read at the start: half a minute of them, so that a source that
+is quiet or has died is known at once."""
 
 
 class SourceTimes:
-    """The commit times that all sources' watermarks have reached; safe to ask from any thread."""
+    """The commit times that all sources' watermarks have reached. Methods may be called in any thread."""
 
     def __init__(self, kafka: KafkaConfig, sources: Iterable[str]) -> None:
         self._options = build_reader_settings(kafka.bootstrap, kafka.options) | {"fetch.wait.max.ms": 500}
@@ -44,7 +46,7 @@ class SourceTimes:
         self.follow_sources(sources)
 
     def follow_sources(self, sources: Iterable[str]) -> None:
-        """Follow these sources, too. One that is followed already is not given up: what was said of it stays true."""
+        """Follow these sources too. A source is followed until the end: what was read of it stays true."""
         names = list(sources)
         with self._mutex:
             for name in names:
@@ -60,19 +62,21 @@ class SourceTimes:
             self._thread.join(5)
 
     def seed_topic(self, source: str, topic: str, last: int) -> None:
-        """Say that `topic` ended at `last` just now."""
+        """Record that `topic` ended at `last` just now."""
         with self._mutex:
             if source in self._marks:
                 self._marks[source].seed_topic(topic, last)
 
     def get_times(self, source: str, topic: str, applied: int) -> tuple[int, int]:
-        """Return (checkpoint_ts, resolved_ts) of a topic that is applied up to the offset `applied`; 0: unknown."""
+        """Return (checkpoint_ts, resolved_ts) of a topic that is applied up to the offset `applied`; 0:
+        unknown.
+        """
         with self._mutex:
             marks = self._marks.get(source)
             return (marks.compute_checkpoint(topic, applied), marks.resolved_ts) if marks else (0, 0)
 
     def get_copy_state(self, source: str, db: str, table: str) -> CopyState | None:
-        """Return what became of the last request to copy a table of a source; None: nothing is known of one."""
+        """Return the state of the last request to copy a table of a source; None if no request is known."""
         with self._mutex:
             marks = self._marks.get(source)
             return find_copy_state(marks.copies, db, table) if marks else None
@@ -82,7 +86,7 @@ class SourceTimes:
             try:
                 with contextlib.closing(open_consumer(self._options)) as consumer:
                     self._follow_topics(consumer)
-            except Exception as error:  # of whatever source: the others' times are wanted, too
+            except Exception as error:  # of any source: the others' times are still needed
                 known = isinstance(error, KafkaException)
                 log.warning("watermarks not readable", error=str(error), exc_info=None if known else error)
                 self._ended.wait(TOPIC_RETRY_S)
@@ -105,7 +109,9 @@ class SourceTimes:
                 self._ended.wait(WATERMARK_POLL_S)
 
     def _drop_topic(self, consumer: Any, followed: dict[str, int], topic: str | None, error: Any) -> None:
-        """Go on without the topic that cannot be read, for a while: the other sources' times are wanted."""
+        """Stop reading a topic that failed, until `TOPIC_RETRY_S` has passed; the other topics are read
+        on.
+        """
         if topic not in followed:
             raise KafkaException(error)
         log.warning("watermarks of a source not readable", topic=topic, error=str(error))
@@ -136,7 +142,7 @@ class SourceTimes:
             mark = decode_watermark(raw)
             with self._mutex:
                 self._marks[self._topics[topic]].fold_watermark(mark)
-        except Exception as error:  # of one source: its time stands still, the others' go on
+        except Exception as error:  # of one source: its time stays as it is, the others' advance
             known = isinstance(error, EnvelopeError)
             log.warning(
                 "watermark not readable", topic=topic, error=str(error), exc_info=None if known else error

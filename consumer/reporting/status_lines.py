@@ -1,8 +1,9 @@
-"""JSON lines on stdout for whoever supervises the apply process; nothing else is ever written there.
+"""JSON lines on stdout for the supervisor of the apply process; stdout carries nothing else.
 
 `{"kind":"status","pipeline":P,"state":"running|stopping","units":{topic:{offset,state,applied,dropped,held,
 displaced,commit_ts_ms,message?}},"applied":N}` at most once a second and only when something changed;
-`{"kind":"problem","pipeline":P,"what":…,"why":…}` when something went wrong. `{"kind":"ready",…}`, once Spark is up, comes from consumer.main.
+`{"kind":"problem","pipeline":P,"what":…,"why":…}` for each problem. `{"kind":"ready",…}`, once Spark is up,
+is written by consumer.process.instructions.
 """
 
 from __future__ import annotations
@@ -19,14 +20,17 @@ STATUS_INTERVAL_S = 1.0
 
 
 class TextStream(Protocol):
-    """A text stream, as far as it is needed."""
+    """The methods of a text stream that are used here."""
 
     def write(self, text: str, /) -> object: ...
     def flush(self) -> None: ...
 
 
 class StatusWriter:
-    """Writes the lines. A reader that is gone is no error: the process ends when its stdin does."""
+    """Writes a pipeline's status lines.
+
+    A reader that has closed stdout is no error: the process ends when its stdin does.
+    """
 
     def __init__(self, pipeline: str, out: TextStream) -> None:
         self._pipeline = pipeline
@@ -35,13 +39,13 @@ class StatusWriter:
         self._last: dict[str, Any] = {}
 
     def write_changes(self, now: float, state: str, units: Mapping[str, WatchedUnit]) -> None:
-        """Write the status when it is time and something changed."""
+        """Write the status if it is due and has changed."""
         if now >= self._next:
             self._next = now + STATUS_INTERVAL_S
             self.write_status(state, units)
 
     def write_status(self, state: str, units: Mapping[str, WatchedUnit]) -> None:
-        """Write the status unless it is the one written last."""
+        """Write the status unless it equals the last one written."""
         line = {
             "kind": "status",
             "state": state,
@@ -64,13 +68,13 @@ class StatusWriter:
 
 
 class _NullStream:
-    """Drops the lines once their reader is gone."""
+    """Drops the lines once their reader has closed the stream."""
 
     def write(self, _text: str, /) -> int:
         return 0
 
     def flush(self) -> None:
-        """Nothing to flush."""
+        """Do nothing."""
 
 
 def _build_unit_status(unit: WatchedUnit) -> dict[str, Any]:

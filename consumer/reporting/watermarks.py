@@ -1,11 +1,12 @@
-"""From what a unit has applied to what that means in the source's time (design.md §7, progress). Pure.
+"""The source time up to which a unit is applied, computed from watermarks. Without I/O.
 
-A watermark says: everything up to `commit_ts_ms` is in the topics, and each topic it names ended at that offset then. So
-a unit that has applied its topic up to where it ended at some watermark is applied up to that watermark's time; a
-topic that is not named has not grown, and an idle table advances with its source.
+A watermark states that everything up to `commit_ts_ms` is in the topics, and at which offset each topic
+that it names ended then. A unit that has applied its topic up to that offset is therefore applied up to
+the watermark's time. A topic that is not named has not grown, so an idle table advances with its source.
 
-What is kept per topic is a list of (end, time before it): who has applied less than `end` stands at that time at best.
-When the list grows long, neighbours become (later end, earlier time): never ahead, only coarser.
+Per topic a list of (end, time before it) is kept: a unit that has applied less than `end` has reached
+that time at most. When the list grows long, two neighbours are merged into (later end, earlier time):
+the result is never too late, only coarser.
 """
 
 from __future__ import annotations
@@ -25,13 +26,15 @@ UNKNOWN_TIME = 0
 
 @dataclass(slots=True)
 class TopicWatermarks:
-    """`ends` rises; `before[i]`: source time that holds for who has applied less than `ends[i]`."""
+    """The watermarks of one topic."""
 
     ends: list[int] = field(default_factory=list)
+    """End offsets, rising."""
     before: list[int] = field(default_factory=list)
+    """`before[i]`: the source time that a unit has reached at most if it has applied less than `ends[i]`."""
 
     def add_watermark(self, end: int, before: int) -> None:
-        if self.ends and end < self.ends[-1]:  # the topic was made again: nothing that was known holds
+        if self.ends and end < self.ends[-1]:  # the topic was created again: earlier watermarks do not apply
             self.ends, self.before, before = [], [], UNKNOWN_TIME
         if not self.ends or end > self.ends[-1]:
             self.ends.append(end)
@@ -47,15 +50,18 @@ class TopicWatermarks:
 
 @dataclass(slots=True)
 class SourceWatermarks:
-    """The sum of what the watermarks of one source have said so far. `resolved_ts`: captured up to. `copies`: "db.table" → of the last one."""
+    """The watermarks of one source, folded."""
 
     gen: int = 0
+    """The highest capture generation seen."""
     resolved_ts: int = UNKNOWN_TIME
+    """The source time (ms) up to which the source is captured."""
     topics: dict[str, TopicWatermarks] = field(default_factory=dict)
     copies: Mapping[str, CopyState] = field(default_factory=dict)
+    """"db.table" → the state of the last copy."""
 
     def fold_watermark(self, mark: Watermark) -> None:
-        """Take the next watermark of the topic; one of a capture unit that has been replaced says nothing."""
+        """Fold the next watermark of the topic in. A watermark of a replaced capture process is ignored."""
         if mark.gen < self.gen:
             return
         self.gen = mark.gen
@@ -69,13 +75,16 @@ class SourceWatermarks:
         self.copies = mark.copies
 
     def seed_topic(self, topic: str, last: int) -> None:
-        """Say that `topic`'s last offset was at most `last` at every watermark folded so far."""
+        """Record that `topic`'s last offset was at most `last` at every watermark folded so far."""
         if topic not in self.topics:
             self.topics[topic] = TopicWatermarks([last], [UNKNOWN_TIME])
 
     def compute_checkpoint(self, topic: str, applied: int) -> int:
-        """Return the source time up to which everything of `topic` is applied when `applied` is its last applied
-        offset (-1: none). UNKNOWN_TIME (0) until enough has been seen."""
+        """Return the source time up to which all of `topic` is applied; UNKNOWN_TIME (0) until enough
+        was read.
+
+        `applied`: the topic's last applied offset; -1: none.
+        """
         known = self.topics.get(topic)
         if known is None:
             return UNKNOWN_TIME

@@ -1,11 +1,13 @@
-"""The units that a running query applies now, and their epochs, as the driver tells them to its workers.
+"""The active units of a running query with their fencing tokens, as the driver passes them to its
+workers.
 
-One small file, replaced whole; workers look at it before each topic and after each slice (a stat, and a read when it
-has changed). It is a courtesy, not a fence: a worker that has not looked yet is stopped by the epoch in the target.
+They are in one small file that is replaced as a whole. Workers check it before each topic and after each
+slice (a stat, and a read if it has changed). The file does not fence: a worker that has not checked yet
+is stopped by the fencing token in the target.
 
-`AttemptLocks` tells whether an attempt still runs anywhere on this machine when the target cannot be asked: each holds
-a lock on its topic's byte of one file, which the kernel takes back when the process ends, whatever it ended of. A process does not see
-its own locks: it counts its attempts.
+`AttemptLocks` shows whether an attempt still runs anywhere on this machine if the target does not
+answer. Each attempt holds a lock on its topic's byte of one file. The kernel releases the lock when the
+process ends, for whatever reason. A process does not see its own locks, so it counts its attempts.
 """
 
 from __future__ import annotations
@@ -28,21 +30,21 @@ from consumer.errors import TargetConfigError
 
 _EPOCHS = msgspec.json.Decoder(dict[str, int])
 _FLOCK = "hhqqi4x"
-"""`struct flock` of Linux on 64 bits: type, whence, start, length, pid."""
+"""`struct flock` of 64-bit Linux: type, whence, start, length, pid."""
 
 
 def write_active_units(path: Path, epochs: Mapping[str, int]) -> None:
-    """Say that exactly these units (topic → epoch) are applied by the query whose board `path` is."""
+    """Replace the active units (topic → fencing token) in a query's file `path`."""
     fresh = path.with_name(f"{path.name}.new")
     fresh.write_bytes(msgspec.json.encode(epochs))
-    # The kernel stamps files in ticks of milliseconds, and numbers of files are used again: two boards must differ.
+    # The kernel stamps files in ticks of milliseconds and reuses inode numbers: two versions must differ.
     now = time.time_ns()
     os.utime(fresh, ns=(now, now))
     fresh.replace(path)
 
 
 class ActiveUnitsReader:
-    """A worker's view of a board. No board means no units."""
+    """A worker's view of a query's active units. A missing file means that no unit is active."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -50,9 +52,9 @@ class ActiveUnitsReader:
         self._epochs: dict[str, int] = {}
 
     def get_epoch(self, topic: str) -> int | None:
-        """Return the epoch under which `topic` is to be applied now; None: it is not."""
+        """Return the fencing token under which `topic` is applied now; None if it is not active."""
         try:
-            found = os.stat(self._path)  # noqa: PTH116 - in the hot path
+            found = os.stat(self._path)  # noqa: PTH116 - in the hot path  # the hot path
             seen = (found.st_ino, found.st_mtime_ns)
             if seen != self._seen:
                 self._epochs = _EPOCHS.decode(Path(self._path).read_bytes())
@@ -63,10 +65,13 @@ class ActiveUnitsReader:
 
 
 class AttemptLocks:
-    """The lock file of a pipeline's attempts: one instance a process."""
+    """The lock file of a pipeline's attempts; one instance in each process."""
 
     def __init__(self, path: str) -> None:
-        """Raises TargetConfigError: the agent's folder is not here, so this is not the agent's machine."""
+        """Open the lock file.
+
+        Raises TargetConfigError if its folder is missing: this is then not the agent's machine.
+        """
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except FileNotFoundError as error:
@@ -80,7 +85,10 @@ class AttemptLocks:
 
     @contextmanager
     def lock_attempt(self, topic: str) -> Iterator[None]:
-        """Hold the lock during an attempt. Never waits: attempts may overlap, the target tells them apart."""
+        """Hold the lock during an attempt.
+
+        Never waits: attempts may overlap, and the target tells them apart.
+        """
         at = _compute_lock_byte(topic)
         with self._mutex:
             self._here[topic] += 1
@@ -93,7 +101,9 @@ class AttemptLocks:
                 self._here[topic] -= 1
 
     def find_holder(self, topic: str) -> int | None:
-        """Return the number of a process in which an attempt of `topic` runs, this one's last; None: there is none."""
+        """Return the id of a process that runs an attempt at `topic`, preferably another one; None if
+        there is none.
+        """
         asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, _compute_lock_byte(topic), 1, 0)
         kind, _, _, _, pid = struct.unpack(_FLOCK, fcntl.fcntl(self._file, fcntl.F_GETLK, asked))
         if kind != fcntl.F_UNLCK:
@@ -105,5 +115,5 @@ class AttemptLocks:
 
 
 def _compute_lock_byte(topic: str) -> int:
-    """Two topics of one byte would only be waited for together."""
+    """Return the topic's byte in the lock file. A shared byte only makes a fence wait for both topics."""
     return xxhash.xxh64_intdigest(topic.encode()) >> 2

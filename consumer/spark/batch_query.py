@@ -1,8 +1,9 @@
-"""A query into a target of whole batches: the driver applies what Spark's micro-batches tell of, at a cadence of its own.
+"""A query into a whole-batch target: the driver applies the ranges of Spark's micro-batches, at its own
+interval.
 
-A micro-batch says how far each topic goes; the records themselves the driver reads from Kafka, as they are applied, so that what is in memory
-is bounded by what one commit takes and not by what Spark hands over. Everything else is the worker's of a query with tasks: board,
-attempt, reports.
+A micro-batch gives the offsets of each topic. The driver reads the records from Kafka while it applies
+them, so memory is bounded by one commit and not by the micro-batch. Active units, attempts and reports
+work as in a query with tasks.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ log = structlog.get_logger(__name__)
 
 
 class DriverTask:
-    """The function that `foreachBatch` calls, batch after batch, in a thread of the driver."""
+    """The function that `foreachBatch` calls for each batch, in a thread of the driver."""
 
     def __init__(self, config: TaskConfig, attempts: AttemptLocks) -> None:
         self._config = config
@@ -33,19 +34,24 @@ class DriverTask:
         self._closed = False
 
     def __call__(self, batch: list[TopicRange]) -> None:
-        """Apply the units of `batch` that are on the query's board. Trouble of a unit is in its report and ends nothing else."""
+        """Apply the active units of `batch`.
+
+        An error of a unit is in its report and does not affect the others.
+        """
         with self._busy:
             if not self._closed:
-                read = self._worker.read_records  # nothing, of a unit that is not on the board
+                read = self._worker.read_records  # yields nothing for a unit that is not active
                 groups = ((topic, read(topic, first, last + 1)) for topic, first, last in batch)
                 apply_all(self._worker, self._config, groups)
             if self._closed:
                 self._worker.close()
 
     def stop_applying(self, patience: float) -> None:
-        """Apply nothing more. A batch that is under way is waited for, `patience` seconds: Spark's stop does not end it."""
+        """Apply nothing more, and wait up to `patience` seconds for the running batch, which Spark's
+        stop does not end.
+        """
         self._closed = True
-        if not self._busy.acquire(timeout=patience):  # it closes what it uses itself
+        if not self._busy.acquire(timeout=patience):  # the batch then closes what it uses
             log.warning("batch in the driver did not end in time", query=self._config.query, seconds=patience)
             return
         self._worker.close()
@@ -53,7 +59,7 @@ class DriverTask:
 
 
 class BatchQuery(RunningQuery):
-    """`attempts`: this process's own. See RunningQuery."""
+    """A RunningQuery into a whole-batch target. `attempts`: the attempt locks of this process."""
 
     def __init__(self, *arguments: Any, attempts: AttemptLocks, **more: Any) -> None:
         self._attempts = attempts

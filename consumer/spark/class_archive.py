@@ -1,7 +1,8 @@
-"""An archive of the classes that Spark loads (Java's class data sharing): `python -m consumer.spark.class_archive` makes it, once for a machine.
+"""An archive of the classes that Spark loads (Java's class data sharing).
 
-Without it a JVM reads and verifies some ten thousand classes at each start. Nothing rests on it: Java takes an archive only if itself, its
-options and PySpark's jars are those that it was made with, and goes without one otherwise.
+`python -m consumer.spark.class_archive` creates it, once for a machine. Without it a JVM reads and
+verifies some ten thousand classes at each start. The archive is optional: Java ignores it unless Java
+itself, its options and PySpark's jars are those with which it was created.
 """
 
 from __future__ import annotations
@@ -18,28 +19,34 @@ from pathlib import Path
 from consumer.spark.query import build_session_settings, get_java_process, start_session
 
 MADE_WITHIN_S = 180.0
-"""Seconds that Spark may take for its first batches, and Java to write the archive when it ends."""
+"""Seconds that Spark may take for its first batches, and Java to write the archive at its end."""
 _SILENT = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 
 
 def archive_file() -> Path:
-    """Return where the archive lies: it is of the jars that are installed beside this Python."""
+    """Return the path of the archive, which belongs to the jars that are installed beside this Python."""
     return Path(sys.prefix) / "spark-classes.jsa"
 
 
 def list_archive_options() -> list[str]:
-    """Return what makes Java use the archive; nothing where there is none. It is silent about one that does not fit."""
+    """Return Java's options to use the archive; none if there is no archive.
+
+    An archive that does not fit is ignored.
+    """
     file = archive_file()
     return [f"-XX:SharedArchiveFile={file}", *_SILENT] if file.exists() else []
 
 
 def make_class_archive() -> bool:
-    """Make the archive, unless there is one of this Java and this PySpark; whether it was made. Raises OSError, RuntimeError."""
+    """Create the archive unless one for this Java and PySpark exists; return whether it was created.
+
+    Raises OSError, RuntimeError.
+    """
     file, says = archive_file(), archive_file().with_suffix(".txt")
     wanted = _describe_inputs()
     if file.exists() and says.exists() and says.read_text() == wanted:
         return False
-    file.unlink(missing_ok=True)  # no start from here on may use it
+    file.unlink(missing_ok=True)  # no start may use it from here on
     with tempfile.TemporaryDirectory(prefix="rowlock-classes-") as folder:
         made = file.with_suffix(f".{Path(folder).name}")
         try:
@@ -52,7 +59,7 @@ def make_class_archive() -> bool:
 
 
 def _describe_inputs() -> str:
-    """Return what an archive depends on, as text."""
+    """Return, as text, everything on which an archive depends."""
     home = os.environ.get("JAVA_HOME")  # as Spark looks for it
     command = [str(Path(home) / "bin" / "java") if home else "java", "-version"]
     java = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
@@ -62,9 +69,10 @@ def _describe_inputs() -> str:
 
 
 def _run_spark(folder: Path, archive: Path) -> None:
-    """Run a query of a few batches through Python workers; its Java writes down what it has loaded.
+    """Run a query of a few batches through Python workers; its Java archives the classes that it has
+    loaded.
 
-    Raises RuntimeError when there is no batch, or no archive, in time.
+    Raises RuntimeError if no batch, or no archive, is finished in time.
     """
     quiet = folder / "log4j2.properties"
     quiet.write_text("rootLogger.level = off\n")
@@ -96,7 +104,7 @@ def _run_spark(folder: Path, archive: Path) -> None:
     query.stop()
     session.stop()
     if java.stdin is not None:
-        java.stdin.close()  # the sign to end, as at the end of a Python process
+        java.stdin.close()  # makes Java end, as at the end of a Python process
     java.wait(MADE_WITHIN_S)
     if not archive.exists():
         raise RuntimeError("Java wrote no archive of its classes")

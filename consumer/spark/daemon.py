@@ -1,11 +1,13 @@
-"""Spark's Python daemon with two defects of PySpark 4.0.0 on Python 3.11 taken out (research/spark.md §0).
+"""Spark's Python daemon, with two defects of PySpark 4.0.0 on Python 3.11 patched.
 
-Three quarters of a near-empty micro-batch are spent in the stock worker: (a) every task calls
-`importlib.invalidate_caches()`, which re-reads pyspark.zip once per zip importer (14 of them, 130 ms); (b) a 40 ms
-delayed ACK meets Nagle's algorithm on the socket JVM → worker. Named by `spark.python.daemon.module`; on any other
-version of PySpark, or without TCP_QUICKACK, this is `pyspark.daemon` with warm imports and nothing more.
+The stock worker spends three quarters of a near-empty micro-batch on them: (a) every task calls
+`importlib.invalidate_caches()`, which re-reads pyspark.zip once per zip importer (14 of them, 130 ms);
+(b) a 40 ms delayed ACK meets Nagle's algorithm on the socket from the JVM to the worker. Spark loads
+this module by `spark.python.daemon.module`. With any other version of PySpark, or without TCP_QUICKACK,
+it is `pyspark.daemon` with warm imports and nothing more.
 
-What the workers need is imported before the fork, so that they start warm; no connection and no thread is made here.
+The modules of the workers are imported before the fork, so that workers start warm. No connection and no
+thread is created here.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ PRELOADED = ("pyarrow", "orjson", "msgspec", "xxhash", "confluent_kafka", "consu
 
 
 class QuickAckReader(io.RawIOBase):
-    """Reads from a socket's file and asks for immediate ACKs after every read (the kernel forgets the option)."""
+    """Reads from a socket's file and asks for immediate ACKs after every read, because the kernel
+    forgets the option.
+    """
 
     def __init__(self, raw: Any) -> None:
         self._raw = raw
@@ -51,7 +55,7 @@ class QuickAckReader(io.RawIOBase):
 
 
 def patch_daemon(daemon: Any, version: str) -> bool:
-    """Patch `pyspark.daemon`; returns False where its inside is not the one these patches were made for."""
+    """Patch `pyspark.daemon`; return False if these patches were not made for its version."""
     if version != PATCHED_VERSION or sys.version_info < (3, 11) or not hasattr(socket, "TCP_QUICKACK"):
         return False
     worker_main = getattr(daemon, "worker_main", None)
@@ -61,14 +65,17 @@ def patch_daemon(daemon: Any, version: str) -> bool:
     def quick_main(infile: Any, outfile: Any) -> Any:
         return worker_main(io.BufferedReader(QuickAckReader(infile.raw), 65536), outfile)
 
-    # Nothing that a worker imports later comes from a zip that changes while it runs.
+    # No module that a worker imports later comes from a zip file that changes while it runs.
     zipimport.zipimporter.invalidate_caches = lambda self: None  # type: ignore[method-assign]
     daemon.worker_main = quick_main
     return True
 
 
 def import_worker_modules() -> None:
-    """Import what every worker needs; a dialect whose driver is not installed is only missing where it is needed."""
+    """Import what every worker needs.
+
+    A dialect with a driver that is not installed is skipped; its use will fail.
+    """
     for name in PRELOADED:
         importlib.import_module(name)
     for kind in TARGET_KINDS.values():
@@ -78,16 +85,20 @@ def import_worker_modules() -> None:
 
 
 def main() -> None:
-    """Run the daemon. Spark passes the worker's module as the first argument, which `pyspark.daemon` reads itself."""
+    """Run the daemon.
+
+    `pyspark.daemon` itself reads the worker's module, which Spark passes as the first argument.
+    """
     import pyspark
     from pyspark import daemon
 
     from consumer.logs import log_to_stderr
 
-    log_to_stderr()  # a worker's warnings are lines like all others
+    log_to_stderr()  # a worker's warnings are JSON lines like all others
     import_worker_modules()
     patch_daemon(daemon, pyspark.__version__)
-    # The daemon's objects never die: out of the way of the collection that each worker runs after each task.
+    # Exclude the daemon's permanent objects from the garbage collection that each worker runs after each
+    # task.
     gc.collect()
     gc.freeze()
     daemon.manager()  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""A pipeline before anything runs: its part of the configuration, and the settings of its units that follow from it."""
+"""The settings of a pipeline and of its units, derived from the configuration."""
 
 from __future__ import annotations
 
@@ -23,39 +23,39 @@ from schemas.wire.records import format_source_topic, parse_topic_origin
 from schemas.wire.topic_tables import TopicTables, make_topic_tables
 
 WHOLE_BATCH = LaneLimits(max_gather=50_000, max_bytes=64 * 2**20)
-"""What goes into one commit of a target of whole batches, at most: each commit makes files, and what is in it is in the driver's memory."""
+"""The largest commit into a whole-batch target. Each commit writes files, and its rows are in the
+driver's memory."""
 COMMIT_EVERY_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class TaskConfig:
-    """The settings that a query hands to its workers. Pickled, never printed: it holds the target's password.
+    """The settings that a query passes to its workers.
 
-    `run`: through which workers keep what they have (connections, definitions); `query`: this start of the query.
-    `units`: what the query reads; `board`: the file that says which of them it applies now, under which epoch.
-    `attempts`: the file of the locks that running attempts hold (consumer.spark.active_units).
+    Pickled, never logged: they contain the target's password.
     """
 
     run: str
+    """A run of the pipeline: workers keep connections and definitions for its duration."""
     query: str
+    """This start of the query."""
     pipeline: str
     target: TargetConfig = field(repr=False)
     bootstrap: str
     kafka_options: Mapping[str, str] = field(repr=False)
     units: Mapping[str, UnitSpec]
+    """The units of all topics that the query reads."""
     board: str
+    """The file with the units that it applies now, and their fencing tokens."""
     attempts: str
+    """The file of the locks that running attempts hold (consumer.spark.active_units)."""
     report_port: int
     report_token: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineSettings:
-    """The part of the configuration that applying a pipeline needs. `slots`: tasks of one query that run at once.
-
-    `debezium`: the sources whose topics Debezium writes, by name. `batches`: the target takes whole batches. `tables`: reads which table each
-    topic is of.
-    """
+    """The part of the configuration that is needed to apply a pipeline."""
 
     name: str
     config: PipelineConfig
@@ -65,15 +65,19 @@ class PipelineSettings:
     kafka_options: Mapping[str, str]
     state_dir: Path
     slots: int
+    """Tasks of one query that run at once."""
     kafka: KafkaConfig = field(repr=False)
     routes: tuple[TableRoute, ...] = field(default=())
     debezium: Mapping[str, SourceConfig] = field(default_factory=dict)
+    """The sources with topics written by Debezium, by name."""
     batches: bool = False
+    """Whether the target takes whole batches."""
     tables: TopicTables | None = field(default=None, repr=False, compare=False)
+    """Reads from Kafka to which table each topic belongs."""
 
     @classmethod
     def from_config(cls, config: Config, name: str, slots: int) -> PipelineSettings:
-        """Raises KeyError when there is no pipeline `name`."""
+        """Return the settings of the pipeline `name`. Raises KeyError if it is not configured."""
         pipeline = config.pipelines[name]
         target = config.targets[pipeline.target]
         batches = find_target_kind(target.type).batches
@@ -94,7 +98,10 @@ class PipelineSettings:
         )
 
     def select_topics(self, topics: Iterable[str], assigned: Mapping[str, TableName]) -> dict[str, str]:
-        """Return topic → source of what the pipeline applies of the topics `topics`. `assigned`: topic → table, of those that rowlock writes."""
+        """Return topic → source for those of `topics` that the pipeline applies.
+
+        `assigned`: topic → table, of the topics that rowlock writes.
+        """
         return select_topics(
             topics,
             prefix=self.prefix,
@@ -105,14 +112,18 @@ class PipelineSettings:
         )
 
     def find_source(self, topic: str) -> str | None:
-        """Return the source of a table's topic; None: it is none of the pipeline's."""
+        """Return the source of a table's topic; None if the pipeline does not have it."""
         origin = parse_topic_origin(topic)
         if origin is None or origin[0] != self.prefix or origin[1] not in self.config.sources:
             return None
         return origin[1]
 
     def find_table(self, source: str, topic: str) -> TableName | None:
-        """Return the table of a topic; None: no record of capture names it, or Debezium writes it and it is not selected. Raises TransientError."""
+        """Return the table of a topic. Raises TransientError.
+
+        None if no record of capture names it, or if Debezium writes the topic and the table is not
+        selected.
+        """
         if (debezium := self.debezium.get(source)) is not None:
             head = format_source_topic(self.prefix, source) + "."
             return find_debezium_table(topic.removeprefix(head), debezium.tables)
@@ -133,12 +144,12 @@ class PipelineSettings:
 
     @property
     def commit_every(self) -> float:
-        """Seconds from one commit to the next, in a target of whole batches; 0: lanes commit as changes come."""
+        """Seconds from one commit to the next in a whole-batch target; 0: lanes commit as changes arrive."""
         return (self.config.commit_every or COMMIT_EVERY_S) if self.batches else 0.0
 
     @property
     def layout(self) -> str:
-        """The layout of a unit that has no progress yet, as it is stored."""
+        """The encoded layout of a unit that has no progress yet."""
         return build_initial_layout(self.routes, self.config.lanes).encode()
 
     def build_unit_spec(
@@ -151,9 +162,9 @@ class PipelineSettings:
         assigned: int,
         real: bytes = b"",
     ) -> UnitSpec:
-        """Return what a worker must know of the unit `topic`.
+        """Return the settings of the unit `topic` for a worker.
 
-        `assigned`: the coordinator's epoch. `real`: the target table, see UnitSpec.
+        `epoch`: its fencing token. `assigned`: its assignment. `real`: the target table, see UnitSpec.
         """
         return UnitSpec(
             unit=ApplyUnit(self.name, topic),
@@ -177,7 +188,9 @@ class PipelineSettings:
     def build_task_config(
         self, run: str, query: str, units: Mapping[str, UnitSpec], report_port: int, report_token: str
     ) -> TaskConfig:
-        """Return what the query `query` of the run `run` hands to its workers; it puts its board in itself."""
+        """Return the settings that the query `query` of the run `run` passes to its workers; the query
+        sets `board` itself.
+        """
         return TaskConfig(
             run=run,
             query=query,
@@ -194,20 +207,20 @@ class PipelineSettings:
 
 
 def build_pipeline_routes(config: Config, pipeline: PipelineConfig) -> tuple[TableRoute, ...]:
-    """Return the routes of a pipeline; into topics, where its target takes events."""
+    """Return the routes of a pipeline; they lead to topics if its target takes events."""
     events = find_target_kind(config.targets[pipeline.target].type).events
     kinds = {name: config.sources[name].type for name in pipeline.sources} if events else None
     return TableRoute.build_routes(pipeline, topics=kinds)
 
 
 def select_debezium_sources(config: Config, names: Iterable[str]) -> dict[str, SourceConfig]:
-    """Return those of the sources `names` whose topics Debezium writes."""
+    """Return those of the sources `names` that have topics written by Debezium."""
     chosen = {name: config.sources[name] for name in names}
     return {name: source for name, source in chosen.items() if source.events == "debezium"}
 
 
 def build_connector_modes(source: SourceConfig | None) -> ConnectorModes | None:
-    """Return how the connector of a source of Debezium's is set; None: rowlock captures it."""
+    """Return the settings of the Debezium connector of a source; None if rowlock captures the source."""
     if source is None or source.events != "debezium":
         return None
     return ConnectorModes(

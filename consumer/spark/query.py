@@ -1,9 +1,10 @@
-"""The Structured Streaming query: what is set, and why (design.md §6 and §10; measured in research/spark.md).
+"""The Structured Streaming query, and the reasons for its settings.
 
-A query reads whole topics (`assign`, one partition each), coalesced to the task slots without a shuffle, runs
-`consumer.spark.task` inside `mapInArrow`, and ends in the `noop` sink with asynchronous progress tracking: the truth is in
-the target. One into a target of whole batches ends in `foreachBatch` instead, and is applied from the driver. A query never goes on from its
-checkpoint: every start has a new folder and explicit offsets.
+A query reads whole topics (`assign`, one partition each), coalesced to the task slots without a shuffle,
+runs `consumer.spark.task` inside `mapInArrow`, and ends in the `noop` sink with asynchronous progress
+tracking: the valid progress is in the target. A query into a whole-batch target ends in `foreachBatch`
+instead, and the driver applies it. A query never continues from its checkpoint: every start has a new
+folder and explicit offsets.
 """
 
 from __future__ import annotations
@@ -25,31 +26,36 @@ log = structlog.get_logger(__name__)
 
 SPARK_KAFKA_PACKAGE = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0"
 JARS_ENV = "ROWLOCK_SPARK_JARS"
-"""Comma-separated jars of Spark's Kafka source, given by whoever starts this process; without it Spark fetches them."""
+"""Comma-separated jars of Spark's Kafka source, from the environment; Spark downloads them if it is not
+set."""
 
 DAEMON_ENV = "ROWLOCK_PYTHON_DAEMON"
-"""Another module than ours as the daemon of Spark's Python workers, given by whoever starts this process: `pyspark.daemon` is PySpark's own,
-for whoever suspects what ours changes in it, and for the benchmark that measures it."""
+"""Module of the daemon of Spark's Python workers, from the environment, instead of rowlock's own.
+
+`pyspark.daemon` is PySpark's own: for a comparison if rowlock's patches are suspected, and for the
+benchmark.
+"""
 
 SPLITTING_OPTIONS = frozenset({"minpartitions", "maxrecordsperpartition", "maxbytespertrigger"})
-"""Options of the Kafka source that would spread a topic over tasks, or cut it elsewhere than we asked."""
+"""Options of the Kafka source that would spread a topic over tasks, or split it elsewhere than requested."""
 
 MAX_OFFSETS_PER_TRIGGER = 200_000
-"""Events of one micro-batch over all topics: bounds how long the others wait for a topic with a backlog."""
+"""Events of one micro-batch over all topics. Bounds how long the other topics wait for one with a backlog."""
 CATCH_UP_PER_TRIGGER = 500_000
-"""The same of a query with nothing but backlogs in it. Each batch begins and ends with half a second of idle lanes."""
+"""The same for a query that reads backlogs only. Each batch begins and ends with half a second of idle
+lanes."""
 
 ArrowTask = Callable[[Iterable[Any]], Iterator[Any]]
 TopicRange = tuple[str, int, int]
-"""(topic, first offset, last offset)."""
+"""(topic, first offset, last offset), both inclusive."""
 
 
 def set_environment(env: dict[str, str]) -> None:
-    """Set what Spark reads from the environment: our Python in the workers, and loopback only."""
+    """Set the environment that Spark reads: this Python for the workers, and loopback only."""
     env["PYSPARK_PYTHON"] = sys.executable
     env["PYSPARK_DRIVER_PYTHON"] = sys.executable
     env.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # The workers import `consumer` also where it is run from a source tree that is not installed.
+    # The workers must find `consumer` also in a source tree that is not installed.
     root = str(Path(__file__).resolve().parent.parent.parent)
     paths = [path for path in env.get("PYTHONPATH", "").split(os.pathsep) if path]
     if root not in paths:
@@ -66,11 +72,14 @@ def build_session_settings(
     daemon: str | None = None,
     classes: Iterable[str] = (),
 ) -> dict[str, str]:
-    """Return Spark's settings. `log4j`: path of a log4j2 configuration; `local_dir`: scratch space; `daemon`: see DAEMON_ENV; `classes`:
-    Java's options about the archive of its classes (consumer.spark.class_archive)."""
-    # The JVM only hands bytes from Kafka to Arrow: the optimising compiler would cost more than it gains.
+    """Return Spark's settings.
+
+    `log4j`: path of a log4j2 configuration. `local_dir`: scratch space. `daemon`: see DAEMON_ENV.
+    `classes`: Java's options for the archive of its classes (consumer.spark.class_archive).
+    """
+    # The JVM only passes bytes from Kafka to Arrow: the optimising compiler would cost more than it gains.
     java = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    # Spark makes a folder "artifacts" where it stands: not in the directory of whoever starts us.
+    # Spark creates a folder "artifacts" in Java's working directory, which should not be that of the caller.
     java.append(f"-Duser.dir={Path(local_dir).resolve().parent}")
     java += classes
     if log4j:
@@ -87,7 +96,7 @@ def build_session_settings(
         "spark.local.dir": local_dir,
         "spark.python.daemon.module": daemon or "consumer.spark.daemon",
         "spark.python.worker.reuse": "true",
-        # A second attempt beside the first is only ever dropped by the guard; never ask for one.
+        # The target's fence drops a second attempt beside the first, so speculation is never useful.
         "spark.speculation": "false",
         "spark.kafka.consumer.cache.capacity": "4096",
         "spark.sql.streaming.pollingDelay": "50ms",
@@ -113,12 +122,12 @@ def start_session(settings: Mapping[str, str]) -> Any:
 
 
 JAVA_ENDED = 4
-"""Exit code of a process whose Java process has ended."""
+"""Exit code of a process after its Java process has ended."""
 JAVA_LOOK_S = 1.0
 
 
 def get_java_process(session: Any) -> subprocess.Popen[bytes]:
-    """Return the Java process that `session` drives."""
+    """Return the Java process of `session`."""
     process: subprocess.Popen[bytes] = session.sparkContext._gateway.proc
     return process
 
@@ -126,9 +135,11 @@ def get_java_process(session: Any) -> subprocess.Popen[bytes]:
 def end_with_java(
     java: subprocess.Popen[bytes], stop: threading.Event, end: Callable[[int], object]
 ) -> threading.Thread:
-    """End this process with its Java process, whatever that died of (kill -9, memory), unless it is stopping anyway.
+    """End this process when its Java process ends for any reason (kill -9, memory), unless `stop` is
+    set.
 
-    Nothing would be applied any more, and nothing else would tell: whoever supervises this process starts another one.
+    Otherwise nothing would be applied any more, without any message. The supervisor starts another
+    process.
     """
 
     def watch() -> None:
@@ -146,7 +157,7 @@ def end_with_java(
 def parse_slots(master: str) -> int:
     """Return N of `local[N,F]`; 2 for another master.
 
-    Raises ValueError for a local master where one dead Python worker would end the query.
+    Raises ValueError for a local master with which one dead Python worker would end the query.
     """
     if not master.startswith("local"):
         return 2
@@ -163,10 +174,12 @@ MAX_SLOTS = 16
 
 
 def build_local_master(master: str, queries: int) -> str:
-    """Return the local master for a session of `queries` queries at once: slots for each, up to MAX_SLOTS.
+    """Return the local master for a session of `queries` queries at once: slots for each, up to
+    MAX_SLOTS.
 
-    Spark gives a free slot to whoever asked first, so that a batch with a backlog would hold up everybody else's events;
-    the machine's own scheduler shares the processors better. Other masters stay as they are.
+    Spark gives a free slot to the query that asked first, so a batch with a backlog would delay the
+    events of all other queries. The operating system's scheduler shares the processors better. Other
+    masters are returned unchanged.
     """
     if not master.startswith("local["):
         return master
@@ -185,8 +198,9 @@ def build_kafka_options(
 ) -> dict[str, str]:
     """Return the options of Spark's Kafka source.
 
-    `starting`: topic → first offset (-1: the end). `options`: librdkafka settings of the configuration. `extra`:
-    further options of the source; those that would split a topic over tasks raise ValueError.
+    `starting`: topic → first offset (-1: the end). `options`: librdkafka settings of the configuration.
+    `extra`: further options of the source. Raises ValueError for options that would split a topic over
+    tasks.
     """
     refused = sorted(name for name in extra if name.lower() in SPLITTING_OPTIONS)
     if refused:
@@ -196,9 +210,10 @@ def build_kafka_options(
         "assign": json.dumps({topic: [0] for topic in starting}),
         "startingOffsets": json.dumps({topic: {"0": offset} for topic, offset in starting.items()}),
         "maxOffsetsPerTrigger": str(per_trigger),
-        # A consumer sends its next fetch as soon as it has records, and the broker answers one request of a connection
-        # after the other: Spark's two questions for the topic's bounds, in every task and for every topic, wait behind
-        # that fetch for this long. Nothing polls while nothing is there, so waiting is never of use.
+        # A consumer sends its next fetch as soon as it has records, and the broker answers one request
+        # of a connection after the other. Spark's two requests for the topic's bounds, in every task and
+        # for every topic, therefore wait for that fetch, up to this time. Nothing polls while there are
+        # no records, so waiting is never useful.
         "kafka.fetch.max.wait.ms": "1",
         "kafka.max.poll.records": "5000",
         "kafka.fetch.max.bytes": str(16 << 20),
@@ -209,9 +224,9 @@ def build_kafka_options(
 
 
 def to_java_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Return librdkafka's security settings in the Java client's names; others are left out.
+    """Return librdkafka's security settings under the Java client's names; other settings are left out.
 
-    Certificates: PEM files work in both (`ssl.ca.location` → a PEM truststore).
+    PEM certificates work in both (`ssl.ca.location` → a PEM truststore).
     """
     out = {"security.protocol": options["security.protocol"]} if "security.protocol" in options else {}
     mechanism = options.get("sasl.mechanism") or options.get("sasl.mechanisms")
@@ -232,7 +247,10 @@ def to_java_options(options: Mapping[str, str]) -> dict[str, str]:
 def start_query(
     session: Any, *, name: str, options: Mapping[str, str], task: ArrowTask, slots: int, checkpoints: Path
 ) -> Any:
-    """Start a query whose tasks apply, and return it. `checkpoints`: folder for its checkpoint, which is new each time."""
+    """Start a query with tasks that apply, and return it.
+
+    `checkpoints`: the folder for its new checkpoint.
+    """
     frame = _read_records(session, options).coalesce(slots).mapInArrow(task, "applied long")
     return (
         frame.writeStream.format("noop")
@@ -255,7 +273,9 @@ def start_batches(
     slots: int,
     checkpoints: Path,
 ) -> Any:
-    """Start a query of whose micro-batches `each` is told in the driver, `every` so many seconds, and return it."""
+    """Start a query that passes each micro-batch to `each` in the driver, every `every` seconds, and
+    return it.
+    """
     return (
         _read_records(session, options)
         .coalesce(slots)
@@ -268,7 +288,10 @@ def start_batches(
 
 
 def list_topic_ranges(frame: Any) -> list[TopicRange]:
-    """Return what a micro-batch has of each topic. The records stay where they are: only topics and offsets come to the driver."""
+    """Return the offsets of each topic in a micro-batch.
+
+    The records stay in Spark; only topics and offsets are read.
+    """
     offsets = frame.select("topic", "offset").toArrow().group_by("topic")
     found = offsets.aggregate([("offset", "min"), ("offset", "max")]).to_pydict()
     return sorted(zip(found["topic"], found["offset_min"], found["offset_max"], strict=True))
@@ -279,14 +302,14 @@ def _read_records(session: Any, options: Mapping[str, str]) -> Any:
 
 
 def _make_fresh_name(checkpoints: Path) -> str:
-    """Return the name of a new folder in `checkpoints`, where nothing else is left."""
+    """Empty `checkpoints`, and return the path of a new folder in it."""
     shutil.rmtree(checkpoints, ignore_errors=True)
     checkpoints.mkdir(parents=True, exist_ok=True)
     return str(checkpoints / uuid.uuid4().hex)
 
 
 def find_cause(lines: list[str]) -> str:
-    """Return the last line of a Java or Python trace that says something."""
+    """Return the last informative line of a Java or Python trace."""
     said = [line.strip() for line in lines if line.strip() and not line.strip().startswith(("at ", "..."))]
     errors = [line for line in said if "Error" in line or "Exception" in line]
     return (errors or said or ["unknown"])[-1][:400]

@@ -1,7 +1,8 @@
-"""One started query with its board: what it reads, whose units it applies now, how it ends.
+"""One started query: the topics that it reads, its active units, and how it is stopped.
 
-The board is a folder's file of the query's own, so that two queries of a pipeline can run side by side while units go
-from one to the other: the guards in the target tell their attempts apart, whatever the timing.
+Each query has its own file of active units, so that two queries of a pipeline can run side by side while
+units move from one to the other. Whatever the timing, the fencing tokens in the target distinguish their
+attempts.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ from consumer.spark.task import run_task
 log = structlog.get_logger(__name__)
 
 DRAIN_S = 30.0
-"""Longest wait for the batch in flight when the query is stopped."""
+"""Longest wait in seconds for the batch in flight when the query is stopped."""
 
 
 class RunningQuery:
-    """`starting`: topic → first offset (-1: the end). `config.units`: what workers know of the topics.
+    """A running query with tasks.
 
-    `epochs`: the units to apply from the first batch on, with their epochs.
+    `starting`: topic → first offset (-1: the end). `config.units`: the units of all its topics.
+    `epochs`: the units to apply from the first batch on, with their fencing tokens.
     """
 
     def __init__(
@@ -76,7 +78,7 @@ class RunningQuery:
         )
 
     def post_active_units(self, epochs: Mapping[str, int]) -> None:
-        """From now on the query applies exactly these units (topic → epoch)."""
+        """Apply exactly these units (topic → fencing token) from now on."""
         if epochs != self._epochs:
             self._epochs = dict(epochs)
             write_active_units(self._board, epochs)
@@ -86,17 +88,18 @@ class RunningQuery:
         return bool(self._query.isActive)
 
     def explain_end(self) -> str:
-        """Return what a query that is no longer active died of."""
+        """Return the error with which the query ended."""
         error = self._query.exception()
         return find_cause(str(error).strip().splitlines() if error is not None else ["the query ended"])
 
     def read_progress(self) -> tuple[int, dict[str, int], bool]:
-        """Return (last finished batch or -1, next offsets behind it, no batch is under way)."""
+        """Return (last finished batch or -1, next offsets after it, whether no batch is running)."""
         idle = not self._query.status["isTriggerActive"]
         return (*_get_finished_offsets(self._query), idle)
 
     def stop(self) -> None:
-        """Let the batch in flight end (tasks that see the empty board begin nothing more), then stop the query.
+        """Let the batch in flight end, then stop the query. Tasks begin no further topic once no unit is
+        active.
 
         Spark's stop alone would cancel the running task in the middle of its transactions.
         """
@@ -105,7 +108,7 @@ class RunningQuery:
             if self._query.isActive:
                 self._wait_for_batch()
                 self._query.stop()
-        except Exception as error:  # noqa: BLE001  # py4j raises what the query died of; it is gone either way
+        except Exception as error:  # noqa: BLE001  # py4j raises the query's error; it has ended either way
             log.warning(
                 "query failed while stopping", query=self.name, error=find_cause(str(error).splitlines())
             )
@@ -113,7 +116,7 @@ class RunningQuery:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _finish_query(self) -> None:
-        """The query has been stopped."""
+        """Release what the stopped query holds. For subclasses."""
 
     def _wait_for_batch(self) -> None:
         deadline = time.monotonic() + DRAIN_S
@@ -128,14 +131,15 @@ class RunningQuery:
 def _get_last_batch(query: Any) -> int:
     """Return the last finished batch, -1 before the first.
 
-    Asked of the JVM's object: PySpark's `lastProgress` copies all of it, over a hundred calls, several times a second.
+    Reads the JVM's object: PySpark's `lastProgress` copies all of it, with over a hundred calls, several
+    times a second.
     """
     progress = query._jsq.lastProgress()
     return -1 if progress is None else int(progress.batchId())
 
 
 def _get_finished_offsets(query: Any) -> tuple[int, dict[str, int]]:
-    """Return the last finished batch (-1 before the first) and topic → next offset behind it."""
+    """Return the last finished batch (-1 before the first) and topic → next offset after it."""
     progress = query._jsq.lastProgress()
     if progress is None:
         return -1, {}
@@ -143,7 +147,7 @@ def _get_finished_offsets(query: Any) -> tuple[int, dict[str, int]]:
 
 
 def end_offsets(ends: Iterable[str | None]) -> dict[str, int]:
-    """Return topic → next offset of the Kafka sources' end offsets (JSON: topic → partition → offset)."""
+    """Return topic → next offset, of the Kafka sources' end offsets (JSON: topic → partition → offset)."""
     found: dict[str, int] = {}
     for text in ends:
         found |= {topic: parts["0"] for topic, parts in (json.loads(text) if text else {}).items()}

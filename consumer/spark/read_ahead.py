@@ -1,7 +1,7 @@
-"""Reading a task's next Arrow batches while one is applied.
+"""Reading of a task's next Arrow batches while one is applied.
 
-Spark's JVM makes a batch only when somebody reads its socket, and what a socket holds is a fraction of a batch. A worker
-that reads when it has nothing left to do, and a JVM that works only then, take turns; with somebody reading, both work.
+Spark's JVM makes a batch only while its socket is read, and a socket's buffer holds a fraction of a
+batch. Without reading ahead, the worker and the JVM would take turns; with it, both work at once.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 DEPTH = 2
-"""Batches read ahead: bounds the memory (a batch is a few MiB)."""
+"""Batches read ahead; bounds the memory (a batch is a few MiB)."""
 FULL = 1_000
-"""Rows of a batch from which on reading ahead is worth a thread; a live pipeline's small batches never come here."""
+"""Rows of a batch from which on reading ahead is worth a thread. A live pipeline's batches are smaller."""
 
 
 def read_ahead(batches: Iterable[Any], *, full: int = FULL, depth: int = DEPTH) -> Iterator[Any]:
-    """Yield `batches` in order; from the first one with `full` rows on a thread reads up to `depth` ahead.
+    """Yield `batches` in order; from the first one with `full` rows on, a thread reads up to `depth`
+    ahead.
 
-    An error of `batches` is raised where the batch would have come. Closing the iterator lets the thread end after the
-    batch that it is reading.
+    An error of `batches` is raised where the batch would have come. Closing the iterator lets the thread
+    end after the batch that it is reading.
     """
     source = iter(batches)
     for batch in source:
@@ -41,7 +42,7 @@ def _read_ahead(first: Any, source: Iterator[Any], depth: int) -> Iterator[Any]:
 
 
 class _ReadAheadThread:
-    """Iterator over what its thread has read. Used by one thread."""
+    """An iterator over the batches that its thread has read. Used by one thread."""
 
     def __init__(self, source: Iterator[Any], depth: int) -> None:
         self._source, self._depth = source, depth
@@ -79,14 +80,14 @@ class _ReadAheadThread:
                 with self._changed:
                     self._read.append(batch)
                     self._changed.notify_all()
-        except BaseException as error:  # noqa: BLE001  # handed to the thread that asks for the batch
+        except BaseException as error:  # noqa: BLE001  # raised in the thread that asks for the batch
             self._error = error
         with self._changed:
             self._ended = True
             self._changed.notify_all()
 
     def _wait_for_room(self) -> bool:
-        """Wait until another batch may be read; False: nobody wants one any more."""
+        """Wait until another batch may be read; return False if the iterator was closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or len(self._read) < self._depth)
             return not self._closed

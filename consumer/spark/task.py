@@ -1,8 +1,9 @@
-"""The function that Spark runs in its Python workers: Arrow batches in, applied events out (design.md §6).
+"""The function that Spark runs in its Python workers: it applies the events of Arrow batches.
 
-Spark hands over each topic whole and in offset order; a task may carry several, one after the other. Nothing comes
-back through the sink: progress is in the target, figures go to the driver by datagram. What a worker process keeps
-between tasks hangs on this module, because Spark unpickles the function anew for each task.
+Spark passes each topic whole and in offset order; a task may carry several topics, one after the other.
+The sink receives no rows: progress is in the target, and figures go to the driver by datagram. State
+that a worker process keeps between tasks is in this module, because Spark unpickles the function again
+for each task.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ from consumer.spark.worker import QueryWorker
 TopicSlice = tuple[str, RecordSlice]
 
 SWITCH_INTERVAL_S = 0.0005
-"""Lane threads mostly wait for the server; the default of 5 ms would let each answer wait for the decoding thread."""
+"""Lane threads mostly wait for the server; the default of 5 ms would let each answer wait for the
+decoding thread."""
 
 _WORKERS: dict[str, QueryWorker] = {}
 
 
 def run_task(config: TaskConfig, batches: Iterable[Any]) -> Iterator[Any]:
-    """Apply everything in `batches` (columns topic, offset, value) and end; yields no rows."""
+    """Apply all of `batches` (columns topic, offset, value), and return an empty iterator."""
     worker = _get_worker(config)
     apply_all(
         worker,
@@ -43,26 +45,29 @@ def run_task(config: TaskConfig, batches: Iterable[Any]) -> Iterator[Any]:
 def apply_all(
     worker: QueryWorker, config: TaskConfig, groups: Iterable[tuple[str, Iterator[RecordSlice]]]
 ) -> None:
-    """Apply the records of each topic in `groups`, one topic after the other, and tell the driver what became of them."""
+    """Apply the records of each topic in `groups`, one topic after the other, and report the results to
+    the driver.
+    """
     reports: list[Report] = []
     try:
         for topic, slices in groups:
             report = worker.apply_slices(config, topic, slices)
             if report is not None:
                 reports.append(report)
-    finally:  # Spark's input may break; what became of the topics before is known
+    finally:  # Spark's input may break; the results of earlier topics are known
         worker.send_reports(reports)
 
 
 def _get_worker(config: TaskConfig) -> QueryWorker:
-    """Return this process's state for the pipeline's run; that of an earlier run of it is closed."""
+    """Return this process's worker for the pipeline's run, and close that of an earlier run."""
     worker = _WORKERS.get(config.pipeline)
     if worker is None or worker.run != config.run:
         if worker is not None:
             worker.close()
         sys.setswitchinterval(SWITCH_INTERVAL_S)
-        # Hundreds of thousands of rows in flight and hardly a cycle among them: the collector would take a third of
-        # the time to find nothing. PySpark's worker collects after every task.
+        # Hundreds of thousands of rows are in flight with hardly a cycle among them: the garbage
+        # collector would take a third of the time and find nothing. PySpark's worker collects after
+        # every task.
         gc.disable()
         worker = _WORKERS[config.pipeline] = QueryWorker(config)
     return worker
@@ -71,9 +76,10 @@ def _get_worker(config: TaskConfig) -> QueryWorker:
 def group_by_topic(
     batches: Iterable[Any], applies: Callable[[str], bool] = lambda _topic: True
 ) -> Iterator[tuple[str, Iterator[RecordSlice]]]:
-    """Group slices of one topic that follow each other. What is left of a group when the next is asked for is passed over.
+    """Group consecutive slices of one topic. The rest of a group is skipped when the next group is
+    requested.
 
-    `applies`: asked for each stretch of a topic; what nobody wants is not even unpacked.
+    `applies`: called for the topics of each batch; a batch without an active topic is not unpacked.
     """
     rest = split_by_topic(batches, applies)
     head = next(rest, None)
@@ -82,14 +88,14 @@ def group_by_topic(
         group = _yield_group(head, rest, following)
         yield head[0], group
         for _ in group:
-            pass  # what was not applied is read again by a later attempt
+            pass  # a later attempt reads again what was not applied
         head = following[0] if following else None
 
 
 def _yield_group(
     head: TopicSlice, rest: Iterator[TopicSlice], following: list[TopicSlice]
 ) -> Iterator[RecordSlice]:
-    """Yield the slices of `head`'s topic; the first slice of another one goes to `following`."""
+    """Yield the slices of `head`'s topic; the first slice of another topic goes to `following`."""
     for topic, records in chain([head], rest):
         if topic != head[0]:
             following.append((topic, records))
@@ -98,7 +104,10 @@ def _yield_group(
 
 
 def split_by_topic(batches: Iterable[Any], applies: Callable[[str], bool]) -> Iterator[TopicSlice]:
-    """Cut Arrow batches where the topic changes; a slice is at most an Arrow batch, so memory stays bounded."""
+    """Split Arrow batches where the topic changes.
+
+    A slice is at most one Arrow batch, so memory stays bounded.
+    """
     for batch in batches:
         if not batch.num_rows:
             continue

@@ -1,7 +1,7 @@
-"""The caches of a Python worker process, kept between tasks: connections, decoders, and the run's settings (design.md §6).
+"""The state of a worker process between tasks: connections, decoders, and the run's settings.
 
-Workers and topics have no affinity (research/spark.md §4), so connections are cached per (process, target, lane
-number), never per topic: slots × lanes of them, whatever the number of topics.
+A topic is not bound to a worker, so connections are cached per (process, target, lane number) and not
+per topic: slots × lanes of them, whatever the number of topics.
 """
 
 from __future__ import annotations
@@ -32,13 +32,17 @@ from schemas.config.model import TargetConfig
 log = structlog.get_logger(__name__)
 
 MAX_BOARDS = 8
-"""Queries of a pipeline that a worker can meet at the same time, and more: one, two while one takes the other's place."""
+"""Queries of a pipeline that a worker remembers. It meets one at a time, or two while one replaces the
+other."""
 PAUSE_S = 1.0
-"""After a failed connection: how long other topics of the task do not try again."""
+"""Seconds after a failed connection during which the task's other topics do not try again."""
 
 
 class ConnectionCache:
-    """Connections to a target, by lane: sessions, or the one to a target of whole batches. `name`: of the connections, in the server's list."""
+    """Connections to a target, by lane number; a whole-batch target has one.
+
+    `name`: the connections' name in the server's list of sessions.
+    """
 
     def __init__(self, target: TargetConfig, name: str) -> None:
         self._target = target
@@ -78,7 +82,9 @@ class ConnectionCache:
 
 
 class QueryWorker:
-    """A process's part in one run of the query: a Python worker's of Spark, or the driver's, which has `attempts` of its own."""
+    """A process's part in one run of a query: in a Python worker of Spark, or in the driver, which
+    passes its `attempts`.
+    """
 
     def __init__(self, config: TaskConfig, attempts: AttemptLocks | None = None) -> None:
         self.run = config.run
@@ -92,11 +98,11 @@ class QueryWorker:
         self._stopped: dict[str, Report] = {}
 
     def is_unit_active(self, config: TaskConfig, topic: str) -> bool:
-        """Tell whether the query has the unit on its board now."""
+        """Return whether the unit is active in the query now."""
         return self._get_active_units(config).get_epoch(topic) is not None
 
     def read_records(self, topic: str, start: int, upto: int) -> Iterator[RecordSlice]:
-        """Return the records [start, upto) of a topic, from Kafka itself."""
+        """Return the records [start, upto) of a topic, read from Kafka directly."""
         return read_range(self._reader, topic, start, upto)
 
     def _find_begin(self, topic: str, after: int, hint: int | None) -> tuple[int, bytes] | None:
@@ -105,10 +111,13 @@ class QueryWorker:
         )
 
     def apply_slices(self, config: TaskConfig, topic: str, slices: Iterable[RecordSlice]) -> Report | None:
-        """Run one attempt of a unit, if it is the query's; one that was fenced or stopped is not tried again."""
+        """Run one attempt of a unit if it is active in the query.
+
+        A fenced or stopped unit is not tried again.
+        """
         with self._attempts.lock_attempt(
             topic
-        ):  # before the board is read: whoever takes the unit off it can then tell
+        ):  # before the active units are read, so that a process which deactivates the unit sees the lock
             board = self._get_active_units(config)
             epoch = board.get_epoch(topic)
             spec = config.units.get(topic)
@@ -145,19 +154,19 @@ class QueryWorker:
         )
         if (
             report.state == "fenced"
-        ):  # who stops a unit that waits for a person says so once, not at each attempt
+        ):  # a stopped unit is logged once, by the process that owns it, not at each attempt
             log.error("unit released", topic=topic, state=report.state, message=report.message)
         elif report.state == "behind":
             log.warning("unit lags", topic=topic, offset=report.offset, message=report.message)
         return report
 
     def send_reports(self, reports: list[Report]) -> None:
-        """Tell the driver; figures may be lost, so a full buffer is no error."""
+        """Send reports to the driver. Figures may be lost, so a full buffer is no error."""
         with suppress(OSError):
             self._sender.send(reports)
 
     def close(self) -> None:
-        """Close what it has opened."""
+        """Close the connections, the sender, and the attempt locks if they are its own."""
         self._connections.close()
         self._sender.close()
         if self._own_attempts:
@@ -167,14 +176,17 @@ class QueryWorker:
 def _yield_while_owned(
     board: ActiveUnitsReader, topic: str, epoch: int, slices: Iterable[RecordSlice]
 ) -> Iterator[RecordSlice]:
-    """Yield `slices` until the unit is somebody else's. Raises InputLostError when Spark's side of the task breaks."""
+    """Yield `slices` while the unit is active under `epoch`.
+
+    Raises InputLostError if Spark's input of the task breaks.
+    """
     rest = iter(slices)
     while True:
         try:
             records = next(rest, None)
             ours = records is not None and board.get_epoch(topic) == epoch
         except ConsumerError:
-            raise  # of a topic that is read from Kafka itself: the unit's own
+            raise  # the topic is read from Kafka directly: the error is the unit's own
         except Exception as error:
             raise InputLostError(f"Spark's input of {topic} broke: {error}") from error
         if records is None or not ours:

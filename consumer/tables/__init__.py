@@ -1,1 +1,3 @@
-"""From topics to target tables: which topics, which tables, which definition is in force, how events are decoded."""
+"""From topics to target tables: the topics and tables of a pipeline, active definitions, and the
+decoding of events.
+"""

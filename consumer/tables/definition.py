@@ -1,8 +1,8 @@
-"""Builds everything derived from the active table definition: target table, decoder, row function (design.md §4 and §6).
+"""Builds everything derived from the active table definition: target table, decoder, row function.
 
-A unit has one table. Its definition is stored beside the progress, so a restart needs no definition event; what is
-made of it here is cached per (topic, epoch) in the worker process. What a new definition does is decided elsewhere
-(consumer.tables.evolution).
+A unit has one table. Its definition is stored beside the progress, so a restart needs no definition
+event. What is built from it here is cached per (unit, assignment) in the process.
+consumer.tables.evolution decides what a new definition does.
 """
 
 from __future__ import annotations
@@ -49,31 +49,35 @@ from schemas.wire.debezium import ConnectorModes, DebeziumDecoder
 
 @dataclass(frozen=True, slots=True)
 class ActiveDefinition:
-    """`text`: the stored JSON. `written`: as much of the definition as is written. `wanted`: `written` in target terms.
-    `real`: the target table as it was read. `row`: column structure → target row.
-
-    `decode`: of any event of the table. `decode_row`: of row events in today's envelope, with no more of a before-image
-    than what tells which row and which unique values it gives up. Of a topic that Debezium writes both are its decoder
-    (schemas.wire.debezium), and images are rows already. `ordered`: source and target order the key alike.
-    `narrow`: columns that the target has, and that do not hold every value there, where no statement is to change that (`ignore`).
-    """
+    """An active definition with everything that is derived from it."""
 
     text: str
+    """The stored JSON."""
     stored: StoredDefinition
     written: Table
+    """The part of the definition that is written."""
     routed: ResolvedRoute
     expected: Table
+    """`written` in target terms."""
     real: Table
+    """The target table as it was read."""
     target: TargetTable
     decode: DecodeEvent
+    """Decodes any event of the table. For a topic that Debezium writes, this and `decode_row` are
+    Debezium's decoder (schemas.wire.debezium), and images are rows already."""
     decode_row: DecodeEvent
+    """Decodes row events in today's envelope. Of a before-image it decodes only the values that identify
+    the row and the unique values that the row gives up."""
     row: Callable[[Any], Row]
+    """Image (a structure of columns) → target row."""
     ordered: bool = False
+    """Whether source and target order the key alike."""
     narrow: tuple[str, ...] = ()
+    """Columns of the target that cannot hold every value and that no statement is to change (`ignore`)."""
 
     @property
     def unfit(self) -> str:
-        """Return why the target refuses rows that are to stop the unit ("…seen…: remedy"); "": none is."""
+        """Why the target refuses rows that should stop the unit ("evidence: remedy"); "" if it does not."""
         if not self.narrow:
             return ""
         columns = ", ".join(self.narrow)
@@ -98,13 +102,13 @@ def prepare_definition(
     real: Table | None = None,
     debezium: ConnectorModes | None = None,
 ) -> ActiveDefinition:
-    """Route a definition, create the target table where it is missing (`create`), and read the real one.
+    """Route a definition, create the target table if it is missing and `create` is set, and read the
+    real one.
 
-    `real`: the target table, where somebody has just read it. `debezium`: who writes the events, if not rowlock. `gone`: one that
-    is missing was there before.
-
-    Raises UnitStoppedError when the target does not fit, CopyNeededError when it has come to have a column that it lacked, and the session's
-    errors.
+    `real`: the target table, if it was just read. `debezium`: the connector's settings, if Debezium
+    writes the events. `gone`: the target table has existed, so a missing one is an error. Raises
+    UnitStoppedError if the target does not fit, CopyNeededError if the target has a column now that it
+    lacked before, and the session's errors.
     """
     source = stored.table
     routed = resolve_route(routes, source_name, source.db, source.name)
@@ -119,7 +123,7 @@ def prepare_definition(
         and not gone
         and (why := find_table_misfit(session, source, source_name, routes, stored.names)) is not None
     ):
-        raise UnitStoppedError(why)  # of one that is in force the take-over has judged
+        raise UnitStoppedError(why)  # the takeover has checked the table of an active definition
     added = routed.added_names
     try:
         if routed.topic is not None:
@@ -157,7 +161,9 @@ def prepare_definition(
 def _adopt_spelling(
     stored: StoredDefinition, wanted: Table, there: Table, same: NameRules
 ) -> StoredDefinition:
-    """Return `stored` with the names that the target has for columns that its server takes for those of `wanted`."""
+    """Return `stored` with the target's spelling of the names that its server takes as equal to those of
+    `wanted`.
+    """
     spelled = match_other_spellings(wanted, there, {}, (), same)
     if not spelled:
         return stored
@@ -169,8 +175,11 @@ def _adopt_spelling(
 def _record_unmapped(
     stored: StoredDefinition, wanted: Table, there: Table, routed: ResolvedRoute, same: NameRules
 ) -> StoredDefinition:
-    """Return `stored` with the columns that are written nowhere. Raises CopyNeededError: one of them was so, and is there now, with nothing of
-    what its rows were given meanwhile."""
+    """Return `stored` with the columns that are not written.
+
+    Raises CopyNeededError if such a column exists in the target now: its rows lack the values of the
+    time between.
+    """
     both = {*map(same.fold_name, {*there.column_names}.intersection(wanted.column_names))}
     come = [name for name in stored.unmapped_columns if same.fold_name(name) in both]
     if come:
@@ -193,7 +202,7 @@ def _list_narrow_columns(wanted: Table, there: Table) -> tuple[str, ...]:
 
 
 def _select_written(source: Table, wanted: Table, stored: StoredDefinition) -> Table:
-    """Return `source` with the columns alone that stand in `wanted`."""
+    """Return `source` with only the columns that are in `wanted`."""
     there = set(wanted.column_names)
     columns = tuple(each for each in source.columns if stored.get_target_name(each.name) in there)
     return source if len(columns) == len(source.columns) else replace(source, columns=columns)
@@ -211,7 +220,10 @@ def _make_event_functions(
 
 
 def list_ordering_columns(target: TargetTable) -> frozenset[str]:
-    """Return the columns of the target's key and unique indexes: all that is ever asked of a before-image, but where it is written itself."""
+    """Return the columns of the target's key and unique indexes.
+
+    No other values of a before-image are used, unless before-images are written, as to a topic.
+    """
     if target.topic is not None:
         return frozenset(target.table.column_names)
     ordinals = {*target.key_at, *(at for index in target.unique_at for at in index)}
@@ -221,7 +233,7 @@ def list_ordering_columns(target: TargetTable) -> frozenset[str]:
 def route_definition(
     stored: StoredDefinition, source_name: str, routes: tuple[TableRoute, ...]
 ) -> Table | None:
-    """Return what a definition is to be in the target; None: no route names it."""
+    """Return the target table that a definition requires; None if no route matches."""
     table = stored.table
     routed = resolve_route(routes, source_name, table.db, table.name)
     return None if routed is None else build_desired_table(table, routed, stored.names)
@@ -230,13 +242,16 @@ def route_definition(
 def read_real(
     session: TargetTables, stored: StoredDefinition, source_name: str, routes: tuple[TableRoute, ...]
 ) -> Table | None:
-    """Return the target table of a definition as it is now; None: it is missing, or no route names it."""
+    """Return the present target table of a definition; None if it is missing or no route matches."""
     wanted = route_definition(stored, source_name, routes)
     return None if wanted is None else session.read_table(wanted.db, wanted.name)
 
 
 def _read_real_table(session: TargetTables, wanted: Table, create: bool, gone: str | None) -> Table:
-    """`gone`: what to say of one that is missing, and was there before."""
+    """Read the target table, and create it if needed.
+
+    `gone`: the error message for a missing table that has existed.
+    """
     real = session.read_table(wanted.db, wanted.name)
     if real is None and gone:
         raise TargetConfigError(gone)

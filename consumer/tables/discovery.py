@@ -1,7 +1,8 @@
-"""The topics that a pipeline applies, and whether they are still the ones the target's progress speaks of.
+"""The topics that a pipeline applies, and their ids and offsets in Kafka.
 
-The selection is pure; `KafkaCluster` is the thin shell around Kafka's admin client. The tables of the topics that rowlock writes are those of the
-position records (schemas/wire/topic_tables.py); topics of no route are left out.
+The selection needs no I/O; `KafkaCluster` wraps Kafka's admin client. The tables of topics that rowlock
+writes are read from the position records (schemas/wire/topic_tables.py). Topics without a route are left
+out.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from schemas.wire.records import format_source_topic, unescape_topic_part
 
 REQUEST_S = 15.0
 _NOT_SHOWN = ("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "UNKNOWN_TOPIC_OR_PART")
-#: What a client answers by its own memory, and not by asking a broker: see _StaleClientError.
+#: Errors that a client raises from its own cache, without asking a broker: see _StaleClientError.
 _STALE = ("FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH", "_NOENT")
 
 
@@ -34,10 +35,11 @@ def select_topics(
     assigned: Mapping[str, TableName],
     debezium: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, str]:
-    """Return topic → source of what the pipeline applies of the topics `names`: tables of its sources that a route takes.
+    """Return topic → source for those of `names` that the pipeline applies: tables of its sources that a
+    route matches.
 
-    `assigned`: topic → table, of the topics that rowlock writes. `debezium`: source → patterns of its tables, of sources that Debezium captures:
-    the names of their topics say which tables they are of.
+    `assigned`: topic → table, of the topics that rowlock writes. `debezium`: source → patterns of its
+    tables, of the sources that Debezium captures; there the topic's name determines the table.
     """
     existing = sorted(names)
     units: dict[str, str] = {}
@@ -55,13 +57,19 @@ def select_topics(
 
 
 def find_debezium_table(name: str, patterns: Sequence[str]) -> TableName | None:
-    """Return the table of a topic that Debezium writes, given what its name has behind the source's; None: it is none of those selected."""
+    """Return the table of a topic that Debezium writes; None if it is not selected.
+
+    `name`: the topic's name without the source's prefix.
+    """
     db, dot, table = name.partition(".")
     return (db, table) if dot and is_selected(patterns, db, table) else None
 
 
 def format_topic_table(prefix: str, source: str, topic: str) -> str:
-    """Return "db.table" as the name of a topic suggests it, for log lines: the real table may have another name."""
+    """Return "db.table" as a topic's name suggests it, for log lines.
+
+    The real table may have another name.
+    """
     db, _, table = topic.removeprefix(format_source_topic(prefix, source) + ".").partition(".")
     return format_table_text(unescape_topic_part(db), unescape_topic_part(table))
 
@@ -74,13 +82,16 @@ class TopicDescription(NamedTuple):
 
 
 class _StaleClientError(TransientError):
-    """The client believes in a leader that is replaced, or that a topic has none, however often it is asked: librdkafka
-    keeps the leader's epoch of a topic that was just made, and that a topic was unknown once (_NOENT, "No leaders found",
-    when it knows none of the request's). A new client does not."""
+    """The client's cached metadata is wrong, and the client does not refresh it.
+
+    librdkafka keeps the leader epoch of a topic that was just created, and the fact that a topic was
+    unknown once (_NOENT, "No leaders found", if it knows none of the request's topics). A new client has
+    no such cache.
+    """
 
 
 class KafkaCluster:
-    """Kafka's metadata. Every method raises TransientError when the brokers do not answer."""
+    """Kafka's metadata. Every method raises TransientError if the brokers do not answer."""
 
     def __init__(self, bootstrap: str, options: Mapping[str, str]) -> None:
         self._settings = build_client_settings(bootstrap, options, {})
@@ -94,11 +105,14 @@ class KafkaCluster:
             raise TransientError(f"Kafka does not list its topics: {error}") from error
 
     def fetch_topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
-        """Return topic → id; a topic that is deleted and made again has another one. Missing topics are left out."""
+        """Return topic → id; a topic that is deleted and created again has another id.
+
+        Missing topics are left out.
+        """
         return {topic: found.id for topic, found in self.describe_topics(topics).items()}
 
     def describe_topics(self, topics: Sequence[str]) -> dict[str, TopicDescription]:
-        """Return id and partitions of each topic; missing ones are left out."""
+        """Return id and partitions of each topic; missing topics are left out."""
         if not topics:
             return {}
         futures = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_S)
@@ -110,7 +124,9 @@ class KafkaCluster:
         return found
 
     def fetch_cleanup_policy(self, topic: str) -> str | None:
-        """Return the clean-up policy of a topic; None: it is gone, or the user may not see its settings (`check` says so)."""
+        """Return the clean-up policy of a topic; None if it is deleted or the user may not see it
+        (`check` reports that).
+        """
         asked = ConfigResource(ResourceType.TOPIC, topic)
         (future,) = self._admin.describe_configs([asked], request_timeout=REQUEST_S).values()
         try:
@@ -147,7 +163,7 @@ class KafkaCluster:
 
 
 def _get_result(future: Any, topic: str) -> Any:
-    """Return a future's result; None when the topic is gone."""
+    """Return a future's result; None if the topic is deleted."""
     try:
         return future.result(timeout=REQUEST_S)
     except KafkaException as error:

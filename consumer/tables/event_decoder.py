@@ -1,8 +1,9 @@
-"""Decoding row events as fast as Python can: structures made once for a table definition (design.md §4).
+"""Decodes row events as fast as Python can, with structures that are built once for a table definition.
 
-The full envelope (schemas.wire.codec) costs 8 µs an event, most of it for fields that apply never looks at. Here only what
-is needed is decoded, and the images straight into structures whose fields are the table's columns, so that a row is
-one C call away. Everything but c, u, d and r events goes through the full codec.
+Decoding the full envelope (schemas.wire.codec) costs 8 µs an event, most of it for fields that apply
+never reads. Here only the needed fields are decoded, and images become structures with the table's
+columns as fields, so that a row is one C call away. Events other than c, u, d and r go through the full
+codec.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class SlimSource(msgspec.Struct, gc=False):
 
 
 class SlimEvent(msgspec.Struct):
-    """Any event, as far as it can be read without a definition."""
+    """Any event, as far as it can be decoded without a definition."""
 
     op: str = msgspec.field(name="op")
     source: SlimSource = msgspec.field(name="source")
@@ -47,23 +48,24 @@ class SlimEvent(msgspec.Struct):
 
 
 DecodeEvent = Callable[[bytes], Any]
-"""Kafka value → a structure with `op`, `source`, and `before` and `after`: column structures or None."""
+"""Kafka value → a structure with `op`, `source`, `before` and `after`; the images are column structures
+or None."""
 
 
 def decode_none(_raw: bytes) -> Any:
-    """Refuse every event: the row decoder while no definition is in force."""
+    """Refuse every event: the row decoder while there is no active definition."""
     raise msgspec.DecodeError("no definition is in force")
 
 
 decode_any: DecodeEvent = msgspec.json.Decoder(SlimEvent).decode
-"""Decodes every event while no definition is in force."""
+"""Decodes every event while there is no active definition."""
 
 
 def make_event_decoder(table: Table) -> DecodeEvent:
-    """Return the decoder of all events of a source table, both images whole.
+    """Return the decoder of all events of a source table, with both images complete.
 
-    An image that lacks a column is refused; columns that the table does not know are ignored: a definition event says
-    when they begin to count.
+    An image that lacks a column is refused. Columns that the table does not know are ignored until a
+    definition event introduces them.
     """
     names = table.column_names
     image = make_image_type(names, names)
@@ -71,11 +73,11 @@ def make_event_decoder(table: Table) -> DecodeEvent:
 
 
 def make_row_decoder(table: Table, kept: Collection[str]) -> DecodeEvent:
-    """Return the fast decoder of a source table's row events in the envelope as it is today; it refuses all others.
+    """Return the fast decoder of a source table's row events in today's envelope; it refuses all others.
 
-    `kept`: the columns of which a before-image is asked for its values (keys and unique indexes); the others are None in it.
-    What is the same in every event is compared and not made, and of what is not used no object is made either: an
-    object costs more to free, thousands of events later, than to make.
+    `kept`: the columns needed from a before-image (keys and unique indexes); the others are None in it.
+    Constant parts of an event are compared and not built, and no object is built of unused parts:
+    freeing an object, thousands of events later, costs more than building it.
     """
     names = table.column_names
     source = msgspec.defstruct(
@@ -114,14 +116,14 @@ def _make_decoder(op: Any, source: Any, before: Any, after: Any, undecodable: An
 
 
 def make_image_converter(table: Table, added: tuple[tuple[str, str], ...]) -> Callable[[Any], Row]:
-    """Return the function image of `table` → target row (the added columns' values last)."""
+    """Return the function image of `table` → target row, with the added columns' values last."""
     row = make_image_reader(table.column_names)
     values: Row = tuple(value for _, value in added)
     return (lambda image: row(image) + values) if values else row
 
 
 def decode_full_event(topic: str, offset: int, raw: bytes) -> EventEnvelope:
-    """Decode the whole envelope. Raises UnitStoppedError with the place."""
+    """Decode the whole envelope. Raises UnitStoppedError with topic and offset."""
     try:
         return decode_event(raw)
     except EnvelopeError as error:
@@ -129,7 +131,7 @@ def decode_full_event(topic: str, offset: int, raw: bytes) -> EventEnvelope:
 
 
 def build_event_error(topic: str, offset: int, raw: bytes, error: Exception) -> UnitStoppedError:
-    """Return why an event that the fast decoder refused stops the unit."""
+    """Return the error with which an event that the fast decoder refused stops the unit."""
     try:
         decode_event(raw)
     except EnvelopeError as problem:

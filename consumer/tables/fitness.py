@@ -1,7 +1,7 @@
-"""Does a target table fit the unit that is to write it? What `check` refuses, asked again at every take-over and first definition.
+"""Checks whether a target table fits the unit that is to write it. `check` runs the same checks.
 
-So a start need not refuse everything for one table, and a table that is changed while units wait, or that `check` never saw, is
-judged all the same.
+They are repeated at every takeover and first definition. So a start need not fail as a whole because of
+one table, and a table that was altered while units waited, or that `check` never saw, is checked too.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ def judge_target_table(
     names: Mapping[str, str] | None,
     sources: int = 1,
 ) -> list[Finding]:
-    """Judge the target table of `source`, as `check` and each takeover do. `names`: source name → the target's; `sources`: how many topics write it.
+    """Return the findings about the target table of `source`, as in `check` and in each takeover.
 
-    Raises the session's errors.
+    `names`: source name → the target's. `sources`: the number of topics that write the table. Raises the
+    session's errors.
     """
     twice = find_duplicate_columns(source, routed, names or {}, session.column_names)
     return twice or check_table(
@@ -48,13 +49,14 @@ def find_table_misfit(
     routes: tuple[TableRoute, ...],
     names: Mapping[str, str] | None = None,
 ) -> str | None:
-    """Return why the target table of `source` must not be written ("…seen…: remedy"); None: it fits, or is not there yet.
+    """Return why the target table of `source` must not be written ("evidence: remedy"); None if it fits
+    or is missing.
 
-    What may only quarantine single rows is no misfit. Raises the session's errors.
+    A problem that may only quarantine single rows does not count. Raises the session's errors.
     """
     routed = resolve_route(routes, source_name, source.db, source.name)
     if routed is None or routed.topic is not None:
-        return None  # the caller says so; a topic has no definition, and is judged where it is opened
+        return None  # the caller reports a missing route; a topic is checked when it is opened
     errors = [each for each in judge_target_table(session, source, routed, names) if each.level == "error"]
     if not errors:
         return None
@@ -64,9 +66,10 @@ def find_table_misfit(
 
 
 def explain_missing_target(routed: ResolvedRoute, source: Table, *, debezium: bool = False) -> str:
-    """Return the message for the target table of `source`, which was there and is not: an empty one would pass for the whole.
+    """Return the message for the target table of `source` that has existed and is missing.
 
-    `debezium`: rowlock copies no such table. Where others write the table, each of them lacks its rows.
+    An empty table in its place would look complete. `debezium`: rowlock does not copy such a table. If
+    several sources write the table, each of them lacks its rows.
     """
     again = (format_debezium_remedy if debezium else format_copy_remedy)(source.db, source.name)
     if routed.added and not debezium:
@@ -78,7 +81,9 @@ def explain_missing_target(routed: ResolvedRoute, source: Table, *, debezium: bo
 
 
 def describe_lost_rows(place: str) -> str:
-    """Return what is seen of a target table `place` that was gone and that another unit has made anew."""
+    """Return the message for a target table `place` that was missing and that another unit has created
+    again.
+    """
     return f"{place}: the target table was gone, and the copy of another source's table has made it anew: the rows of this source are not in it"
 
 
@@ -91,7 +96,11 @@ def explain_changed_table(
     *,
     debezium: bool = False,
 ) -> str | None:
-    """Say in the words of `check` why a target table that took rows before does not fit any more; None: it seems to fit. `debezium`: see `gone`."""
+    """Return why a target table that took rows before no longer fits, in the words of `check`; None if
+    it seems to fit.
+
+    `debezium`: see `explain_missing_target`.
+    """
     routed = resolve_route(routes, source_name, source.db, source.name)
     if routed is None or routed.topic is not None:
         return None

@@ -1,4 +1,4 @@
-"""Events that were held under an earlier definition of their table, by the one in force now. Pure."""
+"""Quarantined events of an earlier definition of their table, decoded by the active one. Without I/O."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ from schemas.wire.codec import decode_event, encode_event_value
 
 
 def decode_quarantined_event(in_force: ActiveDefinition, raw: bytes) -> Any:
-    """Decode a held event as `ActiveDefinition.decode` does; columns that came later have what the source gave to the rows that were there.
+    """Decode a quarantined event as `ActiveDefinition.decode` does.
 
-    An image is its row's only where `refuse_other_columns` lets it pass. Raises RefusedError: what a column has is not known.
+    Columns that were added later get the value that the source gave to existing rows. An image is valid
+    for its row only if `refuse_other_columns` accepts it. Raises RefusedError if a column's value is not
+    known.
     """
     try:
         return in_force.decode(raw)
     except msgspec.DecodeError:
         pass
-    except EnvelopeError as error:  # Debezium's, and not of the table as it is
+    except EnvelopeError as error:  # Debezium's, and not of the present table
         raise _build_unreadable_error(error) from error
     try:
         event = decode_event(raw)
@@ -42,10 +44,12 @@ def _build_unreadable_error(error: Exception) -> RefusedError:
 
 
 def refuse_other_columns(in_force: ActiveDefinition, entry: QuarantineEntry) -> None:
-    """Raise RefusedError where a name in an entry's image may be another column now: one that was renamed, or dropped and added anew.
+    """Raise RefusedError if a name in an entry's image may be another column now: renamed, or dropped
+    and added again.
 
-    Its values would go to the wrong columns, or be lost, without a word. Where the stored definition does not say since when its names
-    hold (an older version wrote it), a name that the table has no longer says that something of the kind happened.
+    Its values would silently go to wrong columns or be lost. A definition stored by an older version
+    does not contain since when its names are stable; then a name that the table no longer has shows that
+    a column was renamed or dropped.
     """
     since = in_force.stored.columns_stable_since
     if since is not None and entry.offset >= since:
@@ -62,7 +66,10 @@ def refuse_other_columns(in_force: ActiveDefinition, entry: QuarantineEntry) -> 
 
 
 def _list_dropped_columns(in_force: ActiveDefinition, raw: bytes) -> list[str]:
-    """Return the columns of a held event that its table has no longer. Debezium's decoder refuses other columns itself."""
+    """Return the columns of a quarantined event that its table no longer has.
+
+    Debezium's decoder refuses other columns itself.
+    """
     try:
         after = decode_event(raw).after
     except EnvelopeError:

@@ -1,8 +1,10 @@
-"""Do source and target order a table's key alike? Only then may a part of the key's range be compared on its own. Pure.
+"""Whether source and target order a table's key alike. Only then may a part of the key's range be
+compared alone.
 
-A chunk of a copy is a range in the *source's* order. Where the target orders the key otherwise, the same two bounds enclose other rows
-there, and whoever deleted by them would delete rows that other chunks wrote. So this says yes only to what has one order everywhere: numbers
-without fractions of their own making, dates and times, and bytes. Text, labels, bits and floats are never asked how they are ordered.
+A chunk of a copy is a range in the *source's* order. If the target orders the key differently, the same
+two bounds enclose other rows there, and a deletion by them would delete rows that other chunks wrote. So
+only types with the same order everywhere are accepted: exact numbers, dates and times, and bytes. Text,
+labels, bits and floats are always refused. Without I/O.
 """
 
 from __future__ import annotations
@@ -16,9 +18,9 @@ _BYTES = {Kind.BINARY, Kind.VARBINARY, Kind.BLOB}
 
 
 def are_ranges_alike(source: Table, real: Table, added: tuple[str, ...] = ()) -> bool:
-    """Tell whether a range of `source`'s key holds the same keys in the target table `real`.
+    """Return whether a range of `source`'s key contains the same keys in the target table `real`.
 
-    `added`: columns that hold one value in all rows of the source; they may stand anywhere in the target's key.
+    `added`: columns with one value in all rows of the source; they may be anywhere in the target's key.
     """
     if _get_whole_columns(source.key) is None or (theirs := _get_whole_columns(real.key)) is None:
         return False
@@ -31,7 +33,7 @@ def are_ranges_alike(source: Table, real: Table, added: tuple[str, ...] = ()) ->
 
 
 def _get_whole_columns(key: UniqueIndex) -> tuple[str, ...] | None:
-    """Return the columns of a key; None: it holds no more than the beginning of a value."""
+    """Return the columns of a key; None if it contains only a prefix of a value."""
     return None if any(part.prefix for part in key.parts) else key.columns
 
 
@@ -41,7 +43,9 @@ def _are_ordered_alike(source: ColumnType, real: ColumnType) -> bool:
 
 
 def _are_numbers_alike(source: ColumnType, real: ColumnType) -> bool:
-    """A target that rounds would hold two of the source's values equal."""
+    """Return whether the target holds the numbers exactly; if it rounds, two of the source's values
+    could be equal.
+    """
     scale = source.scale if source.kind is Kind.DECIMAL else 0
     exact = real.kind is not Kind.DECIMAL or not real.precision or real.scale >= scale
     if source.kind is Kind.DECIMAL and not source.precision:  # of any scale
@@ -54,7 +58,7 @@ def _are_times_alike(source: ColumnType, real: ColumnType) -> bool:
 
 
 def _are_bytes_alike(source: ColumnType, real: ColumnType) -> bool:
-    """All values have one length: no rule of padding comes into it."""
+    """Return whether all values have one length, so that no rule of padding applies."""
     return real.kind in _BYTES and (real.kind is not Kind.BINARY or real.length == source.length)
 
 

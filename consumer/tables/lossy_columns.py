@@ -1,4 +1,8 @@
-"""Columns of a target table whose server would change a value without an error, and the rows that are refused in its stead. Pure."""
+"""Columns of a target table in which the server would silently change a value. Rows with such a value
+are refused.
+
+Without I/O.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +14,14 @@ from consumer.targets.checks.column_fit import find_value_loss
 from schemas.table.model import Table
 
 MOST_BYTES = 4
-"""Bytes that a character may have."""
+"""Largest number of bytes of a character."""
 
 
 def find_lossy_columns(wanted: Table, real: Table) -> tuple[LossyColumn, ...]:
-    """Return the columns of `wanted` of which the real table may change values. They are few: rows are looked at for them alone."""
+    """Return the columns of `wanted` in which the real table may change values.
+
+    Only their values are checked in rows.
+    """
     there = {column.name: column.type for column in real.columns}
     return tuple(
         LossyColumn(at, column.name, *lost)
@@ -24,7 +31,7 @@ def find_lossy_columns(wanted: Table, real: Table) -> tuple[LossyColumn, ...]:
 
 
 def refuse_losses(net: ReducedChanges) -> None:
-    """Raise RefusedError, as the target should, if its server would change a value of `net`."""
+    """Raise RefusedError if the server would silently change a value of `net`."""
     if not isinstance(net, NetChange) or not net.table.lossy:
         return
     for row in net.rows:
@@ -40,7 +47,7 @@ def _loses_fraction(value: str, room: int) -> bool:
 
 
 def _loses_spaces(value: str, room: int) -> bool:
-    """Anything else behind the room the target refuses itself."""
+    """Return whether only spaces exceed the length; the target itself refuses any other excess."""
     rest = value[room:]
     return bool(rest) and not rest.strip(" ")
 
@@ -53,7 +60,7 @@ def _loses_spaces_by_bytes(value: str, room: int) -> bool:
 
 
 def _needs_padding(value: str, room: int) -> bool:
-    """`value`: base64."""
+    """Return whether `value`, in base64, is shorter than the BINARY column."""
     return len(value) // 4 * 3 - value.count("=") < room
 
 

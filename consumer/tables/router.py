@@ -1,7 +1,8 @@
-"""Routing: which target table a source table's events go to, and what that table must look like.
+"""Routing: the target table of a source table's events, and its required definition.
 
-Pure. Routing comes first; hashing, locking and net change work on the target's table and keys (design.md §6, "Many
-to one"). The columns of `add:` hold the same text in every row of one source: consumer.tables.event_decoder appends them.
+Without I/O. Routing comes first; hashing, locking and net change work on the target's table and keys.
+The columns of `add:` hold the same text in every row of one source; consumer.tables.event_decoder
+appends them.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from schemas.table.names import NameRules, format_table_text
 from schemas.table.patterns import fill_place, fill_template, is_pattern_match
 
 ADDED_LENGTH = 64
-"""Characters of a column that `add:` makes: a source's name or a short literal."""
+"""Characters of a column that `add:` creates: a source's name or a short literal."""
 SchemaChangePolicy = Literal["ignore", "lenient", "evolve", "stop"]
-"""Policies: what a change of a table's definition does to its target table (`schema_changes`)."""
+"""The policies of `schema_changes`: what a change of a table's definition does to its target table."""
 
 
 class RouteConfig(Protocol):
@@ -47,7 +48,7 @@ class RouteConfig(Protocol):
 
 
 class RoutesConfig(Protocol):
-    """The part of `schemas.config.model.PipelineConfig` that this needs."""
+    """The fields of `schemas.config.model.PipelineConfig` that routing reads."""
 
     @property
     def routes(self) -> Sequence[RouteConfig]: ...
@@ -57,8 +58,11 @@ class RoutesConfig(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TableRoute:
-    """`from_`: "db.table" pattern of the source. `to`: "schema.table" template. `add`: (column, template) pairs. `topic`: how its topics
-    are written, where the target is Kafka."""
+    """A route of a pipeline.
+
+    `from_`: "db.table" pattern of the source. `to`: "schema.table" template. `add`: (column, template)
+    pairs. `topic`: how its topics are written, if the target is Kafka.
+    """
 
     from_: str
     to: str
@@ -70,7 +74,10 @@ class TableRoute:
     def build_routes(
         cls, config: RoutesConfig, *, topics: Mapping[str, str] | None = None
     ) -> tuple[TableRoute, ...]:
-        """Return the routes of a pipeline. `topics`: its target takes events, and these are its sources' kinds, by name."""
+        """Return the routes of a pipeline.
+
+        `topics`: source → its type, if the pipeline's target takes events.
+        """
         return tuple(
             cls(
                 each.from_,
@@ -84,7 +91,7 @@ class TableRoute:
 
 
 def build_topic_options(config: TopicConfig, kinds: Mapping[str, str]) -> TopicOptions:
-    """Return the options of a route's topics as apply has them. `kinds`: source → its kind."""
+    """Return the options of a route's topics. `kinds`: source → its type."""
     return TopicOptions(
         format=config.format,
         key=tuple(config.key),
@@ -100,7 +107,11 @@ def build_topic_options(config: TopicConfig, kinds: Mapping[str, str]) -> TopicO
 
 @dataclass(frozen=True, slots=True)
 class ResolvedRoute:
-    """The target table of one source table. `added`: (column, value) pairs, the same for every row of the source. `topic`: it is a topic."""
+    """The target table of one source table.
+
+    `added`: (column, value) pairs, the same for every row of the source. `topic`: set if the target is a
+    topic.
+    """
 
     schema: str
     table: str
@@ -114,12 +125,14 @@ class ResolvedRoute:
 
     @property
     def where(self) -> dict[str, str] | None:
-        """The rows of this source in the target table; None: all rows are its own."""
+        """The condition for this source's rows in the target table; None if all rows are its own."""
         return dict(self.added) or None
 
 
 def resolve_route(routes: Iterable[TableRoute], source: str, db: str, table: str) -> ResolvedRoute | None:
-    """Return where `db.table` of `source` goes: the first route that matches; None: no route, the table is skipped."""
+    """Return the target of `db.table` of `source` by the first matching route; None if none matches: it
+    is skipped.
+    """
     for route in routes:
         if is_pattern_match(route.from_, db, table):
             words = {"db": db, "table": table, "source": source}
@@ -140,7 +153,8 @@ def compute_routes_fingerprint(routes: Iterable[TableRoute]) -> str:
 def build_desired_table(
     source: Table, routed: ResolvedRoute, names: Mapping[str, str] | None = None
 ) -> Table:
-    """Return the target table that rowlock creates for `source`: added columns stand last, but first in every key.
+    """Return the target table that rowlock creates for `source`. Added columns are last, but first in
+    every key.
 
     `names`: columns of the source that have other names in the target.
     """
@@ -160,7 +174,10 @@ def build_desired_table(
 def find_duplicate_columns(
     source: Table, routed: ResolvedRoute, names: Mapping[str, str], same: NameRules
 ) -> list[Finding]:
-    """Return the finding that a column of `add:` has the name of one of the source's own, if one has. `names`: see `wanted_table`."""
+    """Return a finding for each column of `add:` with the name of a source column.
+
+    `names`: see `build_desired_table`.
+    """
     own = {same.fold_name(names.get(name, name)) for name in source.column_names}
     return [
         Finding(
@@ -175,7 +192,9 @@ def find_duplicate_columns(
 
 
 def select_written_columns(wanted: Table, real: Table, policy: SchemaChangePolicy) -> Table:
-    """Return `wanted` without the columns that the target lacks, where these are left out of what is written (`ignore`)."""
+    """Return `wanted` without the columns that the target lacks, if the policy leaves these out
+    (`ignore`).
+    """
     there = set(real.column_names)
     if policy != "ignore" or there.issuperset(wanted.column_names):
         return wanted
@@ -187,7 +206,7 @@ def select_written_columns(wanted: Table, real: Table, policy: SchemaChangePolic
 
 
 def list_unmapped_columns(wanted: Table, real: Table, policy: SchemaChangePolicy) -> tuple[str, ...]:
-    """Return the columns of `wanted` that `written_part` leaves out."""
+    """Return the columns of `wanted` that `select_written_columns` leaves out."""
     there = set(real.column_names)
     return tuple(name for name in wanted.column_names if policy == "ignore" and name not in there)
 
@@ -202,11 +221,12 @@ def _prepend_parts(first: tuple[IndexPart, ...], index: UniqueIndex) -> UniqueIn
 
 
 def build_target_table(wanted: Table, real: Table, added: tuple[str, ...] = ()) -> TargetTable:
-    """Return the table as rowlock writes it: the wanted columns, the key and unique indexes of the real target table.
+    """Return the table as rowlock writes it: the columns of `wanted`, the key and unique indexes of the
+    real table.
 
-    A row's identity is the target's primary key, so it must hold all columns of the wanted one (else two source rows
-    share it). A unique index over none of the written columns is the target's own business and left out.
-    Raises TargetConfigError.
+    The target's primary key identifies a row, so it must contain all columns of the source's (otherwise
+    two source rows share it). A unique index without written columns is left out. Raises
+    TargetConfigError.
     """
     names = set(wanted.column_names)
     missing = names - set(real.column_names)
@@ -237,9 +257,10 @@ def build_target_table(wanted: Table, real: Table, added: tuple[str, ...] = ()) 
 
 
 def build_topic_table(wanted: Table, routed: ResolvedRoute, source: str, table_there: Table) -> TargetTable:
-    """Return the table as it is written to its topic: a topic has no definition of its own, and only the key is unique there.
+    """Return the table as it is written to its topic. A topic has no definition of its own, and only the
+    key is unique.
 
-    `source`: the source's name; `table_there`: the table as it is there.
+    `source`: the source's name. `table_there`: the table at the source.
     """
     if routed.topic is None:
         raise ValueError(f"{wanted.db}.{wanted.name} is no topic")
@@ -264,14 +285,19 @@ def build_topic_table(wanted: Table, routed: ResolvedRoute, source: str, table_t
 
 
 def _list_missing_indexes(wanted: Table, there: tuple[UniqueIndex, ...]) -> tuple[UniqueIndex, ...]:
-    """Return the source's unique indexes that the target table does not have: another source of it may bring them (docs/adr/0027),
-    and no row must come before the locks know them."""
+    """Return the source's unique indexes that the target table lacks.
+
+    Another source of the table may add them (docs/adr/0027-following-schema-changes.md), and no row may
+    be written before the locks know them.
+    """
     known = {frozenset(index.columns) for index in there}
     return tuple(index for index in wanted.unique if frozenset(index.columns) not in known)
 
 
 def _use_real_collations(index: UniqueIndex, real: Table) -> UniqueIndex:
-    """Return `index` with the real columns' collations ("": exactly): the other facts of columns are the source's."""
+    """Return `index` with the real columns' collations ("": exact); the columns' other properties are
+    the source's.
+    """
     parts = tuple(
         structs.replace(part, collation=part.collation or real.get_column(part.column).type.collation or "")
         for part in index.parts
@@ -309,7 +335,7 @@ def _format_name(table: Table) -> str:
 
 
 def build_key_table(target: TargetTable) -> TargetTable:
-    """Return `target` with the columns of its key only, in the key's order: a row of it is a key."""
+    """Return `target` with only the columns of its key, in the key's order: a row of it is a key."""
     table, names = target.table, target.table.key.columns
     columns = tuple(map(table.get_column, names))
     return TargetTable(
@@ -322,10 +348,11 @@ def build_key_table(target: TargetTable) -> TargetTable:
 
 
 def extend_topic_key(target: TargetTable) -> TargetTable:
-    """Return `target` with a longer key, where it is written to a topic: the primary key's columns, then those of the routing key that are none of it.
+    """Return `target` with a longer key if it is a topic: the primary key's columns, then the routing
+    key's others.
 
-    In a topic a row may also stand under a routing key that it had before. By the primary key alone that record would pass for the row as it is now;
-    by the longer key it is another one, which does not live.
+    In a topic a row may also have a record under an earlier routing key. By the primary key alone that
+    record would look like the present row; by the longer key it is another row, which no longer exists.
     """
     key, topic = target.table.key, target.topic
     more = () if topic is None else tuple(name for name in topic.options.key if name not in key.columns)
@@ -337,7 +364,7 @@ def extend_topic_key(target: TargetTable) -> TargetTable:
 
 
 def make_topic_filter(target: TargetTable) -> Callable[[Row], bool]:
-    """Return what tells whether the target is to have a row: a topic has those that its filter lets through."""
+    """Return a function that decides whether the target should contain a row, by a topic's filter."""
     where = () if target.topic is None else target.topic.options.where
     return compile_row_filter(target.table, where)
 

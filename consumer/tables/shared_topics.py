@@ -1,7 +1,7 @@
-"""Topics that several tables write: whether equal keys of two of them are kept apart. Pure.
+"""Topics that several tables write: whether equal keys of two tables can be distinguished. Without I/O.
 
-Keys are compared by Kafka, not by rowlock, and no lock reaches across topics: where two tables have equal keys, the record of one stands in
-the place of the other's row.
+Kafka compares keys, and no lock covers several topics. If two tables have equal keys, the record of one
+replaces the other table's row.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ UNUSED_TOPIC_REMEDY = (
 def explain_key_clash(
     table: Table, mine: ResolvedRoute, theirs: ResolvedRoute, there: Table | None = None
 ) -> str:
-    """Return what would go wrong with rows of `table` (in the source's names) in the topic that `theirs` writes, too; "": nothing.
+    """Return the problem of rows of `table` in the topic that `theirs` writes too; "" if there is none.
 
-    `there`: their table; None: it is not known yet, and taken for one of the same key. Either way round the answer is the same.
+    `table`: in the source's names. `there`: their table; None if it is not known yet: it is then assumed
+    to have the same key. The answer is symmetric.
     """
     formats = [each.topic for each in (mine, theirs) if each.topic is not None]
     if len(formats) < 2:
@@ -40,14 +41,15 @@ def explain_key_clash(
     one, two = (_list_key_columns(*side) for side in sides)
     if one != two or telling & one:
         return ""
-    # a routing key that does not hold the key of the source's table is one of many rows anyway, which records tell apart
+    # A routing key without the key of the source's table has many rows anyway, and their records
+    # distinguish them.
     if all(not one.issuperset(of.key.columns) for _, of in sides) and "plain" not in nameless:
         return ""
     return "equal keys of both are one key in the topic"
 
 
 def _list_key_columns(routed: ResolvedRoute, table: Table) -> set[str]:
-    """Return the columns of a record's key, which stand in it by name."""
+    """Return the columns of a record's key, which contains them by name."""
     key = () if routed.topic is None else routed.topic.key
     return set(key or (*routed.added_names, *table.key.columns))
 
@@ -61,10 +63,13 @@ def find_sharing_problem(
     *,
     table_of: Callable[[str, str], TableName | None] = lambda _source, _topic: None,
 ) -> str:
-    """Return which other unit of the pipeline `table` cannot share its topic with, and why; "": none that was taken over.
+    """Return the unit of the pipeline with which `table` cannot share its topic, and why; "" if there is
+    none.
 
-    `topic`: of this table's own unit. `writers`: see EventTables. `table_of`: the table of a source's topic, None: it is not known. What is left of a
-    source that the pipeline has no more, of another prefix, or of a table whose rows went when it was dropped, writes nothing and says nothing.
+    `topic`: of this table's own unit. `writers`: see EventTables. `table_of`: returns the table of a
+    source's topic, None if it is not known. Only units that were taken over are considered. Units of a
+    source that the pipeline no longer has, of another prefix, or of a table that was dropped and emptied
+    are ignored, because they write nothing.
     """
     every, own = tuple(routes), parse_topic_origin(topic)
     sources = {} if mine.topic is None else dict(mine.topic.kinds)
@@ -78,7 +83,8 @@ def find_sharing_problem(
             there, place = stored.table, (stored.table.db, stored.table.name)
             if stored.emptied_at is not None and offset < stored.emptied_at:
                 continue
-        # two that begin at once have no definitions yet: one of them sees the other, which was taken over before
+        # two that begin at once have no definitions yet: one of them sees the other, which was taken
+        # over before
         elif (found := table_of(source, other)) is not None:
             place = found
         else:

@@ -1,7 +1,8 @@
-"""Things that no event carries of tables whose topics Debezium writes, asked of the source database.
+"""Reads from the source database what no event of a Debezium topic carries.
 
-Their definitions are read once, when a unit is taken over that has none in force; it is then stored beside the progress, and a restart asks
-the target only. And which rows a table has, where a snapshot does not say whether it was of all of them.
+A table's definition is read once, when a unit without an active definition is taken over; it is then
+stored beside the progress, and a restart reads the target only. The existing rows are looked up when a
+snapshot does not show whether it was complete.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from schemas.wire.debezium import format_debezium_topic
 
 
 def read_definition(source: SourceConfig, name: str, prefix: str, topic: str) -> Table:
-    """Return the definition, as it is now, of the table whose events Debezium writes to `topic`.
+    """Return the present definition of the table with events that Debezium writes to `topic`.
 
-    Raises TransientError (the source cannot be reached just now), TargetConfigError (it refuses the user), UnitStoppedError
-    (there is no such table, or it cannot be applied).
+    Raises TransientError if the source cannot be reached, TargetConfigError if it refuses the user,
+    UnitStoppedError if there is no such table or it cannot be applied.
     """
     import pymysql
 
@@ -68,9 +69,11 @@ def _require_one_table(
 
 
 def find_source_keys(source: SourceConfig, name: str, table: Table, keys: Sequence[Key]) -> list[Key]:
-    """Return the keys of those rows of `table` that the source finds under `keys`, as it compares and as it shows them.
+    """Return the keys of the rows of `table` that the source finds under `keys`, as it compares and
+    shows them.
 
-    Raises TransientError (it cannot be reached just now), TargetConfigError (it refuses the user, or has no such table or column).
+    Raises TransientError if the source cannot be reached, TargetConfigError if it refuses the user or
+    lacks the table or a column.
     """
     columns = build_key_table(TargetTable(table, table.find_ordinals(table.key.columns), ()))
     try:

@@ -1,4 +1,8 @@
-"""The definition in force as a unit's row in the target has it: the source's table, and what became of its columns there. Pure."""
+"""The active definition as a unit's row in the target stores it: the source's table, and its columns in
+the target.
+
+Without I/O.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from schemas.wire.event import ColumnChanges
 
 
 class _ExtraFields(msgspec.Struct, omit_defaults=True):
-    """Fields beside the table's own, which readers of tables ignore."""
+    """Fields beside the table's own; readers of tables ignore them."""
 
     written_as: dict[str, str] = msgspec.field(name="written_as", default_factory=dict)
     retained_columns: tuple[str, ...] = msgspec.field(name="left", default=())
@@ -30,23 +34,28 @@ _SAME = tuple(name for name in _ExtraFields.__struct_fields__ if name != "writte
 
 @dataclass(frozen=True, slots=True)
 class StoredDefinition:
-    """`names`: columns of the source that have another name in the target. `left`: columns of the target that this unit wrote once, and
-    that have its old values still. `lost`: the target table was gone, and another unit has made it anew: the rows of this one are not in it.
-    `since`: the offset of the definition from which on a name of a column is the same column as now; None: an older version wrote it, nobody knows.
-    `emptied`: the offset of the event for which the unit's rows were deleted, as `on_drop` says: it stays in front of the unit, and is met again.
-    `unwritten`: columns of the table, by their names in the target, that the target lacks and that are left out of what is written (`ignore`):
-    should the target come to have one, its rows lack the values of until then.
-    `snapshot`: offsets of the first and the last row of a snapshot of Debezium's with which the unit goes on: in front of the last one it deletes what
-    the source has no more."""
+    """A unit's definition as stored in the target."""
 
     table: Table
     names: Mapping[str, str] = field(default_factory=dict)
+    """Columns of the source that have another name in the target: source name → target name."""
     retained_columns: tuple[str, ...] = ()
+    """Columns of the target that this unit wrote earlier and that still have its old values."""
     rows_missing: bool = False
+    """Whether the target table was missing and another unit created it again, without the rows of this
+    one."""
     columns_stable_since: int | None = None
+    """The offset of the definition since which each column name means the same column as now; None:
+    unknown, because an older version stored it."""
     emptied_at: int | None = None
+    """The offset of the event for which the unit's rows were deleted, as `on_drop` requires. The unit
+    stays before this event and reads it again at each start."""
     unmapped_columns: tuple[str, ...] = ()
+    """Columns, by their names in the target, that the target lacks and that are not written (`ignore`).
+    If the target gets such a column later, its rows lack the values of the time before."""
     snapshot: tuple[int, int] | None = None
+    """Offsets of the first and the last row of the Debezium snapshot with which the unit continues.
+    Before the last row the unit deletes the rows that the source has deleted."""
 
     def build_successor(
         self,
@@ -55,8 +64,10 @@ class StoredDefinition:
         left: tuple[str, ...] = (),
         unwritten: tuple[str, ...] = (),
     ) -> StoredDefinition:
-        """Return what is stored of another definition, `table`, whose columns are written as the arguments say. That rows were lost or taken away is over;
-        what is said of the unit besides (`since`, `snapshot`) stays."""
+        """Return the definition that is stored for `table`, written as the arguments describe.
+
+        `rows_missing` and `emptied_at` are reset; `columns_stable_since` and `snapshot` stay.
+        """
         return replace(
             self,
             table=table,
@@ -71,7 +82,7 @@ class StoredDefinition:
         return self.names.get(column, column)
 
     def encode(self) -> str:
-        """Return the text that `UnitState.definition` has."""
+        """Return the text of `UnitState.definition`."""
         text = encode_table(self.table).decode()
         more = _ExtraFields(written_as=dict(self.names), **{name: getattr(self, name) for name in _SAME})
         beside = msgspec.json.encode(more).decode()
@@ -89,9 +100,11 @@ def decode_stored(text: str) -> StoredDefinition:
 def compute_stable_since(
     before: StoredDefinition, columns: ColumnChanges, offset: int, *, rewrite: bool = False
 ) -> int | None:
-    """Return `StoredDefinition.since` behind a definition at `offset`, which followed `before` by `columns`.
+    """Return `columns_stable_since` after a definition at `offset`, which followed `before` by
+    `columns`.
 
-    `rewrite`: every row comes anew behind it, and nobody knows what it did to the columns. A dropped one counts, for its name may come again.
+    `rewrite`: every row follows it again, with unknown changes of the columns. A dropped column counts,
+    because its name may be used again.
     """
     if rewrite or columns.renamed or columns.dropped:
         return offset

@@ -1,7 +1,9 @@
-"""Rows with values that the source itself cannot decode: the row goes to quarantine as it is, its key is held. Pure.
+"""Rows with values that the source itself cannot decode: such a row is quarantined with its key. Without
+I/O.
 
-Such a value stands in its event raw and marked (schemas.wire.event.Undecodable); the target never gets it, and whatever compares values
-sees NULL in its place: a row that has one is not in the target, so it holds no unique value there.
+The event contains the value raw and marked (schemas.wire.event.Undecodable). The target never gets it,
+and comparisons of values see NULL in its place: a row with such a value is not in the target, so it
+holds no unique value there.
 """
 
 from __future__ import annotations
@@ -20,21 +22,21 @@ _REMEDY = (
 
 
 def clear_undecodable(row: Row, table: Table, columns: Collection[str]) -> Row:
-    """Return `row` of `table` with NULL in `columns`; added columns behind the table's own stay."""
+    """Return `row` of `table` with NULL in `columns`; added columns after the table's own stay."""
     marked = set(columns)
     values = (None if c.name in marked else v for c, v in zip(table.columns, row, strict=False))
     return (*values, *row[len(table.columns) :])
 
 
 def explain_undecodable(table: Table, columns: Collection[str]) -> str:
-    """Return why a row with undecodable values in `columns` goes to quarantine."""
+    """Return why a row with undecodable values in `columns` is quarantined."""
     name = next(iter(columns))
     charset = table.get_column(name).type.charset or "the column's type"
     return f"column {name}: its bytes at the source are no {charset}: {_REMEDY}"
 
 
 def check_key(in_force: ActiveDefinition, marked: Undecodable, place: str) -> None:
-    """Raise CopyNeededError if a value of the key is undecodable: no row could be told from another."""
+    """Raise CopyNeededError if a value of the key is undecodable: the row could not be identified."""
     key = set(in_force.target.table.key.columns)
     if odd := sorted(key.intersection((*marked.before, *marked.after))):
         raise CopyNeededError(

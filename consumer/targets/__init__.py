@@ -1,1 +1,1 @@
-"""Target databases: what is the same for all of them; a folder for each."""
+"""Target databases: the code that all of them share, and a folder for each."""

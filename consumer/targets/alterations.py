@@ -1,7 +1,9 @@
-"""Changes of a target table, in neutral terms: what a dialect renders as its own statements. Values only.
+"""Changes of a target table in neutral terms, which a dialect renders as its own statements. Values
+only.
 
-They are made by comparing the table as it *is* with the table as it shall be, so carrying them out again after a crash finds
-nothing left to do. Columns and indexes are those of the real table (schemas.table.model).
+They result from a comparison of the table as it *is* with the desired table, so nothing is left to do
+when they are carried out again after a crash. Columns and indexes are those of the real table
+(schemas.table.model).
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from schemas.table.model import Column, Table, UniqueIndex
 
 @dataclass(frozen=True, slots=True)
 class AddColumn:
-    """Rows that are there get `fill`: None is NULL, or what the column's default is; a wire value is given to them."""
+    """A new column. Existing rows get `fill`, a wire value; None is NULL, or the column's default."""
 
     column: Column
     fill: object = None
@@ -38,8 +40,11 @@ class RenameColumn:
 
 @dataclass(frozen=True, slots=True)
 class ChangeColumn:
-    """`now` becomes `wanted`, under the same name: type, collation, whether NULL is taken. `lossless`: every value of the old type is one
-    of the new; else rows are rewritten by a copy anyway, and the statement may convert as it likes, but not fail for their values."""
+    """A change of a column's type, collation or nullability, under the same name.
+
+    `lossless`: every value of the old type is a value of the new one. Otherwise a copy rewrites the
+    rows anyway, and the statement may convert values in any way, but must not fail for them.
+    """
 
     now: Column
     wanted: Column
@@ -58,7 +63,7 @@ class DropUnique:
 
 @dataclass(frozen=True, slots=True)
 class ChangeKey:
-    """The primary key becomes `wanted`."""
+    """A change of the primary key to `wanted`."""
 
     now: UniqueIndex
     wanted: UniqueIndex
@@ -69,7 +74,10 @@ Alteration = AddColumn | DropColumn | RenameColumn | ChangeColumn | AddUnique | 
 
 @dataclass(frozen=True, slots=True)
 class AlterTable:
-    """`table`: as it is now. The steps, in order; a dialect may put them into one statement."""
+    """A change of the present `table` by `steps`, in their order.
+
+    A dialect may put them into one statement.
+    """
 
     table: Table
     steps: Sequence[Alteration]
@@ -81,7 +89,7 @@ class DropTable:
 
 
 def apply_alterations(change: AlterTable) -> Table:
-    """Return the table as it is once all steps are done. Renames that follow one another are one: names may change places."""
+    """Return the table after all steps. Consecutive renames are one step, so names may be swapped."""
     table = change.table
     for renames, steps in group_steps(change):
         table = table.with_renamed_columns(renames)
@@ -91,7 +99,9 @@ def apply_alterations(change: AlterTable) -> Table:
 
 
 def group_steps(change: AlterTable) -> Iterator[tuple[dict[str, str], list[Alteration]]]:
-    """Yield the steps in turn: renames that follow one another, as old name → new name, without other steps; or other steps, without renames."""
+    """Yield groups of consecutive steps: (renames as old name → new name, no steps), or (no renames,
+    other steps).
+    """
     for renames, group in groupby(change.steps, lambda step: isinstance(step, RenameColumn)):
         steps = list(group)
         if renames:
@@ -101,12 +111,12 @@ def group_steps(change: AlterTable) -> Iterator[tuple[dict[str, str], list[Alter
 
 
 def list_indexed_columns(table: Table) -> frozenset[str]:
-    """Return the columns that the key and the unique indexes hold."""
+    """Return the columns of the key and of the unique indexes."""
     return frozenset(table.key.columns).union(*(index.columns for index in table.unique))
 
 
 def require_same_columns(table: Table, columns: Iterable[str]) -> None:
-    """Raise TableChangedError unless these are the columns that the table had when its change was worked out."""
+    """Raise TableChangedError unless the table still has the columns for which its change was planned."""
     if (now := sorted(columns)) != sorted(table.column_names):
         raise TableChangedError(
             f"target table {table.db}.{table.name} was changed by somebody else meanwhile (its columns are {', '.join(now) or 'gone'}): "
@@ -119,7 +129,9 @@ def _add_column(table: Table, step: AddColumn) -> Table:
 
 
 def _drop_column(table: Table, step: DropColumn) -> Table:
-    """An index that holds the column goes with it, as far as anybody may rely on it."""
+    """Return the table without a column, and without the indexes that contain it, which must not be
+    relied on any more.
+    """
     columns = tuple(column for column in table.columns if column.name != step.name)
     return replace(
         table,
@@ -138,7 +150,11 @@ def _with_unique(table: Table, step: AddUnique) -> Table:
 
 
 def _drop_unique(table: Table, step: DropUnique) -> Table:
-    """By name and columns; where no name fits (the source's is another), by columns alone."""
+    """Return the table without an index of this name and these columns; if no name matches, without
+    those of its columns.
+
+    The source's name of an index may differ.
+    """
     same = [index for index in table.unique if index.columns == step.index.columns]
     gone = [index for index in same if index.name == step.index.name] or same
     return replace(table, unique=tuple(index for index in table.unique if index not in gone))

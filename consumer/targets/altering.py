@@ -1,7 +1,9 @@
-"""Changing a target table: the same for every dialect, whose `TableAlterer` renders the statements, and whose `ServerLocks` see who is in the way.
+"""Changes of target tables, common to all dialects. The dialect's `TableAlterer` renders the
+statements, and its `ServerLocks` finds who holds a lock.
 
-Nobody waits long: a statement that waits for the table's lock lets every reader behind it wait, so it gives up after
-CHANGE_LOCK_WAIT_S, says who holds the lock, and is tried again with the unit's next attempt (R36).
+A change never waits long: while a statement waits for the table's lock, every later reader waits, too.
+So it gives up after CHANGE_LOCK_WAIT_S, reports who holds the lock, and is retried with the unit's next
+attempt.
 """
 
 from __future__ import annotations
@@ -26,19 +28,23 @@ from schemas.table.model import Table
 
 #: Seconds that a statement waits for the lock of its table.
 CHANGE_LOCK_WAIT_S = 3.0
-#: Seconds after which a statement that is not done is asked about, and how often from then on.
+#: Seconds after which the lock holders of an unfinished statement are looked up, and the interval from
+#: then on.
 PATIENCE_S, POLL_S = 0.5, 0.5
-#: Seconds that an ended connection has to take back what it did.
+#: Seconds that an ended connection may take for its rollback, and the interval of checks.
 END_S, END_POLL_S = 20.0, 0.05
 _STATEMENT = 60
-#: The remedy for what nothing more is known of.
+#: The remedy where nothing more is known.
 _BY_HAND = (
     "make the target table what the source's is, by hand, or take away what keeps it from being changed"
 )
 
 
 class TableChanger:
-    """Carries changes out over `link`. `fresh`: makes a second connection, which looks at what the first one waits for."""
+    """Carries out changes over `link`.
+
+    `fresh` makes a second connection, which looks up what the first one waits for.
+    """
 
     def __init__(self, link: Link, alterer: TableAlterer, fresh: Callable[[], Link]) -> None:
         self._link = link
@@ -50,7 +56,10 @@ class TableChanger:
         return self._alterer.transactional
 
     def apply_change(self, change: AlterTable | DropTable) -> None:
-        """Raises LockWaitError (who holds the lock), NotUniqueError, TargetConfigError."""
+        """Change a table.
+
+        Raises LockWaitError (with the lock's holder), NotUniqueError, TargetConfigError.
+        """
         with self._alterer.extend_lock_wait(CHANGE_LOCK_WAIT_S):
             try:
                 self._run_watched(change)
@@ -84,7 +93,11 @@ class TableChanger:
                 raise LockWaitError(describe_holders(change.table, seen)) from error
 
     def _watch_holders(self, working: Future[None], identity: int, table: Table) -> LockHolders:
-        """Ask from a second connection who is in the way; return whom it saw last. What cannot be asked does no harm to the work."""
+        """Look up the lock's holders over a second connection until the work ends; return the last ones
+        seen.
+
+        A failure of the look-up does not affect the work.
+        """
         seen = LockHolders()
         second = self._fresh()
         try:
@@ -99,7 +112,7 @@ class TableChanger:
         return seen
 
     def end_connection(self, connection: int) -> None:
-        """End a connection, and wait until what it did is taken back. Raises TransientError where that takes long."""
+        """End a connection and wait until it has rolled back. Raises TransientError if that takes long."""
         self._link.connect()
         if connection == self._link.get_connection_id():
             return
@@ -114,7 +127,7 @@ class TableChanger:
 
 
 def describe_holders(table: Table, seen: LockHolders) -> str:
-    """Return who holds the lock of `table`, for people."""
+    """Return a message about who holds the lock of `table`."""
     place = f"the change of target table {table.db}.{table.name} waits for a lock"
     tried = "nothing was changed, and it is tried again: end what they do if they do not end it themselves"
     if not seen.found:
@@ -139,7 +152,7 @@ def _describe_holder(holder: LockHolder) -> str:
 def _explain_not_unique(
     alterer: TableAlterer, change: AlterTable | DropTable, error: UniqueViolationError
 ) -> UniqueViolationError:
-    """Tell which index it is: by its name in the server's message, where several are built."""
+    """Return an error that names the index; if several are built, by its name in the server's message."""
     steps = change.steps if isinstance(change, AlterTable) else ()
     added = [step.index for step in steps if isinstance(step, AddUnique)]
     keys = [step.wanted for step in steps if isinstance(step, ChangeKey)]

@@ -1,8 +1,9 @@
-"""Targets that take whole batches: no lanes, no row locks, no open transactions; one commit says what became of rows and progress.
+"""The interface of targets that take whole batches: without lanes, row locks or open transactions.
 
-A table format or a folder of files cannot hold a lock while statements come in. It is given the net change of a stretch of the topic
-together with the progress that belongs to it, and commits both, or tells that somebody else owns the unit. How often that is,
-whoever drives it decides (consumer.attempt.drivers.batches): seldom, for each commit makes files.
+A table format or a folder of files cannot hold a lock while statements arrive. It receives the net
+change of a range of the topic together with the progress that belongs to it, and either commits both at
+once or reports that another worker owns the unit. The driver (consumer.attempt.drivers.batches) decides
+how often that happens: seldom, because each commit makes files.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from schemas.table.model import Key, Row, Table
 
 @dataclass(frozen=True, slots=True)
 class TableCleared:
-    """A table is emptied; `where`: only rows with these values in added columns."""
+    """The deletion of all rows of a table; `where`: only of rows with these values in added columns."""
 
     table: TargetTable
     where: dict[str, str] | None
@@ -33,11 +34,12 @@ class TableCleared:
 
 @dataclass(frozen=True, slots=True)
 class TableDefined:
-    """The source's table is `source` from here on, as those who read the events of `table` are told. `anew`: every row comes anew behind it."""
+    """A new definition of the source's table, for the readers of the events of `table`."""
 
     table: TargetTable
     source: Table
     anew: bool = False
+    """Every row of the table is written again after it."""
 
 
 RowsChange = TableCleared | TableDefined | ReducedChanges
@@ -45,63 +47,86 @@ RowsChange = TableCleared | TableDefined | ReducedChanges
 
 @dataclass(frozen=True, slots=True)
 class ProgressChange:
-    """The progress and quarantine that a commit writes beside rows. `guards`: the unit's progress rows as last read or written;
-    epoch, attempt and offset are compared *in* the commit. `rows`: what replaces all of them. `state`: None leaves it.
-    `closed_before`: entries below this offset leave the quarantine, and those of `closed`, by (offset, part), because of `why`;
-    then `held` come into it. `copied`: the offset at which a copy began that ends here: every row of the table came again behind it."""
+    """The progress and quarantine that one commit writes together with rows."""
 
     guards: Sequence[LaneProgress]
+    """The unit's progress rows as last read or written; epoch, attempt and offset are compared inside
+    the commit.
+    """
     rows: Sequence[LaneProgress]
+    """The rows that replace all progress rows of the unit."""
     state: UnitState | None = None
+    """The new state of the unit; None leaves it as it is."""
     held: Sequence[QuarantineEntry] = ()
+    """New quarantine entries, added after the closed ones were removed."""
     closed_before: int | None = None
+    """Quarantine entries below this offset are closed."""
     closed: Sequence[tuple[int, int]] = ()
+    """(offset, part) of further quarantine entries to close."""
     why: str = ""
+    """The reason why entries are closed."""
     copied: int | None = None
+    """The offset at which the copy began that ends here: every row of the table was written again after
+    it.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class BatchCommitted:
-    """Rows and progress are durable, and seen by every reader."""
+    """Rows and progress are durable and visible to every reader."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchFenced:
-    """Nothing was written: another attempt or epoch owns the unit. `seen`: what is there instead."""
+    """Nothing was written because another attempt or epoch owns the unit.
+
+    `seen`: the progress found instead.
+    """
 
     seen: str
 
 
 class BatchTarget(UnitTarget, Protocol):
-    """A target of whole batches, used by one thread at a time. Raises consumer.errors: TransientError, CommitUnknownError, RefusedError (a
-    row that it cannot hold: the batch comes again in halves until that row stands alone). A call that never returned would keep its unit
-    from being stopped: it has a time limit of its own."""
+    """A target of whole batches, used by one thread at a time.
+
+    Raises consumer.errors: TransientError, CommitUnknownError, RefusedError (a row that the target
+    cannot hold; the batch is retried in halves until that row is alone). Each call needs a time limit
+    of its own, because a call that never returns would keep its unit from being stopped.
+    """
 
     def list_unit_topics(self, pipeline: str) -> list[str]:
-        """Return the topics of which `pipeline` has a unit here (status)."""
+        """Return the topics for which this target keeps a unit of `pipeline` (for status)."""
 
     def count_displaced_rows(self, pipeline: str, *, superseded: bool = False) -> dict[str, int]:
-        """Return topic → rows of other keys that had to make room: none, where only keys must be unique."""
+        """Return topic → number of displaced rows; empty for targets where only keys are unique."""
 
     def yield_keys(
         self, unit: ApplyUnit, table: TargetTable, where: dict[str, str] | None
     ) -> Iterable[Sequence[Key]]:
-        """Yield the keys of the rows of the unit's table, some at a time and in any order, as the very wire values that were written; `where`: only of
-        rows with these values in added columns. `table` has the columns of its key only; of a topic's, those of its routing key, too. What a
-        copy shows to be gone is found by them."""
+        """Yield the keys of the rows of the unit's table, some at a time and in any order.
+
+        Keys are exactly the wire values that were written. `where`: only of rows with these values in
+        added columns. `table` has only the columns of its key; for a topic, those of its routing key as
+        well. A copy uses the keys to find the rows that the source no longer has.
+        """
 
     def look_up(self, table: TargetTable, keys: Sequence[Key]) -> Sequence[Key]:
-        """Return `keys`, and with them each other key under which `yield_keys()` may yield the row of one of them.
+        """Return `keys`, and with them each other key under which `yield_keys()` may yield the row of
+        one of them.
 
-        A target that shows values as they were written returns `keys` alone. One that hides some (a masked column of a routing key) adds the key as it is
-        shown: `yield_keys()` yields that one, and the row lives by the key that was asked for.
+        A target that shows values as they were written returns only `keys`. A target that hides some (a
+        masked column of a routing key) adds the key as it is shown, because `yield_keys()` yields the
+        shown key for a row that exists under the original one.
         """
 
     def apply_changes(
         self, unit: ApplyUnit, changes: Sequence[RowsChange], progress: ProgressChange
     ) -> BatchCommitted | BatchFenced:
-        """Write `changes`, in this order, and the progress in one commit. The fence is a compare-and-set inside it: a comparison before
-        the commit would let a worker that paused in between overwrite its successor."""
+        """Write `changes` in this order, and the progress, in one commit.
+
+        The fence is a compare-and-set inside the commit. A comparison before the commit would let a
+        worker that paused in between overwrite its successor.
+        """
 
 
 class KeysStoredVerbatim:
@@ -112,11 +137,14 @@ class KeysStoredVerbatim:
 
 
 class EventReading(Protocol):
-    """The rows of one table that its records leave, for who compares them: values of the primary key, then one of each of the other `names`,
-    which stands for what is there and says nothing else. `primary`: the columns of the primary key; `note`: what is to be said of the topic.
-    Keys: two that the topic tells apart are unequal in Python, too.
+    """The rows of one table according to its records, for comparison with the source.
 
-    Raises consumer.errors; UnitStoppedError: a record is none of the format.
+    A row has the values of the primary key, then one value for each of the other `names`; that value
+    represents the column's value and can only be compared. `primary`: the columns of the primary key;
+    `note`: a remark about the topic for the report. Two keys that the topic distinguishes are unequal
+    in Python, too.
+
+    Raises consumer.errors; UnitStoppedError when a record does not have the expected format.
     """
 
     @property
@@ -127,13 +155,15 @@ class EventReading(Protocol):
     def note(self) -> str: ...
 
     def build_expected_row(self, row: Row) -> tuple[Key, Row] | None:
-        """Return a row of the routed table as it is to be found under its key; None: the route leaves it out."""
+        """Return a row of the routed table as it should be found under its key; None if the route
+        leaves it out.
+        """
 
     def follow_topic(self) -> None:
-        """Read what is committed by now."""
+        """Read the records that are committed by now."""
 
     def read_pages(self, size: int) -> Iterator[Mapping[Key, Row]]:
-        """Yield all rows, as far as was read."""
+        """Yield all rows read so far, in pages of `size`."""
 
     def read_rows(self, keys: Iterable[Key]) -> Mapping[Key, Row]:
-        """Return the rows of these keys, as far as was read."""
+        """Return the rows of these keys, as far as the topic was read."""

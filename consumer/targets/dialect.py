@@ -1,4 +1,4 @@
-"""The way from a configured target to a connection. Nothing outside a dialect's own modules asks which database it is."""
+"""Connections to configured targets. Only a dialect's own modules depend on its kind of database."""
 
 from __future__ import annotations
 
@@ -26,31 +26,34 @@ Reading = Callable[
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """A kind of target. `open`: connects; to a `BatchTarget` where its entry in schemas.config.kinds.targets says `batches`.
-
-    `progress`: opens the progress store; None: the session is it.
-    `reading`: opens a table's topic for who compares it (target, table as it is written, values of its added columns), where it is a target of
-    events.
-    `answers`: what is at the address of such a target (schemas.io.endpoints), where its driver does not tell that it met something
-    else.
-    """
+    """A kind of target."""
 
     name: str
     open: Callable[[TargetConfig, str], SqlSession | BatchTarget]
+    """Connects; returns a `BatchTarget` if the kind's entry in schemas.config.kinds.targets has `batches`."""
     answers: str | None = None
+    """The expected service at the target's address (schemas.io.endpoints), if its driver does not
+    itself detect another one.
+    """
     progress: Callable[[TargetConfig, str], ProgressStore] | None = None
+    """Opens the progress store; None: the session is the store."""
     reading: Reading | None = None
+    """For a target of events: opens a table's topic for comparison (target, table as it is written,
+    values of its added columns).
+    """
 
 
 def load_dialect(target: TargetConfig) -> Dialect:
-    """Return the dialect of a configured target; its module, and with it the driver, is imported on first use."""
+    """Return the dialect of a configured target; its module, and with it the driver, is imported on
+    first use.
+    """
     kind = find_target_kind(target.type)
     dialect: Dialect = getattr(import_module(kind.module), kind.attribute)
     return dialect
 
 
 def open_target(target: TargetConfig, *, name: str) -> SqlSession | BatchTarget:
-    """Connect to `target`, of whichever kind. `name` identifies the connection in the server's process list.
+    """Connect to `target`, of any kind. `name` identifies the connection in the server's process list.
 
     Raises TransientError (not reachable) or TargetConfigError (password, database, grants).
     """
@@ -58,7 +61,10 @@ def open_target(target: TargetConfig, *, name: str) -> SqlSession | BatchTarget:
 
 
 def open_session(target: TargetConfig, *, name: str) -> SqlSession:
-    """Connect to a `target` that has sessions. Raises what `open_target` raises, and TargetConfigError where it has none."""
+    """Connect to a `target` that has sessions.
+
+    Raises what `open_target` raises, and TargetConfigError if it has none.
+    """
     if find_target_kind(target.type).batches:
         raise TargetConfigError(
             f"a target of type {target.type!r} takes whole batches and cannot be asked for rows"
@@ -67,7 +73,7 @@ def open_session(target: TargetConfig, *, name: str) -> SqlSession:
 
 
 def open_progress(target: TargetConfig, *, name: str) -> ProgressStore:
-    """Connect to where progress of units into `target` is kept. Raises what `open_target` raises."""
+    """Connect to the progress store of units that write into `target`. Raises what `open_target` raises."""
     dialect = load_dialect(target)
     return (dialect.progress or dialect.open)(target, name)
 
@@ -75,7 +81,10 @@ def open_progress(target: TargetConfig, *, name: str) -> ProgressStore:
 def open_reading(
     target: TargetConfig, table: TargetTable, added: tuple[tuple[str, str], ...]
 ) -> AbstractContextManager[EventReading]:
-    """Open the topic of a table for who compares it. Raises TargetConfigError: nobody can read such a target; and in the block what reading raises."""
+    """Open the topic of a table for comparison.
+
+    Raises TargetConfigError if such a target cannot be read, and within the block what reading raises.
+    """
     reading = load_dialect(target).reading
     if reading is None:
         raise TargetConfigError(

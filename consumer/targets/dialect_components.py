@@ -1,4 +1,6 @@
-"""The components that a dialect brings to a session: a connection, a catalogue, an applier, and how they are put together."""
+"""The components that a dialect contributes to a session: a connection, a catalog, an applier, and
+their assembly.
+"""
 
 from __future__ import annotations
 
@@ -20,22 +22,32 @@ Rows = list[tuple[object, ...]]
 
 
 class Link(Protocol):
-    """One connection. Every method raises errors of consumer.errors only; a lost connection is TransientError.
+    """One connection. Every method raises only errors of consumer.errors; a lost connection is a
+    TransientError.
 
-    Texts have the marks of consumer.targets.sql; the link gives its driver what that takes.
+    Statements use the placeholders of consumer.targets.sql; the link converts them for its driver.
     """
 
     def connect(self) -> None:
         """Connect when there is no usable connection; otherwise do nothing."""
 
     def begin_transaction(self, lock_wait_s: float | None, text: str, params: Params) -> Rows:
-        """Begin READ COMMITTED with `text` as first statement and return its rows. None: the session's lock wait."""
+        """Begin READ COMMITTED with `text` as first statement and return its rows.
+
+        `lock_wait_s` None: the session's lock wait.
+        """
 
     def begin_all(self, fragments: Sequence[Fragment]) -> list[Rows]:
-        """Begin READ COMMITTED and run `fragments` in turn, in as few round trips as the driver allows; rows of each."""
+        """Begin READ COMMITTED and run `fragments` in order; return the rows of each.
+
+        Uses as few round trips as the driver allows.
+        """
 
     def execute(self, text: str, params: Params) -> Rows:
-        """Run a statement; without rows returns []. `affected` is then the number of rows it matched."""
+        """Run a statement and return its rows ([] if it has none).
+
+        `affected` is then the number of rows it matched.
+        """
 
     @property
     def affected(self) -> int: ...
@@ -44,10 +56,10 @@ class Link(Protocol):
         """Commit. Raises CommitUnknownError when the connection breaks inside."""
 
     def roll_back(self) -> None:
-        """Roll back; never raises: a connection that cannot is closed."""
+        """Roll back; never raises, because a connection that cannot roll back is closed."""
 
     def get_connection_id(self) -> int:
-        """The server's number for this connection."""
+        """Return the server's id of this connection."""
 
     @property
     def locks(self) -> ServerLocks: ...
@@ -59,7 +71,10 @@ class Link(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LockHolder:
-    """A connection that has a lock; `seconds`: for how long it has been at it. None: this user may not see it."""
+    """A connection that holds a lock.
+
+    `seconds`: for how long it has been working; None: this user may not see it.
+    """
 
     connection: int
     user: str
@@ -69,35 +84,43 @@ class LockHolder:
 
 @dataclass(frozen=True, slots=True)
 class LockHolders:
-    """`guessed`: the server does not say who has the lock, and `found` are those that may. `unseen`: what this user cannot see,
-    with the statement that shows it."""
+    """The connections that hold the lock of a table."""
 
     found: tuple[LockHolder, ...] = ()
+    """The holders; with `guessed`, those that may hold it."""
     guessed: bool = False
+    """Whether the server does not show who holds the lock."""
     unseen: str = ""
+    """What this user cannot see, with the statement that grants the view."""
 
     def __bool__(self) -> bool:
         return bool(self.found or self.unseen)
 
 
 class ServerLocks(Protocol):
-    """The locks of the server, as its link sees them: who holds what *another* connection waits for, and how a connection is ended.
+    """The locks of a server: finds the holders of what another connection waits for, and ends
+    connections.
 
-    Connections are named by their `Link.identity`.
+    Connections are given by their `Link.get_connection_id`.
     """
 
     def end_blockers_of(self, waiting: int) -> list[int]:
-        """End the connections that hold a lock for which connection `waiting` waits. Returns their numbers."""
+        """End the connections that hold a lock for which connection `waiting` waits. Return their ids."""
 
     def find_lock_holders(self, waiting: int, table: Table) -> LockHolders:
-        """Return who holds the lock of `table` that connection `waiting` waits for; nobody: it does not wait."""
+        """Return who holds the lock of `table` that connection `waiting` waits for; empty if it does
+        not wait.
+        """
 
     def end_connection(self, connection: int) -> bool:
-        """End a connection; tell whether it was still there."""
+        """End a connection. Return whether it still existed."""
 
 
 class TargetCatalog(Protocol):
-    """Definitions and plain reads of a dialect's tables, and what checks read of its server. `column_names`: how it compares names of columns."""
+    """The definitions and plain reads of a dialect's tables, and the server facts that checks read.
+
+    `column_names`: how the server compares names of columns.
+    """
 
     column_names: NameRules
 
@@ -109,15 +132,17 @@ class TargetCatalog(Protocol):
     def read_table_facts(self, schema: str, name: str) -> TableFacts: ...
 
     def find_missing_rights(self, wanted: RequiredRights) -> list[MissingRight]:
-        """Return what the user lacks for `wanted`; only what is certain."""
+        """Return the rights that the user certainly lacks of `wanted`."""
 
     def find_durability_risk(self) -> Remark | None:
-        """Say why a crash of the server may take back commits that readers have seen; None: it may not."""
+        """Return why a crash of the server may take back commits that readers have seen; None: it may not."""
 
     def create_statements(self, table: Table) -> list[str]: ...
 
     def select_rows(self, table: TargetTable) -> tuple[str, Callable[[tuple[object, ...]], Row]]:
-        """Return "SELECT … FROM …" for the columns of `table`, and what makes wire values of a row."""
+        """Return "SELECT … FROM …" for the columns of `table`, and a function that converts its rows to
+        wire values.
+        """
 
     def build_key_params(self, table: TargetTable, key: Key) -> list[object]: ...
 
@@ -128,7 +153,9 @@ class TargetCatalog(Protocol):
     def build_page_conditions(
         self, table: TargetTable, after: Key | None, upto: Key | None = None
     ) -> list[Fragment]:
-        """Return the conditions for the rows behind key `after`, and up to `upto`, in the order of `page_order`."""
+        """Return the conditions for the rows after key `after`, and up to `upto`, in the order of
+        `build_page_order`.
+        """
 
     def build_page_order(self, table: TargetTable) -> str: ...
 
@@ -137,37 +164,46 @@ class NetChangeApplier(Protocol):
     """Applies net changes in the link's open transaction."""
 
     def apply_net_change(self, unit: ApplyUnit, net: NetChange, displacing: str | None) -> int:
-        """Returns how many rows were written to `rowlock_displaced`."""
+        """Apply `net`; return how many rows were written to `rowlock_displaced`."""
 
     def on_transaction_end(self, *, committed: bool) -> None:
-        """The transaction ended: what it created is there, or not."""
+        """Note that the transaction ended: what it created exists if `committed`."""
 
     def forget_table(self, schema: str, name: str) -> None:
-        """The table was changed: what was made for its earlier form is of no use."""
+        """Discard what was prepared for a table, because the table was changed."""
 
 
 class TableAlterer(Protocol):
-    """Changes of tables in a dialect's own statements, and how long they wait for the table's lock.
+    """Changes tables by a dialect's own statements, and limits how long they wait for the table's lock.
 
-    `transactional`: such a statement commits with the transaction that it stands in; else each commits by itself.
+    `transactional`: such a statement commits with its transaction; otherwise each commits by itself.
     """
 
     transactional: bool
 
     def render_statements(self, change: AlterTable | DropTable) -> Iterator[str]:
-        """Yield the statements. Each has been run when the next one is asked for: what a later one must know of the real table is
-        read once an earlier one has its lock. Raises TargetConfigError."""
+        """Yield the statements.
+
+        Each must have been executed before the next one is requested: what a later statement depends on
+        is read from the real table once an earlier one holds its lock. Raises TargetConfigError.
+        """
 
     def get_index_name(self, table: Table, index: UniqueIndex) -> str:
-        """Return what the server calls a unique index that was added."""
+        """Return the name that the server uses for a unique index that was added."""
 
     def extend_lock_wait(self, lock_wait_s: float) -> AbstractContextManager[None]:
-        """Within, a lock is waited for this long, and a statement may take as long as it takes. All is as before afterwards."""
+        """Set the lock wait for the block, and lift the limit on the duration of statements.
+
+        Both are restored afterwards.
+        """
 
 
 @dataclass(frozen=True)
 class DialectComponents:
-    """The components of one session, put together by its dialect. `fresh` makes a second connection to the same target."""
+    """The components of one session, assembled by its dialect.
+
+    `fresh` makes a second connection to the same target.
+    """
 
     link: Link
     books: Bookkeeping

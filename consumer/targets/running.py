@@ -1,4 +1,4 @@
-"""Statements over a link: as one transaction, and such that make what somebody else may be making."""
+"""Statements over a link: in one transaction, or to create what another process may be creating."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from consumer.errors import AlreadyExistsError, ConsumerError, TransientError, U
 from consumer.targets.dialect_components import Link
 from schemas.backoff import pause_after
 
-#: Attempts at making a table that somebody else makes at the same time.
+#: Attempts at creating a table that another process creates at the same time, and seconds between them.
 MAKE_TRIES, MAKE_PAUSE_S = 5, 0.05
 
 
 @contextmanager
 def commit_block(link: Link) -> Iterator[None]:
-    """Commit what the block does over `link`; it begins the transaction. Roll back after any error: after a lock time-out some
-    databases keep the transaction and its locks."""
+    """Commit what the block does over `link`; the block begins the transaction.
+
+    Roll back after any error: after a lock time-out some databases keep the transaction and its locks.
+    """
     link.connect()
     try:
         yield
@@ -28,10 +30,14 @@ def commit_block(link: Link) -> Iterator[None]:
 
 
 def run_create(link: Link, text: str) -> None:
-    """Run a CREATE … IF NOT EXISTS. Where somebody else makes the same thing at the same time, a database may answer with a
-    violated index of its catalogue, or that a part of it is there; it is there then, or was given up.
+    """Run a CREATE … IF NOT EXISTS.
 
-    Raises TransientError if that goes on, and AlreadyExistsError where something of another kind has the name.
+    If another process creates the same object at the same time, a database may report a violated index
+    of its catalog, or that a part of the object exists. The object then exists, or its creation was
+    given up, so the statement is retried.
+
+    Raises TransientError if that continues, and AlreadyExistsError if an object of another kind has the
+    name.
     """
     last: ConsumerError | None = None
     for tries in range(1, MAKE_TRIES + 1):

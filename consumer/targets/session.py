@@ -1,4 +1,4 @@
-"""A session with a target: its progress store, and its tables, over one connection; the same for every dialect."""
+"""A session with a target: its progress store and its tables over one connection, common to all dialects."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ KEYS_PER_STATEMENT = 500
 
 
 class SqlSession(SqlProgressStore):
-    """`consumer.targets.base.Session`: the target is its own progress store, so that rows and progress commit together."""
+    """A `consumer.targets.base.Session` that is its own progress store, so that rows and progress
+    commit together.
+    """
 
     def __init__(self, parts: DialectComponents) -> None:
         super().__init__(parts.link, parts.books, parts.fresh)
@@ -52,7 +54,7 @@ class SqlSession(SqlProgressStore):
         return self.catalogue.read_table(schema, name)
 
     def read_table_facts(self, schema: str, name: str) -> TableFacts:
-        """Return what `findings` judges beside the definition of an existing table."""
+        """Return the facts that `table_findings` judges beside the definition of an existing table."""
         return self.catalogue.read_table_facts(schema, name)
 
     def read_surroundings(self, schema: str, name: str) -> object:
@@ -69,8 +71,10 @@ class SqlSession(SqlProgressStore):
         alter: Collection[TablePlace] = (),
         drop: Collection[TablePlace] = (),
     ) -> list[MissingRight]:
-        """Return the rights that writing `tables` would miss; `create`: tables that are missing are made, `alter` are changed, `drop`
-        are dropped."""
+        """Return the rights that are missing to write `tables`.
+
+        `create`: missing tables are created; `alter`, `drop`: tables that are altered or dropped.
+        """
         self._link.connect()
         books = self._books.tables
         return self.catalogue.find_missing_rights(
@@ -80,12 +84,14 @@ class SqlSession(SqlProgressStore):
         )
 
     def probe_blockers(self) -> None:
-        """Ask for blockers of nobody: raises MissingGrantError when a take-over could not ask."""
+        """Look for blockers of an idle connection: raises MissingGrantError if a takeover could not
+        look for them.
+        """
         self._link.connect()
         self._link.locks.end_blockers_of(self._link.get_connection_id())
 
     def probe_durability(self) -> Remark | None:
-        """Say why a crash of the target may take back commits that readers have seen; None: it may not."""
+        """Return why a crash of the target may take back commits that readers have seen; None: it may not."""
         self._link.connect()
         return self.catalogue.find_durability_risk()
 

@@ -1,8 +1,9 @@
-"""Pure rendering of the SQL fragments that all dialects share, and what a dialect says of its own SQL for that.
+"""The rendering of SQL fragments that all dialects share, and the description of a dialect's syntax for
+that. Pure.
 
-No value is ever part of a text: a value is `%s`, a percent sign `%%`, whatever the driver's own marks are: the dialect's
-connection sends its driver what it wants. Fragments come with their parameters in the order of the marks. Identifiers are
-quoted here and nowhere else.
+A text never contains a value: a value is `%s` and a percent sign `%%`, whatever placeholders the driver
+has; the dialect's connection converts them. Fragments come with their parameters in the order of the
+placeholders. Identifiers are quoted only here.
 """
 
 from __future__ import annotations
@@ -19,32 +20,41 @@ Quote = Callable[[str], str]
 
 @dataclass(frozen=True, slots=True)
 class Syntax:
-    """A dialect's syntax where databases differ. No field has a default: who adds a dialect looks at each.
+    """A dialect's syntax where databases differ.
 
-    `types`: kind of a bookkeeping column → its type, NOT NULL and default included: "name" (up to 100 characters, compared
-    exactly), "topic" (up to 249), "int" (32 bits), "big" (64 bits), "text" (any length), "text?" (the same, or NULL), "now" (a time
-    with milliseconds, by default the present one), "id" (a number that the database gives).
-    `now`: the present time with milliseconds. `millis`: an expression of a column of type "now" → its milliseconds since 1970.
+    No field has a default, so that a new dialect must define each.
     """
 
     quote: Quote
     types: Mapping[str, str]
+    """Kind of a bookkeeping column → its type with NOT NULL and default.
+
+    The kinds: "name" (up to 100 characters, compared exactly), "topic" (up to 249), "int" (32 bits),
+    "big" (64 bits), "text" (any length), "text?" (the same, or NULL), "now" (a time with milliseconds,
+    by default the present one), "id" (a number that the database assigns).
+    """
     now: str
+    """The present time with milliseconds."""
     millis: Callable[[str], str]
+    """An expression of a column of kind "now" → its milliseconds since 1970."""
     create: Callable[[str, str], str]
-    """(quoted name, columns and keys) → the statement that makes a table unless it is there."""
+    """(quoted name, columns and keys) → the statement that creates a table unless it exists."""
     locked: Callable[[str], str]
-    """SELECT → the same, which locks its rows, in the order in which it returns them, to the end of the transaction."""
+    """SELECT → the same, locking its rows, in the order in which it returns them, to the end of the
+    transaction.
+    """
     page: Callable[[str, str, int], str]
     """(SELECT, columns, n) → the first n rows in the order of the columns."""
     insert: Callable[[str, Sequence[str], int], str]
-    """(quoted name, columns, n) → the statement that inserts n rows, a mark for each value, row by row."""
+    """(quoted name, columns, n) → the statement that inserts n rows, with a placeholder for each value,
+    row by row.
+    """
 
 
 def quote_with(mark: str, *, formatted: bool = True) -> Quote:
     """Return a function that quotes an identifier with `mark`.
 
-    `formatted`: "%" is doubled, for texts in which values are put for `%s`.
+    `formatted`: double "%", for texts with `%s` placeholders.
     """
 
     def quote(name: str) -> str:
@@ -70,8 +80,8 @@ def render_row_placeholders(columns: int, rows: int) -> str:
 def render_after_key(columns: Sequence[str], key: Sequence[object]) -> Fragment:
     """Return the predicate "key > given", column by column.
 
-    Spelt out instead of a row comparison, which not every optimizer uses an index for; the redundant
-    `first >= value` is what those use.
+    It is spelled out because not every optimizer uses an index for a row comparison; the redundant
+    `first >= value` is what those optimizers use.
     """
     params: Params = []
     text = _render_after(columns, key, params)
@@ -81,7 +91,9 @@ def render_after_key(columns: Sequence[str], key: Sequence[object]) -> Fragment:
 
 
 def render_up_to_key(columns: Sequence[str], key: Sequence[object]) -> Fragment:
-    """Return the predicate "key <= given", column by column, in the form that optimizers turn into the end of an index range."""
+    """Return the predicate "key <= given", column by column, which optimizers turn into the end of an
+    index range.
+    """
     params: Params = []
     text = _render_up_to(columns, key, params)
     if len(columns) == 1:
@@ -90,7 +102,7 @@ def render_up_to_key(columns: Sequence[str], key: Sequence[object]) -> Fragment:
 
 
 def _render_up_to(columns: Sequence[str], key: Sequence[object], params: Params) -> str:
-    """Render "(a < x OR (a = x AND (b < y OR … b <= y)))", putting parameters into `params`."""
+    """Return "(a < x OR (a = x AND (b < y OR … b <= y)))", appending its parameters to `params`."""
     if len(columns) == 1:
         params.append(key[0])
         return f"{columns[0]} <= %s"
@@ -100,7 +112,7 @@ def _render_up_to(columns: Sequence[str], key: Sequence[object], params: Params)
 
 
 def _render_after(columns: Sequence[str], key: Sequence[object], params: Params) -> str:
-    """Render "(a > x OR (a = x AND (b > y …)))", putting parameters into `params`."""
+    """Return "(a > x OR (a = x AND (b > y …)))", appending its parameters to `params`."""
     if len(columns) == 1:
         params.append(key[0])
         return f"{columns[0]} > %s"
@@ -110,10 +122,11 @@ def _render_after(columns: Sequence[str], key: Sequence[object], params: Params)
 
 
 def render_keys_in(columns: Sequence[str], keys: Sequence[Sequence[object]]) -> Fragment:
-    """Return the predicate "key is one of `keys`" in the form that every optimizer turns into index ranges.
+    """Return the predicate "key is one of `keys`" in the form that every optimizer turns into index
+    ranges.
 
-    Columns with one value in all keys (an added column, say) become `c = v`; one column left gives an IN list,
-    more of them an OR of ANDs.
+    Columns with one value in all keys (for example an added column) become `c = v`; if one column is
+    left it becomes an IN list, several become an OR of ANDs.
     """
     constant = [at for at in range(len(columns)) if all(key[at] == keys[0][at] for key in keys)]
     varying = [at for at in range(len(columns)) if at not in constant]
@@ -131,7 +144,9 @@ def render_keys_in(columns: Sequence[str], keys: Sequence[Sequence[object]]) -> 
 
 
 def list_multiform_key_columns(table: Table) -> list[str]:
-    """Return the columns of the key of which a database may hold two values equal that are not the same (a case, an accent, a scale)."""
+    """Return the key's columns in which a database may consider different values equal (by case, accent
+    or scale).
+    """
     return [name for name in table.key.columns if table.get_column(name).type.kind is not Kind.INT]
 
 

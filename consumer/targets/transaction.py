@@ -1,4 +1,4 @@
-"""Writes and reads of rows in a target's transaction, once its guard has passed; the same for every dialect."""
+"""Writes and reads of rows in a target's transaction that has passed its guard, common to all dialects."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from schemas.table.model import Key, Row
 
 
 class SqlTransaction(SqlProgressWriter):
-    """`consumer.targets.base.TargetTransaction`: the session's open transaction, rows and progress over one link."""
+    """The session's open transaction, with rows and progress over one link
+    (`consumer.targets.base.TargetTransaction`).
+    """
 
     def __init__(
         self,
@@ -65,7 +67,9 @@ def read_page(
     limit: int,
     upto: Key | None = None,
 ) -> list[Row]:
-    """Read up to `limit` rows with key above `after`, and up to `upto`, in the order of the server's own key index."""
+    """Return up to `limit` rows with keys above `after`, and up to `upto`, in the order of the server's
+    own key index.
+    """
     select, decode = catalogue.select_rows(table)
     text, params = join_conditions(
         [*catalogue.build_filter(table, where), *catalogue.build_page_conditions(table, after, upto)]

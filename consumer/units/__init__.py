@@ -1,1 +1,3 @@
-"""The assigned units of a pipeline as a pure machine: which operation runs next, which query applies which unit."""
+"""The scheduling of a pipeline's assigned units, without I/O: the next operation, and the query of each
+unit.
+"""

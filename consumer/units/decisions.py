@@ -1,7 +1,9 @@
-"""Pure scheduling of one pipeline's assigned units: which operation runs next, which queries exist, which query applies which unit.
+"""Scheduling of one pipeline's assigned units: the next operation of each unit, and the query that
+applies it.
 
-`step` changes the state it is given and returns it. Times are monotonic seconds. Facts come from hands (threads that ask
-target and Kafka), from workers' reports and from looks at Spark's progress; hands work on one unit one at a time.
+`step_pipeline` changes the state it is given and returns it. It does no I/O. Times are monotonic
+seconds. Its events come from operation threads (which ask target and Kafka), from workers' reports and
+from Spark's progress. At most one operation works on a unit at a time.
 """
 
 from __future__ import annotations
@@ -47,36 +49,41 @@ from consumer.units.unit import ApplyPhase, LocalUnit, QueryKind
 from schemas.units import Prepared, WorkerEnded
 
 PROBE_INTERVAL_S = 10.0
-"""How often it is looked whether something has changed for a unit that waits for a person."""
+"""Interval in seconds between two probes of a stopped unit."""
 MAX_FAST_PROBES = 30
-"""Units that are looked at so often; more of them are looked at less often, for a look costs a target a few questions."""
+"""Up to this many stopped units are probed at that interval. More units are probed less often, because a
+probe costs the target a few queries."""
 STOPPED_RETRY_S = 300.0
-"""After which time it is tried again though nothing was seen to change."""
+"""Seconds after which a stopped unit is retried although no change was seen."""
 CHECK_S, CHECK_PAUSE_S = 60.0, 1.0
-"""How often it is looked whether the target table of a unit that runs still fits, and the least time between two such looks:
-triggers, rules and the like change rows, or keep them away, without any error."""
+"""Interval in seconds at which the target table of a running unit is checked, and the pause between two
+checks of a pipeline. Triggers, rules and the like change rows or suppress them without any error."""
 RANGE_INTERVAL_S = 0.1
-"""How often a hand looks whether something has come to a unit that no query applies yet."""
+"""Interval in seconds at which a running unit without a query is checked for new events."""
 MAX_FAST_RANGES = 10
-"""Units that are followed so often; more of them are less often, for each look is two questions to Kafka."""
+"""Up to this many units are checked at that interval; more are checked less often, because each check is
+two requests to Kafka."""
 
 
 @dataclass(slots=True)
 class PipelineState:
-    """`units`: by topic. `check_at`: when the next running unit may be looked at; `checking`: a hand looks at one. `pace`: seconds from
-    one commit of a unit to the next, at least (0: as changes come)."""
+    """The units of one pipeline in this process, and its queries."""
 
     units: dict[str, LocalUnit] = field(default_factory=dict)
+    """The units by topic."""
     queries: QueryStates = field(default_factory=QueryStates)
     check_at: float = 0.0
+    """When the next running unit may be checked (monotonic seconds)."""
     checking: bool = False
+    """Whether a table check is running."""
     commit_interval_s: float = 0.0
+    """Least time in seconds from one commit of a unit to the next; 0: commit changes as they arrive."""
 
 
 def step_pipeline(
     state: PipelineState, event: PipelineEvent, now: float
 ) -> tuple[PipelineState, list[PipelineEffect]]:
-    """Return the state after `event` at `now`, and what is to be done, in order."""
+    """Apply `event` at the time `now`; return the state and the effects, in order."""
     out: list[PipelineEffect] = []
     match event:
         case PrepareUnit() | StartUnit() | RemoveUnit():
@@ -105,14 +112,15 @@ def step_pipeline(
             _query_lost(state, number, now, out)
         case QueryProgress():
             _handle_progress(state, event, now)
-    # Plan first: a unit is off its board before anybody raises its epoch.
+    # Plan queries first: a unit is removed from its query's active units before its fencing token is
+    # raised.
     plan_queries(state.queries, state.units, now, out)
     _start_operations(state, now, out)
     _check_one(state, now, out)
     return state, out
 
 
-# what the agent says
+# instructions of the agent
 
 
 def _handle_request(
@@ -130,7 +138,7 @@ def _handle_request(
             out.append(ReportEvent(event.topic, "", event.assignment, WorkerEnded, error=why))
         case RemoveUnit() if unit is not None:
             _close_unit(state, unit, None, out)
-        case RemoveUnit():  # it never was here, or has ended: nothing of that assignment writes
+        case RemoveUnit():  # never prepared here, or ended already: nothing of that assignment writes
             out.append(ReportEvent(event.topic, "", event.assignment, WorkerEnded))
 
 
@@ -146,7 +154,7 @@ def _prepare_unit(state: PipelineState, event: PrepareUnit, out: list[PipelineEf
 
 
 def _close_unit(state: PipelineState, unit: LocalUnit, error: str | None, out: list[PipelineEffect]) -> None:
-    """End a unit: off the board first, then the epoch, unless it never had one."""
+    """End a unit: first remove it from its query, then fence it, unless it has no fencing token yet."""
     if unit.phase is ApplyPhase.STOPPING:
         return
     unit.error = unit.error or error
@@ -168,11 +176,11 @@ def _remove_unit(
 ) -> None:
     del state.units[unit.topic]
     known = position if isinstance(position, tuple) else None
-    error = None if unit.waits else unit.error  # a unit that waits ends because somebody said so
+    error = None if unit.waits else unit.error  # a stopped unit ends only because its removal was requested
     out.append(ReportEvent(unit.topic, unit.source, unit.assignment, WorkerEnded, offset, known, error))
 
 
-# what hands say
+# results of operations
 
 
 def _handle_result(
@@ -183,7 +191,7 @@ def _handle_result(
 ) -> None:
     unit = state.units.get(event.topic)
     if unit is None or unit.assignment != event.assignment:
-        return  # of an assignment that is over
+        return  # of an earlier assignment
     if isinstance(event, StoppedProbed):
         unit.looking = False
     else:
@@ -226,11 +234,14 @@ def _record_takeover(unit: LocalUnit, event: UnitTakenOver, now: float) -> None:
         unit.waits, unit.error, unit.copy, unit.needs_long_run = False, None, None, False
         unit.last_reported_error = (
             unit.last_reported_error if event.behind else None
-        )  # else the same trouble is told anew
+        )  # otherwise the same error would be logged again
 
 
 def _record_applied_range(state: PipelineState, unit: LocalUnit, event: RangeApplied, now: float) -> None:
-    """Note what a hand has applied; it looks again at once where there is more, else after a while."""
+    """Record what direct apply has applied.
+
+    The next range follows at once if events are left, else after a pause.
+    """
     if event.report is not None:
         _record_figures(unit, event.report, "ok")
     if unit.phase is ApplyPhase.APPLYING:
@@ -248,7 +259,7 @@ def _handle_failure(
     unit.epoch = max(unit.epoch, event.epoch)
     if event.again:
         unit.watched = replace(unit.watched, state="behind", message=event.error)
-        if unit.phase is ApplyPhase.APPLYING:  # a hand followed it
+        if unit.phase is ApplyPhase.APPLYING:  # the failure is of direct apply
             unit.phase = ApplyPhase.TAKING_OVER
         unit.backoff = unit.backoff.with_failure(now)
         unit.try_at = unit.backoff.next_at
@@ -262,21 +273,27 @@ def _handle_failure(
 def _stop_unit(
     unit: LocalUnit, why: str, now: float, out: list[PipelineEffect], copy: CopyNeed | None = None
 ) -> None:
-    """Keep the unit here, off all boards, until a person has done something: nobody else could do better with it."""
+    """Keep the unit here, stopped and without a query, until its cause is resolved.
+
+    Another agent could do no better.
+    """
     unit.waits, unit.error, unit.copy, unit.query_number = True, why, copy, None
     unit.watched = replace(unit.watched, state="stopped", message=why)
     if unit.last_reported_error != why:
         unit.last_reported_error = why
         out.append(LogWaiting(unit.topic, unit.source, why))
-    if unit.phase is ApplyPhase.APPLYING:  # else it was tried, in front of what was seen
+    if unit.phase is ApplyPhase.APPLYING:  # otherwise it was retried after a probe, and keeps what that saw
         unit.seen, unit.unobservable, unit.tried = None, False, False
     if not unit.stop_asked:
         unit.phase, unit.try_at, unit.again_at = ApplyPhase.WAITING, now, now + STOPPED_RETRY_S
 
 
 def _handle_probe(unit: LocalUnit, event: StoppedProbed, now: float, pause: float) -> None:
-    """Try the unit again when what it waits in front of has changed, or after a long while; once when it can be seen again, and
-    once in any case, for it may have changed before the first look."""
+    """Retry a stopped unit when what it waits for has changed, or after `STOPPED_RETRY_S`.
+
+    It is also retried once as soon as it can be probed again after a failed probe, and once in any case,
+    because the change may have happened before the first probe.
+    """
     unit.try_at = now + pause
     if event.seen is None:
         unit.unobservable = True
@@ -295,7 +312,7 @@ def _handle_probe(unit: LocalUnit, event: StoppedProbed, now: float, pause: floa
 def _handle_table_check(
     state: PipelineState, event: TableChecked, now: float, out: list[PipelineEffect]
 ) -> None:
-    """A running unit whose target table does not fit any more waits for a person."""
+    """Stop a running unit if its target table no longer fits."""
     state.checking = False
     unit = state.units.get(event.topic)
     if unit is None or unit.assignment != event.assignment or unit.epoch != event.epoch:
@@ -304,13 +321,15 @@ def _handle_table_check(
         _stop_unit(unit, event.why, now, out)
 
 
-# what workers say
+# reports of workers
 
 
 def _handle_report(
     state: PipelineState, query: int, report: Report, now: float, out: list[PipelineEffect]
 ) -> None:
-    """Note figures and trouble. What another query's attempts say of a unit that has gone on is no trouble."""
+    """Record a report's figures, and its error unless it comes from a query that no longer applies the
+    unit.
+    """
     unit = state.units.get(report.topic)
     if unit is None or report.epoch != unit.epoch or unit.phase is not ApplyPhase.APPLYING:
         return
@@ -335,14 +354,14 @@ def _record_figures(unit: LocalUnit, report: Report, said: str) -> None:
 
 
 def _retry_takeover(unit: LocalUnit, now: float) -> None:
-    """Have the unit taken over anew: its attempts ended in trouble, or its query did."""
+    """Take the unit over again, after a failed attempt or the loss of its query."""
     if unit.phase is ApplyPhase.APPLYING:
         unit.phase, unit.query_number = ApplyPhase.TAKING_OVER, None
         unit.backoff = unit.backoff.with_failure(now)
         unit.try_at = unit.backoff.next_at
 
 
-# what Spark says
+# events of Spark
 
 
 def _handle_query_up(state: PipelineState, event: QueryUp) -> None:
@@ -376,17 +395,17 @@ def _handle_progress(state: PipelineState, event: QueryProgress, now: float) -> 
             unit.behind, unit.query_number = (
                 False,
                 None,
-            )  # from the catching-up query's board to the live one's
+            )  # moves from the catching-up query to the live one
         if unit.query_number == event.number and has_skipped_records(unit, event):
             unit.watched = replace(unit.watched, state="behind", message="Spark is past what is applied")
             _retry_takeover(unit, now)
 
 
-# what follows
+# the next operations
 
 
 def _start_operations(state: PipelineState, now: float, out: list[PipelineEffect]) -> None:
-    """Give every unit that waits for a hand one, and say what has become true."""
+    """Start the next operation of every unit that has none running and is due."""
     for unit in list(state.units.values()):
         if unit.busy or (now < unit.try_at and not unit.stop_asked):
             continue
@@ -403,7 +422,8 @@ def _start_operations(state: PipelineState, now: float, out: list[PipelineEffect
                 TakeOver(unit.ref, unit.epoch, look=unit.waits, here=unit.waits or unit.needs_long_run)
             )
         elif unit.needs_direct_apply and (not unit.behind or not state.queries.spark):
-            # What is behind while Spark is up belongs to the catching-up query from the moment on that it is asked for.
+            # While Spark is up, a backlog belongs to the catching-up query from the moment that query is
+            # requested.
             unit.busy = True
             out.append(ApplyRange(unit.ref, unit.epoch, unit.watched.offset))
         elif unit.phase is ApplyPhase.WAITING and not unit.looking:
@@ -412,7 +432,7 @@ def _start_operations(state: PipelineState, now: float, out: list[PipelineEffect
 
 
 def _check_one(state: PipelineState, now: float, out: list[PipelineEffect]) -> None:
-    """Have the running unit looked at that was not for the longest time, if that is long."""
+    """Check the table of the running unit with the oldest check, if that was `CHECK_S` ago."""
     if state.checking or now < state.check_at:
         return
     state.check_at = now + CHECK_PAUSE_S
@@ -433,6 +453,7 @@ def _get_ready(state: PipelineState, unit: LocalUnit, out: list[PipelineEffect])
         unit.busy = True
         out.append(PrepareTarget(unit.ref))
     elif state.queries.is_read(QueryKind.LIVE, unit) or QueryKind.LIVE not in state.queries.current:
-        # Without a live query hands apply what is started, so nobody needs to wait for Spark's first one, which takes its time.
+        # Without a live query, direct apply serves started units, so no unit waits for Spark's slow
+        # first query.
         unit.phase = ApplyPhase.PREPARED
         out.append(ReportEvent(unit.topic, unit.source, unit.assignment, Prepared))

@@ -1,4 +1,6 @@
-"""Looks at a query's progress: has a unit that was behind caught up, and did Spark hand over records that nobody applied?"""
+"""Checks of a query's progress: whether a unit has caught up, and whether Spark handed over records not
+applied.
+"""
 
 from __future__ import annotations
 
@@ -8,27 +10,31 @@ from consumer.units.messages import QueryProgress
 from consumer.units.unit import ApplyPhase, LocalUnit
 
 NEAR_POLLS = 4
-"""Looks in a row after which a unit that stays near its topic's end is taken to have caught up."""
+"""Number of consecutive polls after which a unit near its topic's end counts as caught up."""
 MAX_LIVE_BACKLOG = 5_000
-"""Events that a unit may lack and still be applied by the live query, which gets them from Kafka beside Spark."""
+"""Greatest backlog, in events, of a unit that the live query applies; it reads these events from Kafka
+directly."""
 
 
 def needs_fast_polling(units: Iterable[LocalUnit]) -> bool:
-    """Tell whether Spark's progress is of interest now: a unit is new on its board, or catches up."""
+    """Return whether Spark's progress should be polled fast: a unit is new to its query, or catches up."""
     return any(unit.phase is ApplyPhase.APPLYING and (unit.behind or not unit.checked) for unit in units)
 
 
 def has_caught_up(unit: LocalUnit, look: QueryProgress) -> bool:
-    """Tell whether a unit that was behind is at its topic's end, or stays so near that the end runs ahead of it."""
+    """Return whether a unit with a backlog is at its topic's end, or stays so close that only new events
+    keep it away.
+    """
     lacks = look.ends[unit.topic] - (unit.watched.offset + 1)
     unit.polls_near_end = unit.polls_near_end + 1 if lacks <= MAX_LIVE_BACKLOG else 0
     return lacks <= 0 or unit.polls_near_end > NEAR_POLLS
 
 
 def has_skipped_records(unit: LocalUnit, look: QueryProgress) -> bool:
-    """Tell whether Spark handed records over that nobody applied: before the unit was on the board, or in a lost task.
+    """Return whether Spark handed over records that were not applied.
 
-    Two looks apart, and only by batches that began when the unit was on the board: their reports have arrived.
+    This happens before a unit becomes active in its query, or in a lost task. The check spans two polls
+    and counts only batches that began after the unit became active, so that their reports have arrived.
     """
     if unit.expected_offset is not None and unit.watched.offset + 1 < unit.expected_offset:
         return True

@@ -1,4 +1,7 @@
-"""Events of a pipeline's units in this process, and the effects that `decisions` answers them with. Values only."""
+"""Events of a pipeline's units in this process, and the effects with which `decisions` answers them.
+
+Plain values.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from consumer.units.unit import QueryKind, UnitRef, UnitVersion
 from schemas.units import Prepared, WorkerEnded
 from schemas.wire.position import Position
 
-# what happens
+# events
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,23 +37,25 @@ class RemoveUnit:
 
 @dataclass(frozen=True, slots=True)
 class TargetPrepared:
-    """A hand has looked at topic and target."""
+    """An operation has read the topic and the target table."""
 
     topic: str
     assignment: int
     topic_id: str
     real: bytes = b""
+    """The target table's definition (JSON); empty if it could not be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnitTakenOver:
-    """A hand has raised the epoch and applied what was missing, if it was little; else the unit is `behind`."""
+    """An operation has raised the fencing token and applied a short backlog."""
 
     topic: str
     assignment: int
     epoch: int
     offset: int
     behind: bool = False
+    """Whether a longer backlog is left."""
     position: Position | None = None
     commit_ts_ms: int = 0
     applied: int = 0
@@ -59,86 +64,92 @@ class UnitTakenOver:
 
 @dataclass(frozen=True, slots=True)
 class RangeApplied:
-    """A hand has applied a stretch of what came, and does nothing for the unit any more. `report`: what came of it; None: there was nothing.
-    `left`: events that were there behind it."""
+    """Direct apply has applied a range of a unit's events and has ended."""
 
     topic: str
     assignment: int
     report: Report | None = None
+    """The attempt's report; None if there were no events."""
     left: int = 0
+    """Number of events after that range."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnitFenced:
-    """Nothing of ours can write any more. `offset`: None where the target could not be asked."""
+    """The unit is fenced: no process of this agent can write to it any more."""
 
     topic: str
     assignment: int
     offset: int | None = None
+    """The offset at which the unit ended; None if the target could not be asked."""
     position: Position | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class OperationFailed:
-    """A hand has given up. `again`: it may go better later; otherwise the unit ends with `error`.
-
-    `epoch`: the highest one written, if any. `waits`: the unit waits for a person; `copy`: or for a copy of its table.
-    """
+    """An operation has failed."""
 
     topic: str
     assignment: int
     error: str
     again: bool
+    """Whether a retry may succeed; otherwise the unit stops (`waits`) or ends with `error`."""
     epoch: int = 0
+    """The highest fencing token that was written; 0 if none."""
     waits: bool = False
+    """Whether the unit is stopped until its cause is resolved."""
     copy: CopyNeed | None = None
+    """The copy that would resolve the cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoppedProbed:
-    """A hand has looked at what a waiting unit waits in front of. `seen`: a digest of it; None: it could not be seen now.
-
-    `said`: what the unit says it waits for, instead of what stopped it; `begun`: a copy begins where it can go on.
-    """
+    """A stopped unit has been probed."""
 
     topic: str
     assignment: int
     seen: str | None = None
+    """A digest of everything the unit depends on; None if it could not be read."""
     topic_id: str = ""
     real: bytes = b""
     said: str | None = None
+    """What the unit waits for now; replaces the message with which it stopped."""
     begun: bool = False
+    """Whether a copy has begun from which the unit can continue."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableChecked:
-    """A hand has looked at the target table of a unit that runs. `why`: it does not fit any more, and `epoch` may not write."""
+    """The target table of a running unit has been checked."""
 
     topic: str
     assignment: int
     epoch: int
     why: str | None = None
+    """Why the table no longer fits; the unit is then stopped and `epoch` may not write any more. None:
+    it fits."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptsReported:
-    """Attempts have ended; the report of each comes with the number of its query."""
+    """Attempts have ended; each report comes with the number of its query."""
 
     reports: Sequence[tuple[int, Report]]
 
 
 @dataclass(frozen=True, slots=True)
 class SparkUp:
-    """Spark has started: queries can be."""
+    """Spark has started, so queries can be started."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueryUp:
-    """A query runs. `topics`: what it reads, and the version of it that it knows."""
+    """A query runs."""
 
     number: int
     kind: QueryKind
     topics: Mapping[str, UnitVersion]
+    """The topics that it reads, with the unit version that it knows of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +170,15 @@ class QueryLost:
 
 @dataclass(frozen=True, slots=True)
 class QueryProgress:
-    """Spark's progress of a query. `finished`: its last batch, `ends`: next offsets behind it, `idle`: none under way."""
+    """Spark's progress of a query."""
 
     number: int
     finished: int
+    """The number of its last finished batch; -1 before the first."""
     ends: Mapping[str, int]
+    """Topic → next offset after the last record that it has read."""
     idle: bool
+    """Whether no batch is running."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,33 +207,38 @@ PipelineEvent = (
 )
 
 
-# what is to be done
+# effects
 
 
 @dataclass(frozen=True, slots=True)
 class PrepareTarget:
-    """Ask a hand to look at topic and target, writing nothing; then Warmed or Failed."""
+    """Read the topic and the target table, without writing.
+
+    Answered by TargetPrepared or OperationFailed.
+    """
 
     unit: UnitRef
 
 
 @dataclass(frozen=True, slots=True)
 class TakeOver:
-    """Ask a hand to take the unit over above `above` and to apply what is missing, if it is little; Took or Failed.
-
-    `look`: it waited for a person, so that the target table is judged before anything is written. `here`: what comes next is applied
-    by the hand, even if much is missing: a query could not.
-    """
+    """Take the unit over and apply a short backlog. Answered by UnitTakenOver or OperationFailed."""
 
     unit: UnitRef
     above: int
+    """The new fencing token must be greater than this one."""
     look: bool = False
+    """Whether to check the target table before anything is written, because the unit was stopped."""
     here: bool = False
+    """Whether to apply the backlog directly however long it is, because a query could not."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApplyRange:
-    """Ask a hand to apply, under `epoch`, a stretch of what has come behind `offset` to a unit without a home; then RangeApplied or Failed."""
+    """Apply a range of events after `offset` directly, under the fencing token `epoch`.
+
+    For a running unit that no query serves. Answered by RangeApplied or OperationFailed.
+    """
 
     unit: UnitRef
     epoch: int
@@ -228,19 +247,25 @@ class ApplyRange:
 
 @dataclass(frozen=True, slots=True)
 class ProbeStopped:
-    """Ask a hand what a waiting unit waits in front of (topic, target table, bookkeeping, copy), writing nothing; then StoppedProbed.
+    """Probe topic, target table, bookkeeping and copy of a stopped unit, without writing.
 
-    `copy`: what it needs, because of `why`, where a copy heals it: the hand asks for one.
+    Answered by StoppedProbed.
     """
 
     unit: UnitRef
     copy: CopyNeed | None = None
+    """The copy that would resolve the stop; the operation requests one."""
     why: str = ""
+    """The cause of the stop, for that request."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckTable:
-    """Ask a hand whether the target table of a unit that runs still fits; then TableChecked. If not, it stops what `epoch` may write."""
+    """Check whether the target table of a running unit still fits, and stop the unit in the target if it
+    does not.
+
+    Answered by TableChecked.
+    """
 
     unit: UnitRef
     epoch: int
@@ -248,7 +273,7 @@ class CheckTable:
 
 @dataclass(frozen=True, slots=True)
 class LogWaiting:
-    """Tell people, once, that the unit waits for one of them, and why."""
+    """Log once that the unit is stopped, and why."""
 
     topic: str
     source: str
@@ -257,7 +282,7 @@ class LogWaiting:
 
 @dataclass(frozen=True, slots=True)
 class AbortOperation:
-    """Whatever a hand does for the unit is of no use any more: end soon."""
+    """End the unit's running operation soon; its result is not needed any more."""
 
     topic: str
     assignment: int
@@ -265,25 +290,28 @@ class AbortOperation:
 
 @dataclass(frozen=True, slots=True)
 class FenceUnit:
-    """Fence the unit: afterwards no process of this agent can write. It is retried until it succeeds, and answered by Fenced.
+    """Fence the unit: afterwards no process of this agent can write.
 
-    `stopped`: what the target is to say the unit waits for.
+    Retried until it succeeds; answered by UnitFenced.
     """
 
     unit: UnitRef
     above: int
     stopped: str | None = None
+    """The cause with which the unit is recorded as stopped in the target."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartQuery:
-    """`starting`: topic → first offset (-1: the end) of `units`. `epochs`: its board from the first batch on."""
+    """Start a query for `units`."""
 
     number: int
     kind: QueryKind
     starting: Mapping[str, int]
+    """Topic → first offset; -1: the topic's end."""
     units: Sequence[UnitRef]
     epochs: Mapping[str, int] = field(default_factory=dict)
+    """Its active units from the first batch on: topic → fencing token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,22 +321,25 @@ class StopQuery:
 
 @dataclass(frozen=True, slots=True)
 class PostActiveUnits:
-    """The board of a query is to be this: topic → epoch."""
+    """Replace the active units of a query."""
 
     number: int
     epochs: Mapping[str, int]
+    """Topic → fencing token."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportEvent:
-    """Tell the agent that the unit is prepared, or has ended; with `offset` and `position` where the unit stood, as far as known."""
+    """Report to the agent that the unit is prepared or has ended."""
 
     topic: str
     source: str
     assignment: int
     event: type[Prepared | WorkerEnded]
     offset: int | None = None
+    """The last applied offset, if known."""
     position: Position | None = None
+    """The source position of that offset, if known."""
     error: str | None = None
 
 

@@ -1,8 +1,10 @@
-"""The queries of a pipeline, and when one replaces another. Pure; part of consumer.units.decisions.
+"""The queries of a pipeline, and when one replaces another. Without I/O; part of
+consumer.units.decisions.
 
-A query cannot change what it reads. So a new one is started beside it that reads what is wanted, the boards change, and
-the old one is stopped: the units in it notice nothing. Starts are gathered, and kept apart, because each costs a second
-of a core. What is read and no longer open here is left in the query for a while: it costs less than a new one.
+A query cannot change the topics that it reads. So a new query is started beside the old one, the active
+units move to it, and the old one is stopped: the units are not interrupted. Starts are collected and
+kept apart in time, because each costs a second of a core. A topic that is no longer open here stays in
+the query for a while: that costs less than a new query.
 """
 
 from __future__ import annotations
@@ -16,47 +18,53 @@ from consumer.units.unit import ApplyPhase, LocalUnit, QueryKind, UnitVersion
 from schemas.backoff import Backoff
 
 GATHER_S = 0.25
-"""How long a start waits for units that are still being looked at."""
+"""How long in seconds a start waits while operations on units are running."""
 MIN_START_INTERVAL_S = 2.0
-"""Least time between two starts of the same kind."""
+"""Least time in seconds between two starts of the same kind."""
 LEFTOVER_S = 30.0
-"""How long a query may read topics that are no longer open here."""
+"""How long in seconds a query may read topics that are no longer open here."""
 
 
 @dataclass(slots=True)
 class LocalQuery:
-    """A running query: what it reads, and its board."""
+    """A running query: the topics that it reads, and its active units."""
 
     number: int
     kind: QueryKind
     topics: dict[str, UnitVersion]
     posted: dict[str, int] = field(default_factory=dict)
+    """The active units last posted: topic → fencing token."""
     leftover_since: float | None = None
+    """Since when it reads topics that are not open here, or has no units (monotonic seconds)."""
 
 
 @dataclass(slots=True)
 class QueryStates:
-    """`current`: of each kind the one that units go to. `wanted_since`: since when a start is wanted.
-
-    `boards`: of queries that are being started, what they begin with. `spark`: whether it is up; before, no query is started.
-    """
+    """The queries of one pipeline, running and starting."""
 
     here: dict[int, LocalQuery] = field(default_factory=dict)
+    """Running queries by number."""
     current: dict[QueryKind, int] = field(default_factory=dict)
+    """The query of each kind to which units are given."""
     starting: dict[QueryKind, int] = field(default_factory=dict)
     start_requested_at: dict[QueryKind, float] = field(default_factory=dict)
+    """Since when a start is needed, by kind (monotonic seconds)."""
     not_before: dict[QueryKind, float] = field(default_factory=dict)
+    """When the next start of a kind is allowed (monotonic seconds)."""
     backoff: dict[QueryKind, Backoff] = field(default_factory=dict)
     boards: dict[int, dict[str, int]] = field(default_factory=dict)
+    """The first active units of queries that are being started, by number."""
     numbers: int = 0
+    """The last number given to a query."""
     spark: bool = False
+    """Whether Spark is up; no query is started before."""
 
     def is_read(self, kind: QueryKind, unit: LocalUnit) -> bool:
         query = self.here.get(self.current.get(kind, -1))
         return query is not None and query.topics.get(unit.topic) == unit.version
 
     def record_start(self, query: LocalQuery) -> int | None:
-        """Note that `query` runs; returns the number of the one whose place it takes."""
+        """Record that `query` runs; return the number of the query that it replaces."""
         self.starting.pop(query.kind, None)
         query.posted = self.boards.pop(query.number, {})
         old = self.current.get(query.kind)
@@ -68,7 +76,10 @@ class QueryStates:
         self._delay_start(kind, now)
 
     def record_loss(self, number: int, now: float, out: list[PipelineEffect]) -> None:
-        """Note that a query has died. One that is not known yet will be said to have died again."""
+        """Record that a query has died.
+
+        A query that is not recorded as running yet is reported again at the next poll.
+        """
         query = self.here.pop(number, None)
         if query is None:
             return
@@ -85,7 +96,9 @@ class QueryStates:
 def plan_queries(
     queries: QueryStates, units: Mapping[str, LocalUnit], now: float, out: list[PipelineEffect]
 ) -> None:
-    """Find homes, start and stop queries, and write the boards that changed (departures before arrivals)."""
+    """Assign units to queries, start and stop queries, and post changed active units (removals before
+    additions).
+    """
     for unit in units.values():
         kind = QueryKind.CATCHING_UP if unit.behind else QueryKind.LIVE
         if unit.needs_direct_apply and queries.is_read(kind, unit):
@@ -98,7 +111,7 @@ def plan_queries(
 
 
 def _list_members(kind: QueryKind, units: Mapping[str, LocalUnit]) -> list[LocalUnit]:
-    """Return the units whose topics a query of this kind shall read."""
+    """Return the units that a query of this kind should read."""
     if kind is QueryKind.LIVE:
         return [u for u in units.values() if u.topic_id and not u.stop_asked and not u.waits]
     return [u for u in units.values() if u.behind and u.phase is ApplyPhase.APPLYING and not u.stop_asked]
@@ -122,7 +135,7 @@ def _start_query_if_needed(
     if not queries.spark or kind in queries.starting or now < queries.not_before.get(kind, now):
         return
     if kind is QueryKind.CATCHING_UP and any(unit.busy for unit in members):
-        return  # they are on its board from the first batch on: no hand is to be at any of them
+        return  # they are active from the first batch on, so no operation may be running on any of them
     if now < since + GATHER_S and any(unit.busy for unit in units.values()):
         return
     queries.numbers += 1
@@ -135,10 +148,10 @@ def _start_query_if_needed(
 
 
 def _move_to_new_query(queries: QueryStates, members: list[LocalUnit]) -> dict[str, int]:
-    """Take the units that catch up off the old query for the new one, and return its board.
+    """Assign the units with a backlog to the new query, and return its active units.
 
-    They are on it from its first batch on: nothing but the backlog comes through this query, so what it handed over before
-    would not be followed by anything that makes a worker notice.
+    They are active from its first batch on. This query carries only the backlog: records handed over
+    earlier would not be followed by any that make a worker notice the gap.
     """
     queries.current.pop(QueryKind.CATCHING_UP, None)
     for unit in members:
@@ -148,14 +161,17 @@ def _move_to_new_query(queries: QueryStates, members: list[LocalUnit]) -> dict[s
 
 
 def _choose_first_offset(kind: QueryKind, unit: LocalUnit) -> int:
-    """Return the offset from which a new query reads: only the catching-up one must not miss anything, the others' gaps are filled."""
+    """Return the offset from which a new query reads `unit`.
+
+    Only the catching-up query must not miss records; workers fill the gaps of the live one from Kafka.
+    """
     if kind is QueryKind.CATCHING_UP or (unit.phase is ApplyPhase.APPLYING and not unit.behind):
         return unit.watched.offset + 1
     return -1
 
 
 def _has_leftovers(queries: QueryStates, kind: QueryKind, members: list[LocalUnit], now: float) -> bool:
-    """Tell whether the query has read for nothing for too long."""
+    """Return whether a live query has read topics that are not open here for more than `LEFTOVER_S`."""
     query = queries.here.get(queries.current.get(kind, -1))
     if query is None:
         return False
@@ -170,7 +186,7 @@ def _has_leftovers(queries: QueryStates, kind: QueryKind, members: list[LocalUni
 def _post_changed_boards(
     queries: QueryStates, units: Mapping[str, LocalUnit], out: list[PipelineEffect]
 ) -> None:
-    """Write the boards that changed: who leaves any of them does so before anybody comes onto another."""
+    """Post the active units that changed; every removal is posted before any addition."""
     boards: dict[int, dict[str, int]] = {number: {} for number in queries.here}
     for unit in units.values():
         if unit.query_number in boards:
@@ -191,7 +207,7 @@ def _post_one(query: LocalQuery, board: dict[str, int], out: list[PipelineEffect
 def _retire_queries(
     queries: QueryStates, units: Mapping[str, LocalUnit], now: float, out: list[PipelineEffect]
 ) -> None:
-    """Stop the queries that have been replaced, a catching-up one that nobody is in, and a live one without units."""
+    """Stop replaced queries, a catching-up query without active units, and a live query without units."""
     for number, query in list(queries.here.items()):
         if queries.current.get(query.kind) == number and not _is_useless(query, units, now):
             continue

@@ -1,4 +1,4 @@
-"""Supervision of a unit while it is applied, and how long to wait after trouble. Pure."""
+"""Figures of a unit while it is applied, and the delays after errors."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from msgspec.structs import replace
 from schemas.backoff import Backoff
 
 TROUBLE_BACKOFF = Backoff(first=0.5, longest=20.0, quiet=60.0)
-"""Of a unit, and of a pipeline's queries: a target that is down costs a line every 20 seconds and no more."""
+"""The delays of a unit, and of a pipeline's queries: an unreachable target is logged every 20 seconds at
+most."""
 
 
 class WatchedUnit(msgspec.Struct, frozen=True):
-    """A unit as the apply process sees it. `offset`: lowest lane by the last report; `state`: see reports.Report."""
+    """The state and the figures of a unit in the apply process."""
 
     offset: int = msgspec.field(name="offset")
+    """The offset of the slowest lane by the last report."""
     state: str = msgspec.field(name="state", default="ok")
+    """See reports.Report."""
     message: str = msgspec.field(name="message", default="")
     commit_ts_ms: int = msgspec.field(name="commit_ts_ms", default=0)
     applied: int = msgspec.field(name="applied", default=0)
@@ -25,7 +28,7 @@ class WatchedUnit(msgspec.Struct, frozen=True):
 
 
 FIGURES = ("state", "offset", "applied", "dropped", "held", "displaced", "commit_ts_ms", "message")
-"""What `reported` takes of a report."""
+"""The fields of a report that `apply_report` takes."""
 
 
 def apply_report(
@@ -40,7 +43,9 @@ def apply_report(
     commit_ts_ms: int,
     message: str,
 ) -> WatchedUnit:
-    """Return the unit after a report; figures add up, a state other than ok stays until the next start."""
+    """Return the unit after a report: counts are added; `stopped` and `fenced` stay until the next
+    takeover.
+    """
     sticky = unit.state in ("stopped", "fenced")
     return replace(
         unit,
@@ -56,7 +61,7 @@ def apply_report(
 
 
 def describe_drift(topic: str, displaced: int) -> tuple[str, str]:
-    """Return (what, why) of the problem that `displaced` rows of other keys had to make room."""
+    """Return the title and the text of the problem that `displaced` rows of other keys had to make room."""
     return f"unit {topic} displaced rows", (
         f"{displaced} rows of the target held unique values that events needed: somebody else writes to the table. "
         f"They are in rowlock_displaced, whole; the log of the apply workers names table and event"

@@ -1,18 +1,22 @@
-"""One pipeline's units in this process, and what is said about them. Values only.
+"""One unit of a pipeline in this process: its phase and what the phase needs. Plain values.
 
 ```
-  prepare ─▶ PREPARING ──(looked at)──▶ PREPARED ──start──▶ TAKING_OVER ──(taken over, what was missing applied)──▶ APPLYING
-                 │                         │                     ▲  └────────────── trouble: again ──────────────────┘
-                 └──────── remove ─────────┴─▶ gone              │ remove                 waits for a person ─▶ WAITING
-                                                                 └─▶ STOPPING ──(epoch raised: nobody can write)──▶ gone
+  prepare ─▶ PREPARING ──(read)──▶ PREPARED ──start──▶ TAKING_OVER ──(fenced, short backlog)──▶ APPLYING
+                 │                    │                   ▲  └────────────── failure: retry ───────┘
+                 └───── remove ───────┴─▶ (removed)       │ remove            cause to be resolved ─▶ WAITING
+                                                          └─▶ STOPPING ──(fenced)──▶ (removed)
 ```
-While the pipeline has a live query, a unit is PREPARED only when that one reads it; without one, as soon as it has been looked at.
-A WAITING unit stays here, on no board: it is looked at now and then, and taken over anew (TAKING_OVER) when something has changed,
-or once in a long while.
-`home` of a running unit is the query on whose board it is. A running unit without one (Spark starts, or a query that reads it does) is
-applied by hands, a stretch at a time: either a hand is at it (`busy`) or it has a home, never both, and both write under the epoch of
-the takeover.  Reading a topic and applying it are two things: a query reads
-all topics that are open here, and applies those that are on its board. So a start or stop touches no query.
+
+While the pipeline has a live query, a unit becomes PREPARED only when that query reads its topic;
+without one, as soon as topic and target table are read. A WAITING unit is stopped and active in no
+query: it is probed at intervals and taken over again (TAKING_OVER) when something has changed, or after
+a long time.
+
+`query_number` of a running unit is the query that applies it. A running unit without one (Spark or its
+query is starting) is applied directly, a range at a time: either an operation works on it (`busy`) or a
+query does, never both, and both write under the fencing token of the takeover. A query subscribes to all
+topics that are open here and applies only its active units, so starting or stopping a unit restarts no
+query.
 """
 
 from __future__ import annotations
@@ -26,12 +30,14 @@ from schemas.backoff import Backoff
 from schemas.wire.position import Position
 
 UnitVersion = tuple[str, bytes]
-"""(topic id, target table): a query that knows another one of a topic does not read it, for our purposes."""
+"""(topic id, target table). A query that knows another version of a topic does not count as reading it."""
 
 
 class ApplyPhase(Enum):
-    """The phase of a unit in this process. The state that its agent and the coordinator call `replicating` (schemas/units.py) has
-    three stages here."""
+    """The phase of a unit in this process.
+
+    The state `replicating` of the agent and the coordinator (schemas/units.py) has three phases here.
+    """
 
     PREPARING = "preparing"
     PREPARED = "prepared"
@@ -42,7 +48,10 @@ class ApplyPhase(Enum):
 
 
 class QueryKind(Enum):
-    """A pipeline's queries: units with a backlog have one of their own, so that the others do not wait for them."""
+    """The kinds of a pipeline's queries.
+
+    Units with a backlog have their own, so that the others do not wait for them.
+    """
 
     LIVE = "live"
     CATCHING_UP = "catching-up"
@@ -50,56 +59,75 @@ class QueryKind(Enum):
 
 @dataclass(slots=True)
 class LocalUnit:
-    """`assignment`: the coordinator's epoch. `epoch`: the highest that this process had in the row, 0 before the first.
-
-    `topic_id`, `real`: of the topic in Kafka, and the target table (JSON) as a hand has read it. `busy`: a hand works on it. `try_at`: when a hand is to be asked again. `behind`: belongs to the catching-up query.
-    `since`: the last batch that its home had finished at the first look after the unit came onto its board.
-    `suspect`: offset that it should have reached by the next look. `checked`: it was found where it should be.
-    `near`: looks in a row that found it near the topic's end. `waits`: for a person, because of `error`, which was last told
-    as `told`, or for a copy of its table (`copy`); `long`: what comes next takes long, so a hand is to do it; `looking`: a hand looks, which keeps nobody from ending the unit; `seen`: what it waits in front of, as a hand found it (None: not looked yet, or it could not be seen: `blind`);
-    `tried`: it was tried after what it waits in front of had been seen; `again_at`: when it is tried whatever has changed. `looked_at`: when it was last looked whether its target table still fits, while it runs.
-    """
+    """An apply unit as this process sees it: its assignment, its phase, and what the phase needs."""
 
     topic: str
     source: str
     assignment: int
+    """The coordinator's number for this placement; grows with each placement."""
     phase: ApplyPhase = ApplyPhase.PREPARING
     busy: bool = False
+    """Whether an operation works on the unit."""
     topic_id: str = ""
+    """The topic's id in Kafka."""
     real: bytes = b""
+    """The target table (JSON) as last read."""
     start_asked: bool = False
     stop_asked: bool = False
     error: str | None = None
+    """Why the unit is stopped, or ends."""
     waits: bool = False
+    """Whether the unit is stopped until `error` is resolved."""
     copy: CopyNeed | None = None
+    """The copy that would resolve `error`."""
     needs_long_run: bool = False
+    """Whether the next step takes long and is therefore applied directly."""
     looking: bool = False
+    """Whether a probe runs; a probe does not keep the unit from ending."""
     last_reported_error: str | None = None
+    """The `error` that was logged last."""
     seen: str | None = None
+    """A digest of what the stopped unit depends on, as last probed; None: not probed yet, or not
+    readable."""
     unobservable: bool = False
+    """Whether the last probe could not read it."""
     tried: bool = False
+    """Whether the unit was retried after a probe had succeeded."""
     again_at: float = 0.0
+    """When the stopped unit is retried whether or not anything has changed (monotonic seconds)."""
     looked_at: float = 0.0
+    """When the target table of the running unit was last checked (monotonic seconds)."""
     epoch: int = 0
+    """The highest fencing token this process has written for the unit; 0 before the first takeover."""
     watched: WatchedUnit = field(default_factory=lambda: WatchedUnit(offset=-1))
     position: Position | None = None
     query_number: int | None = None
+    """The query that applies the unit."""
     behind: bool = False
+    """Whether the unit has a backlog and belongs to the catching-up query."""
     polls_near_end: int = 0
+    """Number of consecutive polls that found the unit near its topic's end."""
     since: int | None = None
+    """The last batch that its query had finished at the first poll after the unit became active in it."""
     expected_offset: int | None = None
+    """The offset that the unit should have reached by the next poll."""
     checked: bool = False
+    """Whether a poll found the unit at the offset where it should be."""
     try_at: float = 0.0
+    """When the next operation may start (monotonic seconds)."""
     backoff: Backoff = TROUBLE_BACKOFF
 
     @property
     def needs_direct_apply(self) -> bool:
-        """Tell whether it is to be applied, and neither a query nor a hand does: a board is for one that no hand works on."""
+        """Whether the unit is to be applied, but neither a query nor an operation serves it yet.
+
+        No query may apply a unit on which an operation works.
+        """
         free = self.query_number is None and not self.busy and not self.stop_asked
         return self.phase is ApplyPhase.APPLYING and free
 
     def forget_query_progress(self) -> None:
-        """Note that it is on another board now, or on none."""
+        """Reset what was seen of the query's progress, because the unit has another query now, or none."""
         self.since, self.expected_offset, self.checked = None, None, False
 
     @property

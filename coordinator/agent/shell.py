@@ -1,8 +1,9 @@
-"""The agent's shell: gives its pure core (`core/agent.py`) events and time, and carries out what it says.
+"""The agent's shell: passes events and time to its pure core (`core/agent.py`), and carries out the
+effects.
 
-One thread runs the core and never waits for anything but the next event or the next wake-up: it must see the end of a
-lease in time, also while the network or a worker hangs. What the transport says comes in through `receive`; workers are
-called from a thread of their own, in order.
+One thread runs the core and waits only for the next event or the next wake-up: it must notice the end of
+a lease in time, even while the network or a worker hangs. Messages of the transport arrive through
+`receive`; workers are called from another thread, in order.
 """
 
 from __future__ import annotations
@@ -27,58 +28,70 @@ _log = structlog.get_logger(__name__)
 #: Exit codes of `AgentShell.run`.
 CLEAN, SUPERSEDED = 0, 3
 _SHUT_DOWN = "shut down"
-#: Seconds between two looks at the stop event.
+#: Seconds between two checks of the stop event.
 _GLANCE = 0.1
 #: Seconds that a call of a worker may take without a warning.
 _SLOW = 2.0
-#: Events that are handled before the time is looked at for a wake-up anew.
+#: The most events that are handled before the next wake-up is computed again.
 _BATCH = 256
 
 
 def compute_checkpoint_interval(units: int) -> float:
-    """Return the seconds between two lists of marks from an agent with so many units: about a hundred marks a second.
+    """Return the seconds between two checkpoints of an agent with so many units: about a hundred units'
+    progress a second.
 
-    With many units their marks go up with the heartbeats alone: the owner computes progress no more often than that.
+    With many units their progress is only sent with the heartbeats: the leader computes pipeline
+    progress no more often than that.
     """
     return max(0.2, units / 100)
 
 
 class Workers(Protocol):
-    """The workers that run an agent's units. Calls come one after the other from one thread, and should return soon.
+    """The workers that run an agent's units. Calls are made one after the other from one thread, and
+    should return soon.
 
-    For each (unit, assignment): `prepare`, then perhaps `start`, then perhaps `remove`. The workers say `Prepared`, `Progressed`
-    now and then, `WorkerEnded` exactly once, when nothing of it can write any more; also by themselves, with the error. A call
-    that raises counts as `WorkerEnded` with that error.
+    For each (unit, assignment) `prepare` is called, then possibly `start`, then possibly `remove`. The
+    workers report `Prepared`, now and then `UnitProgressed`, and exactly once `WorkerEnded`: when the
+    worker cannot write any more, also if it ends by itself, with its error. A call that raises counts as
+    `WorkerEnded` with that error.
     """
 
     def listen(self, on_event: Callable[[str, WorkerEvent], None]) -> None:
-        """Called once, first. `on_event(unit, event)` may be called from any thread and never blocks."""
+        """Called once, before all others. `on_event(unit, event)` may be called from any thread and
+        never blocks.
+        """
 
     def prepare(self, unit: str, assignment: int, mark: UnitProgress | None) -> None:
-        """Get ready, write nothing. `mark`: how far the unit was, as far as the owner knows."""
+        """Prepare the unit and write nothing. `mark`: the unit's progress as far as the leader knows."""
 
     def start(self, unit: str, assignment: int, mark: UnitProgress | None) -> None:
-        """Take over the progress row with `assignment`, then write."""
+        """Take over the progress row with `assignment`, then begin to write."""
 
     def remove(self, unit: str, assignment: int) -> None:
-        """Stop writing at once, close, say `WorkerEnded`."""
+        """Stop writing at once, close, then report `WorkerEnded`."""
 
     def close(self) -> None:
-        """Stop everything; when this returns nothing runs any more."""
+        """Stop everything. When this returns no worker runs any more."""
 
 
 class ConfigFile(Protocol):
-    """The configuration of this machine, as it is held and as its file has it. Called from the workers' thread; may read files."""
+    """The configuration of this machine, as it is loaded and as its file contains it. Called from the
+    workers' thread; may read files.
+    """
 
     @property
     def digest(self) -> str:
-        """The digest of the configuration that is held; every other configuration has another one."""
+        """The digest of the loaded configuration; every other configuration has another one."""
 
     def read_file(self) -> tuple[str, tuple[str, ...]]:
-        """Return what the file holds, and why it could not be taken, a line each. Nothing changes."""
+        """Return the digest of the file's configuration, and why it could not be used, one line each.
+        Nothing changes.
+        """
 
     def adopt_config(self, digest: str) -> bool:
-        """Read the file; if it holds this, have the workers run what is prepared from now on under it. False: it does not."""
+        """Read the file and, if it holds this configuration, use it for the units that are prepared from
+        now on. False: it does not hold it.
+        """
 
 
 class Client(Protocol):
@@ -92,8 +105,12 @@ class Client(Protocol):
 
 
 class AgentShell:
-    """One incarnation of an agent. The client has to give `receive` what comes down, and should call `opened` when it has
-    a new stream. `patience`: seconds that workers have to end after a shutdown; then they are closed. `version`: of rowlock."""
+    """One incarnation of an agent.
+
+    The client has to pass incoming messages to `receive`, and should call `on_stream_opened` when it has
+    a new stream. `patience`: seconds that workers have to end after a shutdown before they are closed.
+    `version`: of rowlock.
+    """
 
     def __init__(
         self,
@@ -128,12 +145,15 @@ class AgentShell:
         file: ConfigFile | None = None,
         version: str = "",
     ) -> AgentShell:
-        """Return an agent with a client of its own. `peers`: every coordinator's "host:port". `system`: the Kafka prefix. `token`:
-        what it proves itself with, where that is not its certificate. `file`: its configuration; None: it does not say what it has."""
+        """Return an agent with a client of its own.
+
+        `peers`: every coordinator's "host:port". `system`: the Kafka prefix. `token`: authenticates the
+        agent if it has no certificate. `file`: its configuration; None: it reports none.
+        """
         client = HeartbeatClient(
             name,
             peers,
-            lambda message: agent.receive(message),  # noqa: PLW0108  # there is no agent yet
+            lambda message: agent.receive(message),  # noqa: PLW0108  # the agent is created below
             security=security,
             system=system,
             token=token,
@@ -143,15 +163,15 @@ class AgentShell:
         return agent
 
     def receive(self, message: Down) -> None:
-        """From any thread."""
+        """Handle a message of the leader. May be called from any thread."""
         self._events.put(core.InstructionReceived(message))
 
     def on_stream_opened(self) -> None:
-        """There is a new stream: the owner shall hear of us at once. From any thread."""
+        """Send a heartbeat at once over a new stream. May be called from any thread."""
         self._events.put(None)
 
     def drain(self) -> None:
-        """Ask for this agent's units to be moved away, for good. From any thread."""
+        """Ask for this agent's units to be moved away, for good. May be called from any thread."""
         self._events.put(core.DrainSelf())
 
     @property
@@ -160,7 +180,9 @@ class AgentShell:
         return dict(self._state.dropped)
 
     def run(self, stop: threading.Event) -> int:
-        """Work until `stop` is set and all workers have ended (0), or another process has this agent's name (3)."""
+        """Work until `stop` is set and all workers have ended (returns 0), or another process has this
+        agent's name (returns 3).
+        """
         self._workers.start()
         self._client.start()
         _log.info("agent started", agent=self._state.name, incarnation=self._state.incarnation)
@@ -169,7 +191,8 @@ class AgentShell:
                 self._run_round()
                 self._end_when_due(stop.is_set())
             if self._ends == _SHUT_DOWN:
-                self._make_heartbeat_due()  # tell the owner at once, with the marks, and that we take nothing any more
+                # inform the leader at once, with the progress, and that no more units are accepted
+                self._make_heartbeat_due()
         finally:
             self._workers.end_thread()
             self._workers.close_workers()
@@ -180,7 +203,7 @@ class AgentShell:
     # the core's thread
 
     def _run_round(self) -> None:
-        """Wait for an event or the next wake-up, whatever comes first; handle what is there."""
+        """Wait for an event or the next wake-up, whichever comes first, and handle what is there."""
         due = self._compute_wakeup()
         wait = min(_GLANCE, max(0.0, due - self._clock()))
         try:
@@ -220,17 +243,17 @@ class AgentShell:
                     self._workers.queue_effect(effect)
 
     def _ask_file(self, asked: core.ReadFile | core.TakeConfig) -> None:
-        """In the workers' thread: what is prepared before and after it runs under what was and what is taken."""
+        """Queue a request to the file in the workers' thread, so that the order with preparations is kept."""
         if (file := self._file) is not None:
             self._workers.queue_work(lambda: self._events.put(_answer_file_request(file, asked)))
 
     def _make_heartbeat_due(self) -> None:
-        """The next heartbeat is due now."""
+        """Send the next heartbeat now."""
         self._state.next_beat = min(self._state.next_beat, self._clock())
         self._step_core(core.AgentTick())
 
     def _end_when_due(self, stop: bool) -> None:
-        """Shut down once when asked to; close workers that do not end in time, which ends them."""
+        """Shut down once when asked to, and close workers that do not end in time."""
         state, now = self._state, self._clock()
         if stop and state.ending is None:
             self._step_core(core.Shutdown(_SHUT_DOWN))
@@ -248,32 +271,32 @@ class AgentShell:
                 self._on_worker_event(held.unit, WorkerEnded(held.assignment, None, "closed with the agent"))
 
     def _on_worker_event(self, unit: str, event: WorkerEvent) -> None:
-        """From any thread."""
+        """Pass on a worker's event. May be called from any thread."""
         self._events.put(core.WorkerEventReceived(unit, event))
 
 
 def _answer_file_request(
     file: ConfigFile, asked: core.ReadFile | core.TakeConfig
 ) -> core.FileRead | core.ConfigTaken:
-    """Do what is asked of the configuration's file; whatever goes wrong, who asked is told."""
+    """Read or adopt the configuration file, and return the result; an error is part of the result."""
     if isinstance(asked, core.ReadFile):
         try:
             answer = FileAnswer(asked.asked, *file.read_file())
-        except Exception as error:  # noqa: BLE001  # who asked is told
+        except Exception as error:  # noqa: BLE001  # reported to the leader
             _log.exception("configuration not readable")
             why = f"rowlock itself failed to read its file: {type(error).__name__}: {error}"
             answer = FileAnswer(asked.asked, "", (why,))
         return core.FileRead(answer)
     try:
         taken = file.adopt_config(asked.version.digest)
-    except Exception:  # noqa: BLE001  # it is asked again
+    except Exception:  # noqa: BLE001  # the leader asks again
         _log.exception("configuration not adopted")
         taken = False
     return core.ConfigTaken(asked.version if taken else None)
 
 
 class _WorkerThread:
-    """The workers, and the thread that calls them in order. `closed`: they have been; asked by the core's thread only."""
+    """The workers, and the thread that calls them in order. Only the core's thread uses `closed`."""
 
     def __init__(self, name: str, workers: Workers, on_event: Callable[[str, WorkerEvent], None]) -> None:
         self._workers = workers
@@ -297,16 +320,15 @@ class _WorkerThread:
                 self._queue.put((unit, assignment, lambda: workers.remove(unit, assignment)))
 
     def queue_work(self, work: Callable[[], None]) -> None:
-        """Have something else done between two calls, which does not raise."""
+        """Run `work`, which must not raise, between two calls of the workers."""
         self._queue.put(("", 0, work))
 
     def end_thread(self) -> None:
-        """End the thread after what waits; a call that hangs is left behind."""
+        """End the thread after the queued calls. If a call hangs, the thread is abandoned."""
         self._queue.put(None)
         self._thread.join(5)
 
     def close_workers(self) -> None:
-        """Close the workers, once."""
         if not self.closed:
             self.closed = True
             self._workers.close()
@@ -317,7 +339,7 @@ class _WorkerThread:
             begun = time.monotonic()
             try:
                 call()
-            except Exception as error:  # noqa: BLE001  # the owner is told
+            except Exception as error:  # noqa: BLE001  # reported to the leader
                 _log.exception("worker failed", unit=unit, assignment=assignment)
                 self._on_event(unit, WorkerEnded(assignment, None, f"{type(error).__name__}: {error}"))
             if (seconds := time.monotonic() - begun) > _SLOW:

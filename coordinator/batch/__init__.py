@@ -1,8 +1,9 @@
-"""A batch system: many small state machines, few threads, no machine ever in two threads at once.
+"""A batch system: many small state machines, few threads, and no machine ever in two threads at once.
 
-The semantics are those of TiKV's batch-system (components/batch-system, read, not copied): one *control* machine and any
-number of *normal* ones, each behind a mailbox; a message to an idle machine schedules it; a poller takes a batch of
-scheduled machines, handles them, and does its I/O once for the whole batch in `end`.
+The semantics are those of TiKV's batch-system (components/batch-system; read, not copied): one *control*
+machine and any number of *normal* ones, each with a mailbox. A message to an idle machine schedules it.
+A poller takes a batch of scheduled machines, handles them, and does its I/O once for the whole batch in
+`end_round`.
 """
 
 from coordinator.batch.fsm import Fsm, FsmState

@@ -1,14 +1,14 @@
-"""A state machine as the batch system sees it, and the life of its ownership.
+"""A state machine as the batch system sees it, and its states of ownership.
 
 ```
-            notify (a message came)                    close
+            notify (a message arrived)                close
    IDLE ────────────────────────────▶ NOTIFIED ─────────────────▶ DROP
     ▲        the scheduler owns it,      │  the poller frees it
     └──────  then exactly one poller ────┘  when it releases
                 release
 ```
-`IDLE`: the mailbox owns the machine. `NOTIFIED`: it is in the scheduler's queue or in one poller's batch; further
-messages only join the mailbox. `DROP`: the mailbox is closed.
+`IDLE`: the mailbox owns the machine. `NOTIFIED`: the machine is in the scheduler's queue or in one
+poller's batch; further messages only join the mailbox. `DROP`: the mailbox is closed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class FsmState(Enum):
 
 
 class Fsm(Protocol):
-    """A machine as the batch system sees it. It keeps its own mailbox to read from, given to it at registration."""
+    """A machine as the batch system sees it. It gets its mailbox with each call of its handler."""
 
     def is_stopped(self) -> bool:
-        """Tell whether the machine is finished: the poller then removes it, once its mailbox is empty."""
+        """Return whether the machine is finished. The poller then removes it, once its mailbox is empty."""

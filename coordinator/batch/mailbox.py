@@ -1,10 +1,11 @@
-"""A bounded mailbox that owns its machine while nobody works on it.
+"""A bounded mailbox that owns its machine while the machine is idle.
 
-One lock guards queue, status and machine together. The rules that make a wake-up impossible to lose:
+One lock guards queue, status and machine together. Two rules ensure that no wake-up is lost:
 
 1. a sender pushes *before* it notifies;
-2. a poller that releases a machine says how many messages it had seen *before* its work; if there are more after the
-   release, it takes the machine back, unless another poller has it already (`release`).
+2. a poller that releases a machine passes the queue length that it knew *before* the release; if there
+   are more messages after the release, it takes the machine back, unless another poller has it already
+   (`release_machine`).
 """
 
 from __future__ import annotations
@@ -21,19 +22,21 @@ M = TypeVar("M")
 
 
 class SendError(Exception):
-    """A message was not taken; it is still the sender's."""
+    """A message was not accepted; it still belongs to the sender."""
 
 
 class MailboxFullError(SendError):
-    """Back-pressure: the mailbox holds its capacity. Try later, or `force_send` what must not be lost."""
+    """Back-pressure: the mailbox is at its capacity. Retry later, or use `force_send` for what must not
+    be lost.
+    """
 
 
 class MailboxClosedError(SendError):
-    """The machine is gone, or going."""
+    """The machine has ended or is ending."""
 
 
 class Mailbox(Generic[F, M]):
-    """The queue of one machine. `schedule` puts a mailbox whose machine has work into the scheduler's queue."""
+    """The queue of one machine. `schedule` puts a mailbox with work into the scheduler's queue."""
 
     __slots__ = (
         "_capacity",
@@ -72,11 +75,13 @@ class Mailbox(Generic[F, M]):
         return len(self._queue)
 
     def try_send(self, message: M) -> None:
-        """Push `message` and wake the machine. Raises MailboxFullError, MailboxClosedError; nothing is taken then."""
+        """Push `message` and wake the machine. Raises MailboxFullError or MailboxClosedError, and then
+        accepts nothing.
+        """
         self._put_message(message, force=False)
 
     def force_send(self, message: M) -> None:
-        """Push `message` whatever the capacity says. Raises MailboxClosedError."""
+        """Push `message` regardless of the capacity. Raises MailboxClosedError."""
         self._put_message(message, force=True)
 
     def _put_message(self, message: M, *, force: bool) -> None:
@@ -90,13 +95,13 @@ class Mailbox(Generic[F, M]):
         self.notify()
 
     def notify(self) -> None:
-        """Schedule the machine if it is idle; else whoever has it will see the message."""
+        """Schedule the machine if it is idle; otherwise its present holder will see the message."""
         fsm = self.take_machine()
         if fsm is not None:
             self._schedule(self, fsm)
 
     def take_machine(self) -> F | None:
-        """Take the machine out: IDLE → NOTIFIED. None when it is not idle."""
+        """Take the machine out (IDLE → NOTIFIED), or return None if it is not idle."""
         with self._lock:
             if self._state is not FsmState.IDLE:
                 return None
@@ -106,9 +111,11 @@ class Mailbox(Generic[F, M]):
         return fsm
 
     def release_machine(self, fsm: F, seen: int) -> F | None:
-        """Give the machine back: NOTIFIED → IDLE. `seen`: queue length that was known before the work began to end.
+        """Give the machine back (NOTIFIED → IDLE). `seen`: the queue length that the caller knew before
+        it decided to release.
 
-        Returns the machine again when messages came meanwhile and nobody else took it: the caller keeps it.
+        Returns the machine again if messages arrived meanwhile and no other poller has taken it: the
+        caller keeps it.
         """
         with self._lock:
             if self._state is FsmState.DROP:
@@ -125,7 +132,9 @@ class Mailbox(Generic[F, M]):
             return [self._queue.popleft() for _ in range(count)]
 
     def remove_if_empty(self) -> bool:
-        """Close for a stopped machine, only if no message waits. Called by the poller that holds it."""
+        """Close the mailbox of a stopped machine, but only if no message waits. Called by the poller
+        that holds the machine.
+        """
         with self._lock:
             if self._queue:
                 return False
@@ -133,7 +142,9 @@ class Mailbox(Generic[F, M]):
             return True
 
     def close(self) -> list[M]:
-        """Close and return what was not handled. A machine that a poller holds ends when it is released."""
+        """Close the mailbox and return the messages that were not handled. A machine that a poller holds
+        ends when it is released.
+        """
         with self._lock:
             left = list(self._queue)
             self._queue.clear()

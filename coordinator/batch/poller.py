@@ -1,11 +1,13 @@
-"""The loop of one poller thread: take a batch of machines, handle each, do the I/O of all of them once, release.
+"""The loop of one poller thread: take a batch of machines, handle each, do the I/O of all of them once,
+release.
 
-A round: `begin` → the control machine, if it has work → every machine already held → newly fetched ones, each handled at
-once, until the batch is full, nothing waits, or a control message came → `light_end` → release of those that need no
-`end` → `end` → the rest is released, kept, or handed back (fairness).
+A round: `begin_round` → the control machine, if it has work → every machine already held → newly fetched
+ones, each handled at once, until the batch is full, none waits, or a control message arrived →
+`finish_handling` → release of those that need no `end_round` → `end_round` → the rest is released, kept,
+or handed back (fairness).
 
-Fairness: a machine held longer than `reschedule_after` goes back to the shared queue, but only every second such
-machine, so that the hot ones do not all meet again in one poller.
+Fairness: a machine held longer than `reschedule_after` goes back to the shared queue, but only every
+second such machine, so that the busy ones do not all meet again in one poller.
 """
 
 from __future__ import annotations
@@ -22,40 +24,43 @@ from coordinator.batch.scheduler import Scheduler
 
 @dataclass(frozen=True, slots=True)
 class KeepMachine:
-    """The machine has more to do: it stays in this poller's batch."""
+    """The machine has more work and stays in this poller's batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseMachine:
-    """The machine is done for now. `seen`: its queue length *before* its last look at the mailbox ended (0: it drained
-    all); `skip_end`: release it before `end` runs, because `end` does nothing for it."""
+    """The machine is done for now."""
 
     seen: int = 0
+    """The length of its queue after its last look at the mailbox; 0: it took all messages."""
     skip_end: bool = False
+    """Release it before `end_round`, which does nothing for it."""
 
 
 HandleResult = KeepMachine | ReleaseMachine
 
 
 class PollHandler(Protocol[F, M]):
-    """The code of the machines' owner that a poller calls. One handler a poller, used by that thread only."""
+    """The code that a poller calls. Each poller has its own handler, used only by that thread."""
 
     def begin_round(self, batch_size: int) -> None:
-        """A round begins with `batch_size` machines already held."""
+        """Begin a round with `batch_size` machines that are already held."""
 
     def handle_control(self, fsm: Any, mailbox: Mailbox[Any, Any]) -> int | None:
-        """Handle the control machine. None: it has more to do; a number: done, with that many messages seen."""
+        """Handle the control machine. Returns None if it has more work, otherwise the number of messages
+        left that it has seen.
+        """
 
     def handle_normal(self, fsm: F, mailbox: Mailbox[F, M]) -> HandleResult: ...
 
     def finish_handling(self, batch: list[F]) -> None:
-        """After all are handled, before the early releases."""
+        """Called after all machines are handled, before the early releases."""
 
     def end_round(self, batch: list[F]) -> None:
-        """The I/O of the round, once for all machines still held."""
+        """Do the I/O of the round, once for all machines that are still held."""
 
     def prepare_pause(self) -> None:
-        """Nothing to do: called before the poller blocks."""
+        """Called before the poller blocks because there is no work."""
 
 
 @dataclass(slots=True)
@@ -67,7 +72,7 @@ class _PolledMachine(Generic[F, M]):
 
 
 class Poller(Generic[F, M]):
-    """One poller. `now`: a monotonic clock in seconds."""
+    """The loop of one poller thread. `now`: a monotonic clock in seconds."""
 
     def __init__(
         self,
@@ -86,7 +91,9 @@ class Poller(Generic[F, M]):
         self._hot = 0
 
     def run(self) -> None:
-        """Poll until the system shuts down; machines still held then are handed back to the queue."""
+        """Poll until the system shuts down. Machines that are still held then are handed back to the
+        queue.
+        """
         try:
             while not self._scheduler.down:
                 if not (self._batch or self._control or len(self._scheduler)):
@@ -98,7 +105,7 @@ class Poller(Generic[F, M]):
             self._return_all()
 
     def run_round(self) -> None:
-        """One round; public for tests that drive a poller step by step."""
+        """Run one round. Public for tests that drive a poller step by step."""
         limit = max(self._max_batch_size(), len(self._batch))
         self._handler.begin_round(len(self._batch))
         self._handle_control()
@@ -126,7 +133,7 @@ class Poller(Generic[F, M]):
         seen = self._handler.handle_control(fsm, mailbox)
         if fsm.is_stopped():
             if mailbox.remove_if_empty():
-                self._control = None  # else messages wait: it is handled again
+                self._control = None  # otherwise messages wait: it is handled again
         elif seen is not None:
             again = mailbox.release_machine(fsm, seen)
             self._control = (mailbox, again) if again is not None else None
@@ -153,7 +160,7 @@ class Poller(Generic[F, M]):
         self._batch = kept
 
     def _release_machine(self, held: _PolledMachine[F, M]) -> bool:
-        """Apply the result of a round to one machine; False: it stays in the batch."""
+        """Apply the result of a round to one machine. Returns False if it stays in the batch."""
         if held.mailbox.closed:
             return True
         if held.fsm.is_stopped():

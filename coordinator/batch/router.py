@@ -1,4 +1,4 @@
-"""The address book: which mailbox a message goes to."""
+"""The addresses of machines: which mailbox a message goes to."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ class NoMailboxError(SendError):
 
 
 class Router(Generic[F, M, C]):
-    """Mailboxes by address, and the one of the control machine. All methods may be called from any thread."""
+    """The mailboxes by address, and that of the control machine. All methods may be called from any
+    thread.
+    """
 
     def __init__(
         self,
@@ -41,7 +43,9 @@ class Router(Generic[F, M, C]):
             return iter(list(self._mailboxes))
 
     def register_machine(self, address: Hashable, make: Callable[[], F] | F) -> Mailbox[F, M]:
-        """Register a machine; an existing mailbox of the address is closed. Raises MailboxClosedError after shutdown."""
+        """Register a machine, and close an existing mailbox of the address. Raises MailboxClosedError
+        after shutdown.
+        """
         fsm = make() if callable(make) else make
         mailbox: Mailbox[F, M] = Mailbox(address, fsm, self._capacity, self._schedule)
         with self._lock:
@@ -57,16 +61,18 @@ class Router(Generic[F, M, C]):
         return self._mailboxes.get(address)
 
     def send(self, address: Hashable, message: M) -> None:
-        """Send, bounded. Raises NoMailboxError, MailboxFullError, MailboxClosedError."""
+        """Send a message if there is room. Raises NoMailboxError, MailboxFullError, MailboxClosedError."""
         self._find_mailbox(address).try_send(message)
 
     def force_send(self, address: Hashable, message: M) -> None:
-        """Send whatever the capacity. After shutdown it is a no-op: everything ends anyway."""
+        """Send a message regardless of the capacity. Does nothing after shutdown, because everything
+        ends then.
+        """
         if not self._down:
             self._find_mailbox(address).force_send(message)
 
     def send_control(self, message: C) -> None:
-        """Send to the control machine, never refused while the system runs."""
+        """Send to the control machine, which never refuses while the system runs."""
         if not self._down:
             self.control.force_send(message)
 
@@ -77,7 +83,9 @@ class Router(Generic[F, M, C]):
         return mailbox
 
     def broadcast(self, make: Callable[[], Any]) -> int:
-        """Force-send `make()` to every machine, also to the control machine; returns how many took it."""
+        """Force-send `make()` to every machine and to the control machine, and return how many accepted
+        it.
+        """
         with self._lock:
             boxes: list[Mailbox[Any, Any]] = [*self._mailboxes.values(), self.control]
         count = 0
@@ -90,13 +98,17 @@ class Router(Generic[F, M, C]):
         return count
 
     def close_mailbox(self, address: Hashable) -> list[M]:
-        """Remove a machine; returns the messages nobody handled. One that a poller holds ends when it is released."""
+        """Remove a machine, and return its unhandled messages. A machine that a poller holds ends when
+        it is released.
+        """
         with self._lock:
             mailbox = self._mailboxes.pop(address, None)
         return mailbox.close() if mailbox is not None else []
 
     def forget_mailbox(self, mailbox: Mailbox[F, M]) -> bool:
-        """Remove the mailbox of a stopped machine if it is empty; False: messages wait, poll it again."""
+        """Remove the mailbox of a stopped machine if it is empty. False: messages wait, and the machine
+        must be polled again.
+        """
         with self._lock:
             if not mailbox.remove_if_empty():
                 return False
@@ -105,7 +117,9 @@ class Router(Generic[F, M, C]):
             return True
 
     def shut_down(self) -> None:
-        """Refuse everything from now on and close all mailboxes (flag first: nobody registers behind our back)."""
+        """Refuse all messages from now on and close all mailboxes. The flag is set first, so that no
+        machine is registered meanwhile.
+        """
         with self._lock:
             self._down = True
             boxes = list(self._mailboxes.values())

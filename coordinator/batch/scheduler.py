@@ -1,7 +1,7 @@
-"""The queue of machines that have work, shared by all pollers. The control machine goes to the front.
+"""The queue of machines that have work, shared by all pollers. The control machine has priority.
 
-A control message must be handled right after the next `begin` of some poller, so a poller that fills its batch stops
-as soon as one is waiting (`control_waiting`).
+A control message must be handled right after the next `begin_round` of some poller, so a poller that
+fills its batch stops as soon as one is waiting (`control_waiting`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ScheduledMachine = tuple[Mailbox[F, M], F]
 
 
 class Scheduler(Generic[F, M]):
-    """Many producers, many pollers."""
+    """The queue of machines with work, for many producers and many pollers."""
 
     def __init__(self) -> None:
         self._normal: deque[ScheduledMachine[F, M]] = deque()
@@ -47,7 +47,7 @@ class Scheduler(Generic[F, M]):
             return self._control.popleft() if self._control else None
 
     def take_task(self) -> ScheduledMachine[F, M] | None:
-        """Return a machine with work, None when there is none now."""
+        """Return a machine with work, or None if there is none now."""
         with self._changed:
             return self._normal.popleft() if self._normal else None
 

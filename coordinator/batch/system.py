@@ -1,4 +1,4 @@
-"""Pollers as threads, and the way up and down."""
+"""The pollers as threads, and their start and shutdown."""
 
 from __future__ import annotations
 
@@ -17,19 +17,23 @@ from coordinator.batch.scheduler import Scheduler
 
 @dataclass(slots=True)
 class BatchConfig:
-    """`max_batch_size` may be changed while the system runs. `capacity`: messages a mailbox."""
+    """The settings of a batch system."""
 
     pollers: int = 2
     max_batch_size: int = 256
+    """May be changed while the system runs."""
     capacity: int = 4096
+    """Messages per mailbox."""
     reschedule_after: float = 5.0
+    """Seconds after which a poller may hand a machine back."""
 
 
 class BatchSystem(Generic[F, M]):
     """A running batch system; a context manager.
 
-    `control`: the control machine. `handler`: makes the handler of poller i. An error that leaves a handler shuts the
-    system down and is raised by `close`: a machine whose handler failed is in no defined state.
+    `control`: the control machine. `handler(i)` makes the handler of poller i. An error in a handler
+    shuts the system down and is raised by `close`, because a machine with a failed handler is in no
+    defined state.
     """
 
     def __init__(
@@ -59,7 +63,7 @@ class BatchSystem(Generic[F, M]):
             thread.start()
 
     def make_poller(self, number: int) -> Poller[F, M]:
-        """Make a poller; used by `start`, and by tests that drive rounds by hand."""
+        """Return a new poller. Used by `start`, and by tests that drive rounds step by step."""
         return Poller(
             self.router,
             self.scheduler,
@@ -78,7 +82,9 @@ class BatchSystem(Generic[F, M]):
             self.scheduler.shut_down()
 
     def close(self) -> None:
-        """Refuse new messages, let each poller end its round, join them. Raises what a handler raised."""
+        """Refuse new messages, let each poller end its round, and join the threads. Raises the error of
+        a handler, if any.
+        """
         self.router.shut_down()
         self.scheduler.shut_down()
         for thread in self._threads:

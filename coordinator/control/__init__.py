@@ -1,4 +1,6 @@
-"""Election and durable state in Kafka alone: one topic, one partition, one transactional producer (docs/adr has the why).
+"""Leader election and durable state in Kafka alone: one topic, one partition, one transactional
+producer.
 
-`codec` and `fold` say what the topic holds, `election` who may write it (both pure); `kafka_log` is the thin shell.
+`codec` and `fold` define what the topic contains, `election` decides which candidate may write it (all
+pure); `kafka_log` is the thin shell.
 """

@@ -1,8 +1,10 @@
-"""Records of the control topic, and their bytes: JSON, versioned. The only place that knows either.
+"""The records of the control topic and their encoding: versioned JSON. No other module knows the format.
 
-A message is a claim, a beat, a batch of records, the beginning of a snapshot, or a resignation. A snapshot is its marker
-and the batches behind it in the same transaction: readers of committed messages see all of it or nothing. The kind of a
-record is the first part of its key (`core.records.key_of`); a kind that is not known here is skipped (newer minor version).
+A message is a claim, a beat, a batch of records, the beginning of a snapshot, or a resignation. A
+snapshot is its marker and the batches that follow it in the same transaction, so readers of committed
+messages see all of it or none. The kind of a record is the first part of its key
+(`core.records.build_record_key`). A kind that is not known here is skipped: a newer minor version has
+written it.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from coordinator.core.records import (
 
 CONTROL_FORMAT_VERSION = "1.1"
 CONTROL_MAJOR_VERSION = 1
-#: Payload of one message at most, well below the 1 MB that brokers take by default.
+#: The largest payload of one message, well below the 1 MB that brokers accept by default.
 MESSAGE_BYTES = 512 * 1024
 
 RecordChange = tuple[str, DurableRecord | None]
@@ -33,16 +35,20 @@ RecordChange = tuple[str, DurableRecord | None]
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A coordinator that can lead. `address`, `rest`: "host:port" of its gRPC and its REST, as others reach it."""
+    """A coordinator that can lead."""
 
     name: str = msgspec.field(name="name")
     address: str = msgspec.field(name="address")
+    """"host:port" of its gRPC interface, as others reach it."""
     rest: str = msgspec.field(name="rest", default="")
+    """"host:port" of its REST interface, as others reach it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The candidate leads from this message on; its offset is the term (owner_rev). `nonce`: of this one attempt."""
+    """The candidate leads from this message on; the message's offset is the term (owner_rev). `nonce`
+    identifies the attempt.
+    """
 
     candidate: Candidate
     nonce: str
@@ -50,7 +56,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything before is replaced by the batches that follow. It repeats the claim, which may be deleted then."""
+    """The batches that follow replace everything before. It repeats the claim, which may be deleted then."""
 
     rev: int
     candidate: Candidate
@@ -65,14 +71,14 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """The owner of this term is there."""
+    """The leader of this term is alive."""
 
     rev: int
 
 
 @dataclass(frozen=True, slots=True)
 class Resigned:
-    """The owner of this term has given it up: nobody needs to wait for it."""
+    """The leader of this term has given it up, so that candidates need not wait."""
 
     rev: int
 
@@ -81,11 +87,13 @@ Message = Claim | Snapshot | Changes | Beat | Resigned
 
 
 class UndecodableError(ValueError):
-    """Not a message of ours: somebody else wrote to the topic."""
+    """The message is not in this format: another program has written to the topic."""
 
 
 class NewerVersionError(ValueError):
-    """A newer major version wrote this: this program must not lead, for it would lose what it cannot read."""
+    """A newer major version wrote the message. This program must not lead, because it would lose what it
+    cannot read.
+    """
 
 
 class _Wire(msgspec.Struct, omit_defaults=True):
@@ -116,7 +124,9 @@ _OVERHEAD = 16
 
 
 def encode_message(message: Message) -> bytes:
-    """Return the bytes of a message. A `Changes` that could be too large for one is to be split before (`batches`)."""
+    """Return the bytes of a message. `Changes` that could be too large for one message must be split
+    before (`encode_batches`).
+    """
     match message:
         case Claim(candidate, nonce):
             wire = _Wire(CONTROL_FORMAT_VERSION, "claim", nonce=nonce, candidate=candidate)
@@ -178,7 +188,9 @@ def _decode_changes(records: Sequence[tuple[str, msgspec.Raw]]) -> Iterator[Reco
 
 
 def encode_batches(rev: int, changes: Sequence[RecordChange], limit: int = MESSAGE_BYTES) -> Iterator[bytes]:
-    """Yield the messages that carry `changes` in order, each of about `limit` bytes at most (one record is never split)."""
+    """Yield the messages with `changes` in order, each of at most about `limit` bytes (a record is never
+    split).
+    """
     gathered: list[tuple[str, msgspec.Raw]] = []
     size = 0
     for key, record in changes:

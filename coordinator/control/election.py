@@ -1,16 +1,19 @@
 """Leader election: one candidate as a pure state machine.
 
 ```
-  FOLLOWING ──quiet for long──▶ CLAIMING ──committed──▶ CLAIMED ──read back, newest──▶ LEADING
-      ▲                            │ failed               │ overtaken, too late           │ a write failed, overtaken,
-      └──── Discarded ────────── FENCED ◀─────────────────┴───────────────────────────────┘ asked to resign
+  FOLLOWING ──silence──▶ CLAIMING ──committed──▶ CLAIMED ──read back, newest──▶ LEADING
+      ▲                     │ failed                │ overtaken, too late          │ a write failed,
+      └──── Discarded ──── FENCED ◀─────────────────┴──────────────────────────────┘ overtaken, or asked
+                                                                                     to resign
 ```
-A claim is a transaction of the one producer id that all candidates share: beginning it fences every earlier producer, so that
-of two candidates at once the later one wins and the other finds out at its next commit. Nothing here is needed for safety
-but that rule of Kafka's; patience and jitter only keep candidates from disturbing a leader that is well.
+A claim is a transaction of the single producer id that all candidates share. To begin it fences every
+earlier producer, so if two candidates claim at once, the later one wins and the other finds out at its
+next commit. Safety depends on this rule of Kafka alone; patience and jitter only keep candidates from
+disturbing a healthy leader.
 
-`quiet_since` is set anew by every message of the leader, by the first answer of the topic after it had given none, and by a pause
-of this very process: none of them proves that the leader is gone. All times are this process's monotonic seconds.
+`quiet_since` is set again by every message of the leader, by the first answer of the topic after an
+outage, and by a pause of this process, because silence after an outage or a pause does not prove that
+the leader is lost. All times are this process's monotonic seconds.
 """
 
 from __future__ import annotations
@@ -24,48 +27,60 @@ class ElectionPhase(Enum):
     CLAIMING = "claiming"
     CLAIMED = "claimed"
     LEADING = "leading"
-    FENCED = "fenced"  # the producer is of no more use; waits until it is thrown away
+    FENCED = "fenced"  # the producer cannot be used any more; waits until it is discarded
 
 
 @dataclass(frozen=True, slots=True)
 class ElectionConfig:
-    """Seconds. `patience`: without a message of the leader. `pause`: between two steps, longer means this process stood
-    still. `read_back`: for reading one's own claim."""
+    """The settings of an election, in seconds."""
 
     patience: float = 2.5
+    """A candidate claims after so long without a message of the leader."""
     pause: float = 2.0
+    """A longer time between two steps means that this process was paused."""
     read_back: float = 10.0
+    """The time to read back one's own claim."""
 
 
 @dataclass(frozen=True, slots=True)
 class Election:
-    """`rev`: of our claim, once committed. `newest`: of the newest claim read; `vacant`: its owner resigned, or there is
-    none; `readable`: nothing was met that only a newer version understands. `jitter`: waited on top of everything.
-    `reached`: the topic's last answer was one. `not_before`: one that has just failed or given up lets the others go first."""
+    """The state of a candidate."""
 
     quiet_since: float
+    """When the leader last showed a sign of life, or could not be observed."""
     stepped_at: float
     jitter: float
+    """Waited in addition to each patience."""
     phase: ElectionPhase = ElectionPhase.FOLLOWING
     rev: int = 0
+    """The term of this candidate's claim, once committed."""
     newest: int = 0
+    """The term of the newest claim that was read."""
     vacant: bool = True
+    """Whether the leader of that term has resigned, or there is no claim."""
     readable: bool = True
+    """Whether no message requires a newer version."""
     reached: bool = True
+    """Whether the topic answered last time."""
     not_before: float = float("-inf")
+    """When this candidate may claim again: after a failure or resignation it lets the others go first."""
     deadline: float = 0.0
+    """When its own claim must have been read back."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """Messages were read; all of it is of the fold after them. `alive`: some of them came from the newest claim's owner.
-    `fresh`: they were read behind the topic's end, so not from a past in which that owner may have died."""
+    """Messages were read. The fields describe the fold after them."""
 
     newest: int
     vacant: bool
     readable: bool = True
     alive: bool = True
+    """Whether some of them came from the leader of the newest claim."""
     fresh: bool = True
+    """Whether they were read after the topic's end was reached, so that they are not from a time since
+    which that leader may have died.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,19 +90,21 @@ class Reachable:
 
 @dataclass(frozen=True, slots=True)
 class Unreachable:
-    """The topic does not answer: silence says nothing about the leader."""
+    """The topic does not answer, so silence is no evidence about the leader."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """Our claim is committed at this offset."""
+    """The claim of this candidate is committed at this offset."""
 
     rev: int
 
 
 @dataclass(frozen=True, slots=True)
 class WriteFailed:
-    """A claim or a write of ours failed, or its outcome is not known: the producer is never used again."""
+    """A claim or write of this candidate failed, or its outcome is not known. The producer is never used
+    again.
+    """
 
     why: str
 
@@ -99,7 +116,7 @@ class ResignAsked:
 
 @dataclass(frozen=True, slots=True)
 class Discarded:
-    """The producer is thrown away. `jitter`: for the next time, drawn anew."""
+    """The producer is discarded. `jitter` is a new random value for the next attempt."""
 
     jitter: float
 
@@ -109,7 +126,7 @@ ElectionEvent = Observed | Reachable | Unreachable | Claimed | WriteFailed | Res
 
 @dataclass(frozen=True, slots=True)
 class StartClaim:
-    """Make a producer, fence the others, commit a claim; then Claimed or Failed."""
+    """Open a producer, fence the others, commit a claim; then report Claimed or WriteFailed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,21 +138,21 @@ class Elect:
 
 @dataclass(frozen=True, slots=True)
 class Lose:
-    """The term is over; what it still had to write is dropped."""
+    """The term has ended; its remaining writes are dropped."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Tell the others that the term is given up; they need not wait."""
+    """Announce that the term is given up, so that the others need not wait."""
 
     rev: int
 
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """Throw the producer away; then Discarded."""
+    """Discard the producer, then report Discarded."""
 
     why: str
 
@@ -149,7 +166,7 @@ def begin_election(now: float, jitter: float) -> Election:
 
 
 def step_election(state: Election, event: ElectionEvent, now: float, config: ElectionConfig) -> Stepped:
-    """Return the election after `event` at `now`, and what is to be done, in order."""
+    """Return the election after `event` at `now`, and what has to be done, in order."""
     if now - state.stepped_at > config.pause:
         state = replace(state, quiet_since=now)
     state = replace(state, stepped_at=now)
@@ -186,7 +203,7 @@ def _handle_reachable(state: Election, now: float, config: ElectionConfig) -> St
 
 
 def _settle_claim(state: Election, now: float) -> Stepped:
-    """Follow from what was read what becomes of a claim or a term of ours."""
+    """Decide on this candidate's claim or term by what has been read."""
     if state.phase not in {ElectionPhase.CLAIMED, ElectionPhase.LEADING}:
         return state, ()
     if state.newest > state.rev:

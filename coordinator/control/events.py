@@ -1,5 +1,8 @@
-"""Events from the control log to the coordinator, in this order per term: Elected, then Persisted and Confirmed, then Lost; and
-who else leads."""
+"""Events from the control log to the coordinator.
+
+Per term they come in this order: Elected, then RecordsCommitted and WriteConfirmed, then Lost. NewLeader
+and Heard report the leader of any term.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,21 @@ from coordinator.core.records import DurableRecord
 
 @dataclass(frozen=True, slots=True)
 class Elected:
-    """This candidate leads in term `rev`, with the records in force. `at`: when the writing of its claim began (own monotonic
-    seconds): nobody else had claimed before that. None: not known."""
+    """This candidate leads in term `rev`, with the durable records."""
 
     rev: int
     records: Mapping[str, DurableRecord]
     at: float | None = None
+    """When the write of its claim began (own monotonic seconds): no other coordinator had claimed before
+    that. None: not known.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class NewLeader:
-    """The newest claim in the topic. `candidate` None: its owner has resigned and nobody has claimed since."""
+    """The newest claim in the topic. `candidate` None: its leader has resigned, and no candidate has
+    claimed since.
+    """
 
     rev: int
     candidate: Candidate | None
@@ -30,7 +37,9 @@ class NewLeader:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """At `at` (own monotonic seconds) a message was read that the owner of term `rev`, the newest, has just written."""
+    """At `at` (own monotonic seconds) a message was read that the leader of term `rev`, the newest, has
+    just written.
+    """
 
     rev: int
     at: float
@@ -46,7 +55,9 @@ class RecordsCommitted:
 
 @dataclass(frozen=True, slots=True)
 class WriteConfirmed:
-    """A write of term `rev` that began at `at` (own monotonic seconds) was committed: nobody else led before that."""
+    """A write of term `rev` that began at `at` (own monotonic seconds) was committed, so no other
+    coordinator led before that.
+    """
 
     rev: int
     at: float
@@ -54,7 +65,7 @@ class WriteConfirmed:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The term is over: fenced, given up, or a write whose outcome is not known."""
+    """The term has ended: fenced, given up, or after a write with an unknown outcome."""
 
     rev: int
     why: str

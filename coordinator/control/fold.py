@@ -1,9 +1,12 @@
-"""The state that the control topic, read from its beginning, amounts to: each term's leader, and the records in force. Pure.
+"""The state that the control topic contains, read from its beginning: the leader of the newest term, and
+the durable records. Pure.
 
-Only what the newest claim before it allows counts: a message of another term comes from somebody who no longer led, or
-from a foreign producer. Kafka fences older producers already; this is the reader's side of the same rule.
+A message counts only if it belongs to the term of the newest claim before it. A message of another term
+comes from a coordinator that no longer led, or from a foreign producer. Kafka fences older producers
+already; this is the reader's side of the same rule.
 
-The topic stays bounded: an owner that finds it long writes a snapshot and deletes what is before it (`due`).
+The topic stays bounded: a leader that finds it long writes a snapshot and deletes what is before it
+(`is_snapshot_due`).
 """
 
 from __future__ import annotations
@@ -25,26 +28,32 @@ from coordinator.core.records import DurableRecord
 
 @dataclass(slots=True)
 class ControlFold:
-    """`rev`: the newest claim (0: none yet), by `candidate` in its attempt `nonce`. `base`: offset of the snapshot in force.
-
-    `resigned`: that owner has given its term up. `unreadable`: a newer major version has written; nothing is folded from there
-    on until a snapshot that can be read. `ignored`: by reason.
-    """
+    """The state after the messages read so far."""
 
     rev: int = 0
+    """The term of the newest claim; 0: none yet."""
     candidate: Candidate | None = None
+    """The candidate of that claim."""
     nonce: str = ""
+    """The attempt of that claim."""
     resigned: bool = False
+    """Whether that leader has given up its term."""
     unreadable: bool = False
+    """Whether a newer major version has written. Nothing more is folded until a snapshot that can be read."""
     base: int = 0
+    """The offset of the current snapshot."""
     end: int = 0
     size: int = 0
+    """Bytes since then."""
     records: dict[str, DurableRecord] = field(default_factory=dict)
     ignored: Counter[str] = field(default_factory=Counter)
+    """Messages that did not count, by reason."""
 
 
 def fold_message(fold: ControlFold, offset: int, message: Message, size: int = 0) -> bool:
-    """Take in the message at `offset`, of `size` bytes; returns whether it counts (a sign that its owner leads)."""
+    """Apply the message at `offset`, of `size` bytes, and return whether it counts (as a sign of life of
+    its leader).
+    """
     fold.end = offset + 1
     fold.size += size
     match message:
@@ -77,15 +86,16 @@ def _set_leader(fold: ControlFold, rev: int, candidate: Candidate, nonce: str) -
 
 
 def record_foreign_message(fold: ControlFold, offset: int, *, newer: bool) -> None:
-    """Take note of a message that cannot be decoded."""
+    """Note a message that cannot be decoded."""
     fold.end = offset + 1
     fold.ignored["newer version" if newer else "foreign"] += 1
     fold.unreadable = fold.unreadable or newer
 
 
 def is_snapshot_due(length: int, size: int, snapshot_size: int, *, most: int, most_bytes: int) -> bool:
-    """Tell whether a snapshot is worth it: `length` offsets and `size` bytes since the last one, which had `snapshot_size`.
+    """Return whether to write a snapshot: `length` offsets and `size` bytes were written since the last
+    one of `snapshot_size` bytes.
 
-    The bytes may be four snapshots, so that large states are not written over and over.
+    The bytes may reach four snapshots, so that large states are not written again and again.
     """
     return length >= most or size >= max(most_bytes, 4 * snapshot_size)

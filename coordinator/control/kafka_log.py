@@ -1,8 +1,9 @@
-"""The control log: one candidate's election and, while it leads, its durable records. The shell around the pure parts.
+"""The control log: one candidate's election and, while it leads, its durable records. The shell around
+the pure parts.
 
-Two threads (reader, writer) and one lock: under it the election is stepped, its effects carried out, and `on_event` called, so
-that events come in order: after Lost nothing more of that term. `on_event` must not block and must not call back into
-this object, except `append` and `resign`.
+There are two threads (reader, writer) and one lock. Under the lock the election is stepped, its effects
+are carried out and `on_event` is called, so events come in order: after Lost no more events of that
+term. `on_event` must not block, and of this object it may only call `append_changes` and `resign_term`.
 """
 
 from __future__ import annotations
@@ -53,16 +54,18 @@ log = structlog.get_logger("control")
 
 @dataclass(frozen=True, slots=True)
 class ControlConfig:
-    """Seconds. `jitter` at most, on top of the patience. `probe`: how often the topic is asked whether it is there."""
+    """The settings of a control log, in seconds."""
 
     election: ElectionConfig = field(default_factory=ElectionConfig)
     writer: WriterConfig = field(default_factory=WriterConfig)
     jitter: float = 0.5
+    """The upper limit of the random time added to the patience."""
     probe: float = 0.3
+    """Between two checks that the topic is available."""
 
 
 class ControlLog:
-    """`on_event` gets the LogEvents, from the log's threads."""
+    """A candidate's control log. `on_event` receives each `ControlLogEvent`, from the log's threads."""
 
     def __init__(
         self,
@@ -90,7 +93,9 @@ class ControlLog:
         )
 
     def start(self) -> None:
-        """Follow the topic, and lead when nobody does. Raises ControlTopicError; a Kafka that does not answer is awaited."""
+        """Follow the topic, and lead when no other coordinator does. Raises ControlTopicError. If Kafka
+        does not answer, it is awaited.
+        """
         try:
             ControlTopic(self._kafka).ensure_topic()
         except KafkaException as error:
@@ -101,11 +106,15 @@ class ControlLog:
         self._reader.start()
 
     def append_changes(self, rev: int, token: int, changes: tuple[RecordChange, ...]) -> None:
-        """Write records of term `rev`, in order, several calls in one transaction; then Persisted. Returns at once."""
+        """Write records of term `rev`, in order, several calls in one transaction; then report
+        RecordsCommitted. Returns at once.
+        """
         self._writer.append_changes(rev, token, changes)
 
     def resign_term(self, why: str = "asked to resign") -> None:
-        """Give up the term, if there is one: the others need not wait. Then follow again, and let them go first."""
+        """Give up the term, if there is one, so that the others need not wait. Then follow again, and
+        let the others go first.
+        """
         self._step_election(ResignAsked(why))
 
     @property
@@ -113,12 +122,16 @@ class ControlLog:
         return self._election.phase
 
     def get_counters(self) -> dict[str, int]:
-        """Return messages of the topic that did not count, by reason, and records that came too late for their term."""
+        """Return the messages of the topic that did not count, by reason, and the number of appends that
+        came too late for their term.
+        """
         ignored = {f"control.{why}": count for why, count in self._reader.fold.ignored.items()}
         return {**ignored, "control.late appends": self._writer.dropped}
 
     def close(self, timeout: float = 5.0) -> None:
-        """Resign and end both threads; a Kafka that does not answer is not waited for beyond `timeout` seconds."""
+        """Resign and end both threads. If Kafka does not answer, it is waited for at most `timeout`
+        seconds.
+        """
         self.resign_term("shut down")
         self._reader.stop(timeout)
         self._writer.stop(timeout)
@@ -168,7 +181,7 @@ class ControlLog:
         self._on_event(Lost(rev, why))
 
     def _announce_leader(self) -> None:
-        """Say who leads, once the whole topic was read and whenever it changes."""
+        """Report the leader once the whole topic has been read, and whenever it changes."""
         fold = self._reader.fold
         now = (fold.rev, fold.resigned)
         if fold.rev and now != self._leader and self._reader.complete:
@@ -179,11 +192,11 @@ class ControlLog:
         fold = self._reader.fold
         if (
             not fold.resigned and fold.nonce != self._nonce
-        ):  # our own claim may be read before it is known to be committed
+        ):  # this coordinator's claim may be read before it is known to be committed
             self._on_event(Heard(fold.rev, now))
 
     def _forward_event(self, event: ControlLogEvent) -> None:
-        """Pass on what the writer says of a term, unless it is over."""
+        """Pass on the writer's event of a term, unless the term has ended."""
         with self._lock:
             if isinstance(event, RecordsCommitted | WriteConfirmed) and event.rev == self._led:
                 self._on_event(event)

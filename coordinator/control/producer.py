@@ -1,8 +1,8 @@
-"""The transactional producer of one claim: used for one term at most, thrown away at the first error.
+"""The transactional producer of one claim: used for at most one term, and discarded at the first error.
 
-A commit whose outcome is not known must not be followed by another transaction of the same producer: Kafka could end that
-one with the late answer to the first (scheduling.md §5). In a delivery callback after a fatal error even looking at the
-error raises; the commit says what happened.
+After a commit with an unknown outcome the same producer must not begin another transaction: Kafka could
+end that one with the late answer to the first. In a delivery callback after a fatal error, even reading
+the error raises, so only the result of the commit counts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FENCED = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
 
 
 class WriteFailedError(Exception):
-    """The transaction failed, or nobody knows. `fenced`: a later claim has begun."""
+    """The transaction failed, or its outcome is not known. `fenced`: a later claim has begun."""
 
     def __init__(self, what: str, error: KafkaException | SystemError) -> None:
         seen = error.args[0]
@@ -33,7 +33,10 @@ class WriteFailedError(Exception):
 
 
 class TermProducer:
-    """Making it fences every earlier one. Raises WriteFailedError. `timeout`: seconds for each step."""
+    """A transactional producer. Its creation fences every earlier one.
+
+    Raises WriteFailedError. `timeout`: seconds for each step.
+    """
 
     def __init__(self, kafka: KafkaConfig, timeout: float) -> None:
         self._topic = build_control_topic_name(kafka)
@@ -47,7 +50,9 @@ class TermProducer:
             raise WriteFailedError("claim not begun", error) from error
 
     def commit_payloads(self, payloads: Iterable[bytes], what: str, timeout: float | None = None) -> int:
-        """Write all in one transaction; returns the offset of the first. Raises WriteFailedError."""
+        """Write all payloads in one transaction, and return the offset of the first. Raises
+        WriteFailedError.
+        """
         self._offsets.clear()
         try:
             self._producer.begin_transaction()
@@ -72,8 +77,9 @@ class TermProducer:
             self._offsets.append(message.offset())
 
     def discard(self) -> None:
-        """Throw the producer away; what was not committed never will be."""
+        """Discard the producer. Uncommitted records are never committed."""
         for step in (self._producer.purge, self._producer.close):
-            # a fenced producer says so once more, and warns that it could not abort what is over
+            # a fenced producer reports that once more, and warns that it could not abort a transaction
+            # that has ended
             with contextlib.suppress(KafkaException, SystemError), warnings.catch_warnings(action="ignore"):
                 step()

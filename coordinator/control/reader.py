@@ -1,4 +1,6 @@
-"""The thread that follows the control topic: folds what is committed, and asks the topic regularly whether it is there."""
+"""The thread that follows the control topic: folds what is committed, and checks regularly that the
+topic is available.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,11 @@ TopicObservation = Observed | Reachable | Unreachable
 
 
 class ControlReader:
-    """`fold` is changed under `lock` only. `complete`: the topic was read to its end once; `ensured`: it exists. `report` is called with `lock` held, so that it sees the fold it is about."""
+    """Follows the control topic in a thread.
+
+    `fold` is changed only under `lock`, and `report` is called with `lock` held, so that it sees the
+    fold that it is about.
+    """
 
     def __init__(
         self,
@@ -42,7 +48,9 @@ class ControlReader:
     ) -> None:
         self.fold = ControlFold()
         self.complete = False
+        """Whether the topic has been read to its end once."""
         self.ensured = False
+        """Whether the topic exists."""
         self._kafka, self._probe, self._lock, self._report = kafka, probe, lock, report
         self._next_probe = 0.0
         self._stop = threading.Event()

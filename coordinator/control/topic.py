@@ -1,4 +1,6 @@
-"""The control topic and the settings of its clients: what the guarantees rest on is set here and by nobody else."""
+"""The control topic and the settings of its clients. All settings that the guarantees depend on are made
+here.
+"""
 
 from __future__ import annotations
 
@@ -19,25 +21,27 @@ from confluent_kafka.cimpl import NewTopic
 from schemas.config.model import KafkaConfig
 from schemas.io.kafka_clients import ClientLog, build_client_settings, open_admin, reads_by_offset
 
-#: Nothing is ever deleted but what an owner deletes behind its snapshot; LogAppendTime because candidates' clocks differ.
+#: Kafka deletes nothing by itself; only a leader deletes what is before its snapshot. LogAppendTime,
+#: because the clocks of candidates differ.
 TOPIC_CONFIG = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",
     "retention.bytes": "-1",
     "message.timestamp.type": "LogAppendTime",
 }
-#: A dead owner's open transaction hides the topic's end for so long at most; a claim ends it at once.
+#: An open transaction of a dead leader hides the topic's end for at most so long; a claim ends it at
+#: once.
 TRANSACTION_MS = 15_000
 _KEPT = ("cleanup.policy", "retention.ms", "retention.bytes")
 _PATIENCE = 5.0
-#: Of librdkafka's own lines: being fenced is ordinary here and is said by us.
+#: For the lines of librdkafka itself: being fenced is normal here, and rowlock logs it.
 LOG = ClientLog.QUIET
 
 log = structlog.get_logger("control")
 
 
 class ControlTopicError(Exception):
-    """The control topic cannot serve; says what to do."""
+    """The control topic cannot be used. The message contains the remedy."""
 
 
 def build_control_topic_name(kafka: KafkaConfig) -> str:
@@ -49,7 +53,9 @@ def build_control_admin_settings(kafka: KafkaConfig) -> dict[str, Any]:
 
 
 def build_term_producer_settings(kafka: KafkaConfig) -> dict[str, Any]:
-    """Settings of the one transactional producer: all candidates have the same id, so the last to begin fences the others."""
+    """Return the settings of the transactional producer. All candidates have the same id, so the last to
+    begin fences the others.
+    """
     return {
         **build_control_admin_settings(kafka),
         "transactional.id": f"{kafka.prefix}.coordinator",
@@ -65,7 +71,9 @@ def build_term_producer_settings(kafka: KafkaConfig) -> dict[str, Any]:
 
 
 def build_control_reader_settings(kafka: KafkaConfig) -> dict[str, Any]:
-    """Settings of a reader of committed messages that begins where it is told and never commits an offset."""
+    """Return the settings of a reader of committed messages that begins at a given offset and never
+    commits one.
+    """
     return {
         **build_control_admin_settings(kafka),
         **reads_by_offset(f"{kafka.prefix}.coordinator-reads-by-offset"),
@@ -79,7 +87,7 @@ def build_control_reader_settings(kafka: KafkaConfig) -> dict[str, Any]:
 
 
 class ControlTopic:
-    """The topic's administration."""
+    """Administration of the control topic."""
 
     def __init__(self, kafka: KafkaConfig) -> None:
         self._kafka = kafka
@@ -87,14 +95,14 @@ class ControlTopic:
         self._admin = open_admin(build_control_admin_settings(kafka), log=LOG)
 
     def ensure_topic(self) -> None:
-        """Create the topic, or see that the existing one serves.
+        """Create the topic, or check that the existing one can be used.
 
-        Raises ControlTopicError; KafkaException if there is no answer, or one of a broker that does not know the topic yet:
-        try again.
+        Raises ControlTopicError. Raises KafkaException if there is no answer, or the answer of a broker
+        that does not know the topic yet; the caller can retry then.
         """
         known = self._admin.list_topics(timeout=_PATIENCE).topics.get(self.name)
         if known is None or not known.partitions:
-            return self._create_topic()  # with its settings
+            return self._create_topic()
         if len(known.partitions) != 1:
             raise ControlTopicError(
                 f"topic {self.name} has {len(known.partitions)} partitions and must have one: terms are its offsets; "
@@ -121,7 +129,9 @@ class ControlTopic:
             ) from error
 
     def _require_full_retention(self) -> None:
-        """See that the topic keeps everything: one that a broker made by itself forgets the state after a week."""
+        """Ensure that the topic keeps everything: one that a broker created automatically forgets the
+        state after a week.
+        """
         resource = ConfigResource(ResourceType.TOPIC, self.name)
         have = self._admin.describe_configs([resource], request_timeout=_PATIENCE)[resource].result()
         wrong = [name for name in _KEPT if have[name].value != TOPIC_CONFIG[name]]
@@ -143,18 +153,20 @@ class ControlTopic:
             ) from error
 
     def trim_topic(self, before: int) -> None:
-        """Begin to delete what is before an offset; returns at once, because brokers take seconds over it at times.
+        """Begin to delete what is before an offset. Returns at once, because brokers sometimes take
+        seconds.
 
-        A refusal is logged only: the topic grows, and nothing is wrong with it.
+        A refusal is only logged: the topic grows, but remains correct.
         """
         where = TopicPartition(self.name, 0, before)
         done = self._admin.delete_records([where])[where]
-        # the callback must not hold the client: librdkafka aborts when a client is destroyed in its own thread
+        # the callback must not hold the client: librdkafka aborts when a client is destroyed in its own
+        # thread
         done.add_done_callback(partial(_on_trimmed, self.name, before))
 
 
 def _pass_on_if_passing(error: KafkaException) -> None:
-    """Raise what may be otherwise in a moment: it is awaited, not refused."""
+    """Raise a temporary error again, so that the caller waits instead of refusing."""
     kafka_error = error.args[0]
     if kafka_error.retriable() or kafka_error.code() in {
         KafkaError._TIMED_OUT,

@@ -1,4 +1,6 @@
-"""The transactions of a candidate in the control topic: its claims, the records of its term, snapshots, and that it resigns."""
+"""The transactions of a candidate in the control topic: claims, the records of its term, snapshots, and
+resignation.
+"""
 
 from __future__ import annotations
 
@@ -29,34 +31,39 @@ log = structlog.get_logger("control")
 
 @dataclass(frozen=True, slots=True)
 class WriterConfig:
-    """Seconds; `timeout` of a claim or commit is longer than the owner's own lease: a broker's restart ends no term.
-    `snapshot_after` offsets, `snapshot_bytes`: how long the topic may become. `batch`: records in one transaction."""
+    """The settings of the writer. Times are in seconds."""
 
     beat: float = 0.8
+    """The longest time between two writes of a term."""
     timeout: float = 10.0
+    """For a claim or commit. Longer than the leader's own lease, so that a broker's restart ends no term."""
     snapshot_after: int = 5000
+    """The number of offsets after which a snapshot is written."""
     snapshot_bytes: int = 16 << 20
+    """The number of bytes after which a snapshot is written."""
     batch: int = 20_000
+    """Records in one transaction."""
 
 
 @dataclass(slots=True)
 class LedTerm:
-    """A term that this candidate leads, and the length of the topic. `base`: offset of the snapshot in force, `cost`: its bytes.
-
-    `begun`: when the last transaction began, in monotonic seconds; `pending`: changes that are not written yet, by their token.
-    """
+    """A term that this candidate leads, and the length of the topic."""
 
     rev: int
     records: dict[str, DurableRecord]
     base: int
+    """The offset of the current snapshot."""
     end: int
     size: int
     begun: float
+    """When the last transaction began, in monotonic seconds."""
     cost: int = 0
+    """The bytes of the current snapshot."""
     pending: deque[tuple[int, tuple[RecordChange, ...]]] = field(default_factory=deque)
+    """Changes that are not written yet, with their tokens."""
 
     def take_changes(self, most: int) -> tuple[list[int], list[RecordChange]]:
-        """Take tokens and changes that wait, until there are `most` changes."""
+        """Take waiting tokens and changes, until there are `most` changes."""
         tokens: list[int] = []
         changes: list[RecordChange] = []
         while self.pending and len(changes) < most:
@@ -67,9 +74,9 @@ class LedTerm:
 
 
 class TermTransactions:
-    """Carried out one after the other, in one thread. `claim`, `write` and `shorten` raise WriteFailedError.
+    """The transactions of a candidate, executed one after the other in one thread.
 
-    `claimed_at`: when the writing of the last claim began, in monotonic seconds.
+    `claim_term`, `write_changes` and `write_snapshot_if_due` raise WriteFailedError.
     """
 
     def __init__(self, kafka: KafkaConfig, candidate: Candidate, nonce: str, config: WriterConfig) -> None:
@@ -77,25 +84,26 @@ class TermTransactions:
         self._topic: ControlTopic | None = None
         self._producer: TermProducer | None = None
         self.claimed_at = 0.0
+        """When the write of the last claim began, in monotonic seconds."""
 
     def claim_term(self) -> int:
-        """Claim the next term, and return its number; no earlier producer writes anything from here on."""
+        """Claim the next term, and return its number. From then on no earlier producer can write."""
         self.discard_producer()
         self._producer = TermProducer(self._kafka, self._config.timeout)
         claim = encode_message(Claim(self._candidate, self._nonce))
         self.claimed_at = time.monotonic()
-        # offset 0 is no term (0 means that nobody is known): the first claim ever is made twice
+        # offset 0 is no term (0 means that no leader is known): the first claim of all is written twice
         return self._producer.commit_payloads([claim], "claim") or self._producer.commit_payloads(
             [claim], "claim"
         )
 
     @property
     def claimed(self) -> bool:
-        """Tell whether there is a claim, and it was not thrown away."""
+        """Whether there is a claim that was not discarded."""
         return self._producer is not None
 
     def write_changes(self, term: LedTerm, changes: list[RecordChange]) -> None:
-        """Write changes, or a beat where there are none. Raises ValueError where nothing is `claimed`."""
+        """Write changes, or a beat if there are none. Raises ValueError unless a term is `claimed`."""
         if self._producer is None:
             raise ValueError("nothing is claimed")
         term.begun = time.monotonic()
@@ -105,7 +113,7 @@ class TermTransactions:
         _apply_changes(term.records, changes)
 
     def write_snapshot_if_due(self, term: LedTerm) -> bool:
-        """Write a snapshot, once the topic has become long; tell whether one was written."""
+        """Write a snapshot if the topic has become long, and return whether one was written."""
         config = self._config
         long = is_snapshot_due(
             term.end - term.base,
@@ -137,7 +145,7 @@ class TermTransactions:
             log.info("resignation not written", error=str(error))
 
     def discard_producer(self) -> None:
-        """Throw the producer away; what was not committed never will be."""
+        """Discard the producer. Uncommitted records are never committed."""
         if self._producer is not None:
             self._producer.discard()
             self._producer = None

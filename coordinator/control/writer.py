@@ -1,7 +1,8 @@
-"""The thread that writes the control topic: claims, then records in the order given, a beat when there are none.
+"""The thread that writes the control topic: claims, then records in the given order, and a beat if there
+are none.
 
-Whatever was appended while a transaction was under way goes into the next one together. All decisions are the election's;
-this does what it is told and reports Claimed or Failed.
+Changes that are appended during a transaction go into the next one together. The election makes all
+decisions; the writer executes them and reports Claimed or WriteFailed.
 """
 
 from __future__ import annotations
@@ -25,7 +26,11 @@ log = structlog.get_logger("control")
 
 
 class ControlWriter:
-    """`report` takes what the election must know, `tell` what the coordinator must know; both from this thread, which alone makes `transactions`."""
+    """Writes the control topic in a thread, which alone uses `transactions`.
+
+    From that thread it calls `report` with events for the election, and `tell` with events for the
+    coordinator.
+    """
 
     def __init__(
         self,
@@ -51,7 +56,7 @@ class ControlWriter:
     def start(self) -> None:
         self._thread.start()
 
-    # what the others ask for; all of it returns at once
+    # requests of other threads; all of them return at once
 
     def queue_claim(self) -> None:
         self._run_job(lambda: self._report(Claimed(self.transactions.claim_term())))
@@ -59,15 +64,17 @@ class ControlWriter:
     def begin_term(
         self, rev: int, records: Mapping[str, DurableRecord], base: int, end: int, size: int
     ) -> None:
-        """From now on records of this term are taken."""
+        """Accept records of this term from now on."""
         with self._changed:
             self._term = LedTerm(rev, dict(records), base, end, size, begun=time.monotonic())
             self._changed.notify()
-        if base > 0:  # the owner before may have died between its snapshot and this
+        if base > 0:  # the previous leader may have died between its snapshot and the deletion
             self._run_job(lambda: self.transactions.trim_topic(base))
 
     def append_changes(self, rev: int, token: int, changes: tuple[RecordChange, ...]) -> None:
-        """Write after everything appended before; then RecordsCommitted(token). Of a term that is over: dropped."""
+        """Write changes after all earlier ones, then report RecordsCommitted(token). Changes of a term
+        that has ended are dropped.
+        """
         with self._changed:
             if self._term is None or self._term.rev != rev:
                 self.dropped += 1
@@ -87,7 +94,9 @@ class ControlWriter:
         self._run_job(self._discard_term)
 
     def stop(self, timeout: float) -> None:
-        """Finish the jobs given, end the thread. A Kafka that does not answer is not waited for beyond `timeout`."""
+        """Finish the queued jobs and end the thread. If Kafka does not answer, it is waited for at most
+        `timeout` seconds.
+        """
         with self._changed:
             self._stopping = True
             self._changed.notify()
@@ -116,7 +125,7 @@ class ControlWriter:
         self.transactions.discard_producer()
 
     def _wait_for_job(self) -> Callable[[], None] | None:
-        """Wait for something to do; None: the end."""
+        """Wait for a job and return it; None: end the thread."""
         with self._changed:
             while True:
                 if self._jobs:
@@ -149,4 +158,4 @@ class ControlWriter:
         try:
             self.transactions.discard_producer()
         finally:
-            self._discarded()  # else this candidate would never stand again
+            self._discarded()  # otherwise this candidate would never claim again

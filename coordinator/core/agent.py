@@ -1,8 +1,12 @@
-"""An agent's pure core: whom it obeys, what it holds, when it must stop. One worker per unit, run by the shell.
+"""The pure core of an agent: which leader it obeys, which units it holds, and when it must stop writing.
 
-Whom: the owner with the highest owner_rev that has announced itself; older ones are told so. What: `agent_unit.Held` per
-unit. When: each unit's lease, granted by the owner unit by unit, counts from when this agent sent what the owner
-answered. All times are this agent's monotonic seconds. `step` changes the state it is given and returns it.
+The agent obeys the leader with the highest `owner_rev` that has announced itself, and answers messages
+of earlier leaders with `Rejected`. It keeps one `agent_unit.AgentUnit` per unit; the shell runs one
+worker for each. The leader grants leases unit by unit. A lease counts from the time at which the agent
+sent the message that the leader answers.
+
+All times are seconds of the agent's monotonic clock. `step_agent` changes the state that it is given and
+returns it.
 """
 
 from __future__ import annotations
@@ -35,38 +39,49 @@ from coordinator.core.messages import (
 from schemas.units import UnitOperation, UnitPhase, WorkerEvent
 
 TAKE_AGAIN = 5.0
-"""Seconds after which an agent whose file did not hold what is in force looks again."""
+"""Seconds between two attempts to load the active configuration, if the agent's file did not hold it."""
 
 
 @dataclass(slots=True)
 class AgentState:
-    """`dropped`: messages that were not obeyed, by reason. `moved`: units whose mark changed since it was last sent.
-
-    `config`: what units that it is given now run under; `taking`: what it has been told to have instead, `take_at`: when to try. `asked`: the last
-    question about its file, `file`: the last answer. `version`: the agent's version of rowlock.
-    """
+    """The state of an agent: the leader that it obeys, its units, and what its next messages contain."""
 
     name: str
     incarnation: str
     owner: str = ""
+    """The leader's name."""
     owner_rev: int = 0
+    """The leader's term: the offset of its claim in the control topic; 0 before the first announcement."""
     agent_epoch: int = 0
+    """The number of this incarnation, given by the leader; 0 before the first announcement."""
     seq: int = 0
+    """The number of the last message sent in this incarnation."""
     interval: float = 1.0
     checkpoint_every: float = 0.2
     next_beat: float = float("-inf")
     next_checkpoint: float = float("-inf")
     liveness: Liveness = Liveness.ALIVE
     ending: str | None = None
+    """Why the agent is shutting down; None while it runs."""
     units: dict[str, AgentUnit] = field(default_factory=dict)
     moved: dict[str, None] = field(default_factory=dict)
+    """Units with progress that has not been sent yet."""
     dropped: Counter[str] = field(default_factory=Counter)
+    """The number of messages that were not obeyed, by reason."""
     config: ConfigVersion | None = None
+    """The configuration under which units that are given now run; None: the agent takes no part in
+    reloads.
+    """
     taking: ConfigVersion | None = None
+    """The active configuration that the agent is still loading from its file."""
     take_at: float = float("-inf")
+    """When loading it is tried next."""
     asked: int = 0
+    """The number of the leader's last question about the agent's file."""
     file: FileAnswer | None = None
+    """The last answer to such a question."""
     version: str = ""
+    """The agent's version of rowlock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +91,7 @@ class InstructionReceived:
 
 @dataclass(frozen=True, slots=True)
 class WorkerEventReceived:
-    """Something happened in a unit's worker."""
+    """An event of a unit's worker."""
 
     unit: str
     event: WorkerEvent
@@ -84,17 +99,17 @@ class WorkerEventReceived:
 
 @dataclass(frozen=True, slots=True)
 class AgentTick:
-    """Time has passed: to be given no later than `next_wakeup`."""
+    """Time has passed. To be given no later than `compute_next_wakeup` returns."""
 
 
 @dataclass(frozen=True, slots=True)
 class DrainSelf:
-    """Somebody at this machine wants its units gone; for good in this incarnation."""
+    """The operator of this machine wants its units to be moved away. It holds until this incarnation ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shutdown:
-    """Stop all workers; then `ExitAgent`."""
+    """Stop all workers, then return `ExitAgent`."""
 
     why: str = "shut down"
 
@@ -108,7 +123,9 @@ class FileRead:
 
 @dataclass(frozen=True, slots=True)
 class ConfigTaken:
-    """`TakeConfig` is done: units that are prepared from now on run under it; `version` None: the file does not hold it."""
+    """The result of `TakeConfig`. Units that are prepared from now on run under `version`; None: the
+    file does not hold the configuration that was asked for.
+    """
 
     version: ConfigVersion | None
 
@@ -125,21 +142,24 @@ class SendUp:
 
 @dataclass(frozen=True, slots=True)
 class ExitAgent:
-    """Every worker has ended; the process shall exit."""
+    """Every worker has ended, and the process is to exit."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReadFile:
-    """Say what the file holds and whether that could be taken, under this number; nothing changes."""
+    """Read the configuration file, and report its content and whether the agent could load it. Nothing
+    changes.
+    """
 
     asked: int
+    """The number of the question."""
 
 
 @dataclass(frozen=True, slots=True)
 class TakeConfig:
-    """Have the workers run what is prepared from now on under this configuration, if the file holds it."""
+    """Load this configuration for the units that are prepared from now on, if the file holds it."""
 
     version: ConfigVersion
 
@@ -148,7 +168,9 @@ AgentEffect = SendUp | ExitAgent | ReadFile | TakeConfig | UnitEffect
 
 
 def step_agent(state: AgentState, event: AgentEvent, now: float) -> tuple[AgentState, list[AgentEffect]]:
-    """Return the agent after `event` at `now` and what the shell is to do, in order. The old state is used up."""
+    """Return the agent after `event` at `now`, and what the shell has to do, in order. The old state
+    must not be used any more.
+    """
     out: list[AgentEffect] = []
     match event:
         case InstructionReceived(message):
@@ -172,7 +194,7 @@ def step_agent(state: AgentState, event: AgentEvent, now: float) -> tuple[AgentS
 
 
 def compute_next_wakeup(state: AgentState) -> float:
-    """Return when the next Tick is due at the latest: the next heartbeat, or the end of the first lease."""
+    """Return the latest time of the next `AgentTick`: the next heartbeat, or the end of the first lease."""
     leases = [h.deadline for h in state.units.values() if h.state is UnitPhase.REPLICATING]
     return min([state.next_beat, *leases])
 
@@ -187,11 +209,11 @@ def _build_header(state: AgentState, assignment: int = 0) -> Header:
 
 
 def list_statuses(state: AgentState) -> tuple[UnitStatus, ...]:
-    """Return everything that is held, in order of the units' names."""
+    """Return the status of every unit that is held, ordered by unit name."""
     return tuple(h.status for _, h in sorted(state.units.items()) if h.state is not UnitPhase.ABSENT)
 
 
-# what comes from owners
+# messages from leaders
 
 
 def _receive_message(state: AgentState, message: Down, now: float, out: list[AgentEffect]) -> None:
@@ -202,7 +224,8 @@ def _receive_message(state: AgentState, message: Down, now: float, out: list[Age
     elif isinstance(message, Announce):
         _handle_announce(state, message, now, out)
     elif isinstance(message, Superseded) and header.agent_epoch == state.agent_epoch:
-        # also from an owner that has not announced itself: it never will, to an incarnation it takes for replaced
+        # Obeyed without an announcement: this leader will not announce itself to an incarnation that it
+        # counts as replaced.
         _begin_shutdown(state, "another process has this agent's name", now, out)
     elif header.owner_rev > state.owner_rev:
         state.dropped["owner not announced"] += 1
@@ -223,7 +246,8 @@ def _handle_announce(state: AgentState, message: Announce, now: float, out: list
         state.dropped["two owners in one term"] += 1
         return
     if header.owner_rev > state.owner_rev:
-        # what older owners said is rejected from now on, so what they closed need not be remembered
+        # Instructions of earlier leaders are rejected from now on, so the assignments that they ended
+        # can be forgotten.
         state.units = {unit: held for unit, held in state.units.items() if held.state is not UnitPhase.ABSENT}
     state.owner, state.owner_rev, state.agent_epoch = message.owner, header.owner_rev, header.agent_epoch
     state.interval = message.interval
@@ -266,7 +290,9 @@ def _renew_leases(state: AgentState, message: HeartbeatResponse, now: float, out
 def _follow_configuration(
     state: AgentState, message: HeartbeatResponse, now: float, out: list[AgentEffect]
 ) -> None:
-    """Have what is in force, and answer what is asked; one who does not say what it has (`config`) is not concerned."""
+    """Load the active configuration and answer the leader's question about the file. An agent that
+    reports no configuration (`config` is None) takes no part in reloads.
+    """
     if state.config is None:
         return
     if message.config is None or message.config == state.config:
@@ -288,12 +314,12 @@ def _handle_config_taken(
 
 
 def _send_heartbeat_now(state: AgentState, now: float, out: list[AgentEffect]) -> None:
-    """Somebody waits for it."""
+    """Send a heartbeat now, because the leader waits for its content."""
     state.next_beat = min(state.next_beat, now)
     _handle_tick(state, now, out)
 
 
-# what comes from here
+# events of this machine
 
 
 def _step_unit(

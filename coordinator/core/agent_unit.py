@@ -1,12 +1,13 @@
-"""One unit on one agent: what it does with instructions, its worker's events and its lease. Pure.
+"""One unit on one agent, as a pure state machine of instructions, worker events and the lease.
 
 ```
   Absent ──prepare──▶ Preparing ──Prepared─▶ Prepared ──start──▶ Replicating
     ▲                     └──────── remove ─────┴──── remove, lease over ─┐
     └──────forget────── Stopped ◀────────── the worker has ended ── Stopping
 ```
-`Replicating` means: from now on it may write. It is said when the start is accepted, before the worker takes over the
-progress row, so that no owner can take a worker that is about to write for one that only waits.
+`Replicating` means that the unit may write from now on. It is reported when the start is accepted,
+before the worker takes over the progress row, so that no leader mistakes a worker that is about to write
+for one that only waits.
 """
 
 from __future__ import annotations
@@ -28,17 +29,20 @@ from schemas.units import (
 
 @dataclass(frozen=True, slots=True)
 class AgentUnit:
-    """`closed`: the highest assignment never to be taken up again. `deadline`: agent's monotonic seconds, end of the lease."""
+    """A unit as its agent holds it."""
 
     unit: str
     assignment: int = 0
     state: UnitPhase = UnitPhase.ABSENT
     closed: int = 0
+    """The highest assignment that must not be taken up again."""
     deadline: float = 0.0
+    """The end of the lease, in seconds of the agent's monotonic clock."""
     mark: UnitProgress | None = None
     rows_per_s: int = 0
     error: str | None = None
     steps: int = 0
+    """The steps that the worker has reported while it prepares; see `UnitStatus`."""
 
     @property
     def status(self) -> UnitStatus:
@@ -49,17 +53,18 @@ class AgentUnit:
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """An instruction that the agent has found valid. `deadline`: of the lease that comes with a start."""
+    """An instruction that the agent has found valid."""
 
     op: UnitOperation
     assignment: int
     mark: UnitProgress | None = None
     deadline: float = 0.0
+    """The end of the lease that a start grants."""
 
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """A lease for this assignment up to `deadline`."""
+    """A lease for this assignment until `deadline`."""
 
     assignment: int
     deadline: float
@@ -72,7 +77,7 @@ class UnitTick:
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """Stop whatever runs, whoever says so (the agent itself ends)."""
+    """Stop the worker because the agent itself ends."""
 
 
 UnitEvent = Instruction | WorkerEvent | Granted | UnitTick | Halt
@@ -80,7 +85,7 @@ UnitEvent = Instruction | WorkerEvent | Granted | UnitTick | Halt
 
 @dataclass(frozen=True, slots=True)
 class PrepareWorker:
-    """Get a worker ready that writes nothing yet; then `Prepared`."""
+    """Prepare a worker that writes nothing yet; it then reports `Prepared`."""
 
     unit: str
     assignment: int
@@ -89,7 +94,7 @@ class PrepareWorker:
 
 @dataclass(frozen=True, slots=True)
 class StartWorker:
-    """Take over the progress row with `assignment`, then write."""
+    """Take over the progress row with `assignment`, then begin to write."""
 
     unit: str
     assignment: int
@@ -98,7 +103,7 @@ class StartWorker:
 
 @dataclass(frozen=True, slots=True)
 class RemoveWorker:
-    """Stop writing at once, close; then `WorkerEnded`."""
+    """Stop writing at once and close; the worker then reports `WorkerEnded`."""
 
     unit: str
     assignment: int
@@ -113,9 +118,10 @@ _EMPTY = frozenset({UnitPhase.ABSENT, UnitPhase.STOPPED})
 def step_agent_unit(
     held: AgentUnit, event: UnitEvent, now: float
 ) -> tuple[AgentUnit, tuple[UnitEffect, ...]]:
-    """Return the unit after `event` at `now` (agent's monotonic seconds) and what its worker is to do.
+    """Return the unit after `event` at `now` (seconds of the agent's monotonic clock), and what its
+    worker has to do.
 
-    Events of another assignment than the one held change nothing: they are late.
+    Late events, that is events of another assignment than the one held, change nothing.
     """
     match event:
         case Instruction():
@@ -166,7 +172,7 @@ def _prepare_worker(held: AgentUnit, told: Instruction) -> tuple[AgentUnit, tupl
     if told.assignment <= max(held.closed, held.assignment):
         return held, ()
     if held.state not in _EMPTY:
-        return _halt_worker(held)  # the older replica ends first; the owner says prepare again
+        return _halt_worker(held)  # the older replica ends first; the leader repeats its prepare
     opened = AgentUnit(
         held.unit, told.assignment, UnitPhase.PREPARING, max(held.closed, held.assignment), mark=told.mark
     )

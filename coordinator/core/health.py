@@ -1,10 +1,12 @@
-"""Tell whether an agent can get units ready at all: each agent is judged as a whole, beside the units that fail. Pure.
+"""Whether an agent can prepare units at all: it is judged as a whole, besides the units that fail. Pure.
 
-An agent on which every preparation fails has little to do, so the balance of loads would send it unit after unit. It backs
-off: after `failures` different units in a row whose preparation (or start) failed there it is given none for a while, longer
-each time, then one unit on trial. The first unit that works there clears it, and so does a restart of the agent.
+An agent on which every preparation fails has little to do, so balancing by load would send it unit after
+unit. Instead it backs off: after preparations or starts of `failures` different units have failed there
+in a row, it is given no units for a while, longer each time, and then one unit on trial. The first unit
+that works there clears the agent, and so does a restart of the agent.
 
-A unit that failed elsewhere just before is no witness: the trouble is its own then. Times are the owner's monotonic seconds.
+A unit that has just failed elsewhere does not count against the agent, because its trouble is its own.
+Times are seconds of the leader's monotonic clock.
 """
 
 from __future__ import annotations
@@ -16,38 +18,48 @@ from schemas.backoff import pause_after
 
 @dataclass(frozen=True, slots=True)
 class HealthConfig:
-    """`failures`: units in a row before an agent backs off. Seconds: `retry_first`, `retry_most`: how long it does, doubled each
-    time. `trust_after`: a unit that has worked for so long has been got ready well."""
+    """When an agent backs off, and for how long."""
 
     failures: int = 3
+    """The number of different units that have to fail in a row."""
     retry_first: float = 10.0
+    """Seconds of the first back-off; each further one is twice as long."""
     retry_most: float = 600.0
+    """The longest back-off in seconds."""
     trust_after: float = 10.0
+    """A unit that has worked for so many seconds counts as prepared well."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentHealth:
-    """`suspects`: units that failed there since one last worked; `failures`: how often; `rounds`: times it has backed off."""
+    """An agent's failed preparations."""
 
     suspects: frozenset[str] = frozenset()
+    """Units that have failed there since a unit last worked."""
     failures: int = 0
+    """The number of failures since then."""
     rounds: int = 0
+    """The number of times that the agent has backed off."""
     failed_at: float = float("-inf")
+    """When the last failure happened."""
     due_at: float = float("-inf")
+    """When the agent may be given a unit again."""
 
     @property
     def trusted(self) -> bool:
-        """Tell whether it may be given units like any other."""
+        """Whether the agent may be given units like any other."""
         return self.rounds == 0
 
     def compute_room(self, now: float, preparing: int) -> int | None:
-        """Return how many more units it may be given. `preparing`: that get ready there. None: there is no such limit."""
+        """Return how many more units the agent may be given while `preparing` units are being prepared
+        there. None: no limit.
+        """
         if self.trusted:
             return None
         return 0 if now < self.due_at else max(0, 1 - preparing)
 
     def backs_off(self, now: float) -> float | None:
-        """Return for how many more seconds it is given nothing; None where it is trusted."""
+        """Return for how many more seconds the agent is given no units, or None if it is trusted."""
         return None if self.trusted else max(0.0, self.due_at - now)
 
 
@@ -55,9 +67,9 @@ WELL = AgentHealth()
 
 
 def record_agent_failure(health: AgentHealth, unit: str, now: float, config: HealthConfig) -> AgentHealth:
-    """Return the agent's health after a preparation or a start of the unit has failed there.
+    """Return the agent's health after a preparation or start of the unit has failed there.
 
-    One that had begun before the agent backed off says nothing new.
+    A preparation that had begun before the agent backed off does not lengthen the back-off.
     """
     after = replace(health, suspects=health.suspects | {unit}, failures=health.failures + 1, failed_at=now)
     if now < health.due_at or (after.trusted and len(after.suspects) < config.failures):

@@ -1,12 +1,14 @@
-"""The agents an owner knows: which incarnation, heard when, synced or not. Pure; times are the owner's monotonic seconds.
+"""The agents that a leader knows: incarnation, time of the last message, and whether they have synced.
+Pure.
 
 ```
-  Registered ──Sync──▶ Synced ──lease + margin without a word──▶ Expired ──Sync──▶ Synced
-      └───────────────── lease + margin without a word ─────────────▲
+  Registered ──Sync──▶ Synced ──lease + margin without a message──▶ Expired ──Sync──▶ Synced
+      └───────────────── lease + margin without a message ─────────────▲
 ```
-Each agent goes its way alone: nothing here waits for all of them. A member is expired when every lease that this or an
-earlier owner can have granted to it has run out by this owner's clock. A paused agent does not know that; the fencing token
-that the target guards is what stops it.
+Each agent is treated by itself: no step waits for all of them. A member expires when every lease that
+this or an earlier leader can have granted to it has run out by this leader's clock. A paused agent does
+not know that; the fencing token in the target stops it. Times are seconds of the leader's monotonic
+clock.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from enum import Enum
 from coordinator.core.messages import ConfigVersion, FileAnswer, Heartbeat, Liveness, Sync
 
 LONGEST_VERSION = 64
-"""Characters of an agent's version that are kept: what an agent reports is not trusted to be short."""
+"""Characters of an agent's version that are kept, because an agent may report a long one."""
 
 
 class MemberState(Enum):
@@ -28,26 +30,30 @@ class MemberState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """`seq`: op_seq of the last message applied. `echo`: agent's time of it. `heard_at`: ours. `durable`: registered.
-
-    `draining`: somebody wants its units gone; `liveness` is what it says itself. `config`: what it runs new units under, None: it is of a
-    version that does not say; `file`: what its file held when it was last asked. `version`: its version of rowlock, "": not heard yet, or
-    older than 0.1.0.
-    """
+    """An agent as the leader knows it."""
 
     name: str
     incarnation: str
     agent_epoch: int
     heard_at: float
+    """When the last message arrived, by the leader's clock."""
     durable: bool = True
+    """Whether the registration is stored."""
     state: MemberState = MemberState.REGISTERED
     seq: int = 0
+    """The `op_seq` of the last message that was applied."""
     echo: float = 0.0
+    """The agent's time in its last Sync or heartbeat."""
     liveness: Liveness = Liveness.ALIVE
+    """What the agent itself reports."""
     draining: bool = False
+    """Whether an operator wants its units to be moved away."""
     config: ConfigVersion | None = None
+    """The configuration under which it runs new units; None: its version does not report one."""
     file: FileAnswer | None = None
+    """The content of its configuration file when it was last asked."""
     version: str = ""
+    """Its version of rowlock; "": not reported yet, or older than 0.1.0."""
 
     @property
     def leaving(self) -> bool:
@@ -55,12 +61,12 @@ class Member:
 
     @property
     def accepts(self) -> bool:
-        """Tell whether it can be given units."""
+        """Whether the agent can be given units."""
         return self.state is MemberState.SYNCED and not self.leaving
 
 
 class MessageVerdict(Enum):
-    """The verdict on a message of an agent: whether it counts."""
+    """Whether a message of an agent counts."""
 
     APPLY = "apply"
     UNSYNCED = "unsynced"  # alive, but its state counts only from its Sync on
@@ -83,7 +89,7 @@ def judge_message(
 
 
 def update_from_heartbeat(member: Member, message: Sync | Heartbeat) -> Member:
-    """Return the member with what its heartbeat says; liveness never becomes better."""
+    """Return the member with the content of its heartbeat; liveness never improves."""
     worse = message.liveness if member.liveness is Liveness.ALIVE else member.liveness
     echo = max(message.sent, member.echo)
     member = replace(member, echo=echo, liveness=worse, config=message.config)

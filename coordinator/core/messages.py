@@ -1,15 +1,19 @@
-"""Messages between coordinator and agents (design.md §7): the values that the cores work with, and the format on the wire.
+"""The messages between coordinator and agents: the values that the cores use, and their format on the
+wire.
 
-Up (agent → owner): `Hello`, `Sync`, `Heartbeat`, `DispatchResponse`, `Checkpoint`, `Rejected`.
-Down (owner → agent): `Announce`, `HeartbeatResponse`, `Dispatch`, `Superseded`.
+Up (agent → leader): `Hello`, `Sync`, `Heartbeat`, `DispatchResponse`, `Checkpoint`, `Rejected`. Down
+(leader → agent): `Announce`, `HeartbeatResponse`, `Dispatch`, `Superseded`.
 
-Every message has a `Header`. `op_seq` is the sender's own count: an owner counts through its term, an agent through its
-incarnation. Times are seconds of the sender's monotonic clock; only the sender compares them.
+Every message has a `Header`. `op_seq` is the sender's own count: a leader counts through its term, an
+agent through its incarnation. Times are seconds of the sender's monotonic clock; only the sender
+compares them.
 
-What stands in them about a unit is in `schemas/units.py`, which the units' workers know as well. These classes are the only description of the wire format (docs/adr/0015): `coordinator.transport.wire` encodes them as they stand. A
-message is a list: the name of its class, then its fields in order. So classes keep their names, and fields their order, within a
-version of the protocol. A new field comes last and has a default: older readers ignore it, and older senders leave it out. The
-bounds of a field hold for what arrives; nothing checks them where a message is made.
+The parts about a unit are in `schemas/units.py`, which the units' workers use as well. These classes are
+the only description of the wire format (docs/adr/0015-messages-are-their-own-wire-format.md);
+`coordinator.transport.wire` encodes them. A message is a list: the name of its class, then its fields in
+order. Classes therefore keep their names, and fields their order, within a version of the protocol. A
+new field comes last and has a default: older readers ignore it, and older senders leave it out. The
+bounds of a field are checked when a message arrives, not when it is made.
 """
 
 from __future__ import annotations
@@ -21,14 +25,17 @@ import msgspec
 
 from schemas.units import Int64, UnitOperation, UnitPhase, UnitProgress
 
-#: Version of the protocol. Both sides refuse another one; a change that older readers can ignore does not raise it.
+#: The version of the protocol. Both sides refuse another one. A change that older readers can ignore
+#: does not raise it.
 PROTOCOL_VERSION = 2
 
 UInt32 = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
 
 
 class Liveness(Enum):
-    """Monotone within an incarnation: an agent that drains or stops never becomes alive again."""
+    """Whether an agent goes on. It never becomes alive again within an incarnation after it drains or
+    stops.
+    """
 
     ALIVE = "alive"
     STOPPING = "stopping"
@@ -39,7 +46,7 @@ class WirePart(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class WireMessage(WirePart, frozen=True, tag=True):
-    """A message of the protocol: on the wire, the name of its class comes before its fields."""
+    """A message of the protocol. On the wire, the name of its class comes before its fields."""
 
 
 class Header(WirePart, frozen=True):
@@ -50,36 +57,41 @@ class Header(WirePart, frozen=True):
 
 
 class UnitStatus(WirePart, frozen=True):
-    """All that an agent says about one unit. `rows_per_s` is measured; `error` says why it stopped by itself. `steps`: how often
-    it has got on while it prepares."""
+    """An agent's report of one unit."""
 
     unit: str
     assignment: Int64
     state: UnitPhase
     mark: UnitProgress | None = None
     rows_per_s: Int64 = 0
+    """The measured rows a second."""
     error: str | None = None
+    """Why the unit stopped by itself, or what it waits for."""
     steps: UInt32 = 0
+    """How many steps the worker has reported while it prepares."""
 
 
 class ConfigVersion(WirePart, frozen=True):
-    """A configuration that is in force: what tells it from others, and the number of the reload that it came with (secrets are not in
-    `digest`, so that two in a row may have the same)."""
+    """An active configuration: its digest, and the number of the reload that activated it.
+
+    Secrets are not in `digest`, so two configurations in a row may have the same one.
+    """
 
     digest: str
     revision: Int64 = 0
 
 
 class FileAnswer(WirePart, frozen=True):
-    """The content of an agent's configuration file: the answer to `asked`. `problems`: why it could not take that, a line each."""
+    """The content of an agent's configuration file: the answer to question `asked`."""
 
     asked: Int64
     digest: str
     problems: tuple[str, ...] = ()
+    """Why the agent could not load it, one line each."""
 
 
 class Hello(WireMessage, frozen=True):
-    """The first message of an agent's incarnation, and again until it is announced to."""
+    """The first message of an agent's incarnation, repeated until a leader announces itself."""
 
     header: Header
     agent: str
@@ -87,7 +99,7 @@ class Hello(WireMessage, frozen=True):
 
 
 class Announce(WireMessage, frozen=True):
-    """An owner introduces itself and gives (or confirms) the agent's epoch. Valid for `incarnation` only."""
+    """A leader announces itself and gives (or confirms) the agent's epoch. Valid for `incarnation` only."""
 
     header: Header
     owner: str
@@ -97,9 +109,7 @@ class Announce(WireMessage, frozen=True):
 
 
 class Sync(WireMessage, frozen=True):
-    """The answer to an Announce: everything the agent holds, so that the owner can rebuild its sets.
-
-    `version`: the agent's version of rowlock; "": it is older than 0.1.0. Each owner learns it before it gives the agent units."""
+    """The answer to an Announce: every unit that the agent holds, so that the leader can rebuild its sets."""
 
     header: Header
     agent: str
@@ -110,6 +120,9 @@ class Sync(WireMessage, frozen=True):
     liveness: Liveness = Liveness.ALIVE
     config: ConfigVersion | None = None
     version: str = ""
+    """The agent's version of rowlock; "": older than 0.1.0. A leader learns it before it gives the agent
+    units.
+    """
 
     @property
     def statuses(self) -> tuple[UnitStatus, ...]:
@@ -117,23 +130,24 @@ class Sync(WireMessage, frozen=True):
 
 
 class Heartbeat(WireMessage, frozen=True):
-    """The whole state of an agent: a unit that is not in `statuses` is absent. `sent` comes back as `echo`. `config`: what units that it
-    is given from now on run under; `file`: what it has been asked for last."""
+    """The whole state of an agent: a unit that is not in `statuses` is absent."""
 
     header: Header
     agent: str
     sent: float
+    """Comes back as `echo`."""
     statuses: tuple[UnitStatus, ...] = ()
     liveness: Liveness = Liveness.ALIVE
     config: ConfigVersion | None = None
+    """The configuration under which units run that the agent is given from now on."""
     file: FileAnswer | None = None
+    """The answer to the last question about its file."""
 
 
 class HeartbeatResponse(WireMessage, frozen=True):
-    """Renews the leases of `granted` (unit, assignment) to `echo` + `lease` on the agent's clock, of no other unit.
+    """Renews the leases of `granted` (unit, assignment), and of no other unit.
 
-    `draining`: its units are given away, for it to know; that may be undone, so the agent draws nothing from it. `config`: what is in force,
-    None: not known; an agent that has another one takes it from its file. `ask`: above 0, it shall say what its file holds (FileAnswer).
+    The leases last until `echo` + `lease` on the agent's clock.
     """
 
     header: Header
@@ -142,12 +156,19 @@ class HeartbeatResponse(WireMessage, frozen=True):
     interval: float
     granted: tuple[tuple[str, Int64], ...] = ()
     draining: bool = False
+    """Whether the agent's units are being moved away. This is information only: it may be undone, so the
+    agent does nothing about it.
+    """
     config: ConfigVersion | None = None
+    """The active configuration; None: not known. An agent with another one loads it from its file."""
     ask: Int64 = 0
+    """The number of a question: above 0, the agent has to report the content of its file (`FileAnswer`)."""
 
 
 class Dispatch(WireMessage, frozen=True):
-    """One instruction for one unit; its assignment is in the header. A start carries a lease like a heartbeat's answer."""
+    """One instruction for one unit; its assignment is in the header. A start carries a lease like the
+    answer to a heartbeat.
+    """
 
     header: Header
     unit: str
@@ -158,26 +179,28 @@ class Dispatch(WireMessage, frozen=True):
 
 
 class DispatchResponse(WireMessage, frozen=True):
-    """`answers` is the op_seq of the dispatch, `op` what it asked for (0, None: nobody asked, the state has changed);
-    `status` is the unit's whole state after it."""
+    """A unit's whole state, after a dispatch or after a change."""
 
     header: Header
     agent: str
     answers: Int64
+    """The `op_seq` of the dispatch; 0: the unit's state has changed by itself."""
     status: UnitStatus
     op: UnitOperation | None = None
+    """The instruction that is answered; None: none."""
 
 
 class Checkpoint(WireMessage, frozen=True):
-    """Progress between heartbeats. `marks`: (unit, assignment, mark)."""
+    """Progress between heartbeats."""
 
     header: Header
     agent: str
     marks: tuple[tuple[str, Int64, UnitProgress], ...]
+    """(unit, assignment, progress)."""
 
 
 class Rejected(WireMessage, frozen=True):
-    """To an owner whose term is over; `known_rev` is why."""
+    """The answer to a leader with a term that has ended: the agent knows the later term `known_rev`."""
 
     header: Header
     agent: str
@@ -185,7 +208,7 @@ class Rejected(WireMessage, frozen=True):
 
 
 class Superseded(WireMessage, frozen=True):
-    """To an incarnation that is no longer the registered one: another process has its name. It must end."""
+    """Ends an incarnation that is no longer the registered one, because another process has its name."""
 
     header: Header
 

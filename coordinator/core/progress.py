@@ -1,6 +1,7 @@
-"""Progress of units and pipelines: a unit's mark only grows, a pipeline's never passes a unit that is missing or behind.
+"""Progress of units and pipelines. A unit's progress only grows; a pipeline's never passes a missing or
+slower unit.
 
-Pure, over values the caller keeps. All times are source commit times in ms.
+The functions are pure, over values that the caller keeps. All times are source commit times in ms.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from schemas.units import UnitProgress
 
 
 def advance_mark(known: UnitProgress | None, reported: UnitProgress | None) -> UnitProgress | None:
-    """Return the mark after a report: each part is the greater of both, so a late report changes nothing.
+    """Return the progress after a report: each part is the greater of both, so a late report changes
+    nothing.
 
-    A unit cannot have applied what has not been captured: resolved is at least the checkpoint.
+    A unit cannot have applied what has not been captured, so resolved is at least the checkpoint.
     """
     if known is None or reported is None:
         return known or reported
-    if _is_at_least(reported, known):  # nearly always: nothing is made
+    if _is_at_least(reported, known):  # nearly always: no new object
         return reported
     checkpoint = max(known.checkpoint_ts, reported.checkpoint_ts)
     positions = [p for p in (known.position, reported.position) if p is not None]
@@ -32,7 +34,7 @@ def advance_mark(known: UnitProgress | None, reported: UnitProgress | None) -> U
 
 
 def _is_at_least(mark: UnitProgress, other: UnitProgress) -> bool:
-    """Tell whether each part of the mark is at least the other's."""
+    """Return whether each part of the progress is at least the other's."""
     if mark.position is None or not other.checkpoint_ts <= mark.checkpoint_ts <= mark.resolved_ts:
         return False
     return other.resolved_ts <= mark.resolved_ts and (
@@ -42,23 +44,27 @@ def _is_at_least(mark: UnitProgress, other: UnitProgress) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PipelineUnits:
-    """A pipeline's apply units by source: all that its progress is computed from. A source without any unit is missing, not done."""
+    """The apply units of a pipeline by source, from which its progress is computed. A source without
+    units is missing, not done.
+    """
 
     pipeline: str
     by_source: Mapping[str, tuple[str, ...]]
 
 
 class PipelineProgress(msgspec.Struct, frozen=True):
-    """`checkpoint_ts`, `resolved_ts`: minimum over all units; `cut_ts`: up to where *all* sources are applied.
-
-    None: not known yet. `waits_for`: what keeps it from being computed anew (units without a mark, sources without
-    units), in order; it then stays where it was.
-    """
+    """The progress of a pipeline, in source commit ms; None: not known yet."""
 
     checkpoint_ts: int | None = msgspec.field(name="checkpoint_ts", default=None)
+    """The minimum of what all units have applied. Every source is applied up to this time (`cut_ts`)."""
     resolved_ts: int | None = msgspec.field(name="resolved_ts", default=None)
+    """The minimum of what has been captured for all units."""
     by_source: Mapping[str, int] = msgspec.field(name="by_source", default_factory=dict)
+    """The checkpoint of each source."""
     waits_for: tuple[str, ...] = msgspec.field(name="waits_for", default=())
+    """What keeps the progress from being computed (units without progress, sources without units), in
+    order. Until then it stays where it was.
+    """
 
     @property
     def cut_ts(self) -> int | None:
@@ -70,8 +76,9 @@ def advance_pipeline(
 ) -> PipelineProgress:
     """Return the pipeline's progress after `marks` (of all its units; None or no entry: not known).
 
-    Each source goes on by itself, never back; the pipeline and its cut only when nothing is missing. A unit that was
-    added behind the pipeline's checkpoint does not take it back: the pipeline waits until the unit has caught up.
+    Each source advances by itself and never goes back; the pipeline advances only while no unit is
+    missing. A unit that was added with an earlier checkpoint does not take the pipeline back: the
+    pipeline waits until the unit has caught up.
     """
     waits: list[str] = []
     by_source = {source: ts for source, ts in before.by_source.items() if source in units.by_source}

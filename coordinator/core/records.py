@@ -1,4 +1,4 @@
-"""Durable records of an owner: in the control topic the last one under each key counts; None deletes."""
+"""Durable records of a leader. In the control topic the last record of each key counts; None deletes it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from coordinator.core.progress import PipelineProgress
 
 
 class CounterRecord(msgspec.Struct, frozen=True):
-    """The highest number ever given, as a unit's assignment or an agent's epoch."""
+    """The highest number given so far, as a unit's assignment or an agent's epoch."""
 
     epoch: int = msgspec.field(name="epoch")
 
@@ -21,11 +21,13 @@ class AgentRecord(msgspec.Struct, frozen=True):
 
 
 class UnitRecord(msgspec.Struct, frozen=True):
-    """Every (agent, agent_epoch, assignment) that can hold the unit; `uid` of the catalogue's unit they were given for."""
+    """The replicas of a unit."""
 
     unit: str = msgspec.field(name="unit")
     uid: str = msgspec.field(name="uid")
+    """The uid of the unit in the inventory for which they were placed."""
     holders: tuple[tuple[str, int, int], ...] = msgspec.field(name="holders")
+    """Every (agent, agent_epoch, assignment) that can hold the unit."""
 
 
 class PausedRecord(msgspec.Struct, frozen=True):
@@ -33,7 +35,7 @@ class PausedRecord(msgspec.Struct, frozen=True):
 
 
 class MoveRecord(msgspec.Struct, frozen=True):
-    """Somebody has asked for this move, and it has not begun."""
+    """A requested move that has not begun."""
 
     unit: str = msgspec.field(name="unit")
     agent: str = msgspec.field(name="agent")
@@ -45,12 +47,15 @@ class PipelineRecord(msgspec.Struct, frozen=True):
 
 
 class ConfigRecord(msgspec.Struct, frozen=True):
-    """The configuration in force. `revision`: number of the reload that it came with. `parts`: (part, its digest, since which number it is as it
-    is): a unit of the part whose assignment is lower was placed under what was before."""
+    """The active configuration."""
 
     digest: str = msgspec.field(name="digest")
     revision: int = msgspec.field(name="revision")
+    """The number of the reload that activated it."""
     parts: tuple[tuple[str, str, int], ...] = msgspec.field(name="parts")
+    """(part, its digest, number of its last change). A unit of the part with a lower assignment was
+    placed under an earlier configuration.
+    """
 
 
 DurableRecord = (
@@ -59,7 +64,7 @@ DurableRecord = (
 
 
 def build_record_key(record: DurableRecord) -> str:
-    """Return the key of a record in the control topic's fold."""
+    """Return the key of a record in the control topic."""
     match record:
         case CounterRecord():
             return "counter"

@@ -1,8 +1,10 @@
-"""One unit's replicas and how they change hands: a pure state machine (the tables are in `replication_table`).
+"""The replicas of one unit and how the unit moves between them: a pure state machine with the tables of
+`replication_table`.
 
-A replica is one placement of a unit: (agent, incarnation, assignment). It is made durable before its agent is told (`PersistReplicas`, then
-`ReplicaPersisted`). Instructions are derived from state again at every report, so none needs a retry timer. Reports for an
-assignment that is not in the set come from orphans: those are told to stop.
+A replica is one placement of a unit: (agent, incarnation, assignment). It is made durable
+(`PersistReplicas`, then `ReplicaPersisted`) before its agent is instructed. Instructions are derived
+from the state again at every report, so none needs a retry timer. Reports for an assignment that is not
+in the set come from orphans, which are instructed to stop.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from schemas.units import UnitOperation, UnitPhase
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """`seen` is the last report (None: none yet in this term)."""
+    """One placement of a unit."""
 
     agent: str
     agent_epoch: int
@@ -35,11 +37,12 @@ class Replica:
     role: Role = Role.UNDETERMINED
     durable: bool = True
     seen: ReplicaPhase | None = None
+    """The last reported phase; None: not reported yet in this term."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicationSet:
-    """`replicas` are in the order of their assignments."""
+    """The replicas of one unit, in the order of their assignments, and the state of the whole."""
 
     unit: str
     state: SetState = SetState.ABSENT
@@ -55,7 +58,7 @@ class ReplicationSet:
 
     @property
     def secondary_ready(self) -> Replica | None:
-        """The secondary for which the primary has been told to stop."""
+        """The secondary for which the primary has been instructed to stop."""
         return self.secondary if self.state is SetState.COMMIT else None
 
     @property
@@ -65,7 +68,9 @@ class ReplicationSet:
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """Add the unit (in Absent), or move it (in Replicating), to this incarnation of an agent, under a new assignment."""
+    """Place the unit (in Absent) or move it (in Replicating) to this incarnation of an agent, under a
+    new assignment.
+    """
 
     agent: str
     agent_epoch: int
@@ -74,14 +79,16 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPersisted:
-    """The record that holds the replica of this assignment is durable."""
+    """The record with the replica of this assignment is durable."""
 
     assignment: int
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaReport:
-    """Agent `agent` in incarnation `agent_epoch` holds the unit at `assignment` in `state`, or (assignment 0, Absent) not at all."""
+    """Incarnation `agent_epoch` of the agent holds the unit at `assignment` in `state`; assignment 0 and
+    Absent: not at all.
+    """
 
     agent: str
     agent_epoch: int
@@ -91,7 +98,9 @@ class ReplicaReport:
 
 @dataclass(frozen=True, slots=True)
 class AgentGone:
-    """Every incarnation of the agent up to `agent_epoch` is gone: its lease has run out or a later one registered."""
+    """Every incarnation of the agent up to `agent_epoch` is lost: its lease has run out, or a later one
+    has registered.
+    """
 
     agent: str
     agent_epoch: int
@@ -120,7 +129,7 @@ class Instruct:
 
 @dataclass(frozen=True, slots=True)
 class PersistReplicas:
-    """Make `replicas` durable as the unit's record, then say ReplicaPersisted(assignment)."""
+    """Store `replicas` as the unit's record, then report ReplicaPersisted(assignment)."""
 
     assignment: int
     replicas: tuple[Replica, ...]
@@ -128,7 +137,7 @@ class PersistReplicas:
 
 @dataclass(frozen=True, slots=True)
 class ImpossibleReport:
-    """A report that a correct agent cannot send; the replica is told to stop."""
+    """A report that a correct agent cannot send. The replica is instructed to stop."""
 
     cell: Cell
     agent: str
@@ -139,11 +148,11 @@ SetOutput = Instruct | PersistReplicas | ImpossibleReport
 
 
 class SetRefusedError(Exception):
-    """The command does not fit the set's state; nothing was changed."""
+    """The command does not fit the set's state. Nothing was changed."""
 
 
 def restore_set(unit: str, replicas: tuple[Replica, ...]) -> ReplicationSet:
-    """Return the set of a new owner from the unit's durable record: nothing is known about any replica yet."""
+    """Return the set of a new leader from the unit's durable record; no replica has reported yet."""
     unknown = tuple(
         Replica(r.agent, r.agent_epoch, r.assignment) for r in sorted(replicas, key=lambda r: r.assignment)
     )
@@ -151,7 +160,9 @@ def restore_set(unit: str, replicas: tuple[Replica, ...]) -> ReplicationSet:
 
 
 def step_set(current: ReplicationSet, event: SetInput) -> tuple[ReplicationSet, tuple[SetOutput, ...]]:
-    """Return the set after `event` and what is to be done, in order. Raises RefusedError for a command out of place."""
+    """Return the set after `event`, and what has to be done, in order. Raises SetRefusedError if a
+    command does not fit the state.
+    """
     out: list[SetOutput] = []
     match event:
         case ReplicaReport():
@@ -170,7 +181,7 @@ def step_set(current: ReplicationSet, event: SetInput) -> tuple[ReplicationSet, 
 
 
 def list_cells(current: ReplicationSet, event: SetInput) -> list[Cell]:
-    """Return the table cells that `event` goes through (for the coverage count)."""
+    """Return the table cells that `event` passes through (for the coverage count)."""
     if isinstance(event, AgentGone):
         return [
             (current.state, r.role, ReplicaPhase.GONE)
@@ -183,7 +194,9 @@ def list_cells(current: ReplicationSet, event: SetInput) -> list[Cell]:
 
 
 def check_set_invariants(current: ReplicationSet) -> None:
-    """Raise AssertionError unless the invariants of one set hold (C3, and what each state may contain)."""
+    """Raise AssertionError unless the invariants of one set hold: which replicas each state may contain,
+    and their order.
+    """
     roles = [r.role for r in current.replicas]
     primaries, secondaries = roles.count(Role.PRIMARY), roles.count(Role.SECONDARY)
     leaving = roles.count(Role.UNDETERMINED)
@@ -221,16 +234,16 @@ def check_set_invariants(current: ReplicationSet) -> None:
 
 
 def require_invariant(holds: bool, what: str) -> None:
-    """Raise AssertionError(what) unless it holds; an invariant, not an input check."""
+    """Raise AssertionError(what) unless `holds`. For invariants, not for checks of input."""
     if not holds:
         raise AssertionError(what)
 
 
 def _match_report(current: ReplicationSet, event: ReplicaReport) -> list[tuple[Replica, ReplicaPhase]]:
-    """Return what a report says about each replica of the set.
+    """Return what a report means for each replica of the set.
 
-    An agent holds one replica of a unit: when it reports another assignment, it does not hold this one. An older incarnation
-    of the agent is gone.
+    An agent holds one replica of a unit: if it reports another assignment, it does not hold this one. An
+    older incarnation of the agent is lost.
     """
     found: list[tuple[Replica, ReplicaPhase]] = []
     for replica in current.replicas:
@@ -268,7 +281,7 @@ def _remove_agent(
 def _apply_cell(
     current: ReplicationSet, old: Replica, seen: ReplicaPhase, out: list[SetOutput]
 ) -> ReplicationSet:
-    """Let the cell act on one replica."""
+    """Apply the actions of the table cell to one replica."""
     cell = (current.state, old.role, seen)
     replica: Replica | None = replace(old, seen=seen)
     acts = CELLS[cell]
@@ -304,7 +317,7 @@ def _instruct_replica(replica: Replica, op: UnitOperation, out: list[SetOutput])
 
 
 def summarize_composition(current: ReplicationSet) -> Composition:
-    """Return what the settle rules look at."""
+    """Return the composition that the settle rules examine."""
     primary, secondary = current.primary, current.secondary
     first, second = Primary.NONE, Secondary.NONE
     if primary is not None:
@@ -341,10 +354,10 @@ def _promote_secondary(current: ReplicationSet) -> ReplicationSet:
 
 
 def _classify_replicas(current: ReplicationSet) -> ReplicationSet:
-    """Give each replica of a recovering set its role, once all have been heard.
+    """Give each replica of a recovering set its role, once all have reported.
 
-    The highest assignment that writes is the primary: any lower one is fenced at the target. The highest assignment that prepares,
-    if above the primary's, is the secondary. All others are to stop.
+    The highest assignment that writes is the primary: lower ones are fenced at the target. The highest
+    assignment that prepares, if it is above the primary's, is the secondary. All others have to stop.
     """
     replicas = current.replicas
     if not replicas:

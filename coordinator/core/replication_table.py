@@ -1,11 +1,14 @@
-"""The transition tables of a replication set: what a report does to its replica, and what the set then becomes.
+"""The transition tables of a replication set: what a report does to its replica, and what the set then
+becomes.
 
-A step is: (1) the cell (state, role, seen) acts on the replica that the report is about; (2) the set settles: the first
-rule that fits its composition names the next state and an act, until nothing changes. Both tables are data, so that the
-documentation's diagram and the coverage count of the simulation are made from what runs.
+A step has two parts. (1) The cell (state, role, seen) acts on the replica that the report is about. (2)
+The set settles: the first rule that fits its composition names the next state and an action, until
+nothing changes. Both tables are data, so the diagram in the documentation and the coverage count of the
+simulation are made from what runs.
 
-After TiCDC's scheduler v3 (cdc/scheduler/internal/v3/replication, semantics only), with its defects B1–B8 and #6538 out:
-a stopping replica is *undetermined*, whatever it was before, and an undetermined one blocks every start.
+The design follows TiCDC's scheduler v3 (cdc/scheduler/internal/v3/replication, semantics only) without
+its known defects: a stopping replica is *undetermined*, whatever it was before, and an undetermined one
+blocks every start.
 """
 
 from __future__ import annotations
@@ -17,21 +20,21 @@ from itertools import product
 
 class SetState(Enum):
     ABSENT = "absent"  # no replica
-    RECOVERING = "recovering"  # a new owner has not yet heard from every agent that can hold the unit
+    RECOVERING = "recovering"  # a new leader has not yet heard from every agent that can hold the unit
     PREPARE = "prepare"  # a secondary gets ready; a primary may still replicate
     COMMIT = "commit"  # the secondary is ready: the primary stops, then the secondary starts
     REPLICATING = "replicating"  # one primary writes
-    REMOVING = "removing"  # every replica is told to stop
+    REMOVING = "removing"  # every replica is instructed to stop
 
 
 class Role(Enum):
     PRIMARY = "primary"
     SECONDARY = "secondary"
-    UNDETERMINED = "undetermined"  # it may still write, and it shall not
+    UNDETERMINED = "undetermined"  # it may still write, but must not
 
 
 class ReplicaPhase(Enum):
-    """The last known state of a replica, as its agent reported it; or that the agent is gone."""
+    """The last reported phase of a replica, or `GONE` if its agent is lost."""
 
     ABSENT = "absent"
     PREPARING = "preparing"
@@ -44,11 +47,11 @@ class ReplicaPhase(Enum):
 
 class ReplicaAction(Enum):
     KEEP = "keep"
-    PREPARE = "prepare"  # (again) tell it to prepare; if it was heard of before, it is lost: drop
+    PREPARE = "prepare"  # instruct to prepare (again); if it was reported before, it is lost: drop
     START = "start"
-    UNSTARTED = "unstarted"  # the start has not arrived; from one that was seen to write it is impossible
-    STOP = "stop"  # tell it to stop
-    FORGET = "forget"  # note its final report
+    UNSTARTED = "unstarted"  # the start has not arrived; impossible for a replica that was seen writing
+    STOP = "stop"  # instruct to stop
+    FORGET = "forget"  # acknowledge its final report
     LEAVE = "leave"  # from now on undetermined
     DROP = "drop"  # no longer a replica
     ALARM = "alarm"  # a correct agent cannot report this
@@ -64,7 +67,8 @@ _ENDED: dict[ReplicaPhase, tuple[ReplicaAction, ...]] = {
     ReplicaPhase.STOPPED: (ReplicaAction.FORGET, ReplicaAction.DROP),
     ReplicaPhase.GONE: (ReplicaAction.DROP,),
 }
-#: It reported a later state before, in the same assignment. It is not trusted again: told to stop, and replaced.
+#: The replica has reported a later phase before, in the same assignment. It is not trusted: it is stopped
+#: and replaced.
 IMPOSSIBLE = (ReplicaAction.ALARM, ReplicaAction.STOP, ReplicaAction.LEAVE)
 
 _PRIMARY: dict[ReplicaPhase, tuple[ReplicaAction, ...]] = {
@@ -112,7 +116,8 @@ _ROLES: dict[tuple[SetState, Role], dict[ReplicaPhase, tuple[ReplicaAction, ...]
     },
 }
 
-#: Every (state, role of the reporter, what is seen). Combinations that are not here cannot exist (`check` proves it).
+#: Every (state, role of the reporter, reported phase). Other combinations cannot exist (a test proves
+#: it).
 CELLS: dict[Cell, tuple[ReplicaAction, ...]] = {
     (state, role, seen): acts for (state, role), by_seen in _ROLES.items() for seen, acts in by_seen.items()
 }
@@ -132,18 +137,19 @@ class Secondary(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """None fits anything. `leaving`: whether undetermined replicas are there."""
+    """A settle rule. None matches any value."""
 
     state: SetState
     next: SetState
     primary: Primary | None = None
     secondary: Secondary | None = None
     leaving: bool | None = None
+    """Whether undetermined replicas are present."""
     act: ReplicaAction = ReplicaAction.KEEP
 
 
 _S, _P2, _S2 = SetState, Primary, Secondary
-#: In order: the first that fits holds.
+#: In order of priority: the first rule that matches applies.
 RULES: tuple[Rule, ...] = (
     Rule(_S.PREPARE, _S.PREPARE, secondary=_S2.PENDING),
     Rule(_S.PREPARE, _S.COMMIT, secondary=_S2.READY),

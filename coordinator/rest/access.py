@@ -1,7 +1,9 @@
-"""Access to REST: a bearer token; without one, only programs of this machine (the configuration allows that on loopback alone).
+"""Access to REST: a bearer token, or without one only programs of this machine (the configuration allows
+that on loopback alone).
 
-Without a token a web page in somebody's browser must not be able to use the loopback interface: the `Host` must be this
-machine's (a rebound DNS name is not), and a request that carries an `Origin` must come from here.
+Without a token, a web page in a browser must not be able to use the loopback interface: the `Host` must
+be this machine's (a rebound DNS name is not), and a request with an `Origin` must come from this
+machine.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ _BEARER = HTTPBearer(auto_error=False, description="`coordination.token` of the 
 
 
 def check_rest_access(token: SecretStr | None, request: Request) -> None:
-    """Raise HTTPException 401 or 403 for a request that may not ask; looks at its headers only."""
+    """Raise HTTPException 401 or 403 for a request that is not allowed. Only the headers are examined."""
     expected = token.get_secret_value().encode() if token else b""
     if expected:
         _with_token(expected, request.headers.get("authorization", ""))
@@ -30,7 +32,7 @@ def check_rest_access(token: SecretStr | None, request: Request) -> None:
 
 
 def describe_bearer_token(_: Annotated[object, Depends(_BEARER)]) -> None:
-    """Put the bearer token into the description of the interface; who may ask was judged at the door (rest/door.py)."""
+    """Add the bearer token to the description of the interface. Access is checked in rest/door.py."""
 
 
 def _with_token(expected: bytes, authorization: str) -> None:
@@ -60,7 +62,7 @@ def identify_asker(
         str, Header(alias=ASKED_BY, description="Name of the operator who gives the command, for the events.")
     ] = "",
 ) -> str:
-    """Return who asks: what they say of themselves, and the address that they have."""
+    """Return the caller: the name that it gives, and its address."""
     said = "".join(char for char in by[:100] if char.isprintable())
     host = request.client.host if request.client else "an unknown address"
     return f"{said} at {host}" if said else host
@@ -70,7 +72,9 @@ Asker = Annotated[str, Depends(identify_asker)]
 
 
 def require_same_system(prefix: str) -> Callable[..., None]:
-    """Return the dependency that raises HTTPException 421 for a request that names another system's Kafka prefix."""
+    """Return the dependency that raises HTTPException 421 for a request that names another system's
+    Kafka prefix.
+    """
 
     def check(request: Request) -> None:
         why = explain_other_system(prefix, request.headers.get(SYSTEM, ""))

@@ -1,7 +1,9 @@
-"""The REST interface of a coordinator: what there is, and the commands of `rowlock units | agents | rebalance | resign`.
+"""The REST interface of a coordinator: listings, and the commands of `rowlock units | agents | rebalance
+| resign`.
 
-Paths are thin: `Control` answers and decides. Only the leader answers about units; another coordinator answers 503 and
-names it. Handlers are ordinary functions, so they run in threads and may wait for the owner.
+The handlers are thin: `Control` answers and decides. Only the leader answers about units; another
+coordinator answers 503 and names the leader. Handlers are ordinary functions, so they run in threads and
+may wait for the leader.
 """
 
 from __future__ import annotations
@@ -63,9 +65,10 @@ AgentName = Annotated[str, Path(description="Name of the agent.")]
 def create_app(
     control: Control, copies: CopyRequests, *, token: SecretStr | None, prefix: str = ""
 ) -> FastAPI:
-    """Return the application over `control`. `token`: what requests must bear; None: none, for loopback only.
+    """Return the application over `control`.
 
-    `copies`: where requests for copies go. `prefix`: the system's Kafka prefix; a request that names another is refused.
+    `token`: required of requests; None: none, for loopback only. `copies`: stores requests for copies.
+    `prefix`: the system's Kafka prefix; a request that names another is refused.
     """
     app = FastAPI(
         title=TITLE, version="1", description=_ABOUT, openapi_url=None, docs_url=None, redoc_url=None
@@ -214,7 +217,7 @@ def _add_commands(router: APIRouter, control: Control) -> None:
 
 
 def _find_unknown_object(control: Control, command: OwnerCommand) -> UnknownError | None:
-    """Tell a command about nothing (404) from one that cannot be carried out (409), once it has been refused."""
+    """Return the error for an unknown object (404) if a refused command names one, otherwise None (409)."""
     view = control.get_view()
     match command:
         case Move(unit) | CancelMove(unit) | Pause(unit) | Resume(unit):
@@ -250,13 +253,15 @@ def _add_description(router: APIRouter, app: FastAPI) -> None:
 
 
 def describe_interface(app: FastAPI) -> dict[str, Any]:
-    """Return the OpenAPI description: the framework's, with errors as this interface really answers them."""
+    """Return the OpenAPI description: the framework's, with the errors as this interface really answers
+    them.
+    """
     found = get_openapi(title=app.title, version=app.version, description=_ABOUT, routes=app.routes)
     schemas = found.setdefault("components", {}).setdefault("schemas", {})
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
     own = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
-    own.pop("$defs", None)  # Leader is there as an answer of its own
+    own.pop("$defs", None)  # the model is published although no path refers to it otherwise
     schemas["Problem"] = own
     for path, methods in found["paths"].items():
         for method, operation in methods.items():

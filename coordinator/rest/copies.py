@@ -1,4 +1,4 @@
-"""Paths of copies: ask for one, take it back, have it read faster or slower, see how far they are."""
+"""The paths of copies: request, cancel, change the rate, list."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class CopyList(Answer):
 
 
 def add_copy_paths(router: APIRouter, control: Control, desk: CopyRequests) -> None:
-    """Add the paths; only the leader answers."""
+    """Add the paths. Only the leader answers."""
 
     def leading() -> None:
         leader = control.get_leader()

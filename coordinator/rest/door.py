@@ -1,8 +1,10 @@
-"""The door in front of the REST interface: who asks, and how much, is judged by the headers before any body is read.
+"""The access check in front of the REST interface: it judges a request by its headers before any body is
+read.
 
-A framework reads a request's body before it asks who sent it, so a stranger could make a coordinator hold hundreds of
-megabytes. Here a request without the right to ask, or with a body that no command has, is answered at once and its
-connection is closed; only what is let through is read, whole and bounded, and handed on.
+A framework reads a request's body before it checks the sender, so an unauthenticated client could make a
+coordinator hold hundreds of megabytes. Here a request without access, or with a body larger than any
+command's, is answered at once and its connection is closed. The body of any other request is read, whole
+and bounded, and passed on.
 """
 
 from __future__ import annotations
@@ -17,15 +19,17 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from coordinator.rest import problems
 from coordinator.rest.access import check_rest_access
 
-#: Bytes that a body may have; the longest command is a name.
+#: The most bytes of a body; the longest command is a name.
 BODY_LIMIT = 64 << 10
-#: Seconds in which a body must have come.
+#: Seconds in which a body must have arrived.
 BODY_S = 10.0
 _SECURED = "/v1"
 
 
 class RequestGuard:
-    """ASGI middleware around `app`. `token`: what requests under /v1 must bear; None: none, for this machine only."""
+    """ASGI middleware around `app`. `token`: required of requests under /v1; None: none, for this
+    machine only.
+    """
 
     def __init__(self, app: ASGIApp, token: SecretStr | None, *, body_s: float = BODY_S) -> None:
         self._app = app
@@ -61,7 +65,7 @@ class RequestGuard:
             raise _build_too_large_error(f"{said} bytes")
 
     async def _read_body(self, receive: Receive) -> bytes | None:
-        """Return the whole body, also of a request that does not say how long it is; None: the client is gone."""
+        """Return the whole body, also of a request without a length; None: the client has disconnected."""
         parts: list[bytes] = []
         size, more = 0, True
         try:
@@ -85,7 +89,7 @@ def _build_too_large_error(seen: str) -> HTTPException:
 
 
 def _replay_body(body: bytes, receive: Receive) -> Receive:
-    """Return a `receive` that gives `body` once, and then what comes behind it."""
+    """Return a `receive` that returns `body` once, and then what follows it."""
     waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def give() -> Message:

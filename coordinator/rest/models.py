@@ -1,7 +1,8 @@
-"""REST's answers as models: the JSON contract of REST and of the command line's `--output json`.
+"""The answers of REST as models: the JSON contract of REST and of the command line's `--output json`.
 
-Fields are added, never renamed or removed within `/v1`. They mirror the rows of `server.control`; their descriptions are
-the reference (docs/reference/rest.md is generated from them).
+Fields are added, never renamed or removed within `/v1`. The models mirror the rows of
+`server.operators.api`. Their descriptions are the reference (docs/reference/rest.md is generated from
+them).
 """
 
 from __future__ import annotations
@@ -310,7 +311,7 @@ class UnitQuery(BaseModel):
     limit: int = Field(alias="limit", default=1000, ge=1, le=10_000, description="Most units in the answer.")
 
     def matches_row(self, row: UnitRow) -> bool:
-        """Tell whether a unit is asked for."""
+        """Return whether a unit is asked for."""
         if row.unit <= self.after or (
             self.agent is not None and self.agent not in {row.agent, row.moving_to}
         ):

@@ -1,4 +1,4 @@
-"""Errors of REST: every one is `application/problem+json` (RFC 9457), also those of the framework."""
+"""Errors of REST: each is `application/problem+json` (RFC 9457), also those of the framework."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class UnknownError(Exception):
 
 
 def install_problem_handlers(app: FastAPI) -> None:
-    """Have `app` answer every error as a problem."""
+    """Make `app` answer every error as a problem."""
     app.add_exception_handler(NotLeaderError, _handle_not_leader)
     app.add_exception_handler(CommandRefusedError, _handle_refused)
     app.add_exception_handler(NoAnswerError, _make_handler(504))
@@ -70,7 +70,7 @@ def build_problem_response(
     )
     left_out = {name for name in ("leader", "errors") if getattr(problem, name) is None}
     if kind == "not-leader":
-        left_out.discard("leader")  # null says that nobody leads
+        left_out.discard("leader")  # null means that no coordinator leads
     content = problem.model_dump(by_alias=True, exclude=left_out)
     return JSONResponse(content, status, headers=dict(headers or {}), media_type=MEDIA_TYPE)
 

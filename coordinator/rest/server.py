@@ -1,4 +1,4 @@
-"""Serves the application from a thread: the coordinator's own threads are not asyncio's."""
+"""Serves the application from a thread, because the coordinator's own threads are not asyncio's."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ REST_STOP_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """Files (PEM) that make it HTTPS."""
+    """Files (PEM) for HTTPS."""
 
     cert: Path
     key: Path
 
 
 class RestServer:
-    """Listens on "host:port" (port 0: a free one). `start` raises OSError where that is not possible. `at`: a socket that listens already."""
+    """A REST server on "host:port" (port 0: a free one). `start` raises OSError if that is not possible.
+    `at`: an open listening socket.
+    """
 
     def __init__(
         self, app: ASGIApp, listen: str, ssl: Certificate | None = None, at: socket.socket | None = None
@@ -37,7 +39,7 @@ class RestServer:
         self._config = uvicorn.Config(
             app,
             log_config=None,
-            log_level="critical",  # what goes wrong is logged by rest.problems
+            log_level="critical",  # errors are logged by rest.problems
             access_log=False,
             lifespan="off",
             server_header=False,
@@ -51,10 +53,10 @@ class RestServer:
         self.address = listen
 
     def start(self) -> str:
-        """Listen and serve; return the address with the port that it has."""
+        """Listen and serve, and return the address with the actual port."""
         host, _ = split_address(self._listen)
         listening = self._at or open_listening_socket(self._listen)
-        self._config.load()  # a bad certificate is said here, not in a thread
+        self._config.load()  # a bad certificate raises here, not in a thread
         self.address = join_address(host, listening.getsockname()[1])
         server = uvicorn.Server(self._config)
         self._socket, self._server = listening, server
@@ -64,7 +66,7 @@ class RestServer:
         return self.address
 
     def close(self) -> None:
-        """Answer what is under way, then end."""
+        """Finish the current requests, then end."""
         if self._server is None or self._thread is None:
             return
         self._server.should_exit = True

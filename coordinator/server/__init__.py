@@ -1,1 +1,3 @@
-"""The coordinator process: election, owner core, batch system and heartbeat transport joined; `operators.api` is what REST uses."""
+"""The coordinator process: election, the leader's core, batch system and heartbeat transport. REST uses
+`operators.api`.
+"""

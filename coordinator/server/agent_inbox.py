@@ -1,8 +1,9 @@
-"""The inbox of one agent: messages that the owner has not taken yet. Pure; its user locks it.
+"""The inbox of one agent: messages that the leader has not taken yet. Pure; the caller locks it.
 
-An agent repeats its whole state at every heartbeat. An owner that is behind needs only the last: an older heartbeat or list of
-marks that still waits is dropped when a whole one comes, which is the same as if the network had lost it. So what waits
-for a slow owner stays small, and the lease is renewed from the newest word.
+An agent repeats its whole state at every heartbeat, so a slow leader needs only the last one. When a
+whole state arrives, waiting heartbeats and checkpoints of the same incarnation are dropped, which is the
+same as if the network had lost them. The inbox of a slow leader therefore stays small, and the lease is
+renewed from the newest message.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ LONGEST_ERROR = 4000
 
 
 class AgentInbox:
-    """`counts`: messages by kind, and what was dropped here. `errors`: unit → why it stopped by itself, since last taken."""
+    """Waiting messages, their counts, and the errors in them."""
 
     def __init__(self, capacity: int) -> None:
         self.counts: Counter[str] = Counter()
+        """Messages by kind, and the messages that were dropped here."""
         self.errors: dict[str, str] = {}
+        """By unit: why it stopped by itself, since the errors were last taken."""
         self._capacity = capacity
         self._waiting: list[Up] = []
 
@@ -29,7 +32,9 @@ class AgentInbox:
         return len(self._waiting)
 
     def put_message(self, message: Up) -> None:
-        """Add a message; older ones that it makes needless go. Beyond the capacity it is dropped, unless it is a whole state."""
+        """Add a message and drop older ones that it replaces. If the inbox is full it is dropped, unless
+        it is a whole state.
+        """
         self.counts[type(message).__name__] += 1
         if isinstance(message, Heartbeat | Sync):
             self._drop_outdated(message)
@@ -57,7 +62,7 @@ class AgentInbox:
                 self.errors[status.unit] = status.error[:LONGEST_ERROR]
 
     def take_messages(self) -> tuple[list[Up], dict[str, str]]:
-        """Return what waits, in order, and the errors in it."""
+        """Return the waiting messages in order, and the errors in them."""
         taken, self._waiting = self._waiting, []
         errors, self.errors = self.errors, {}
         return taken, errors

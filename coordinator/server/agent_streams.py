@@ -1,4 +1,6 @@
-"""The streams of agents as machines of the batch system: what the transport hears goes to them, and the owner learns of each."""
+"""The streams of agents as machines of the batch system. The transport's events go to them, and the
+leader is informed of each.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from coordinator.transport.events import MessagesArrived, StreamClosed, StreamOp
 
 
 class AgentStreams:
-    """`tell`: sends to the owner. `outbox`: messages of one agent that wait for the owner at most. `counts`: what was lost, by why."""
+    """The open streams of agents."""
 
     def __init__(
         self, system: BatchSystem[AgentMachine, Up], tell: Callable[[object], None], outbox: int
@@ -21,9 +23,10 @@ class AgentStreams:
         self._system, self._tell, self._outbox = system, tell, outbox
         self._machines: dict[int, AgentMachine] = {}
         self.counts: Counter[str] = Counter()
+        """Lost messages, by reason."""
 
     def on_transport_event(self, event: TransportEvent) -> None:
-        """From the streams' threads."""
+        """Handle an event of the transport. Called from the streams' threads."""
         match event:
             case StreamOpened(agent, stream):
                 machine = AgentMachine(agent, stream, self._outbox)
@@ -42,6 +45,6 @@ class AgentStreams:
         try:
             self._system.router.send(stream, message)
         except MailboxFullError:
-            self.counts["agents.mailbox full"] += 1  # lost; the next heartbeat says it again
+            self.counts["agents.mailbox full"] += 1  # lost; the next heartbeat repeats it
         except SendError:
             self.counts["agents.no mailbox"] += 1

@@ -1,4 +1,6 @@
-"""The owner's helpers that may block, each in threads of its own: the clock's tick, the catalogue, fences at the targets."""
+"""The leader's helpers that may block, each with threads of its own: clock ticks, the inventory, fences
+at the targets.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ log = structlog.get_logger("coordinator")
 
 
 class Ticker:
-    """Calls `tick` every `interval` seconds while the last one is `done`; after a slow one it rests four times as long."""
+    """Calls `tick` every `interval` seconds unless the last tick is still being handled; after a slow
+    tick it pauses four times as long.
+    """
 
     def __init__(self, interval: float, tick: Callable[[], None]) -> None:
         self._interval, self._tick = interval, tick
@@ -31,7 +35,7 @@ class Ticker:
         self._thread.start()
 
     def finish_tick(self, took: float) -> None:
-        """The tick was worked on for `took` seconds."""
+        """Note that the tick has been handled in `took` seconds."""
         self.last = took
         self._rest_until = time.monotonic() + 4 * took
         self._done.set()
@@ -49,15 +53,19 @@ class Ticker:
 
 
 FRESH_S, FRESH = 15.0, 4
-"""How long a term is fresh, and how many times as often the catalogue is asked for then: capture, just started, makes topics."""
+"""For so many seconds a term is fresh, and the inventory is read so many times as often: capture, just
+started, creates topics.
+"""
 
 
 class InventoryPoller:
-    """Asks for the catalogue while somebody leads: at once when a term begins, then every `every` seconds, at first more often.
+    """Reads the inventory while a coordinator leads: when a term begins, then every `every` seconds,
+    more often at first.
 
-    `give(rev, catalogue)`: each answer, as the same object while it says the same (the owner believes some only when they have
-    been given for long enough). An error is logged, once while it stays the same; the
-    owner goes on with what it has. Nothing of an earlier term is given: it may be hours old.
+    `give(rev, catalogue)` receives each answer, as the same object while it is unchanged (the leader
+    believes some answers only after they have been repeated for long enough). An error is logged once
+    while it stays the same; the leader goes on with the inventory that it has. An inventory of an
+    earlier term is never passed on, because it may be hours old.
     """
 
     def __init__(
@@ -76,7 +84,7 @@ class InventoryPoller:
         self._thread.start()
 
     def set_term(self, rev: int) -> None:
-        """A term begins; 0: none."""
+        """Note that a term begins; 0: no term."""
         with self._changed:
             self._rev = rev
             self._fresh_until = time.monotonic() + FRESH_S
@@ -101,7 +109,7 @@ class InventoryPoller:
                 known = (rev, None)
 
     def _wait_for_turn(self, known: int) -> int | None:
-        """Wait for the next time to ask; returns the term, None to end."""
+        """Wait until the next read, and return the term; None to end."""
         with self._changed:
             if self._rev == known and not self._stopping:
                 fresh = time.monotonic() < self._fresh_until
@@ -124,9 +132,11 @@ class InventoryPoller:
 
 
 class FencePool:
-    """Carries out fences, `count` at once. `fence(unit, uid, assignment)` blocks and raises; `done(rev, unit, assignment)` on success.
+    """Executes fences, `count` at once.
 
-    A failure is logged: the owner asks again. What is under way already is not begun a second time.
+    `fence(unit, uid, assignment)` blocks and raises if it fails; `done(rev, unit, assignment)` is called
+    on success. A failure is logged, and the leader requests the fence again. A fence that is under way
+    is not started twice.
     """
 
     def __init__(
@@ -158,7 +168,7 @@ class FencePool:
         self._queue.put(job)
 
     def close(self) -> None:
-        """End the threads; one that a target keeps waiting is left behind (daemon)."""
+        """End the threads. A thread that waits for a target is abandoned (it is a daemon)."""
         for _ in self._threads:
             self._queue.put(None)
         for thread in self._threads:

@@ -1,7 +1,9 @@
-"""The machines that run on the batch system: one for each agent's stream, and the owner as the control machine.
+"""The machines that run on the batch system: one for each agent's stream, and the leader as the control
+machine.
 
-A stream's machine sorts what its agent says into an outbox and tells the owner once that there is something; the owner takes
-it all. So of each agent at most one notice waits in the owner's mailbox, however fast the agents talk.
+A stream's machine collects its agent's messages in an inbox and sends the leader one notice; the leader
+then takes them all. So at most one notice per agent waits in the leader's mailbox, however fast the
+agents send.
 """
 
 from __future__ import annotations
@@ -21,7 +23,10 @@ ROUND = 256
 
 
 class AgentMachine:
-    """The machine of one agent stream: the messages that came over it. `take` may be called from another thread than `put`."""
+    """The machine of one agent stream, with the messages that have arrived over it.
+
+    `take_messages` may be called from another thread than `put_messages`.
+    """
 
     def __init__(self, agent: str, stream: int, capacity: int) -> None:
         self.agent, self.stream = agent, stream
@@ -34,7 +39,7 @@ class AgentMachine:
         return False
 
     def put_messages(self, messages: list[Up]) -> bool:
-        """Keep what was said; returns whether the owner is to be told that there is something."""
+        """Keep the messages, and return whether the leader has to be notified."""
         with self._lock:
             for message in messages:
                 self._outbox.put_message(message)
@@ -53,13 +58,13 @@ class AgentMachine:
 
 @dataclass(frozen=True, slots=True)
 class MailWaiting:
-    """The machine has something for the owner."""
+    """The machine has messages for the leader."""
 
     machine: AgentMachine
 
 
 class ControlMachine(Protocol):
-    """The owner, as the handler sees it."""
+    """The leader as the handler sees it."""
 
     def is_stopped(self) -> bool: ...
 
@@ -71,7 +76,7 @@ class ControlMachine(Protocol):
 
 
 class BatchHandler:
-    """One poller's handler (`batch.PollHandler`). `tell`: sends to the owner."""
+    """The handler of one poller (`batch.PollHandler`)."""
 
     def __init__(self, tell: Callable[[MailWaiting], None]) -> None:
         self._tell = tell

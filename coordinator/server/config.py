@@ -1,4 +1,4 @@
-"""Settings of a coordinator process: where it listens, and how fast its parts turn."""
+"""The settings of a coordinator process: addresses, limits and intervals."""
 
 from __future__ import annotations
 
@@ -12,26 +12,32 @@ from coordinator.transport.security import Security
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """`listen`: "host:port" for agents (port 0: any). `rest`: "host:port" under which its REST is reached; told to others only.
-    `token`: what agents must bear; "": nothing. `streams`: of agents, and questions, at once at most. `advertise`: host under which others reach `listen`, if it is another.
-
-    Seconds: `tick` between the owner's looks at the time (longer when a look takes long), `catalogue_every`, `view_for`: how
-    long a view is good. `fences`: fences at once. `outbox`: messages of one agent that wait for the owner at most. `version`: of rowlock.
-    """
+    """The settings of a coordinator process. Times are in seconds."""
 
     name: str
     listen: str = "127.0.0.1:7701"
+    """"host:port" for agents; port 0: a free one."""
     rest: str = ""
+    """"host:port" of its REST interface, as it is announced to others."""
     advertise: str | None = None
+    """The host under which others reach `listen`, if it is another one."""
     security: Security | None = None
     token: str = ""
+    """The token that agents must send; "": none."""
     streams: int = 2000
+    """The most concurrent streams of agents, and questions."""
     owner: OwnerConfig = field(default_factory=OwnerConfig)
     control: ControlConfig = field(default_factory=ControlConfig)
     batch: BatchConfig = field(default_factory=BatchConfig)
     tick: float = 0.1
+    """Between two ticks of the leader; longer if a tick takes long."""
     catalogue_every: float = 1.0
+    """Between two reads of the inventory."""
     view_for: float = 1.0
+    """A view is reused for so long."""
     fences: int = 4
+    """The number of concurrent fences."""
     outbox: int = 10_000
+    """The most messages of one agent that wait for the leader."""
     version: str = ""
+    """The version of rowlock."""

@@ -1,14 +1,16 @@
-"""A coordinator process: candidate for ever, owner while elected.
+"""A coordinator process: always a candidate, and the leader while elected.
 
 ```
- agents ──gRPC──▶ HeartbeatServer ──▶ AgentMachine (one a stream) ──Mail──▶ OwnerMachine ──effects──▶ push, append, fence
-                                        batch system, pollers                 ▲ Elected, Persisted, Lost: ControlLog
-                                                                              ▲ ticks, catalogue, fences done: background
-                                                                              ▲ commands and views: REST, through `Control`
+ agents ──gRPC──▶ HeartbeatServer ──▶ AgentMachine (per stream) ──▶ OwnerMachine ──▶ effects:
+                                      batch system, pollers            ▲             push, append, fence
+                                               ControlLog ─────────────┤ Elected, RecordsCommitted, Lost
+                                               background ─────────────┤ ticks, inventory, fences done
+                                               REST, by `Control` ─────┘ commands, views
 ```
-A coordinator that is fenced or steps down ends its term inside the process: streams dropped, state thrown away, candidate
-again. It does not exit, because nothing of a term outlives it here (the owner's state is one object) and the listening
-sockets, REST and the reader of the control topic go on serving: whoever asks is told at once who leads.
+A coordinator that is fenced or steps down ends its term inside the process: it drops the streams,
+discards the state and is a candidate again. It does not exit, because no part of a term outlives it (the
+leader's state is one object), and the listening sockets, REST and the reader of the control topic go on
+serving: each caller is told at once which coordinator leads.
 """
 
 from __future__ import annotations
@@ -54,14 +56,16 @@ from schemas.config.model import KafkaConfig
 log = structlog.get_logger("coordinator")
 
 RELOAD_ANSWER_TIMEOUT_S = 15.0
-"""How long a reload may take beyond the time that agents have to answer."""
+"""Seconds that a reload may take beyond the time in which agents have to answer."""
 
 
 class Coordinator:
-    """Implements `server.control.Control`. `catalogue` is asked about once a second while this leads, in its own thread.
+    """The coordinator of this process; implements `server.operators.api.Control`.
 
-    `fence(unit, uid, assignment)` makes the target refuse every lower assignment of the unit: it blocks, and raises if it could not; it
-    is called from several threads. `configuration`: what catalogue and fences go by; None: it cannot be read anew.
+    `catalogue` returns the inventory; it is called about once a second while this coordinator leads, in
+    a thread of its own. `fence(unit, uid, assignment)` makes the target refuse every lower assignment of
+    the unit: it blocks, raises if it fails, and is called from several threads. `configuration` is what
+    inventory and fences follow; None: it cannot be reloaded.
     """
 
     def __init__(
@@ -81,7 +85,7 @@ class Coordinator:
         self._closed = False
         transport = HeartbeatServer(
             config.listen,
-            lambda event: self._agents.on_transport_event(event),  # noqa: PLW0108  # they are made below
+            lambda event: self._agents.on_transport_event(event),  # noqa: PLW0108  # they are created below
             security=config.security,
             name=config.name,
             system=kafka.prefix,
@@ -110,12 +114,14 @@ class Coordinator:
         )
         self._agents = AgentStreams(self._system, self._send_to_owner, config.outbox)
 
-    # life
+    # start and stop
 
     def start(self, rest: str | None = None) -> int:
-        """Listen, and follow the control topic; returns the port for agents. `rest`: its "host:port" if only known now.
+        """Listen, follow the control topic, and return the port for agents. `rest`: the "host:port" of
+        REST if it is only known now.
 
-        Raises OSError when the address cannot be had, ControlTopicError when the control topic cannot serve.
+        Raises OSError if the address is not available, ControlTopicError if the control topic cannot be
+        used.
         """
         port = self._parts.transport.start()
         host = self._config.advertise or self._config.listen.rpartition(":")[0]
@@ -145,14 +151,16 @@ class Coordinator:
         return 0
 
     def close(self) -> None:
-        """Resign, so that another takes over at once; end streams and threads. Raises an error that ended the system."""
+        """Resign, so that another coordinator takes over at once, and end streams and threads. Raises
+        the error that ended the system, if any.
+        """
         if self._closed:
             return
         self._closed = True
         self._parts.close()
         self._system.close()
 
-    # Control
+    # implementation of Control
 
     def get_leader(self) -> LeaderView | None:
         leader = self._machine.leadership.find_leader(time.monotonic())
@@ -166,7 +174,7 @@ class Coordinator:
                 asked: PendingAnswer[View] = PendingAnswer()
                 self._send_to_owner(ViewRequested(asked))
                 view = asked.wait_for_value(timeout)
-                # a large view keeps the owner busy: never for more than a fifth of its time
+                # a large view keeps the leader busy: never for more than a fifth of its time
                 good_for = max(self._config.view_for, 4 * self._machine.view_took)
                 viewed = self._viewed = (time.monotonic() + good_for, view)
             return viewed[1]
@@ -186,7 +194,7 @@ class Coordinator:
         try:
             answer.wait_for_value(timeout)
         finally:
-            self._viewed = None  # whoever gave it wants to see what came of it
+            self._viewed = None  # the operator wants to see the effect of the command
 
     def reload_config(self, *, dry_run: bool = False, by: str = "") -> FoundConfiguration:
         leader = self.get_leader()
@@ -194,7 +202,7 @@ class Coordinator:
             raise NotLeaderError(leader)
         if self._configuration is None:
             raise CommandRefusedError("this coordinator has no file to read: restart it")
-        with self._reloading:  # what was read is taken before anything else is
+        with self._reloading:  # one reload at a time: what was read is used before anything else is read
             try:
                 found = self._configuration.read_file()
             except ConfigurationRefusedError as refused:
@@ -210,13 +218,15 @@ class Coordinator:
         return found
 
     def _adopt_stored_config(self, catalogue: Callable[[], Inventory]) -> Inventory:
-        """Before a term's first catalogue: what an earlier owner has put in force may be in our file."""
+        """Return the inventory. Before the first one of a term, load the configuration that an earlier
+        leader activated, if the file holds it.
+        """
         wanted, self._in_force = self._in_force, ""
         if wanted and self._configuration is not None:
             self._configuration.catch_up(wanted)
         return catalogue()
 
-    # what comes in
+    # incoming events
 
     def _send_to_owner(self, message: object) -> None:
         self._system.router.send_control(message)

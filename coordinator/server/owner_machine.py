@@ -1,10 +1,12 @@
-"""The owner's machine: turns what comes in into the core's events, for as long as a term of this coordinator lasts (server.terms.term).
+"""The leader's machine: turns messages into events of the core while a term of this coordinator lasts
+(server.terms.term).
 
-The control machine of the batch system, so never in two threads at once, and nothing in it is locked. Between two terms it
-keeps nothing but who leads: a new term begins from the durable records and from what agents report.
+It is the control machine of the batch system, so it never runs in two threads at once, and its state
+needs no lock. Between two terms it keeps only which coordinator leads: a new term begins from the
+durable records and the agents' reports.
 
-An error in the core ends the term and not the process: the state is thrown away, another coordinator (or this one) begins
-anew from the records, and agents go on meanwhile as long as their leases last.
+An error in the core ends the term and not the process: the state is discarded, another coordinator (or
+this one) begins again from the records, and agents go on meanwhile as long as their leases last.
 """
 
 from __future__ import annotations
@@ -39,8 +41,11 @@ log = structlog.get_logger("coordinator")
 
 
 class OwnerMachine:
-    """`leadership`, `journal` and `view_took` (seconds) may be read from any thread. `clock`: monotonic seconds; `wall`: seconds since 1970.
-    `term`: None while another leads, or nobody."""
+    """The leader's machine, also while another coordinator leads (`term` is None then).
+
+    `leadership`, `journal` and `view_took` (seconds) may be read from any thread. `clock`: monotonic
+    seconds; `wall`: seconds since 1970.
+    """
 
     def __init__(
         self,
@@ -63,7 +68,7 @@ class OwnerMachine:
         return False
 
     def handle_message(self, message: object) -> None:
-        """Take in one message; an error ends the term."""
+        """Process one message. An error ends the term."""
         try:
             self._dispatch_message(message)
         except Exception:
@@ -74,11 +79,11 @@ class OwnerMachine:
             self._give_up("internal error")
 
     def has_decided(self) -> bool:
-        """Tell whether `end` has something to do."""
+        """Whether `end_round` has anything to do."""
         return self.term is not None and self.term.has_decided
 
     def end_round(self) -> None:
-        """The round is over; an error ends the term."""
+        """End the round. An error ends the term."""
         try:
             if self.term is not None:
                 self.term.finish_round()
@@ -115,7 +120,9 @@ class OwnerMachine:
                 self._handle_in_term(self.term, message)
 
     def _handle_in_term(self, term: OwnerTerm, message: object) -> None:
-        """Take in what is about one term; about another one it is late."""
+        """Process a message that belongs to a term. If that is another term, the message is late and
+        ignored.
+        """
         match message:
             case RecordsCommitted(rev, token) if rev == term.rev:
                 term.confirm_stored(token)
@@ -156,7 +163,7 @@ class OwnerMachine:
             self.leadership.change_leader(LeaderView(rev, candidate.name, candidate.address, candidate.rest))
 
     def _give_up(self, why: str) -> None:
-        """Give the term up by ourselves."""
+        """Resign from the term."""
         if self.term is not None:
             self._end_term(why, "resigned")
             self._outside.resign_term(why)
@@ -169,10 +176,10 @@ class OwnerMachine:
         term.close()
         self._outside.set_term(0)
         leader = self.leadership.leader
-        if leader is not None and leader.am_i:  # else a later one is known already
+        if leader is not None and leader.am_i:  # otherwise a later leader is known already
             self.leadership.change_leader(None, term.rev)
 
-    # what comes in
+    # messages
 
     def _receive_mail(self, machine: AgentMachine) -> None:
         messages, errors = machine.take_messages()
@@ -202,5 +209,5 @@ class OwnerMachine:
         if self.term is None:
             return View(leader, counters=counters)
         if now >= self.term.state.confirmed_at + self._config.owner_lease:
-            return View(None, counters=counters)  # a later one may have shown more than this one knows
+            return View(None, counters=counters)  # a later leader may already have shown more progress
         return self.term.build_view(leader, now, counters)

@@ -1,4 +1,4 @@
-"""The parts of a coordinator that its owner's machine acts on: transport, log, fences, catalogue, time."""
+"""The parts of a coordinator that its leader's machine uses: transport, log, fences, inventory, time."""
 
 from __future__ import annotations
 
@@ -15,23 +15,25 @@ from coordinator.transport.server import HeartbeatServer
 
 @dataclass(slots=True)
 class CoordinatorParts:
-    """Implements `server.terms.term.Outside`. `log`: None until the coordinator's address is known. `owner_counters`: of the machine itself,
-    and of what brings it its messages. `configured`: is told the digest of a configuration that is put in force."""
+    """The parts of a coordinator; implements `server.terms.term.OwnerEffects`."""
 
     transport: HeartbeatServer
     ticker: Ticker
     catalogue: InventoryPoller
     fences: FencePool
     owner_counters: Callable[[], dict[str, int]]
+    """Counters of the machine itself and of the parts that bring its messages."""
     configured: Callable[[str], None]
+    """Receives the digest of each configuration that is activated."""
     log: ControlLog | None = None
+    """None until the coordinator's address is known."""
 
     def start(self) -> None:
         for part in (self.ticker, self.catalogue, self.fences):
             part.start()
 
     def close(self) -> None:
-        """Resign, so that another takes over at once; end streams and threads."""
+        """Resign, so that another coordinator takes over at once, and end streams and threads."""
         self.ticker.close()
         self.catalogue.close()
         if self.log is not None:
@@ -39,7 +41,7 @@ class CoordinatorParts:
         self.transport.close()
         self.fences.close()
 
-    # what the owner's machine does
+    # effects of the leader's machine
 
     def push_messages(self, agent: str, messages: list[Down]) -> int:
         return self.transport.push_messages(agent, messages)
@@ -68,7 +70,7 @@ class CoordinatorParts:
         self.ticker.finish_tick(took)
 
     def get_counters(self) -> dict[str, int]:
-        """Return what a person looks at when something is slow or lost; names are stable."""
+        """Return the counters that explain slowness or losses. Their names are stable."""
         return {
             **{f"transport.{what}": count for what, count in self.transport.get_counters().items()},
             **(self.log.get_counters() if self.log is not None else {}),

@@ -1,4 +1,6 @@
-"""Messages to the owner's machine beside those of agents and of the control log, and the answers some of them wait for."""
+"""Messages to the leader's machine besides those of agents and of the control log, and the answers to
+some of them.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ T = TypeVar("T")
 
 
 class PendingAnswer(Generic[T]):
-    """Filled once by the owner's machine, awaited by whoever asked. Later fillings are ignored."""
+    """An answer that the leader's machine gives once, while the caller waits for it. Later values are
+    ignored.
+    """
 
     def __init__(self) -> None:
         self._filled = threading.Event()
@@ -27,7 +31,7 @@ class PendingAnswer(Generic[T]):
 
     @property
     def refused(self) -> str | None:
-        """The reason why the request was refused; None: it was not, or not yet."""
+        """The reason why the request was refused; None: it was not refused, or is not answered yet."""
         return str(self._error) if self._error is not None else None
 
     def give_value(self, value: T) -> None:
@@ -41,7 +45,9 @@ class PendingAnswer(Generic[T]):
             self._filled.set()
 
     def wait_for_value(self, timeout: float) -> T:
-        """Return the value. Raises what `fail` was given; NoAnswerError after `timeout` seconds."""
+        """Return the value. Raises the error given to `fail_with`, or NoAnswerError after `timeout`
+        seconds.
+        """
         if not self._filled.wait(timeout):
             raise NoAnswerError(f"the owner has not answered within {timeout:g} s")
         if self._error is not None:
@@ -51,7 +57,7 @@ class PendingAnswer(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class StreamJoined:
-    """An agent has a stream."""
+    """An agent has opened a stream."""
 
     machine: AgentMachine
 
@@ -69,7 +75,7 @@ class TickDue:
 
 @dataclass(frozen=True, slots=True)
 class InventoryRead:
-    """The catalogue, asked for in term `rev`."""
+    """The inventory, read in term `rev`."""
 
     rev: int
     catalogue: Inventory
@@ -84,11 +90,12 @@ class FenceDone:
 
 @dataclass(frozen=True, slots=True)
 class CommandRequested:
-    """`by`: who gave it, as far as that is known."""
+    """An operator's command that waits for its answer."""
 
     command: OwnerCommand
     answer: PendingAnswer[None]
     by: str = ""
+    """The operator, as far as known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
-"""The owner's decisions of one round of the batch system: their records become one write to the log, their messages follow. Pure.
+"""The leader's decisions in one round of the batch system: their records become one write to the log,
+their messages follow. Pure.
 
-Of a key that is stored several times in a round (the counter is with every assignment) only the last value is written: the round is
-one transaction, so nobody ever sees one in between.
+If a key is stored several times in a round (the counter is stored with every assignment), only the last
+value is written. The round is one transaction, so no reader sees a value in between.
 """
 
 from __future__ import annotations
@@ -14,31 +15,33 @@ from coordinator.core.records import DurableRecord
 
 
 class OwnerRound:
-    """`messages`: by agent, in the order given. A round's write is known by its last token; tokens rise."""
+    """The decisions of a round. A write is identified by its last token; tokens grow."""
 
     def __init__(self) -> None:
         self.messages: dict[str, list[Down]] = {}
+        """By agent, in the order in which they were added."""
         self._changes: dict[str, DurableRecord | None] = {}
         self._tokens: list[int] = []
         self._written: deque[tuple[int, ...]] = deque()
 
     def __bool__(self) -> bool:
-        """Tell whether there is something that has not been handed on."""
+        """Return whether there are decisions that have not been taken yet."""
         return bool(self._tokens or self.messages)
 
     def add_records(self, token: int, changes: tuple[RecordChange, ...]) -> None:
-        """Stage the records of one decision."""
+        """Add the records of one decision."""
         self._tokens.append(token)
         for key, record in changes:
             self._changes.pop(key, None)
             self._changes[key] = record
 
     def add_message(self, agent: str, message: Down) -> None:
-        """Stage a message."""
         self.messages.setdefault(agent, []).append(message)
 
     def take_write(self) -> tuple[int, tuple[RecordChange, ...]] | None:
-        """Return token and records of this round's write, None: it has stored nothing. From now on it is under way."""
+        """Return the token and the records of this round's write, or None if there are no records. The
+        write then counts as under way.
+        """
         if not self._tokens:
             return None
         tokens, self._tokens = tuple(self._tokens), []
@@ -47,12 +50,14 @@ class OwnerRound:
         return tokens[-1], changes
 
     def take_messages(self) -> dict[str, list[Down]]:
-        """Return what is to be said, once what was decided before it has been written down."""
+        """Return the messages to send, once the records of the earlier decisions are handed to the log."""
         said, self.messages = self.messages, {}
         return said
 
     def confirm_durable(self, token: int) -> tuple[int, ...]:
-        """The write of this token is committed, and every one before it: return the tokens of the decisions in them, in order."""
+        """Return the tokens of the decisions in the write of this token and in all before it, in order:
+        they are durable.
+        """
         found: list[int] = []
         while self._written and self._written[0][-1] <= token:
             found += self._written.popleft()

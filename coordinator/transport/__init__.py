@@ -1,5 +1,6 @@
-"""Heartbeats over gRPC: one bidirectional stream an agent, to the coordinator that leads.
+"""Heartbeats over gRPC: one bidirectional stream per agent, to the coordinator that leads.
 
-`wire` turns the core's messages into bytes, `server` and `client` are the two ends, `pending_dispatches` remembers which dispatches
-wait for an answer. Nothing here decides anything: what is lost is said again by the cores.
+`wire` encodes the core's messages, `server` and `client` are the two ends, `pending_dispatches`
+remembers the dispatches without an answer. The transport makes no decisions: the cores repeat what is
+lost.
 """

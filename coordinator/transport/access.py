@@ -1,4 +1,6 @@
-"""A call's metadata: whose system it is, and the token by which an agent proves itself where no certificate does."""
+"""The metadata of a call: the name of its system, and the token with which an agent without a
+certificate authenticates itself.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +15,22 @@ _BEARER = "Bearer "
 
 
 def build_call_metadata(system: str, token: str) -> tuple[tuple[str, str], ...]:
-    """Return what a call says. `system`: the Kafka prefix, `token`: coordination.token; "" says nothing of either."""
+    """Return the metadata of a call. `system`: the Kafka prefix; `token`: coordination.token; an empty
+    one is left out.
+    """
     said = ((SYSTEM, system),) if system else ()
     return (*said, (AUTHORIZATION, _BEARER + token)) if token else said
 
 
 def explain_other_caller_system(system: str, said: Iterable[Any]) -> str | None:
-    """Return why a caller of another system is refused; None: it is of this one, or does not say."""
+    """Return why a caller of another system is refused; None: it belongs to this system, or names none."""
     return explain_other_system(system, _get_metadata(said, SYSTEM))
 
 
 def explain_unknown_caller(token: str, said: Iterable[Any]) -> str | None:
-    """Return why a caller is refused that does not bear `token` (compared in constant time); None: it does, or none is asked."""
+    """Return why a caller without `token` is refused; None: it has the token, or none is required.
+    Compares in constant time.
+    """
     if not token:
         return None
     shown = _get_metadata(said, AUTHORIZATION)

@@ -1,4 +1,4 @@
-"""Finding the leader: ask every coordinator at once, within a bounded time."""
+"""Finding the leader: asks every coordinator at once, within a limited time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from coordinator.transport.wire import WireError, get_leader, put_question
 _log = structlog.get_logger(__name__)
 
 _REFUSALS = {grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNAUTHENTICATED}
-#: Seconds that the others still have once somebody says that it leads: it may be one that has not noticed its end.
+#: Seconds that the others still have after a coordinator has claimed to lead: it may not have noticed
+#: the end of its term.
 GRACE = 0.1
 
 
@@ -33,12 +34,15 @@ def ask_leader(
     refused: Callable[[str, str], None] = lambda _peer, _why: None,
     undecided: Callable[[str], None] = lambda _peer: None,
 ) -> LeaderInfo | None:
-    """Return the leader of the highest term that a peer knows, None if nobody knows one of `known_rev` or later.
+    """Return the leader of the highest term that a peer knows, or None if no peer knows one of
+    `known_rev` or later.
 
-    Blocks at most `timeout` seconds; less when a leader answers itself. Peers that do not answer are passed over.
-    `system`: the Kafka prefix. `token`: what this caller proves itself with. `refused(peer, why)`: called for a coordinator of
-    another system or another version of the protocol, and for one that does not take the token. `undecided(peer)`: called for a coordinator that answers
-    and knows of nobody who leads: an election is under way.
+    Blocks for at most `timeout` seconds, and less if a leader itself answers. Peers that do not answer
+    are skipped. `system`: the Kafka prefix. `token`: authenticates the caller.
+
+    `refused(peer, why)` is called for a coordinator of another system or another version of the
+    protocol, and for one that does not accept the token. `undecided(peer)` is called for a coordinator
+    that answers and knows no leader, because an election is under way.
     """
     answers: queue.SimpleQueue[tuple[str, grpc.Future]] = queue.SimpleQueue()
     channels = [open_channel(peer, security) for peer in peers]
@@ -71,7 +75,7 @@ def ask_leader(
 
 
 def describe_call_error(error: BaseException) -> str:
-    """Return what went wrong in one line."""
+    """Return the error in one line."""
     if isinstance(error, grpc.Call):
         return f"{error.code().name}: {error.details()}"
     return f"{type(error).__name__}: {error}"

@@ -1,6 +1,7 @@
-"""gRPC settings that both ends of the transport share: the methods' names, channel options, threads.
+"""The gRPC settings that both ends of the transport share: method names, channel options, threads.
 
-Stubs are made by hand with bytes in and out: `wire` does the rest, and a frame is parsed in one place only.
+The stubs are made by hand with bytes in and out: `wire` does the rest, and a frame is parsed in one
+place only.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ import grpc
 
 from coordinator.transport.security import Security
 
-#: The name is the same in every version of the protocol, so that a peer of another version hears that it is one (`wire`).
+#: The name is the same in every version of the protocol, so that a peer of another version can be
+#: recognised as one (`wire`).
 SERVICE = "rowlock.coordination.v1.Coordination"
 HEARTBEAT_METHOD = f"/{SERVICE}/Heartbeat"
 ASK_LEADER = f"/{SERVICE}/AskLeader"
-#: An agent with a hundred thousand units says about eleven million bytes.
+#: An agent with a hundred thousand units sends about eleven million bytes.
 MAX_MESSAGE = 16 * 1024 * 1024
 
 T = TypeVar("T")
@@ -28,13 +30,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Keepalive:
-    """Seconds: a ping `every`, and the connection is lost when nothing comes back within `timeout`.
-
-    Their sum has to be well below the lease: a one-way cut, or a paused peer, is seen by nothing else.
+    """When a connection is checked, in seconds. The sum of both has to be well below the lease, because
+    nothing else detects a one-way cut or a paused peer.
     """
 
     every: float = 2.0
+    """Between two pings."""
     timeout: float = 3.0
+    """The connection is lost if nothing comes back within this time."""
 
     def build_options(self) -> list[tuple[str, int]]:
         every, timeout = int(self.every * 1000), int(self.timeout * 1000)
@@ -44,14 +47,14 @@ class Keepalive:
             (
                 "grpc.http2.ping_timeout_ms",
                 timeout,
-            ),  # for the ping itself: the one before is off as soon as anything is read
+            ),  # for the ping itself: the timeout above ends as soon as anything is read
             ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.http2.max_pings_without_data", 0),
             ("grpc.http2.min_ping_interval_without_data_ms", every),
             (
                 "grpc.http2.min_recv_ping_interval_without_data_ms",
                 50,
-            ),  # whatever the other side has been told
+            ),  # whatever the other side uses
             ("grpc.http2.max_ping_strikes", 0),
             ("grpc.max_receive_message_length", MAX_MESSAGE),
             ("grpc.max_send_message_length", MAX_MESSAGE),
@@ -59,7 +62,9 @@ class Keepalive:
 
 
 def open_channel(address: str, security: Security | None, keepalive: Keepalive | None = None) -> grpc.Channel:
-    """Return a channel of its own: no proxy, no retries, no back-off left over from an earlier one."""
+    """Return a channel that shares nothing with others: no proxy, no retries, no back-off of an earlier
+    one.
+    """
     options = [
         *(keepalive or Keepalive()).build_options(),
         ("grpc.use_local_subchannel_pool", 1),
@@ -72,7 +77,9 @@ def open_channel(address: str, security: Security | None, keepalive: Keepalive |
 
 
 class DaemonThreadExecutor(Executor):
-    """An executor with a daemon thread of its own for every call: streams last, and must not keep a process alive."""
+    """An executor that starts a daemon thread for every call: streams last long, and must not keep a
+    process alive.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -85,7 +92,7 @@ class DaemonThreadExecutor(Executor):
             future.set_running_or_notify_cancel()
             try:
                 future.set_result(fn(*args, **kwargs))
-            except BaseException as error:  # noqa: BLE001  # as every executor: gRPC looks at the future
+            except BaseException as error:  # noqa: BLE001  # as in every executor: gRPC reads the future
                 future.set_exception(error)
 
         threading.Thread(target=run, name=f"{self._name}-{next(self._numbers)}", daemon=True).start()

@@ -1,7 +1,8 @@
-"""The agent's end: finds the leader, keeps a stream to it, and finds the next one when that ends.
+"""The agent's end: finds the leader, keeps a stream to it, and finds the next leader when the stream
+ends.
 
-One thread asks, connects and reads; gRPC's own thread writes what was sent. Nothing is kept over a lost stream: what still
-holds is said again by the agent's core.
+One thread asks, connects and reads; gRPC's own thread writes the messages. Nothing is kept beyond a lost
+stream: the agent's core repeats what is still true.
 """
 
 from __future__ import annotations
@@ -43,29 +44,32 @@ __all__ = ["ClientTiming", "HeartbeatClient", "LeaderInfo", "Security", "ask_lea
 _log = structlog.get_logger(__name__)
 
 UNLED_S = 15.0
-"""How often it is said that no coordinator serves this agent."""
+"""Seconds between two warnings that no coordinator serves this agent."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientTiming:
-    """All in seconds. Their sum from a lost leader to the next stream has to be below the lease.
-
-    `ask`: for all peers together. `opening`: until a stream is served. `quiet`: without a word from the owner although we
-    have sent something: the stream is given up. `retry_first`, `retry_most`: back-off, doubled, with full jitter. `retry_unknown`:
-    its most until a leader is known: everything has just been started, and waits for it.
+    """The client's timeouts, in seconds. Their sum from a lost leader to the next stream must be below
+    the lease.
     """
 
     ask: float = 1.0
+    """For all peers together."""
     opening: float = 2.0
+    """Until a new stream is served."""
     quiet: float = 5.0
+    """Without a message of the leader although the agent has sent one; then the stream is given up."""
     retry_first: float = 0.05
+    """The first back-off; doubled each time, with full jitter."""
     retry_most: float = 1.0
+    """The longest back-off."""
     retry_unknown: float = 0.2
+    """The longest back-off until a leader is known, because at a start everything waits for it."""
     keepalive: Keepalive = field(default_factory=Keepalive)
 
 
 class _Outbox:
-    """Messages that wait to go up one stream."""
+    """The messages that wait to be sent on one stream."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -82,7 +86,7 @@ class _Outbox:
             return True
 
     def end_stream(self) -> None:
-        """Have the waiting messages sent, then half-close the stream."""
+        """Send the waiting messages, then half-close the stream."""
         with self._changed:
             self._ended = True
             self._changed.notify_all()
@@ -102,9 +106,12 @@ class _Outbox:
 
 
 class HeartbeatClient:
-    """`peers`: every coordinator's "host:port". `on_message` is called from the client's thread, in order, and should be
-    quick; an exception that leaves it ends the stream. `on_open` may be set: called when a stream is served. `system`: the Kafka prefix.
-    `token`: what the agent proves itself with."""
+    """An agent's connection to the leading coordinator.
+
+    `peers`: every coordinator's "host:port". `on_message` is called from the client's thread, in order,
+    and should be quick; an exception in it ends the stream. `on_open` may be set; it is called when a
+    stream is served. `system`: the Kafka prefix. `token`: authenticates the agent.
+    """
 
     def __init__(
         self,
@@ -129,7 +136,7 @@ class HeartbeatClient:
         self._call: grpc.Call | None = None
         self._hint = ""
         self._said = ("", "")
-        self._asked_at: float | None = None  # sent since we last heard
+        self._asked_at: float | None = None  # when the first message since the last answer was sent
         self.known_rev = 0
         self.on_open: Callable[[], None] | None = None
         self.counts: Counter[str] = Counter()
@@ -138,7 +145,9 @@ class HeartbeatClient:
         self._thread.start()
 
     def send(self, message: Up) -> bool:
-        """Tell whether the message was queued: not without a stream that is served, nor when too many wait. Never blocks."""
+        """Queue a message, and return whether it was queued: not without a served stream, nor if too
+        many wait. Never blocks.
+        """
         now = time.monotonic()
         with self._lock:
             outbox, call = self._outbox, self._call
@@ -157,7 +166,7 @@ class HeartbeatClient:
         return True
 
     def close(self, grace: float = 1.0) -> None:
-        """Send what waits, for at most `grace` seconds, then end."""
+        """Send the waiting messages, for at most `grace` seconds, then end."""
         self._closing.set()
         with self._lock:
             outbox, call = self._outbox, self._call
@@ -197,7 +206,7 @@ class HeartbeatClient:
             self._closing.wait(random.uniform(wait / 4, wait))  # noqa: S311  # not all at once
 
     def _log_missing_leader(self, since: float, *, served: bool) -> float:
-        """Return since when no coordinator serves this agent, or since when that was last said."""
+        """Return since when no coordinator has served this agent, or when that was last logged."""
         now = time.monotonic()
         if not served and now - since < UNLED_S:
             return since
@@ -206,12 +215,12 @@ class HeartbeatClient:
         return now
 
     def _log_refusal(self, peer: str, why: str) -> None:
-        if (peer, why) not in self._refusals:  # it is asked again and again
+        if (peer, why) not in self._refusals:  # the peer is asked again and again
             self._refusals.add((peer, why))
             _log.error("agent refused by a coordinator", agent=self._agent, peer=peer, reason=why)
 
     def _serve_stream(self, leader: LeaderInfo) -> bool:
-        """Have a stream to the leader until it ends; whether it was served at all."""
+        """Keep a stream to the leader until it ends, and return whether it was served at all."""
         outbox = _Outbox(self._capacity)
         outbox.put_message(Opening(self._agent, self._instance))
         channel = open_channel(leader.address, self._security, self._timing.keepalive)
@@ -238,7 +247,7 @@ class HeartbeatClient:
             why = failure(error)
         except WireError as error:
             why = f"unreadable: {error}"
-        except Exception as error:  # noqa: BLE001  # the user's: said, and the stream ends
+        except Exception as error:  # noqa: BLE001  # an error of `on_message`: logged, and the stream ends
             _log.exception("stream failed", agent=self._agent)
             why = failure(error)
         finally:
@@ -259,7 +268,7 @@ class HeartbeatClient:
         return served
 
     def _handle_message(self, message: FromOwner, outbox: _Outbox) -> str | None:
-        """Take in one message; return why the stream shall not go on, if so."""
+        """Process one message, and return why the stream has to end; None: it goes on."""
         if isinstance(message, NotLeader):
             self.known_rev, self._hint = max(self.known_rev, message.known_rev), message.address
             self.counts["not leader"] += 1

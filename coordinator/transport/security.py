@@ -1,4 +1,6 @@
-"""Certificates of the transport: TLS, or mutual TLS where an agent can only speak for the name in its certificate."""
+"""Certificates of the transport: TLS, or mutual TLS, in which an agent can only use the name in its
+certificate.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +13,24 @@ import grpc
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """PEM files. `ca` signs both sides' certificates; the server's must name its host as a subject alternative name.
-
-    `mutual`: clients show a certificate as well; without, `cert` and `key` are not used by clients.
-    """
+    """PEM files of the transport."""
 
     ca: Path
+    """Signs the certificates of both sides. The server's must contain its host as a subject alternative
+    name.
+    """
     cert: Path
     key: Path
     mutual: bool = True
+    """Whether clients present a certificate as well; otherwise they do not use `cert` and `key`."""
 
     def load_server_credentials(self) -> grpc.ServerCredentials:
-        """Raises OSError for a file that cannot be read."""
+        """Return the server's credentials. Raises OSError if a file cannot be read."""
         pair = (self.key.read_bytes(), self.cert.read_bytes())
         return grpc.ssl_server_credentials([pair], self.ca.read_bytes() if self.mutual else None, self.mutual)
 
     def load_channel_credentials(self) -> grpc.ChannelCredentials:
-        """Raises OSError for a file that cannot be read."""
+        """Return the client's credentials. Raises OSError if a file cannot be read."""
         ca = self.ca.read_bytes()
         if not self.mutual:
             return grpc.ssl_channel_credentials(ca)

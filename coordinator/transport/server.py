@@ -1,8 +1,9 @@
 """The coordinator's end of the heartbeat streams.
 
-Each stream has two threads: gRPC's, which writes what was pushed, and a reader, which decodes what arrives and tells the
-user. The user decides; the server only refuses what cannot be served: an agent when we do not lead, a name that is not in
-the certificate, bytes that are no message.
+Each stream has two threads: gRPC's, which writes the messages, and a reader, which decodes what arrives
+and calls the caller's `on_event`. The caller decides; the server only refuses what cannot be served: an
+agent while this coordinator does not lead, a name that is not in the certificate, bytes that are no
+message.
 """
 
 from __future__ import annotations
@@ -55,9 +56,10 @@ __all__ = [
 
 _log = structlog.get_logger(__name__)
 
-#: Streams of one agent at once: a superseded process has one besides its successor's, and both may reconnect.
+#: Concurrent streams of one agent: a superseded process may have one besides that of its successor, and
+#: both may reconnect.
 PER_AGENT = 4
-#: Seconds between two lines of the log about callers that cannot be understood; all are counted.
+#: Seconds between two log lines about unreadable callers; all are counted.
 LOG_EVERY = 60.0
 _COUNTED = (
     "up messages",
@@ -73,13 +75,17 @@ _COUNTED = (
 
 
 class HeartbeatServer:
-    """`listen`: "host:port", port 0 for any. `on_event` is called from the streams' threads and should be quick: while it
-    runs, nothing more is read from that stream. An exception that leaves it ends the stream. `system`: the Kafka prefix;
-    whoever names another is refused (schemas.config.addresses.SYSTEM).
+    """The server of the agents' streams.
 
-    Whom it does not know it reads nothing of: `token` is what callers must bear (""; none, where a certificate or this machine's
-    loopback proves them), judged by the metadata before any message. At most `streams` calls at once, `PER_AGENT` of them of one
-    agent; a stream whose Opening does not come within `opening_within` seconds is ended.
+    `listen`: "host:port"; port 0: a free one. `on_event` is called from the streams' threads and should
+    be quick: while it runs, nothing more is read from that stream. An exception in it ends the stream.
+    `system`: the Kafka prefix; a caller that names another one is refused
+    (schemas.config.addresses.SYSTEM).
+
+    Messages of unauthenticated callers are not read: callers must send `token` (unless it is ""; then a
+    certificate or the loopback interface authenticates them), which is checked in the metadata before
+    any message. There are at most `streams` concurrent calls, `PER_AGENT` of them of one agent. A stream
+    without an Opening within `opening_within` seconds is ended.
     """
 
     def __init__(
@@ -113,7 +119,7 @@ class HeartbeatServer:
         self._logged = float("-inf")
 
     def start(self) -> int:
-        """Serve; return the port. Raises OSError when the address cannot be had."""
+        """Start serving, and return the port. Raises OSError if the address is not available."""
         options = [("grpc.so_reuseport", 0), *self._keepalive.build_options()]
         server = grpc.server(
             DaemonThreadExecutor(f"heartbeat-{self._name}"),
@@ -137,7 +143,7 @@ class HeartbeatServer:
         return int(port)
 
     def close(self) -> None:
-        """End all streams; return when their `StreamClosed` have been delivered."""
+        """End all streams. Returns after their `StreamClosed` events have been delivered."""
         with self._lock:
             self._closing = True
             streams, readers = self._registry.list_streams(), list(self._readers.values())
@@ -150,7 +156,7 @@ class HeartbeatServer:
                 reader.join(5)
 
     def set_leader(self, leader: LeaderInfo) -> None:
-        """Say who leads from now on. If it is not this server (`mine`), all streams end with that answer."""
+        """Set the leader. If it is not this server (`mine`), all streams end with that answer."""
         with self._lock:
             self._leader = leader
             streams = [] if leader.mine else self._registry.list_streams()
@@ -158,7 +164,9 @@ class HeartbeatServer:
             stream.end_stream("not the leader", NotLeader(leader.rev, leader.address))
 
     def push_messages(self, agent: str, messages: list[Down]) -> int:
-        """Return how many messages were queued: not what has no stream, nor finds its queue full. Never blocks."""
+        """Queue messages, and return how many were queued: not without a stream, nor if the queue is
+        full. Never blocks.
+        """
         taken = 0
         for _, run in itertools.groupby(messages, key=lambda one: one.header.agent_epoch):
             same = list(run)
@@ -180,8 +188,11 @@ class HeartbeatServer:
     # one call
 
     def _explain_refusal(self, said: Iterable[Any]) -> tuple[grpc.StatusCode, str] | None:
-        """Return why a caller with this metadata is not served: it is a stranger, or of another system, whose units, and the
-        databases behind their names, are not ours."""
+        """Return why a caller with this metadata is refused; None: it is served.
+
+        It is refused if it is not authenticated, or belongs to another system, because the units of
+        another system and the databases of these names are not those of this one.
+        """
         why = explain_unknown_caller(self._token, said)
         if why is not None:
             self._past["strangers"] += 1
@@ -199,7 +210,9 @@ class HeartbeatServer:
             return put_leader(self._leader)
 
     def _serve_heartbeat(self, frames: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
-        """gRPC's thread: write until the stream ends. The reader ends when gRPC ends the call after this."""
+        """Write until the stream ends, in gRPC's thread. The reader ends when gRPC ends the call after
+        this.
+        """
         late = threading.Timer(self._opening_within, context.cancel)
         late.name, late.daemon = "heartbeat-opening", True
         late.start()
@@ -236,7 +249,7 @@ class HeartbeatServer:
     def _read_opening(
         self, frames: Iterator[bytes], context: grpc.ServicerContext
     ) -> tuple[Opening, list[FromAgent]]:
-        """Return the first message and what came with it; abort the call if it is not one that can be served."""
+        """Return the first message and those that came with it. Aborts the call if it cannot be served."""
         try:
             first, *rest = decode_agent_frame(next(frames))
         except (StopIteration, ValueError, WireError, grpc.RpcError) as error:
@@ -258,8 +271,11 @@ class HeartbeatServer:
         return first, rest
 
     def _count_unreadable(self, error: WireError, context: grpc.ServicerContext) -> None:
-        """Count a caller that cannot be understood before it has a stream, such as one of another version. It calls again and again, so
-        the log has one line in `LOG_EVERY` seconds."""
+        """Count a caller that cannot be understood before it has a stream, such as one of another
+        version.
+
+        It calls again and again, so the log has at most one line in `LOG_EVERY` seconds.
+        """
         self._past["unreadable"] += 1
         now = time.monotonic()
         if now >= self._logged + LOG_EVERY:
@@ -267,7 +283,9 @@ class HeartbeatServer:
             _log.error("request of a caller not readable", peer=context.peer(), error=str(error))
 
     def _admit_stream(self, opening: Opening) -> tuple[AgentStream, int] | NotLeader | None:
-        """Register a stream, if we lead; earlier ones of the same client end. None: the agent has too many."""
+        """Register a stream if this coordinator leads, and end earlier ones of the same client. None:
+        the agent has too many streams.
+        """
         with self._lock:
             leader = self._leader
             if not leader.mine or self._closing:
@@ -281,7 +299,7 @@ class HeartbeatServer:
             older.end_stream("replaced by a newer stream")
         return stream, leader.rev
 
-    # what arrives
+    # incoming messages
 
     def _read_stream(
         self,
@@ -290,7 +308,7 @@ class HeartbeatServer:
         frames: Iterator[bytes],
         context: grpc.ServicerContext,
     ) -> None:
-        """The reader's thread, from Opened to Closed."""
+        """Read a stream in its reader thread, from StreamOpened to StreamClosed."""
         try:
             self._on_event(StreamOpened(stream.agent, stream.number))
             self._handle_arrived(stream, messages, 0)
@@ -304,7 +322,7 @@ class HeartbeatServer:
         except WireError as error:
             _log.error("message of an agent not readable", agent=stream.agent, error=str(error))
             stream.end_stream(f"unreadable: {error}")
-        except Exception as error:  # noqa: BLE001  # the user's: said, and the stream ends
+        except Exception as error:  # noqa: BLE001  # an error of `on_event`: logged, and the stream ends
             _log.exception("stream failed", agent=stream.agent)
             stream.end_stream(f"{type(error).__name__}: {error}")
         finally:
@@ -361,7 +379,7 @@ class _Methods(grpc.GenericRpcHandler):  # type: ignore[misc]  # gRPC has no typ
 
 
 def _make_refusing_handler(code: grpc.StatusCode, why: str) -> grpc.RpcMethodHandler:
-    """Return what ends a call without reading a byte of its messages."""
+    """Return a handler that ends a call without reading its messages."""
 
     def refuse(_frames: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         context.abort(code, why)

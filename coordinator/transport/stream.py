@@ -1,7 +1,7 @@
-"""One agent's stream at the coordinator: what waits to go down it, and which streams there are.
+"""One agent's stream at the coordinator with its waiting messages, and the registry of streams.
 
-A stream is known by agent *and* number: what cleans up after an old stream can never remove a newer one
-(GreptimeDB's registry was keyed by the agent alone).
+A stream is identified by agent *and* number, so the clean-up of an old stream can never remove a newer
+one (GreptimeDB's registry was keyed by the agent alone).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from coordinator.core.messages import Dispatch, Down
 from coordinator.transport.pending_dispatches import PendingDispatch, PendingDispatches
 from coordinator.transport.wire import FRAME, FromOwner, NotLeader
 
-#: Seconds that a message waits for others when the last frame was no longer ago than `BUSY`: a frame costs more than
-#: most messages.
+#: Seconds that a message waits for others if the last frame was sent at most `BUSY` seconds ago: a frame
+#: costs more than most messages.
 LINGER, BUSY = 0.002, 0.1
 
 
 class FramePacing:
-    """Waits before a frame while messages come thick and fast, and not when they come one by one."""
+    """Waits before a frame while messages are frequent, and not while they come one by one."""
 
     def __init__(self) -> None:
         self._last = 0.0
@@ -33,10 +33,10 @@ class FramePacing:
 
 
 class AgentStream:
-    """`agent_epoch`: of the last message that came up (0: none yet). Any thread may put, one takes.
+    """One stream of an agent. Any thread may put messages; one thread takes them.
 
-    Counters and the table of dispatches are the stream's own: a lock that all streams share would be waited for by all of
-    them whenever one is slow. `up` and `down` are counted by one thread each.
+    Counters and the table of dispatches belong to the stream, because all streams would wait for a
+    shared lock whenever one of them is slow. `up` and `down` are counted by one thread each.
     """
 
     def __init__(
@@ -44,6 +44,7 @@ class AgentStream:
     ) -> None:
         self.agent, self.instance, self.number = agent, instance, number
         self.agent_epoch = 0
+        """The epoch in the agent's last message; 0: none yet."""
         self.dropped = 0
         self.up: Counter[str] = Counter()
         self.down: Counter[str] = Counter()
@@ -55,7 +56,9 @@ class AgentStream:
         self._changed = threading.Condition()
 
     def put_messages(self, messages: Sequence[FromOwner]) -> int:
-        """Return how many messages were taken: none when the stream has ended, no more (counted) when too many wait already."""
+        """Add messages, and return how many were accepted: none if the stream has ended, and only as
+        many as the queue has room for (the others are counted as dropped).
+        """
         with self._changed:
             if self.why is not None:
                 return 0
@@ -70,7 +73,9 @@ class AgentStream:
             return len(taken)
 
     def take_messages(self) -> list[FromOwner]:
-        """Return what waits, in order, at most a frame; block until there is something. Empty: the stream has ended."""
+        """Return the waiting messages in order, at most one frame. Blocks until there are any; an empty
+        list means that the stream has ended.
+        """
         with self._changed:
             while not self._queue and self.why is None:
                 self._changed.wait()
@@ -81,7 +86,7 @@ class AgentStream:
             return [self._queue.popleft() for _ in range(min(FRAME, len(self._queue)))]
 
     def mark_answered(self, op_seqs: list[int]) -> list[PendingDispatch]:
-        """Take note of answers to dispatches; return those that have waited too long."""
+        """Note the answers to dispatches, and return the overdue ones."""
         with self._changed:
             for op_seq in op_seqs:
                 self.mailbox.mark_answered(op_seq)
@@ -107,7 +112,9 @@ class AgentStream:
 
 
 class StreamRegistry:
-    """The streams there are. Its owner locks what changes it; `find` needs no lock: an agent's streams are replaced whole."""
+    """The open streams. The caller locks changes; `find_stream` needs no lock, because an agent's
+    streams are replaced as a whole.
+    """
 
     def __init__(self) -> None:
         self._streams: dict[int, AgentStream] = {}
@@ -120,7 +127,7 @@ class StreamRegistry:
         return list(self._streams.values())
 
     def add_stream(self, stream: AgentStream) -> list[AgentStream]:
-        """Return the older streams that this one replaces: those of the same client."""
+        """Add a stream, and return the older streams of the same client that it replaces."""
         others = self._by_agent.get(stream.agent, ())
         replaced = [other for other in others if other.instance == stream.instance]
         self._by_agent[stream.agent] = (*others, stream)
@@ -128,7 +135,7 @@ class StreamRegistry:
         return replaced
 
     def count_other_streams(self, stream: AgentStream) -> int:
-        """Return how many streams its agent has beside those that it would replace."""
+        """Return how many streams the agent has besides those that this one would replace."""
         there = self._by_agent.get(stream.agent, ())
         return len([other for other in there if other.instance != stream.instance])
 
@@ -142,9 +149,10 @@ class StreamRegistry:
             del self._by_agent[stream.agent]
 
     def find_stream(self, agent: str, message: Down) -> AgentStream | None:
-        """Return the stream for a message: of the incarnation that it is for, else the agent's newest.
+        """Return the stream for a message: that of the addressed incarnation, otherwise the agent's
+        newest.
 
-        Two processes of one name have a stream each; the one that is superseded has to hear of it.
+        Two processes with the same name have a stream each; the superseded one must be informed.
         """
         streams = self._by_agent.get(agent)
         if not streams:

@@ -1,9 +1,10 @@
-"""The core's messages (coordinator/core/messages.py) to bytes and back: msgpack, as those classes describe it.
+"""Encoding and decoding of the core's messages (coordinator/core/messages.py) as msgpack.
 
-A frame is what gRPC carries: the version of the protocol, then one message, or several that were waiting together (a gRPC message
-costs more than most of ours). The question who leads and its answer begin with the version as well. So this side knows bytes of
-another version whatever else is in them, and refuses them with an error that names both. Within the version it ignores fields that
-it does not know, and leaves out messages of a kind that it does not know.
+A frame is what gRPC carries: the version of the protocol, then one message or several that were waiting
+together (a gRPC message costs more than most of these). The question for the leader and its answer begin
+with the version as well. So bytes of another version are recognised whatever they contain, and are
+refused with an error that names both versions. Within the version, unknown fields are ignored and
+messages of an unknown kind are left out.
 """
 
 from __future__ import annotations
@@ -17,31 +18,34 @@ from coordinator.core.messages import PROTOCOL_VERSION, Down, Up, WireMessage
 from coordinator.transport.events import LeaderInfo
 from schemas.units import Int64
 
-#: Messages in one frame at most.
+#: The most messages in one frame.
 FRAME = 256
-#: Characters of a decoder's message that an error repeats: the sender's words may be in it.
+#: The most characters of a decoder's message that an error repeats, because it may contain data of the
+#: sender.
 _LONGEST = 200
 
 
 class WireError(Exception):
-    """Bytes that no sender of this version of the protocol can have meant."""
+    """Bytes that no sender of this version of the protocol can have sent."""
 
 
 class Opening(WireMessage, frozen=True):
-    """The first message of every stream. `instance` names the client object: its next stream replaces this one."""
+    """The first message of every stream. `instance` identifies the client object: its next stream
+    replaces this one.
+    """
 
     agent: str
     instance: str
 
 
 class Serving(WireMessage, frozen=True):
-    """The answer to an Opening: the stream is served by the leader of `owner_rev`."""
+    """The answer to an Opening: the leader of term `owner_rev` serves the stream."""
 
     owner_rev: Int64
 
 
 class NotLeader(WireMessage, frozen=True):
-    """The stream ends: ask again. `address` "": no leader is known."""
+    """The stream ends, and the agent has to ask again. `address` "": no leader is known."""
 
     known_rev: Int64
     address: str
@@ -72,12 +76,13 @@ _encoder = msgspec.msgpack.Encoder()
 _answers = msgspec.msgpack.Decoder(_Answer)
 _kinds = msgspec.msgpack.Decoder(_Kind)
 _raw_frames = msgspec.msgpack.Decoder(_Frame[msgspec.Raw])
-#: What msgspec raises for bytes. Its own errors and UnicodeDecodeError are ValueErrors; a field that is not known may be nested too deep to be passed over.
+#: The errors of msgspec. Its own errors and UnicodeDecodeError are ValueErrors; an unknown field may be
+#: nested too deep to be skipped.
 _UNDECODABLE = (ValueError, RecursionError)
 
 
 class _FrameReader(Generic[_T]):
-    """Reads frames of one direction. `union`: of the kinds that it carries."""
+    """Reads the frames of one direction. `union`: the kinds of messages in them."""
 
     def __init__(self, union: Any) -> None:
         self._frames: msgspec.msgpack.Decoder[_Frame[_T]] = msgspec.msgpack.Decoder(_Frame[union])
@@ -88,7 +93,7 @@ class _FrameReader(Generic[_T]):
         """Return the messages of a frame, in order. Raises WireError."""
         try:
             return self._frames.decode(data).messages
-        except msgspec.ValidationError:  # perhaps there is only a message of a kind that is not known
+        except msgspec.ValidationError:  # possibly only a message of an unknown kind
             return self._read_one_by_one(data)
         except _UNDECODABLE as error:
             raise _build_unreadable_error("frame", data, error) from error
@@ -106,27 +111,27 @@ _down = _FrameReader[FromOwner](FromOwner)
 
 
 def encode_frame(messages: Sequence[FromAgent] | Sequence[FromOwner]) -> bytes:
-    """Return one frame of messages, in order; `FRAME` of them at most."""
+    """Return one frame of messages, in order; at most `FRAME` of them."""
     return _encoder.encode((PROTOCOL_VERSION, messages))
 
 
 def decode_agent_frame(data: bytes) -> list[FromAgent]:
-    """Return what a frame holds. Raises WireError for bytes that are none."""
+    """Return the messages in a frame of an agent. Raises WireError."""
     return _up.read_frame(data)
 
 
 def decode_owner_frame(data: bytes) -> list[FromOwner]:
-    """Return what a frame holds. Raises WireError for bytes that are none."""
+    """Return the messages in a frame of the leader. Raises WireError."""
     return _down.read_frame(data)
 
 
 def put_question() -> bytes:
-    """Return what AskLeader is called with."""
+    """Return the request of AskLeader."""
     return _encoder.encode((PROTOCOL_VERSION,))
 
 
 def check_question(data: bytes) -> None:
-    """Raises WireError for the question of another version: its caller could not read the answer."""
+    """Raise WireError for a question of another version, because its caller could not read the answer."""
     if _peek_version(data) != PROTOCOL_VERSION:
         raise _build_unreadable_error("question", data, None)
 
@@ -137,7 +142,7 @@ def put_leader(leader: LeaderInfo) -> bytes:
 
 
 def get_leader(data: bytes) -> LeaderInfo:
-    """Return what `put_leader` was given. Raises WireError."""
+    """Return the leader in an answer to AskLeader. Raises WireError."""
     try:
         return _answers.decode(data).leader
     except _UNDECODABLE as error:
@@ -145,9 +150,10 @@ def get_leader(data: bytes) -> LeaderInfo:
 
 
 def _peek_version(data: bytes) -> int | None:
-    """Return the version that bytes begin with, whatever follows; None: they are of no version that says which.
+    """Return the version at the beginning of the bytes; None: they contain none.
 
-    All that is said is a short list (its head is one byte), and its first entry a number below 128 (one byte as well).
+    Every frame, question and answer is a short list (its head is one byte), and its first entry a number
+    below 128 (one byte as well).
     """
     says = len(data) > 1 and 0x90 < data[0] < 0xA0 and data[1] < 0x80
     return data[1] if says else None

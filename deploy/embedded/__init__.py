@@ -1,1 +1,3 @@
-"""Kafka, MariaDB, PostgreSQL and MySQL for demo and tests: no root, no Docker, gone when the parent is gone."""
+"""Kafka, MariaDB, PostgreSQL and MySQL for demo and tests: without root and Docker, and ended together
+with the parent.
+"""

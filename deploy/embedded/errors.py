@@ -1,10 +1,10 @@
-"""The one exception of the embedded services."""
+"""The exception of the embedded services."""
 
 from __future__ import annotations
 
 
 class EmbeddedError(Exception):
-    """Something outside rowlock keeps a service from running.
+    """A condition outside rowlock keeps a service from running.
 
     `blame` names what is at fault, `seen` what was observed, `remedy` what the user can do about it.
     """
@@ -17,5 +17,5 @@ class EmbeddedError(Exception):
 
 
 def build_closed_error(kind: str) -> EmbeddedError:
-    """The error of a service that is started after it was closed."""
+    """Return the error of a service that is started after it was closed."""
     return EmbeddedError(kind, "it has been closed", "make a new one")

@@ -1,4 +1,4 @@
-"""The folder of an embedded service: its data, its log, and what else it writes."""
+"""The folder of an embedded service, with its data, its log and its other files."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from deploy.embedded.guard.processes import unregister_folder
 
 
 class ServiceHome:
-    """A folder that is `given` and stays, or is `made` when it is needed first, and goes with `close`.
+    """A folder that is `given` and stays, or that `made` creates at its first use and `close` removes.
 
-    `log_elsewhere`: the file of the log where it is not in the folder.
+    `log_elsewhere`: the log file, if it is not in the folder.
     """
 
     def __init__(self, kind: str, given: Path | None, made: Callable[[], Path]) -> None:
@@ -27,7 +27,7 @@ class ServiceHome:
 
     @property
     def folder(self) -> Path:
-        """Raises EmbeddedError where it is closed."""
+        """The folder. Raises EmbeddedError if it is closed."""
         if self._folder is None:
             if self._closed:
                 raise build_closed_error(self._kind)
@@ -44,7 +44,9 @@ class ServiceHome:
 
     @contextmanager
     def data_made_whole(self) -> Iterator[None]:
-        """Remove the data where making them fails: half of them would be taken for all of them at the next start."""
+        """Remove the data if creating it fails in the block: incomplete data would be taken for
+        complete at the next start.
+        """
         try:
             yield
         except BaseException:
@@ -52,7 +54,7 @@ class ServiceHome:
             raise
 
     def close(self) -> None:
-        """Remove a folder that was made."""
+        """Remove the folder, unless it was given."""
         self._closed = True
         if self._folder is not None and self.given is None:
             shutil.rmtree(self._folder, ignore_errors=True)

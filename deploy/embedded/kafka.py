@@ -25,7 +25,7 @@ _LOG4J = """<Configuration status="WARN"><Appenders><Console name="out"><Pattern
 
 
 class Kafka(Service):
-    """Kafka 4.1; `bootstrap` is what clients connect to."""
+    """Kafka 4.1; `bootstrap` is the address for clients."""
 
     kind = "Kafka"
 
@@ -67,7 +67,10 @@ class Kafka(Service):
             raise ConnectionError("the broker is not registered yet")
 
     def _build_java_command(self, main: str, *arguments: str | Path) -> list[str | Path]:
-        """Kafka's jars come without a logging back end: PySpark's is put in front of them."""
+        """Return a Java command.
+
+        Kafka's jars have no logging back end, so PySpark's comes before them in the class path.
+        """
         jars = find_pyspark_jars()
         logging = [str(jar) for jar in jars.glob("*.jar") if jar.name.startswith(("log4j-", "slf4j-api-"))]
         classpath = os.pathsep.join([*logging, f"{fetch_kafka_home()}/*"])
@@ -107,9 +110,11 @@ class Kafka(Service):
             "transaction.state.log.num.partitions=4",
             "share.coordinator.state.topic.replication.factor=1",
             "share.coordinator.state.topic.min.isr=1",
-            # The broker looks for hanging transactions every 10 s by default: too long for a coordinator's take-over.
+            # By default the broker looks for hanging transactions every 10 s: too long for a
+            # coordinator's takeover.
             "transaction.abort.timed.out.transaction.cleanup.interval.ms=1000",
-            # After a kill -9 the restarted broker has to wait until the controller gives up its former self.
+            # After a kill -9 the restarted broker must wait until the controller gives up its former
+            # instance.
             "broker.session.timeout.ms=3000",
             "broker.heartbeat.interval.ms=500",
             "group.initial.rebalance.delay.ms=0",

@@ -17,7 +17,9 @@ from deploy.embedded.service import Service, as_root
 
 
 class MySQLFamily(Service):
-    """The common part of MariaDB and MySQL: user root without a password, a row binlog with full images and metadata."""
+    """The common part of MariaDB and MySQL: user root without a password, a row binlog with full images
+    and metadata.
+    """
 
     user = "root"
     password = ""
@@ -37,8 +39,11 @@ class MySQLFamily(Service):
         self.durable = durable
 
     def connect(self, database: str | None = None, **options: Any) -> Connection[Any]:
-        """A connection as root, in autocommit unless told otherwise; without TLS, as reading all certificates of the machine takes
-        longer than the rest of it."""
+        """Return a connection as root, in autocommit by default.
+
+        It has no TLS, because reading all certificates of the machine takes longer than the rest of the
+        connection.
+        """
         settings = {
             "user": self.user,
             "password": self.password,
@@ -49,7 +54,7 @@ class MySQLFamily(Service):
         return pymysql.connect(host=self.host, port=self.port, database=database, **settings)
 
     def execute(self, sql: str, arguments: Sequence[object] = (), database: str | None = None) -> list[Any]:
-        """Runs one statement on a connection of its own and returns its rows."""
+        """Run one statement on a connection of its own and return its rows."""
         with contextlib.closing(self.connect(database)) as connection, connection.cursor() as cursor:
             cursor.execute(sql, arguments or None)
             return list(cursor.fetchall())
@@ -58,7 +63,10 @@ class MySQLFamily(Service):
         self.execute(f"CREATE DATABASE `{name}`")
 
     def drop_database(self, name: str) -> None:
-        """Fails soon, instead of after a day, when a forgotten transaction still holds one of its tables."""
+        """Drop a database.
+
+        Fails after 10 s, instead of a day, if a forgotten transaction still holds one of its tables.
+        """
         with contextlib.closing(
             self.connect(init_command="SET SESSION lock_wait_timeout = 10")
         ) as connection:
@@ -98,17 +106,18 @@ class MariaDB(MySQLFamily):
         return MARIADB_RELEASE.partition("-")[2]
 
     def build_shell_command(self, database: str) -> list[str]:
-        """The command with which a person looks at a database; the client is one of the binaries."""
+        """Return the command with which a person looks at a database; the client is one of the binaries."""
         client = str(fetch_mariadb_home() / "bin" / "mariadb")
-        # --skip-ssl: this client would insist on TLS, which the server has not (below).
+        # --skip-ssl: this client would insist on TLS, which the server does not have (below).
         options = ["--no-defaults", "--skip-ssl", "--default-character-set=utf8mb4"]
         return [client, *options, "-h", self.host, "-P", str(self.port), "-u", self.user, database]
 
     def _prepare_data(self) -> ServerCommand:
-        """The default's anonymous users would win over `user@'%'` on localhost: none are made.
+        """Return the command that creates the data, without anonymous users, which would match before
+        `user@'%'` on localhost.
 
-        A tmpdir of its own: a starting mariadbd removes all temporary tables that it finds there, also those of another
-        one that is just being installed.
+        It has its own tmpdir: a starting mariadbd removes all temporary tables there, even those of
+        another server that is being installed.
         """
         base = fetch_mariadb_home()
         options = ("--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve")

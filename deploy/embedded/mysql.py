@@ -1,7 +1,8 @@
 """MySQL 9 from Debian unstable, in a root file system of its own.
 
-Nobody publishes MySQL's server where pip or Ivy could fetch it, so it is installed with debootstrap: only as root, on
-a machine whose apt uses a Debian mirror. The mirror is taken from apt's own settings.
+MySQL's server is published nowhere that pip or Ivy could fetch it from, so it is installed with
+debootstrap: only as root, on a machine with apt settings for a Debian mirror. The mirror is taken from
+these.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _INSIDE = "srv"
 
 
 class MySQL(MySQLFamily):
-    """MySQL 9; runs as nobody inside a chroot, so its home is always a folder in there."""
+    """MySQL 9; runs as the user nobody inside a chroot, so its home is always a folder in there."""
 
     kind = "MySQL"
 
@@ -48,7 +49,7 @@ class MySQL(MySQLFamily):
 
     @classmethod
     def explain_unavailable(cls) -> str | None:
-        """None, or the reason why this machine cannot have it."""
+        """Return why this machine cannot have MySQL; None: it can."""
         if sys.platform != "linux" or os.geteuid() != 0:
             return "MySQL needs root on Linux: it is installed with debootstrap and run in a chroot"
         if (cache_dir() / ROOT).is_dir():
@@ -89,7 +90,7 @@ class MySQL(MySQLFamily):
 
 
 def ensure_mysql_root() -> Path:
-    """The root file system with MySQL in it."""
+    """Return the root file system that contains MySQL, installing it first where needed."""
     root = cache_dir() / ROOT
     if root.is_dir():
         return root
@@ -123,7 +124,10 @@ def _run_debootstrap(staging: Path) -> None:
 
 
 def _build_unshare_command() -> list[str]:
-    """debootstrap mounts /proc inside: in a mount namespace of its own, so that no mount outlives a killed run."""
+    """Return the prefix that gives debootstrap its own mount namespace.
+
+    debootstrap mounts /proc inside its root; in that namespace no mount outlives a killed run.
+    """
     probe = subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False)
     return ["unshare", "--mount"] if probe.returncode == 0 else []
 
@@ -136,7 +140,7 @@ def _build_error(log: Path) -> EmbeddedError:
 
 
 def _read_version(root: Path) -> str:
-    """The word after `Ver`, say 9.7.4; empty when the server does not run in there."""
+    """Return the word after `Ver`, for example 9.7.4; empty if the server does not run there."""
     command = ["chroot", str(root), "/usr/sbin/mysqld", "--version"]
     answer = subprocess.run(command, capture_output=True, text=True, check=False)
     return answer.stdout.partition(" Ver ")[2].partition("-")[0]
@@ -153,7 +157,7 @@ def _require_version_9(root: Path) -> None:
 
 
 def _find_mirror() -> str:
-    """The archive that apt itself uses for Debian; empty when it uses none."""
+    """Return the archive that apt itself uses for Debian; empty if it uses none."""
     command = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Origin: Debian"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, check=False)

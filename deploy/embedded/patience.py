@@ -1,7 +1,8 @@
-"""Limits that adapt to a busy machine: a process that gets a tenth of a core needs ten times as long, and is not hung.
+"""Time limits that adapt to a busy machine: a process that gets a tenth of a core is slow by a factor
+of ten, not hung.
 
-What would begin work anew when a limit is over, or give up, counts the time that it could have had: on processors that are wanted
-ten times over ten seconds count as one.
+Code that restarts work, or gives up, when a limit is over counts the time that its work could have had:
+if the demand for processors is ten times what the machine has, ten seconds count as one.
 """
 
 from __future__ import annotations
@@ -12,17 +13,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 MAX_PRESSURE = 30.0
-"""More than so many times longer nothing is waited for."""
+"""The largest factor by which a limit is extended."""
 
 
 def measure_pressure() -> float:
-    """Return how many times over the processors of this machine are wanted just now: from 1 to MOST."""
+    """Return the present demand for this machine's processors, as a multiple of their number: from 1 to
+    MAX_PRESSURE.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(MAX_PRESSURE, max(1.0, max(os.getloadavg()[0], _count_runnable_threads()) / cores))
 
 
 def _count_runnable_threads() -> float:
-    """Return how many threads want a processor at this moment; the load average follows slowly. 0 where it cannot be seen."""
+    """Return how many threads are runnable at this moment; 0 if that is unknown. (The load average
+    follows slowly.)
+    """
     try:
         return float(Path("/proc/loadavg").read_text().split()[3].partition("/")[0])
     except (OSError, IndexError, ValueError):
@@ -30,12 +35,12 @@ def _count_runnable_threads() -> float:
 
 
 def scale_timeout(seconds: float) -> float:
-    """Return a limit of `seconds` as it is on the machine as it is now."""
+    """Return a limit of `seconds`, extended by the machine's present load."""
     return seconds * measure_pressure()
 
 
 class AdaptiveTimeout:
-    """Lasts `seconds` of a machine with time to spare, from the last `renew` on. `now`: monotonic seconds."""
+    """A limit of `seconds` on an idle machine, counted from the last `renew`. `now`: monotonic seconds."""
 
     def __init__(
         self,
@@ -48,7 +53,7 @@ class AdaptiveTimeout:
         self._spent, self._last, self._began = 0.0, now(), now()
 
     def renew(self) -> None:
-        """Something went on: begin to count anew."""
+        """Start counting again, because there was progress."""
         self._spent, self._last, self._began = 0.0, self._now(), self._now()
 
     @property
@@ -57,7 +62,10 @@ class AdaptiveTimeout:
         return self._now() - self._began
 
     def is_over(self) -> bool:
-        """Tell whether it has run out. Ask often: what passed since the last time counts by the pressure of now."""
+        """Return whether the limit is over.
+
+        Call it often: the time since the last call counts by the present load.
+        """
         now = self._now()
         self._spent += (now - self._last) / self._pressure()
         self._last = now

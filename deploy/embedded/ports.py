@@ -9,8 +9,8 @@ import threading
 from deploy.embedded.errors import EmbeddedError
 
 HOST = "127.0.0.1"
-# Below the range that Linux gives to outgoing connections (from 32768): there a client that keeps reconnecting to a
-# stopped service could be given the service's own port, and its restart would fail.
+# Below the range that Linux uses for outgoing connections (from 32768): there a client that keeps
+# reconnecting to a stopped service could get the service's own port, and its restart would fail.
 _RANGE = (15000, 32000)
 _taken: set[int] = set()
 _chance = random.SystemRandom()  # not the seeded one: two test runs with one seed would pick the same ports
@@ -18,7 +18,7 @@ _lock = threading.Lock()
 
 
 def is_free(port: int) -> bool:
-    """Nothing listens there; connections of a former listener that still linger do not count."""
+    """Return whether nothing listens on a port; lingering connections of a former listener do not count."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -29,7 +29,7 @@ def is_free(port: int) -> bool:
 
 
 def pick_port() -> int:
-    """A port that nobody uses and that this process has not picked before."""
+    """Return an unused port that this process has not picked before."""
     while True:
         port = _chance.randrange(*_RANGE)
         with _lock:

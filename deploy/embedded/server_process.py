@@ -1,4 +1,4 @@
-"""The processes of an embedded service: the commands that prepare it, and the server with all that it starts itself."""
+"""The processes of an embedded service: the commands that prepare it, and the server with its children."""
 
 from __future__ import annotations
 
@@ -22,9 +22,11 @@ ServerCommand = Sequence[str | Path]
 
 
 class ServerProcess:
-    """The server of a service, which writes its log into `home`. What fails raises EmbeddedError with the end of that log.
+    """The server of a service, which writes its log into `home`. Failures raise EmbeddedError with the
+    end of that log.
 
-    `environment`: what it gets beside this process's own; `as_nobody`: it gives up the rights of root.
+    `environment`: variables in addition to this process's own; `as_nobody`: it runs as the user nobody
+    instead of root.
     """
 
     def __init__(self, kind: str, home: ServiceHome, *, as_nobody: bool) -> None:
@@ -47,7 +49,7 @@ class ServerProcess:
         return self._process.pid
 
     def run_command(self, command: ServerCommand, within: float) -> None:
-        """Run a command that prepares the service, to its end, in `within` seconds at most."""
+        """Run a command that prepares the service, for `within` seconds at most."""
         process = self._spawn_command(command)
         try:
             ended = _has_ended_in_time(process, within)
@@ -65,7 +67,7 @@ class ServerProcess:
             self._process = self._spawn_command(command)
 
     def await_answer(self, probe: Callable[[], None], port: int, within: float) -> None:
-        """Return once `probe` raises nothing any more. A server that does not answer in `within` seconds is killed."""
+        """Return once `probe` succeeds. A server that does not answer in `within` seconds is killed."""
         process = self._process
         if process is None:
             raise build_closed_error(self._kind)
@@ -77,7 +79,7 @@ class ServerProcess:
                 self._give_up(f"no answer on port {port} within {patience.waited:.0f} s ({reason})")
 
     def stop(self, number: signal.Signals, within: float) -> None:
-        """Ask it to end by a signal, and insist when it does not in `within` seconds."""
+        """Send a signal to end the server, and kill it if it does not end in `within` seconds."""
         process = self._process
         if process is None:
             return
@@ -87,18 +89,18 @@ class ServerProcess:
         self.kill()
 
     def kill(self) -> None:
-        """As kill -9 or a crash."""
+        """Kill the server, like kill -9 or a crash."""
         process, self._process = self._process, None
         if process is not None:
             _end_process(process)
 
     def close(self) -> None:
-        """Let nothing start it any more; what runs goes on."""
+        """Prevent any later start; a running server continues."""
         with self._gate:
             self._closed = True
 
     def pause(self) -> None:
-        """Stop every process of the service in its tracks: to others it looks like a hung machine."""
+        """Stop every process of the service by SIGSTOP, which looks like a hung machine to others."""
         self._send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -129,7 +131,7 @@ class ServerProcess:
     def _build_error(self, seen: str) -> EmbeddedError:
         log = self._home.log
         lines = log.read_text(errors="replace").splitlines() if log.exists() else []
-        # What went wrong is often said long before the end (mariadb-install-db ends with advice).
+        # The cause is often logged long before the end (mariadb-install-db ends with advice).
         errors = [line for line in lines[:-12] if "error" in line.lower()][-6:]
         tail = "".join(f"\n    {line}" for line in (*errors, *lines[-12:]))
         whole = f" (whole log: {log})" if self._home.given else ""
@@ -152,7 +154,7 @@ def _has_ended_within(process: subprocess.Popen[bytes], within: float) -> bool:
 
 
 def _has_ended_in_time(process: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Tell whether it ends within `seconds` of a machine with time to spare."""
+    """Return whether the process ends within `seconds`, extended by the machine's load."""
     patience = AdaptiveTimeout(seconds)
     while not _has_ended_within(process, 0.2):
         if patience.is_over():
@@ -161,7 +163,7 @@ def _has_ended_in_time(process: subprocess.Popen[bytes], seconds: float) -> bool
 
 
 def _end_process(process: subprocess.Popen[bytes]) -> None:
-    """Kills what still runs, waits for it and takes it off the guardian's list."""
+    """Kill the process if it still runs, wait for it and remove it from the guardian's list."""
     if process.poll() is None:
         kill_tree(process.pid)
     process.wait()

@@ -20,8 +20,9 @@ from deploy.embedded.server_process import ServerCommand, ServerProcess
 class Service:
     """A server. `start` and `stop` keep port and data, `close` removes a temporary home.
 
-    `home` is where data and log live: a temporary folder unless one is given. `process` is what runs. `extra` are options for the
-    server's own command line (for Kafka: `key=value` settings); they win over ours.
+    `home` is the folder of data and log: a temporary folder unless one is given. `process` is the
+    running server. `extra` are options for the server's own command line (for Kafka: `key=value`
+    settings); they override ours.
     """
 
     kind: ClassVar[str]
@@ -45,29 +46,29 @@ class Service:
         self.process = ServerProcess(self.kind, self.home, as_nobody=self.refuses_root and as_root())
         self._min_free = min_free
 
-    # --- to be filled in by each service
+    # --- implemented by each service
 
     @classmethod
     def fetch(cls) -> None:
-        """Downloads what is missing; start does so, too."""
+        """Download what is missing; `start` does so, too."""
 
     @classmethod
     def read_version(cls) -> str:
-        """The version, without a download or a start; empty when it is not known yet."""
+        """Return the version without a download or a start; empty if it is not known yet."""
         raise NotImplementedError
 
     def _make_temporary_home(self) -> Path:
         return make_temporary_folder(f"rowlock-{self.kind.lower()}-")
 
     def _prepare_data(self) -> ServerCommand | None:
-        """Creates the data directory, or returns the command that does; called once, and not when it is there already."""
+        """Create the data directory, or return the command that does; not called if the directory exists."""
         raise NotImplementedError
 
     def _build_command(self) -> ServerCommand:
         raise NotImplementedError
 
     def _probe_server(self) -> None:
-        """Raises as long as the service cannot be used."""
+        """Raise an exception as long as the service cannot be used."""
         raise NotImplementedError
 
     # --- life
@@ -77,11 +78,11 @@ class Service:
         return self.process.running
 
     def start(self) -> Self:
-        """Returns when the service answers."""
+        """Start the service and return when it answers."""
         if self.running:
             return self
         _require_linux()
-        self.kill()  # nothing but book-keeping: it may have ended by itself
+        self.kill()  # clears the state of a process that has ended by itself
         self.fetch()
         require_space(self.home.folder, self._min_free, f"{self.kind}'s data")
         require_free(self.port, self.kind)
@@ -94,7 +95,7 @@ class Service:
         return self
 
     def stop(self) -> None:
-        """Asks the service to end, and insists when it does not."""
+        """Ask the service to end, and kill it if it does not."""
         self.process.stop(self.stop_signal, self.stop_within)
 
     def restart(self) -> Self:
@@ -102,11 +103,11 @@ class Service:
         return self.start()
 
     def kill(self) -> None:
-        """As kill -9 or a crash; the data stays as it is."""
+        """Kill the service, like kill -9 or a crash; the data stays as it is."""
         self.process.kill()
 
     def close(self) -> None:
-        """Stops the service and removes its temporary home."""
+        """Stop the service and remove its temporary home."""
         self.process.close()
         self.stop()
         self.home.close()

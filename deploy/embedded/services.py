@@ -1,4 +1,4 @@
-"""The embedded services, and a set of them that starts together and ends together."""
+"""The embedded services, and sets of them that start and end together."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ __all__ = [
 
 
 class ServiceSet:
-    """Services that start in parallel. When one cannot start, or on Ctrl-C, the others are ended, too."""
+    """Services that start in parallel. If one cannot start, or on Ctrl-C, the others are ended, too."""
 
     def __init__(self, *services: Service) -> None:
         self.services = services
 
     def start(self) -> Self:
         for kind in dict.fromkeys(type(each) for each in self.services):
-            kind.fetch()  # one after the other: each shows its progress
+            kind.fetch()  # one after the other, because each shows its progress
         pool = ThreadPoolExecutor(max_workers=max(1, len(self.services)))
         try:
             _await_all([pool.submit(each.start) for each in self.services])
@@ -50,7 +50,7 @@ class ServiceSet:
         return self
 
     def close(self) -> None:
-        """Ends all of them at once, also those that are still starting."""
+        """End all services at once, including those that are still starting."""
         threads = [threading.Thread(target=each.close) for each in self.services]
         for thread in threads:
             thread.start()
@@ -65,19 +65,19 @@ class ServiceSet:
 
 
 def combine_services(*services: Service) -> ServiceSet:
-    """`with stack(Kafka(), MariaDB()):` — both run inside, none afterwards."""
+    """Return a set: `with combine_services(Kafka(), MariaDB()):` runs both inside the block."""
     return ServiceSet(*services)
 
 
 def _await_all(futures: list[Future[Service]]) -> None:
-    """Waits for all, but not beyond the first failure."""
+    """Wait for all futures; raise the first failure at once."""
     for future in as_completed(futures):
         future.result()
 
 
 @contextmanager
 def terminate_cleanly() -> Iterator[None]:
-    """Turns SIGTERM and SIGHUP into an ordinary exit, so that `with` blocks end their services themselves."""
+    """Turn SIGTERM and SIGHUP into an ordinary exit, so that `with` blocks end their services themselves."""
 
     def leave(number: int, _: FrameType | None) -> None:
         raise SystemExit(128 + number)

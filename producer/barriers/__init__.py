@@ -1,1 +1,3 @@
-"""Barriers: what a statement in the log does to tables, the events that follow from it, and tables that it brings."""
+"""Barriers: the effect of a statement in the log on tables, the resulting events, and the tables that it
+creates.
+"""

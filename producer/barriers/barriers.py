@@ -1,7 +1,8 @@
-"""The effects of a statement in the log on captured tables: the events that follow from it, and the definitions in force.
+"""The effects of a statement in the log on captured tables: the resulting events and definitions.
 
-A barrier: everything before the statement is acknowledged and the position is stored before its events are sent, and
-these are acknowledged before the next row. So the definition that a stored position names is always the one in force there.
+A statement is a barrier: everything before it is acknowledged and the position is stored before its
+events are sent, and these are acknowledged before the next row. So the definition that a stored position
+names is always the active one there.
 """
 
 from __future__ import annotations
@@ -41,9 +42,11 @@ _log = structlog.get_logger("capture")
 
 @dataclass(slots=True)
 class BarrierHandler:
-    """Deals with `Barrier`s. `selected`: the source's patterns; `changed` is told of every captured table whose rows or form change.
+    """Processes barriers.
 
-    `made_again` is told of a table that stopped as dropped, and that a statement has made again: only a copy brings its rows.
+    `selected`: the source's patterns. `changed`: called with every captured table with changed rows or
+    form. `made_again`: called with a table that stopped as dropped, and that a statement has created
+    again; only a copy brings its rows.
     """
 
     started: StartedCapture
@@ -60,7 +63,7 @@ class BarrierHandler:
         return self.started.captured
 
     def note_barrier(self, barrier: Barrier) -> None:
-        """Learn of a statement before anything is asked about it."""
+        """Note a statement before anything is asked about it."""
         if barrier.verdicts is None:
             done = ExecutedStatement(
                 barrier.statement,
@@ -74,7 +77,10 @@ class BarrierHandler:
     def carry_out(
         self, barrier: Barrier, verdicts: Iterable[StatementVerdict], transaction: TransactionContext
     ) -> tuple[int, TableStoppedError | None]:
-        """Send the events of the statement; returns how many positions they took, and which tables it stops."""
+        """Send the events of the statement.
+
+        Return how many positions they took, and the stop of the tables that it stops.
+        """
         row, stops = barrier.row, []
         for verdict in verdicts:
             if verdict.table in self.captured.stopped:
@@ -89,7 +95,7 @@ class BarrierHandler:
     # --- one table
 
     def _handle_stopped_table(self, barrier: Barrier, verdict: StatementVerdict) -> None:
-        """Nothing of a stopped table is sent; but one that was dropped may be there again."""
+        """Send nothing for a stopped table, but report one that was dropped and has been created again."""
         statement, name = barrier.statement, verdict.table
         makes = isinstance(statement, TableDdl) and statement.action in ("create", "rename")
         dropped = self.captured.stopped[name].stop.cause == "dropped"
@@ -121,9 +127,10 @@ class BarrierHandler:
             raise build_statement_stop(barrier, verdict)
         if state is None:
             return self.new_tables.take_up_named_table(barrier, verdict, transaction, position)
-        if action == "create" and verdict.definition == "kept":  # IF NOT EXISTS, and it does
+        if action == "create" and verdict.definition == "kept":  # IF NOT EXISTS, and it exists
             return 0
-        # Of a table that was there when capture began, and is made later in the log, the start has the definition.
+        # If a table existed when capture began, and is created later in the log, the start has its
+        # definition.
         if action in ("create", "rename") and state.defined_at[3] >= 0 and state.defined_at != position:
             raise build_statement_stop(barrier, StatementVerdict(name, "replaced", "changed"))
         if (
@@ -154,7 +161,7 @@ class BarrierHandler:
         transaction: TransactionContext,
         position: Position,
     ) -> int:
-        """The table is there already: send its definition, with what happened to rows as far as it is known."""
+        """Send the table's new definition, with the effect on its rows as far as it is known."""
         table = (
             state.table if verdict.keeps_definition else self._resolve_definition(state, position, barrier)
         )
@@ -180,7 +187,10 @@ class BarrierHandler:
         transaction: TransactionContext,
         position: Position,
     ) -> int | None:
-        """Deal with what gh-ost or pt-online-schema-change does to a captured table in the end; None: it is nothing of that."""
+        """Process the last steps of gh-ost or pt-online-schema-change on a captured table.
+
+        None: the statement is not one.
+        """
         place = build_definition_place(barrier)
         if statement.action == "create" and self.shadows.is_away(state.name):
             raise build_statement_stop(barrier, StatementVerdict(state.name, "replaced", "changed"))
@@ -230,9 +240,11 @@ class BarrierHandler:
         return 1
 
     def _resolve_definition(self, state: TableState, position: Position, barrier: Barrier) -> Table:
-        """Return the table from `position` on: from the topic if it is there already, else what the catalogue proves of it.
+        """Return the table from `position` on: from the topic if it is there already, otherwise as the
+        catalog proves it.
 
-        Raises TableStoppedError where nothing is proven, where the statement made it unfit, and where it was dropped behind it.
+        Raises TableStoppedError if nothing is proven, if the statement made the table unfit, and if the
+        table was dropped later.
         """
         if position in state.ahead:
             return state.ahead[position]
@@ -247,7 +259,7 @@ class BarrierHandler:
         return table
 
     def _build_unfit_stop(self, name: TableName, barrier: Barrier) -> TableStoppedError:
-        """Return why a captured table is stopped that the statement made unfit, or that was dropped behind it."""
+        """Return the stop of a captured table that the statement made unfit, or that was dropped later."""
         seen, colon, remedy = self.started.errors.pop(name, "").rpartition(": ")
         if not colon:
             return build_statement_stop(barrier, StatementVerdict(name, "gone"))
@@ -258,10 +270,10 @@ class BarrierHandler:
 
 
 def _find_column_changes(barrier: Barrier, before: Table, after: Table) -> ColumnChanges | None:
-    """Return what the statement says of columns, as far as it is of columns alone and all of it is known."""
+    """Return the statement's column changes; None: it does more, or a part of it is unknown."""
     actions = parse_column_actions(barrier.sql, barrier.db, escapes=barrier.escapes)
     return None if actions is None else compute_column_changes([actions], before, after)
 
 
-#: Kinds of partitioning under which maintenance keeps every row; "": none.
+#: Partitioning methods under which maintenance keeps every row; "": none.
 NOT_LIST = frozenset(["", "RANGE", "RANGE COLUMNS", "HASH", "LINEAR HASH", "KEY", "LINEAR KEY"])

@@ -1,4 +1,4 @@
-"""The captured tables that a statement in the log concerns, and what it does to each."""
+"""The captured tables that a statement in the log affects, and the effect on each."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ _HIDDEN = "the session has temporary tables, and one of them may hide the table:
 
 @dataclass(slots=True)
 class StatementImpact:
-    """Judges statements. `selected`: the source's patterns; `reaches`: which tables a change that is logged as a statement may write."""
+    """Judges statements. `selected`: the source's patterns.
+
+    `reaches`: finds the tables that a change logged as a statement may write.
+    """
 
     captured: CapturedTables
     selected: Callable[[str, str], bool]
@@ -31,7 +34,7 @@ class StatementImpact:
     reaches: ImpactFinder
 
     def list_affected_tables(self, barrier: Barrier) -> list[StatementVerdict]:
-        """Return what the statement does to captured tables, and to tables to capture from now on."""
+        """Return the effect of the statement on captured tables, and on tables to capture from now on."""
         statement = barrier.statement
         known, names = self.captured.known, self.names
         if barrier.verdicts is not None:
@@ -60,7 +63,7 @@ class StatementImpact:
         return [StatementVerdict(name, "unknown") for name in sorted(known)]
 
     def _list_written_tables(self, barrier: Barrier) -> list[StatementVerdict]:
-        """Return which captured tables a change that is logged as a statement may have changed."""
+        """Return the captured tables that a change logged as a statement may have changed."""
         statement, tokens = ddl.classify_with_tokens(barrier.sql, barrier.db, escapes=barrier.escapes)
         if not isinstance(statement, DmlStatement) and not _has_select(tokens):
             return []
@@ -80,6 +83,9 @@ class StatementImpact:
 
 
 def _has_select(tokens: Sequence[Token]) -> bool:
-    """Tell whether CREATE TABLE takes its rows from a query, which may call functions. Where rows are logged, its text has none."""
+    """Return whether CREATE TABLE takes its rows from a query, which may call functions.
+
+    With row logging its text has no query.
+    """
     words = [token.upper for token in tokens]
     return "SELECT" in words or any(words[at : at + 2] == ["VALUES", "ROW"] for at in range(len(words)))

@@ -1,4 +1,6 @@
-"""Tables that are not captured yet: taken up where a statement or their rows show them, or made to wait until they can be defined."""
+"""Captures tables that are new: where a statement or their rows reveal them, or later, once they can be
+defined.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +36,10 @@ _log = structlog.get_logger("capture")
 
 @dataclass(slots=True)
 class NewTableCapture:
-    """Takes tables up. `selected`: the source's patterns; `changed` is told of every table that is taken up.
+    """Begins the capture of new tables.
 
-    `snapshots`: whether the source's tables are snapshotted, so that a table can be taken up late.
+    `selected`: the source's patterns. `changed`: called with every table that is added. `snapshots`:
+    whether the source's tables get a snapshot, so that a table can be added late.
     """
 
     started: StartedCapture
@@ -50,7 +53,10 @@ class NewTableCapture:
     def take_up_named_table(
         self, barrier: Barrier, verdict: StatementVerdict, transaction: TransactionContext, position: Position
     ) -> int:
-        """Take up a table that a statement names, if it is there and fit now; returns how many positions that took."""
+        """Begin to capture a table that a statement names, if it exists and is fit now.
+
+        Return how many positions that took.
+        """
         if verdict.rows == "gone":
             self.started.errors.pop(verdict.table, None)
         if verdict.rows == "gone" or not self.selected(*verdict.table):
@@ -67,7 +73,10 @@ class NewTableCapture:
         return 1
 
     def take_up_unknown_table(self, name: TableName, transaction: TransactionContext) -> TableState | None:
-        """Take up a table whose rows appear without a statement that made it; None: it cannot be captured (any more)."""
+        """Begin to capture a table that has rows without a statement that created it.
+
+        None: it cannot be captured (any more).
+        """
         topic = self.started.captured.get_topic(name)
         at = (self.started.context.epoch, transaction.file_number, transaction.pos)
         position = (*at, topic.compute_definition_row(at))
@@ -83,7 +92,7 @@ class NewTableCapture:
         return None if table is None else self._take_up(name, table, position, transaction, None)
 
     def learn_definition(self, name: TableName, proof: ProvenDefinition) -> Table | None:
-        """Return the definition that is proven, and keep why there is none that can be captured."""
+        """Return the proven definition; without one, keep the reason."""
         errors = self.started.errors
         if proof.table is not None:
             errors.pop(name, None)
@@ -98,9 +107,11 @@ class NewTableCapture:
         return proof.table
 
     def _prove_definition(self, name: TableName, place: DefinitionPlace, *, rows: bool) -> Table | None:
-        """Return what the catalogue proves of a table at `place`; None: there is none that can be captured, or it has to wait.
+        """Return the definition that the catalog proves at `place`.
 
-        `rows`: of the table stand there. Raises TableStoppedError where they would be lost.
+        None: there is none that can be captured, or the table has to wait.
+
+        `rows`: the log has rows of the table there. Raises TableStoppedError if they would be lost.
         """
         proof = self.definitions.prove_definition(place, name)
         if not isinstance(proof, UnprovenDefinition):
@@ -110,7 +121,10 @@ class NewTableCapture:
         return None
 
     def _pass_over(self, name: TableName, until: LogPoint, reason: str, cause: str = "definition") -> None:
-        """Have a table of which nothing is published wait for `until`: its snapshot brings its rows. Without one it stops."""
+        """Let a table without events wait for `until`: its snapshot brings its rows.
+
+        Without snapshots, raise TableStoppedError.
+        """
         captured, errors = self.started.captured, self.started.errors
         if not self.snapshots:
             self.topics.open_topic(name)
@@ -147,8 +161,11 @@ class NewTableCapture:
 
 
 def _build_taken_up_twice_stop(state: TableState) -> TableStoppedError:
-    """Return the stop of a table that a predecessor, which has not ended, took up at an earlier place after our start had
-    read the topic. What it published counts for readers; what followed we have passed over."""
+    """Return the stop of a table that two capture processes added at different places of the log.
+
+    The earlier process had not ended, and added it at an earlier place after this start had read the
+    topic. Its events count for readers; this process skipped the changes that followed.
+    """
     reason = (
         f"{format_table_name(state.name)} was taken up at two places of the log, by an earlier capture process that had not ended and by its "
         "successor: changes between them may be missing"

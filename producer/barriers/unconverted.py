@@ -1,4 +1,6 @@
-"""Values that a statement may have changed by its session's settings (producer/statements/conversions.py): such a table is stopped."""
+"""Stops tables with values that a statement may have changed by its session's settings
+(producer/statements/conversions.py).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from schemas.table.model import Table
 
 
 def find_statement_doubt(barrier: Barrier, before: Table, after: Table) -> DoubtedValues | None:
-    """Return what a statement, which led from `before` to `after`, may have changed; None: nothing by its session's settings."""
+    """Return what a statement, which led from `before` to `after`, may have changed by its session's
+    settings; None: nothing.
+    """
     if barrier.settings == SessionSettings() or not isinstance(barrier.statement, TableDdl):
         return None
     _, tokens = ddl.classify_with_tokens(barrier.sql, barrier.db, escapes=barrier.escapes)
@@ -25,6 +29,6 @@ def find_statement_doubt(barrier: Barrier, before: Table, after: Table) -> Doubt
 def require_unconverted(
     definitions: DefinitionProver, name: TableName, barrier: Barrier, doubt: DoubtedValues | None
 ) -> None:
-    """Raise TableStoppedError where the source has rows that may be changed as `doubt` says."""
+    """Raise TableStoppedError if the source has rows that may have been changed as `doubt` describes."""
     if doubt is not None and definitions.may_have_converted(build_definition_place(barrier), name, doubt):
         raise build_conversion_stop(name, barrier, doubt.why)

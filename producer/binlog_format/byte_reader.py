@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class ByteReader:
-    """Reads forward. Raises IndexError behind the end."""
+    """Reads forward. Raises IndexError after the end."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

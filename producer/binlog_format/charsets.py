@@ -1,7 +1,8 @@
 """MySQL's character sets as Python decoders.
 
-A decoder takes the bytes of the log and returns UTF-8 *as a latin-1 string*: the generated decoders assemble the
-JSON of an event from such strings and encode it once, so text that is UTF-8 already costs one slice.
+A decoder takes the bytes of the log and returns UTF-8 *as a latin-1 string*: the generated decoders
+assemble the JSON of an event from such strings and encode it once, so text that is already UTF-8 costs
+one slice.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import codecs
 from collections.abc import Callable
 
 UTF8 = frozenset({"utf8mb4", "utf8mb3", "utf8", "ascii"})
-"""Charsets whose bytes are UTF-8 as they are."""
+"""Charsets with bytes that are valid UTF-8."""
 
 _CODECS = {
     "big5": "cp950",
@@ -44,7 +45,8 @@ _CODECS = {
     "utf32": "utf-32-be",
 }
 
-# Where MySQL's tables differ from Python's: character of Python → of MySQL (tests/integration/test_decoder_charsets.py).
+# Where MySQL's tables differ from Python's: character of Python → character of MySQL
+# (tests/integration/test_decoder_charsets.py).
 _DIFFERENCES = {
     "big5": dict(zip("￠￡￥‧¯～⊙⊕∕﹨﹑", "¢£¥•‾∼☉♁／＼､", strict=True)),
     "cp866": {"¤": "²", "№": "ⁿ"},
@@ -55,7 +57,8 @@ _DIFFERENCES = {
     "sjis": {"＼": "\\"},
 }
 
-# MySQL's latin1 is cp1252 with the five undefined bytes mapped to the control characters of the same number.
+# MySQL's latin1 is cp1252 with the five undefined bytes mapped to the control characters of the same
+# number.
 _LATIN1 = "".join(bytes([i]).decode("cp1252", "ignore") or chr(i) for i in range(256))
 
 

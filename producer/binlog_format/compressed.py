@@ -8,9 +8,9 @@ from producer.binlog_format.errors import UndecodableRow
 
 
 def unpack_compressed(packed: bytes, what: str) -> bytes:
-    """Unpack a byte (bits 4–6 algorithm, 0–2 size of the length), the length big-endian, and the data.
+    """Unpack a byte (bits 4–6 algorithm, 0–2 size of the length), the length (big-endian), and the data.
 
-    No more is unpacked than the length says. Raises UndecodableRow, which names the event as `what`.
+    At most the given length is unpacked. Raises UndecodableRow, with `what` as the name of the event.
     """
     if not packed:
         raise UndecodableRow(f"{what} is empty")

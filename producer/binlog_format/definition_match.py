@@ -1,8 +1,9 @@
-"""Is the table definition at hand the one by which a row was logged? Pure.
+"""Checks whether a table definition is the one by which a row was logged. Pure.
 
-The log never proves a definition (it has no unique indexes and no defaults), but it can refute one: by the number and the
-nullability of columns always, by signs and character sets with binlog_row_metadata=MINIMAL, and by names, labels and
-the primary key with FULL. A refuted definition is never decoded by: its values would be wrong without a sign of it.
+The log never proves a definition (it has no unique indexes and no defaults), but it can refute one: by
+the number and the nullability of columns always, by signs and character sets with
+binlog_row_metadata=MINIMAL, and by names, labels and the primary key with FULL. A refuted definition is
+never used for decoding: the values would be wrong without an error.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ def explain_mismatch(
 ) -> str | None:
     """Return what in the TABLE_MAP contradicts `table`; None: nothing does.
 
-    `charsets`: collation id → character set, of the server. An id that is not in it is not compared. Forms of columns
-    (integer sizes, lengths of fractions, …) are for producer/decoders/columns.py. Raises UndecodableRow for metadata that
-    cannot be read.
+    `charsets`: collation id → character set, of the server; an unknown id is not compared. The forms of
+    columns (integer sizes, lengths of fractions, …) are checked in producer/decoders/columns.py. Raises
+    UndecodableRow for metadata that cannot be read.
     """
     found = logged.parse_metadata(form)
     shown = len(logged.columns) - _count_hidden_columns(table, logged, found, form)
@@ -46,9 +47,11 @@ def explain_mismatch(
 
 
 def _count_hidden_columns(table: Table, logged: TableMap, found: LoggedMetadata, form: TableMapForm) -> int:
-    """Return how many columns at the end the server (MariaDB) added by itself: a hash for each unique index over long texts.
+    """Return how many columns at the end were added by the server (MariaDB): a hash for each unique
+    index over long texts.
 
-    No catalogue shows them. Without their names in the log they are told by their form, and by an index that needs one.
+    No catalog shows them. If the log has no names they are recognised by their form, and by an index
+    that needs one.
     """
     more = len(logged.columns) - len(table.columns)
     if not form.hidden_hashes or more <= 0:
@@ -73,7 +76,7 @@ def _is_long(table: Table, index: UniqueIndex) -> bool:
 def _list_differences(
     i: int, column: Column, logged: TableMap, found: LoggedMetadata, charsets: Mapping[int, str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield (in the log, in the definition) of what differs in a column."""
+    """Yield (in the log, in the definition) for each difference in a column."""
     type_ = column.type
     if logged.columns[i].nullable != column.nullable:
         yield _describe_nullability(logged.columns[i].nullable), _describe_nullability(column.nullable)
@@ -118,7 +121,10 @@ def _decode_labels(labels: tuple[bytes, ...], charset: str | None) -> tuple[str,
 
 
 def _explain_other_key(table: Table, found: LoggedMetadata) -> str | None:
-    """Without a primary key the server logs a unique index over NOT NULL columns in its place, by a choice of its own."""
+    """Return the difference of the keys, or None.
+
+    Without a primary key the server chooses a unique index over NOT NULL columns to log in its place.
+    """
     if not found.names:
         return None
     primary = table.key.name == "PRIMARY"

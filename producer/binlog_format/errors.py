@@ -1,19 +1,24 @@
-"""Errors of a row event. All are stops: a row that cannot be read exactly is never guessed."""
+"""Errors of a row event.
+
+All stop the table or the stream: a row that cannot be read exactly is never guessed.
+"""
 
 from __future__ import annotations
 
 
 class DecodeError(Exception):
-    """A binlog event cannot be turned into events without guessing; the message says which and what to do."""
+    """A binlog event cannot be decoded without guessing. The message contains the event and the remedy."""
 
 
 class DefinitionMismatch(DecodeError):  # noqa: N818 - named for what is wrong
-    """The TABLE_MAP in the log does not fit the table definition at hand."""
+    """The TABLE_MAP in the log does not fit the table definition."""
 
 
 class IncompleteRowImage(DecodeError):  # noqa: N818 - named for what is wrong
-    """A row image lacks columns (binlog_row_image MINIMAL or NOBLOB), or holds only what changed in a JSON document."""
+    """A row image lacks columns (binlog_row_image MINIMAL or NOBLOB), or has only the changed parts of a
+    JSON document.
+    """
 
 
 class UndecodableRow(DecodeError):  # noqa: N818 - named for what is wrong
-    """A row image is not full, or holds a type or form that is not known."""
+    """A row image is not full, or contains an unknown type or form."""

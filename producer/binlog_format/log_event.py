@@ -1,8 +1,8 @@
 """Events of the log as capture sees them: header fields, body, and the few bodies that it reads itself.
 
-Row and TABLE_MAP bodies stay bytes for the codec. Of the others only what transactions need is parsed, and by length:
-an unknown status variable in a QUERY event must never stop the stream.
-Formats: MySQL's libs/mysql/binlog/event, MariaDB's sql/log_event.h.
+Row and TABLE_MAP bodies stay bytes for the codec. Of the others only what transactions need is parsed,
+and by length: an unknown status variable in a QUERY event must never stop the stream. Formats: MySQL's
+libs/mysql/binlog/event, MariaDB's sql/log_event.h.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ XA_PREPARE, PARTIAL_UPDATE_ROWS, TRANSACTION_PAYLOAD, HEARTBEAT_V2, GTID_TAGGED 
 MARIADB_GTID, QUERY_COMPRESSED = 162, 165
 
 DECODABLE_ROW_EVENTS = frozenset({23, 24, 25, 30, 31, 32, 166, 167, 168, 169, 170, 171})
-#: All that carry rows, those whose rows cannot be read included.
+#: All row events, including those with rows that cannot be read.
 ANY_ROWS = DECODABLE_ROW_EVENTS | {PARTIAL_UPDATE_ROWS}
-#: Events that carry nothing for capture: variables of statements, annotations, checkpoints, lists of GTIDs.
+#: Events without content for capture: variables of statements, annotations, checkpoints, lists of GTIDs.
 IGNORED = frozenset({1, 3, 5, 13, 14, 17, 9, 10, 11, 27, 28, 29, 35, 36, 37, 41, 160, 161, 163, 164})
 
 MARIADB_STANDALONE, MARIADB_GROUP_COMMIT, MARIADB_PREPARED_XA, MARIADB_COMPLETED_XA = 1, 2, 64, 128
 
 _HEADER = struct.Struct("<IBIIIH")
 _QUERY = struct.Struct("<IIBHH")
-_LOAD_EXTRA = 13  # file id, and where in the statement the file's name stands
-#: Events that hold the text of a statement: see `query_of`.
+_LOAD_EXTRA = 13  # file id, and the place of the file's name in the statement
+#: Events that contain the text of a statement: see `parse_statement_event`.
 QUERIES = frozenset({QUERY, QUERY_COMPRESSED, EXECUTE_LOAD_QUERY})
 HEADER_SIZE = 19
 _ROTATE_NAME, _CHECKSUM = HEADER_SIZE + 8, 4  # where its name begins; bytes of a checksum
@@ -44,11 +44,11 @@ _NO_BACKSLASH_ESCAPES, _STRICT, _NO_ZEROS = (
     1 << 23 | 1 << 24,
 )  # of sql_mode, as both servers number it
 _INVALID_DATES, _PADDED = 1 << 25, 1 << 31
-_THREAD_SPECIFIC = 4  # in an event's flags: the statement depends on its session, by a temporary table mostly
+_THREAD_SPECIFIC = 4  # in an event's flags: the statement depends on its session, mostly by a temporary table
 
 
 class BinlogEvent(NamedTuple):
-    """`start`, `end`: offsets in the log file; `file` the file they belong to; `body` without header and checksum."""
+    """An event. `start`, `end`: offsets in the log file `file`. `body`: without header and checksum."""
 
     type: int
     timestamp: int
@@ -61,7 +61,8 @@ class BinlogEvent(NamedTuple):
 
 
 def widen_offset(end: int, near: int) -> int:
-    """Return the offset behind an event from the 32 bits that its header has of it: the one nearest to `near`; 0 stays 0.
+    """Return the offset after an event from its lower 32 bits in the header: the one nearest to `near`;
+    0 stays 0.
 
     A file grows beyond 2^32 by one large transaction.
     """
@@ -69,10 +70,12 @@ def widen_offset(end: int, near: int) -> int:
 
 
 class SessionSettings(NamedTuple):
-    """The settings of a statement's session by which a server converts values where an ALTER copies the rows.
+    """The settings of a statement's session by which a server converts values where an ALTER copies the
+    rows.
 
-    `padded`: CHAR is read with the spaces at its end (sql_mode PAD_CHAR_TO_FULL_LENGTH). `zeroes_dates`: a date that the sql_mode does not allow becomes
-    zero, and is no error. `zone`: in which the statement read or wrote a TIMESTAMP; "": it did not, or the server (MariaDB) does not say so.
+    `padded`: CHAR is read with trailing spaces (sql_mode PAD_CHAR_TO_FULL_LENGTH). `zeroes_dates`: a
+    date that the sql_mode does not allow becomes zero without an error. `zone`: the time zone in which
+    the statement read or wrote a TIMESTAMP; "": it did not, or the server (MariaDB) does not log it.
     """
 
     padded: bool = False
@@ -81,7 +84,9 @@ class SessionSettings(NamedTuple):
 
 
 class LoggedStatement(NamedTuple):
-    """A statement. `escapes`: whether a backslash escapes in its strings (sql_mode NO_BACKSLASH_ESCAPES is off).
+    """A statement.
+
+    `escapes`: whether a backslash escapes in its strings (sql_mode NO_BACKSLASH_ESCAPES is off).
 
     `temporary`: its table may be a temporary one of its session, which hides another of the same name.
     """
@@ -99,7 +104,10 @@ def parse_header(packet: bytes) -> tuple[int, int, int, int, int, int]:
 
 
 def parse_query(body: bytes, extra: int = 0, flags: int = 0) -> LoggedStatement:
-    """Parse a QUERY body; `extra` bytes follow its fixed part (EXECUTE_LOAD_QUERY: 13); `flags`: of the event's header."""
+    """Parse a QUERY body. `extra`: bytes after its fixed part (EXECUTE_LOAD_QUERY: 13).
+
+    `flags`: of the event's header.
+    """
     _, _, db_length, _, status_length = _QUERY.unpack_from(body)
     at = _QUERY.size + extra + status_length
     db = body[at : at + db_length].decode("utf-8", "replace")
@@ -118,7 +126,8 @@ def _takes_any_date(mode: int) -> bool:
 
 
 _SQL_MODE, _CHARSET, _TIME_ZONE, _UPDATED_DBS, _DDL_XID = 1, 4, 5, 12, 17
-#: Status variables of a QUERY event (both servers: sql/log_event.h) and their sizes; the others have a length of their own.
+#: Status variables of a QUERY event (both servers: sql/log_event.h) and their sizes; the others contain
+#: their length.
 _SIZES = {
     0: 4,
     1: 8,
@@ -141,7 +150,9 @@ _TOO_MANY_DBS = 254
 
 
 def parse_status_variables(data: bytes) -> tuple[dict[int, bytes], bool]:
-    """Return the status variables of a QUERY event, and whether these are all: behind one that is not known nothing is read."""
+    """Return the status variables of a QUERY event, and whether they are complete: reading ends at an
+    unknown one.
+    """
     found: dict[int, bytes] = {}
     at = 0
     while at < len(data):
@@ -154,15 +165,15 @@ def parse_status_variables(data: bytes) -> tuple[dict[int, bytes], bool]:
 
 
 def _find_status_end(code: int, data: bytes, at: int) -> int | None:
-    """Return where the variable `code` ends that begins at `at`; None: it is not known, or cut off."""
+    """Return the end of the variable `code` that begins at `at`; None: it is unknown, or cut off."""
     if code in _SIZES:
         return at + _SIZES[code]
     if at >= len(data):
         return None
     match code:
-        case 5 | 6:  # time zone, catalogue
+        case 5 | 6:  # time zone, catalog
             return at + 1 + data[at]
-        case 2:  # catalogue of MySQL 5.0, with a zero byte
+        case 2:  # catalog of MySQL 5.0, with a zero byte
             return at + 2 + data[at]
         case 11:  # invoker: user and host
             host = at + 1 + data[at]
@@ -177,16 +188,19 @@ def _find_status_end(code: int, data: bytes, at: int) -> int | None:
 
 
 def _is_on_base_table(found: dict[int, bytes], whole: bool) -> bool:
-    """Tell whether a statement is on a base table although it is marked as one of a session with temporary tables.
+    """Return whether a statement is on a base table although it is marked as one of a session with
+    temporary tables.
 
-    MySQL marks whatever follows in a routine that used one. It names the databases of the tables that a statement opened, which
-    TRUNCATE does with a temporary table only, and numbers the changes of base tables.
+    MySQL marks every statement in a routine after one that used a temporary table. It logs the databases
+    of the tables that a statement opened, which TRUNCATE does with a temporary table only, and numbers
+    the changes of base tables.
     """
     return whole and _DDL_XID in found and _UPDATED_DBS not in found
 
 
 def parse_statement_event(event: BinlogEvent) -> LoggedStatement:
-    """Return the statement of a QUERY event, MariaDB's QUERY_COMPRESSED or EXECUTE_LOAD_QUERY (LOAD DATA).
+    """Return the statement of a QUERY event, MariaDB's QUERY_COMPRESSED or EXECUTE_LOAD_QUERY (LOAD
+    DATA).
 
     Raises DecodeError for one that cannot be unpacked.
     """
@@ -196,7 +210,9 @@ def parse_statement_event(event: BinlogEvent) -> LoggedStatement:
 
 
 def _unpack_query_body(body: bytes) -> bytes:
-    """Return the body of a QUERY_COMPRESSED event as that of a QUERY event: only the statement's text is packed."""
+    """Return the body of a QUERY_COMPRESSED event as that of a QUERY event: only the statement's text is
+    packed.
+    """
     _, _, db_length, _, status_length = _QUERY.unpack_from(body)
     text = _QUERY.size + status_length + db_length + 1
     return body[:text] + unpack_compressed(body[text:], "a compressed statement")
@@ -209,7 +225,7 @@ def parse_gtid(body: bytes) -> str:
 
 def read_gtid_commit_ms(body: bytes) -> int | None:
     """Return the commit time in ms since 1970 of a MySQL (also anonymous) GTID event; None before MySQL 8."""
-    at = 42  # behind flags, uuid, number, kind of logical clock, last_committed, sequence_number
+    at = 42  # after flags, uuid, number, kind of logical clock, last_committed, sequence_number
     if len(body) < at + 7:
         return None
     micros = int.from_bytes(body[at : at + 7], "little") & ((1 << 55) - 1)
@@ -217,13 +233,19 @@ def read_gtid_commit_ms(body: bytes) -> int | None:
 
 
 AlterPart = Literal["start", "commit", "rollback"]
-"""Of an ALTER that MariaDB logs in parts (binlog_alter_two_phase). All carry its text; only `commit` is the change."""
+"""A part of an ALTER that MariaDB logs in parts (binlog_alter_two_phase). All parts have its text; only
+`commit` is the change.
+"""
 
 _START_ALTER, _COMMIT_ALTER, _ROLLBACK_ALTER = 2, 4, 8
 
 
 class MariadbGtid(NamedTuple):
-    """`text`: "domain-server-number"; `xid`: as XA COMMIT writes it, blanks and quotes removed; `alter`: which part."""
+    """A MariaDB GTID event.
+
+    `text`: "domain-server-number". `xid`: as XA COMMIT writes it, without blanks and quotes. `alter`:
+    which part of an ALTER.
+    """
 
     text: str
     flags: int
@@ -244,7 +266,9 @@ def parse_mariadb_gtid(body: bytes, server_id: int) -> MariadbGtid:
 
 
 def _alter_part(extra: bytes) -> AlterPart | None:
-    """Read the flags behind the fixed part: absent before MariaDB 10.8, zero where the event is only filled up."""
+    """Read the flags after the fixed part: absent before MariaDB 10.8, zero where the event is only
+    padded.
+    """
     flags = extra[0] if extra else 0
     if flags & _ROLLBACK_ALTER:
         return "rollback"
@@ -254,10 +278,11 @@ def _alter_part(extra: bytes) -> AlterPart | None:
 
 
 def parse_rotate(event: bytes) -> tuple[str, int]:
-    """Return (file, position) that follow, of a whole event: header and body. Raises DecodeError.
+    """Return (file, position) that follow, from a whole event: header and body. Raises DecodeError.
 
-    The checksum itself says whether there is one: of an artificial ROTATE neither the session's nor the log's setting does. It
-    cannot be told by what the name looks like: four bytes behind binlog.000005 may well be "A.06".
+    A matching checksum shows that there is one; for an artificial ROTATE neither the session's nor the
+    log's setting does. The form of the name does not show it either: four bytes after binlog.000005 may
+    be "A.06".
     """
     end = len(event)
     if end > _ROTATE_NAME + _CHECKSUM and crc32(event[:-_CHECKSUM]) == int.from_bytes(

@@ -1,9 +1,10 @@
-"""The optional metadata behind a TABLE_MAP (binlog_row_metadata NO_LOG, MINIMAL and FULL).
+"""The optional metadata after a TABLE_MAP (binlog_row_metadata NO_LOG, MINIMAL and FULL).
 
-Type-length-value fields, `Table_map_event::Optional_metadata_field_type` of MySQL; MariaDB (NO_LOG by default) uses
-the same numbers. Unknown fields are skipped: they can only add. Which columns a field counts is the server's own
-matter: MariaDB has a charset for GEOMETRY (63, binary) and MySQL has none, so the fields of one are misread by the
-rules of the other (tests/integration/test_logged_metadata.py asks both servers).
+It consists of type-length-value fields, `Table_map_event::Optional_metadata_field_type` of MySQL;
+MariaDB (NO_LOG by default) uses the same numbers. Unknown fields are skipped: they can only add. Which
+columns a field counts depends on the server: MariaDB has a charset for GEOMETRY (63, binary) and MySQL
+has none, so the fields of one are misread by the rules of the other
+(tests/integration/test_logged_metadata.py tests both servers).
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from producer.binlog_format.errors import UndecodableRow
 
 
 class LoggedMetadata(msgspec.Struct):
-    """The optional metadata of a TABLE_MAP event, by column ordinal. `names` is empty unless the metadata is FULL; `primary` in
-    the key's order."""
+    """The optional metadata of a TABLE_MAP event, by column ordinal.
+
+    `names`: empty unless the metadata is FULL. `primary`: in the key's order.
+    """
 
     unsigned: dict[int, bool] = {}
     charsets: dict[int, int] = {}  # collation ids
@@ -33,8 +36,11 @@ Parser = Callable[[ByteReader, list[int], LoggedMetadata], None]
 
 
 class TableMapForm(NamedTuple):
-    """A server's form of TABLE_MAP events: `parsers` of its metadata's fields by their number, and whether it adds columns
-    that no catalogue shows (`hidden_hashes`: one for each unique index over long text)."""
+    """A server's form of TABLE_MAP events.
+
+    `parsers`: of its metadata's fields by their number. `hidden_hashes`: whether it adds columns that no
+    catalog shows, one for each unique index over long text.
+    """
 
     parsers: Mapping[int, Parser]
     hidden_hashes: bool
@@ -111,7 +117,11 @@ def _parse_prefixed_primary_key(field: ByteReader, _types: list[int], found: Log
 
 
 def make_metadata_parsers(character: Iterable[int]) -> dict[int, Parser]:
-    """`character`: the types that the server counts among those with a charset (ENUM and SET have fields of their own)."""
+    """Return the parsers of fields.
+
+    `character`: the types that the server counts among those with a charset (ENUM and SET have their own
+    fields).
+    """
     return {
         1: _parse_signedness,
         **dict(zip((2, 3), _make_charset_parsers(character), strict=True)),

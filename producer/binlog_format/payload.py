@@ -1,9 +1,11 @@
-"""MySQL's compressed transactions: the events inside of a TRANSACTION_PAYLOAD event, one after the other.
+"""MySQL's compressed transactions: the events inside of a TRANSACTION_PAYLOAD event, one after the
+other.
 
-A payload holds a whole transaction behind its GTID event, from BEGIN to its end, as events without checksums. It is
-unpacked as a stream: whatever its size, no more is in memory than the packed event, which the server sent whole, and
-one event of it. Where in a log file an inner event stands is of no use to anyone: all have the bounds of the payload.
-Format: MySQL's `Transaction_payload_event` (libs/mysql/binlog/event/codecs/binary.cpp, compression/).
+A payload holds a whole transaction after its GTID event, from BEGIN to its end, as events without
+checksums. It is unpacked as a stream: whatever its size, only the packed event, which the server sent as
+a whole, and one event of it are in memory. The place of an inner event in a log file is not useful: all
+have the bounds of the payload. Format: MySQL's `Transaction_payload_event`
+(libs/mysql/binlog/event/codecs/binary.cpp, compression/).
 """
 
 from __future__ import annotations
@@ -21,14 +23,16 @@ from producer.binlog_format.log_event import BinlogEvent
 
 _END, _SIZE, _COMPRESSION, _UNPACKED_SIZE = 0, 1, 2, 3
 _ZSTD, _NONE = 0, 255
-_WINDOW = 1 << 28  # zstd's largest level asks for 2^27
+_WINDOW = 1 << 28  # zstd's largest level needs 2^27
 _AHEAD = 1 << 17
 
 
 def yield_payload_events(event: BinlogEvent) -> Iterator[BinlogEvent]:
-    """Yield the events of a TRANSACTION_PAYLOAD event; `file`, `start` and `end` of each are the payload's.
+    """Yield the events of a TRANSACTION_PAYLOAD event.
 
-    Raises DecodeError, also between events: what came before the damage has been yielded by then.
+    `file`, `start` and `end` of each are the payload's.
+
+    Raises DecodeError, also between events: the events before the damage have been yielded by then.
     """
     try:
         compression, payload = _parse_payload_header(event.body)

@@ -1,7 +1,7 @@
 """The frame of a row event: header, column bitmaps, and where the row images begin.
 
-Format: `Rows_event` of MySQL (libs/mysql/binlog/event/rows_event.h); MariaDB's compressed variants pack everything
-behind the bitmaps (sql/log_event.cc, row_log_event_uncompress).
+Format: `Rows_event` of MySQL (libs/mysql/binlog/event/rows_event.h). MariaDB's compressed variants pack
+everything after the bitmaps (sql/log_event.cc, row_log_event_uncompress).
 """
 
 from __future__ import annotations
@@ -12,17 +12,21 @@ from producer.binlog_format.errors import IncompleteRowImage, UndecodableRow
 
 
 def is_row_event(event_type: int) -> bool:
-    """Tell whether `event_type` is a WRITE, UPDATE or DELETE_ROWS event of any version (compressed ones included)."""
+    """Return whether `event_type` is a WRITE, UPDATE or DELETE_ROWS event of any version, compressed or
+    not.
+    """
     return event_type in t.ROW_EVENTS
 
 
 def read_table_id(body: bytes) -> int:
-    """Return the table id of a row event: that of the TABLE_MAP it belongs to."""
+    """Return the table id of a row event, which is that of its TABLE_MAP."""
     return int.from_bytes(body[:6], "little")
 
 
 def unpack_rows_event(event_type: int, body: bytes) -> tuple[int, bytes]:
-    """Return type and body of a row event, unpacked if it is one of MariaDB's compressed ones (log_bin_compress)."""
+    """Return type and body of a row event, unpacked if it is one of MariaDB's compressed ones
+    (log_bin_compress).
+    """
     plain = t.COMPRESSED.get(event_type)
     if plain is None:
         return event_type, body
@@ -35,7 +39,7 @@ def unpack_rows_event(event_type: int, body: bytes) -> tuple[int, bytes]:
 def find_rows_start(event_type: int, body: bytes, columns: int) -> int:
     """Return the offset of the first row image.
 
-    Raises UndecodableRow when the number of columns is not `columns`, IncompleteRowImage.
+    Raises UndecodableRow when the number of columns is not `columns`, and IncompleteRowImage.
     """
     if event_type == t.PARTIAL_UPDATE_ROWS_EVENT:
         raise IncompleteRowImage("partial JSON update in the log: SET GLOBAL binlog_row_value_options=''")

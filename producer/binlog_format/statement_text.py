@@ -1,9 +1,11 @@
-"""The text of a statement as its client wrote it: in the client's character set, not in the server's.
+"""The text of a statement in its client's character set, not in the server's.
 
-A statement stands in the log as the bytes that came in, with the collation id of `character_set_client`. In gbk, big5 and the
-like the second byte of a character may be a backslash or a backtick: read as another character set, a string does not end
-where it ends, and the names behind it are lost. What cannot be decoded becomes U+FFFD, one for each character, as the server
-divides the bytes: never a quote, never a backslash. A name with one is not known (producer.statements.ddl).
+The log has a statement as the bytes that the client sent, with the collation id of
+`character_set_client`. In gbk, big5 and similar ones the second byte of a character may be a backslash
+or a backtick. Read in another character set, a string would end at another place, and the names after it
+would be lost. Characters that cannot be decoded become U+FFFD, one for each character, as the server
+divides the bytes: never a quote, never a backslash. A name with U+FFFD is unknown
+(producer.statements.ddl).
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from producer.binlog_format.charsets import find_decoder
 
 UNDECODED = "\ufffd"
 
-#: Collation ids that both servers give the character sets of clients that are not UTF-8; MariaDB's NOPAD ones are 1024 above.
+#: Collation ids that both servers give the character sets of clients that are not UTF-8; MariaDB's NOPAD
+#: ones are 1024 higher.
 _IDS: dict[str, tuple[int, ...]] = {
     "big5": (1, 84), "latin2": (2, 9, 21, 27, 77), "dec8": (3, 69), "cp850": (4, 80), "latin1": (5, 8, 15, 31, 47, 48, 49, 94),
     "hp8": (6, 72), "koi8r": (7, 74), "swe7": (10, 82), "ujis": (12, 91), "sjis": (13, 88), "cp1251": (14, 23, 50, 51, 52),
@@ -30,7 +33,7 @@ _NOPAD = 1 << 10
 _PAIRS = rb"[\x81-\xfe][\x40-\x7e\x80-\xfe]"
 _SHIFTED = rb"[\x81-\x9f\xe0-\xfc][\x40-\x7e\x80-\xfc]"
 _EUC = rb"\x8f[\xa1-\xfe]{2}|\x8e[\xa0-\xdf]|[\xa1-\xfe]{2}"
-#: How the server divides the bytes of a character set into characters; of the others each byte is one.
+#: How the server divides the bytes of a character set into characters; in the others each byte is one.
 _CHARACTERS: dict[str, re.Pattern[bytes]] = {
     charset: re.compile(rb"[\x00-\x7f]+|" + several + rb"|.", re.DOTALL)
     for charset, several in {
@@ -43,7 +46,10 @@ _BYTES = re.compile(rb"[\x00-\x7f]+|.", re.DOTALL)
 
 
 def decode_statement_text(data: bytes, client: int | None) -> str:
-    """Return the text of a statement; `client`: the collation id of its client's character set, None: it is not known."""
+    """Return the text of a statement.
+
+    `client`: the collation id of its client's character set, None: it is not known.
+    """
     if data.isascii():
         return data.decode("ascii")
     number = client or 0

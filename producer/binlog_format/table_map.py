@@ -1,9 +1,9 @@
-"""TABLE_MAP events: which columns, in which binary form, the row events behind them have.
+"""TABLE_MAP events: the columns of the row events that follow, and their binary form.
 
-Format: MySQL's `Table_map_event` (libs/mysql/binlog/event/rows_event.h), optional metadata included. The names of the
-table are read at once, the rest when somebody asks for it: of a table that nobody captures nothing else may matter.
-What the optional metadata says is a cross-check of the table definition (producer/binlog_format/definition_match.py), never its
-source, since it lacks the unique indexes.
+Format: MySQL's `Table_map_event` (libs/mysql/binlog/event/rows_event.h), optional metadata included. The
+table's names are parsed at once, the rest only when it is needed: for an uncaptured table nothing else
+may matter. The optional metadata is a cross-check of the table definition
+(producer/binlog_format/definition_match.py), never its source, since it lacks the unique indexes.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from producer.binlog_format.metadata import LoggedMetadata, TableMapForm, parse_
 class ColumnMap(msgspec.Struct, frozen=True, kw_only=True):
     """One column as the log stores it.
 
-    `metadata` by type: DECIMAL precision << 8 | scale; BIT length in bits; times fsp; strings length in bytes;
-    ENUM, SET and BLOB-like types the number of bytes of the value or of its length.
+    `metadata` by type: DECIMAL precision << 8 | scale; BIT length in bits; times fsp; strings length in
+    bytes; ENUM, SET and BLOB-like types the number of bytes of the value or of its length.
     """
 
-    type: int  # real type: ENUM and SET are told apart from STRING
+    type: int  # real type: ENUM and SET are distinguished from STRING
     metadata: int
     nullable: bool
 
 
 class TableMap:
-    """`layout`: the body without table id and flags; equal layouts may share a codec."""
+    """A TABLE_MAP event. `layout`: the body without table id and flags; equal layouts may share a codec."""
 
     def __init__(self, table_id: int, db: str, name: str, layout: bytes) -> None:
         self.table_id = table_id
@@ -41,11 +41,11 @@ class TableMap:
 
     @cached_property
     def columns(self) -> tuple[ColumnMap, ...]:
-        """The columns. Raises UndecodableRow for a body that is no TABLE_MAP and for a type that is not known."""
+        """The columns. Raises UndecodableRow for a body that is no TABLE_MAP, and for an unknown type."""
         return self._parsed[0]
 
     def parse_metadata(self, form: TableMapForm) -> LoggedMetadata:
-        """Return what the log says beyond the columns' forms. Raises UndecodableRow."""
+        """Return the optional metadata. Raises UndecodableRow."""
         columns, rest = self._parsed
         return parse_metadata(rest, [column.type for column in columns], form.parsers)
 
@@ -88,7 +88,7 @@ def parse_table_map(body: bytes) -> TableMap:
 
 
 def _parse_columns(layout: bytes) -> tuple[tuple[ColumnMap, ...], bytes]:
-    """Return the columns, and the optional metadata behind them."""
+    """Return the columns, and the optional metadata after them."""
     reader = ByteReader(layout)
     _read_name(reader), _read_name(reader)
     count = reader.read_lenenc()
@@ -110,7 +110,7 @@ def _read_name(reader: ByteReader) -> str:
 
 
 def _read_real_type(kind: int, metadata: ByteReader) -> tuple[int, int]:
-    """Read the metadata of one column; STRING's holds the real type and the high bits of the length."""
+    """Read the metadata of one column. STRING's contains the real type and the high bits of the length."""
     if kind in (t.STRING, t.VAR_STRING, t.ENUM, t.SET):
         high, low = metadata.read_uint(1), metadata.read_uint(1)
         if high & 0x30 != 0x30:

@@ -1,4 +1,4 @@
-"""MySQL's and MariaDB's binlog column type numbers (enum_field_types) and row event type numbers, by their names."""
+"""Names for MySQL's and MariaDB's column type numbers (enum_field_types) and row event type numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ TWO_BYTES_OF_METADATA = frozenset({VARCHAR, VARCHAR_COMPRESSED})
 ONE_BYTE_OF_METADATA = frozenset(
     {FLOAT, DOUBLE, TIMESTAMP2, DATETIME2, TIME2, JSON, GEOMETRY, VECTOR, BLOB_COMPRESSED, *BLOBS}
 )
-"""Column types by the size of their metadata in TABLE_MAP (STRING, ENUM, SET, NEWDECIMAL and BIT: two single bytes)."""
+"""Column types by the size of their metadata in TABLE_MAP (STRING, ENUM, SET, NEWDECIMAL and BIT have
+two single bytes).
+"""
 
 NUMERIC = frozenset({*INT_BITS, NEWDECIMAL, FLOAT, DOUBLE, YEAR})
 CHARACTER = frozenset({STRING, VAR_STRING, VARCHAR, *BLOBS, VARCHAR_COMPRESSED, BLOB_COMPRESSED})
@@ -33,5 +35,5 @@ UPDATES = frozenset({21, 24, 31})
 DELETES = frozenset({22, 25, 32})
 V2 = frozenset({30, 31, 32})
 COMPRESSED = {166: 23, 167: 24, 168: 25, 169: 30, 170: 31, 171: 32}
-"""MariaDB's compressed row events and what they are unpacked."""
+"""MariaDB's compressed row events, and the types of the unpacked events."""
 ROW_EVENTS = WRITES | UPDATES | DELETES | COMPRESSED.keys() | {PARTIAL_UPDATE_ROWS_EVENT}

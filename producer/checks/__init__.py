@@ -1,1 +1,1 @@
-"""Checks of a source, by `rowlock check`, each start and each reconnect."""
+"""Checks of a source, in `rowlock check`, at each start and at each reconnect."""

@@ -1,7 +1,7 @@
-"""Is a server with a binlog as capture needs it?
+"""Checks that a server with a binlog meets the requirements of capture.
 
-The settings are a table: variable, what is wrong with a value, the statement that fixes it. Everything wrong is said at
-once. A variable that the server does not have is as it should be.
+The settings are a table: variable, what is wrong with a value, the statement that fixes it. All findings
+are reported at once. A variable that the server does not have is considered right.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _UNREACHABLE = frozenset({2003, 2005, 2013})
 
 
 class _Setting(NamedTuple):
-    """`wrong` tells whether a value is; `servers`: "mysql", "mariadb" or both."""
+    """A required setting. `wrong`: whether a value is wrong. `servers`: "mysql", "mariadb" or both."""
 
     variable: str
     wrong: Callable[[str], bool]
@@ -74,7 +74,8 @@ REQUIRED_SETTINGS: tuple[_Setting, ...] = (
 )  # fmt: skip
 
 
-#: What connecting and reading the catalog raise; a RuntimeError: PyMySQL lacks a package for the server's authentication.
+#: Errors of connecting and of reading the catalog. RuntimeError: PyMySQL lacks a package for the
+#: server's authentication.
 _NOT_READ = (pymysql.MySQLError, SchemaError, RuntimeError, OSError)
 
 
@@ -90,9 +91,10 @@ def check_binlog_server(source: SourceConfig, place: str) -> SourceCheckResult:
 
 
 def require_server(source: SourceConfig, place: str) -> None:
-    """Raise SourceRefusedError with all errors of the server (TransientSourceError if it cannot be reached just now).
+    """Raise SourceRefusedError with all errors of the server, or TransientSourceError if it cannot be
+    reached now.
 
-    Tables that cannot be captured are not errors here: they are left out, and said in every watermark.
+    Tables that cannot be captured are not errors here: they are left out, and listed in every watermark.
     """
     try:
         catalog = open_catalog(source)
@@ -114,7 +116,7 @@ def require_server(source: SourceConfig, place: str) -> None:
 
 def _on_server(catalog: Catalog, source: SourceConfig, place: str) -> Iterator[Finding]:
     other = list(_check_flavour(catalog, source, place))
-    if other:  # it does not answer what the configured kind is asked
+    if other:  # it does not know the queries for the configured kind
         yield from other
         return
     yield from _as_configured(catalog, source, place)
@@ -126,17 +128,17 @@ def _on_server(catalog: Catalog, source: SourceConfig, place: str) -> Iterator[F
 
 
 def _list_server_findings(catalog: Catalog, source: SourceConfig, place: str) -> list[Finding]:
-    """Return what is wrong with the server itself, tables aside."""
+    """Return what is wrong with the server itself, without its tables."""
     return list(_check_flavour(catalog, source, place)) or list(_as_configured(catalog, source, place))
 
 
 def _as_configured(catalog: Catalog, source: SourceConfig, place: str) -> Iterator[Finding]:
-    """Judge a server of the configured kind."""
+    """Check a server of the configured kind."""
     yield from check_server_settings(catalog.server.read_variables(), source, place)
     missing = list_missing_grants(catalog.server.read_grants(), catalog.session.flavour.rights, source)
     for finding in missing:
         yield Finding("error", place, *finding)
-    if not missing:  # else the server does not answer what is asked
+    if not missing:  # otherwise the server refuses the queries
         yield from log_findings(read_facts(catalog), place)
 
 
@@ -157,7 +159,7 @@ def _check_flavour(catalog: Catalog, source: SourceConfig, place: str) -> Iterat
 
 
 def check_server_settings(variables: dict[str, str], source: SourceConfig, place: str) -> Iterator[Finding]:
-    """Judge the server's variables; pure."""
+    """Check the server's variables. Pure."""
     for setting in REQUIRED_SETTINGS:
         value = variables.get(setting.variable)
         if source.type not in setting.servers or value is None or not setting.wrong(value):
@@ -198,7 +200,9 @@ def _check_tables(catalog: Catalog, source: SourceConfig, place: str) -> Iterato
 def _select_tables(
     catalog: Catalog, source: SourceConfig
 ) -> tuple[list[TableName], dict[TableName, TableName]]:
-    """Return the tables to capture, and those left out as tables of tools, each with the one that it is of."""
+    """Return the tables to capture, and those left out as tables of tools, each with the table that the
+    tool alters.
+    """
     names = catalog.tables.list_table_names(source.tables)
     patterns = catalog.tables.names.fold_patterns(source.tables)
     left_out = find_tool_tables(names, source.online_ddl.names, patterns, set(names))
@@ -206,7 +210,7 @@ def _select_tables(
 
 
 def _build_unread_finding(place: str, source: SourceConfig, error: Exception) -> Finding:
-    """Return the finding about a server that cannot be reached, or whose catalog cannot be read."""
+    """Return the finding about a server that cannot be reached, or a catalog that cannot be read."""
     if isinstance(error, SchemaError):
         return Finding("error", place, *split_at_remedy(str(error)))
     code = error.args[0] if error.args else 0

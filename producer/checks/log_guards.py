@@ -1,7 +1,9 @@
-"""Is everything that changes at a source written to its log? Changes that are not stand in no topic, and nothing tells.
+"""Checks that a source writes all of its changes to its log.
 
-`log_findings` judges what was read, and is pure; `read_facts` asks the server. Asked by `check`, at every start and at
-every reconnect: a server may be restarted with other settings, or made a replica.
+Other changes would be missing in the topics without an error.
+
+`log_findings` judges the facts, and is pure; `read_facts` queries the server. `check`, every start and
+every reconnect use it: a server may be restarted with other settings, or made a replica.
 """
 
 from __future__ import annotations
@@ -26,8 +28,11 @@ _ON = frozenset({"ON", "1"})
 
 @dataclass(frozen=True)
 class LogFacts:
-    """`variables`: in lower case; `do_db`, `ignore_db`: the log's filters; `sources`: of which servers this one is a
-    replica, None: the user may not see it, and `denied` is what the server said; asked only where it matters.
+    """Facts about a server's log.
+
+    `variables`: names in lower case. `do_db`, `ignore_db`: the log's filters. `sources`: the servers
+    that this one replicates; None: the user may not see it, and `denied` is the server's error. Both are
+    queried only where they matter.
     """
 
     variables: Mapping[str, str]
@@ -39,13 +44,15 @@ class LogFacts:
 
     @property
     def logs_replicated(self) -> bool:
-        """Tell whether changes that come by replication are written to this server's own log."""
+        """Whether changes that arrive by replication are written to this server's own log."""
         shown = self.variables.get("log_replica_updates", self.variables.get("log_slave_updates", "ON"))
         return shown.upper() in _ON
 
 
 def log_findings(facts: LogFacts, place: str) -> Iterator[Finding]:
-    """Yield an error for whatever keeps changes out of the log, a warning for what a crash may cost."""
+    """Yield an error for everything that keeps changes out of the log, and a warning for possible losses
+    in a crash.
+    """
     yield from _check_log_filters(facts, place)
     yield from _check_replica(facts, place)
     if facts.variables.get("binlog_error_action", "").upper() == "IGNORE_ERROR":
@@ -115,7 +122,7 @@ def _check_crash_safety(facts: LogFacts, place: str) -> Iterator[Finding]:
 
 
 def read_facts(catalog: Catalog) -> LogFacts:
-    """Ask the server. Raises pymysql errors."""
+    """Query the server. Raises pymysql errors."""
     facts = LogFacts(catalog.server.read_variables(), *catalog.server.log_filters())
     if facts.logs_replicated:
         return facts
@@ -131,7 +138,7 @@ def read_facts(catalog: Catalog) -> LogFacts:
 
 
 def _list_replica_sources(session: SourceSession) -> tuple[str, ...]:
-    """Return the servers that this one is set up to replicate, running or not."""
+    """Return the servers that this one is configured to replicate, running or not."""
     statements = session.flavour.replicates_from
     for statement in statements:
         try:

@@ -1,4 +1,4 @@
-"""Is a source as capture needs it, and are its topics? Run by `check`, at each start and at each reconnect."""
+"""Checks of a source and its topics, in `rowlock check`, at each start and at each reconnect."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ from schemas.wire.topic_names import TopicNames, parse_stored_names
 
 
 def check_source(config: Config, name: str) -> list[Finding]:
-    """Return everything that is wrong with source `name`, its topics and its stored position; empty: all is well."""
+    """Return everything that is wrong with source `name`, its topics and its stored position.
+
+    The list is empty if nothing is wrong.
+    """
     try:
         check_capture_kafka_options(config.kafka.options)
     except ConfigError as error:
@@ -45,7 +48,9 @@ def check_source(config: Config, name: str) -> list[Finding]:
 
 
 def require_source(config: Config, source: SourceDatabase) -> None:
-    """Raise SourceRefusedError with all errors of the server (TransientSourceError if it cannot be reached just now)."""
+    """Raise SourceRefusedError with all errors of the server, or TransientSourceError if it cannot be
+    reached now.
+    """
     check_capture_kafka_options(config.kafka.options)
     source.require_usable()
 
@@ -66,7 +71,7 @@ def _on_kafka(config: Config, name: str, source: SourceDatabase, tables: list[Ta
 
 
 def _judge_own(topics: SourceTopics, partitions: Mapping[str, int], prefix: str, name: str) -> None:
-    """Raise KafkaRefusedError if a topic of the source itself is not as it has to be."""
+    """Raise KafkaRefusedError if a topic of the source itself is not suitable."""
     for topic, settings in (
         (format_position_topic(prefix, name), POSITIONS),
         (format_watermark_topic(prefix, name), WATERMARKS),
@@ -79,7 +84,10 @@ def _judge_own(topics: SourceTopics, partitions: Mapping[str, int], prefix: str,
 def _judge_topics(
     name: str, wanted: Mapping[str, TableName], topics: SourceTopics, partitions: Mapping[str, int]
 ) -> list[Finding]:
-    """Return what is wrong with the topics that the source's tables have, or would get. `wanted`: topic → table."""
+    """Return what is wrong with the topics that the source's tables have, or would get.
+
+    `wanted`: topic → table.
+    """
     place = {topic: f"source {name}, table {format_table_text(*table)}" for topic, table in wanted.items()}
     there = {topic: partitions[topic] for topic in place if topic in partitions}
     policies = topics.read_cleanup_policies(there)
@@ -98,7 +106,10 @@ def _judge_topics(
 def names_now(
     config: Config, name: str, topics: Collection[str], stored: StoredPosition | None
 ) -> TopicNames:
-    """Return the names of the topics of a source's tables as a start would have them. `topics`: all of the cluster."""
+    """Return the names of the topics of a source's tables as a start would assign them.
+
+    `topics`: all of the cluster.
+    """
     names = TopicNames(config.kafka.prefix, name)
     if stored is not None:
         names.assigned, _ = parse_stored_names(stored, config.kafka.prefix)

@@ -1,1 +1,4 @@
-"""Copies of single tables that were asked for: their states, what a request or an event changes in them, and limits. Pure."""
+"""Requested copies of single tables: their states, the effects of requests and events on them, and limits.
+
+Pure.
+"""

@@ -1,6 +1,6 @@
-"""Judges whether a table that was dropped and is there again is copied by itself (R30). Pure.
+"""Judges whether a table that was dropped and created again is copied automatically. Pure.
 
-The stop stays where it is not; `rowlock copy` ends it.
+If it is not, its stop remains; `rowlock copy` ends it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ from schemas.wire.copies import CopyRequest, CopyState
 
 
 def judge_recreated_table(book: CopyBook, request: CopyRequest, seen: KnownTable, now: int) -> str:
-    """Take in that a table is there again. Returns why it is not copied by itself, "…seen…: remedy"; "": it is.
+    """Record that a table exists again.
 
-    `request.limits` None: no pipeline wants it. A copy that waits goes on with what is there now. One that was given up because the table
-    was dropped in its middle begins anew, and no more often than any other.
+    Return why it is not copied automatically, "…seen…: remedy"; "": it is.
+
+    `request.limits` None: no pipeline asks for it. A waiting copy continues with the new table. A copy
+    that was given up because the table was dropped in its middle begins again, but no more often than
+    any other copy.
     """
     name = format_table_text(request.db, request.table)
     before = book.states.all.get(name)
@@ -34,14 +37,16 @@ def judge_recreated_table(book: CopyBook, request: CopyRequest, seen: KnownTable
 
 
 def _count_abandoned_restarts(state: CopyState | None, now: int) -> int:
-    """Return how often the table's last copy began anew, if it was given up within a day after it had begun; else 0."""
+    """Return how often the table's last copy began again, if it was given up within a day after it had
+    begun; otherwise 0.
+    """
     if state is None or state.phase != "refused" or state.began_ms is None:
         return 0
     return state.restarts if now - (state.ended_ms or 0) < DAY_MS else 0
 
 
 def _explain_repair_refusal(request: CopyRequest, restarts: int) -> str:
-    """Return why it is not copied, whatever the limits of pipelines are; "": it may be."""
+    """Return why the table is not copied, whatever the limits of pipelines are; "": it may be."""
     table, by_hand = (
         format_table_text(request.db, request.table),
         format_copy_remedy(request.db, request.table),

@@ -1,7 +1,10 @@
-"""Copies of single tables that are asked for: which one waits, which runs, and what became of each. Pure (docs/adr/0025).
+"""The requested copies of single tables: which one waits, which one runs, and the result of each.
 
-`CopyBook` is told what was asked, and what happened to tables; the loop asks it what is due, and carries out its effects. Its
-states stand in the position record, and go there with the position that they are of.
+Pure (docs/adr/0025).
+
+`CopyBook` is notified of requests and of what happens to tables. The loop asks it what is due, and
+carries out its effects. Its states are stored in the position record, together with the position to
+which they belong.
 """
 
 from __future__ import annotations
@@ -18,17 +21,18 @@ from schemas.findings import format_copy_remedy
 from schemas.table.names import format_table_text
 from schemas.wire.copies import CopyRequest, CopyState
 
-#: How often a copy begins anew because of what happened to its table.
+#: How often a copy begins again because of events on its table.
 MAX_COPY_RESTARTS = 3
-#: Causes of stops in the middle of a copy that a copy from the beginning may get around.
+#: Causes of stops in the middle of a copy that a copy from the beginning may avoid.
 _PASSING = frozenset({"dropped", "rows-replaced", "statement", "definition", "unfit", "xa"})
 
 
 class KnownTable(NamedTuple):
     """A table as capture knows it when a copy of it is requested.
 
-    `stopped`: the cause of its stop, "": it is not stopped. `estimate`: rows, about; None: not known. `begun`: the last copy that began
-    in its topic. `refusal`: why it cannot be copied, "…seen…: remedy".
+    `stopped`: the cause of its stop, "": it is not stopped. `estimate`: the approximate number of rows;
+    None: not known. `begun`: the last copy that began in its topic. `refusal`: why it cannot be copied,
+    "…seen…: remedy".
     """
 
     stopped: str = ""
@@ -38,13 +42,13 @@ class KnownTable(NamedTuple):
 
 
 class DiscardChunks(NamedTuple):
-    """The chunks read of the table are discarded, not sent."""
+    """The chunks that were read of the table must be discarded."""
 
     table: str
 
 
 class RestoreStop(NamedTuple):
-    """The table, whose stop the copy had ended, is stopped again."""
+    """The table must be stopped again: the copy that ended its stop was given up."""
 
     table: str
     cause: str
@@ -52,7 +56,7 @@ class RestoreStop(NamedTuple):
 
 
 class JudgeRequest(NamedTuple):
-    """The request is to be judged now."""
+    """The request must be judged now."""
 
     request: CopyRequest
 
@@ -61,9 +65,10 @@ CopyEffect = DiscardChunks | RestoreStop | JudgeRequest
 
 
 class CopyBook:
-    """Takes requests in, and what happens to tables whose copies wait or run. `requests`: offset of the next one to read.
+    """Processes requests, and events of tables with a waiting or running copy.
 
-    `rate`: most rows a second of a copy that was asked for without a rate; None, 0: no limit. Times in ms since 1970.
+    `requests`: offset of the next request to read. `rate`: the limit in rows a second of a copy that is
+    requested without one; None, 0: no limit. Times are in ms since 1970.
     """
 
     def __init__(
@@ -79,10 +84,10 @@ class CopyBook:
             if state.behind is not None and not is_open(state)
         ]
 
-    # --- what is asked
+    # --- requests
 
     def accept_request(self, request: CopyRequest, seen: KnownTable, now: int) -> list[CopyEffect]:
-        """Take a request in; returns what follows at once."""
+        """Process a request. Return its immediate effects."""
         name = format_table_text(request.db, request.table)
         state = self.states.all.get(name)
         if request.cancel:
@@ -104,7 +109,7 @@ class CopyBook:
     def _refuse_request(
         self, request: CopyRequest, state: CopyState | None, reason: str, now: int
     ) -> list[CopyEffect]:
-        """A refused request takes nothing away from a copy that waits or runs."""
+        """Refuse a request. A copy that waits or runs is not affected."""
         if state is None or not is_open(state):
             self.states.put_state(
                 replace(
@@ -131,7 +136,7 @@ class CopyBook:
             if state is not None and state.phase == "running"
             else []
         )
-        self.states.all.pop(format_copied_table(new), None)  # it is the last in the row
+        self.states.all.pop(format_copied_table(new), None)  # moves it to the end of the queue
         self.states.put_state(new)
         if seen.begun is not None and seen.begun.mark.id == request.id:
             self.states.mark_begun(format_copied_table(new), seen.begun, now)
@@ -143,17 +148,20 @@ class CopyBook:
         reason = f"{request.by} took the copy of {format_copied_table(state)} back: {format_copy_remedy(state.db, state.table)}"
         return self._give_up(state, "cancelled", reason, now)
 
-    # --- what happens
+    # --- events
 
     def mark_copy_ended(self, table: str, copy: str, now: int) -> None:
-        """The last chunk's marker is in the topic."""
+        """Record that the last chunk's marker is in the topic."""
         if (state := self.states.find_running(table, copy)) is None:
             return
         self.states.put_state(_end_copy(state, now))
         self._ask_behind(state)
 
     def handle_table_stop(self, table: str, cause: str, reason: str, now: int) -> None:
-        """The table was stopped. A copy that runs begins anew, which ends that stop, too; or it is refused, and the stop stays."""
+        """Record that the table was stopped.
+
+        A running copy begins again, which also ends that stop, or it is refused and the stop remains.
+        """
         state = self.states.all.get(table)
         if state is None or not is_open(state):
             return
@@ -168,16 +176,19 @@ class CopyBook:
             self.states.put_state(state)
 
     def mark_table_altered(self, table: str) -> None:
-        """The table is another one behind a statement; `settle` says what becomes of its copy."""
+        """Record that a statement changed the table; `settle_changes` decides on its copy."""
         self._altered.append(table)
 
     @property
     def pending(self) -> bool:
-        """Tell whether there is something to `settle`."""
+        """Whether `settle_changes` has something to do."""
         return bool(self._altered or self._behind)
 
     def settle_changes(self, now: int) -> list[CopyEffect]:
-        """Deal with what has happened to tables, between two transactions: what follows is in one record with it."""
+        """Process the changes of tables, between two transactions.
+
+        The effects are stored in one record with them.
+        """
         altered, self._altered = self._altered, []
         behind, self._behind = self._behind, []
         for request in behind:
@@ -203,7 +214,7 @@ class CopyBook:
         return [DiscardChunks(table)]
 
     def refuse_copy(self, table: str, reason: str, now: int) -> list[CopyEffect]:
-        """The copy that waits or runs cannot be made. `reason`: "…seen…: remedy"."""
+        """Refuse the waiting or running copy, which cannot be made. `reason`: "…seen…: remedy"."""
         state = self.states.all.get(table)
         return [] if state is None or not is_open(state) else self._give_up(state, "refused", reason, now)
 
@@ -221,20 +232,26 @@ class CopyBook:
         return effects
 
     def _ask_behind(self, state: CopyState) -> None:
-        """Judge the request that came meanwhile. It stays in the state until then: a record may be stored in between."""
+        """Schedule the request that came meanwhile.
+
+        It stays in the state until it is judged: a record may be stored before.
+        """
         if state.behind is not None:
             self._behind.append(state.behind)
 
     # --- at a start
 
     def recover_copy(self, table: str, begun: BegunCopy, now: int, *, altered: bool) -> None:
-        """A start found `begun` in the table's topic. A begin that the record knows already says nothing new.
+        """Process `begun`, which a start found in the table's topic.
 
-        `altered`: the table's definition is another one since.
+        A begin that the record already has changes nothing.
+
+        `altered`: the table's definition has changed since.
         """
         state = self.states.all.get(table)
         if state is not None and state.behind is not None and state.behind.id == begun.mark.id:
-            # A predecessor ended the copy and began the one that was asked for behind it, and did not come to store that.
+            # An earlier process ended the copy and began the one that was requested after it, without
+            # storing that.
             self._behind = [request for request in self._behind if request.id != begun.mark.id]
             before = _end_copy(state, now) if is_open(state) else state
             state = _make_copy_state(state.behind, before, now, self._rate)

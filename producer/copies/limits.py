@@ -1,4 +1,6 @@
-"""Refusals of copies: a condition that is not whole, a copy that a stop does not allow, and the limits of copies that no person asked for. Pure."""
+"""Refusals of copies: incomplete conditions, copies that a stop does not allow, and limits of copies
+that no person requested. Pure.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +13,18 @@ from schemas.table.names import format_table_text
 from schemas.wire.copies import CopyRequest, CopyState
 
 HOUR_MS, MINUTE_MS = 3600 * 1000, 60 * 1000
-#: Tables that units may have copied at once, of one source.
+#: Tables of one source that may be copied at once for units.
 MAX_CONCURRENT_COPIES = 3
 
 _NOT_WHOLE = frozenset([";", "'", '"', "`"])
-"""What stands in no condition: the end of a statement, and what has no end."""
+"""Tokens that a condition must not contain: the end of a statement, and unterminated quotes."""
 
 
 def explain_unbalanced_condition(where: str) -> str:
-    """Return why a text is no condition that is whole in itself, "…seen…: remedy"; "": it may be one.
+    """Return why a text is not a complete condition, "…seen…: remedy"; "": it may be one.
 
-    What it means the source says: it gets the text in parentheses, and what opens a comment without an end opens them for good.
+    The source judges its meaning. It gets the text in parentheses, which an unterminated comment would
+    leave open.
     """
     texts, depth = [token.upper for token in tokenize_sql(where)], 0
     for text in texts:
@@ -34,7 +37,9 @@ def explain_unbalanced_condition(where: str) -> str:
 
 
 def is_copy_satisfied(state: CopyState, request: CopyRequest) -> bool:
-    """Tell whether what is asked is done already, or will be: a copy of the whole table begins behind `after`."""
+    """Return whether the request is fulfilled or will be: a copy of the whole table begins after the
+    offset `after`.
+    """
     if request.after is None or state.where is not None:
         return False
     if state.phase == "waiting":
@@ -45,7 +50,10 @@ def is_copy_satisfied(state: CopyState, request: CopyRequest) -> bool:
 def explain_copy_refusal(
     request: CopyRequest, stopped: str, states: CopyStates, estimate: int | None, now: int
 ) -> str:
-    """Return why a copy is not made, "…seen…: remedy"; "": it is made. `stopped`: the cause of the table's stop, "": it has none."""
+    """Return why a copy is not made, "…seen…: remedy"; "": it is made.
+
+    `stopped`: the cause of the table's stop, "": it has none.
+    """
     table = format_table_text(request.db, request.table)
     if request.where is not None and stopped:
         return f"{table} is stopped ({stopped}), and a copy of a part of it does not end that: {format_copy_remedy(request.db, request.table)}"
@@ -59,7 +67,7 @@ def explain_exceeded_limit(
     estimate: int | None,
     now: int,
 ) -> str:
-    """Return why a copy that no person asked for is not made (R30); "": it is made."""
+    """Return why a copy that no person requested is not made; "": it is made."""
     limits = request.limits
     if limits is None:
         return ""

@@ -1,4 +1,6 @@
-"""Limits of copies of tables that were dropped and are there again, as the pipelines that take them say. Pure."""
+"""Limits of copies of tables that were dropped and created again, from the configuration of their
+pipelines. Pure.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,14 @@ from schemas.table.patterns import is_pattern_match
 from schemas.wire.copies import RepairLimits
 
 Repair = Callable[[TableName], RepairLimits | None]
-"""Table → limits of a copy that no person asked for; None: it waits for one."""
+"""Table → limits of a copy that no person requested; None: no such copy is made."""
 
 
 def make_repair_limits(config: Config, source: str) -> Repair:
-    """Return what `repair` of the pipelines says of the tables of a source.
+    """Return the limits that `repair` of the pipelines sets for the tables of a source.
 
-    Each pipeline would ask for itself, so the widest limits of those with `repair: copy` count. Where no pipeline takes the table its topic is
-    read by others: they get what is the default.
+    Each pipeline could request a copy, so the widest limits of those with `repair: copy` apply. A table
+    that no pipeline selects has a topic for other readers; it gets the default limits.
     """
     pipelines = [each for each in config.pipelines.values() if source in each.sources]
 
@@ -44,5 +46,5 @@ def select_widest_limits(repairs: list[RepairConfig]) -> RepairLimits | None:
 
 
 def get_default_limits(_table: TableName) -> RepairLimits | None:
-    """Return the limits where nobody has set any."""
+    """Return the limits for tables without a configuration."""
     return select_widest_limits([RepairConfig()])

@@ -1,4 +1,4 @@
-"""The states of copies by table, which stand in the position record. Pure (docs/adr/0025)."""
+"""The states of copies by table, which the position record contains. Pure (docs/adr/0025)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ DAY_MS = 24 * 3600 * 1000
 
 
 class CopyStates:
-    """`all`: "db.table" → state of the last request, in the order of the requests. `revision` grows with each change.
+    """The states of copies.
 
-    Times in ms since 1970.
+    `all`: "db.table" → state of the last request, in the order of the requests. `revision`: grows with
+    each change. Times are in ms since 1970.
     """
 
     def __init__(self, states: Mapping[str, CopyState] | None = None) -> None:
@@ -26,17 +27,17 @@ class CopyStates:
         self._waiting_at = -1
 
     def put_state(self, state: CopyState) -> None:
-        """Keep a state in its table's place, behind all others if the table has none."""
+        """Store a state at its table's place, or at the end if the table has none."""
         self.all[format_copied_table(state)] = state
         self.revision += 1
 
     def set_rate(self, table: str, rate: int | None) -> None:
-        """Have the copy of a table that waits or runs go on at another rate, rows a second; None: without one."""
+        """Set the rate of a table's waiting or running copy, in rows a second; None: no limit."""
         state = self.all.get(table)
         if state is not None and is_open(state):
             self.put_state(replace(state, max_rows_per_second=rate))
 
-    # --- what they say
+    # --- queries
 
     @property
     def running(self) -> CopyState | None:
@@ -44,7 +45,7 @@ class CopyStates:
 
     @property
     def waiting(self) -> list[CopyState]:
-        """Those that may begin, the oldest first; none as long as one runs. It is asked for each transaction."""
+        """The copies that may begin, oldest first; none while one runs. It is read for each transaction."""
         if self._waiting_at != self.revision:
             self._waiting_at = self.revision
             states = self.all.values() if self.running is None else ()
@@ -53,39 +54,44 @@ class CopyStates:
 
     @property
     def busy(self) -> bool:
-        """Tell whether a copy waits or runs."""
+        """Whether a copy waits or runs."""
         return any(map(is_open, self.all.values()))
 
     def find_running(self, table: str, copy: str) -> CopyState | None:
-        """Return the table's copy if it runs and has this id."""
+        """Return the table's copy if it runs and has this id, otherwise None."""
         state = self.all.get(table)
         return state if state is not None and state.phase == "running" and state.id == copy else None
 
     def find_fulfilled_request(self, table: TableState) -> CopyState | None:
-        """Return the request that the copy which last began in the table's topic fulfils, if it does."""
+        """Return the request that is fulfilled by the copy that last began in the table's topic.
+
+        None: there is none.
+        """
         state = self.all.get(format_table_name(table.name))
         return None if state is None or table.begun is None or state.id != table.begun.mark.id else state
 
     def should_resume(self, table: str, begun: BegunCopy) -> bool:
-        """Tell whether the copy that began in the table's topic goes on where its markers say: unless it was given up, or is to begin anew.
+        """Return whether the copy that began in the table's topic continues at its markers.
 
-        One that nobody knows here goes on: its request is read soon, and of a new snapshot there is none.
+        It does not if it was given up or must begin again.
+
+        A copy without a state continues: its request is read soon, and a new snapshot has none.
         """
         state = self.all.get(table)
         return state is None or state.begin != begun.position or state.phase in ("running", "done")
 
     def select_visible(self, now: int) -> dict[str, CopyState]:
-        """Return the copies that wait or run, or came to an end within a day."""
+        """Return the copies that wait or run, or ended within a day."""
         return {
             name: state
             for name, state in self.all.items()
             if is_open(state) or (state.ended_ms or 0) > now - DAY_MS
         }
 
-    # --- what happens
+    # --- events
 
     def mark_begun(self, table: str, begun: BegunCopy, now: int) -> None:
-        """The copy has begun in the table's topic."""
+        """Record that the copy has begun in the table's topic."""
         state = self.all[table]
         self.put_state(
             replace(
@@ -95,12 +101,15 @@ class CopyStates:
         )  # fmt: skip
 
     def add_sent_rows(self, table: str, copy: str, rows: int) -> None:
-        """A chunk of the copy with this id was sent."""
+        """Record that a chunk of the copy with this id was sent."""
         if (state := self.find_running(table, copy)) is not None:
             self.put_state(replace(state, rows=state.rows + rows))
 
     def prune_ended(self, now: int) -> None:
-        """Forget what ended more than a day ago. What was given up is kept: its topic says that it began, and not that it ended."""
+        """Forget copies that ended more than a day ago.
+
+        Those that were given up are kept: their topic contains that they began, and not that they ended.
+        """
         for name in self.all.keys() - self.select_visible(now).keys():
             state = self.all[name]
             if state.phase == "done" or state.begin is None:
@@ -109,20 +118,19 @@ class CopyStates:
 
 
 def build_copy_mark(state: CopyState) -> CopyMark:
-    """Return how the copy is told in its begin event."""
+    """Return the mark of the copy in its begin event."""
     return CopyMark(id=state.id, partial=state.where is not None)
 
 
 def is_open(state: CopyState) -> bool:
-    """Tell whether the copy waits or runs."""
+    """Return whether the copy waits or runs."""
     return state.phase in ("waiting", "running")
 
 
 def select_recent_ends(ended: Iterable[tuple[int, str]], now: int) -> tuple[tuple[int, str], ...]:
-    """Return the ends, (time, cause), within a day."""
+    """Return the ends, (time, cause), within the last day."""
     return tuple(each for each in ended if each[0] > now - DAY_MS)
 
 
 def format_copied_table(state: CopyState) -> str:
-    """Return "db.table"."""
     return format_table_text(state.db, state.table)

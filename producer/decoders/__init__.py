@@ -1,1 +1,1 @@
-"""Row images to JSON: column formats, the source text of decoders generated from them, and the events made of it."""
+"""Converts row images to JSON: column formats, generated decoders, and the events built from them."""

@@ -1,8 +1,9 @@
-"""Decoders of column types: fragments of Python source that turn the binary form into a piece of JSON.
+"""Decoders of column types: fragments of Python source that convert the binary form to JSON.
 
-A `FixedFormat` column has a constant size; its parts are read together with those of its neighbours by one
-`struct.unpack_from`. A `VariableFormat` column is a length of 1 to 4 bytes and that many bytes. Binary forms: MySQL's
-`log_event_print_value` and strings/decimal.cc, my_time.cc; the wire forms are those of schemas/table/model.py.
+A `FixedFormat` column has a constant size; its parts are read together with those of its neighbours by
+one `struct.unpack_from`. A `VariableFormat` column is a length of 1 to 4 bytes and that many bytes.
+Binary forms: MySQL's `log_event_print_value` and strings/decimal.cc, my_time.cc; the wire forms are
+those of schemas/table/model.py.
 
 In the fragments `data` is the body of the event and `text` the same as a latin-1 string.
 """
@@ -32,10 +33,10 @@ from schemas.table.model import ColumnType, Kind
 
 
 def build_column_format(i: int, logged: ColumnMap, column: ColumnType) -> ColumnFormat:
-    """Return the format of column number `i` (makes its globals unique).
+    """Return the format of column number `i`, which makes its globals unique.
 
-    Raises DefinitionMismatch when the logged form cannot be of this definition, UndecodableRow for a charset or
-    type that cannot be read.
+    Raises DefinitionMismatch when the logged form cannot belong to this definition, and UndecodableRow
+    for a charset or type that cannot be read.
     """
     rule = _RULES.get(column.kind)
     found = rule(i, logged, column) if rule else None
@@ -143,7 +144,9 @@ def _get_top_bit(part: StructPart) -> int:
 
 
 def _render_flipped(name: str, part: StructPart, first: bool, negative: bool) -> str:
-    """Undo DECIMAL's order-preserving form: the sign bit is inverted, and all the others of a negative number."""
+    """Undo DECIMAL's order-preserving form: the sign bit is inverted, and all others of a negative
+    number.
+    """
     mask = (_MASKS[part[1]] if negative else 0) ^ (_get_top_bit(part) if first else 0)
     return f"({name} ^ {mask})" if mask else name
 
@@ -185,7 +188,7 @@ def _find_column_decoder(column: ColumnType) -> Callable[[bytes], str] | None:
 def _build_bytes_format(_i: int, logged: ColumnMap, column: ColumnType) -> ColumnFormat | None:
     if logged.type not in (t.STRINGS if column.kind is not Kind.BLOB else t.BLOBS):
         return None
-    # The log drops the zero bytes that pad BINARY(n).
+    # The log omits the zero bytes that pad BINARY(n).
     pad = f".ljust({column.length}, b'\\0')" if column.kind is Kind.BINARY else ""
     return VariableFormat(
         length_bytes=_count_length_bytes(logged),
@@ -228,7 +231,10 @@ def _build_enum_format(i: int, logged: ColumnMap, column: ColumnType) -> ColumnF
 
 
 def _build_enum_index_format(i: int, logged: ColumnMap, json_of: tuple[str, ...]) -> ColumnFormat | None:
-    """Return the format of an ENUM; `json_of`: its label's place → JSON. A place beyond them is an IndexError."""
+    """Return the format of an ENUM. `json_of`: ordinal of the label → JSON.
+
+    A higher ordinal is an IndexError.
+    """
     if logged.type != t.ENUM:
         return None
     code: StructPart = ("", "B") if logged.metadata == 1 else ("<", "H")
@@ -255,7 +261,7 @@ def _set_number(i: int, logged: ColumnMap, column: ColumnType) -> ColumnFormat |
 
 
 def _build_bit_mask_format(i: int, logged: ColumnMap, json_of: dict[int, str]) -> ColumnFormat | None:
-    """Return the format of a SET; `json_of`: its bit mask → JSON."""
+    """Return the format of a SET. `json_of`: its bit mask → JSON."""
     if logged.type != t.SET:
         return None
     high = " | {1} << 16" if logged.metadata == 3 else ""

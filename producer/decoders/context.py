@@ -1,4 +1,4 @@
-"""The context of an event beyond its row: source, transaction, and its place in the topic."""
+"""The context of an event besides its row: source, transaction, and its place in the topic."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from schemas.wire.position import Position
 
 
 class SourceContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Constant for the life of a capture unit's assignment.
+    """The source of events, constant for the life of a capture unit's assignment.
 
-    `connector`: the kind of source, as events name it. Of a binlog: `form`: how the server writes TABLE_MAPs; `charsets`: the
-    server's collation ids → character sets, as TABLE_MAPs name them.
+    `connector`: the kind of source in events. For a binlog: `form`: the server's form of TABLE_MAPs;
+    `charsets`: the server's collation ids → character sets, as TABLE_MAPs use them.
     """
 
     connector: str
@@ -26,10 +26,11 @@ class SourceContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TransactionContext(msgspec.Struct, kw_only=True):
-    """One source transaction (or, for snapshot rows and definitions, the log position they stand at).
+    """One source transaction (or, for snapshot rows and definitions, their log position).
 
-    `pos`: start of the transaction that published the rows; `ts_ms`: its commit time; `made_ms`: capture's clock
-    now; `total_order`: captured rows of this transaction so far (the codecs raise it).
+    `pos`: start of the transaction that published the rows. `ts_ms`: its commit time. `made_ms`:
+    capture's clock now. Both in ms since 1970. `total_order`: captured rows of this transaction so far
+    (the codecs raise it).
     """
 
     id: str

@@ -1,8 +1,9 @@
-"""The constant text around row images: the envelope of schemas/wire/event.py, rendered once per table and transaction.
+"""The constant text around row images: the envelope of schemas/wire/event.py, rendered once per table
+and transaction.
 
-All text is UTF-8 carried as latin-1 (producer/binlog_format/charsets.py). The order of the members is that of the structs
-in schemas/wire/event.py; `transaction.last` stands behind everything that holds a value of the database, so that the one
-event that turns out to be the last can be patched.
+All text is UTF-8 carried as latin-1 (producer/binlog_format/charsets.py). The order of the members is
+that of the structs in schemas/wire/event.py. `transaction.last` comes after everything that has a value
+of the database, so that the event that turns out to be the last can be patched.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ LAST_FALSE = b'"last":false},"ts_ms":'
 LAST_TRUE = b'"last":true},"ts_ms":'
 
 EnvelopeParts = tuple[str, str, str, str]
-"""Between the images and `row`; the beginning of the position; between `prev` and `total_order`; the end."""
+"""The text between the images and `row`; the beginning of the position; between `prev` and
+`total_order`; the end.
+"""
 
 
 class EnvelopeRenderer:
@@ -55,7 +58,7 @@ class EnvelopeRenderer:
 
     @staticmethod
     def render_position(position: Position | None) -> str:
-        """Return the JSON of a position, as `prev` has it."""
+        """Return the JSON of a position, as `prev` contains it."""
         return "null" if position is None else f"[{position[0]},{position[1]},{position[2]},{position[3]}]"
 
 

@@ -1,4 +1,4 @@
-"""The parts of column formats: members of a struct, and fragments of source that turn them into JSON."""
+"""The parts of column formats: members of a struct, and fragments of source that convert them to JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ StructPart = tuple[str, str]
 
 
 class FixedFormat(msgspec.Struct):
-    """`render(names, out)` gets the variables that hold the parts and returns source lines that set variable `out`."""
+    """A column of constant size.
+
+    `render(names, out)`: takes the variables of the parts and returns source lines that set `out`.
+    """
 
     parts: tuple[StructPart, ...]
     render: Callable[[list[str], str], list[str]]
@@ -20,7 +23,7 @@ class FixedFormat(msgspec.Struct):
 
 
 class VariableFormat(msgspec.Struct):
-    """`render(start, end, out)` gets expressions of the value's bounds."""
+    """A column of variable size. `render(start, end, out)`: takes expressions of the value's bounds."""
 
     length_bytes: int
     render: Callable[[str, str, str], list[str]]
@@ -36,9 +39,11 @@ def render_json_string(fields: str) -> str:
 
 
 def build_big_endian(size: int) -> tuple[tuple[StructPart, ...], Callable[[list[str]], str]]:
-    """Return struct parts of an unsigned big-endian integer, and the expression that joins them."""
+    """Return the struct parts of an unsigned big-endian integer, and the function that returns the
+    expression joining them.
+    """
     codes = {1: "B", 2: "H", 3: "BH", 4: "I", 5: "BI", 6: "HI", 7: "BHI", 8: "Q"}[size]
-    width = {"B": 8, "H": 16, "I": 32}  # a part of eight bytes stands alone
+    width = {"B": 8, "H": 16, "I": 32}  # a part of eight bytes is always alone
 
     def join(names: list[str]) -> str:
         expression = names[0]
@@ -50,7 +55,10 @@ def build_big_endian(size: int) -> tuple[tuple[StructPart, ...], Callable[[list[
 
 
 def render_digits(value: str, count: int) -> str:
-    """Return f-string fields of `value` in `count` digits: look-ups of three are cheaper than formatting."""
+    """Return f-string fields of `value` in `count` digits.
+
+    Look-ups of three digits are cheaper than formatting.
+    """
     if count <= 3:
         return f"{{D{count}[{value}]}}"
     high = f"({value} // 1000)"

@@ -1,12 +1,12 @@
-"""Compiles row events to functions: Python source made for one table and one pattern of NULLs.
+"""Compiles row events to functions: Python source generated for one table and one pattern of NULLs.
 
-The library's decode asks for every column of every row what type it has and whether it is NULL. Here those
-questions are answered once: a pattern of NULLs fixes which columns follow each other, neighbours of constant size
-are read by a single `struct.unpack_from`, and the constant parts of the JSON are literals of one f-string.
+The library's decoder checks the type of every column of every row and whether it is NULL. Here both are
+decided once: a pattern of NULLs fixes which columns follow each other, neighbours of constant size are
+read by a single `struct.unpack_from`, and the constant parts of the JSON are literals of one f-string.
 
-Two kinds of function come out: *images* (one row image → its JSON), kept in an `ImageFunctions` by pattern, and *loops* (a
-whole event → Kafka records) with the image code of the first pattern met inlined; rows of other patterns go through
-the images.
+Two kinds of function are generated: *images* (one row image → its JSON), kept in an `ImageFunctions` by
+pattern, and *loops* (a whole event → Kafka records) with the image code of the first pattern inlined;
+rows of other patterns use the images.
 """
 
 from __future__ import annotations
@@ -22,19 +22,22 @@ from producer.decoders.scalars import quote_json_text
 from producer.decoders.source import ImageSourceWriter, compile_function
 
 ImageFunction = Callable[[bytes, str, int], Any]
-"""(data, text, p) → (image, end, key); without key: (image, end); without names: end. Image and key are JSON.
+"""(data, text, p) → (image, end, key); without key: (image, end); without names: end. Image and key are
+JSON.
 
-`data` is the body, `text` the same as latin-1, `p` the offset of the image (at its NULL bitmap)."""
+`data` is the body, `text` the same as latin-1, `p` the offset of the image (at its NULL bitmap).
+"""
 LoopFunction = Callable[..., int]
-"""See compile_loop."""
+"""A function that compile_loop returns."""
 
 _PATTERNS = 64
 
 
 class RowLayout(msgspec.Struct, frozen=True):
-    """Columns of a table: names (empty: rows are only skipped), formats, ordinals of the key (empty: without keys).
+    """The columns of a table: names (empty: rows are only skipped), formats, ordinals of the key (empty:
+    without keys).
 
-    `image`: the ordinals of the columns that an image shows; None: all of them.
+    `image`: the ordinals of the columns that an image contains; None: all of them.
     """
 
     formats: tuple[ColumnFormat, ...]
@@ -52,7 +55,10 @@ class RowLayout(msgspec.Struct, frozen=True):
 
 
 class ImageFunctions(dict[int, ImageFunction]):
-    """NULL bitmap → function, compiled when first met; after `limit` patterns one function that tests each column."""
+    """NULL bitmap → function, compiled on first use.
+
+    After `limit` patterns a general function tests each column.
+    """
 
     def __init__(self, layout: RowLayout, limit: int = _PATTERNS) -> None:
         super().__init__()
@@ -70,7 +76,7 @@ class ImageFunctions(dict[int, ImageFunction]):
 
 
 def compile_image(layout: RowLayout, nulls: int | None) -> ImageFunction:
-    """Return the function for rows whose NULL bitmap is `nulls`; None: for any."""
+    """Return the function for rows with the NULL bitmap `nulls`; None: for any."""
     writer = ImageSourceWriter("")
     texts = (
         _write_specialised_columns(writer, layout, nulls)
@@ -87,12 +93,15 @@ def compile_image(layout: RowLayout, nulls: int | None) -> ImageFunction:
 
 
 def compile_loop(layout: RowLayout, nulls: int, *, update: bool) -> LoopFunction:
-    """Return the function for a whole event; rows whose images have the NULL bitmap `nulls` are decoded in place.
+    """Return the function for a whole event.
 
-    Arguments: data, text, p (offset of the first row), end, images without and with key, append (takes a Kafka
-    record), head (up to the first image), and of the envelope (producer/decoders/envelope.py) where, position, prev,
-    middle, tail, with the numbers row and order of the first row. Returns where the last row ends. Raises
-    UnicodeDecodeError for a record that is not UTF-8: text in such a charset goes into the images as it is in the log.
+    Rows with images that have the NULL bitmap `nulls` are decoded in place.
+
+    Arguments: data, text, p (offset of the first row), end, images without and with key, append (takes a
+    Kafka record), head (up to the first image), and of the envelope (producer/decoders/envelope.py)
+    where, position, prev, middle, tail, with the numbers row and order of the first row. The function
+    returns where the last row ends. It raises UnicodeDecodeError for a record that is not UTF-8: text in
+    a UTF-8 charset is copied into the images as it is in the log.
     """
     lines = ["while p < end:", "    here = f'{position}{row}]'"]
     body, names = (_update_rows if update else _generate_single_rows)(layout, nulls)
@@ -171,7 +180,7 @@ def _render_append(key: str, images: str) -> list[str]:
     return [
         f"value = {_render_fstring(envelope)}",
         "raw = value.encode('latin-1')",
-        # Quotes stand around each text: what is UTF-8 as a whole is UTF-8 in each of its values.
+        # Each text is between quotes, so if the whole is valid UTF-8, each of its values is.
         "if not value.isascii(): raw.decode()",
         f"append(({_render_fstring(key)}.encode('latin-1'), raw))",
     ]
@@ -182,12 +191,12 @@ def _indent_lines(lines: Sequence[str]) -> list[str]:
 
 
 def _render_fstring(fields: str) -> str:
-    """Return the source of an f-string; `fields` has its braces doubled where they are literal."""
+    """Return the source of an f-string. Literal braces in `fields` are doubled."""
     return "f" + repr(fields)
 
 
 def _render_object(names: Sequence[str], texts: Sequence[str], columns: Sequence[int]) -> str:
-    """Return what stands in an f-string for a JSON object of `columns`."""
+    """Return the f-string content for a JSON object of `columns`."""
     return "{{" + ",".join(_render_member(names[i]) + texts[i] for i in columns) + "}}"
 
 
@@ -196,7 +205,7 @@ def _render_member(name: str) -> str:
 
 
 def _write_specialised_columns(writer: ImageSourceWriter, layout: RowLayout, nulls: int) -> list[str]:
-    """Write the columns of one pattern of NULLs; returns the f-string field of each."""
+    """Write the columns of one pattern of NULLs. Return the f-string field of each."""
     writer.skip_bytes(layout.bitmap_bytes)
     fields = []
     for i, form in enumerate(layout.formats):
@@ -207,7 +216,7 @@ def _write_specialised_columns(writer: ImageSourceWriter, layout: RowLayout, nul
 
 
 def _write_general_columns(writer: ImageSourceWriter, layout: RowLayout) -> list[str]:
-    """Write all columns, each with a test whether it is NULL."""
+    """Write all columns, each with a test for NULL."""
     size = layout.bitmap_bytes
     writer.names["from_bytes"] = int.from_bytes
     writer.lines += [f"nulls = from_bytes(data[p:p + {size}], 'little')", f"p += {size}"]

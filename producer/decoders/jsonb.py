@@ -1,7 +1,8 @@
-"""MySQL's binary JSON → exactly the text that MySQL prints for the value.
+"""Converts MySQL's binary JSON to exactly the text that MySQL prints for the value.
 
-The text, not a parsed document, is the wire value: so the log and a SELECT agree byte for byte, and numbers lose
-nothing. Binary form: sql-common/json_binary.h; printing: Json_wrapper::to_string and my_gcvt of the same source.
+The text, not a parsed document, is the wire value: so the log and a SELECT agree byte for byte, and
+numbers lose nothing. Binary form: sql-common/json_binary.h; printing: Json_wrapper::to_string and
+my_gcvt of the same source.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _NEWDECIMAL, _TIMESTAMP, _DATE, _TIME, _DATETIME = 246, 7, 10, 11, 12
 def render_json_latin1(data: bytes) -> str:
     """Return the text as UTF-8 carried in a latin-1 string (producer/binlog_format/charsets.py)."""
     if not data:
-        return "null"  # what servers before 5.7.22 stored for a generated column without a value
+        return "null"  # stored by servers before 5.7.22 for a generated column without a value
     return _render_value(data[0], data, data.decode("latin-1"), 1)
 
 
@@ -87,7 +88,7 @@ def _read_key(data: bytes, text: str, at: int, entry: int, number: struct.Struct
 
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return a length in groups of 7 bits, and where what it measures begins."""
+    """Return a length in groups of 7 bits, and the offset after it."""
     value = shift = 0
     while True:
         byte = data[at]
@@ -99,7 +100,11 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def format_double(value: float) -> str:
-    """Return a double as MySQL prints it in JSON: shortest digits, exponent form outside 1e-15 … 1e15 unless a digit stands behind the point, else ".0"."""
+    """Return a double as MySQL prints it in JSON.
+
+    It has the shortest digits, in exponent form outside 1e-15 … 1e15 unless a digit follows the point;
+    otherwise an integer ends with ".0".
+    """
     sign, digits, point = _find_shortest_digits(value)
     if point < -14 or 15 < point >= len(digits):
         mantissa = digits[0] + ("." + digits[1:] if len(digits) > 1 else "")
@@ -112,7 +117,9 @@ def format_double(value: float) -> str:
 
 
 def _find_shortest_digits(value: float) -> tuple[str, str, int]:
-    """Return sign, shortest digits that mean the same double, and the position of the point before them."""
+    """Return sign, shortest digits that represent the same double, and the number of digits before the
+    point.
+    """
     mantissa, _, exponent = repr(value).partition("e")
     sign = "-" if mantissa[0] == "-" else ""
     whole, _, fraction = mantissa.lstrip("-").partition(".")
@@ -137,7 +144,9 @@ def _render_opaque(kind: int, data: bytes) -> str:
 
 
 def _format_decimal(data: bytes) -> str:
-    """Return a decimal: bytes of precision and scale, then DECIMAL's order-preserving groups of 9 digits."""
+    """Return a decimal from bytes of precision and scale, then DECIMAL's order-preserving groups of 9
+    digits.
+    """
     precision, scale, raw = data[0], data[1], data[2:]
     negative = not raw[0] & 0x80
     raw = bytes([raw[0] ^ 0x80]) + raw[1:]
@@ -156,7 +165,9 @@ def _format_decimal(data: bytes) -> str:
 
 
 def _format_datetime(kind: int, data: bytes) -> str:
-    """Return a packed DATE or DATETIME: 17 bits year * 13 + month, 5 day, 5 + 6 + 6 h m s, 24 microseconds."""
+    """Return a packed DATE or DATETIME: 17 bits year * 13 + month, 5 day, 5 + 6 + 6 h m s, 24
+    microseconds.
+    """
     packed = _INT64.unpack(data)[0]
     day, clock = packed >> 41, packed >> 24 & 0x1FFFF
     year, month = divmod(day >> 5, 13)

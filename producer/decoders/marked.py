@@ -1,8 +1,10 @@
-"""Rows with values that cannot be decoded: the slow way through an event, taken only when the fast one has failed.
+"""Encodes rows with values that cannot be decoded: the slow path, taken only when the fast one has
+failed.
 
-A column of variable length (text, JSON, geometry) whose bytes are no value of its type stays as it is in the log, as
-`{"undecodable": base64}`, and the event names it. Columns of the key may not: nothing could be told apart by them.
-What fails otherwise (a label that the definition does not have, a row that ends elsewhere) is no matter of one value.
+A column of variable length (text, JSON, geometry) with bytes that are no value of its type stays as it
+is in the log, as `{"undecodable": base64}`, and the event names it. Columns of the key may not, because
+rows could not be distinguished by them. Other errors (a label that the definition does not have, a row
+with a wrong end) do not concern one value.
 """
 
 from __future__ import annotations
@@ -25,7 +27,10 @@ _ERRORS = (ValueError, LookupError, OverflowError, struct.error)
 
 
 class EnvelopeText(NamedTuple):
-    """The JSON text around the images of an event's rows; `prev`: the position before its first row, as JSON."""
+    """The JSON text around the images of an event's rows.
+
+    `prev`: the position before its first row, as JSON.
+    """
 
     parts: EnvelopeParts
     operation: str
@@ -38,7 +43,7 @@ def encode_raw_value(data: bytes) -> str:
 
 
 class UndecodableRowEncoder:
-    """Row events of one table, decoded value by value."""
+    """Encodes row events of one table, value by value."""
 
     def __init__(self, layout: RowLayout, bitmap: int) -> None:
         self._bad: list[int] = []
@@ -50,9 +55,11 @@ class UndecodableRowEncoder:
     def encode_records(
         self, operation: str, body: bytes, start: int, envelope: EnvelopeText, numbers: tuple[int, int]
     ) -> list[tuple[bytes, bytes]]:
-        """Return (Kafka key, event value) of every row from `start` on; `numbers`: row and order of the first.
+        """Return (Kafka key, event value) of every row from `start` on.
 
-        Raises UndecodableRow for a value of the key, and what a form that is not the table's raises.
+        `numbers`: row and order of the first.
+
+        Raises UndecodableRow for a value of the key, and the errors of a form that is not the table's.
         """
         where, position, middle, tail = envelope.parts
         row, order = numbers
@@ -78,7 +85,7 @@ class UndecodableRowEncoder:
         return out
 
     def _decode_image(self, body: bytes, p: int) -> tuple[str, int, str, tuple[str, ...]]:
-        """Return the image at `p`, where it ends, its key, and the columns that could not be decoded."""
+        """Return the image at `p`, its end, its key, and the columns that could not be decoded."""
         self._bad.clear()
         function = self._images[int.from_bytes(body[p : p + self._bitmap], "little")]
         image, end, key = function(body, body.decode("latin-1"), p)
@@ -92,7 +99,7 @@ class UndecodableRowEncoder:
 
 
 def _guard_format(i: int, form: ColumnFormat, bad: list[int]) -> ColumnFormat:
-    """Return the format with its value kept raw, and its ordinal noted in `bad`, where it cannot be decoded."""
+    """Return a format that keeps a value raw if it cannot be decoded, and adds its ordinal to `bad`."""
     if not isinstance(form, VariableFormat):
         return form
 

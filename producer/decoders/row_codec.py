@@ -1,21 +1,24 @@
-"""From the bytes of row events to Kafka records: the hot path of capture (design.md §4 and §5).
+"""Converts the bytes of row events to Kafka records: the hot path of capture.
 
-How the stream uses it, per event body (`body`: an event without its 19-byte header and without its checksum):
+Usage per event body (`body`: an event without its 19-byte header and without its checksum):
 
-    table_map = maps.get(body)                     # TABLE_MAP: TableMapCache, unchanged bytes are a dict look-up
-    codec = TableCodec(table, table_map, source, tail)     # once per (definition, table_map.layout, topic)
-    event_type, body = plain_rows_event(event_type, body)  # only if MariaDB's log_bin_compress is to be supported
-    records = codec.encode(event_type, body, tx, first_row)   # [(key, value)]; len(records) rows; advances tx.total_order
-    first_row += len(records)                      # for tables not captured: first_row += count_rows(table_map, …)
-    last = mark_last(value)                        # patches "last": true into the one record that is held back
+    table_map = maps.get_table_map(body)  # TABLE_MAP: TableMapCache, unchanged bytes are a dict look-up
+    codec = TableCodec(table, table_map, source, tail)  # once per (definition, table_map.layout, topic)
+    event_type, body = unpack_rows_event(event_type, body)  # only for MariaDB's log_bin_compress
+    records = codec.encode_rows(event_type, body, tx, first_row)  # [(key, value)]; advances tx.total_order
+    first_row += len(records)  # for uncaptured tables: first_row += count_rows(table_map, …)
+    last = mark_last(value)  # sets "last": true in the one record that is held back
 
-`tail` (TopicTail) holds the position of the topic's last event and is shared by all codecs that write to the topic;
-every event function reads it as `source.prev` and moves it on. One `TransactionContext` per source transaction.
-Events other than rows (definition, TRUNCATE, snapshot rows, chunk markers) are in producer/kafka/control_events.py.
-The Kafka key of an update is that of its after image.
-A value that is not what its column says (bytes that are no text of its charset) goes into the event raw and marked
-(producer/decoders/marked.py). Errors: `DefinitionMismatch` when the TABLE_MAP does not fit the definition (the stream is at an
-unnoticed DDL: read the definition again, or stop the table); `ImageNotFull`; `UndecodableRow` for all else that is not of a known form.
+`tail` (TopicTail) has the position of the topic's last event and is shared by all codecs that write to
+the topic; every event function reads it as `source.prev` and moves it on. There is one
+`TransactionContext` per source transaction. Events other than rows (definition, TRUNCATE, snapshot rows,
+chunk markers) are in producer/kafka/control_events.py. The Kafka key of an update is that of its after
+image.
+
+A value that does not fit its column (bytes that are no text of its charset) is written to the event raw
+and marked (producer/decoders/marked.py). Errors: `DefinitionMismatch` when the TABLE_MAP does not fit
+the definition (the stream is at an unnoticed DDL: read the definition again, or stop the table);
+`IncompleteRowImage`; `UndecodableRow` for any other unknown form.
 """
 
 from __future__ import annotations
@@ -69,13 +72,14 @@ _HEADS = {
     "u": ('{"op":"u","before":', ""),
     "d": ('{"op":"d","before":', ',"after":null'),
 }
-"""What stands before the first image, and between the last image and the envelope's `source`."""
+"""The text before the first image, and between the last image and the envelope's `source`."""
 
 
 class TableCodec:
-    """Row events of one table under one definition and one TABLE_MAP layout, into one topic.
+    """Encodes row events of one table under one definition and one TABLE_MAP layout, for one topic.
 
-    Raises DefinitionMismatch when `table_map` refutes `table` (producer/binlog_format/definition_match.py, and forms of columns).
+    Raises DefinitionMismatch when `table_map` refutes `table`
+    (producer/binlog_format/definition_match.py, and forms of columns).
     """
 
     def __init__(self, table: Table, table_map: TableMap, source: SourceContext, tail: TopicTail) -> None:
@@ -103,7 +107,9 @@ class TableCodec:
     def encode_rows(
         self, event_type: int, body: bytes, tx: TransactionContext, first_row: int
     ) -> list[tuple[bytes, bytes]]:
-        """Return (Kafka key, event value) of every row; `source.row` counts from `first_row`, `last` is false.
+        """Return (Kafka key, event value) of every row.
+
+        `source.row` counts from `first_row`, `last` is false.
 
         Raises UndecodableRow; nothing is changed then.
         """
@@ -121,7 +127,7 @@ class TableCodec:
         return records
 
     def withdraw_rows(self, records: list[tuple[bytes, bytes]], keep: int, tx: TransactionContext) -> None:
-        """Take back all but the first `keep` of the records of the last `encode`: they are not sent."""
+        """Withdraw all but the first `keep` of the records of the last `encode_rows`: they are not sent."""
         dropped = len(records) - keep
         if not dropped or self._last is None:
             return
@@ -133,7 +139,10 @@ class TableCodec:
         self._prev = self._frame.render_position(self._last)
 
     def _find_first_row(self, event_type: int, body: bytes) -> int:
-        """Return the offset of the first row; what stands before it hardly ever differs from the event before."""
+        """Return the offset of the first row.
+
+        The bytes before it are nearly always those of the last event.
+        """
         known, start = self._starts.get(event_type, (b"-", 8))
         if body[8:start] != known:
             start = find_rows_start(event_type, body, self._columns)
@@ -160,7 +169,10 @@ class TableCodec:
     def _encode_undecodable_records(
         self, event_type: int, body: bytes, tx: TransactionContext, first_row: int
     ) -> list[tuple[bytes, bytes]]:
-        """Decode an event again that could not be decoded as it should be: values that are at fault stay raw, and are named."""
+        """Encode an event again that could not be decoded.
+
+        Values that cannot be decoded stay raw, and are named.
+        """
         if self._marked is None:
             self._marked = UndecodableRowEncoder(self._layout, self._bitmap)
         operation = _OPERATION[event_type]
@@ -176,20 +188,24 @@ class TableCodec:
             raise self._make_undecodable_error(event_type, error) from error
 
     def _compile_loop(self, operation: str, body: bytes, start: int) -> LoopFunction:
-        """Compile the loop of an operation for the NULLs of the first row seen: rows of a table resemble each other."""
+        """Compile the loop of an operation for the NULLs of the first row seen: rows of a table resemble
+        each other.
+        """
         nulls = int.from_bytes(body[start : start + self._bitmap], "little")
         loop = self._loops[operation] = compile_loop(self._layout, nulls, update=operation == "u")
         return loop
 
     def decode_rows(self, event_type: int, body: bytes) -> list[tuple[Row | None, Row | None]]:
-        """Return (before, after) of every row as wire values; None where the operation has no such image."""
+        """Return (before, after) of every row as wire values; None if the operation has no such image."""
         images = self._decode_images(self._plain, event_type, body)
         if event_type in t.UPDATES:
             return list(zip(images[::2], images[1::2], strict=True))
         return [(None, image) if event_type in t.WRITES else (image, None) for image in images]
 
     def decode_keys(self, event_type: int, body: bytes) -> list[Key]:
-        """Return the keys of all images, before and after: what a snapshot window must not emit any more."""
+        """Return the keys of all images, before and after, which a snapshot window must not emit any
+        more.
+        """
         return self._decode_images(self._keys, event_type, body)
 
     def _decode_images(self, images: ImageFunctions, event_type: int, body: bytes) -> list[Row]:
@@ -247,7 +263,8 @@ _MAX_COUNTERS = 4096
 
 
 def count_rows(table_map: TableMap, event_type: int, body: bytes) -> int:
-    """Return the number of rows of an event without decoding them: `row` counts those of uncaptured tables too.
+    """Return the number of rows of an event without decoding them: `row` counts those of uncaptured
+    tables too.
 
     Raises UndecodableRow.
     """

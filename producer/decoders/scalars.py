@@ -1,6 +1,7 @@
 """Look-up tables and caches that generated decoders use for dates, times, digits and labels.
 
-Neighbouring rows share days and seconds, so a dictionary with a bounded number of entries beats any formatting.
+Neighbouring rows share days and seconds, so a dictionary with a limited number of entries is faster than
+any formatting.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from datetime import UTC, datetime
 from json import encoder
 
 quote_json_text: Callable[[str], str] = encoder.encode_basestring
-"""A string as a JSON string literal. Only `"`, `\\` and control characters are escaped, so that it is right for UTF-8
-carried as latin-1 as well."""
+"""Returns a string as a JSON string literal. Only `"`, `\\` and control characters are escaped, so UTF-8
+carried as latin-1 stays valid as well.
+"""
 
 D1 = tuple(f"{i}" for i in range(10))
 D2 = tuple(f"{i:02d}" for i in range(100))
@@ -50,7 +52,7 @@ def _format_date3(raw: int) -> str:
 
 
 def _format_datetime_second(raw: int) -> str:
-    """Return the text of the 5 bytes of DATETIME2: 1 bit sign, 17 year * 13 + month, 5 day, 5, 6 and 6 h m s."""
+    """Return the text of DATETIME2's 5 bytes: 1 bit sign, 17 year * 13 + month, 5 day, 5, 6 and 6 h m s."""
     packed = raw - 0x8000000000
     day, clock = packed >> 17, packed & 0x1FFFF
     year, month = divmod(day >> 5, 13)

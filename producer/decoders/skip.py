@@ -1,4 +1,6 @@
-"""Counting rows without decoding: `row` of a position counts the rows of tables that are not captured, too."""
+"""Counts rows without decoding: `row` of a position also counts the rows of tables that are not
+captured.
+"""
 
 from __future__ import annotations
 

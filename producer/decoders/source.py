@@ -17,9 +17,11 @@ _LENGTH_PARTS: dict[int, tuple[StructPart, ...]] = {
 
 
 class ImageSourceWriter:
-    """Writes lines that read columns one after the other; `tag` keeps the variables of several writers apart.
+    """Writes lines that read columns one after the other.
 
-    Constant-sized parts are queued and read together when a column of variable size needs its length.
+    `tag` distinguishes the variables of several writers.
+
+    Parts of constant size are queued and read together when a column of variable size needs its length.
     """
 
     def __init__(self, tag: str) -> None:
@@ -61,7 +63,9 @@ class ImageSourceWriter:
         return names
 
     def flush_parts(self) -> None:
-        """Read the queued parts, those of one byte order by one struct; then let the queued lines work on them."""
+        """Write lines that read the queued parts, with one struct per byte order, and the queued lines
+        that use them.
+        """
         if len(self._parts) == 1 and self._parts[0][0] == ("", "B"):
             self.lines.append(f"{self._parts[0][1]} = data[{self.render_position()}]")
         else:
@@ -95,7 +99,7 @@ def compile_function(arguments: str, lines: Sequence[str], names: Mapping[str, A
     """Return the function of `arguments` with the body `lines`; `names` are its globals."""
     source = f"def generated({arguments}):\n    " + "\n    ".join(lines) + "\n"
     scope: dict[str, Any] = dict(names)
-    # The lines hold identifiers made by the generator, and names of columns as literals quoted by repr: nothing of
-    # a server's text is ever code.
+    # The lines have identifiers made by the generator, and names of columns as literals quoted by repr:
+    # no text of a server is ever code.
     exec(compile(source, "<row decoder>", "exec"), scope)  # noqa: S102
     return scope["generated"]

@@ -1,4 +1,4 @@
-"""Formats of dates and times: DATE, TIME, DATETIME and TIMESTAMP, with fractions and in their forms before MySQL 5.6."""
+"""Formats of DATE, TIME, DATETIME and TIMESTAMP, with fractions, and in their forms before MySQL 5.6."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ def _count_fraction_bytes(fsp: int) -> int:
 
 
 def _render_fraction(value: str, fsp: int) -> str:
-    """Return what stands in an f-string for ".ffff": the stored number has an even number of digits, the text `fsp`."""
+    """Return the f-string content for ".ffff".
+
+    The stored number has an even number of digits, the text `fsp`.
+    """
     value = f"(({value}) // 10)" if fsp % 2 else f"({value})"
     return "." + render_digits(value, fsp)
 

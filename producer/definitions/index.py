@@ -1,7 +1,9 @@
-"""An index of the statements in one stretch of a source's log: table → where definitions may have changed. Pure.
+"""An index of the statements in one range of a source's log: table → where definitions may have changed.
 
-A stretch is extended at either end and never read twice. A statement whose tables cannot be told counts for every table,
-DROP DATABASE for every table of the database.
+Pure.
+
+A range is extended at either end and never read twice. A statement on unknown tables counts for every
+table, DROP DATABASE for every table of the database.
 """
 
 from __future__ import annotations
@@ -19,15 +21,15 @@ from schemas.wire.position import LogPoint
 TableName = tuple[str, str]
 
 EVERY_TABLE: TableName = ("", "")
-"""Of a statement whose tables cannot be told."""
+"""The name for a statement on unknown tables."""
 OBJECTS: TableName = ("", "views, triggers, routines")
-"""Of a statement that changes what other statements do, and no table."""
+"""The name for a statement that changes the effect of other statements, and no table."""
 
 
 class TouchedTable(NamedTuple):
-    """A table that a statement names. `changed`: its definition may be another one behind it.
+    """A table that a statement names. `changed`: its definition may be different after the statement.
 
-    `name` (database, "") means all tables of a database, EVERY_TABLE all there are.
+    `name`: (database, "") means all tables of a database, EVERY_TABLE all tables.
     """
 
     name: TableName
@@ -35,10 +37,10 @@ class TouchedTable(NamedTuple):
 
 
 def yield_touched_tables(query: LoggedStatement, part: AlterPart | None = None) -> Iterator[TouchedTable]:
-    """Yield the tables that a statement touches; none of one that leaves every table as it is.
+    """Yield the tables that a statement touches; none if it leaves every table as it is.
 
-    CREATE TABLE IF NOT EXISTS leaves the definition of a table that is there as it is. A table that it made had no rows
-    before, so no definition of it can be wrong there either.
+    CREATE TABLE IF NOT EXISTS leaves the definition of an existing table as it is. A table that it
+    created had no rows before, so no definition of it can be wrong there either.
     """
     if part in ("start", "rollback"):
         return
@@ -56,7 +58,10 @@ def yield_touched_tables(query: LoggedStatement, part: AlterPart | None = None) 
 
 
 class StatementIndex:
-    """The statements in [begin, end). `same`: the form in which the server compares names (schemas.table.names)."""
+    """The statements in [begin, end).
+
+    `same`: returns a name in the form in which the server compares it (schemas.table.names).
+    """
 
     def __init__(self, same: Callable[[TableName], TableName] = lambda name: name) -> None:
         self._same = same
@@ -66,7 +71,7 @@ class StatementIndex:
         self.end: LogPoint | None = None
 
     def set_name_comparison(self, same: Callable[[TableName], TableName]) -> None:
-        """Say in which form the server compares names, before anything is added."""
+        """Set the form in which the server compares names, before anything is added."""
         self._same = same
 
     def clear_index(self) -> None:
@@ -76,7 +81,7 @@ class StatementIndex:
         self.begin = self.end = None
 
     def add_statement(self, at: LogPoint, tables: Iterable[TouchedTable]) -> None:
-        """Note a statement that starts at `at`."""
+        """Add a statement that starts at `at`."""
         for table in tables:
             name = self._same(table.name)
             insort(self._touched[name], at)
@@ -84,9 +89,9 @@ class StatementIndex:
                 insort(self._changed[name], at)
 
     def list_missing_ranges(self, begin: LogPoint, end: LogPoint) -> list[tuple[LogPoint, LogPoint]]:
-        """Return the stretches to read so that [begin, end) is known, once `covered` is told of each.
+        """Return the ranges to read for [begin, end); `mark_covered` must be called for each of them.
 
-        What stands before `begin` is not asked for any more: a stretch that does not touch is forgotten.
+        A known range that does not touch [begin, end) is forgotten.
         """
         if self.begin is None or self.end is None or begin > self.end or end < self.begin:
             self.clear_index()
@@ -95,7 +100,10 @@ class StatementIndex:
         return [(low, high) for low, high in gaps if low < high]
 
     def mark_covered(self, begin: LogPoint, end: LogPoint) -> None:
-        """Say that all statements in [begin, end) have been added. What does not touch the known stretch yet is no part of it."""
+        """Record that all statements in [begin, end) have been added.
+
+        A range that does not touch the known one is not part of it yet.
+        """
         if self.begin is None or self.end is None:
             self.begin, self.end = begin, end
         elif begin <= self.end and end >= self.begin:
@@ -104,9 +112,11 @@ class StatementIndex:
     def find_last_statement(
         self, name: TableName, behind: LogPoint, before: LogPoint | None = None, *, unchanged: bool = False
     ) -> LogPoint | None:
-        """Return the last known statement on the table that starts behind `behind` (and before `before`); None: there is none.
+        """Return the start of the last known statement on the table after `behind` (and before `before`).
 
-        `unchanged`: also one that surely leaves the definition as it is.
+        None: there is none.
+
+        `unchanged`: include statements that certainly keep the definition.
         """
         points = self._touched if unchanged else self._changed
         keys = (self._same(name), self._same((name[0], "")), EVERY_TABLE)

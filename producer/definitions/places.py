@@ -1,4 +1,4 @@
-"""Questions about definitions, and the possible answers: pure data."""
+"""The places for which definitions are requested, and the possible answers. Pure data."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from schemas.wire.position import LogPoint, parse_binlog_file_number
 
 
 class DefinitionPlace(NamedTuple):
-    """The place that definitions are asked for: from the event that starts at `pos` of `file` on.
+    """The place for which a definition is requested: from the event that starts at `pos` of `file` on.
 
-    `gtid`: of the transaction that stands there, if it has one. `beginning`: capture begins there, and has seen nothing before.
+    `gtid`: of the transaction at that place, if it has one. `beginning`: capture begins there, and has
+    seen nothing before.
     """
 
     file: str
@@ -31,9 +32,10 @@ def build_definition_place(barrier: Barrier) -> DefinitionPlace:
 
 
 class ProvenDefinition(NamedTuple):
-    """In force at the place, and up to the log's end as it was: `table`; or None, and `reason` why none can be captured.
+    """A definition that is proven from the place up to the log's end at the time of reading.
 
-    Both None: there is no such table.
+    `table`: the active definition; None if the table cannot be captured, with the `reason`. Both None:
+    there is no such table.
     """
 
     table: Table | None
@@ -41,7 +43,10 @@ class ProvenDefinition(NamedTuple):
 
 
 class UnprovenDefinition(NamedTuple):
-    """Statements on the table follow; `last`: where the last one that is known starts."""
+    """The answer if later statements on the table may have changed it.
+
+    `last`: the start of the last one that is known.
+    """
 
     last: LogPoint
 

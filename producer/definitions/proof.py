@@ -1,8 +1,9 @@
-"""Puts the question whether the catalogue, as it is now, shows the definition in force at a position of the log (R8).
+"""Proves that the catalog, as it is now, shows the active definition at a position of the log.
 
-Order is everything: what is in the log before the position is visible in the catalogue, the catalogue is read, then the log's
-end is asked for, all on one connection to one server; then the log is known up to that end. No statement on the table in
-between: the reading is proven. A statement that the index knows already refutes it before anything is read.
+The order matters. First, what the log has before the position becomes visible in the catalog. Then the
+catalog is read, then the log's end is requested, all on one connection to one server. Then the log is
+scanned up to that end. If it has no statement on the table in between, the reading is proven. A
+statement that is in the index already refutes it before anything is read.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class DefinitionReader:
-    """The definitions of one source. `beat` is called now and then while the log is scanned, and may raise."""
+    """Proves the definitions of one source.
+
+    `beat`: called repeatedly while the log is scanned; may raise.
+    """
 
     source: SourceConfig
     catalog: Callable[[], Catalog]
@@ -38,13 +42,19 @@ class DefinitionReader:
     beat: Callable[[], None] = lambda: None
 
     def prove_definition(self, place: DefinitionPlace, name: TableName) -> Proof:
-        """Return what is proven of one table. Raises TransientSourceError, SourceRefusedError, and what `beat` raises."""
+        """Return the proof for one table.
+
+        Raises TransientSourceError, SourceRefusedError, and the errors of `beat`.
+        """
         return self.prove_definitions(place, [name])[name]
 
     def prove_definitions(
         self, place: DefinitionPlace, names: Collection[TableName]
     ) -> dict[TableName, Proof]:
-        """Return what is proven of each table, by one reading of the catalogue. Raises like `at`."""
+        """Return the proof for each table, with one reading of the catalog.
+
+        Raises like `prove_definition`.
+        """
         index = self._get_index()
         proofs: dict[TableName, Proof] = dict(yield_refuted_tables(index, place.point, names))
         asked = [name for name in names if name not in proofs]
@@ -54,7 +64,12 @@ class DefinitionReader:
         return proofs | judge_definitions(index, place.point, until, found)
 
     def find_partitioning(self, place: DefinitionPlace, name: TableName) -> str | None:
-        """Return by what a table is partitioned at `place` (see TableCatalog.partitioning); None: it is not proven. Raises like `at`."""
+        """Return a table's partitioning method at `place` (see TableCatalog.find_partitioning).
+
+        None: it is not proven.
+
+        Raises like `prove_definition`.
+        """
         found, until = self.read_catalog(
             place, [name], lambda catalog: catalog.tables.find_partitioning(name)
         )
@@ -65,7 +80,10 @@ class DefinitionReader:
         )
 
     def may_have_converted(self, place: DefinitionPlace, name: TableName, doubt: DoubtedValues) -> bool:
-        """Tell whether the statement at `place` may have changed values of rows as `doubt` says. Raises like `at`."""
+        """Return whether the statement at `place` may have changed values of rows as `doubt` describes.
+
+        Raises like `prove_definition`.
+        """
         return self.read_catalog(
             place, [name], lambda catalog: may_be_converted(catalog.session, name, doubt)
         )[0]
@@ -73,9 +91,9 @@ class DefinitionReader:
     def read_catalog(
         self, place: DefinitionPlace, names: Collection[TableName], what: Callable[[Catalog], T]
     ) -> tuple[T, LogPoint]:
-        """Return what a reading of the catalogue brings for `place`, at least of `names`, and the log's end after it.
+        """Return a reading of the catalog for `place`, of at least `names`, and the log's end after it.
 
-        The index knows every statement from the place up to that end then. Raises like `at`.
+        The index then has every statement from the place up to that end. Raises like `prove_definition`.
         """
         with source_errors():
             catalog = self.catalog()
@@ -98,7 +116,7 @@ class DefinitionReader:
         return found, until
 
     def _get_index(self) -> StatementIndex:
-        """The index, of the server that answers now."""
+        """Return the index of the server that answers now."""
         with source_errors():
             self.scan.select_server(self.catalog().server.identify_server())
         return self.scan.index
@@ -107,7 +125,7 @@ class DefinitionReader:
 def yield_refuted_tables(
     index: StatementIndex, at: LogPoint, names: Iterable[TableName]
 ) -> Iterator[tuple[TableName, UnprovenDefinition]]:
-    """Yield the tables of which a statement behind `at` is known already. Pure."""
+    """Yield the tables with a known statement after `at`. Pure."""
     for name in names:
         if (last := index.find_last_statement(name, at)) is not None:
             yield name, UnprovenDefinition(last)
@@ -116,9 +134,9 @@ def yield_refuted_tables(
 def judge_definitions(
     index: StatementIndex, at: LogPoint, end: LogPoint, found: Mapping[TableName, ExaminedTable]
 ) -> dict[TableName, Proof]:
-    """Return what a reading proves for `at`. Pure.
+    """Return what a reading of the catalog proves for `at`. Pure.
 
-    `end`: of the log, taken after the reading; `index` is known from `at` up to there.
+    `end`: the log's end, requested after the reading. `index` is complete from `at` up to there.
     """
     proofs: dict[TableName, Proof] = {}
     for name, surveyed in found.items():

@@ -1,8 +1,9 @@
-"""The captured tables that a change logged as a statement concerns, at its place of the log (R17).
+"""The captured tables that a change logged as a statement affects, at its place of the log.
 
-The rules are in producer/statements/closure.py; here is what they rest on: the catalogue's objects, read once and kept until a statement
-that could change them, and the proof that what is read now was so at the statement's place: no statement on what the
-closure went over stands between there and the log's end as it was after the reading (producer/definitions).
+The rules are in producer/statements/closure.py. This module supplies the catalog's objects, which are
+read once and kept until a statement may change them. It also proves that they are valid at the
+statement's place: no statement on the objects that the closure visited is between that place and the
+log's end as it was after the reading (producer/definitions).
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ from schemas.wire.position import LogPoint
 
 @dataclass(frozen=True, slots=True)
 class _KnownObjects:
-    """The objects that the catalogue showed; `at`: the place for which it was read, `until`: the log's end after the reading."""
+    """The objects that the catalog showed. `at`: the place for which it was read.
+
+    `until`: the log's end after the reading.
+    """
 
     objects: SourceObjects
     at: LogPoint
@@ -32,7 +36,11 @@ class _KnownObjects:
 
 @dataclass(slots=True)
 class ImpactAnalyzer:
-    """`objects_changed`: where the stream saw the last statement that may change tables, views, triggers, routines or keys."""
+    """Finds the tables that statements affect.
+
+    `objects_changed`: returns the place of the last statement in the stream that may change tables,
+    views, triggers, routines or keys.
+    """
 
     definitions: DefinitionReader
     catalog: Callable[[], Catalog]
@@ -43,9 +51,12 @@ class ImpactAnalyzer:
     def find_impact(
         self, place: DefinitionPlace, tokens: list[Token], db: str, captured: Iterable[TableName] = ()
     ) -> ImpactedTables:
-        """Return which tables the statement at `place` may write. Raises what a reading of the catalogue raises.
+        """Return the tables that the statement at `place` may write.
 
-        `captured`: one of these that was altered behind the statement may have had a cascading key then, so it is among them.
+        Raises the errors of reading the catalog.
+
+        A table of `captured` that was altered after the statement is included: it may have had a
+        cascading key at that time.
         """
         known = self._known
         if known is None or not known.at <= place.point or self.objects_changed() >= known.until:
@@ -69,9 +80,12 @@ def require_proven_impact(
     at: LogPoint,
     until: LogPoint,
 ) -> ImpactedTables:
-    """Return `found` if nothing that it rests on was changed between `at` and the reading at `until`. Pure.
+    """Return `found` if no object that it depends on was changed between `at` and the reading at `until`.
 
-    A captured table that was altered since may have had a cascading key at the statement: it is among those reached.
+    Pure.
+
+    A captured table that was altered since is included: it may have had a cascading key at the
+    statement.
     """
     tables = found.tables or frozenset()
     for name in [OBJECTS, *sorted(tables - captured)]:

@@ -1,7 +1,8 @@
-"""Reads a source's log for statements, each stretch once, on a connection of its own (R8).
+"""Scans a source's log for statements, each range once, on a connection of its own.
 
-The stretch that is known outlives the runs of capture in a process: a scan that takes longer than the server keeps an unread
-stream is not begun again. The connection is closed once a stretch is read: the next one begins where it ended.
+The known range outlives the runs of capture in a process, so a scan that takes longer than the server
+keeps an unread stream open does not begin again. The connection is closed once a range is read; the next
+scan begins where it ended.
 """
 
 from __future__ import annotations
@@ -36,19 +37,19 @@ class OpenDump(Protocol):
 
 
 class StatementScan:
-    """One for each source and process. `same`: see StatementIndex."""
+    """The scan of a source's log. A process has one for each source."""
 
     def __init__(
         self, dump: OpenDump, index: StatementIndex, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.index = index
-        self.read_bytes = 0  # so far, of all stretches
+        self.read_bytes = 0  # so far, of all ranges
         self._dump = dump
         self._clock = clock
         self._server: object = None
 
     def select_server(self, server: object) -> None:
-        """Say which server's log is meant from now on: what was read of another one is forgotten."""
+        """Select the server for the scan. The index of another server is forgotten."""
         if server != self._server:
             self.index.clear_index()
             self._server = server
@@ -56,10 +57,10 @@ class StatementScan:
     def cover_range(
         self, begin: LogPoint, end: LogPoint, names: FileNames, server_id: int, beat: Callable[[], None]
     ) -> None:
-        """Have the statements in [begin, end) in the index.
+        """Add the statements in [begin, end) to the index.
 
-        `server_id`: of the server that the dump must come from. `beat` is called again and again meanwhile, and may raise.
-        Raises what a stream raises.
+        `server_id`: the server from which the dump must come. `beat`: called repeatedly meanwhile; may
+        raise. Raises the errors of a stream.
         """
         for low, high in self.index.list_missing_ranges(begin, end):
             self._read_range(low, high, names, server_id, beat)
@@ -99,7 +100,7 @@ class StatementScan:
 
 
 FileNames = Callable[[int], str]
-"""The name of the log file of a number."""
+"""Returns the name of the log file with a number."""
 
 
 def _read_packets(packets: PacketSource) -> list[bytes]:
@@ -126,6 +127,6 @@ def make_statement_scan(source: SourceConfig) -> StatementScan:
 
 
 def derive_file_names(example: str) -> FileNames:
-    """Return the names of the series of log files that `example` is of."""
+    """Return the names of the series of log files to which `example` belongs."""
     stem, _, digits = example.rpartition(".")
     return lambda number: f"{stem}.{number:0{len(digits)}d}"

@@ -1,8 +1,10 @@
-"""Waits until the catalogue shows what the log says already, where a server's log runs ahead of it (MySQL's).
+"""Waits until the catalog shows the statements in the log, for servers with a log that is ahead of the
+catalog (MySQL).
 
-A statement is in the log, and sent to replicas, before its commit makes it visible: a moment on most servers, seconds where
-one waits for a replica's answer (semi-synchronous replication). The catalogue would still show the table before it. MariaDB
-answers about a table only when no statement on it is under way, and its statements are in the log by then.
+A statement is in the log, and sent to replicas, before its commit makes it visible: for a moment on most
+servers, for seconds on one that waits for a replica's answer (semi-synchronous replication). The catalog
+would still show the table before the statement. MariaDB answers queries about a table only when no
+statement on it is running, and its statements are in the log by then.
 """
 
 from __future__ import annotations
@@ -26,9 +28,11 @@ _GONE = frozenset({1146, 1049, 1142})  # no such table, no such database, may no
 
 
 def await_transaction(session: SourceSession, gtid: str | None, names: Collection[TableName]) -> None:
-    """Return once what transaction `gtid` of the log did to `names` is visible; None: it has no GTID.
+    """Return once the changes of transaction `gtid` to `names` are visible.
 
-    Raises TransientSourceError when it takes longer than half a minute, and pymysql errors.
+    `gtid` None: the transaction has no GTID.
+
+    Raises TransientSourceError after half a minute, and pymysql errors.
     """
     if not session.flavour.runs_ahead:
         return
@@ -43,7 +47,7 @@ def await_transaction(session: SourceSession, gtid: str | None, names: Collectio
 
 
 def _await_statements(session: SourceSession, names: Collection[TableName]) -> None:
-    """Open each table: a statement that changes it holds it closed until it is visible."""
+    """Open each table: a statement that changes it blocks this until it is visible."""
     session.run_query(f"SET SESSION lock_wait_timeout = {_PATIENCE}")
     for db, table in names:
         try:
@@ -60,7 +64,7 @@ def await_log(
     names: Collection[TableName],
     beat: Callable[[], None],
 ) -> None:
-    """Return once everything in the log before `point` is visible, at least what was done to `names`.
+    """Return once everything in the log before `point` is visible, at least the changes to `names`.
 
     Raises TransientSourceError, SourceRefusedError, and pymysql errors.
     """

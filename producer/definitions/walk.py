@@ -1,6 +1,7 @@
-"""Finds the statements that may change definitions in the packets of a binlog dump, without looking at anything else. Pure.
+"""Finds statements that may change definitions in the packets of a binlog dump. Pure.
 
-The server sends every byte of the log, so the cost is that of passing over events: of nearly all of them only the type is read.
+The server sends every byte of the log, so most of the work is skipping events: only the type of nearly
+all of them is read.
 """
 
 from __future__ import annotations
@@ -22,20 +23,21 @@ _READ = frozenset(
         log.ROTATE, log.FORMAT_DESCRIPTION, *_HEARTBEATS, log.QUERY, log.QUERY_COMPRESSED, log.MARIADB_GTID, log.TRANSACTION_PAYLOAD,
     }
 )  # fmt: skip
-_NO_CHANGE = (b"\0BEGIN", b"\0COMMIT")  # the whole statement: behind the database's name stands a zero byte
+_NO_CHANGE = (b"\0BEGIN", b"\0COMMIT")  # the whole statement: a zero byte follows the database's name
 
 
 class FoundStatement(NamedTuple):
-    """A statement on tables: where it starts, and on which."""
+    """A statement on tables: its start, and the tables."""
 
     at: LogPoint
     tables: tuple[TouchedTable, ...]
 
 
 class StatementWalker:
-    """Takes the packets of a dump from `file`, `pos` on.
+    """Reads the packets of a dump from `file`, `pos` on.
 
-    `point`: behind the last event. `server_id`: of the server that sends; None until it has sent something.
+    `point`: the place after the last event. `server_id`: of the server that sends; None until it has
+    sent something.
     """
 
     def __init__(self, file: str, pos: int, *, checksum: bool) -> None:
@@ -50,7 +52,7 @@ class StatementWalker:
         return parse_binlog_file_number(self.file), self._pos
 
     def read_statements(self, packets: Sequence[bytes]) -> list[FoundStatement]:
-        """Return what `packets` (as producer.sources.binlog.binlog_dump gives them) bring."""
+        """Return the statements in `packets` (as producer.sources.binlog.binlog_dump returns them)."""
         found: list[FoundStatement] = []
         packet = b""
         for packet in packets:

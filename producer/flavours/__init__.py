@@ -1,1 +1,3 @@
-"""The source with a binlog, and what MySQL and MariaDB do each in its own way: all else is the same for both."""
+"""Sources with a binlog, and the differences between MySQL and MariaDB; everything else is the same for
+both.
+"""

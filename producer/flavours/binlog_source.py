@@ -1,4 +1,6 @@
-"""The source with a binlog: MySQL and MariaDB, told apart by their descriptions alone (producer/flavours)."""
+"""The source with a binlog: MySQL and MariaDB, which differ only in their descriptions
+(producer/flavours).
+"""
 
 from __future__ import annotations
 
@@ -30,14 +32,17 @@ from schemas.wire.records import StoredPosition
 
 
 class LiveCatalog:
-    """The source's catalogue, on a connection that is alive."""
+    """The source's catalog, on a connection that is alive."""
 
     def __init__(self, source: SourceConfig) -> None:
         self._source = source
         self._open: Catalog | None = None
 
     def __call__(self) -> Catalog:
-        """Return it, on another connection if the one before is lost. Raises TransientSourceError, SourceRefusedError."""
+        """Return the catalog, on a new connection if the last one is lost.
+
+        Raises TransientSourceError, SourceRefusedError.
+        """
         with source_errors():
             if self._open is not None and not self._open.session.alive:
                 self.close()
@@ -47,7 +52,7 @@ class LiveCatalog:
 
     @contextmanager
     def open_catalog(self) -> Iterator[Catalog]:
-        """Give it for a question, and translate what its driver raises."""
+        """Provide the catalog for queries, and translate its driver's errors."""
         catalog = self()
         with source_errors():
             yield catalog
@@ -59,7 +64,7 @@ class LiveCatalog:
 
 
 class BinlogTables:
-    """`SourceTables` of producer/source.py."""
+    """The tables of a source with a binlog: `SourceTables` of producer/source.py."""
 
     def __init__(self, catalog: LiveCatalog) -> None:
         self._catalog = catalog
@@ -79,7 +84,7 @@ class BinlogTables:
 
 
 class BinlogSource:
-    """`SourceDatabase` of producer/source.py, which says what each method does."""
+    """A source with a binlog: `SourceDatabase` of producer/source.py, which documents the methods."""
 
     def __init__(self, config: Config, name: str) -> None:
         self._config = config
@@ -90,7 +95,7 @@ class BinlogSource:
         self._catalog = LiveCatalog(source)
         self.tables = BinlogTables(self._catalog)
         self._log = ProvenLog(connect_settings(source))
-        # What it knows of the log outlives stretches of capture.
+        # Its knowledge of the log outlives runs of capture.
         self._scan = make_statement_scan(source)
         self.definitions = DefinitionReader(source, self._catalog, self._scan)
 
@@ -102,7 +107,7 @@ class BinlogSource:
     def require_usable(self) -> None:
         require_server(self._source, self._place)
 
-    # --- a stretch of capture
+    # --- a run of capture
 
     def open_source(self, beat: Callable[[], None]) -> None:
         with self._catalog.open_catalog() as catalog:
@@ -165,5 +170,5 @@ class BinlogSource:
 
 
 def make_binlog_source(config: Config, name: str) -> SourceDatabase:
-    """Return the source `name` of the configuration; it connects when it is asked."""
+    """Return the source `name` of the configuration; it connects when it is used."""
     return BinlogSource(config, name)

@@ -1,4 +1,6 @@
-"""MariaDB: it names the log position of a consistent snapshot, hides hash columns, and logs nothing of foreign keys' actions."""
+"""MariaDB: reports the log position of a consistent snapshot, hides hash columns, and does not log
+foreign keys' actions.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,13 @@ _LOG_STATUS = "SHOW MASTER STATUS"
 class MariaDBVisibility:
     """The consistent snapshot's own log position.
 
-    START TRANSACTION WITH CONSISTENT SNAPSHOT takes InnoDB's snapshot and the log position that belongs to it under one
-    lock; the status variables binlog_snapshot_file/position name it.
+    START TRANSACTION WITH CONSISTENT SNAPSHOT takes InnoDB's snapshot and the log position that belongs
+    to it under one lock; the status variables binlog_snapshot_file/position contain it.
     """
 
     def is_start_visible(self, connection: Connection[Any], started: LogPoint) -> bool:
         del connection, started
-        return True  # LOW is a position: the machine compares it with where the stream stands
+        return True  # LOW is a position, which is compared with the stream's
 
     def begin_snapshot(self, cursor: Cursor) -> LowWatermark:
         cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
@@ -49,9 +51,9 @@ class MariaDBVisibility:
 
 
 def is_stored_unusually(column: CatalogColumn) -> bool:
-    """Tell whether MariaDB logs a column compressed, or as times with fractions were before 10.1.
+    """Return whether MariaDB logs a column compressed, or as times with fractions were before 10.1.
 
-    It says so in a comment in the type alone. Times without a fraction are read in their old form, too.
+    Only a comment in the type shows it. Times without a fraction can be read in their old form, too.
     """
     if column.data_type.lower() in ("enum", "set"):
         return False  # a label may be anything
@@ -75,7 +77,7 @@ MARIADB_FLAVOUR = BinlogFlavour(
     log_status=(_LOG_STATUS,),
     table_map=TableMapForm(make_metadata_parsers(t.CHARACTER | {t.GEOMETRY}), hidden_hashes=True),
     stored_otherwise=is_stored_unusually,
-    runs_ahead=False,  # the catalogue answers about a table only when no statement on it is under way
+    runs_ahead=False,  # queries about a table wait for running statements on it
     delivered=lambda: None,
     visibility=lambda _settings: MariaDBVisibility(),
     logs_cascades_from=None,

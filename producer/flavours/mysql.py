@@ -1,4 +1,4 @@
-"""MySQL: what is visible is told by GTIDs, and a transaction is in the log before it is visible."""
+"""MySQL: GTIDs show what is visible, and a transaction is in the log before it is visible."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ from schemas.io.mysql_connection import open_connection
 from schemas.wire.position import LogPoint, parse_binlog_file_number
 
 _PARSE_ERROR = 1064
-_NO_ROLES = (_PARSE_ERROR, 1305)  # MySQL 5.7 has none
+_NO_ROLES = (_PARSE_ERROR, 1305)  # MySQL 5.7 has no roles
 _LOG_STATUS = ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS")
 _DUMP_GTID, _NON_BLOCK = 0x1E, 1
 _ROTATE, _GTID, _GTID_TAGGED = 4, 33, 42
 
 
 class MySQLVisibility:
-    """gtid_executed, read before the SELECT opens InnoDB's snapshot: a GTID enters it after the engine's commit.
+    """Visibility by gtid_executed, read before the SELECT opens InnoDB's snapshot: it contains a GTID
+    after the engine's commit.
 
-    What was in the log before the stream began is known to be visible once a dump that leaves out gtid_executed begins at
-    or behind that point: `first_outside(executed)` says where it begins.
+    What was in the log before the stream began is visible once a dump that leaves out gtid_executed
+    begins at or after that point: `first_outside(executed)` returns where it begins.
     """
 
     def __init__(self, first_outside: Callable[[str], LogPoint | None]) -> None:
@@ -69,7 +70,8 @@ def _read_gtid_executed(cursor: Cursor) -> str:
 def find_first_unexecuted(settings: dict[str, Any], executed: str) -> LogPoint | None:
     """Return where the first logged transaction that is not in `executed` starts; None: there is none.
 
-    A dump by GTID (COM_BINLOG_DUMP_GTID) that does not wait at the log's end. The server skips what is in the set.
+    Uses a dump by GTID (COM_BINLOG_DUMP_GTID) that does not wait at the log's end. The server skips the
+    transactions of the set.
     """
     connection: Any = open_connection(**settings)
     server_id = random.randrange(1 << 30, 1 << 31)  # noqa: S311 - must differ from other dumps, nothing more
@@ -85,7 +87,7 @@ def find_first_unexecuted(settings: dict[str, Any], executed: str) -> LogPoint |
 def _find_first_gtid_event(connection: Any) -> LogPoint | None:
     file = 0
     while True:
-        packet = connection._read_packet()  # raises what the server reports
+        packet = connection._read_packet()  # raises the server's errors
         if packet.is_eof_packet():
             return None
         event = packet.get_all_data()[1:]
@@ -102,7 +104,10 @@ def _has_gtids(query: RunQuery, captured: str | None, _now: str | None) -> bool:
 
 
 def _read_grants(query: RunQuery) -> list[str]:
-    """SHOW GRANTS alone names the active roles only; with USING it adds what they give."""
+    """Return the lines of SHOW GRANTS.
+
+    Alone it only names the active roles; with USING it adds their privileges.
+    """
     roles = _read_active_roles(query)
     statement = f"SHOW GRANTS FOR CURRENT_USER() USING {roles}" if roles else "SHOW GRANTS"
     return [str(value) for row in query(statement) for value in row.values()]

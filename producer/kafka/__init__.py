@@ -1,1 +1,1 @@
-"""Kafka as capture writes and reads it: clients' settings, the writer, topics, stretches of topics."""
+"""Kafka as capture reads and writes it: clients' settings, the writer, topics, ranges of topics."""

@@ -1,7 +1,8 @@
-"""Events that are not row changes: definitions, DDL, TRUNCATE, snapshot rows and chunk markers (design.md §4).
+"""Events that are not row changes: definitions, DDL, TRUNCATE, snapshot rows and chunk markers.
 
-All chain `source.prev` through the topic's TopicTail, like TableCodec does for rows, and return (Kafka key, value).
-None of them is on the hot path but snapshot rows, which the same envelope text serves.
+Each of them sets `source.prev` from the topic's TopicTail and moves that on, as TableCodec does for
+rows, and is returned as (Kafka key, value). Only snapshot rows are on the hot path; they use the same
+envelope text as rows.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from schemas.wire.records import TableStop
 
 _RAW = b'{"undecodable":"'
 _NO_KEY = b"{}"
-"""Kafka key of events that are of no row."""
+"""The Kafka key of events without a row."""
 
 
 def encode_definition(
@@ -46,9 +47,10 @@ def encode_definition(
     columns: ColumnChanges | None = None,
     copy: CopyMark | None = None,
 ) -> tuple[bytes, bytes]:
-    """Return an `m` event with the definition in force from here on; `row` DEFINITION_ROW unless a DDL caused it.
+    """Return an `m` event with the definition that is active from here on.
 
-    `effect`, `columns`: what the statement did to rows, and says of columns. `copy`: the copy that begins here.
+    `row`: DEFINITION_ROW unless a statement caused the event. `effect`, `columns`: the statement's
+    effect on rows, and its column changes. `copy`: the copy that begins here.
     """
     name = (table.db, table.name)
     return _encode_control_event(
@@ -64,7 +66,7 @@ def encode_stop(  # noqa: PLR0917 - like its siblings
     row: int,
     stop: TableStop,
 ) -> tuple[bytes, bytes]:
-    """Return the `m` event behind which nothing of the table follows."""
+    """Return the `m` event after which no more events of the table follow."""
     return _encode_control_event("m", name, source, tail, tx, row, stop=stop)
 
 
@@ -85,7 +87,10 @@ def encode_chunk(
     chunk: Chunk,
     copy: CopyMark | None = None,
 ) -> tuple[bytes, bytes]:
-    """Return the chunk's end marker (`m` with `chunk`); `row` is the one after the chunk's last row. `copy`: whose chunk it is."""
+    """Return the chunk's end marker (`m` with `chunk`). `row`: the one after the chunk's last row.
+
+    `copy`: the copy of the chunk.
+    """
     name = (table.db, table.name)
     return _encode_control_event("m", name, source, tail, tx, row, snapshot="true", chunk=chunk, copy=copy)
 
@@ -99,7 +104,10 @@ def encode_snapshot(
     rows: Sequence[Row],
     first_row: int,
 ) -> list[tuple[bytes, bytes]]:
-    """Return `r` events; `tx` stands at the HIGH watermark (file, pos), `first_row` is negative and counts up."""
+    """Return `r` events.
+
+    `tx` is at the HIGH watermark (file, pos); `first_row` is negative and counts up.
+    """
     names = table.column_names
     key_columns = [
         (name, i) for name, i in zip(table.key.columns, table.find_ordinals(table.key.columns), strict=True)
@@ -126,7 +134,7 @@ def encode_snapshot(
 
 
 def _find_undecodable_columns(names: tuple[str, ...], row: Row) -> Undecodable | None:
-    """Return which columns of a snapshot row are raw (producer/snapshot/text.py)."""
+    """Return the raw columns of a snapshot row (producer/snapshot/text.py); None: there are none."""
     found = tuple(
         name
         for name, value in zip(names, row, strict=True)
@@ -183,9 +191,11 @@ def encode_whole_chunk(
     first_row: int,
     copy: CopyMark | None = None,
 ) -> list[tuple[bytes, bytes]]:
-    """Return the rows of a chunk and its end marker; the topic's next snapshot row is `first_row` + their number.
+    """Return the rows of a chunk and its end marker.
 
-    `tx` stands at `emit.at`; `first_row` is FIRST_SNAPSHOT_ROW in a topic without snapshot rows.
+    The topic's next snapshot row is `first_row` + their number.
+
+    `tx` is at `emit.at`. `first_row`: FIRST_SNAPSHOT_ROW in a topic without snapshot rows.
     """
     records = encode_snapshot(emit.table, source, tail, tx, rows=emit.rows, first_row=first_row)
     row = first_row + len(records)

@@ -1,4 +1,4 @@
-"""Requests for copies of tables, as they come in `<prefix>.<source>.copy`: read without ever waiting for Kafka."""
+"""Requests for copies of tables, read from `<prefix>.<source>.copy` without ever waiting for Kafka."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ _AT_ONCE = 100
 
 
 class CopyRequestReader:
-    """Reads a topic from offset `start` on. What is there when it is made is there at the first `poll`: it is waited for.
+    """Reads the requests of a topic from offset `start` on.
 
-    Making it raises TransientSourceError. Afterwards Kafka's absence shows in what capture writes, not here.
+    Creating it waits for the requests that exist, so that the first call of `poll_requests` returns
+    them, and raises TransientSourceError. Later a missing Kafka is reported by the writer of capture,
+    not here.
     """
 
     def __init__(self, kafka: KafkaConfig, topic: str, start: int, reader: TopicReader) -> None:
@@ -35,10 +37,13 @@ class CopyRequestReader:
         self._consumer.assign([TopicPartition(topic, 0, high)])
 
     def poll_requests(self) -> list[tuple[int, CopyRequest | None]]:
-        """Return (offset, request) of what has come; None: nobody can read it, which is said."""
+        """Return the new requests as (offset, request).
+
+        None: the request cannot be decoded, which is logged.
+        """
         found, self._first = self._first, []
         for message in self._consumer.consume(_AT_ONCE, timeout=0):
-            if message.error() is None:  # lost brokers are the client's business
+            if message.error() is None:  # the client handles lost brokers
                 found.append(message)
         return [(message.offset(), _decode_request(message)) for message in found]
 

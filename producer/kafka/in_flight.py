@@ -1,4 +1,4 @@
-"""Batches of messages that Kafka has not acknowledged yet, and what waits for that. Pure."""
+"""Batches of messages that Kafka has not acknowledged yet, and the actions that wait for that. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from collections.abc import Callable
 
 
 class ProducedBatch:
-    """Messages produced together. `waiting`: topics whose last message is not acknowledged yet."""
+    """Messages that were produced together.
+
+    `waiting`: the number of topics with an unacknowledged last message.
+    """
 
     __slots__ = ("marks", "size", "waiting")
 
@@ -28,21 +31,21 @@ class InFlightBatches:
         return bool(self._batches)
 
     def add_batch(self, size: int, topics: int) -> ProducedBatch:
-        """Add a batch of `size` bytes for as many topics."""
+        """Add a batch of `size` bytes for a number of topics."""
         batch = ProducedBatch(size, topics)
         self.size += size
         self._batches.append(batch)
         return batch
 
     def call_when_acknowledged(self, action: Callable[[], None]) -> None:
-        """Call `action` once all of them are acknowledged."""
+        """Call `action` once all batches are acknowledged."""
         if self._batches:
             self._batches[-1].marks.append(action)
         else:
             action()
 
     def drop_acknowledged(self) -> None:
-        """Take off what is acknowledged."""
+        """Remove the acknowledged batches and call their actions."""
         while self._batches and not self._batches[0].waiting:
             batch = self._batches.popleft()
             self.size -= batch.size

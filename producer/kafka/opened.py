@@ -10,6 +10,6 @@ class TopicOpenings(NamedTuple):
 
     created: set[str]
     refused: dict[str, str]
-    """Topic → why nothing may be written to it, "…seen…: remedy"."""
+    """Topic → why it must not be written, "…seen…: remedy"."""
     taken: set[str]
-    """Topics that Kafka refuses because their name is the same to it as that of another topic."""
+    """Topics that Kafka refuses because it considers their names equal to those of other topics."""

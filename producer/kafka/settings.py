@@ -1,4 +1,7 @@
-"""Settings of every Kafka client of capture: what carries the guarantees cannot be set by anybody (design.md §5)."""
+"""Settings of every Kafka client of capture.
+
+Settings that guarantee durability and order cannot be configured.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,12 @@ from producer.errors import ConfigError
 from schemas.config.model import KafkaConfig
 from schemas.io.kafka_clients import build_client_settings, reads_by_offset
 
-#: Largest event. Kafka's default of 1 MB is less than a row may have.
+#: Bytes of the largest event. Kafka's default of 1 MB is less than a row may have.
 MAX_MESSAGE_BYTES = 16 << 20
 _OVERHEAD = 1024
-#: Bytes of key and value that Kafka takes in one message.
+#: Bytes of key and value that Kafka accepts in one message.
 MAX_EVENT_BYTES = MAX_MESSAGE_BYTES - _OVERHEAD
-#: How long events are kept; a table's definition is repeated several times within it.
+#: How long events are kept, in ms. A table's definition is repeated several times within it.
 RETENTION_MS = 7 * 24 * 3600 * 1000
 
 _GUARANTEES: dict[str, Any] = {
@@ -28,7 +31,7 @@ _SPEED: dict[str, Any] = {
     "batch.num.messages": 20000,
     "sticky.partitioning.linger.ms": 0,
 }
-#: The writer bounds what is in flight itself; librdkafka's own limits must never cut a batch in two.
+#: The writer limits what is in flight itself; librdkafka's own limits must never split a batch.
 _QUEUE: dict[str, Any] = {"queue.buffering.max.messages": 0, "queue.buffering.max.kbytes": 2147483647}
 _RECONNECT = {"reconnect.backoff.max.ms": 1000}
 _REFUSED = frozenset(
@@ -48,7 +51,7 @@ _PRODUCER_ONLY = frozenset(_SPEED) | {
 
 
 def check_capture_kafka_options(options: dict[str, str]) -> None:
-    """Raise ConfigError if `kafka.options` touches what carries a guarantee."""
+    """Raise ConfigError if `kafka.options` contains an option on which a guarantee depends."""
     refused = sorted(name for name in options if name.removeprefix("topic.") in _REFUSED)
     if refused:
         raise ConfigError(
@@ -58,7 +61,7 @@ def check_capture_kafka_options(options: dict[str, str]) -> None:
 
 
 def build_capture_producer_settings(kafka: KafkaConfig) -> dict[str, Any]:
-    """Settings for a Producer. Raises ConfigError."""
+    """Return settings for a Producer. Raises ConfigError."""
     check_capture_kafka_options(kafka.options)
     own = {
         **_GUARANTEES,
@@ -71,14 +74,14 @@ def build_capture_producer_settings(kafka: KafkaConfig) -> dict[str, Any]:
 
 
 def build_capture_admin_settings(kafka: KafkaConfig) -> dict[str, Any]:
-    """Settings for an AdminClient. Raises ConfigError."""
+    """Return settings for an AdminClient. Raises ConfigError."""
     check_capture_kafka_options(kafka.options)
     options = {name: value for name, value in kafka.options.items() if name not in _PRODUCER_ONLY}
     return build_client_settings(kafka.bootstrap, options, _RECONNECT)
 
 
 def build_capture_consumer_settings(kafka: KafkaConfig) -> dict[str, Any]:
-    """Settings for a Consumer that reads stretches of topics by offset and never commits."""
+    """Return settings for a Consumer that reads ranges of topics by offset and never commits."""
     return {
         **build_capture_admin_settings(kafka),
         **reads_by_offset("rowlock-capture-reads-by-offset"),
@@ -87,15 +90,15 @@ def build_capture_consumer_settings(kafka: KafkaConfig) -> dict[str, Any]:
         "fetch.wait.max.ms": 20,
         "receive.message.max.bytes": 2 * MAX_MESSAGE_BYTES + 65536,
         "fetch.max.bytes": MAX_MESSAGE_BYTES + 65536,
-        # A broker sends a batch that is larger than this all the same, alone; what is read here is read to its end
-        # at once, so that reading far ahead would only cost memory.
+        # A broker sends a batch that is larger than this anyway, alone. Ranges are read to their end at
+        # once, so reading far ahead would only cost memory.
         "fetch.message.max.bytes": 1 << 20,
         "queued.max.messages.kbytes": 16 << 10,
     }
 
 
 def count_fitting_records(records: list[tuple[bytes, bytes]]) -> tuple[int, int]:
-    """Return how many of the records, from the first on, Kafka takes, and the bytes of those."""
+    """Return how many of the records, from the first on, Kafka accepts, and the bytes of those."""
     size = 0
     for key, value in records:
         length = len(key) + len(value)

@@ -1,4 +1,6 @@
-"""Reads stretches of single-partition topics by offset: position records, and the tails of event topics at a start."""
+"""Reads ranges of single-partition topics by offset: position records, and the ends of event topics at a
+start.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +17,15 @@ from schemas.config.model import KafkaConfig
 from schemas.io.kafka_clients import open_consumer
 
 _PATIENCE = 30.0
-#: Topics read at the same time: each costs a request its share of memory, and a wait for nothing.
+#: Topics that are read at the same time. Each of them takes its share of the memory of a request.
 _AT_ONCE = 200
 
 OffsetRange = tuple[int, int]
-"""[first offset, offset behind the last)."""
+"""The offsets [first, end), the end exclusive."""
 
 
 class TopicReader:
-    """A consumer without a group's life: every read says from where to where."""
+    """A consumer without a group: every read is given its range."""
 
     def __init__(self, kafka: KafkaConfig) -> None:
         self._consumer = open_consumer(build_capture_consumer_settings(kafka))
@@ -37,7 +39,7 @@ class TopicReader:
         self._consumer.close()
 
     def get_bounds(self, topic: str) -> tuple[int, int]:
-        """Return the first offset and the offset behind the last. Raises TransientSourceError."""
+        """Return the first offset and the end offset (exclusive). Raises TransientSourceError."""
         deadline = time.monotonic() + _PATIENCE
         while True:
             try:
@@ -57,10 +59,10 @@ class TopicReader:
             yield message
 
     def read_all(self, stretches: Mapping[str, Sequence[OffsetRange]]) -> Iterator[tuple[str, Any]]:
-        """Yield (topic, message) of every topic's stretches, each topic's in their order; topics mixed.
+        """Yield (topic, message) of every topic's ranges. Each topic's are in order; topics are mixed.
 
-        The first stretches of all topics are read together, then the second ones: a topic after the other would cost a
-        tenth of a second each. Raises TransientSourceError.
+        The first ranges of all topics are read together, then the second ones: one topic after the other
+        would take a tenth of a second each. Raises TransientSourceError.
         """
         names = sorted(stretches)
         for first in range(0, len(names), _AT_ONCE):
@@ -71,14 +73,15 @@ class TopicReader:
                 )
 
     def _read_ranges(self, stretches: Mapping[str, OffsetRange]) -> Iterator[tuple[str, Any]]:
-        """Read one stretch of each topic."""
+        """Read one range of each topic."""
         left = {topic: stretch for topic, stretch in stretches.items() if stretch[0] < stretch[1]}
         if not left:
             return
         self._consumer.assign([TopicPartition(topic, 0, start) for topic, (start, _) in left.items()])
         deadline = time.monotonic() + _PATIENCE
         while time.monotonic() < deadline:
-            # It waits for that many, or for the whole time: never ask for more than there is.
+            # `consume` waits for that many messages, or for the whole time: never ask for more than
+            # there are.
             most = sum(end - start for start, end in left.values())
             for message in self._consumer.consume(min(5000, most), timeout=0.2):
                 if self._is_in_range(message, left):
@@ -91,7 +94,10 @@ class TopicReader:
         )
 
     def _is_in_range(self, message: Any, left: dict[str, OffsetRange]) -> bool:
-        """Tell whether the message is of its topic's stretch; takes the topic off `left` when that is over."""
+        """Return whether the message is in its topic's range.
+
+        Remove the topic from `left` when the range is complete.
+        """
         topic, error, offset = message.topic(), message.error(), message.offset()
         if error is not None and error.code() != KafkaError._PARTITION_EOF:
             self._raise_read_error(topic, error)
@@ -100,7 +106,7 @@ class TopicReader:
             return False
         start, end = left[topic]
         if error is not None and offset is not None and offset < end:
-            return False  # the end of what an earlier assignment read
+            return False  # the end of an earlier assignment
         if error is not None or offset is None or offset >= end - 1:
             del left[topic]
             self._consumer.incremental_unassign([TopicPartition(topic, 0)])

@@ -1,4 +1,7 @@
-"""Topics: created as capture needs them, and refused when they are not (one partition is what keeps events in order)."""
+"""Creates and checks topics.
+
+One partition is what keeps events in order, so topics with several are refused.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ _LATEST: Any = cast(Any, kafka_admin).OffsetSpec.latest()
 _LEADERS_WITHIN, _LOOK_AGAIN = 60.0, 0.05
 _DAY_MS = 24 * 3600 * 1000
 _AT_ONCE = 500
-"""Topics whose settings are asked for in one request."""
+"""Topics with settings that are read in one request."""
 _NOT_FOR_US = (
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
@@ -61,9 +64,10 @@ class SourceTopics:
         self._known: set[str] = set()
 
     def ensure_topics(self, names: Iterable[str], settings: dict[str, str]) -> set[str]:
-        """Create those of rowlock's own topics that are missing. Returns the names that it created.
+        """Create those of rowlock's own topics that are missing. Return the names that were created.
 
-        Raises KafkaRefusedError: one has several partitions or another clean-up policy, or cannot be created.
+        Raises KafkaRefusedError if one has several partitions or another clean-up policy, or cannot be
+        created.
         """
         wanted = sorted(set(names) - self._known)
         if not wanted:
@@ -83,7 +87,7 @@ class SourceTopics:
         return created
 
     def open_topics(self, names: Iterable[str]) -> TopicOpenings:
-        """Create the topics of tables that are missing, and judge those that exist."""
+        """Create the topics of tables that are missing, and check those that exist."""
         wanted, existing = sorted(set(names)), self.count_partitions()
         there = [name for name in wanted if name in existing]
         made = self._create_topics([name for name in wanted if name not in existing], EVENTS)
@@ -101,7 +105,9 @@ class SourceTopics:
         return TopicOpenings(created, refused, taken)
 
     def read_cleanup_policies(self, names: Iterable[str]) -> dict[str, str]:
-        """Return the clean-up policy of each topic; those are left out whose settings the user may not read."""
+        """Return the clean-up policy of each topic, without topics with settings that the user may not
+        read.
+        """
         wanted, found, hidden = sorted(names), dict[str, str](), list[str]()
         for first in range(0, len(wanted), _AT_ONCE):
             asked = [_RESOURCE(_TOPIC, name) for name in wanted[first : first + _AT_ONCE]]
@@ -126,8 +132,8 @@ class SourceTopics:
     def _await_leaders(self, names: list[str]) -> None:
         """Return when the leader of each new topic answers for it.
 
-        A topic is created before its leader knows: what is produced until then is refused (UNKNOWN_TOPIC_OR_PART), for
-        good, and would end the run of all tables of the source.
+        A topic is created before its leader knows it. Until then messages are refused
+        (UNKNOWN_TOPIC_OR_PART) permanently, which would end the run of all tables of the source.
         """
         left, deadline = dict.fromkeys(names, ""), time.monotonic() + _LEADERS_WITHIN
         pause = threading.Event()
@@ -137,13 +143,11 @@ class SourceTopics:
                     f"the new topics {', '.join(sorted(left)[:3])} have no leader that answers: {min(left.values())}"
                 )
             pause.wait(_LOOK_AGAIN)
-            for (
-                name
-            ) in left:  # the client keeps the answer that a topic is unknown, and asks for its leader no more
+            for name in left:  # the client caches that a topic is unknown, and would not look for its leader
                 self._list_topics(topic=name)
 
     def _find_leaderless_topics(self, names: Iterable[str]) -> dict[str, str]:
-        """Return the topics whose leader does not answer for them, and what is said instead."""
+        """Return the topics with leaders that do not answer for them, and the error of each."""
         asked = {TopicPartition(name, 0): _LATEST for name in sorted(names)}
         left = {}
         for partition, future in self._admin.list_offsets(asked, request_timeout=15).items() if asked else ():
@@ -195,7 +199,7 @@ class SourceTopics:
         return None
 
     def _explain_creation_failure(self, name: str, error: KafkaError) -> str:
-        """Return what Kafka says to the creation of a topic, and what to do."""
+        """Return the reason that Kafka gives for not creating a topic, and the remedy."""
         if error.code() == KafkaError.TOPIC_EXCEPTION:
             return f"Kafka refuses to create topic {name}: {error.str()}: delete the other topic if nobody needs it, or choose another kafka.prefix"
         return (
@@ -208,7 +212,7 @@ MAY_DESCRIBE = "allow the user DescribeConfigs on the topics, or look yourself: 
 
 
 def find_unfit_topics(partitions: Mapping[str, int], policies: Mapping[str, str]) -> dict[str, str]:
-    """Return topic → why no events may be written to it ("…seen…: remedy"), of the topics that are not as a table's topic is to be."""
+    """Return topic → why it is not suitable for a table's events ("…seen…: remedy")."""
     found = {}
     for name, count in partitions.items():
         if count != 1:
@@ -219,7 +223,7 @@ def find_unfit_topics(partitions: Mapping[str, int], policies: Mapping[str, str]
 
 
 def explain_partition_count(topic: str, count: int) -> str:
-    """Return why a table's topic cannot be used that has several partitions."""
+    """Return why a topic with several partitions cannot be used for a table."""
     return (
         f"topic {topic} has {count} partitions, and only one keeps events in order: delete it if it is empty (capture makes it again at its "
         "next start); if it has events, start over (docs/how-to/start-over.md)"
@@ -229,7 +233,9 @@ def explain_partition_count(topic: str, count: int) -> str:
 def refuse_own(
     partitions: Mapping[str, int], policies: Mapping[str, str], settings: Mapping[str, str]
 ) -> None:
-    """Raise KafkaRefusedError if one of rowlock's own topics has several partitions, or another clean-up policy than `settings` give it."""
+    """Raise KafkaRefusedError if one of rowlock's own topics has several partitions, or a clean-up
+    policy that differs from `settings`.
+    """
     wrong = {name: count for name, count in partitions.items() if count != 1}
     if wrong:
         listed = ", ".join(f"{name} ({count})" for name, count in sorted(wrong.items()))

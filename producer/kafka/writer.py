@@ -1,12 +1,14 @@
-"""Writes events to Kafka so that a topic never has a gap, and says what Kafka has acknowledged.
+"""Writes events to Kafka so that a topic never has a gap, and reports what Kafka has acknowledged.
 
-A failed delivery followed by a later success is a gap that deduplication makes permanent (dataplane.md, finding 3). So:
-idempotence with the gapless guarantee, no time-out of messages, and on the first error the producer is purged and
-destroyed before anything else is produced; the unit restarts from its stored position.
+A failed delivery followed by a later success is a gap that deduplication makes permanent. So the
+producer is idempotent with the gapless guarantee, and messages have no time-out. On the first error the
+producer is purged and destroyed before anything else is produced; the unit restarts from its stored
+position.
 
-Messages are produced in batches, a call per topic, because a call per message costs half again as much. Only the last
-message of a batch and topic has a delivery callback: within a partition acknowledgements come in order. What is in flight
-is bounded here, by bytes: librdkafka's own limit could refuse a message in the middle of a batch and take the next one.
+Messages are produced in batches, one call per topic, because one call per message takes one and a half
+times as long. Only the last message of a batch and topic has a delivery callback: within a partition
+acknowledgements come in order. The bytes in flight are limited here, because librdkafka's own limit
+could refuse a message in the middle of a batch and accept the next one.
 """
 
 from __future__ import annotations
@@ -31,11 +33,11 @@ OnOffset = Callable[[int], None]
 
 
 class InterruptedWriteError(Exception):
-    """The unit was asked to stop while Kafka was not taking anything."""
+    """The unit was asked to stop while Kafka was not accepting messages."""
 
 
 class KafkaClient(Protocol):
-    """The part of confluent_kafka.Producer that the writer needs; `poll` calls the messages' callbacks."""
+    """The part of confluent_kafka.Producer that the writer needs. `poll` calls the messages' callbacks."""
 
     def produce_batch(self, topic: str, messages: list[dict[str, Any]], partition: int) -> int: ...
     def poll(self, timeout: float, /) -> object: ...
@@ -43,12 +45,15 @@ class KafkaClient(Protocol):
 
 
 def make_client_factory(settings: dict[str, Any]) -> Callable[[OnError], KafkaClient]:
-    """Return what makes a client that tells errors of no message to whom it is given."""
+    """Return a function that creates a client with a callback for errors that concern no single message."""
     return lambda on_error: cast(KafkaClient, open_producer(settings, on_error=on_error))
 
 
 class KafkaWriter:
-    """One producer. `stopping` is asked while it waits for Kafka. After DeliveryError the writer is of no more use."""
+    """One producer. `stopping`: called while it waits for Kafka.
+
+    After DeliveryError the writer cannot be used any more.
+    """
 
     def __init__(self, client: Callable[[OnError], KafkaClient], stopping: Callable[[], bool]) -> None:
         self._producer: KafkaClient | None = client(self._on_error)
@@ -60,7 +65,10 @@ class KafkaWriter:
         self.offsets: dict[str, int] = {}
 
     def send(self, topic: str, key: bytes, value: bytes | None, on_offset: OnOffset | None = None) -> None:
-        """Add a message; it leaves with the next `flush`. `on_offset` is called with its offset once acknowledged."""
+        """Add a message, which is sent with the next `flush`.
+
+        `on_offset`: called with its offset once acknowledged.
+        """
         size = len(key) + (len(value) if value else 0)
         if size > MAX_EVENT_BYTES:
             self.abandon_unacknowledged()
@@ -72,7 +80,9 @@ class KafkaWriter:
         self._pending_bytes += size + _MESSAGE_COST
 
     def send_all(self, topic: str, records: list[tuple[bytes, bytes]], size: int) -> None:
-        """Like `send` for many records of one topic, or none, that are `fitting` and have `size` bytes: the hot path."""
+        """Add many records of one topic, or none, with `size` bytes; `count_fitting_records` must accept
+        them. The hot path.
+        """
         if records:
             messages: list[dict[str, Any]] = [{"key": key, "value": value} for key, value in records]
             self._pending.setdefault(topic, []).extend(messages)
@@ -80,11 +90,14 @@ class KafkaWriter:
 
     @property
     def full(self) -> bool:
-        """Tell whether enough is pending to make a batch."""
+        """Whether enough is pending to make a batch."""
         return self._pending_bytes >= MAX_BATCH_BYTES
 
     def flush(self) -> None:
-        """Produce what is pending; waits while too much is unacknowledged. Raises DeliveryError, InterruptedWriteError."""
+        """Produce what is pending; waits while too much is unacknowledged.
+
+        Raises DeliveryError, InterruptedWriteError.
+        """
         if self._pending:
             self._produce_pending()
         self.poll_acknowledgements(0)
@@ -105,7 +118,7 @@ class KafkaWriter:
             self._wait_for_acknowledgements()
 
     def poll_acknowledgements(self, timeout: float) -> None:
-        """Serve acknowledgements. Raises DeliveryError."""
+        """Process acknowledgements. Raises DeliveryError."""
         if self._producer is None:
             raise DeliveryError(self._failure or "the producer is closed")
         self._producer.poll(timeout)
@@ -114,13 +127,13 @@ class KafkaWriter:
         self._in_flight.drop_acknowledged()  # outside of the client's callbacks, which must not raise
 
     def abandon_unacknowledged(self) -> None:
-        """Throw away everything that is not acknowledged, without producing anything more."""
+        """Discard everything that is not acknowledged, without producing anything more."""
         if self._producer is not None:
             self._producer.purge(in_queue=True, in_flight=True, blocking=True)
             self._producer.poll(0)
             self._producer = None
 
-    # --- inside
+    # --- internals
 
     def _produce_pending(self) -> None:
         if self._producer is None:
@@ -168,7 +181,9 @@ class KafkaWriter:
             raise InterruptedWriteError
 
     def _on_error(self, error: KafkaError, topic: str = "") -> None:
-        """Delivery errors and fatal errors end the writer; lost brokers are librdkafka's business."""
+        """Record a delivery error or a fatal error, which ends the writer. librdkafka handles lost
+        brokers itself.
+        """
         if topic and error.code() == KafkaError._PURGE_QUEUE:
             return
         if (topic or error.fatal()) and self._failure is None:

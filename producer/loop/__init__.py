@@ -1,1 +1,4 @@
-"""The machine of capture: from the log's events to Kafka. What it acts on is passed in (producer/ports.py)."""
+"""The loop of capture, from the log's events to Kafka.
+
+Its connections are passed in (producer/ports.py).
+"""

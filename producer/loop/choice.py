@@ -1,4 +1,4 @@
-"""The choice of tables: those of the source that are captured now."""
+"""Selects the tables of the source that are captured now."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from schemas.table.online_ddl import NO_TOOLS, ToolNames, find_tool_tables
 
 
 class TableChoice:
-    """By the configuration's patterns (`tables`), by what became of a table, and not those of `tools` for a table that is known."""
+    """Selects tables by the configuration's patterns (`tables`) and by their state.
+
+    Tables of `tools` for a known table are not selected.
+    """
 
     def __init__(
         self, tables: Sequence[str], names: NameRules, started: StartedCapture, tools: ToolNames = NO_TOOLS
@@ -25,7 +28,7 @@ class TableChoice:
         self._late = started.late
 
     def is_selected(self, db: str, table: str) -> bool:
-        """Tell whether the configuration names the table, and it is no tool's."""
+        """Return whether the configuration selects the table, and it is not a tool's table."""
         return is_selected(self._patterns, db, table) and not self._is_tool_table((db, table))
 
     def _is_tool_table(self, name: TableName) -> bool:
@@ -33,7 +36,7 @@ class TableChoice:
         return any(find_tool_tables([name], self._tools, self._patterns, tables) for tables in known)
 
     def is_captured(self, db: str, table: str) -> bool:
-        """Tell whether rows of the table are published, as far as it is known before its first one."""
+        """Return whether rows of the table are published, as far as this is known before its first row."""
         name = self._names.normalize_table((db, table))
         state = self._captured.tables.get(name)
         if state is not None:

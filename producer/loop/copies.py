@@ -1,6 +1,7 @@
-"""Copies of single tables while capture runs: requests are taken in, and copies begin where the log stands between transactions.
+"""Copies of single tables while capture runs: processes requests, and begins copies between transactions
+of the log.
 
-The rules are in producer/copies; the order of things is in docs/adr/0025.
+The rules are in producer/copies, the order of the steps in docs/adr/0025.
 """
 
 from __future__ import annotations
@@ -58,23 +59,26 @@ class TableCopies:
 
     @property
     def busy(self) -> bool:
-        """Tell whether a copy is asked for, waits or runs."""
+        """Whether a copy is requested, waits or runs."""
         return bool(self._asked) or self._book.states.busy
 
     @property
     def due(self) -> bool:
-        """Tell whether `advance` has something to do."""
+        """Whether `advance_copies` has something to do."""
         return bool(
             self._asked or self._book.pending or self._snapshots.tables.unbegun or self._snapshots.refused or self._book.states.waiting
         )  # fmt: skip
 
     def poll_requests(self) -> None:
-        """See what was asked since the last time."""
+        """Read the requests that have arrived since the last call."""
         self._asked += self._ports.requests.poll_requests()
         self._book.states.prune_ended(self._now_ms())
 
     def advance_copies(self, file: str, pos: int) -> None:
-        """The stream stands between transactions at `file`, `pos`. What stops a table again is not said yet."""
+        """Process requests and begin copies, between transactions at `file`, `pos`.
+
+        New stops are not in the topics afterwards.
+        """
         moment = LogMoment(file, pos - 1, self._now_ms())
         asked, self._asked = self._asked, []
         for offset, request in asked:
@@ -99,7 +103,9 @@ class TableCopies:
     # --- requests
 
     def handle_recreated_table(self, name: TableName, barrier: Barrier) -> None:
-        """Judge whether a table is copied that was stopped because it was dropped, and that a statement has made again (R30)."""
+        """Judge whether a table is copied that was stopped because it was dropped, and that a statement
+        has created again.
+        """
         at_ms, place = barrier.header.ts_ms, f"{barrier.header.file}:{barrier.start}"
         request = CopyRequest(
             id=f"made again at {place}", db=name[0], table=name[1], by="capture", cause="dropped", requested_ms=at_ms,
@@ -139,7 +145,10 @@ class TableCopies:
         )
 
     def _explain_refusal(self, name: TableName, request: CopyRequest) -> str:
-        """Return why a table cannot be copied, as far as that is known before its definition is; "": it may be."""
+        """Return why a table cannot be copied, as far as that is known before its definition.
+
+        "": it may be.
+        """
         if not self._choice.is_selected(*name):
             return f"{format_table_name(name)} is not selected by `tables:`: add it there, then {format_copy_remedy(*name)}"
         return explain_unbalanced_condition(request.where) if request.where is not None else ""
@@ -167,7 +176,7 @@ class TableCopies:
         self._carry_out(self._book.refuse_copy(format_table_name(name), reason, self._now_ms()), moment)
 
     def _begin_copy(self, state: CopyState, moment: LogMoment, file: str, pos: int) -> bool:
-        """Begin a copy that was asked for, if it can be: its definition is proven here. Returns whether it has begun."""
+        """Begin a requested copy if its definition can be proven. Return whether it has begun."""
         name = (state.db, state.table)
         proof = self._begins.find_proven_definition(name, file, pos)
         if proof is None:

@@ -1,5 +1,8 @@
-"""The begin of a table's copy: it stands in the topic before the table's stop is gone from memory, and both are before the record says so
-(docs/adr/0025)."""
+"""The begin of a table's copy (docs/adr/0025).
+
+The begin event is in the topic before the table's stop is removed from memory, and both happen before
+the record contains them.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ _log = structlog.get_logger("capture")
 
 
 class CopyStarter:
-    """Has copies begin where the log stands between transactions."""
+    """Begins copies between transactions of the log."""
 
     def __init__(
         self,
@@ -48,17 +51,19 @@ class CopyStarter:
         self._unproven: dict[TableName, LogPoint] = {}
 
     def has_passed_topic(self, name: TableName, file: str, pos: int) -> bool:
-        """Tell whether an event here stands above everything in the table's topic."""
+        """Return whether the position of an event here is above everything in the table's topic."""
         topic = self._captured.get_topic(name)
         topic.raise_ceiling_to_tail()
         return self._snapshots.sender.has_passed_topic(topic, (parse_binlog_file_number(file), pos))
 
     def find_proven_definition(self, name: TableName, file: str, pos: int) -> ProvenDefinition | None:
-        """Return the table's definition at `file`, `pos`, if a copy may begin there and the definition is proven."""
+        """Return the table's definition at `file`, `pos`, if a copy may begin there and the definition
+        is proven; otherwise None.
+        """
         point = (parse_binlog_file_number(file), pos)
         whole = (
             format_table_name(name) not in self._snapshots.tables.pending
-        )  # its first snapshot comes to its end before
+        )  # its first snapshot ends before that
         if name in self._captured.unsaid or not whole or point <= self._unproven.get(name, (0, 0)):
             return None
         if not self.has_passed_topic(name, file, pos):
@@ -70,9 +75,9 @@ class CopyStarter:
         return proof
 
     def begin_copy(self, name: TableName, table: Table, mark: CopyMark, file: str, pos: int) -> None:
-        """Have a copy begin in the table's topic. Until that is acknowledged nothing has changed: a stop holds.
+        """Begin a copy in the table's topic. A stop remains until the begin event is acknowledged.
 
-        Raises TableStoppedError where Kafka has no topic for it.
+        Raises TableStoppedError if Kafka has no topic for the table.
         """
         captured, topic = self._captured, self._topics.open_topic(name)
         begun = self._send_begin(name, table, mark, file, pos)
@@ -102,7 +107,7 @@ class CopyStarter:
         )
 
     def _send_begin(self, name: TableName, table: Table, mark: CopyMark, file: str, pos: int) -> BegunCopy:
-        """Send the event with which a copy begins, and return where it stands once it is acknowledged."""
+        """Send the event with which a copy begins. Return its place once it is acknowledged."""
         topic, now = self._captured.get_topic(name), self._now_ms()
         row, number = self._snapshots.sender.reserve_row(topic), parse_binlog_file_number(file)
         self._snapshots.sender.take_row(topic)

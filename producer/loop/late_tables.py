@@ -1,4 +1,8 @@
-"""Tables that wait to be defined (`StartedCapture.late`): until the stream has passed what their topics hold, and what is unproven of them."""
+"""Tables that wait for their definition (`StartedCapture.late`).
+
+They wait until the stream has passed what their topics hold, and the statements that leave their
+definitions unproven.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from schemas.wire.position import DEFINITION_ROW, LogPoint, parse_binlog_file_nu
 
 
 class LateTables:
-    """Takes them up between the transactions of the stream."""
+    """Begins to capture the waiting tables between the transactions of the stream."""
 
     def __init__(
         self,
@@ -28,7 +32,7 @@ class LateTables:
         self._new_tables, self._rows, self._stops = new_tables, rows, stops
 
     def take_up(self, file: str, pos: int) -> None:
-        """Define the tables whose time has come: the stream stands between transactions at `file`, `pos`."""
+        """Define the tables that have waited long enough, between transactions at `file`, `pos`."""
         late, now_ms = self._started.late, self._clock.now_ms()
         at: LogPoint = (parse_binlog_file_number(file), pos)
         for name in sorted(late):

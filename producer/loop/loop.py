@@ -1,8 +1,8 @@
 """The loop from the log's events to Kafka: a machine that is stepped, in the order of the log.
 
-All it acts on is passed in (`Ports`): producer/capture.py opens connections for it, tests/sim a modelled log, server and broker.
-A step is one read of the log with all that follows from it. It waits inside of ports only: for the log, and for
-Kafka where something must be acknowledged before the next thing is sent.
+Everything it uses is passed in (`Ports`): producer/capture.py opens connections for it, tests/sim a
+modelled log, server and broker. A step is one read of the log with all its effects. It waits only inside
+of ports: for the log, and for Kafka where something must be acknowledged before the next event is sent.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ _SNAPSHOT_WAIT = 0.003
 
 
 class CaptureLoop:
-    """One stretch of capture under one gen, from where it `started`; opens the log there.
+    """One run of capture under one gen, from where it `started`; opens the log there.
 
-    `step` and `beat` raise TransientSourceError, DeliveryError, InterruptedWriteError, SourceRefusedError, StreamStoppedError.
+    `step_capture` and `write_heartbeat` raise TransientSourceError, DeliveryError,
+    InterruptedWriteError, SourceRefusedError, StreamStoppedError.
     """
 
     def __init__(self, source: SourceConfig, started: StartedCapture, ports: Ports) -> None:
@@ -110,13 +111,13 @@ class CaptureLoop:
     # --- the log
 
     def step_capture(self) -> None:
-        """Read what the log has, and do what follows from it. Returns in the middle of that when told to stop."""
+        """Read the log once and process the changes. Returns early when capture is asked to stop."""
         stopping = self._ports.stopping
         self._rows.made_ms = self._clock.now_ms()
         for change in self._log.read_changes(self._compute_wait_s()):
             if change is not None:
                 self._take_change(change)
-            if stopping() and not isinstance(change, Barrier):  # what ends with a statement follows it
+            if stopping() and not isinstance(change, Barrier):  # its Boundary may follow
                 return
         self._ticker.has_read_events = self._log.heard
         self._advance_between_transactions()
@@ -125,7 +126,9 @@ class CaptureLoop:
         self._ticker.run_due_work()
 
     def _compute_wait_s(self) -> float:
-        """Return the seconds to wait for the log: not at all with an answer at hand, briefly while one is awaited."""
+        """Return the seconds to wait for the log: 0 with an answer at hand, a short time while one is
+        awaited.
+        """
         if self._snapshots.ready:
             return 0
         return _SNAPSHOT_WAIT if self._snapshots.tables.active else _IDLE_WAIT
@@ -142,13 +145,13 @@ class CaptureLoop:
                 self._handle_barrier(change)
             else:
                 self._rows.send_rows(change)
-        except TableStoppedError as error:  # everything else goes on
+        except TableStoppedError as error:  # the other tables go on
             self._stops.stop_tables(error, self._log.moment)
             if not isinstance(change, Barrier):
                 self._log.skip_uncaptured(change)
 
     def _handle_boundary(self, boundary: Boundary) -> None:
-        """A transaction is over."""
+        """Process the end of a transaction."""
         if boundary.stop is not None or boundary.undone:
             self._stop_by_end(boundary)
         self._rows.end_transaction()
@@ -167,7 +170,7 @@ class CaptureLoop:
             self._writer.flush()
 
     def _stop_by_end(self, boundary: Boundary) -> None:
-        """Stop the tables that the way a transaction ended concerns."""
+        """Stop the tables that are affected by the transaction's end."""
         if boundary.stop is not None:
             self._stops.stop_tables(boundary.stop, self._log.moment)
         if boundary.undone:
@@ -177,7 +180,7 @@ class CaptureLoop:
                 self._stops.stop_tables(stop, self._log.moment)
 
     def _send_stops(self, file: str, pos: int) -> None:
-        """Have the topics say what stopped, then store it with the position."""
+        """Send the pending stops to their topics, then store them with the position."""
         if self._stops.send_pending_stops(file, pos):
             self._writer.drain()
             self._position.store_position()
@@ -187,7 +190,7 @@ class CaptureLoop:
         verdicts = self._concern.list_affected_tables(barrier)
         if not verdicts:
             return
-        self._rows.release_last_row()  # rows before a statement in one group: CREATE … SELECT has none
+        self._rows.release_last_row()  # if rows precede it in its group
         self._writer.drain()
         self._position.store_position()
         taken, stopped = self._barriers.carry_out(
@@ -207,7 +210,10 @@ class CaptureLoop:
     # --- between transactions
 
     def _advance_between_transactions(self) -> None:
-        """After each stretch of events: the stream may have moved on without a transaction (rotation, heartbeat)."""
+        """Do the work between transactions.
+
+        The stream may have moved on without a transaction (rotation, heartbeat).
+        """
         if self._log.inside:
             return
         if self._started.late:
@@ -226,31 +232,35 @@ class CaptureLoop:
             self._advance_snapshots(file, pos)
 
     def _advance_copies(self, file: str, pos: int) -> None:
-        """The stream stands between transactions: let copies begin, and end."""
+        """Let copies begin and end, between transactions."""
         self._copies.advance_copies(file, pos)
         if self._stops.unsaid:
             self._send_stops(file, pos)
 
     def _advance_snapshots(self, file: str, pos: int) -> None:
-        """The stream stands between transactions: let the snapshots go on."""
+        """Let the snapshots continue, between transactions."""
         try:
             self._snapshots.advance_snapshots(file, pos)
         except TableStoppedError as error:
-            # Just before here: above all that was sent, and below the snapshots' rows, which stand here.
+            # Just before this place: above everything that was sent, and below the snapshots' rows,
+            # which have this place.
             self._stops.stop_tables(error, LogMoment(file, pos - 1, self._clock.now_ms()))
             self._send_stops(file, pos)
 
-    # --- beside the log
+    # --- work alongside the log
 
     def _has_batch_left(self) -> None:
         self._ticker.run_due_work()
 
     def write_heartbeat(self) -> None:
-        """While something else keeps the loop waiting: say once a second that capture is alive."""
+        """Report once a second that capture is alive, while the loop is blocked."""
         self._ticker.write_heartbeat()
 
     def shut_down(self, why: str, *, restarts: bool) -> None:
-        """Acknowledge and store what is sent. The last watermark says `why` it is the last, and whether capture begins anew."""
+        """Acknowledge and store what was sent, and send the last watermark.
+
+        `why`: the reason that it is the last one. `restarts`: whether capture begins again.
+        """
         self._watermarks.ended, self._watermarks.restarts = why, restarts
         self._writer.drain()
         self._ticker.send_final_watermark()
@@ -258,6 +268,6 @@ class CaptureLoop:
 
 
 def _hide_statement_values(barrier: Barrier) -> str:
-    """The statement as a log may have it: rows' values are none of its business."""
+    """Return the statement for a log message, without values of rows."""
     changes_rows = isinstance(barrier.statement, DmlStatement | UnknownStatement)
     return (cut_row_values(barrier.sql) if changes_rows else barrier.sql)[:500]

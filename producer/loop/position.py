@@ -1,4 +1,6 @@
-"""The position from which capture may resume: how much before it Kafka has acknowledged, and the record that says so."""
+"""The position from which capture may resume: the part that Kafka has acknowledged, and the record that
+stores it.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,11 @@ from schemas.wire.topic_names import as_stored
 
 
 class Milestone(NamedTuple):
-    """A place that a record may name once all that was sent before is acknowledged, with what proves the log, the topics'
-    anchors, and the tables whose snapshot was complete, or was not."""
+    """A place that a record may contain once everything that was sent before is acknowledged.
+
+    With it are stored the proof of the log, the topics' anchors, and the tables with a complete or an
+    incomplete snapshot.
+    """
 
     boundary: Boundary
     proof: Evidence
@@ -31,7 +36,11 @@ class Milestone(NamedTuple):
 
 
 class CapturePosition:
-    """`resume`: where the last transaction ended, or where the log goes on behind it. A record says less: what is acknowledged."""
+    """The position of a run of capture.
+
+    `resume`: where the last transaction ended, or the log's place after it. A record contains an earlier
+    position, the acknowledged one.
+    """
 
     def __init__(
         self,
@@ -58,26 +67,29 @@ class CapturePosition:
         self._stored: object = None
 
     def record_transaction_end(self, boundary: Boundary) -> None:
-        """A transaction is over: capture may resume behind it."""
+        """Record the end of a transaction: capture may resume after it."""
         self.resume = boundary
         self._log.record_transaction_end(boundary)
 
     def record_log_position(self, file: str, pos: int) -> None:
-        """The log goes on at `file`, `pos`, between transactions: it may have moved without one."""
+        """Record that the log is at `file`, `pos`, between transactions: it may have moved without one."""
         if (file, pos) != (self.resume.file, self.resume.pos):
             self.resume = self.resume._replace(file=file, pos=pos)
 
     def note_proof(self) -> None:
-        """Keep what proves the log up to where capture may resume; it came with the last events, or was kept before."""
+        """Keep the proof of the log up to the resume position.
+
+        It came with the last events, or was kept before.
+        """
         if self._noted is not self.resume:
             self._noted = self.resume
             self._log.keep_evidence(self.resume.file, self.resume.pos)
 
     def make_milestone(self, *, held: bool) -> Milestone:
-        """Return where capture may resume once everything sent until now is acknowledged.
+        """Return the place from which capture may resume once everything sent until now is acknowledged.
 
-        `held`: an event is encoded that is not sent yet: the anchors are those of before. So they are while rows of a log that is used
-        up are not deleted: the next start has to find their events.
+        `held`: an event is encoded that is not sent yet, so the anchors stay as they were. They also
+        stay while rows of a consumed log are not deleted: the next start has to find their events.
         """
         if not held and (self._used_up is None or not self._used_up.outstanding):
             self._anchors = self._started.captured.build_anchors(self._writer.offsets)
@@ -85,15 +97,17 @@ class CapturePosition:
         return Milestone(self.resume, self._log.find_evidence(), self._anchors, *snapshots)
 
     def store_position(self) -> None:
-        """Store where the last transaction ended; everything encoded is sent and acknowledged."""
+        """Store the end of the last transaction. Everything encoded must be sent and acknowledged."""
         self.note_proof()
         self.store_milestone(self.make_milestone(held=False))
         self._writer.drain()
 
     def use_up(self, log: ConsumedLog) -> Iterator[TableStoppedError]:
-        """Have rows of the log deleted once Kafka has all of them, before a record can pass them: a start finds them by the topics' ends.
+        """Delete rows of the log once Kafka has all of them, before a record can pass them: a start
+        finds them by the topics' ends.
 
-        Raises SupersededError when another process has claimed the source by now: readers may drop what this one has sent.
+        Raises SupersededError when another process has claimed the source: readers may drop what this
+        one has sent.
         """
         self._writer.drain()
         if self._reader is None:
@@ -105,7 +119,10 @@ class CapturePosition:
         yield from log.purge_published()
 
     def store_names(self) -> None:
-        """Store the names of topics that are assigned, with the position of the last record: nothing is sent to a topic before."""
+        """Store the assigned names of topics, with the position of the last record.
+
+        Nothing is sent to a topic before.
+        """
         topics = as_stored(self._started.captured.names.assigned)
         if topics != self._record.topics:
             self._record = msgspec.structs.replace(self._record, topics=topics)
@@ -113,7 +130,7 @@ class CapturePosition:
             self._writer.drain()
 
     def store_milestone(self, milestone: Milestone) -> None:
-        """Everything sent before the milestone is in Kafka: store it."""
+        """Store the milestone. Everything sent before it must be acknowledged."""
         boundary, proof, anchors, done, _ = milestone
         captured = self._started.captured
         markers = sum(anchor.marker or 0 for anchor in anchors.values())
@@ -142,7 +159,7 @@ class CapturePosition:
 
 
 def build_first_boundary(started: StartedCapture) -> Boundary:
-    """Return where a stretch of capture begins."""
+    """Return the position at which a run of capture begins."""
     record = started.record
     header = TransactionHeader(record.file, record.pos, record.ts_ms, 0, None)
     return Boundary(header, record.file, record.pos, prepared=record.prepared)

@@ -1,4 +1,4 @@
-"""Row events of captured tables into their topics: the hot path of capture."""
+"""Sends row events of captured tables to their topics: the hot path of capture."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from schemas.wire.position import parse_binlog_file_number
 
 
 class RowSender:
-    """Sends rows, all but the last one of all: that one is held until it is known whether it ends its transaction.
+    """Sends rows. The last row is held until it is known whether it ends its transaction.
 
-    `on_batch` is called when a batch has left: a transaction may be larger than what is read at once. `made_ms`: the time that
-    events say they were made at, in ms since 1970. `sent`: how many rows there were.
+    `on_batch`: called when a batch has been sent, as a transaction may be larger than one read.
+    `made_ms`: the creation time in events, in ms since 1970. `sent`: the number of rows so far.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class RowSender:
         self._context_of: tuple[TransactionHeader, TransactionContext] | None = None
 
     def send_rows(self, rows: LoggedRows) -> None:
-        """Encode and send the rows of an event, and tell the snapshots. Raises TableStoppedError."""
+        """Encode and send the rows of an event, and notify the snapshots. Raises TableStoppedError."""
         context, source = self.get_transaction_context(rows.header), self._context
         name = self._names.normalize_table(rows.table)
         state = self._captured.tables.get(name) or self._new_tables.take_up_unknown_table(name, context)
@@ -81,7 +81,9 @@ class RowSender:
         self._send_records(state.topic.name, records, size)
 
     def _was_before_takeover(self, name: TableName, at: TransactionContext) -> bool:
-        """Tell whether a former start took the table up behind these rows: then its snapshot had them, or nobody wanted them."""
+        """Return whether an earlier start added the table after these rows: its snapshot had them, or
+        they are not to be captured.
+        """
         begins = self._begins.get(name)
         if begins is None:
             return False
@@ -91,7 +93,7 @@ class RowSender:
         return False
 
     def _send_records(self, topic: str, records: list[tuple[bytes, bytes]], size: int) -> None:
-        """Send rows of `size` bytes, all but the last one of all: that one may be the transaction's last."""
+        """Send rows of `size` bytes except the last, which may be the transaction's last."""
         if not records:
             return
         writer = self._writer
@@ -106,7 +108,7 @@ class RowSender:
             self._on_batch()
 
     def end_transaction(self) -> None:
-        """The transaction is over: the row that is held was its last."""
+        """Send the held row, which is the last of its transaction."""
         if self._held is not None:
             topic, key, value = self._held
             self._held = None
@@ -114,11 +116,11 @@ class RowSender:
 
     @property
     def holding(self) -> bool:
-        """Tell whether a row is held."""
+        """Whether a row is held."""
         return self._held is not None
 
     def release_last_row(self) -> None:
-        """Send the row that is held, which is not the last event of its transaction."""
+        """Send the held row, which is not the last event of its transaction."""
         if self._held is not None:
             self._writer.send(*self._held)
             self._held = None

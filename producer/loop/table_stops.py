@@ -1,4 +1,6 @@
-"""Stops of single tables while capture runs: noted at their cause, said in the topics, shown in watermarks."""
+"""Stops of single tables while capture runs: recorded at their cause, sent to the topics, shown in
+watermarks.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ _log = structlog.get_logger("capture")
 
 
 class TableStops:
-    """The rules are in producer/stops.py."""
+    """Stops tables by the rules of producer/stops.py."""
 
     def __init__(
         self, started: StartedCapture, ports: Ports, choice: TableChoice, snapshots: SnapshotScheduler
@@ -36,11 +38,14 @@ class TableStops:
 
     @property
     def unsaid(self) -> bool:
-        """Tell whether there is a stop that its topic does not have yet."""
+        """Whether there is a stop that its topic does not have yet."""
         return bool(self._captured.unsaid)
 
     def stop_tables(self, error: TableStoppedError, at: LogMoment) -> None:
-        """Publish nothing of the tables from `at` on; their topics say so at the end of the transaction there."""
+        """Publish no more events of the tables from `at` on.
+
+        Their topics get the stop at the end of the transaction there.
+        """
         cause = StopCause(self._epoch, at.file, parse_binlog_file_number(at.file), at.pos, at.ts_ms)
         for part in error.parts:
             names = part.tables if part.tables is not None else self._captured.known
@@ -49,13 +54,13 @@ class TableStops:
                     self._stop_table(name, part, cause, place)
 
     def _was_begun_after(self, name: TableName, cause: StopCause) -> bool:
-        """Tell whether a former start took the table up behind the cause."""
+        """Return whether an earlier start added the table after the cause."""
         begins = self._started.begins.get(name)
         return begins is not None and (cause.epoch, cause.file_number, cause.pos) < begins[:3]
 
     def _stop_table(self, name: TableName, error: TableStoppedError, cause: StopCause, number: int) -> None:
         source = self._captured.source
-        if name not in self._captured.known:  # nothing of it was ever published
+        if name not in self._captured.known:  # no event of it was ever published
             self._started.errors[name] = str(error)
             _log.error("table skipped", source=source, table=format_table_name(name), reason=str(error))
             return
@@ -72,7 +77,10 @@ class TableStops:
         )  # fmt: skip
 
     def send_pending_stops(self, file: str, pos: int) -> bool:
-        """Send the stops that their topics do not have yet, as far as they have a place; returns whether there was one."""
+        """Send the stops that their topics do not have yet, if they have a place.
+
+        Return whether any was sent.
+        """
         number = parse_binlog_file_number(file)
         said = False
         for name in sorted(self._captured.unsaid):
@@ -97,7 +105,7 @@ class TableStops:
         send_stop(self._writer, self._started.context, self._captured, name, self._started.record)
 
     def select_visible_stops(self) -> dict[str, TableStop]:
-        """The stops of tables that are to be captured: one that is not selected is nobody's trouble."""
+        """Return the stops of selected tables; a stop of any other table needs no action."""
         return {
             format_table_name(name): stopped.stop
             for name, stopped in sorted(self._captured.stopped.items())
@@ -105,5 +113,5 @@ class TableStops:
         }
 
     def explain_left_out_tables(self) -> dict[str, str]:
-        """Return why tables are not captured of which nothing was published."""
+        """Return the reasons why tables without published events are not captured."""
         return {format_table_name(name): reason for name, reason in sorted(self._started.errors.items())}

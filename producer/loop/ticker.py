@@ -1,4 +1,6 @@
-"""Periodic work of capture, once a second whatever the log brings: report progress, and check that nothing has changed."""
+"""Periodic work of capture, once a second whatever the log brings: reports progress, and checks that
+nothing has changed.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +22,19 @@ from producer.sources.changes import LogMoment
 from schemas.wire.position import parse_binlog_file_number
 
 _TICK = 1.0
-#: How often the source is asked, while it is idle, whether its log is still the one that is read.
+#: Seconds between checks, while the source is idle, that its log is still the one that is read.
 _LOOK = 10.0
-#: How often it is looked whether a topic got more partitions.
+#: Seconds between checks whether a topic got more partitions.
 _LOOK_AT_TOPICS = 30.0
 _REPEAT_DEFINITIONS = RETENTION_MS / 1000 / 7
 
 
 class CaptureTicker:
-    """`behind`: whether the last read of the log brought anything. Times are in seconds of the clock."""
+    """Does the periodic work.
+
+    `has_read_events`: whether the last read of the log returned any event. Times are in seconds of the
+    clock.
+    """
 
     def __init__(
         self,
@@ -64,19 +70,22 @@ class CaptureTicker:
         self._next_repeat = self._next_tick + _REPEAT_DEFINITIONS
 
     def write_heartbeat(self) -> None:
-        """Say that capture is alive, once a second, where it waits in the middle of something."""
+        """Report that capture is alive, once a second, while it waits in the middle of something."""
         if self._seconds() >= self._next_tick:
             self._next_tick = self._seconds() + _TICK
             self._position.note_proof()
             self._report_when_acknowledged(idle=False)
 
     def run_due_work(self) -> None:
-        """Do what is due, if a second is over. Raises SnapshotFinishedError, TransientSourceError, and what writing raises."""
+        """Do what is due, at most once a second.
+
+        Raises SnapshotFinishedError, TransientSourceError, and the errors of writing.
+        """
         now = self._seconds()
         if now < self._next_tick:
             return
         self._next_tick = now + _TICK
-        # Between transactions: one may have a row held back, and counts its rows.
+        # Only between transactions: within one a row may be held, and its rows are being counted.
         if now >= self._next_repeat and not self._log.begun:
             self._next_repeat = now + _REPEAT_DEFINITIONS
             self._repeat_definitions()
@@ -94,29 +103,32 @@ class CaptureTicker:
             raise SnapshotFinishedError
 
     def send_final_watermark(self) -> None:
-        """Store the position and say the last watermark; everything sent is acknowledged."""
+        """Store the position and send the last watermark. Everything sent must be acknowledged."""
         self._position.note_proof()
         self._report_milestone(self._position.make_milestone(held=self._rows.holding), idle=False)
 
     def _report_when_acknowledged(self, *, idle: bool) -> None:
-        """Store the position and say the watermark once everything sent until now is acknowledged."""
+        """Store the position and send the watermark once everything sent until now is acknowledged."""
         milestone = self._position.make_milestone(held=self._rows.holding)
         self._writer.call_when_acknowledged(lambda: self._report_milestone(milestone, idle=idle))
 
     def _report_milestone(self, milestone: Milestone, *, idle: bool) -> None:
-        """Everything before the milestone is in Kafka: say so."""
+        """Store the milestone and send its watermark. Everything before it is in Kafka."""
         self._position.store_milestone(milestone)
         self._watermarks.send_watermark(
             milestone.boundary, milestone.pending, idle=idle, events=self._rows.sent
         )
 
     def _stop_split_topics(self) -> None:
-        """Stop the tables whose topics have several partitions now. Events go to the first one, as before: so does the stop."""
+        """Stop the tables with a topic that has several partitions now.
+
+        Events go to the first one, as before, and so does the stop.
+        """
         captured = self._started.captured
         try:
             partitions = self._topics.count_partitions()
         except TransientSourceError:
-            return  # what is written waits for Kafka as well; it is looked again
+            return  # what is written waits for Kafka as well; the next check will find it
         file, pos = self._log.point
         for name in sorted(captured.known - captured.stopped.keys()):
             topic = captured.assign_topic_name(name)
@@ -128,7 +140,7 @@ class CaptureTicker:
     def _require_log_end(self) -> None:
         """Raise TransientSourceError when the log ends before what was read of it.
 
-        A server that is reset goes on sending heartbeats from the file that it has deleted.
+        A server that is reset continues to send heartbeats from the file that it has deleted.
         """
         end, point = self._server().log_end(), self._log.point
         if end is None or (parse_binlog_file_number(end[0]), end[1]) < (
@@ -139,7 +151,7 @@ class CaptureTicker:
             raise TransientSourceError(f"the log was read up to {point[0]}:{point[1]}, and now {ends}")
 
     def _repeat_definitions(self) -> None:
-        """Send definitions and stops again, long before retention takes the last ones away."""
+        """Send definitions and stops again, long before retention deletes the last ones."""
         started, captured = self._started, self._started.captured
         for state in captured.tables.values():
             if state.name in captured.stopped:

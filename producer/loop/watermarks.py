@@ -1,4 +1,6 @@
-"""Watermarks: about once a second, how far Kafka has what the source has written, and what is wrong."""
+"""Watermarks: the progress of Kafka relative to the source about once a second, and the current
+problems.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,10 @@ from schemas.wire.records import Watermark, format_watermark_topic
 
 
 class WatermarkSender:
-    """`ended`: why the next one is the last; `restarts`: and another stretch follows at once."""
+    """Sends watermarks. `ended`: why the next one is the last.
+
+    `restarts`: whether another run follows at once.
+    """
 
     def __init__(
         self,
@@ -34,8 +39,11 @@ class WatermarkSender:
         self._reported: dict[str, int] = {}
 
     def send_watermark(self, boundary: Boundary, pending: frozenset[str], *, idle: bool, events: int) -> None:
-        """Everything before `boundary` is in Kafka: say so. `pending`: tables whose snapshot is not; `idle`: nothing is behind it;
-        `events`: rows so far."""
+        """Send a watermark: everything before `boundary` is in Kafka.
+
+        `pending`: tables with a snapshot that is not. `idle`: the source has nothing after it. `events`:
+        rows so far.
+        """
         source, now, left_out = (
             self._captured.source,
             self._clock.now_ms(),
@@ -55,7 +63,9 @@ class WatermarkSender:
             self._on_watermark(watermark)
 
     def _list_new_offsets(self) -> dict[str, int]:
-        """Return the last acknowledged offset of every topic where it is another one than was said before."""
+        """Return the last acknowledged offset of every topic where it has changed since the last
+        watermark.
+        """
         offsets = self._writer.offsets
         topics = {
             t: o

@@ -1,1 +1,3 @@
-"""The source Oracle: its materialized view logs are polled, published, and deleted once Kafka has them (docs/adr/0028)."""
+"""Oracle as a source: its materialized view logs are polled, published, and deleted once Kafka has them
+(docs/adr/0028).
+"""

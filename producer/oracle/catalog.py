@@ -1,4 +1,4 @@
-"""Asks Oracle's catalogue; what its rows mean is in producer/sources/oracle/catalogue.py."""
+"""Queries Oracle's catalog; producer/sources/oracle/catalogue.py interprets the rows."""
 
 from __future__ import annotations
 
@@ -18,17 +18,20 @@ from schemas.wire.records import Identity
 
 TableName = tuple[str, str]
 _AT_ONCE = 100
-"""Tables of one question: each takes two binds."""
+"""Tables in one query; each takes two binds."""
 
 
 class OracleCatalog:
-    """All methods raise TransientSourceError, SourceRefusedError."""
+    """Oracle's catalog through one session. All methods raise TransientSourceError, SourceRefusedError."""
 
     def __init__(self, session: OracleSession) -> None:
         self._session = session
 
     def read_identity(self) -> Identity:
-        """Return which database this is: a copy, and one that was opened with RESETLOGS, is another one."""
+        """Return the identity of the database.
+
+        A copy, or a database that was opened with RESETLOGS, has another one.
+        """
         ((number, resetlogs, container),) = self._session.fetch_rows(sql.IDENTITY)
         return Identity(
             server_uuid=f"{number}/{resetlogs}/{container}",
@@ -47,12 +50,14 @@ class OracleCatalog:
         return int(count)
 
     def read_server_time(self) -> tuple[int, str]:
-        """Return the server's time, in ms since 1970, and a time two seconds before, as `TableSegments.ddl` has it."""
+        """Return the server's time in ms since 1970, and a time two seconds before in the form of
+        `TableSegments.ddl`.
+        """
         ((text, fresh),) = self._session.fetch_rows(sql.SELECT_TIME_PAIR)
         return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1000), fresh
 
     def list_table_names(self, patterns: Sequence[str]) -> list[TableName]:
-        """Return the tables that patterns select; logs and the like are none."""
+        """Return the tables that patterns select, without logs and other internal tables."""
         logs = {log.log for log in self.list_logs().values()}
         found = {(owner, table) for owner, table in self._session.fetch_rows(sql.SELECT_TABLES)} - logs
         return sorted(
@@ -70,7 +75,7 @@ class OracleCatalog:
     def examine_tables(
         self, names: Collection[TableName]
     ) -> dict[TableName, tuple[ExaminedTable, LoggedTable | None]]:
-        """Return what each table is, and whether it can be captured."""
+        """Return the definition of each table, and whether it can be captured."""
         logs, found = self.list_logs(), dict[TableName, tuple[ExaminedTable, LoggedTable | None]]()
         several = bool(names) and self.count_instances() > 1
         for group in _split_into_groups(names):
@@ -91,7 +96,10 @@ class OracleCatalog:
     def read_segments(
         self, names: Collection[TableName], logs: dict[TableName, MlogOptions]
     ) -> dict[TableName, TableSegments]:
-        """Return where tables and their logs are kept; one that is gone, or whose log is, is left out."""
+        """Return the segments of tables and their logs.
+
+        A table that is missing, or has no log any more, is left out.
+        """
         found: dict[TableName, TableSegments] = {}
         for group in _split_into_groups([name for name in names if name in logs]):
             of_logs = {logs[name].log: name for name in group}
@@ -110,14 +118,16 @@ class OracleCatalog:
         return int(rows[0][0]) if rows and rows[0][0] is not None else None
 
     def list_refreshed_views(self, names: Collection[TableName]) -> dict[TableName, list[str]]:
-        """Return the materialized views that are refreshed from the logs of tables, registered or not, by table."""
+        """Return the materialized views that are refreshed from the logs of tables, registered or not,
+        by table.
+        """
         found: dict[TableName, list[str]] = defaultdict(list)
         for group in _split_into_groups(names):
             for owner, table, view, number in self._session.fetch_rows(*sql.select_refreshed_views(group)):
                 found[owner, table].append(view or f"MVIEW_ID {number}, which is not registered")
         return dict(found)
 
-    # --- inside
+    # --- internals
 
     def _read_columns(self, names: Sequence[TableName]) -> dict[TableName, list[OracleColumn]]:
         found: dict[TableName, list[OracleColumn]] = defaultdict(list)
@@ -172,7 +182,10 @@ class OracleCatalog:
 def _build_segments(
     own: ResultRows, table: tuple[Any, ...], log: tuple[Any, ...], load: str
 ) -> TableSegments:
-    """`own`: rows of `sql.objects` of a table and its partitions; `table`, `log`: those of the two themselves."""
+    """Build a table's segments from rows of `sql.select_objects`. `own`: the table and its partitions.
+
+    `table`, `log`: the two themselves.
+    """
     kept = [row for row in own if row[4] is not None]
     times = frozenset(row[5] for row in [*own, log])
     return TableSegments(

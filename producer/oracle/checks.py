@@ -1,4 +1,6 @@
-"""Is Oracle as capture needs it? Run by `check`, at each start and at each reconnect."""
+"""Checks that Oracle meets the requirements of capture, in `rowlock check`, at each start and at each
+reconnect.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ MIN_ORACLE_VERSION = (12, 1)
 
 
 def list_grant_statements(user: str, logged: Sequence[LoggedTable]) -> list[str]:
-    """Return the statements that grant what capture needs: of the server, then of each table."""
+    """Return the statements that grant what capture needs: for the server, then for each table."""
     whom = _quote_grantee(user)
     own = [f"GRANT CREATE SESSION TO {whom}"]
     own += [_build_view_grant(view, user) for view in ("V_$DATABASE", "GV_$INSTANCE")]
@@ -33,7 +35,7 @@ def _build_view_grant(view: str, user: str) -> str:
 
 
 def _quote_grantee(user: str) -> str:
-    """Quote a user as the catalogue has it: a name that is not in quotation marks is in upper case there, however it is written."""
+    """Quote a user as the catalog names it: in upper case, unless the name is in quotation marks."""
     return sql.quote_names(user[1:-1] if user[:1] == user[-1:] == '"' else user.upper())
 
 
@@ -44,7 +46,7 @@ def require_oracle(catalog: OracleCatalog, place: str, user: str) -> None:
 
 
 def _check_server(catalog: OracleCatalog, place: str) -> list[Finding]:
-    """Raises what asking raises."""
+    """Return what is wrong with the server's version. Raises the errors of the query."""
     version = catalog.read_version()
     number = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
     if number < MIN_ORACLE_VERSION:
@@ -53,7 +55,7 @@ def _check_server(catalog: OracleCatalog, place: str) -> list[Finding]:
 
 
 def _find_hidden_views(catalog: OracleCatalog, place: str, user: str) -> list[Finding]:
-    """Return the views of the server that the user may not read, without which nothing can be told. Raises TransientSourceError."""
+    """Return the necessary views of the server that the user may not read. Raises TransientSourceError."""
     findings = []
     for view, ask in (("V_$DATABASE", catalog.read_identity), ("GV_$INSTANCE", catalog.count_instances)):
         try:
@@ -93,7 +95,7 @@ def check_oracle(
 
 
 def _probe_rights(session: OracleSession, place: str, user: str, logged: LoggedTable) -> list[Finding]:
-    """Try what capture will do to a table and its log, on no row."""
+    """Try the statements of capture on a table and its log, on no row."""
     try:
         for table in ((logged.table.db, logged.table.name), logged.log):
             session.fetch_rows(*sql.select_no_row(table))

@@ -1,4 +1,7 @@
-"""Reads chunks of a table beside the log. A SELECT of Oracle sees one moment, so that LOW and HIGH are numbers of polls around it."""
+"""Reads chunks of a table alongside the log.
+
+A SELECT of Oracle sees one moment, so LOW and HIGH are numbers of polls around it.
+"""
 
 from __future__ import annotations
 
@@ -26,17 +29,20 @@ _NOT_OF_A_CONDITION = frozenset({
     0, 18, 20, 28, 60, 603, 604, 942, 1012, 1013, 1031, 1033, 1034, 1089, 1092, 1109, 1555, 1652, 2396, 2399, 3113, 3114, 3135, 4021, 4031, 4036,
     8103, 12170, 12514, 12516, 12519, 12520, 12528, 12537, 12541, 12547, 12571, 22924,
 })  # fmt: skip
-"""Lost and killed connections, locks, time-outs, want of undo, of memory or of rights: whatever the statement says. 0: of no server."""
+"""Errors that do not depend on the statement: lost and killed connections, locks, time-outs, lack of
+undo, memory or rights. 0: an error that has no number of the server.
+"""
 _BINDS = ("DPY-4008", "DPY-4009", "DPY-4010")
-"""The driver takes `:name` in a condition for a value that it is to be given."""
+"""Errors of the driver, which takes `:name` in a condition for a bind without a value."""
 
 
 def _answer_error(
     request: ReadChunk, error: TransientSourceError | SourceRefusedError
 ) -> ChunkFailed | ChunkRefused:
-    """Return what follows from an error: with a condition that is most likely to blame, else the chunk is read again.
+    """Return the outcome of an error: a refusal if a condition is the most likely cause, otherwise the
+    chunk is read again.
 
-    Raises `error` where trying again will not heal it.
+    Raises `error` if a retry would not help.
     """
     cause = error.__cause__
     number = parse_error_number(cause) if cause is not None else 0
@@ -44,13 +50,16 @@ def _answer_error(
         number not in _NOT_OF_A_CONDITION or any(each in str(error) for each in _BINDS)
     ):
         return ChunkRefused(request.request, str(cause))
-    if isinstance(error, SourceRefusedError) and number != ALTERED:  # else the next look tells
+    if isinstance(error, SourceRefusedError) and number != ALTERED:  # else a look decides
         raise error
     return ChunkFailed(request.request, str(error))
 
 
 class OracleChunkReader:
-    """`done`: every poll of a lower number has been read; `begun`: the number of the last poll that has begun. Asked from any thread."""
+    """Reads chunks. `done`: every poll of a lower number has been read.
+
+    `begun`: the number of the last poll that has begun. Both are called from any thread.
+    """
 
     def __init__(
         self,
@@ -66,7 +75,10 @@ class OracleChunkReader:
         self._session.close()
 
     def read_chunk(self, request: ReadChunk) -> ChunkRead | ChunkFailed | ChunkRefused:
-        """Read a chunk. Raises SourceRefusedError, and TableStoppedError for a value that cannot be read."""
+        """Read a chunk.
+
+        Raises SourceRefusedError, and TableStoppedError for a value that cannot be read.
+        """
         name = (request.table.db, request.table.name)
         if request.where is not None and "\\" in request.where:
             return ChunkRefused(
@@ -100,11 +112,13 @@ class OracleChunkReader:
 
 
 class OracleChunkQueue:
-    """`ChunkQueue`: gives a chunk when a poll that began behind its SELECT has brought all of its table's log.
+    """A `ChunkQueue` that returns a chunk when a poll that began after its SELECT has read all of its
+    table's log.
 
-    A poll brings a part of a long log, and a row of a chunk must not stand before rows of the log that are older. `brought`: of FollowedTables.
-    Answers come in the order of requests, whose numbers do not tell them apart: a table that has stopped may be copied again while the answer
-    for it is on its way.
+    A poll may read only a part of a long log, and a row of a chunk must not be published before older
+    rows of the log. `brought`: returns FollowedTable.brought. Answers come in the order of the requests.
+    The numbers of requests do not distinguish them: a stopped table may be copied again before its
+    answer arrives.
     """
 
     def __init__(self, chunks: ChunkQueue, brought: Callable[[TableName], int | None]) -> None:
@@ -127,7 +141,7 @@ class OracleChunkQueue:
         return answer
 
     def _get_answer(self) -> ChunkRead | ChunkFailed | ChunkRefused | None:
-        """Raises what the reading raised, which was the answer then."""
+        """Return the next answer or None. Raises the reading's error, which was the answer then."""
         try:
             return self._chunks.poll_answer()
         except Exception:

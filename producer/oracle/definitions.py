@@ -1,7 +1,8 @@
 """Definitions at a place of the log: `DefinitionProver` of producer/source.py.
 
-The log has none. Of a table that is followed the last look at the catalogue counts, which was behind the rows that stand before the place. Every
-other one is taken up here: what it is now, and from its log's present end on.
+The log has no definitions. For a followed table the last look at the catalog counts, which came after
+the rows before the place. Any other table is followed from now on: with its present definition, and from
+its log's present end.
 """
 
 from __future__ import annotations
@@ -19,15 +20,19 @@ from producer.tables import TableName, format_table_name
 from schemas.table.model import Table, is_same_definition
 
 MOST_OLD = 1_000_000
-"""Rows that a log may hold when its table is taken up: they are kept in memory until they are deleted."""
+"""Rows that a log may have when its table is first followed; their places are kept in memory until they
+are deleted.
+"""
 
 
 _LOOK_S, _MOST_MS = 0.5, 60_000
-"""Seconds between looks at whether the second of a statement is over; ms after which a table that has one after the other is left."""
+"""Seconds between checks whether the second of a statement is over; ms after which a table with a
+statement in each second is refused.
+"""
 
 
 class OracleDefinitions:
-    """`wait`: for so many seconds."""
+    """Proves definitions, and begins to follow tables. `wait`: waits for a number of seconds."""
 
     def __init__(
         self,
@@ -53,8 +58,11 @@ class OracleDefinitions:
         return found | self._follow_tables([name for name in names if name not in found])
 
     def _prove_recorded_tables(self, names: Collection[TableName]) -> dict[TableName, Proof]:
-        """Return what tables are that the record names, though their topics have lost the definition: the rows of their logs count. What has
-        happened to them since the record tells the first look."""
+        """Return the definitions of tables that the record names, although their topics have lost them:
+        their logs are read on.
+
+        The first look at the catalog finds what has happened to them since the record.
+        """
         recorded = [name for name in names if name in self.following.tables]
         surveyed = self._catalog.examine_tables(recorded) if recorded else {}
         return {
@@ -63,7 +71,9 @@ class OracleDefinitions:
         }
 
     def take_up_again(self, tables: Mapping[TableName, Table]) -> None:
-        """Follow tables of which a process before has published the definition, and did not come to store that it follows them."""
+        """Follow tables again for which an earlier process published the definition, but did not store
+        that it follows them.
+        """
         for name, proof in self._follow_tables(tables).items():
             if (
                 isinstance(proof, UnprovenDefinition)
@@ -74,15 +84,15 @@ class OracleDefinitions:
 
     def find_partitioning(
         self, _place: DefinitionPlace, _name: TableName
-    ) -> None: ...  # nobody asks: looks say what happened
+    ) -> None: ...  # not used: looks at the catalog show what happened
 
     def may_have_converted(
         self, _place: DefinitionPlace, _name: TableName, _doubt: object
-    ) -> bool:  # nor of this: its looks are no statements of a session
+    ) -> bool:  # not used: a look is no statement of a session
         return False
 
     def _follow_tables(self, names: Collection[TableName]) -> dict[TableName, Proof]:
-        """Follow tables from now on. Their segments are read first: what happens to them from there on is seen."""
+        """Follow tables from now on. Their segments are read first, so that later changes are noticed."""
         if not names:
             return {}
         segments, restless = self._wait_for_settled_segments(names)
@@ -112,9 +122,11 @@ class OracleDefinitions:
     def _wait_for_settled_segments(
         self, names: Collection[TableName]
     ) -> tuple[dict[TableName, TableSegments], list[TableName]]:
-        """Return the segments of tables, each read when the second of its last statement was over, and the tables that found no such moment.
+        """Return the segments of tables, each read when the second of its last statement was over, and
+        the tables without such a moment.
 
-        Times are whole seconds: a statement that follows in the same one would be seen by nothing, if columns look the same behind it.
+        Times are whole seconds: a later statement in the same second would not be noticed if columns
+        look the same after it.
         """
         found: dict[TableName, TableSegments] = {}
         left, (began, fresh) = list(names), self._catalog.read_server_time()

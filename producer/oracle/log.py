@@ -1,8 +1,9 @@
-"""The logs of all followed tables as one log: `SourceLog` and `UsedUpLog` of producer/source.py.
+"""The logs of all followed tables as one log: `SourceLog` and `ConsumedLog` of producer/source.py.
 
-A poll reads the beginning of each table's log, and then looks at the catalogue: what was read of a table that has changed by then is not
-published but read again, under what it is now. A poll has two numbers (producer/sources/oracle/mlog.py): at the first stands what the look
-found, at the second the rows, a transaction of their own. Deleted is what Kafka has, and nothing else.
+A poll reads the beginning of each table's log, and then looks at the catalog. Rows of a table that has
+changed by then are not published but read again under its new definition. A poll has two numbers
+(producer/sources/oracle/mlog.py): the findings of the look have the first one, the rows the second one,
+as a transaction of their own. Only rows that Kafka has are deleted.
 """
 
 from __future__ import annotations
@@ -26,11 +27,15 @@ from schemas.wire.records import StoredPosition
 POLL_ROWS = 5000
 """Rows of one table's log that a poll reads."""
 _PAUSE = 0.2
-"""Seconds between polls that bring nothing more."""
+"""Seconds between polls if the last one read everything."""
 
 
 class PollPace(NamedTuple):
-    """`rows`: of a table's log that a poll reads; `pause`: seconds between polls; `seconds`: a clock; `wait`: for so many seconds."""
+    """The size and pace of polls, and their clock.
+
+    `rows`: rows of a table's log that a poll reads. `pause`: seconds between polls. `seconds`: a clock.
+    `wait`: waits for a number of seconds.
+    """
 
     rows: int = POLL_ROWS
     pause: float = _PAUSE
@@ -39,7 +44,11 @@ class PollPace(NamedTuple):
 
 
 class OracleLog:
-    """`begun_poll`: the number of the last poll that has begun; readers of chunks ask it from their threads."""
+    """The logs of all followed tables.
+
+    `begun_poll`: the number of the last poll that has begun; readers of chunks read it from their
+    threads.
+    """
 
     delivered, objects_changed = None, (0, 0)
 
@@ -68,10 +77,10 @@ class OracleLog:
         self.heard = self.begun = self.inside = self.outstanding = False
         self.moment = LogMoment(FILE, record.pos, record.ts_ms)
 
-    # --- what is used up
+    # --- deletion
 
     def learn_published(self, published: PublishedRows) -> None:
-        """Delete what Kafka has, and go on behind all that a process before may have numbered."""
+        """Delete what Kafka has, and continue after all numbers that an earlier process may have used."""
         self._number = self.begun_poll = compute_next_poll(
             self._number, published.highest, again=published.again
         )
@@ -81,7 +90,7 @@ class OracleLog:
         self._definitions.take_up_again({name: published.tables[name] for name in bare})
 
     def purge_published(self) -> Iterator[TableStoppedError]:
-        """Delete what the poll has published, and what is not to be."""
+        """Delete what the poll has published, and the old rows that must not be published."""
         yield from self._purger.purge_polled(self._taken)
         self._taken.clear()
         self._purger.purge_old_rows()
@@ -125,7 +134,10 @@ class OracleLog:
     def _publish_rows(
         self, found: PolledLogs, header: TransactionHeader, *, whole: bool
     ) -> Iterator[LogChange]:
-        """Yield rows, counted over all tables; from the first of them on, and while a log has rows of before, something is outstanding."""
+        """Yield rows, numbered over all tables.
+
+        Set `outstanding` from the first row on, and while a log has old rows.
+        """
         first = 0
         for name, rows in found.items():
             changes = (
@@ -149,7 +161,7 @@ class OracleLog:
     def confirm_recorded(self) -> None:
         self._following.confirm_proofs(self._noted)
 
-    # --- what the loop asks and says
+    # --- calls of the loop
 
     @property
     def point(self) -> tuple[str, int]:
@@ -165,7 +177,7 @@ class OracleLog:
         return Evidence(self._noted, None)
 
     def record_position_count(self, rows: int) -> None: ...
-    def skip_uncaptured(self, rows: object) -> None: ...  # what has no event is not deleted
+    def skip_uncaptured(self, rows: object) -> None: ...  # rows without an event are not deleted
     def close(self) -> None: ...
 
 

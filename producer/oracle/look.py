@@ -1,4 +1,6 @@
-"""The result of a look at the catalogue for a followed table: nothing, a statement that it is followed through, or a stop. Pure."""
+"""The result of a look at the catalog for a followed table: nothing, a statement that can be followed,
+or a stop. Pure.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,12 @@ from schemas.table.model import Table, is_same_definition
 
 
 class CatalogLook(NamedTuple):
-    """`new`: tables to take up; `segments`: of tables that are there, with their logs; `surveyed`: those that may have changed.
+    """What a look at the catalog found.
 
-    `fresh`: a time shortly before the look, as `TableSegments.ddl` has it; `views`: refreshed from the logs of followed tables, by table; `several`:
-    instances have the database open.
+    `fresh`: a time shortly before the look, in the form of `TableSegments.ddl`. `new`: tables to follow.
+    `segments`: of existing tables with logs. `surveyed`: tables that may have changed. `views`:
+    refreshed from the logs of followed tables, by table. `several`: several instances have the database
+    open.
     """
 
     fresh: str
@@ -38,17 +42,17 @@ class CatalogLook(NamedTuple):
 
 
 class Altered(NamedTuple):
-    """The definition is another one, and no row is."""
+    """The definition has changed, and no row has."""
 
     sql: str
     verdict: StatementVerdict
 
 
 def needs_close_look(table: FollowedTable, now: TableSegments | None) -> bool:
-    """Tell whether the table may have changed: by its segments, or because it was not looked at yet.
+    """Return whether the table may have changed: by its segments, or because it was not examined yet.
 
-    The time of its last DDL is in whole seconds, so that a second one may hide behind the first: as long as that may be, it is looked at
-    closely (`FollowedTable.again`).
+    The time of its last DDL is in whole seconds, so a second statement may have the same time as the
+    first. While that is possible, the table is examined closely (`FollowedTable.again`).
     """
     return now is None or table.logged is None or table.again or now != table.segments
 
@@ -56,7 +60,10 @@ def needs_close_look(table: FollowedTable, now: TableSegments | None) -> bool:
 def judge_followed_table(
     name: TableName, table: FollowedTable, look: CatalogLook, defined: Table | None
 ) -> TableStoppedError | Altered | None:
-    """Return what follows for a table; `table` is brought up to date unless it stops. `defined`: as the topic had it at the start."""
+    """Return the consequence for a table; `table` is updated unless it stops.
+
+    `defined`: its definition in the topic at the start.
+    """
     now = look.segments.get(name)
     survey, logged = look.surveyed.get(name, (None, table.logged))
     if survey == MISSING:
@@ -96,7 +103,9 @@ def judge_followed_table(
 def _find_sharing_stop(
     name: TableName, table: FollowedTable, look: CatalogLook, logged: LoggedTable | None
 ) -> TableStoppedError | None:
-    """Return the stop of a table whose log is not rowlock's alone, or whose rows cannot be put in order, or may be published already."""
+    """Return the stop of a table with a log that others use, or with rows that cannot be ordered or may
+    be published already; None: none.
+    """
     if views := look.views.get(name):
         return _build_stop(
             name, "log", f"{format_table_name(name)}: {explain_shared_log(views)}", "drop them"
@@ -114,6 +123,6 @@ def _find_sharing_stop(
 
 
 def _build_stop(name: TableName, cause: str, reason: str, remedy: str = "") -> TableStoppedError:
-    """`remedy`: what to do before the table is copied."""
+    """Return the stop of a table. `remedy`: what to do before the table is copied."""
     again = format_copy_remedy(*name)
     return TableStoppedError(frozenset([name]), cause, reason, f"{remedy}, then {again}" if remedy else again)

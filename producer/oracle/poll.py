@@ -1,4 +1,4 @@
-"""Reads the logs of followed tables, and looks at what has become of the tables: the two halves of a poll."""
+"""Reads the logs of followed tables, and examines the tables in the catalog: the two halves of a poll."""
 
 from __future__ import annotations
 
@@ -44,14 +44,19 @@ from schemas.findings import format_copy_remedy, split_at_remedy
 from schemas.table.model import Key, Row
 
 MOST_HELD = 50
-"""Polls in which rows of a log may lack their commit SCN."""
+"""Consecutive polls in which rows of a log may lack their commit SCN."""
 MAX_KEYS_PER_SELECT = 200
-"""Rows of a table that are read by their keys at once, and rows of a log that a poll reads where its table has LOBs."""
+"""Rows of a table that are read by their keys in one SELECT, and rows of a log that a poll reads if its
+table has LOBs.
+"""
 
 
 class LogPart(NamedTuple):
-    """The rows of a log that a poll has brought. `current`: rows of the table with their keys, read behind them, where that is needed;
-    `whole`: the log held no more; `kept`: rows of the table whose keys the log has deleted last."""
+    """The rows of a log that a poll has read.
+
+    `current`: rows of the table with their keys, read after them, where they are needed. `whole`: the
+    log had no more rows. `kept`: rows of the table with keys that the log deletes last.
+    """
 
     rows: list[LogRow]
     current: Mapping[Key, Row]
@@ -63,13 +68,16 @@ PolledLogs = dict[TableName, LogPart | TableStoppedError]
 
 
 class LogReader:
-    """`most`: rows of a table's log that are read at once."""
+    """Reads the logs. `most`: rows of a table's log that are read at once."""
 
     def __init__(self, session: OracleSession, following: FollowedTables, most: int) -> None:
         self._session, self._following, self._most = session, following, most
 
     def read_logs(self) -> tuple[PolledLogs, bool]:
-        """Return what the logs hold, and whether one of them may hold more. One that cannot be read stops its table."""
+        """Return the rows of the logs, and whether one of them may have more.
+
+        A log that cannot be read stops its table.
+        """
         found: PolledLogs = {}
         more = False
         for name, logged in self._following.list_readable_tables():
@@ -95,7 +103,10 @@ class LogReader:
         return found, more
 
     def _must_wait(self, name: TableName, logged: LoggedTable, rows: list[LogRow]) -> bool:
-        """Tell whether a log has rows whose place among the others is not known yet: then none of it is read. Raises SourceRefusedError."""
+        """Return whether a log has rows without a known order, so that none of it is read.
+
+        Raises SourceRefusedError.
+        """
         table = self._following.tables[name]
         waits = logged.by_commit and any(not row.scn for row in rows)
         table.held = table.held + 1 if waits else 0
@@ -107,10 +118,12 @@ class LogReader:
         return waits
 
     def _build_part(self, logged: LoggedTable, rows: list[LogRow], *, whole: bool) -> LogPart:
-        """Return rows of a log with those of the table that they need: all, where the log does not have all columns, and those that may
-        be there though they are deleted. (A log with keys only never says that a row is gone.)
+        """Return rows of a log with the rows of the table that they need.
 
-        They are read behind the log, so each is as the log says, or newer. What has made it newer is in the log by now.
+        These are all rows if the log does not have all columns, and otherwise the rows that may exist
+        although the log deletes them last. (A log with keys only never shows that a row is deleted.)
+        They are read after the log, so each is as the log describes it, or newer. The log has the cause
+        of a newer one by now.
         """
         key = make_key_extractor(logged)
         gone = [] if logged.keys_only else list_finally_deleted_keys(rows, key)
@@ -139,8 +152,11 @@ class LogReader:
     def _keep_unchanged_rows(
         self, logged: LoggedTable, rows: list[LogRow], there: dict[Key, Row]
     ) -> dict[Key, Row]:
-        """Return those of the rows of which the log has nothing behind `rows`. What it has of others comes, and says what they are: they
-        may be newer than that. The log is read behind the table here."""
+        """Return those of the rows for which the log has nothing after `rows`.
+
+        The log is read after the table here. For any other row the rest of the log will follow, and may
+        be newer than the row.
+        """
         key, read_ = make_key_extractor(logged), {LogPlace(row.rowid, row.sequence) for row in rows}
         found = dict(there)
         for at in range(0, len(there), MAX_KEYS_PER_SELECT):
@@ -159,7 +175,10 @@ class LogReader:
     def build_changes(
         self, name: TableName, part: LogPart, *, whole: bool
     ) -> OracleRows | TableStoppedError | None:
-        """Return what rows of a log say. `whole`: they are all that it holds."""
+        """Return the changes in the rows of a log; None: there are none.
+
+        `whole`: they are all that it has.
+        """
         followed = self._following.tables.get(name)
         if followed is None or followed.logged is None:
             return None
@@ -178,7 +197,10 @@ class LogReader:
 
 
 def _build_logged_changes(logged: LoggedTable, part: LogPart, *, whole: bool) -> list[LoggedChange]:
-    """Return the changes, the rows of the table put in where the log does not have them. Raises LogBrokenError."""
+    """Return the changes, completed with rows of the table where the log lacks values.
+
+    Raises LogBrokenError.
+    """
     if logged.keys_only:
         return merge_log_rows(part.rows, part.current, make_key_extractor(logged))
     changes = parse_log_rows(part.rows, make_key_extractor(logged), whole=whole).changes
@@ -189,13 +211,16 @@ def _build_logged_changes(logged: LoggedTable, part: LogPart, *, whole: bool) ->
 
 
 class CatalogWatcher:
-    """`published`: what topics had when capture began."""
+    """Examines tables in the catalog. `published`: the content of the topics when capture began."""
 
     def __init__(self, catalog: OracleCatalog, following: FollowedTables, published: PublishedRows) -> None:
         self._catalog, self._following, self._published = catalog, following, published
 
     def examine_catalog(self, fresh: str) -> CatalogLook:
-        """See what has become of the followed tables, and which are to be taken up. After this the rows read before are judged."""
+        """Look at the followed tables, and for tables to follow.
+
+        The rows that were read before are judged by it.
+        """
         logs, followed = self._catalog.list_logs(), self._following.tables
         new = [name for name in logs if name not in followed and self._following.captured(*name)]
         segments = self._catalog.read_segments([*followed, *new], logs)
@@ -211,7 +236,10 @@ class CatalogWatcher:
     def yield_statements(
         self, look: CatalogLook, header: TransactionHeader
     ) -> Generator[LogChange, None, set[TableName]]:
-        """Yield what has happened to tables otherwise than by DML; returns those of which nothing is published in this poll."""
+        """Yield what has happened to tables other than DML.
+
+        Return the tables for which this poll publishes nothing.
+        """
         changed: set[TableName] = set()
         for name, table in list(self._following.tables.items()):
             if not self._following.captured(*name):
@@ -234,7 +262,10 @@ class CatalogWatcher:
 
 
 def _build_first_barrier(name: TableName, header: TransactionHeader) -> Barrier:
-    """Of a table that is captured already nobody knows what has happened to it since."""
+    """Return the barrier for a table.
+
+    If it is captured already, its changes in the meantime are unknown.
+    """
     return Barrier(
         header, TableDdl("create", (name,)), f"{format_table_name(name)} is seen for the first time by this process", 0, start=header.pos,
         verdicts=(StatementVerdict(name, "unknown", "changed"),),

@@ -1,4 +1,4 @@
-"""Deletes rows of logs that Kafka has, or that nobody wants: by ROWID and SEQUENCE$$, counted."""
+"""Deletes log rows that Kafka has, or that are not needed: by ROWID and SEQUENCE$$, counted."""
 
 from __future__ import annotations
 
@@ -24,10 +24,13 @@ class LogPurger:
         self._session, self._catalog, self._following = session, catalog, following
 
     def purge_published(self, published: PublishedRows) -> None:
-        """Delete what topics had when capture began, and remember it. A process before may have deleted some of it.
+        """Delete the rows that topics had when capture began, and remember them.
 
-        A table that has stopped keeps its log as it is: another consumer may want it. Of one whose topic has lost events nobody can tell
-        which rows of its log stand in them, so it is not to go on, unless the log has none.
+        An earlier process may have deleted some.
+
+        The log of a stopped table stays as it is: another consumer may need it. For a topic that has
+        lost events it is unknown which rows of the log they contained, so its table must not continue
+        unless the log is empty.
         """
         logs = self._catalog.list_logs() if published.rows or published.cut else {}
         for name, rows in published.rows.items():
@@ -41,7 +44,7 @@ class LogPurger:
                 table.unsure = bool(self._session.fetch_rows(*sql.select_log_places(logs[name].log, 1)))
 
     def purge_polled(self, taken: Iterable[OracleRows]) -> Iterator[TableStoppedError]:
-        """Delete what a poll has published. Yield the stops of tables of which rows were gone."""
+        """Delete what a poll has published. Yield the stops of tables with rows that were missing."""
         for rows in taken:
             logged, places = self._following.get_captured_table(rows.table), rows.places
             if logged is None or not places:
@@ -51,7 +54,7 @@ class LogPurger:
                 yield _build_deleted_rows_stop(rows.table, logged.log, len(places), len(places) - deleted)
 
     def purge_old_rows(self) -> None:
-        """Delete what tables had in their logs before they were taken up."""
+        """Delete the rows that tables had in their logs before they were followed."""
         for table in self._following.tables.values():
             if table.old and table.logged is not None:
                 self._delete_rows(table.logged.log, table.old)
@@ -65,7 +68,7 @@ class LogPurger:
 
 
 def _build_deleted_rows_stop(name: TableName, log: TableName, published: int, gone: int) -> TableStoppedError:
-    """Return the stop of a table: whoever deleted these rows may have deleted unread ones, too."""
+    """Return the stop of a table: what deleted these rows may have deleted unread ones, too."""
     return TableStoppedError(
         frozenset([name]), "log",
         f"of {published} rows of {format_table_name(log)}, the log of {format_table_name(name)}, that capture has published, {gone} were gone or moved when it deleted "

@@ -1,4 +1,4 @@
-"""Changes of one table that a poll brought, as events: `LoggedRows` of producer/source.py."""
+"""The changes of one table in a poll, as events: `LoggedRows` of producer/source.py."""
 
 from __future__ import annotations
 
@@ -24,7 +24,11 @@ _NOWHERE = TransactionHeader(FILE, 0, 0, 0, None)
 
 
 class OracleRows:
-    """`definition`: under which the rows were read; `published`: how many of the changes, from the first on, have an event."""
+    """The changes of one table in a poll.
+
+    `definition`: the one under which the rows were read. `published`: how many of the changes, from the
+    first on, have an event.
+    """
 
     def __init__(self, definition: Table, changes: Sequence[LoggedChange]) -> None:
         self.definition = definition
@@ -35,7 +39,7 @@ class OracleRows:
         self.published = 0
 
     def set_position(self, header: TransactionHeader, first: int) -> None:
-        """Say where they stand: in which poll, and the ordinal of the first one in it."""
+        """Set the place of the changes: the poll, and the ordinal of the first change in it."""
         self._header, self._first = header, first
 
     @property

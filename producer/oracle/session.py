@@ -1,4 +1,4 @@
-"""A connection to Oracle, seen as DB-API: statements in, rows out; what the driver raises becomes an error of capture."""
+"""A connection to Oracle through DB-API. Driver errors become errors of capture."""
 
 from __future__ import annotations
 
@@ -15,24 +15,30 @@ from schemas.errors import ServerConnectError
 ResultRows = list[tuple[Any, ...]]
 
 ALTERED = 904
-"""A column is not there."""
+"""The number of the error for an unknown column."""
 _REFUSED = {
     942: "grant SELECT on it, and DELETE on the log (`rowlock check` prints the grants), or create it again",
     1031: "`rowlock check` prints the grants that are missing",
     ALTERED: "`rowlock check` says what the logs must have",
 }
-"""Numbers of ORA- errors that no retry heals, and what to do."""
+"""Numbers of ORA- errors for which a retry does not help, with the remedy."""
 
 
 class OracleDriver(NamedTuple):
-    """`connect`: opens a DB-API connection, without autocommit (raises ServerConnectError); `errors`: the root of what the driver raises."""
+    """A driver. `connect`: opens a DB-API connection without autocommit (raises ServerConnectError).
+
+    `errors`: the base class of its errors.
+    """
 
     connect: Callable[[], Any]
     errors: type[Exception]
 
 
 def load_oracle_driver(source: SourceConfig) -> OracleDriver:
-    """Return python-oracledb, set as the source says. Raises SourceRefusedError where it is not installed."""
+    """Return python-oracledb, configured for the source.
+
+    Raises SourceRefusedError if it is not installed.
+    """
     try:
         oracledb = import_module("oracledb")
         opening = import_module("schemas.io.oracle_connection").open_oracle
@@ -51,7 +57,7 @@ def parse_error_number(error: BaseException) -> int:
 
 
 def translate_oracle_error(error: Exception) -> CaptureError:
-    """Return what an error of the driver means."""
+    """Return the error of capture for a driver error."""
     remedy = _REFUSED.get(parse_error_number(error))
     if remedy is not None:
         return SourceRefusedError(f"Oracle refuses: {error}: {remedy}")
@@ -59,7 +65,10 @@ def translate_oracle_error(error: Exception) -> CaptureError:
 
 
 class OracleSession:
-    """One connection, opened when it is needed, and again when it was lost. All methods raise TransientSourceError, SourceRefusedError."""
+    """One connection, opened when it is needed and after it was lost.
+
+    All methods raise TransientSourceError, SourceRefusedError.
+    """
 
     def __init__(self, driver: OracleDriver) -> None:
         self._driver = driver
@@ -80,7 +89,10 @@ class OracleSession:
             return found
 
     def change_many(self, sql: str, binds: Sequence[Sequence[object]]) -> int:
-        """Run a statement once for each of `binds`, in a transaction; returns how many rows it changed."""
+        """Execute a statement once for each of `binds`, in one transaction.
+
+        Return how many rows it changed.
+        """
         with self._open_connection() as connection, contextlib.closing(connection.cursor()) as cursor:
             cursor.executemany(sql, [list(each) for each in binds])
             changed = int(cursor.rowcount)
@@ -89,7 +101,10 @@ class OracleSession:
 
     @contextmanager
     def _open_connection(self) -> Iterator[Any]:
-        """Give the connection. After an error it is another one: nothing is known of what became of a transaction."""
+        """Provide the connection.
+
+        After an error it is replaced, because the outcome of a transaction is unknown.
+        """
         try:
             if self._connection is None:
                 self._connection = self._driver.connect()

@@ -1,4 +1,6 @@
-"""Oracle: `SourceDatabase` of producer/source.py, which says what each method does (docs/adr/0028)."""
+"""Oracle as a source: implements `SourceDatabase` of producer/source.py, which documents the methods
+(docs/adr/0028).
+"""
 
 from __future__ import annotations
 
@@ -29,11 +31,14 @@ from schemas.wire.records import StoredPosition
 
 _FIRST = 2
 _NO_END = 1 << 53
-"""A log that is polled ends nowhere."""
+"""The end of a polled log, which has none."""
 
 
 class OracleTables:
-    """`SourceTables`. Names are compared as they are: Oracle keeps them in upper case unless they were quoted."""
+    """The tables of an Oracle source: `SourceTables`.
+
+    Names are compared exactly: Oracle keeps them in upper case unless they were quoted.
+    """
 
     names: NameRules = EXACT
 
@@ -48,7 +53,10 @@ class OracleTables:
 
 
 class OracleSource:
-    """The poll, and all questions of the loop, have one connection; each reader of chunks has its own."""
+    """Oracle as a source.
+
+    The poll and all queries of the loop share one connection; each reader of chunks has its own.
+    """
 
     connector = "oracle"
 
@@ -69,10 +77,10 @@ class OracleSource:
     def require_usable(self) -> None:
         require_oracle(self._catalog, self._place, self._source.user)
 
-    # --- a stretch of capture
+    # --- a run of capture
 
     def open_source(self, beat: Callable[[], None]) -> None:
-        """Follow the tables of the stretch before by what the record says of them."""
+        """Forget the tables of the run before; the record determines which are followed."""
         self._following.tables.clear()
         self._following.published.clear()
         self._following.captured = lambda _db, _table: True
@@ -110,13 +118,13 @@ class OracleSource:
     # --- tables
 
     def find_nontransactional_engine(self, name: TableName) -> str | None:
-        return None  # a table without them is not there
+        return None  # tables without transactions do not exist
 
     def estimate_rows(self, name: TableName) -> int | None:
         return self._catalog.estimate_rows(name)
 
     def make_impact_finder(self, objects_changed: Callable[[], LogPoint]) -> Any:
-        return None  # nobody asks: what a look finds says what it does
+        return None  # not used: what a look finds has its verdicts
 
     # --- snapshots
 
@@ -130,11 +138,11 @@ class OracleSource:
         return OracleChunkQueue(self.make_chunk_queue(chunks), self._following.get_brought_poll)
 
     def make_chunk_queue(self, chunks: OracleChunkReader) -> ChunkQueue:
-        """Return what reads chunks beside the loop."""
+        """Return a queue that reads chunks alongside the loop."""
         return BackgroundChunkReader(chunks)
 
 
 def make_oracle_source(config: Config, name: str) -> SourceDatabase:
-    """Return the source `name` of the configuration; it connects when it is asked."""
+    """Return the source `name` of the configuration; it connects when it is used."""
     source = config.sources[name]
     return OracleSource(source, name, load_oracle_driver(source), PollPace())

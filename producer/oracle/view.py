@@ -1,4 +1,4 @@
-"""Oracle as the command line asks it: `SourceView` of producer/source_view.py, which says what each method does."""
+"""Oracle for the command line: `SourceView` of producer/source_view.py, which documents the methods."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from schemas.config.model import SourceConfig
 from schemas.table.model import Key, Row, Table
 
 COUNTED = 1_000_000
-"""Rows of a log that are counted; it has no index."""
+"""Rows of a log up to which they are counted, as it has no index."""
 _KEYS = 200
 """Keys of one statement."""
 
 
 class OracleSourceView:
-    """Definitions are read once: they are those of one look of a person."""
+    """Oracle for the command line. Definitions are read once, for one command."""
 
     def __init__(self, source: SourceConfig, driver: OracleDriver) -> None:
         self._source = source
@@ -97,10 +97,10 @@ class OracleSourceView:
     def ends_by(self, before: int, now: int) -> bool:
         return has_whole_poll_between(before, now)
 
-    # --- inside
+    # --- internals
 
     def _read_selected_logs(self) -> dict[TableName, MlogOptions]:
-        """Return the logs by which the selected tables are captured: of others nobody reads anything."""
+        """Return the logs of the selected tables that can be captured; capture reads no others."""
         logs = self._catalog.list_logs()
         return {
             name: logs[name]
@@ -109,7 +109,7 @@ class OracleSourceView:
         }
 
     def _get_logged_table(self, table: Table) -> LoggedTable:
-        """Return how the columns of `table` are read, which may be some of the table's."""
+        """Return how the columns of `table` are read, which may be only some of the table's."""
         name = (table.db, table.name)
         if name not in self._logged:
             survey, logged = self._catalog.examine_tables([name])[name]
@@ -128,5 +128,5 @@ class OracleSourceView:
 
 
 def make_oracle_view(source: SourceConfig, _name: str) -> OracleSourceView:
-    """Return a view that connects when it is asked. Raises SourceRefusedError where the driver is missing."""
+    """Return a view that connects when it is used. Raises SourceRefusedError if the driver is missing."""
     return OracleSourceView(source, load_oracle_driver(source))

@@ -1,4 +1,4 @@
-"""The assignment of a capture process: whether it is still the one that captures its source."""
+"""The assignment of a capture process, which proves that it may still capture its source."""
 
 from __future__ import annotations
 
@@ -10,18 +10,21 @@ from schemas.wire.records import StoredPosition
 
 @dataclass(slots=True)
 class CaptureAssignment:
-    """The assignment of a capture process, through all its starts. `at_least`: the gen that a coordinator gave, 0
-    without one; `claimed`: the last one that this process had."""
+    """The assignment of a capture process, through all its starts.
+
+    `at_least`: the gen that a coordinator assigned, 0 without one. `claimed`: the last gen that this
+    process claimed.
+    """
 
     at_least: int = 0
     claimed: int | None = None
 
     def check_not_superseded(self, source: str, stored: StoredPosition | None) -> None:
-        """Raise SupersededError when another process has claimed the source since: with a coordinator it was assigned
-        elsewhere, and starting again would only push the rightful one aside: readers would drop what that one writes.
+        """Raise SupersededError when another process has claimed the source since.
 
-        At its first claim a process tells by the assignment: the gen alone grows with every restart, so it may be above
-        that of a later assignment.
+        With a coordinator the source was then assigned elsewhere, and another start would push that
+        process aside: readers would drop its events. At its first claim a process compares assignments:
+        the gen alone grows with every restart, so it may be above that of a later assignment.
         """
         if not self.at_least or stored is None:
             return

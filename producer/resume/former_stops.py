@@ -1,4 +1,6 @@
-"""Stops of tables that a start takes over: those of the record and of the topics, and of tables that can no longer be captured."""
+"""Restores the stops of tables at a start: those in the record and the topics, and those of tables that
+can no longer be captured.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ _log = structlog.get_logger("capture")
 
 @dataclass(slots=True)
 class FormerStops:
-    """The parts that it takes, and the taking over."""
+    """Restores stops, and repeats them in the topics."""
 
     tables: SourceTables
     config: SourceConfig
@@ -49,9 +51,11 @@ class FormerStops:
         found: dict[str, TopicFindings],
         unusable: Mapping[TableName, str],
     ) -> None:
-        """Stop what was stopped before, and what was captured and cannot be any more; repeat what topics say of it.
+        """Stop tables that were stopped before, or that were captured and cannot be any more; repeat the
+        stops that topics contain.
 
-        `unusable`: tables whose topics may not be written, and why."""
+        `unusable`: tables with topics that must not be written, and the reason.
+        """
         record = started.record
         tails = {
             name: tail
@@ -68,7 +72,7 @@ class FormerStops:
         )
         before = merge_table_stops(_select_open_stops(record, tails), said)
         surveyed = self.tables.examine_tables([name for name in names if name in self.captured.known])
-        patterns = self.tables.names.fold_patterns(self.config.tables)  # once: the source is asked
+        patterns = self.tables.names.fold_patterns(self.config.tables)  # once: this queries the source
         of_a_tool = find_tool_tables(
             self.captured.known, self.config.online_ddl.names, patterns, {*names, *self.captured.known}
         )
@@ -98,7 +102,7 @@ class FormerStops:
             self.captured.stop_table(name, stopped)
             started.errors.pop(name, None)
             if not self.captured.names.has_topic(name):
-                self.captured.unsaid.discard(name)  # it has no topic to say it in
+                self.captured.unsaid.discard(name)  # it has no topic for the stop
             started.copies.handle_table_stop(
                 format_table_name(name), stop.cause, stop.reason, get_wall_clock_ms()
             )
@@ -115,7 +119,9 @@ class FormerStops:
     def _stop_ambiguous_labels(
         self, cause: StopCause, name: TableName, tail: TableTail | None
     ) -> TableStop | None:
-        """Return a stop if the definition in force is one of labels that are ambiguous, or one that the topic has of what the log is still to bring."""
+        """Return a stop if a definition has ambiguous labels: the active one, or a later one of the
+        topic that the log has yet to reach.
+        """
         state = self.captured.tables.get(name)
         if state is None:
             return None
@@ -136,7 +142,9 @@ class FormerStops:
 
 
 def _select_open_stops(record: StoredPosition, tails: dict[TableName, TableTail]) -> dict[str, TableStop]:
-    """Return the record's stops that no copy has ended which began in a topic since the record was written."""
+    """Return the record's stops, except those ended by a copy that began in a topic since the record was
+    written.
+    """
     stops = dict(record.stops)
     here = (record.epoch, parse_binlog_file_number(record.file), record.pos)
     for name, tail in tails.items():

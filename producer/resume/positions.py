@@ -1,9 +1,10 @@
-"""Positions from which capture resumes, with its assignment number: the records of `<prefix>.<source>.position`.
+"""Positions from which capture resumes, with its assignment number: the records of
+`<prefix>.<source>.position`.
 
-Pure rules first (which record counts, whether the server is the recorded one, whether its log still reaches back),
-then the small shell that reads and writes the topic. A start takes the record of the highest gen, writes gen + 1 with
-the same position *before* its first event, and removes the older keys afterwards; so a capture process that is still
-alive somewhere can never win against its successor.
+First come pure rules (which record is valid, whether the server is the recorded one, whether its log
+still reaches back), then the small shell that reads and writes the topic. A start takes the record of
+the highest gen, writes gen + 1 with the same position *before* its first event, and removes the older
+keys afterwards. So a capture process that is still alive somewhere can never win against its successor.
 """
 
 from __future__ import annotations
@@ -23,16 +24,17 @@ from schemas.wire.records import Identity, StoredPosition
 
 
 class PositionRecords(NamedTuple):
-    """The content of the position topic: the record that counts, the keys of older ones, and whether a gen is taken twice."""
+    """The content of the position topic: the valid record, and the keys of older ones."""
 
     newest: StoredPosition | None
     older_keys: tuple[str, ...]
 
 
 def select_record(found: Iterable[tuple[str, bytes | None]]) -> PositionRecords:
-    """Choose among the topic's (key, value) pairs in offset order: the highest gen, and of it the latest.
+    """Choose among the topic's (key, value) pairs in offset order: the highest gen, and its latest
+    record.
 
-    Raises EnvelopeError for a value that is no position record.
+    Raises EnvelopeError for a value that is not a position record.
     """
     latest: dict[str, StoredPosition] = {}
     for key, value in found:
@@ -46,7 +48,9 @@ def select_record(found: Iterable[tuple[str, bytes | None]]) -> PositionRecords:
 
 
 def require_recorded_server(stored: StoredPosition, now: Identity) -> None:
-    """Raise SourceRefusedError unless `now` is the recorded server by its uuid (MariaDB has none: by its id)."""
+    """Raise SourceRefusedError unless `now` is the recorded server by its uuid (MariaDB has none: by its
+    id).
+    """
     was = stored.identity
     if was.server_uuid is not None or now.server_uuid is not None:
         same = was.server_uuid == now.server_uuid
@@ -91,11 +95,11 @@ class PositionStore:
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
-        self._claimed = 0  # the offset of our claim
-        self._next = 0  # behind our acknowledged records, as long as nobody else has written between them
+        self._claimed = 0  # the offset of this process's claim
+        self._next = 0  # after the records of this process
 
     def load_records(self, reader: TopicRanges) -> PositionRecords:
-        """Read the whole topic (compacted: small)."""
+        """Read the whole topic, which is small because it is compacted."""
         low, high = reader.get_bounds(self.topic)
         messages = reader.read_range(self.topic, low, high)
         return select_record((message.key().decode(), message.value()) for message in messages)
@@ -103,9 +107,11 @@ class PositionStore:
     def claim_position(
         self, writer: EventWriter, reader: TopicRanges, record: StoredPosition, older: Iterable[str]
     ) -> StoredPosition:
-        """Write `record` durably under a gen that nobody else has, then remove the `older` keys. Returns it.
+        """Write `record` durably under a gen that no other process has, then remove the `older` keys.
 
-        Two starts at the same moment write the same gen; the one whose record came second takes the next.
+        Return the record.
+
+        Two starts at the same moment write the same gen; the one with the later record takes the next.
         """
         while True:
             offsets: list[int] = []
@@ -130,19 +136,24 @@ class PositionStore:
         return int(next(offsets))
 
     def store_position(self, writer: EventWriter, record: StoredPosition) -> None:
-        """Write `record`; everything before its position must be acknowledged already."""
+        """Write `record`. Everything before its position must be acknowledged already."""
         writer.send(self.topic, str(record.gen).encode(), encode_stored_position(record), self._is_there)
 
     def _is_there(self, offset: int) -> None:
-        """Count a record that was acknowledged. Behind one of somebody else's it does not count: the topic is read then."""
+        """Count an acknowledged record.
+
+        After a record of another process it is not counted, so that the topic is read.
+        """
         if offset == self._next:
             self._next += 1
 
     def is_superseded(self, reader: TopicRanges, gen: int) -> bool:
-        """Tell whether a later gen than ours has claimed the source by now; all that was sent is acknowledged.
+        """Return whether a later gen has claimed the source.
 
-        If not, all our events that were acknowledged before count: who claims later finds them in the topics. Without records of
-        others, which are few, only the topic's end is asked for.
+        Everything that was sent must be acknowledged.
+
+        If not, all acknowledged events of this process are valid: a later claimant finds them in the
+        topics. Without records of other processes, which are few, only the topic's end is read.
         """
         _, end = reader.get_bounds(self.topic)
         if end == self._next:

@@ -1,4 +1,6 @@
-"""Opens the log where capture stands, and only if it is the log that was captured (the rules: producer/sources/binlog/log_proof.py)."""
+"""Opens the log at the position of capture, only if it is the log that was captured (rules:
+producer/sources/binlog/log_proof.py).
+"""
 
 from __future__ import annotations
 
@@ -35,8 +37,8 @@ _NO_FILE = "could not find first log file"
 
 
 def log_beginning(catalog: Catalog, log: ProvenLog) -> LogStart:
-    """Return where the log ends: capture begins there. Raises SourceRefusedError."""
-    identity = catalog.server.read_identity()  # before the end: what it lists is in the log up to there
+    """Return the log's end, at which capture begins. Raises SourceRefusedError."""
+    identity = catalog.server.read_identity()  # before the end: the log has all that it lists up to there
     end = catalog.server.log_end()
     if end is None:
         raise SourceRefusedError("the source has no binary log: set log_bin and restart it")
@@ -44,10 +46,11 @@ def log_beginning(catalog: Catalog, log: ProvenLog) -> LogStart:
 
 
 def resume_proven_log(catalog: Catalog, log: ProvenLog, stored: StoredPosition) -> LogStart:
-    """Return where the log goes on, if it is the one that was captured up to `stored`.
+    """Return the place where the log continues, if it is the one that was captured up to `stored`.
 
-    Raises SourceRefusedError. A server whose log runs ahead counts a transaction as executed later than its log shows it (with
-    semi-synchronous replication much later): where the very event at the position is proven, GTIDs may be under way.
+    Raises SourceRefusedError. A server with a log that is ahead counts a transaction as executed later
+    than its log shows it (much later with semi-synchronous replication). So if the very event at the
+    position is proven, missing GTIDs may still be committing.
     """
     identity = catalog.server.read_identity()
     require_recorded_server(stored, identity)
@@ -66,13 +69,17 @@ def resume_proven_log(catalog: Catalog, log: ProvenLog, stored: StoredPosition) 
 
 
 class ProvenLog:
-    """The log of a source; `settings` are those of pymysql.connect. All methods raise like `LogStream.read`."""
+    """The log of a source. `settings`: those of pymysql.connect.
+
+    All methods raise like `LogStream.read_events`.
+    """
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self._settings = settings
 
     def open_at(self, proofs: Sequence[LogProof], file: str, pos: int) -> LogStream:
-        """Return the log from `file`, `pos` on, proven: on this very connection where one of `proofs` ends there.
+        """Return the log from `file`, `pos` on, proven: by this very connection if one of `proofs` ends
+        there.
 
         Raises SourceRefusedError for another history.
         """
@@ -80,17 +87,17 @@ class ProvenLog:
         if proof is not None:
             return self._open_proven(proof)
         for other in proofs:
-            with contextlib.suppress(
-                _FilePurgedError
-            ):  # purged since the start, where it was still asked for
+            with contextlib.suppress(_FilePurgedError):  # purged since the start
                 self._open_proven(other).close()
         return self._open_stream(file, pos)
 
     def require_proofs(self, stored: StoredPosition, files: Sequence[LogFile]) -> tuple[LogProof, ...]:
-        """Read the stored proofs' events again, and return the proofs whose files the source (`files`) still has.
+        """Read the stored proofs' events again, and return the proofs in files that the source (`files`)
+        still has.
 
-        Raises SourceRefusedError for another history, and where nothing is left that could prove anything. A record of
-        a version that kept no proof is let through, and that is said: from here on its file's first event proves it.
+        Raises SourceRefusedError for another history, and if no proof is left. A record of a version
+        that stored no proof is accepted with a warning; from then on its file's first event is the
+        proof.
         """
         if not stored.proof:
             _log.warning(
@@ -104,7 +111,9 @@ class ProvenLog:
         return tuple(left)
 
     def read_head_proof(self, file: str) -> tuple[LogProof, ...]:
-        """Return the proof by the first event of `file`: the only one until an event is captured; none: it is empty."""
+        """Return the proof by the first event of `file`, which is the only one until an event is
+        captured; empty if the file is.
+        """
         stream = self._open_stream(file, _BEGIN)
         try:
             return build_proofs([stream.read_first_event()])
@@ -120,7 +129,7 @@ class ProvenLog:
         except SourceRefusedError as error:
             stream.close()
             if error.__cause__ is None:
-                raise  # it says all already
+                raise  # the message is complete
             if _NO_FILE in str(error).lower():
                 raise _FilePurgedError(str(error)) from error
             raise build_other_history_error(

@@ -1,4 +1,6 @@
-"""Events at a place of their own, not at the log's: definitions and stops, which a start repeats under its gen."""
+"""Events with a place of their own instead of the log's: definitions and stops, which a start repeats
+under its gen.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from schemas.wire.records import StoredPosition
 
 
 def build_definition_context(record: StoredPosition, position: Position) -> TransactionContext:
-    """Return a context at `position`; of a repeated definition the file's name is that of the record's series."""
+    """Return a context at `position`. The file's name is derived from the record's."""
     stem, _, number = record.file.rpartition(".")
     file = f"{stem}.{position[1]:0{len(number)}d}"
     return TransactionContext(
@@ -37,8 +39,11 @@ def send_definition(
     columns: ColumnChanges | None = None,
     copy: CopyMark | None = None,
 ) -> None:
-    """Send the definition in force at its own position, and remember its offset once acknowledged. `copy`: one begins with it."""
-    state.topic.raise_ceiling_to_tail()  # the definition stands lower than what the topic has, and takes its place as the tail
+    """Send the active definition at its own position, and record its offset once acknowledged.
+
+    `copy`: the copy that begins with it.
+    """
+    state.topic.raise_ceiling_to_tail()  # the definition is lower than the topic's end, and becomes the tail
     key, value = encode_definition(
         state.table, context, state.topic.tail, transaction, row=state.defined_at[3], ddl=ddl, effect=effect, columns=columns,
         copy=copy,
@@ -61,12 +66,12 @@ def send_stop(
     name: TableName,
     record: StoredPosition,
 ) -> None:
-    """Send the stop of a table at its `position`, and remember its offset once acknowledged."""
+    """Send the stop of a table at its `position`, and record its offset once acknowledged."""
     stopped, topic = captured.stopped[name], captured.get_topic(name)
     position = stopped.position
     if position is None:
         raise ValueError(f"the stop of {format_table_name(name)} has no place yet")
-    context = msgspec.structs.replace(context, epoch=position[0])  # it may be of an era before
+    context = msgspec.structs.replace(context, epoch=position[0])  # it may belong to an earlier era
     at = build_definition_context(record, position)
     at.ts_ms = stopped.stop.since_ms
     topic.raise_ceiling_to_tail()

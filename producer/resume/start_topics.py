@@ -1,4 +1,6 @@
-"""Topics of tables at a start: names that are stored or found, topics that are made, and tables that can have none (docs/adr/0034)."""
+"""Topics of tables at a start: names that are stored or found, topics that are created, and tables
+without a usable one (docs/adr/0034).
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,10 @@ _log = structlog.get_logger("capture")
 
 
 class StartTopics:
-    """The topics of a source's tables as a start has them, once it is made: every name is chosen, and every topic made.
+    """The topics of a source's tables at a start. Creating it chooses all names and creates all topics.
 
-    `selected`: the tables to capture. `record`: the newest one, with the stops that follow from its topics.
+    `selected`: the tables to capture. `record`: the newest one, with the stops that follow from its
+    topics.
     """
 
     def __init__(self, topics: TableTopics, record: StoredPosition | None, selected: list[TableName]) -> None:
@@ -43,19 +46,23 @@ class StartTopics:
             names.owners = {topic: owner for topic, owner in names.owners.items() if topic not in abandoned}
             self.record = _stop_topic_sharers(record, shared)
         self._strays |= topics.peek_topics(self._list_unknown_topics(selected))
-        # A topic is its table's from now on whose events it holds, unless that one has another topic.
+        # A topic belongs from now on to the table of its events, unless that table has another topic.
         self._strays = {
             topic: found
             for topic, found in self._strays.items()
             if topic not in abandoned and all(names.assign_name(name) == topic for name in found.tables)
         }
         self.created, self.unusable = topics.make_topics(selected)
-        """The topics that were made, and the selected tables whose topics may not be written, with the reason."""
+        """The created topics, and the selected tables with topics that must not be written, with the
+        reason.
+        """
         self.names = [name for name in selected if names.has_topic(name)]
         """The selected tables that have a topic."""
 
     def _list_unknown_topics(self, selected: list[TableName]) -> list[str]:
-        """Return the topics of tables that are neither to be captured nor in the record otherwise: a process has named them just before it ended."""
+        """Return the topics of tables that are neither selected nor elsewhere in the record: a process
+        assigned them just before it ended.
+        """
         names, record = self._captured.names, self.record
         known = {*selected} if record is None else {*selected, *_collect_tables(record)}
         return [
@@ -67,7 +74,7 @@ class StartTopics:
     def add_forgotten_tables(
         self, known: list[TableName], found: dict[str, TopicFindings]
     ) -> list[TableName]:
-        """Add the topics to `found` that hold events of tables which are not known, and return those tables."""
+        """Add to `found` the topics that hold events of unknown tables, and return those tables."""
         left = {
             topic: each
             for topic, each in self._strays.items()
@@ -82,8 +89,10 @@ def _collect_tables(record: StoredPosition) -> set[TableName]:
 
 
 def _stop_topic_sharers(record: StoredPosition, shared: dict[str, list[TableName]]) -> StoredPosition:
-    """Return the record with a stop of each table that has shared its topic with another one: from now on it has a topic of its own, of which the
-    record says nothing."""
+    """Return the record with a stop of each table that shared its topic with another one.
+
+    Each of them has a topic of its own from now on, which the record does not contain.
+    """
     stops, gone = dict(record.stops), set[str]()
     cause = StopCause(
         record.epoch, record.file, parse_binlog_file_number(record.file), record.pos, get_wall_clock_ms()

@@ -1,4 +1,4 @@
-"""A capture unit that has started: what its start hands to the loop."""
+"""A capture unit that has started: the result of its start for the loop."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from schemas.wire.records import StoredPosition
 
 @dataclass(slots=True)
 class StartedCapture:
-    """A capture unit that has started: the state it runs with. `tails`: per known table what its topic said; `errors`: tables
-    that are left out.
+    """A capture unit that has started: the state with which it runs.
 
-    `fresh`: the position is a new beginning (first start, or a new snapshot), not a stored one. `late`: new tables that wait to
-    be defined: until the stream has passed what their topic holds (readers would drop it as old), and the point of the
-    log up to which no definition of theirs can be proven. `begins`: tables that a former start took up behind the record's
-    position, and where: nothing before concerns them. `copies`: those that were asked for. `snapshots`: whether tables are
-    snapshotted. `published`: see UsedUpLog.
+    `tails`: each known table's part of its topic. `errors`: tables that are left out, with the reason.
+    `fresh`: the position is a new beginning (first start, or a new snapshot), not a stored one. `late`:
+    new tables that wait for their definition, until the stream has passed what their topic holds
+    (readers would drop it as old) and the point of the log up to which their definition cannot be
+    proven. `begins`: tables that an earlier start added after the record's position, and where: earlier
+    events do not affect them. `copies`: the requested ones. `snapshots`: whether tables get a snapshot.
+    `published`: see ConsumedLog.
     """
 
     record: StoredPosition
@@ -39,7 +40,9 @@ class StartedCapture:
     published: PublishedRows = NOTHING_PUBLISHED
 
     def get_copy_mark(self, name: TableName) -> CopyMark | None:
-        """Return how the first definition of a table in this era is marked: as the begin of a copy, where its topic has an older one."""
+        """Return the mark of a table's first definition in this era: the begin of a copy if its topic
+        has an older definition, otherwise None.
+        """
         tail = self.tails.get(name)
         if tail is None or not self.snapshots or any(at[0] >= self.context.epoch for at in tail.definitions):
             return None

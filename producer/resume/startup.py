@@ -1,8 +1,9 @@
-"""The start of a capture unit: claim the position, take the tables' state from the topics, define what is new.
+"""The start of a capture unit: claims the position, restores the tables' state from the topics, defines
+new tables.
 
-The order matters. The gen is claimed durably before the first event. Then every known table's definition is repeated
-under the new gen: from that event on readers drop what a zombie may still write, so what stands before it in the topic is
-all that counts, and is read.
+The order matters. The gen is claimed durably before the first event. Then every known table's definition
+is repeated under the new gen. From that event on readers drop what an earlier process may still write,
+so the events before it are all that is valid in the topic, and they are read.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _log = structlog.get_logger("capture")
 
 @dataclass(slots=True)
 class CaptureStarter:
-    """The parts that a start needs, and its steps."""
+    """Starts a capture unit."""
 
     source: SourceDatabase
     config: SourceConfig
@@ -55,7 +56,10 @@ class CaptureStarter:
     term: CaptureAssignment
 
     def start_capture(self, *, new_snapshot: bool) -> StartedCapture:
-        """Claim, recover, define. Raises SourceRefusedError, KafkaRefusedError, TransientSourceError, DeliveryError."""
+        """Claim, recover, define.
+
+        Raises SourceRefusedError, KafkaRefusedError, TransientSourceError, DeliveryError.
+        """
         selected = self._exclude_tool_tables(self.source.tables.list_table_names(self.config.tables))
         records = self.store.load_records(self.reader)
         topics = StartTopics(TableTopics(self.captured, self.topics, self.reader), records.newest, selected)
@@ -81,7 +85,7 @@ class CaptureStarter:
         return started
 
     def _exclude_tool_tables(self, names: list[TableName]) -> list[TableName]:
-        """Leave out the tables in which gh-ost and the like make the next form of another one."""
+        """Return `names` without the shadow tables of gh-ost and similar tools."""
         patterns = self.source.tables.names.fold_patterns(self.config.tables)
         left_out = find_tool_tables(names, self.config.online_ddl.names, patterns, set(names))
         for name, table in left_out.items():
@@ -94,7 +98,7 @@ class CaptureStarter:
         return [name for name in names if name not in left_out]
 
     def _list_former_tables(self, names: list[TableName], record: StoredPosition | None) -> list[TableName]:
-        """Return the tables that the record knows, of which there are topics, and that are not to be captured (any more)."""
+        """Return the tables in the record that have topics and are not selected (any more)."""
         known = {
             name
             for text in ({**record.anchors, **record.stops} if record else {})
@@ -118,7 +122,9 @@ class CaptureStarter:
     def _choose_record(
         self, records: PositionRecords, found: dict[str, TopicFindings], *, new_snapshot: bool
     ) -> StoredPosition:
-        """Return the record to claim: the stored one under the next gen, or a new beginning at the log's end."""
+        """Return the record to claim: the stored one under the next gen, or a new beginning at the log's
+        end.
+        """
         stored = records.newest
         self.term.check_not_superseded(self.captured.source, stored)
         gen = max([stored.gen if stored else 0, *(tails.gen for tails in found.values())]) + 1
@@ -148,7 +154,10 @@ class CaptureStarter:
         )  # fmt: skip
 
     def _requests_end(self) -> int:
-        """Return where requests for copies begin that mean this beginning: those before are fulfilled by it, or are of an older one."""
+        """Return the offset of the first copy request after this beginning.
+
+        Earlier ones are fulfilled by it, or belong to an older one.
+        """
         topic = copy_topic(self.captured.prefix, self.captured.source)
         return self.reader.get_bounds(topic)[1] if topic in self.topics.count_partitions() else 0
 
@@ -162,9 +171,10 @@ class CaptureStarter:
         found: dict[str, TopicFindings],
         unusable: Mapping[TableName, str],
     ) -> None:
-        """Take over the tables that topics know (`former`: not to be captured any more), and define those that are new.
+        """Restore the tables that topics know (`former`: not selected any more), and define new ones.
 
-        `unusable`: tables whose topics may not be written, and why."""
+        `unusable`: tables with topics that must not be written, and the reason.
+        """
         known: list[TableName] = []
         for name in [*names, *former]:
             tails = found[self.captured.assign_topic_name(name)]
@@ -183,7 +193,10 @@ class CaptureStarter:
         self._rescan_topics(started, known, found)
 
     def _restore_table(self, started: StartedCapture, name: TableName, tail: TableTail) -> bool:
-        """Take over what the topic says, and repeat the definition under the new gen."""
+        """Restore a table from its topic, and repeat its definition under the new gen.
+
+        Return whether it has an active one.
+        """
         record = started.record
         started.tails[name] = tail
         here = (record.epoch, parse_binlog_file_number(record.file), record.pos, -1)
@@ -193,7 +206,7 @@ class CaptureStarter:
             in_force = begun.position, tail.definitions[begun.position]
             started.begins[name] = begun.position
         elif in_force is None and (in_force := tail.find_first_definition(record.epoch)) is not None:
-            started.begins[name] = in_force[0]  # not the first time that capture is here
+            started.begins[name] = in_force[0]  # capture has been at this place before
         if in_force is None or started.fresh:
             return False
         position, table = in_force
@@ -204,7 +217,7 @@ class CaptureStarter:
         return True
 
     def _define_new(self, started: StartedCapture, names: list[TableName]) -> None:
-        """Define tables of which nothing is in force, as far as it is proven what they are at the record's position."""
+        """Define the tables without an active definition, if it can be proven at the record's position."""
         record = started.record
         wanted = []
         for name in names:
@@ -224,7 +237,10 @@ class CaptureStarter:
                 self._define_table(started, name, proof.table)
 
     def _postpone_table(self, started: StartedCapture, name: TableName, proof: UnprovenDefinition) -> None:
-        """Its statements are still to come. With a snapshot it is passed over until then; without one its first row decides."""
+        """Let a table with later statements in the log wait for them.
+
+        Without snapshots it is defined at its first row.
+        """
         reason = explain_unproven(name, started.record.file, started.record.pos, proof)
         if self.config.snapshot != "never":
             started.late[name] = proof.last
@@ -249,8 +265,12 @@ class CaptureStarter:
         send_definition(self.writer, started.context, state, transaction, copy=started.get_copy_mark(name))
 
     def _require_alone(self, new: list[TableName]) -> None:
-        """Raise TransientSourceError where a predecessor, which has not ended, took up a new table since the topic was read: readers
-        take what it wrote, and would drop what we write below that. From now on they drop what it writes."""
+        """Raise TransientSourceError if an earlier process, which has not ended, added a new table since
+        the topic was read.
+
+        Readers take what that process wrote, and would drop lower positions that this one writes. From
+        now on they drop its events.
+        """
         for state in [self.captured.tables[name] for name in new if name in self.captured.tables]:
             if state.definition_offset != state.topic.end:
                 raise TransientSourceError(
@@ -261,7 +281,7 @@ class CaptureStarter:
     def _rescan_topics(
         self, started: StartedCapture, known: list[TableName], found: dict[str, TopicFindings]
     ) -> None:
-        """Read what a zombie wrote between the first look and the repeated definitions."""
+        """Read what an earlier process wrote between the first reading and the repeated definitions."""
         names = {topic for topic, tails in found.items() if tails.tables}
         bounds = {name: self.reader.get_bounds(name) for name in names}
         news = {name: [(max(low, found[name].end), high)] for name, (low, high) in bounds.items()}
@@ -282,7 +302,7 @@ class CaptureStarter:
                 continue  # it has no topic
             begun = tails.find_last_copy(name)
             if begun is not None and stopped.position is not None and begun.position > stopped.position:
-                # A predecessor has begun a copy that ends here, with no more of it: that is said behind it.
+                # An earlier process has begun a copy, which ends here: the topic gets the stop after it.
                 stopped.position = None
                 self.captured.unsaid.add(name)
 
@@ -290,7 +310,10 @@ class CaptureStarter:
 def collect_published(
     found: dict[str, TopicFindings], captured: CapturedTables, era: int, *, again: bool
 ) -> PublishedRows:
-    """Return what the topics have of a log that is used up; a zombie's events do not count."""
+    """Return the rows of a consumed log that the topics contain.
+
+    Events of a superseded process do not count.
+    """
     rows: dict[TableName, list[tuple[str, int]]] = {}
     for tails in found.values():
         rows |= tails.logged

@@ -1,4 +1,4 @@
-"""The topics of a source's tables, from the choice of a name to a topic that is there (docs/adr/0034)."""
+"""The topics of a source's tables, from the choice of a name to an existing topic (docs/adr/0034)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from producer.tables import CapturedTables, TableName, TopicState
 from schemas.findings import split_at_remedy
 
 _TRIES = 4
-"""How many names are tried for one table: each is refused only if another process makes a topic of such a name at the same moment."""
+"""Attempts to name one table's topic. A name is refused only if another process creates a topic of such
+a name at the same moment.
+"""
 
 
 def _skip_check() -> None: ...
@@ -20,9 +22,10 @@ def _skip_check() -> None: ...
 
 @dataclass(slots=True)
 class TableTopics:
-    """Assigns names, has them stored, and makes the topics.
+    """Assigns and stores names, and creates the topics.
 
-    `save` stores the names, acknowledged, before a topic is made; at a start nothing, because the claim stores them before the first event.
+    `save`: stores the names, acknowledged, before a topic is created. At a start it does nothing,
+    because the claim stores them before the first event.
     """
 
     captured: CapturedTables
@@ -31,7 +34,10 @@ class TableTopics:
     save: Callable[[], None] = _skip_check
 
     def find_unowned_topics(self) -> dict[str, TopicFindings]:
-        """See which topics there are. Returns those that no table has and that hold events of the source, with their last event."""
+        """Read which topics exist.
+
+        Return those that no table has and that hold events of the source, with their last event.
+        """
         names = self.captured.names
         names.update_existing(self.maker.count_partitions())
         tails = (
@@ -48,7 +54,10 @@ class TableTopics:
         return {topic: found for topic, found in tails.items() if found.tables}
 
     def make_topics(self, tables: Collection[TableName]) -> tuple[set[str], dict[TableName, str]]:
-        """Make the topics of `tables` where they are missing. Returns those that were made, and why tables can have none ("…seen…: remedy")."""
+        """Create the missing topics of `tables`.
+
+        Return the created ones, and why tables can have none ("…seen…: remedy").
+        """
         created, refused, left = set[str](), dict[TableName, str](), list(tables)
         for _ in range(_TRIES if left else 0):
             topics = {self.captured.assign_topic_name(name): name for name in left}
@@ -70,9 +79,9 @@ class TableTopics:
         }
 
     def open_topic(self, name: TableName) -> TopicState:
-        """Return the topic of a table: it is there, its name is stored, and all that it holds is known.
+        """Return a table's topic, which exists, has a stored name, and has no unknown content.
 
-        Raises TableStoppedError, and TransientSourceError where a start has to read what the topic holds.
+        Raises TableStoppedError, and TransientSourceError if a start has to read the topic's content.
         """
         if self.captured.names.assigned.get(name) not in self.captured.usable:
             self.find_unowned_topics()
@@ -84,7 +93,7 @@ class TableTopics:
         return self.captured.get_topic(name)
 
     def _require_known(self, name: TableName, topic: TopicState) -> None:
-        """Raise where an existing topic holds more than the start of this process has read."""
+        """Raise if an existing topic holds more than the start of this process has read."""
         if self.reader is None or self.reader.get_bounds(topic.name)[1] <= topic.end:
             return
         self.captured.usable.discard(topic.name)
@@ -109,5 +118,5 @@ def find_topic_owners(tails: Mapping[str, TopicFindings]) -> dict[str, TableName
 
 
 def build_topic_stop(tables: Iterable[TableName], why: str) -> TableStoppedError:
-    """Return the stop of tables whose topic is not as it has to be ("…seen…: remedy")."""
+    """Return the stop of tables with an unsuitable topic. `why`: "…seen…: remedy"."""
     return TableStoppedError(frozenset(tables), "topic", *split_at_remedy(why))

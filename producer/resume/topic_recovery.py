@@ -1,7 +1,8 @@
-"""Recovery of a topic's state when capture starts: definitions, chunk markers, highest position.
+"""Recovers the state of topics when capture starts: definitions, chunk markers, highest position.
 
-The truth about what is already written is in the topics, not in the position record: the record only says where
-to begin reading (`Anchor`). Events of a lower gen than one before them are a zombie's and do not count.
+The topics, not the position record, determine what has been written; the record only contains where to
+begin reading (`Anchor`). Events of a lower gen than an earlier one in the topic were written by a
+superseded process and do not count.
 """
 
 from __future__ import annotations
@@ -54,10 +55,11 @@ class ChunkMarker:
 
 @dataclass(slots=True)
 class TableTail:
-    """One table's part of a topic. `definitions` in the order of the topic, by position.
+    """One table's part of a topic. `definitions`: by position, in the order of the topic.
 
-    `stop`: why nothing of it follows, with the place of the event that says so; a new beginning of the log's life (a
-    definition of a higher epoch) ends it, and so does `begun`: a copy of the table. Only `markers` behind that count.
+    `stop`: why no more events follow, with the place of its event. It is ended by a new beginning of the
+    log (a definition of a higher epoch), and by `begun`: a copy of the table. Only `markers` after that
+    count.
     """
 
     definitions: dict[Position, Table] = field(default_factory=dict)
@@ -70,7 +72,10 @@ class TableTail:
     stop_offset: int | None = None
 
     def find_definition(self, file: int, pos: int, epoch: int) -> tuple[Position, Table] | None:
-        """Return the definition in force for a transaction that starts at `file`, `pos`: one of this era."""
+        """Return the active definition for a transaction of this era that starts at `file`, `pos`.
+
+        None: there is none.
+        """
         ours = (p for p in self.definitions if p[0] == epoch and p <= (epoch, file, pos, -1))
         position = max(ours, default=None)
         return None if position is None else (position, self.definitions[position])
@@ -81,11 +86,11 @@ class TableTail:
         return None if position is None else (position, self.definitions[position])
 
     def find_last_copy(self, epoch: int) -> BegunCopy | None:
-        """Return the last copy that began, if that was in an era."""
+        """Return the last copy that began, if it began in the era."""
         return self.begun if self.begun is not None and self.begun.position[0] == epoch else None
 
     def was_altered(self) -> bool:
-        """Tell whether the definition is another one since the last copy began."""
+        """Return whether the definition has changed since the last copy began."""
         if self.begun is None or (was := self.definitions.get(self.begun.position)) is None:
             return False
         since = (table for at, table in self.definitions.items() if at > self.begun.position)
@@ -94,10 +99,11 @@ class TableTail:
     def find_open_stop(
         self, stop: TableStop | None, here: tuple[int, int, int], known: int
     ) -> TableStop | None:
-        """Return the stop that a record holds unless a copy has begun in the topic since.
+        """Return the stop that a record holds, unless a copy has begun in the topic since.
 
-        `here`: the record's place (epoch, file, pos). Who passed the begin and kept the stop has not known of it. Where the begin stands at that very
-        place, `known` decides: the topic's end for the record.
+        `here`: the record's place (epoch, file, pos). A record that is past the begin and has the stop
+        was written without knowing the copy. If the begin is at the same place, `known` decides: the
+        topic's end for the record.
         """
         begun = self.begun
         if stop is None or begun is None:
@@ -109,7 +115,7 @@ class TableTail:
         return None
 
     def begin_copy(self, mark: CopyMark, position: Position, offset: int) -> None:
-        """A copy begins: what stopped the table before is over, and what was read of it does not count."""
+        """Record the begin of a copy: the table's stop has ended, and earlier chunks do not count."""
         self.begun = BegunCopy(mark, position, offset, self.stop.cause if self.stop is not None else "")
         self.markers.clear()
         self.marker_offset = None
@@ -118,7 +124,10 @@ class TableTail:
 
 @dataclass(slots=True)
 class TopicFindings:
-    """The findings of `scan` in one topic. `logged`: rows of a log that is used up, by table; `cut`: events behind the anchors are gone."""
+    """The content of one topic.
+
+    `logged`: rows of a consumed log, by table. `cut`: events after the anchors are missing.
+    """
 
     tables: dict[TableName, TableTail] = field(default_factory=dict)
     logged: dict[TableName, list[tuple[str, int]]] = field(default_factory=dict)
@@ -127,10 +136,10 @@ class TopicFindings:
     end: int = 0
     cut: bool = False
     is_empty: bool = False
-    """Whether the topic holds no record, as far as `peek` looks."""
+    """Whether the topic holds no record, as far as `peek_last_events` looks."""
 
     def add_event(self, offset: int, value: bytes, *, always: bool = False) -> None:
-        """Take in the event at `offset`. `always`: its table counts as seen also by a row of the log."""
+        """Add the event at `offset`. `always`: a row of the log also adds its table."""
         event = _decode(value)
         source = event.source
         if source.gen < self.gen:
@@ -147,7 +156,7 @@ class TopicFindings:
             self.tables.setdefault((source.db, source.table), TableTail())
 
     def find_last_copy(self, name: TableName) -> BegunCopy | None:
-        """Return the last copy that began of a table."""
+        """Return the last copy of a table that began."""
         return self.tables[name].begun if name in self.tables else None
 
     def _raise_ceiling(self, position: Position) -> None:
@@ -173,9 +182,11 @@ class TopicFindings:
 def scan_topics(
     reader: TopicRanges, topics: Mapping[str, Mapping[TableName, Anchor]]
 ) -> dict[str, TopicFindings]:
-    """Read what counts of each topic: the anchored events, then everything behind the anchors. All topics at once.
+    """Read what counts of each topic: the anchored events, then everything after the anchors.
 
-    Raises TransientSourceError, and msgspec.DecodeError for a message that is no event.
+    All topics are read at once.
+
+    Raises TransientSourceError, and msgspec.DecodeError for a message that is not an event.
     """
     found, stretches = {}, {}
     for topic, known in topics.items():
@@ -195,9 +206,10 @@ def scan_topics(
 
 
 def peek_last_events(reader: TopicRanges, topics: Iterable[str], source: str) -> dict[str, TopicFindings]:
-    """Read the last event of each topic: of which table of `source` it is, whether it is stopped, how high it stands.
+    """Read the last event of each topic: its table of `source`, whether that is stopped, and its
+    position.
 
-    Records of somebody else count as no table's. Raises TransientSourceError.
+    Records of other writers belong to no table. Raises TransientSourceError.
     """
     bounds = {topic: reader.get_bounds(topic) for topic in topics}
     found = {topic: TopicFindings(end=high, is_empty=low == high) for topic, (low, high) in bounds.items()}
@@ -209,7 +221,7 @@ def peek_last_events(reader: TopicRanges, topics: Iterable[str], source: str) ->
 
 
 def _read_source(value: bytes) -> str | None:
-    """Return the source of an event; None: it is none of rowlock's."""
+    """Return the source of an event; None: rowlock did not write it."""
     try:
         return _decode(value).source.name
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -1,1 +1,1 @@
-"""Snapshots of tables: chunks within watermark windows, beside the log."""
+"""Snapshots of tables: chunks within watermark windows, alongside the log."""

@@ -1,4 +1,4 @@
-"""Sends the chunks of snapshots to the tables' topics, and counts the position rows of snapshot events."""
+"""Sends the chunks of snapshots to the tables' topics, and numbers the position rows of snapshot events."""
 
 from __future__ import annotations
 
@@ -17,12 +17,16 @@ from schemas.wire.position import FIRST_SNAPSHOT_ROW, LogPoint, Position
 
 _ROWS_PER_GEN = 1 << 32
 CHUNK_S = 1.0
-"""The time that a chunk of a copy with a rate may take; one that was read before the rate fell would take longer."""
+"""Seconds that a chunk of a copy with a rate may take. A chunk that was read before the rate fell would
+take longer.
+"""
 _GENS = 1 << 20
 
 
 class ChunkSender:
-    """Sends the chunks of a run, each with rows and marker; the copies (`StartedCapture.copies`) learn what was sent."""
+    """Sends the chunks of a run, each with rows and marker, and updates the copies
+    (`StartedCapture.copies`).
+    """
 
     def __init__(self, started: StartedCapture, writer: EventWriter, clock: Clock) -> None:
         self._context: SourceContext = started.context
@@ -41,16 +45,21 @@ class ChunkSender:
         return row
 
     def take_row(self, topic: TopicState, rows: int = 1) -> None:
-        """The next `rows` of them have an event."""
+        """Mark the next `rows` position rows as used."""
         self._next_row[topic.name] = self.reserve_row(topic) + rows
 
     def has_passed_topic(self, topic: TopicState, point: LogPoint) -> bool:
-        """Tell whether snapshot rows at `point` would stand above everything in the topic."""
+        """Return whether the position of snapshot rows at `point` would be above everything in the
+        topic.
+        """
         ceiling = topic.ceiling
         return ceiling is None or (self._context.epoch, *point, self.reserve_row(topic)) > ceiling
 
     def send_chunk(self, job: SnapshotJob, chunk: EmitChunk, file: str) -> None:
-        """Send a chunk's rows and its marker, at its place in `file` of the log. Raises TableStoppedError where Kafka takes no such row."""
+        """Send a chunk's rows and its marker, at its place in `file` of the log.
+
+        Raises TableStoppedError if Kafka rejects a row as too large.
+        """
         state, (number, pos) = job.table, chunk.at
         transaction = TransactionContext(
             id=f"snapshot:{file}:{pos}", gtid=None, file=file, file_number=number, pos=pos,
@@ -78,7 +87,7 @@ class ChunkSender:
             self._copies.states.add_sent_rows(format_table_name(state.name), asked.id, len(chunk.rows))
 
     def _make_stored_callback(self, job: SnapshotJob, *, last: bool) -> Callable[[int], None]:
-        """Return what is done once a marker is in the topic. The copy may be another one by then."""
+        """Return the callback for a marker that is in the topic. Another copy may have begun by then."""
         state, begun = job.table, job.table.begun
 
         def stored(offset: int) -> None:
@@ -96,9 +105,10 @@ class ChunkSender:
 def compute_first_row(gen: int, ceiling: Position | None) -> int:
     """Return the position row of a run's first snapshot event in a topic that ends at `ceiling`.
 
-    It is above all that any run before can have used. The generations' stretches begin anew after 2^20 of them, which is
-    17 minutes where a generation is a coordinator's time in milliseconds: so a topic that ends in a snapshot row goes on behind it, or
-    on an idle source, where all stand at one place of the log, the rows would be too low, and the snapshot would wait for ever.
+    It is above all that any earlier run can have used. The ranges of the gens repeat after 2^20 gens,
+    which is 17 minutes where a gen is a coordinator's time in milliseconds. So in a topic that ends in a
+    snapshot row the numbers continue after it. Otherwise, on an idle source, where all events have one
+    place of the log, the rows would be too low, and the snapshot would wait for ever.
     """
     row = FIRST_SNAPSHOT_ROW + (gen - 1) % _GENS * _ROWS_PER_GEN
     return row if ceiling is None or ceiling[3] >= 0 else max(row, ceiling[3] + 1)

@@ -1,34 +1,46 @@
-"""The snapshot of one table as a pure state machine: chunks in key order, each within a watermark window (design.md §5).
+"""The snapshot of one table as a pure state machine: chunks in key order, each within a watermark
+window.
 
-LOW says which transactions the SELECT surely saw, HIGH is any log position read after it. Every key that a
-transaction outside LOW touches until the stream reaches HIGH has its newer image in the topic; only the rest of the
-chunk is emitted. Keys are recorded from the chunk's *begin* on (where the stream stood when it was planned), not from
-the read on: with semi-synchronous replication the stream delivers transactions that no SELECT sees yet, so LOW can lie
-behind what the stream has delivered. A chunk whose LOW does not reach its begin is read again.
+LOW describes which transactions the SELECT certainly saw; HIGH is any log position read after it. For
+every key that a transaction outside LOW touches until the stream reaches HIGH the topic has a newer
+image; only the rest of the chunk is emitted. Keys are recorded from the chunk's *begin* on (where the
+stream was when it was planned), not from the read on: with semi-synchronous replication the stream
+delivers transactions that no SELECT sees yet, so LOW can be before what the stream has delivered. A
+chunk with a LOW that does not reach its begin is read again.
 
-Keys are compared exactly, by wire value, and that is enough whatever the collation: a row of the chunk stands as the
-last transaction before the SELECT left it, and the first one after it names it in its before image; so a transaction
-that touched the row names the very bytes of its key, before or after. Folding would drop rows nobody touched.
+Keys are compared exactly, by wire value, which is enough whatever the collation: a row of the chunk has
+the state that the last transaction before the SELECT gave it, and the first one after it names it in its
+before image. So a transaction that touched the row contains the very bytes of its key, before or after.
+Folding would drop rows that were not touched.
 
-Driving it (all calls from the thread that reads the stream; a state is spent once it was stepped):
+Usage (all calls come from the thread that reads the stream; a state must not be used again after a
+step):
 
-    machine = SnapshotMachine(chunk_rows=2000)        `chunk_rows` may be changed between two steps: it is that of the chunks to be read
-    state, effects = machine.start(table, at, delivered, snapshots.resume_after(tail, table), now)
-    state, effects = machine.step(state, event, now)
+    machine = SnapshotMachine(chunk_rows=2000)
+    state, effects = machine.start_snapshot(table, at, delivered, resume_after(tail, table), now)
+    state, effects = machine.apply_event(state, event, now)
 
-    RowsPassed(mark, keys)      a transaction touched these keys of the table (before and after images)
-    TableChanged(mark, table) DDL, TRUNCATE or RENAME of the table passed; `table`: the definition from here on
-    ChunkRead / ChunkFailed   the reader's answer (producer/snapshot/reader.py); feed it between transactions only
-    StreamReached(point, delivered) between transactions: everything before `point` was fed. Also when idle, and after
-                              events that are of no transaction (rotation, format), or HIGH may never be reached
+`chunk_rows` may be changed between two steps; it applies to the chunks that are read afterwards.
 
-    ReadChunk    have it read on another connection, not before `not_before`; the answer carries its `request`. `where`: an SQL
-                 condition of the source that the rows meet, put there by the shell
-    EmitChunk    write its rows and marker now, before anything else of the stream
-                 (producer.kafka.control_events.encode_whole_chunk)
-    SnapshotDone the table is complete
+Events:
 
-`delivered` (MySQL only, else None): the set of all GTIDs that the stream delivered since it began.
+    RowsPassed(mark, keys)     a transaction touched these keys of the table (before and after images)
+    TableChanged(mark, table)  DDL, TRUNCATE or RENAME of the table passed; `table`: the definition since
+    ChunkRead / ChunkFailed    the reader's answer (producer/snapshot/reader.py); only between transactions
+    StreamReached(point, delivered)
+                               between transactions: everything before `point` was applied. Also if idle, and
+                               after events without a transaction (rotation, format); otherwise HIGH may never
+                               be reached
+
+Effects:
+
+    ReadChunk     read it on another connection, not before `not_before`; the answer has its `request`.
+                  `where`: an SQL condition of the source that the rows meet, added by the shell
+    EmitChunk     write its rows and marker now, before anything else of the stream
+                  (producer.kafka.control_events.encode_whole_chunk)
+    SnapshotDone  the table is complete
+
+`delivered` (MySQL only, otherwise None): the set of all GTIDs that the stream delivered since it began.
 """
 
 from __future__ import annotations
@@ -71,7 +83,7 @@ SnapshotEffect = ReadChunk | EmitChunk | SnapshotDone
 
 
 class ResumePoint(NamedTuple):
-    """The place where a table's snapshot goes on: `done`, or the chunk `number` behind key `after`."""
+    """The place where a table's snapshot continues: `done`, or the chunk `number` after key `after`."""
 
     done: bool
     number: int
@@ -83,10 +95,12 @@ FROM_START = ResumePoint(done=False, number=1, after=None, repeated=False)
 
 
 class ChunkState(msgspec.Struct, frozen=True, kw_only=True):
-    """Between two events. `begin`, `delivered`: where the stream stood when the chunk was planned; `limit`: the rows it was asked for.
+    """The state between two events.
 
-    While reading (`chunk` is None) `seen` holds all that the stream brought since; then `touched` the chunk's keys that
-    must not be emitted. Both only grow, and are shared with the states before.
+    `begin`, `delivered`: where the stream was when the chunk was planned. `limit`: the requested rows.
+    While a chunk is being read (`chunk` is None) `seen` has everything that the stream brought since;
+    afterwards `touched` has the chunk's keys that must not be emitted. Both only grow, and are shared
+    with earlier states.
     """
 
     table: Table
@@ -108,7 +122,7 @@ Step = tuple[ChunkState, list[SnapshotEffect]]
 
 
 class SnapshotMachine:
-    """Chunks of `chunk_rows` rows; pure."""
+    """A snapshot in chunks of `chunk_rows` rows. Pure."""
 
     def __init__(self, chunk_rows: int) -> None:
         self.chunk_rows = chunk_rows
@@ -116,7 +130,7 @@ class SnapshotMachine:
     def start_snapshot(
         self, table: Table, at: LogPoint, delivered: GtidSet | None, resume: ResumePoint, now: float
     ) -> Step:
-        """Begin at stream point `at`, between transactions; everything from there on is fed."""
+        """Begin at stream point `at`, between transactions. Everything from there on must be applied."""
         state = ChunkState(
             table=table,
             number=resume.number,
@@ -132,7 +146,7 @@ class SnapshotMachine:
         return (state, [SnapshotDone(table)]) if resume.done else self._plan_read(state, now)
 
     def apply_event(self, state: ChunkState, event: SnapshotEvent, now: float) -> Step:
-        """Return the state after `event` and what is to be done, in order."""
+        """Return the state after `event`, and the effects in order."""
         if state.done:
             return state, []
         match event:
@@ -160,7 +174,10 @@ class SnapshotMachine:
         return state, [ReadChunk(state.request, state.table, state.after, state.limit, not_before)]
 
     def _handle_table_change(self, state: ChunkState, event: TableChanged, now: float) -> Step:
-        """Whatever was or is being read is of the old table: read again. With another key the snapshot begins anew elsewhere."""
+        """Read the chunk again, because the table changed.
+
+        With another key the snapshot begins again elsewhere.
+        """
         state.seen.append((event.mark, None))
         return self._plan_read(msgspec.structs.replace(state, table=event.table), now)
 
@@ -205,8 +222,8 @@ def _record_rows(state: ChunkState, event: RowsPassed) -> ChunkState:
     if state.chunk is None:
         state.seen.append((event.mark, event.keys))
     else:
-        # The transaction may be one that the SELECT saw already. Its image in the topic is no older than the chunk's
-        # row then, so leaving the row out is right all the same.
+        # The SELECT may have seen this transaction already. Its image in the topic is then no older than
+        # the chunk's row, so leaving the row out is still right.
         state.touched.update(key for key in event.keys if key in state.keys)
     return state
 

@@ -1,4 +1,4 @@
-"""Snapshots of single tables that are under way, and the readers that read their chunks."""
+"""Running snapshots of single tables, and the readers of their chunks."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ ChunkAnswer = ChunkRead | ChunkFailed | ChunkRefused
 
 
 class ChunkReaderLane:
-    """A reader of chunks, and for whom its answers are, in order."""
+    """A reader of chunks, with the jobs that wait for its answers, in order."""
 
     def __init__(self, reader: ChunkQueue) -> None:
         self.reader = reader
         self.asked: deque[SnapshotJob] = deque()
 
     def poll_answer(self) -> ChunkAnswer | None:
-        """Return the next answer, if there is one. Raises what the reading raised; that was the answer then."""
+        """Return the next answer, or None. Raises the reading's error, which was the answer then."""
         try:
             return self.reader.poll_answer()
         except TableStoppedError:
@@ -34,8 +34,10 @@ class ChunkReaderLane:
 
 
 class SnapshotJob:
-    """One table's snapshot under way. `since`: offset of the last marker of a copy that is in the topic; `due`: when the next chunk may be
-    read."""
+    """A running snapshot of one table.
+
+    `since`: offset of the last marker of a copy in the topic. `due`: when the next chunk may be read.
+    """
 
     __slots__ = ("due", "lane", "machine", "since", "state", "table")
 
@@ -48,7 +50,7 @@ class SnapshotJob:
         self.lane: ChunkReaderLane
 
     def build_copy_mark(self) -> CopyMark | None:
-        """Return what the next marker says of the copy."""
+        """Return the mark of the copy for the next marker; None: there is no copy."""
         begun = self.table.begun
         if begun is None:
             return None
@@ -56,27 +58,30 @@ class SnapshotJob:
         return replace(begun.mark, begins=begun.offset, since=since)
 
     def apply_pace(self, request: ReadChunk, asked: CopyState | None) -> ReadChunk:
-        """Return the chunk that is to be read, with the condition and the pace of the copy that was `asked` for, if one was."""
+        """Return the request with the condition and the pace of the copy `asked`, if it is not None."""
         if asked is None:
             return request
         return request._replace(where=asked.where, not_before=max(request.not_before, self.due))
 
 
 def compute_chunk_rows(most: int, asked: CopyState | None) -> int:
-    """Return how many rows the next chunk has: of a copy with a rate no more than a second's."""
+    """Return how many rows the next chunk has.
+
+    A chunk of a copy with a rate has at most one second's rows.
+    """
     rate = asked.max_rows_per_second if asked is not None else None
     return min(most, rate) if rate else most
 
 
 class ChunkReaderLanes:
-    """The lanes of a run, opened as they are needed. `open_reader` opens a reader of chunks."""
+    """The lanes of a run, opened when needed. `open_reader`: opens a reader of chunks."""
 
     def __init__(self, open_reader: Callable[[], ChunkQueue]) -> None:
         self._open_reader = open_reader
         self._lanes: list[ChunkReaderLane] = []
 
     def find_free_lane(self, jobs: Iterable[SnapshotJob]) -> ChunkReaderLane:
-        """Return a lane that none of the jobs uses, made if there is none."""
+        """Return a lane that none of the jobs uses; a new one if there is none."""
         used = {id(job.lane) for job in jobs}
         lane = next((lane for lane in self._lanes if id(lane) not in used), None)
         if lane is None:
@@ -85,7 +90,7 @@ class ChunkReaderLanes:
         return lane
 
     def yield_answers(self) -> Iterator[tuple[SnapshotJob, ChunkAnswer]]:
-        """Yield what was read, and for which job. Raises what a reading raised."""
+        """Yield the answers, each with its job. Raises the errors of reading."""
         for lane in self._lanes:
             while lane.asked and (answer := lane.poll_answer()) is not None:
                 yield lane.asked.popleft(), answer

@@ -1,8 +1,8 @@
-"""Reads chunks of a table for producer/snapshot/chunks.py: one SELECT, and what it surely saw.
+"""Reads chunks of a table for producer/snapshot/chunks.py: one SELECT, and what it certainly saw.
 
-LOW must not be ahead of what the SELECT sees. With semi-synchronous replication (AFTER_SYNC, the default) a commit
-is in the log, delivered to replicas and counted in SHOW MASTER STATUS while no SELECT sees it yet; how a server tells
-what is visible is its own (`SnapshotVisibility`, producer/flavours).
+LOW must not be ahead of what the SELECT sees. With semi-synchronous replication (AFTER_SYNC, the
+default) a commit is in the log, delivered to replicas and counted in SHOW MASTER STATUS before a SELECT
+sees it. How to find out what is visible depends on the server (`SnapshotVisibility`, producer/flavours).
 
 Nothing is locked and nothing is written. HIGH is the log's end after the SELECT.
 """
@@ -36,15 +36,16 @@ _TABLE_CHANGED = frozenset({1054, 1146, 1412})  # unknown column, no such table,
 
 
 def make_connection_opener(settings: dict[str, Any]) -> Callable[[], Connection[Any]]:
-    """Return what opens connections to read chunks on; `settings` are pymysql's."""
+    """Return a function that opens connections for reading chunks. `settings`: those of pymysql."""
     settings = {**settings, "init_command": MYSQL_SESSION_SQL, "autocommit": True, "charset": "utf8mb4"}
     return lambda: open_connection(**settings)
 
 
 class ChunkReader:
-    """Reads chunks through a connection of its own, opened when needed and again when lost; blocking.
+    """Reads chunks through a connection of its own, which is opened when needed and after it was lost;
+    blocking.
 
-    `connect` opens it. `started`: where the stream began.
+    `connect`: opens it. `started`: where the stream began.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class ChunkReader:
             self._connection = None
 
     def read_chunk(self, request: ReadChunk) -> ChunkRead | ChunkFailed | ChunkRefused:
-        """Read a chunk. Raises SourceRefusedError where trying again will not help (a grant)."""
+        """Read a chunk. Raises SourceRefusedError if a retry would not help (a missing grant)."""
         with source_errors():
             return self._read_chunk(request)
 
@@ -94,23 +95,26 @@ class ChunkReader:
             low = self._visibility.begin_snapshot(cursor)
             cursor.execute(sql, parameters or None)
             found = cursor.fetchall()
-            cursor.execute("COMMIT")  # before a row can stop its table
+            cursor.execute("COMMIT")  # before decoding a row may raise
             high = self._visibility.log_end(cursor)
         return ChunkRead(request.request, [convert(row) for row in found], low, high)
 
 
 _PERMANENT = frozenset({1044, 1045, 1142, 1143, 1227, 1370, 1698})
-"""Access denied, in all its forms."""
+"""The errors for denied access."""
 _NOT_OF_A_CONDITION = frozenset(
     {1040, 1044, 1045, 1053, 1205, 1213, 1317, 1412, 1698, 1927, 1969, 2002, 2003, 2006, 2013, 2014, 2026, 2055, 3024}
 )  # fmt: skip
-"""Nobody is let in, connections that are lost or killed, locks, time-outs: whatever the statement says."""
+"""Errors that do not depend on the statement: full or lost servers, killed connections, locks,
+time-outs.
+"""
 
 
 def _handle_read_error(request: ReadChunk, error: Exception) -> ChunkFailed | ChunkRefused:
-    """Return what follows from an error: with a condition that is most likely to blame, else the chunk is read again.
+    """Return the outcome of an error: a refusal if a condition is the most likely cause, otherwise the
+    chunk is read again.
 
-    Raises `error` where trying again will not heal it.
+    Raises `error` if a retry would not help.
     """
     number = error.args[0] if error.args else None
     of_server = isinstance(error, pymysql.MySQLError) and isinstance(number, int) and number > 0
@@ -128,15 +132,19 @@ _Parameters = tuple[object, ...]
 _NO_PARAMETERS: _Parameters = ()
 
 _BY_NUMBER = frozenset({Kind.ENUM, Kind.SET, Kind.ENUM_NUMBER, Kind.SET_NUMBER, Kind.YEAR})
-"""Kinds that sort by their number, but compare with a literal otherwise (labels as text, YEAR 0 as 2000)."""
+"""Kinds that sort by their number, but compare differently with a literal (labels as text, YEAR 0 as
+2000).
+"""
 
 
 def build_chunk_query(
     table: Table, after: Key | None, limit: int, where: str | None = None
 ) -> tuple[str, _Parameters]:
-    """Return the SELECT of the first `limit` rows behind key `after` in key order, by the source's own collations.
+    """Return the SELECT of the first `limit` rows after key `after` in key order, by the source's own
+    collations.
 
-    `where`: a condition that they meet, whole in itself (producer.copies.limits.unbalanced); a comment in it ends with its line.
+    `where`: a complete condition that they meet (producer.copies.limits.explain_unbalanced_condition); a
+    comment in it ends with its line.
     """
     columns = [table.get_column(name) for name in table.key.columns]
     names = [_sort_expression(column) for column in columns]
@@ -160,7 +168,7 @@ def _sort_expression(column: Column) -> str:
 
 
 def _build_key_condition(names: list[str], values: _Parameters) -> tuple[str, _Parameters]:
-    """Return a condition for (names) > (values) that an index can serve: row comparison is not optimized."""
+    """Return a condition for (names) > (values) that can use an index: row comparison is not optimized."""
     condition = f"{names[-1]} > %s"
     parameters: _Parameters = (values[-1],)
     for name, value in zip(reversed(names[:-1]), reversed(values[:-1]), strict=True):
@@ -190,16 +198,16 @@ def _convert_parameter(column: Column, value: Any) -> object:
 
 
 class BlockingChunkReader(Protocol):
-    """Reads one chunk after the other, on a thread of its own: ChunkReader, or another source's."""
+    """Reads chunks one after the other, on a thread of its own: ChunkReader, or another source's."""
 
     def read_chunk(self, request: ReadChunk, /) -> ChunkRead | ChunkFailed | ChunkRefused: ...
     def close(self) -> None: ...
 
 
 class BackgroundChunkReader:
-    """A thread that reads one chunk at a time, so that the stream goes on meanwhile.
+    """A thread that reads one chunk at a time, while the stream continues.
 
-    `submit` a ReadChunk, `poll` for the answer. What `read` raises, `poll` raises.
+    `submit` a ReadChunk and poll for the answer. `poll_answer` raises the errors of `read_chunk`.
     """
 
     def __init__(self, reader: BlockingChunkReader, clock: Callable[[], float] = time.monotonic) -> None:
@@ -217,7 +225,7 @@ class BackgroundChunkReader:
         self._requests.put(request)
 
     def poll_answer(self) -> ChunkRead | ChunkFailed | ChunkRefused | None:
-        """Return the next answer, if there is one."""
+        """Return the next answer, or None."""
         try:
             answer = self._answers.get_nowait()
         except queue.Empty:

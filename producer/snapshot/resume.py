@@ -1,4 +1,4 @@
-"""The place where a table's snapshot goes on, by the markers in its topic. Pure."""
+"""The place where a table's snapshot continues, by the markers in its topic. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from schemas.table.model import Table
 
 
 def resume_point(state: TableState, tail: TableTail | None, copies: CopyStates) -> ResumePoint | None:
-    """Return the place where the snapshot or copy of a table goes on; None: a copy has to begin first. `tail`: of its topic at the start."""
+    """Return the place where a table's snapshot or copy continues; None: a copy has to begin first.
+
+    `tail`: the table's part of its topic at the start.
+    """
     begun = state.begun
     again = FROM_START._replace(repeated=begun is not None)
     if begun is not None and not copies.should_resume(format_table_name(state.name), begun):
@@ -22,10 +25,13 @@ def resume_point(state: TableState, tail: TableTail | None, copies: CopyStates) 
 
 
 def resume_after(tail: TableTail, table: Table) -> ResumePoint:
-    """Return where the snapshot of a table stands by its markers, in topic order; the first one may be any of a chain.
+    """Return the place of a table's snapshot by its markers, in topic order.
 
-    It is there because a position record named it as the last one that counted (`Anchor`), so it needs no proof. `table`: the
-    definition in force now. Where a chunk of another key ended says nothing about this one's order: all is read again.
+    The first marker may be any of a chain.
+
+    A position record named that marker as the last valid one (`Anchor`), so it needs no proof. `table`:
+    the active definition. The end of a chunk by another key is no place in this key's order; everything
+    is then read again.
     """
     at = FROM_START
     last: ChunkMarker | None = None
@@ -40,7 +46,10 @@ def resume_after(tail: TableTail, table: Table) -> ResumePoint:
 
 
 def _has_key_of_table(tail: TableTail, marker: ChunkMarker, table: Table) -> bool:
-    """Tell whether the marker's keys are of the table's key: by the definition it stands under, else (`tail` begins later) by form."""
+    """Return whether the marker's key values belong to the table's key.
+
+    That is decided by the definition at the marker, or by the number of values if `tail` begins later.
+    """
     under = max((position for position in tail.definitions if position <= marker.position), default=None)
     if under is not None:
         return tail.definitions[under].key.columns == table.key.columns

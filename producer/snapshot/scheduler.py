@@ -1,9 +1,10 @@
-"""Drives the snapshots of all tables between the transactions of the stream (design.md §5).
+"""Drives the snapshots of all tables between the transactions of the stream.
 
-The rules are in producer/snapshot/chunks.py, and how far each table is in snapshot_tables.py; here is which are under way at once. Chunks are read on helper threads (jobs.py),
-and sent with position rows of their own (chunk_sender.py). A table's snapshot does not begin before the stream
-has passed everything that its topic already holds: readers would drop its rows as old. A copy of a table (docs/adr/0025) is a
-snapshot whose begin event is in the topic already.
+The rules are in producer/snapshot/chunks.py, and the progress of each table is in snapshot_tables.py.
+This module decides which snapshots run at once. Chunks are read on helper threads (jobs.py), and sent
+with position rows of their own (chunk_sender.py). A table's snapshot does not begin before the stream
+has passed everything that its topic already holds: readers would drop its rows as old. A copy of a table
+(docs/adr/0025) is a snapshot with a begin event that is in the topic already.
 """
 
 from __future__ import annotations
@@ -31,16 +32,17 @@ from schemas.wire.position import LogPoint, parse_binlog_file_number
 
 _log = structlog.get_logger("capture")
 
-#: Tables whose chunks are read at the same time.
+#: Tables with chunks that are read at the same time.
 MAX_CONCURRENT_SNAPSHOTS = 3
 
 
 class SnapshotScheduler:
     """All snapshots of a run. Every method is called from the thread that reads the stream.
 
-    `wanted`: whether the source's tables are snapshotted at all. `open_reader`, `chunk_rows`: see Ports.
-    `delivered`: the set, still empty, of the GTIDs that the stream brings, where LOW is such a set. `tables`: how far each is. `refused`:
-    (table, reason) of copies whose condition the source does not take. `sender`: what sends their chunks.
+    `wanted`: whether the source's tables get snapshots at all. `open_reader`, `chunk_rows`: see Ports.
+    `delivered`: the set, initially empty, of the GTIDs that the stream delivers, where LOW is such a
+    set. `tables`: the progress of each. `refused`: (table, reason) of copies with a condition that the
+    source rejects. `sender`: sends their chunks.
     """
 
     def __init__(
@@ -72,39 +74,42 @@ class SnapshotScheduler:
         for state in started.captured.tables.values():
             self.add_table(state)
 
-    # --- what capture asks
+    # --- queries
 
     @property
     def ready(self) -> bool:
-        """Tell whether there is a table that can go on at once. Never without a table: `advance` is not called then."""
+        """Whether a table can continue at once.
+
+        False without a table: `advance_snapshots` is not called then.
+        """
         return self._goes_on and self.tables.active
 
-    # --- what capture tells
+    # --- events
 
     def add_table(self, state: TableState) -> None:
-        """Take up a table, where its topic says that its snapshot or its copy stands."""
+        """Add a table at the place where its topic has its snapshot or its copy."""
         if (self._wanted or state.begun is not None) and state.ignored is None:
             self.tables.waiting[state.name] = state
 
     def add_copy(self, state: TableState) -> None:
-        """A copy of the table has begun in its topic."""
+        """Record that a copy of the table has begun in its topic."""
         self.tables.forget_table(state.name)
         self.tables.waiting[state.name] = state
 
     def record_delivered(self, gtid: str | None) -> None:
-        """A transaction of the stream is over."""
+        """Record the end of a transaction of the stream."""
         if self._delivered is not None and gtid is not None:
             self._delivered.add(gtid)
 
     def handle_rows(self, state: TableState, mark: LogMark, keys: Sequence[Key]) -> None:
-        """Rows of a table that is `under_way` passed."""
+        """Record rows of a table with a running snapshot."""
         job = self.tables.jobs[state.name]
         job.state, _ = job.machine.apply_event(
             job.state, chunks.RowsPassed(mark, keys), self._clock.seconds()
         )
 
     def handle_table_change(self, state: TableState, mark: LogMark) -> None:
-        """The table's rows or form changed by a statement; a table new to capture is taken up."""
+        """Record that a statement changed the table's rows or form. Add a table that is new."""
         job = self.tables.jobs.get(state.name)
         if state.ignored is not None:
             self.tables.forget_table(state.name)
@@ -127,7 +132,9 @@ class SnapshotScheduler:
             self._step_job(job, chunks.TableChanged(mark, now))
 
     def advance_snapshots(self, file: str, pos: int) -> None:
-        """The stream stands between transactions at `file`, `pos`: take in answers, emit what is due, begin what waits."""
+        """Process answers, emit what is due and begin waiting snapshots, between transactions at `file`,
+        `pos`.
+        """
         point = (parse_binlog_file_number(file), pos)
         self._file = file
         self._goes_on = self._take_answers()
@@ -159,7 +166,7 @@ class SnapshotScheduler:
         self.tables.jobs[state.name] = job
         if not resume.done:
             _log.info("snapshot continued", table=format_table_name(state.name), chunk=resume.number)
-        elif asked is not None:  # its last marker was the last that the process before did
+        elif asked is not None:  # the earlier process ended after its last marker
             self._copies.mark_copy_ended(format_table_name(state.name), asked.id, self._clock.now_ms())
         self._carry_out(job, effects)
 
@@ -187,7 +194,7 @@ class SnapshotScheduler:
                     _log.info("snapshot completed", source=self._context.name, table=format_table_name(name))
 
     def _take_answers(self) -> bool:
-        """Feed what was read to whom it is for; returns whether there was anything."""
+        """Give each answer to its job. Return whether there was any."""
         taken = False
         for job, answer in self._lanes.yield_answers():
             if self.tables.jobs.get(job.table.name) is not job:

@@ -1,4 +1,6 @@
-"""The tables of a run by how far their snapshots are: they wait for the stream, they are under way, or they are in their topics."""
+"""The tables of a run by the progress of their snapshots: waiting for the stream, running, or complete
+in their topics.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,11 @@ from producer.tables import TableName, TableState, TopicState, format_table_name
 
 
 class SnapshotTables:
-    """A table is in one of `waiting`, `jobs` (under way) and `unbegun` (a copy of it has to begin before it goes on), or in none.
+    """The tables with a snapshot or copy that is not complete.
 
-    `done`: "db.table" of those whose snapshot this run has ended. `copies`: the copies that were asked for.
+    A table is in one of `waiting`, `jobs` (running) and `unbegun` (a copy has to begin before it
+    continues), or in none. `done`: "db.table" of those with a snapshot that this run completed.
+    `copies`: the requested copies.
     """
 
     def __init__(self, copies: CopyStates) -> None:
@@ -24,7 +28,7 @@ class SnapshotTables:
 
     @property
     def pending(self) -> set[str]:
-        """ "db.table" of the tables that are not completely in their topics, copies that were asked for aside."""
+        """The tables ("db.table") that are not completely in their topics, without requested copies."""
         running = (job.table for job in self.jobs.values())
         own = [
             state
@@ -35,28 +39,33 @@ class SnapshotTables:
 
     @property
     def active(self) -> bool:
-        """Tell whether any table is under way or waits."""
+        """Whether any table is running or waiting."""
         return bool(self.jobs or self.waiting)
 
     def goes_on(self, name: TableName) -> bool:
-        """Tell whether the table's snapshot or copy is not all sent."""
+        """Return whether the table's snapshot or copy is not completely sent."""
         return name in self.jobs or name in self.waiting or name in self.unbegun
 
     def is_under_way(self, name: TableName) -> bool:
         return name in self.jobs
 
     def take_due_table(self, passed: Callable[[TopicState], bool]) -> TableState | None:
-        """Take a table that waits and whose topic the stream has `passed` off the list."""
+        """Remove and return a waiting table with a topic that the stream has `passed`.
+
+        None: there is none.
+        """
         name = next((name for name, state in self.waiting.items() if passed(state.topic)), None)
         return None if name is None else self.waiting.pop(name)
 
     def finish_table(self, name: TableName) -> None:
-        """All chunks of a table that is under way are sent."""
+        """Record that all chunks of a running table are sent."""
         del self.jobs[name]
         self.done.add(format_table_name(name))
 
     def forget_table(self, name: TableName) -> None:
-        """The table is stopped, or its copy given up: what was read of it is not emitted."""
+        """Forget a table that was stopped, or its copy given up: the chunks that were read are not
+        emitted.
+        """
         self.jobs.pop(name, None)
         self.waiting.pop(name, None)
         self.unbegun.pop(name, None)

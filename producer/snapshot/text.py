@@ -1,7 +1,8 @@
-"""Text of snapshot rows, read as the bytes that the source stores and decoded as those of the log are.
+"""Text of snapshot rows, read as the bytes that the source stores and decoded like those of the log.
 
-Left to itself the server converts text into the connection's charset, and what it cannot convert (user-defined characters
-of gbk and its like) into question marks: the snapshot and the log would differ, without a word.
+By default the server converts text to the connection's charset, and replaces what it cannot convert
+(user-defined characters of gbk and similar ones) by question marks. The snapshot and the log would then
+differ without an error.
 """
 
 from __future__ import annotations
@@ -29,9 +30,11 @@ def build_select_expressions(table: Table) -> list[str]:
 
 
 def make_snapshot_row_decoder(table: Table) -> Callable[[tuple[Any, ...]], Row]:
-    """Return the function from a row of `expressions` to wire values; text that cannot be decoded is raw and marked.
+    """Return a function that converts a row of `build_select_expressions` to wire values.
 
-    It raises TableStoppedError for a key that cannot be decoded.
+    Text that cannot be decoded is raw and marked.
+
+    The function raises TableStoppedError for a key that cannot be decoded.
     """
     convert = make_select_row_converter(table, _make_text_decoder)
     keys = [i for i in table.find_ordinals(table.key.columns) if table.columns[i].type.kind in _TEXT]

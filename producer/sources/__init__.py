@@ -1,1 +1,1 @@
-"""A source as capture sees it: its catalogue, its tables, and its log."""
+"""A source as capture sees it: its catalog, its tables, and its log."""

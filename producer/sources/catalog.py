@@ -1,4 +1,6 @@
-"""A source with a binlog as it is asked: its session, its server's state (log, identity, variables, grants), and its tables."""
+"""A connection to a source with a binlog: its session, its server's state (log, identity, variables,
+grants), and its tables.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ from schemas.io.mysql_connection import open_connection
 
 
 class Catalog:
-    """`session`: the one connection over which all is asked; `server` and `tables`: what is asked. All raise pymysql errors."""
+    """One connection to a source, and the queries about its server and tables that use it.
+
+    All raise pymysql errors.
+    """
 
     def __init__(self, connection: Connection[Any], flavour: BinlogFlavour) -> None:
         self.session = SourceSession(connection, flavour)
@@ -28,5 +33,5 @@ class Catalog:
 
 
 def open_catalog(source: SourceConfig) -> Catalog:
-    """Connect. Raises pymysql errors."""
+    """Return a catalog with a new connection. Raises pymysql errors."""
     return Catalog(open_connection(**connect_settings(source)), get_flavour(source))

@@ -1,8 +1,10 @@
-"""Changes in the log of any source, in its order, as data: statements, and ends of transactions. (Rows: `LoggedRows` of
-producer/source.py.)
+"""Changes in the log of any source, in the log's order: statements and ends of transactions.
 
-A place of the log is (`file`, `pos`): the name of a part of the log, which ends in ".<number>", and an offset in it that grows. A log
-without files has one part for ever; one that is polled has the poll's number for an offset.
+Rows are `LoggedRows` of producer/source.py.
+
+A place of the log is (`file`, `pos`): the name of a part of the log, which ends in ".<number>", and an
+offset in it that grows. A log without files has a single part; a log that is polled has the poll's
+number as its offset.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ class LogFile(NamedTuple):
 
 
 class LogStart(NamedTuple):
-    """The place where capture begins to read, whose log that is, and its proof (`StoredPosition.proof`)."""
+    """The place from which capture reads, the identity of the log's server, and the proof of the log
+    (`StoredPosition.proof`).
+    """
 
     file: str
     pos: int
@@ -46,14 +50,14 @@ class LogStart(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """The proof of the log before a position, which the position record keeps."""
+    """The proof of the log before a position, as the position record stores it."""
 
     proofs: tuple[LogProof, ...]
     gtid_set: str | None
 
 
 class TransactionHeader(NamedTuple):
-    """A source transaction. `file`, `pos`: its start; `id`: its GTID, else "file:pos"; `ts_ms`: its commit time."""
+    """A source transaction. `file`, `pos`: its start; `ts_ms`: its commit time in ms since 1970."""
 
     file: str
     pos: int
@@ -67,11 +71,13 @@ class TransactionHeader(NamedTuple):
 
 
 class Barrier(NamedTuple):
-    """A statement that may concern captured tables; events made from it stand at `row` on (`SourceLog.counted`).
+    """A statement that may affect captured tables.
 
-    `start`: offset of the statement's own event in the file of `header`: what proves its definition (R8) counts from there.
-    `db`: the current database it was executed in; `escapes`, `temporary`, `settings`: see `log_event.Query`.
-    `verdicts`: what it does to tables, where the source itself knows that; None: its text tells (producer/statements).
+    Its events have positions from `row` on (`SourceLog.record_position_count`). `start`: offset of the
+    statement's own event in the file of `header`, from which its definition is proven. `db`: the current
+    database in which it was executed. `escapes`, `temporary`, `settings`: see
+    `log_event.LoggedStatement`. `verdicts`: its effects on tables, where the source itself knows them;
+    None: they follow from its text (producer/statements).
     """
 
     header: TransactionHeader
@@ -87,10 +93,11 @@ class Barrier(NamedTuple):
 
 
 class Boundary(NamedTuple):
-    """A transaction is over: capture may resume at `file`, `pos`.
+    """The end of a transaction: capture may resume at `file`, `pos`.
 
-    `undone`: captured tables with rows that were rolled back: right only for a table with transactions. `stop`: what the
-    transaction's end does to captured tables. `prepared`: see PreparedXa.
+    `undone`: captured tables with rows that were rolled back, which is right only for a table with
+    transactions. `stop`: the stop of captured tables that the transaction's end causes. `prepared`: see
+    PreparedXaTransactions.
     """
 
     header: TransactionHeader
@@ -102,7 +109,12 @@ class Boundary(NamedTuple):
 
 
 def find_not_undone_stop(engines: Mapping[TableName, str | None]) -> TableStoppedError | None:
-    """Return the stop of tables whose rows the log takes back while they stay: `engines` has those without transactions."""
+    """Return the stop of tables without transactions, which keep rows that the log rolls back.
+
+    None: there are none.
+
+    `engines`: table → its engine if it has no transactions, otherwise None.
+    """
     tables = frozenset(name for name, engine in engines.items() if engine is not None)
     if not tables:
         return None

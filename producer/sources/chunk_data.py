@@ -1,6 +1,7 @@
-"""Chunks of a table's snapshot: their requests, the reader's answers, and the places of the log between which they are read; pure data.
+"""Chunks of a table's snapshot, as data: requests, the reader's answers, and the log positions between
+which they are read.
 
-What becomes of them is in producer/snapshot/chunks.py; a source reads them, and Kafka's events are made of them.
+A source reads them, producer/snapshot/chunks.py processes them, and producer/kafka makes events of them.
 """
 
 from __future__ import annotations
@@ -15,14 +16,17 @@ from schemas.wire.position import LogPoint
 
 
 class LogMark(NamedTuple):
-    """A transaction of the stream: where it starts, and its GTID (MySQL; else None)."""
+    """A transaction of the stream: its start, and its GTID (MySQL; otherwise None)."""
 
     point: LogPoint
     gtid: str | None
 
 
 class LowWatermark(NamedTuple):
-    """The low watermark of a SELECT, which surely saw everything before `point` (MariaDB), or the transactions `gtids` (MySQL)."""
+    """The low watermark of a SELECT: everything that it certainly saw.
+
+    On MariaDB that is everything before `point`, on MySQL the transactions `gtids`.
+    """
 
     point: LogPoint | None
     gtids: GtidSet | None
@@ -33,7 +37,9 @@ class LowWatermark(NamedTuple):
         return self.point is not None and mark.point < self.point
 
     def has_seen_all_before(self, at: LogPoint, delivered: GtidSet | None) -> bool:
-        """Tell whether everything before `at`, where the stream has delivered `delivered`, was seen."""
+        """Return whether the SELECT saw everything before `at`, where the stream has delivered
+        `delivered`.
+        """
         if self.gtids is not None:
             return delivered is not None and self.gtids.covers(delivered)
         return self.point is not None and self.point >= at
@@ -49,7 +55,7 @@ class ReadChunk(NamedTuple):
 
 
 class ChunkRead(NamedTuple):
-    """`rows` in key order, all of `(after, …]` if fewer than the limit."""
+    """The rows of a chunk, in key order. Fewer rows than the limit are all rows of `(after, …]`."""
 
     request: int
     rows: Sequence[Row]
@@ -58,21 +64,26 @@ class ChunkRead(NamedTuple):
 
 
 class ChunkFailed(NamedTuple):
-    """The chunk could not be read now (connection lost, table changed under the SELECT); it is tried again."""
+    """The chunk could not be read now (connection lost, table changed under the SELECT); it is read
+    again.
+    """
 
     request: int
     reason: str
 
 
 class ChunkRefused(NamedTuple):
-    """The source does not take the condition of the chunk's rows, and never will."""
+    """The source rejects the condition on the chunk's rows; a retry would not help."""
 
     request: int
     reason: str
 
 
 class EmitChunk(NamedTuple):
-    """`rows` are what is left of the chunk; `at`: where the stream stands, the position of rows and marker."""
+    """A chunk to be published.
+
+    `rows`: those that are left of it; `at`: the stream's place, the position of rows and marker.
+    """
 
     table: Table
     rows: tuple[Row, ...]
@@ -83,7 +94,7 @@ class EmitChunk(NamedTuple):
     repeated: bool
 
     def build_end_marker(self, first_row: int) -> Chunk:
-        """Return the end marker of the chunk whose first row has position row `first_row`."""
+        """Return the end marker of the chunk; its first row has the position row `first_row`."""
         return Chunk(
             number=self.number,
             after=self.after,

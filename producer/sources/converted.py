@@ -1,7 +1,8 @@
-"""Asks a source whether a table has rows that a statement may have changed by its session's settings (producer/statements/conversions.py).
+"""Finds out whether a statement may have changed rows by its session's settings
+(producer/statements/conversions.py).
 
-A row that the statement changed has the changed value still, or a row event behind the statement brings what it has now, or that it is gone. So where no row
-as it is now can be one that was changed, none is that capture would not see.
+A row that the statement changed still has the changed value, or a row event after the statement brings
+its present values or its deletion. So if no present row can be a changed one, capture misses nothing.
 """
 
 from __future__ import annotations
@@ -23,13 +24,16 @@ if TYPE_CHECKING:
 
 TableName = tuple[str, str]
 MAX_CONVERSION_QUERY_S = 3
-"""Seconds that the answer may take: nothing is captured meanwhile."""
+"""Seconds that the query may take; nothing is captured meanwhile."""
 _SHIFTS = (3600, 1800, 7200)
-"""Seconds by which zones have set their clocks back."""
+"""Seconds by which time zones have set their clocks back."""
 
 
 def may_be_converted(session: SourceSession, name: TableName, doubt: DoubtedValues) -> bool:
-    """Tell whether a row may be one that was changed. Raises pymysql errors where the connection is lost."""
+    """Return whether the table may have a row that was changed.
+
+    Raises pymysql errors when the connection is lost.
+    """
     begun = session.run_query(
         "SELECT @@global.time_zone AS zone, @@system_time_zone AS of_system, @@global.sql_mode AS mode"
     )[0]
@@ -56,11 +60,11 @@ def may_be_converted(session: SourceSession, name: TableName, doubt: DoubtedValu
     except (pymysql.err.ProgrammingError, pymysql.err.OperationalError):
         if not session.alive:
             raise
-        return True  # it takes too long, or the table is another one by now
+        return True  # it takes too long, or the table has changed meanwhile
 
 
 def _build_repeated_predicate(column: str) -> str:
-    """Return the predicate that the local time of a TIMESTAMP is also that of another instant."""
+    """Return the predicate that the local time of a TIMESTAMP is also the local time of another instant."""
     name, found = quote_name(column), []
     for seconds in _SHIFTS:
         found += [f"FROM_UNIXTIME(UNIX_TIMESTAMP({name}) {sign} {seconds}) = {name}" for sign in "-+"]
@@ -69,7 +73,9 @@ def _build_repeated_predicate(column: str) -> str:
 
 @contextmanager
 def _in_zone(session: SourceSession, zone: str) -> Iterator[None]:
-    """Have what is asked meanwhile take `zone` for the local time, and a few seconds at most."""
+    """Run the queries of the block with `zone` as the local time zone, and with a limit of a few
+    seconds.
+    """
     begin, end = session.flavour.limits_reads(MAX_CONVERSION_QUERY_S)
     _run_each(session, [begin, *([f"SET SESSION time_zone = {_quote_literal(zone)}"] if zone else [])])
     try:

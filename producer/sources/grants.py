@@ -1,7 +1,9 @@
-"""Privileges of a capture user, from the lines of SHOW GRANTS: those that it lacks, and the objects that it can see; pure.
+"""Privileges of a capture user, from the lines of SHOW GRANTS: those that are missing, and the objects
+that the user can see. Pure.
 
-A server hides what a user may not see, and says nothing: no trigger without TRIGGER, no foreign key on MariaDB with SELECT
-alone. So an empty answer of the catalogue means "there is none" only where `Grants` proves the sight.
+A server silently hides what a user may not see: no trigger without TRIGGER, and no foreign key on
+MariaDB with SELECT alone. So an empty result of the catalog means "there is none" only where `Grants`
+proves that the user would see it.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ _COLUMNS = re.compile(r"\s*\((?:[^()`]|`(?:[^`]|``)*`)*\)")
 _COLUMN_GRANT = re.compile(r"(\w[\w ]*?)\s*\((?:[^()`]|`(?:[^`]|``)*`)*\)")
 _ALL = frozenset({"ALL PRIVILEGES", "ALL"})
 _REPLICATION_SLAVE = frozenset({"REPLICATION SLAVE", "REPLICATION REPLICA", "SUPER"})
-#: Any of these on a table shows that it exists, its kind, and on MariaDB (but for SELECT) its foreign keys.
+#: Any of these on a table shows that it exists, its kind, and on MariaDB (except for SELECT) its foreign
+#: keys.
 TABLE_RIGHTS = frozenset(
     {
         "SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "REFERENCES", "INDEX", "ALTER", "CREATE VIEW", "SHOW VIEW",
@@ -33,8 +36,12 @@ TABLE_RIGHTS = frozenset(
 
 
 class Rights(NamedTuple):
-    """A server's names of rights. `status`: says where the log ends, as any of `gives_status` does; `routines`: shows stored
-    routines' bodies, as SELECT on `routines_table` does; `foreign_keys`: any of them on a table shows its foreign keys."""
+    """A server's names of rights.
+
+    `status`: the right to read where the log ends; any of `gives_status` suffices. `routines`: the right
+    to see the bodies of stored routines; SELECT on `routines_table` suffices as well. `foreign_keys`:
+    any of them on a table shows its foreign keys.
+    """
 
     status: str
     gives_status: frozenset[str]
@@ -45,7 +52,10 @@ class Rights(NamedTuple):
 
 @dataclass(frozen=True)
 class Grant:
-    """A line of SHOW GRANTS. `database` as granted (a pattern with `%` and `_`), "*" for all; `object` a table, or "*"."""
+    """A line of SHOW GRANTS. `database`: as granted (a pattern with `%` and `_`), "*" for all.
+
+    `object`: a table, or "*".
+    """
 
     privileges: frozenset[str]
     database: str
@@ -53,13 +63,13 @@ class Grant:
     revoked: bool = False
 
     def covers_database(self, db: str) -> bool:
-        """Tell whether it holds for all of `db`, or for a part of it."""
+        """Return whether the grant applies to all of `db`, or to a part of it."""
         return self.database == "*" or _compile_grant_pattern(self.database).fullmatch(db) is not None
 
 
 @dataclass(frozen=True)
 class Grants:
-    """The grants of all lines together. `columns`: tables of which only some columns may be read."""
+    """The grants of all lines together. `columns`: tables with only some readable columns."""
 
     grants: tuple[Grant, ...]
     columns: frozenset[tuple[str, str]]
@@ -67,7 +77,10 @@ class Grants:
 
     @classmethod
     def parse_grants(cls, lines: Iterable[str]) -> Grants:
-        """Read the lines of SHOW GRANTS (sql_mode without ANSI_QUOTES); those that name a role only are passed over."""
+        """Parse the lines of SHOW GRANTS (sql_mode without ANSI_QUOTES).
+
+        Lines that only name a role are ignored.
+        """
         lines = list(lines)
         found, columns = [], set()
         for line in lines:
@@ -84,7 +97,9 @@ class Grants:
         return cls(tuple(found), frozenset(columns), _parse_account(lines))
 
     def has_everywhere(self, *wanted: str) -> bool:
-        """Tell whether one of the `wanted` privileges is granted on the whole server, and taken back nowhere."""
+        """Return whether one of the `wanted` privileges is granted on the whole server, and revoked
+        nowhere.
+        """
         asked = frozenset(wanted) | _ALL
         taken = (each for each in self.grants if each.revoked and each.database.lower() not in SYSTEM_SCHEMAS)
         if any(asked & each.privileges for each in taken):
@@ -96,7 +111,7 @@ class Grants:
         )
 
     def has_on_database(self, db: str, *wanted: str) -> bool:
-        """Tell whether one of the `wanted` privileges is granted on all tables of `db`."""
+        """Return whether one of the `wanted` privileges is granted on all tables of `db`."""
         asked = frozenset(wanted) | _ALL
         if any(asked & each.privileges and each.covers_database(db) for each in self.grants if each.revoked):
             return False
@@ -107,14 +122,14 @@ class Grants:
         )
 
     def has_on_part(self, db: str, *wanted: str) -> bool:
-        """Tell whether one of the `wanted` privileges is granted on something in `db`."""
+        """Return whether one of the `wanted` privileges is granted on any object in `db`."""
         asked = frozenset(wanted) | _ALL
         return any(
             asked & each.privileges and each.covers_database(db) for each in self.grants if not each.revoked
         )
 
     def has_on_table(self, db: str, table: str, *wanted: str) -> bool:
-        """Tell whether one of the `wanted` privileges is granted on the table."""
+        """Return whether one of the `wanted` privileges is granted on the table."""
         asked = frozenset(wanted) | _ALL
         exact = any(
             asked & each.privileges and (each.database, each.object) == (db, table)
@@ -126,7 +141,10 @@ class Grants:
 
 @dataclass(frozen=True)
 class CatalogVisibility:
-    """The part of the catalogue that a user sees: only what is seen can be told to be absent (design.md §5: allow-list)."""
+    """The part of the catalog that a user sees.
+
+    Only an object that the user would see can be known to be absent.
+    """
 
     grants: Grants
     rights: Rights
@@ -136,31 +154,35 @@ class CatalogVisibility:
         return cls(Grants.parse_grants(lines), rights)
 
     def can_see_all_tables(self) -> bool:
-        """Tell whether the tables and views of all databases are seen, by name and kind."""
+        """Return whether the user sees the tables and views of all databases, by name and kind."""
         return self.grants.has_everywhere(*TABLE_RIGHTS)
 
     def can_see_triggers(self, db: str) -> bool:
-        """Tell whether all triggers of `db` are seen, with their bodies."""
+        """Return whether the user sees all triggers of `db`, with their bodies."""
         return self.grants.has_on_database(db, "TRIGGER")
 
     def can_see_views(self, db: str) -> bool:
-        """Tell whether all definitions of views of `db` are seen."""
+        """Return whether the user sees all view definitions of `db`."""
         return self.grants.has_on_database(db, "SHOW VIEW") and self.grants.has_on_database(db, "SELECT")
 
     def can_see_routines(self) -> bool:
-        """Tell whether all stored routines of the server are seen, with their bodies."""
+        """Return whether the user sees all stored routines of the server, with their bodies."""
         table = self.rights.routines_table
         return self.grants.has_everywhere("SELECT", self.rights.routines) or (
             table is not None and self.grants.has_on_table(*table, "SELECT")
         )
 
     def can_see_foreign_keys(self, db: str) -> bool:
-        """Tell whether all foreign keys of the tables of `db` are seen in information_schema.referential_constraints."""
+        """Return whether the user sees all foreign keys of the tables of `db` in
+        information_schema.referential_constraints.
+        """
         return self.grants.has_on_database(db, *self.rights.foreign_keys)
 
 
 def list_hidden_objects(sight: CatalogVisibility, source: SourceConfig) -> list[tuple[str, str]]:
-    """Return (what a change logged as a statement would come to, the GRANT) for what the user cannot see of the whole server."""
+    """Return (effect on a change that is logged as a statement, the GRANT) for each kind of object that
+    the user cannot see everywhere.
+    """
     account = sight.grants.account or f"'{source.user}'@'%'"
     found = []
     if not (sight.grants.has_everywhere("TRIGGER") and sight.can_see_all_tables()):
@@ -214,13 +236,15 @@ def list_missing_grants(lines: Sequence[str], rights: Rights, source: SourceConf
 
 
 def _list_plain_databases(source: SourceConfig) -> list[str]:
-    """The databases that are named without a wildcard; of others the tables that are visible must speak."""
+    """Return the databases that are named without a wildcard. Others are judged by their visible tables."""
     names = (get_literal_database(pattern) for pattern in source.tables if not pattern.startswith("!"))
     return sorted({name for name in names if name is not None})
 
 
 def _compile_grant_pattern(granted: str) -> re.Pattern[str]:
-    """The pattern of a GRANT on databases: `%` and `_`, which a backslash makes plain."""
+    """Return the pattern of a GRANT on databases, in which `%` and `_` are wildcards unless escaped by a
+    backslash.
+    """
     parts = re.findall(r"\\.|.", granted, re.DOTALL)
     wild = {"%": ".*", "_": "."}
     return re.compile(

@@ -1,4 +1,4 @@
-"""The server of a source as it is now: its variables, its log, its identity, the user's grants."""
+"""The present state of a source's server: its variables, its log, its identity, the user's grants."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from schemas.wire.records import Identity, StoredPosition
 
 
 class AnsweringServer(NamedTuple):
-    """The server that answers. `own`: its uuid, or host and port; `server_id`: as the events that it sends itself name it."""
+    """The server that answers.
+
+    `own`: its uuid, or host and port; `server_id`: the id in the events that it writes itself.
+    """
 
     own: str
     server_id: int
 
 
 class ServerState:
-    """The state of a server, as it says it itself through one connection. Raises pymysql errors."""
+    """The state of a server, read through one connection. Raises pymysql errors."""
 
     def __init__(self, session: SourceSession) -> None:
         self._session = session
@@ -36,12 +39,15 @@ class ServerState:
         return read_charset_ids(self._session.connection)
 
     def log_end(self) -> tuple[str, int] | None:
-        """Return file and position of the end of the log; None: no binary log."""
+        """Return file and position of the end of the log; None: there is no binary log."""
         rows = self._log_status()
         return (rows[0]["File"], int(rows[0]["Position"])) if rows else None
 
     def log_filters(self) -> tuple[str, str]:
-        """Return which databases alone the log has, and which it has not (comma-separated; empty: no filter)."""
+        """Return the databases that alone are logged, and those that are not logged (comma-separated.
+
+        Empty: no filter).
+        """
         rows = self._log_status()
         return (
             (str(rows[0]["Binlog_Do_DB"] or ""), str(rows[0]["Binlog_Ignore_DB"] or "")) if rows else ("", "")
@@ -55,7 +61,9 @@ class ServerState:
         ]
 
     def identify_server(self) -> AnsweringServer:
-        """Return which server answers on this connection: not another one behind the same address."""
+        """Return the identity of the server on this connection, which may differ from others at the same
+        address.
+        """
         row = self._session.run_query(f"SELECT {self._flavour.own} AS own, @@global.server_id AS id")[0]
         return AnsweringServer(str(row["own"]), int(row["id"]))
 
@@ -70,11 +78,11 @@ class ServerState:
         )
 
     def has_gtids(self, stored: StoredPosition, now: Identity) -> bool:
-        """Tell whether the server has all transactions that the record's identity lists."""
+        """Return whether the server has all transactions that the record's identity lists."""
         return self._flavour.has_gtids(self._session.run_query, stored.identity.gtid_set, now.gtid_set)
 
     def read_grants(self) -> list[str]:
-        """Return the lines of SHOW GRANTS, those of the roles in force included."""
+        """Return the lines of SHOW GRANTS, including those of the active roles."""
         return self._flavour.grants(self._session.run_query)
 
     def _log_status(self) -> list[dict[str, Any]]:

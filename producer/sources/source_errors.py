@@ -1,4 +1,4 @@
-"""Errors of a source's driver as errors of capture: the one place that translates them."""
+"""Translates errors of a source's driver to errors of capture. No other module does."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TRANSIENT = frozenset(
 
 @contextmanager
 def source_errors() -> Iterator[None]:
-    """Translate what the driver raises, and the refusal of a connection, into TransientSourceError or SourceRefusedError."""
+    """Translate driver errors and refused connections to TransientSourceError or SourceRefusedError."""
     try:
         yield
     except pymysql.MySQLError as error:
@@ -30,7 +30,7 @@ def source_errors() -> Iterator[None]:
 
 
 def translate_mysql_error(error: pymysql.MySQLError) -> CaptureError:
-    """Translate a driver error: transient, or refused with what to do."""
+    """Return the error of capture for a driver error: transient, or refused with a remedy."""
     code = error.args[0] if error.args else 0
     text = format_mysql_error(error)
     if code in _TRANSIENT or isinstance(error, pymysql.InterfaceError):

@@ -1,7 +1,9 @@
-"""Objects by which a statement reaches more than the tables that it names: views, triggers, routines and foreign keys of the source.
+"""Objects through which a statement affects other tables than those it names: views, triggers, routines
+and foreign keys of the source.
 
-Read in bulk, through the user's own eyes: `SourceObjects.sight` says of what the absence is proven. A reader that finds
-nothing where it cannot see must take it for "unknown" (rules R17).
+They are read in bulk with the user's privileges. `SourceObjects.sight` describes for which objects a
+missing entry proves that there is none; where the user cannot see, a missing entry must be taken as
+"unknown".
 """
 
 from __future__ import annotations
@@ -37,9 +39,12 @@ AND (delete_rule NOT IN ('NO ACTION', 'RESTRICT') OR update_rule NOT IN ('NO ACT
 
 @dataclass(frozen=True)
 class SourceObjects:
-    """`kinds`: every table and view that is seen → "table" or "view"; `triggers`: a table → (schema, body) of each;
-    `views`: a view → its SELECT, None: not shown; `routines`: a procedure or function → its body, None: not shown, or not SQL;
-    `cascades`: a parent → the children whose rows its changes may change (ON DELETE/UPDATE CASCADE, SET NULL …).
+    """The objects of the server that the user sees.
+
+    `kinds`: table or view → "table" or "view". `triggers`: table → (schema, body) of each. `views`: view
+    → its SELECT, None: hidden. `routines`: procedure or function → its body, None: hidden, or not SQL.
+    `cascades`: parent → the children with rows that change with its own (ON DELETE/UPDATE CASCADE, SET NULL
+    …).
     """
 
     sight: CatalogVisibility
@@ -53,7 +58,8 @@ class SourceObjects:
 def read_objects(catalog: Catalog) -> SourceObjects:
     """Read what the user sees of the whole server, in six queries. Raises pymysql errors.
 
-    Not one snapshot: who rests something on it proves that no statement changed it meanwhile, as for definitions (R8).
+    The result is not one snapshot: a caller that relies on it must prove that no statement changed it
+    meanwhile, as for definitions.
     """
     query = catalog.session.run_query
     triggers: dict[TableName, list[tuple[str, str]]] = defaultdict(list)
@@ -73,7 +79,10 @@ def read_objects(catalog: Catalog) -> SourceObjects:
 
 
 def _join_bodies(rows: Iterable[Mapping[str, Any]]) -> dict[TableName, str | None]:
-    """Join the bodies of one name: a procedure and a function may share it, a package has two. None: one is not shown."""
+    """Join the bodies of one name: a procedure and a function may share it, and a package has two.
+
+    None: one is hidden.
+    """
     found: dict[TableName, str | None] = {}
     for row in rows:
         name, body = (row["db"], row["name"]), row["body"] or None

@@ -1,4 +1,4 @@
-"""A connection to a source with a binlog, and the questions that go over it."""
+"""A connection to a source with a binlog, and its queries."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ _PARSE_ERROR = 1064
 
 
 def connect_settings(source: SourceConfig) -> dict[str, Any]:
-    """Arguments for pymysql.connect: the session in which values, and the text of SHOW statements, keep their meaning."""
+    """Return arguments for pymysql.connect that set the session variables on which the text of values
+    and of SHOW statements depends.
+    """
     return {
         "host": source.host,
         "port": source.port,
@@ -48,7 +50,7 @@ def _build_tls_arguments(source: SourceConfig) -> dict[str, Any]:
 
 
 class SourceSession:
-    """One connection (autocommit) to a server of make `flavour`. Raises pymysql errors."""
+    """One connection (autocommit) to a server of the make `flavour`. Raises pymysql errors."""
 
     def __init__(self, connection: Connection[Any], flavour: BinlogFlavour) -> None:
         self.connection = connection
@@ -56,7 +58,7 @@ class SourceSession:
 
     @property
     def alive(self) -> bool:
-        """Tell whether the server answers on this connection."""
+        """Whether the server answers on this connection."""
         try:
             self.connection.ping(reconnect=False)
         except pymysql.MySQLError:
@@ -73,7 +75,10 @@ class SourceSession:
             return list(cursor.fetchall())
 
     def run_first_known(self, statements: Sequence[str]) -> list[dict[str, Any]]:
-        """Run the first of the statements that the server knows: they are names of one thing, the newest first."""
+        """Run the first of the statements that the server knows.
+
+        They are equivalent, the newest form first.
+        """
         for statement in statements[:-1]:
             try:
                 return self.run_query(statement)

@@ -1,5 +1,6 @@
-"""A survey of the tables of a source that can be captured, with their definitions: the catalogue read in bulk, a handful of
-queries for all of them."""
+"""Judges whether the tables of a source can be captured, from a catalog that is read in bulk, with a
+handful of queries for all.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +17,10 @@ TableName = tuple[str, str]
 
 
 class ExaminedTable(NamedTuple):
-    """`table`: the definition of one that can be captured. `reason`: why another one cannot ("what was seen: what to do").
+    """The result of examining a table.
 
-    Both None: there is no such table, or the user may not see it.
+    `table`: its definition, if it can be captured. `reason`: why it cannot ("what was seen: what to
+    do"). Both None: there is no such table, or the user may not see it.
     """
 
     table: Table | None
@@ -31,9 +33,10 @@ MISSING = ExaminedTable(None, None)
 def judge_catalog_table(
     name: TableName, entry: CatalogEntry, stored_otherwise: Callable[[CatalogColumn], bool]
 ) -> ExaminedTable:
-    """Say whether a table can be captured, as far as its own definition tells. Pure.
+    """Return whether a table can be captured, judged by its own definition. Pure.
 
-    `stored_otherwise`: of columns whose values have a form in the log that their type does not show.
+    `stored_otherwise`: returns whether the log stores a column's values in a form that its type does not
+    show.
     """
     place = f"table {name[0]}.{name[1]}"
     if isinstance(entry.table, TableNotFoundError):
@@ -60,7 +63,7 @@ def judge_catalog_table(
 
 
 def explain_undecodable_columns(table: Table) -> str | None:
-    """Return which columns hold text that capture cannot decode, and what to do; None: none does. Pure."""
+    """Return the columns with text that capture cannot decode, and a remedy; None: there are none. Pure."""
     for column in table.columns:
         try:
             find_decoder(column.type.charset)

@@ -1,4 +1,4 @@
-"""The tables of a source, as its catalogue shows them now: which there are, and which of them can be captured."""
+"""The tables of a source as its catalog shows them now, and which of them can be captured."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TableName = tuple[str, str]
 
 
 class TableCatalog:
-    """The catalogue of tables through one connection. Raises pymysql errors."""
+    """The catalog of tables through one connection. Raises pymysql errors."""
 
     def __init__(self, session: SourceSession, server: ServerState) -> None:
         self._session = session
@@ -25,15 +25,19 @@ class TableCatalog:
 
     @cached_property
     def names(self) -> NameRules:
-        """The server's rule for comparing names of databases and tables; it does not change while the server runs."""
+        """The server's rule for comparing names of databases and tables; it does not change while the
+        server runs.
+        """
         return read_name_rules(self._session.connection)
 
     def list_table_names(self, patterns: Sequence[str]) -> list[TableName]:
-        """Return the tables that `patterns` take, sorted."""
+        """Return the tables that `patterns` select, sorted."""
         return list_tables(self._session.connection, patterns)
 
     def examine_tables(self, names: Collection[TableName]) -> dict[TableName, ExaminedTable]:
-        """Return what each table is and whether it can be captured, by a handful of queries for all of them."""
+        """Return the definition of each table and whether it can be captured, with a handful of queries
+        for all.
+        """
         found = {
             name: judge_catalog_table(name, entry, self._session.flavour.stored_otherwise)
             for name, entry in read_tables(self._session.connection, names).items()
@@ -52,7 +56,7 @@ class TableCatalog:
         return format_missing_table(name) if found == MISSING else found.reason
 
     def find_nontransactional_engine(self, name: TableName) -> str | None:
-        """Return the table's engine if it has no transactions."""
+        """Return the table's engine if it has no transactions, otherwise None."""
         rows = self._session.run_query(
             "SELECT t.engine AS engine FROM information_schema.tables t JOIN information_schema.engines e "
             "ON e.engine = t.engine WHERE t.table_schema = %s AND t.table_name = %s AND COALESCE(e.transactions, 'NO') <> 'YES'",
@@ -61,7 +65,7 @@ class TableCatalog:
         return str(rows[0]["engine"]) if rows else None
 
     def estimate_rows(self, name: TableName) -> int | None:
-        """Return how many rows the server thinks that a table has; None: there is none."""
+        """Return the server's estimate of a table's rows; None: there is no such table."""
         rows = self._session.run_query(
             "SELECT table_rows AS about FROM information_schema.tables WHERE table_schema = %s AND table_name = %s",
             name,
@@ -69,7 +73,10 @@ class TableCatalog:
         return int(rows[0]["about"]) if rows and rows[0]["about"] is not None else None
 
     def find_partitioning(self, name: TableName) -> str | None:
-        """Return by what a table is partitioned ("RANGE", "LIST COLUMNS" …), "" if it is not, None if there is none or several say."""
+        """Return a table's partitioning method ("RANGE", "LIST COLUMNS" …), "" if it has none.
+
+        None: there is no such table, or it has several methods.
+        """
         rows = self._session.run_query(
             "SELECT DISTINCT COALESCE(partition_method, '') AS method FROM information_schema.partitions "
             "WHERE table_schema = %s AND table_name = %s",
@@ -86,7 +93,7 @@ class ForeignKeyActions:
         self._server = server
 
     def list_child_tables(self, names: Collection[TableName]) -> list[TableName]:
-        """Return those of `names` that have foreign keys whose actions might not be logged."""
+        """Return those of `names` that have foreign keys with actions that might not be logged."""
         if not names or self.are_actions_logged():
             return []
         rows = self._session.run_query(
@@ -97,7 +104,10 @@ class ForeignKeyActions:
         return [name for row in rows if (name := (row["db"], row["name"])) in names]
 
     def explain_unlogged_action(self, name: TableName) -> str | None:
-        """Return why a table's rows may change without an event of their own (a foreign key's action); None: they cannot."""
+        """Return why a table's rows may change without row events (a foreign key's action).
+
+        None: they cannot.
+        """
         if self.are_actions_logged():
             return None
         try:
@@ -115,7 +125,7 @@ class ForeignKeyActions:
         )
 
     def are_actions_logged(self) -> bool:
-        """Tell whether the server logs the rows that a foreign key's action changes."""
+        """Return whether the server logs the rows that a foreign key's action changes."""
         if not self._can_log_actions():
             return False
         return self._server.read_variables().get("innodb_native_foreign_keys", "OFF").upper() in ("OFF", "0")

@@ -1,1 +1,3 @@
-"""Statements in the log: which tables it changes, how, and what else it may reach."""
+"""Statements in the log: the tables that they change, the kind of change, and the other tables that they
+may affect.
+"""

@@ -1,7 +1,9 @@
-"""The actions of ALTER TABLE and what each does to rows and to the definition: an allow-list, and how a text is read by it. Pure.
+"""The actions of ALTER TABLE with their effects on rows and on the definition, and the parsing of a
+statement into actions. Pure.
 
-`ACTIONS` names what is known; an action, option or form that is not in it counts as one that may have changed any row. The list is the
-judgement, the table in the docs, and the cases of the test that counts rows on real servers.
+`ACTIONS` is an allow-list: an action, option or form that is not in it may have changed any row. The
+list defines the effects, the table in the docs, and the cases of the test that counts rows on real
+servers.
 """
 
 from __future__ import annotations
@@ -14,12 +16,19 @@ from producer.statements.tokens import Token
 RowEffect = Literal["kept", "emptied", "replaced", "gone", "unknown"]
 Definition = Literal["kept", "changed"]
 Needs = Literal["", "no list", "same definition", "other definition"]
-"""Proof that is needed besides. "no list": the table is not partitioned by LIST (or by anything unknown). "same definition": rows
-and values are kept if the definition comes out as it was. "other definition": nobody knows of the values if it does."""
+"""A further condition for the effect.
+
+"no list": the table must not be partitioned by LIST (or by anything unknown). "same definition": rows
+and values are kept if the definition is unchanged afterwards. "other definition": the definition must
+have changed; if it has not, the values are unknown.
+"""
 
 
 class AlterAction(NamedTuple):
-    """An action of ALTER TABLE: the words it begins with ("A|B": either), and what it does. `example`: for the test and the docs."""
+    """An action of ALTER TABLE: its first words ("A|B": either) and its effects.
+
+    `example`: for the test and the docs.
+    """
 
     words: str
     rows: RowEffect
@@ -29,7 +38,7 @@ class AlterAction(NamedTuple):
     servers: str = "both"
 
 
-#: The first that fits counts. COLUMN and IF [NOT] EXISTS are passed over before the words behind the verb.
+#: The first match counts. COLUMN and IF [NOT] EXISTS are skipped before the words after the verb.
 ACTIONS: tuple[AlterAction, ...] = (
     AlterAction("ADD INDEX|KEY|FULLTEXT|SPATIAL", "kept", example="ADD INDEX i (v)"),
     AlterAction("ADD VECTOR INDEX|KEY", "kept"),
@@ -72,7 +81,7 @@ ACTIONS: tuple[AlterAction, ...] = (
     AlterAction("WAIT|NOWAIT", "kept", servers="mariadb", example="WAIT 5 FORCE"),
 )  # fmt: skip
 
-#: Table options that change no row. ENGINE only where it names InnoDB: another engine may keep no row at all.
+#: Table options that change no row. ENGINE only with InnoDB: another engine may keep no row at all.
 OPTIONS: frozenset[str] = frozenset(
     {
         "ALGORITHM", "LOCK", "AUTO_INCREMENT", "AUTOEXTEND_SIZE", "AVG_ROW_LENGTH", "CHECKSUM", "TABLE_CHECKSUM", "COMMENT",
@@ -82,7 +91,8 @@ OPTIONS: frozenset[str] = frozenset(
         "STATS_PERSISTENT", "STATS_SAMPLE_PAGES", "TABLESPACE", "TRANSACTIONAL",
     }
 )  # fmt: skip
-#: Types of which the definition says all that values depend on: MODIFY to an equal definition changes no value then.
+#: Types that the definition describes completely: MODIFY to an equal definition changes no value of
+#: them.
 WHOLE_TYPES = frozenset(
     {
         "TINYINT", "SMALLINT", "MEDIUMINT", "INT", "INTEGER", "BIGINT", "DECIMAL", "NUMERIC", "DEC", "BIT", "BOOL",
@@ -94,13 +104,13 @@ _GENERATED = frozenset(["AS", "GENERATED", "VIRTUAL", "STORED", "PERSISTENT"])
 
 
 def is_alter_ignore(tokens: list[Token]) -> bool:
-    """Tell whether it is ALTER IGNORE TABLE, which removes rows that are in the way."""
+    """Return whether the statement is ALTER IGNORE TABLE, which deletes conflicting rows."""
     table = next((at for at, token in enumerate(tokens) if token.upper == "TABLE"), len(tokens))
     return any(token.upper == "IGNORE" for token in tokens[:table])
 
 
 def get_tokens_after_name(tokens: list[Token]) -> list[Token]:
-    """Return what follows the table's name in ALTER … TABLE [IF EXISTS] name."""
+    """Return the tokens after the table's name in ALTER … TABLE [IF EXISTS] name."""
     at = next(at for at, token in enumerate(tokens) if token.upper == "TABLE") + 1
     while at < len(tokens) and tokens[at].upper in ("IF", "EXISTS"):
         at += 1
@@ -109,7 +119,10 @@ def get_tokens_after_name(tokens: list[Token]) -> list[Token]:
 
 
 def split_actions(tokens: list[Token]) -> Iterator[list[Token]]:
-    """Divide at commas outside of parentheses; the columns that ORDER BY lists are no actions."""
+    """Yield the pieces between commas outside of parentheses.
+
+    The columns that ORDER BY lists are not separate actions.
+    """
     depth, pieces = 0, [[]] if tokens else []  # type: tuple[int, list[list[Token]]]
     for token in tokens:
         plain = not token.quoted and not token.string
@@ -122,7 +135,9 @@ def split_actions(tokens: list[Token]) -> Iterator[list[Token]]:
 
 
 def _join_listed_pieces(pieces: list[list[Token]]) -> Iterator[list[Token]]:
-    """Put the columns that ORDER BY lists, and the partitions that a partition statement lists, back to their action."""
+    """Join the columns that ORDER BY lists, and the partitions that a partition action lists, to their
+    action.
+    """
     whole: list[Token] | None = None
     for piece in pieces:
         words = [token.upper for token in piece[:2]]
@@ -145,7 +160,7 @@ _UNKNOWN = AlterAction("", "unknown")
 
 
 def classify_action(piece: list[Token]) -> AlterAction:
-    """Return what a piece of ALTER TABLE does (see `pieces`)."""
+    """Return the effects of one piece of ALTER TABLE (see `split_actions`)."""
     words = [token.upper for token in piece]
     if not words:
         return _UNKNOWN
@@ -170,7 +185,7 @@ def classify_action(piece: list[Token]) -> AlterAction:
     return found
 
 
-#: Where COLUMN stands behind the verb, whatever the column is called ("vector", "period").
+#: Actions with the word COLUMN after the verb, whatever the column's name is ("vector", "period").
 _OF_COLUMNS = {
     verb: tuple(each for each in ACTIONS if each.words == verb) for verb in ("ADD", "DROP", "ALTER")
 }
@@ -186,12 +201,14 @@ def _matches_pattern(pattern: str, words: list[str]) -> bool:
 
 
 def _keeps_values(words: list[str]) -> bool:
-    """Tell whether MODIFY leaves every value as it is if the definition stays the same. `words`: … name TYPE …"""
+    """Return whether MODIFY keeps every value if the definition stays the same. `words`: … name TYPE …"""
     return len(words) > 2 and words[2] in WHOLE_TYPES and _GENERATED.isdisjoint(words)
 
 
 def _classify_reorganize(words: list[str]) -> AlterAction:
-    """By its own clauses: VALUES LESS THAN is RANGE, none at all HASH or KEY; VALUES IN and DEFAULT are LIST."""
+    """Return the effects of REORGANIZE by its clauses: VALUES LESS THAN is RANGE, no clause HASH or KEY;
+    VALUES IN and DEFAULT are LIST.
+    """
     kinds = {words[at + 1] for at, word in enumerate(words[:-1]) if word == "VALUES"}
     list_like = not {"DEFAULT", "HISTORY", "CURRENT"}.isdisjoint(words)
     known = kinds <= {"LESS"} and not list_like
@@ -199,7 +216,9 @@ def _classify_reorganize(words: list[str]) -> AlterAction:
 
 
 def _classify_options(piece: list[Token]) -> AlterAction:
-    """Table options behind each other, perhaps with PARTITION BY or REMOVE PARTITIONING at the end."""
+    """Return the effects of consecutive table options, perhaps with PARTITION BY or REMOVE PARTITIONING
+    at the end.
+    """
     at, definition = 0, "kept"
     while at < len(piece):
         word = piece[at].upper

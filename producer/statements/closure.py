@@ -1,10 +1,13 @@
-"""The tables that a change logged as a statement may reach: pure, over what the source's catalogue says (R17).
+"""The tables that a change logged as a statement may affect.
 
-A statement writes the tables it names where a table is written, and through these whatever their triggers write, the tables
-behind a view, the children of cascading keys, and what the routines do that it calls anywhere in its text. Nothing is
-parsed but the places at which a table is written; every name in them counts. What the catalogue must say and does not
-(a body that the user may not see, dynamic SQL, objects of databases it has no right in) leaves no answer: `ImpactedTables.tables` is
-None, and every captured table is meant.
+Pure, over the objects that the source's catalog shows.
+
+A statement writes the tables that it names where a table is written. Through these it writes whatever
+their triggers write, the tables below a view, the children of cascading keys, and the tables that the
+routines write that it calls anywhere in its text. Only the places at which a table is written are
+parsed; every name in them counts. If the catalog lacks a necessary object (a body that the user may not
+see, dynamic SQL, objects of databases without privileges), the result is unknown:
+`ImpactedTables.tables` is None, and every captured table is considered affected.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from schemas.table.names import EXACT, NameRules, TableName
 
 
 class ProvenVisibility(Protocol):
-    """The catalogue objects that the user is proven to see (producer.sources.grants.Sight)."""
+    """The catalog objects that the user certainly sees (producer.sources.grants.CatalogVisibility)."""
 
     def can_see_all_tables(self) -> bool: ...
     def can_see_triggers(self, db: str) -> bool: ...
@@ -28,7 +31,7 @@ class ProvenVisibility(Protocol):
 
 
 class CatalogObjects(Protocol):
-    """The objects that the catalogue shows (producer.sources.source_objects.SourceObjects)."""
+    """The objects that the catalog shows (producer.sources.source_objects.SourceObjects)."""
 
     @property
     def sight(self) -> ProvenVisibility: ...
@@ -45,9 +48,10 @@ class CatalogObjects(Protocol):
 
 
 class ImpactedTables(NamedTuple):
-    """`tables`: those that may be written, with everything on the way (views, uncaptured tables); None: nobody knows.
+    """The tables that a statement may write.
 
-    `why`: what leaves it unknown, and how that is mended ("what was seen: what to do").
+    `tables`: with everything on the way (views, uncaptured tables); None: unknown. `why`: why it is
+    unknown, and the remedy ("what was seen: what to do").
     """
 
     tables: frozenset[TableName] | None
@@ -55,11 +59,11 @@ class ImpactedTables(NamedTuple):
 
 
 class UnknownImpactError(Exception):
-    """The closure cannot be computed."""
+    """The affected tables cannot be determined."""
 
 
 _PASSED = frozenset(["LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "IGNORE", "INTO", "TABLE"])
-#: What a word before a verb makes of it: no statement begins there.
+#: Words before a verb after which it does not begin a statement.
 _NOT_BEFORE: dict[str, frozenset[str]] = {
     "UPDATE": frozenset(["KEY", "FOR", "ON", "OF"]),
     "DELETE": frozenset(["ON"]),
@@ -70,7 +74,7 @@ _ENDS: dict[str, frozenset[str]] = {
     "DELETE": frozenset(["WHERE", "ORDER", "LIMIT", "RETURNING"]),
 }
 _DYNAMIC = frozenset(["PREPARE", "EXECUTE"])
-#: Words before "(" that are no stored function: who cannot see the routines knows these at least.
+#: Words before "(" that are no stored function, for users who cannot see the routines.
 BUILT_IN = frozenset(
     """
     VALUES VALUE IN AND OR NOT XOR ON AS USING KEY INDEX FROM JOIN WHERE HAVING SET INTO EXISTS ANY ALL SOME BETWEEN LIKE
@@ -88,9 +92,9 @@ BUILT_IN = frozenset(
 
 
 class TextWrites(NamedTuple):
-    """Of a text: names where tables are written, routines that are called with CALL, and names before "(".
+    """The tables that a text writes, and the names that it may call: with CALL, or before "(".
 
-    A name is (database or "", name). `dynamic`: it runs text that is made at run time.
+    A name is (database or "", name). `dynamic`: the text executes SQL that is built at run time.
     """
 
     tables: tuple[TableName, ...]
@@ -99,10 +103,10 @@ class TextWrites(NamedTuple):
 
 
 def find_writes(tokens: list[Token]) -> TextWrites:
-    """Find what a statement, or the body of a trigger or routine, writes and calls. Never raises."""
+    """Return what a statement, or the body of a trigger or routine, writes and calls. Never raises."""
     tables: list[TableName] = []
     calls: list[TableName] = []
-    named: set[int] = set()  # where a written table's name ends: "(" behind it begins its columns
+    named: set[int] = set()  # the ends of names of written tables: "(" after them begins their columns
     for at, token in enumerate(tokens):
         word = token.upper
         before = tokens[at - 1].upper if at else ""
@@ -144,7 +148,9 @@ def _parse_name(tokens: list[Token], at: int) -> tuple[TableName | None, int]:
 
 
 def _yield_region_names(tokens: list[Token], at: int, ends: frozenset[str]) -> Iterator[TableName]:
-    """Yield every name up to one of the words `ends`, or the end of the statement: tables, aliases and columns alike."""
+    """Yield every name up to one of the words `ends`, or the end of the statement: tables, aliases and
+    columns alike.
+    """
     depth = 0
     while at < len(tokens):
         text = _get_text(tokens, at)
@@ -158,7 +164,10 @@ def _yield_region_names(tokens: list[Token], at: int, ends: frozenset[str]) -> I
 
 
 def _yield_possible_calls(tokens: list[Token]) -> Iterator[tuple[TableName, int]]:
-    """Yield (name, end) of whatever stands before "(": function calls, and much else. A package's name is the first part."""
+    """Yield (name, end) of every name before "(": function calls, and much else.
+
+    A package's name is the first part.
+    """
     at = 0
     while at < len(tokens):
         name, end = names_at(tokens, at)
@@ -178,7 +187,7 @@ def _yield_possible_calls(tokens: list[Token]) -> Iterator[tuple[TableName, int]
 
 
 def yield_names(tokens: list[Token]) -> Iterator[TableName]:
-    """Yield every name of a text, qualified ones whole."""
+    """Yield every name of a text; a qualified name is yielded as a whole."""
     at = 0
     while at < len(tokens):
         name, end = names_at(tokens, at)
@@ -189,7 +198,7 @@ def yield_names(tokens: list[Token]) -> Iterator[TableName]:
 
 @dataclass(slots=True)
 class _ClosureWalk:
-    """A closure being computed: what was reached so far."""
+    """A computation of affected tables, with those found so far."""
 
     objects: CatalogObjects
     names: NameRules
@@ -198,7 +207,7 @@ class _ClosureWalk:
     views: set[TableName] = field(default_factory=set)
 
     def walk_text(self, tokens: list[Token], db: str, what: str) -> None:
-        """Take in a statement, or a body, that runs with `db` as the current database."""
+        """Process a statement, or a body, that runs with `db` as the current database."""
         found = find_writes(tokens)
         if found.dynamic:
             raise UnknownImpactError(
@@ -216,7 +225,9 @@ class _ClosureWalk:
             self.walk_view(self._qualify_name(name, db), written=False)
 
     def walk_body(self, body: str, db: str, what: str) -> None:
-        """Take in a trigger or routine: a backslash in it escapes or does not, by the sql_mode that it was made with."""
+        """Process the body of a trigger or routine, with and without backslash escapes if it has a
+        backslash: the sql_mode at its creation decides, and is not known here.
+        """
         for escapes in (True, False) if "\\" in body else (True,):
             self.walk_text(tokenize_sql(body, escapes=escapes), db, what)
 
@@ -224,7 +235,7 @@ class _ClosureWalk:
         return self.names.normalize_table((name[0] or db, name[1]))
 
     def mark_table_written(self, name: TableName) -> None:
-        """A table, or view, is written."""
+        """Add a table or view that is written, and everything that is written with it."""
         if name in self.written:
             return
         self.written.add(name)
@@ -257,7 +268,10 @@ class _ClosureWalk:
         self.walk_text(tokens, name[0], f"view {name[0]}.{name[1]}")
 
     def walk_call(self, name: TableName, db: str, what: str) -> None:
-        """A name stands where a routine is called; what is no stored routine is built in, or loaded, and changes no row."""
+        """Process a call of a routine.
+
+        A name that is not a stored routine is a built-in or loadable function and changes no row.
+        """
         whole = ((name[0] or db).lower(), name[1].lower())
         if not self.objects.sight.can_see_routines():
             if name[0] or name[1].upper() not in BUILT_IN:
@@ -281,7 +295,7 @@ class _ClosureWalk:
 def find_impacted_tables(
     tokens: list[Token], db: str, objects: CatalogObjects, names: NameRules = EXACT
 ) -> ImpactedTables:
-    """Return which tables a statement may write that was executed with `db` as the current database."""
+    """Return the tables that a statement may write that was executed with `db` as the current database."""
     sight = objects.sight
     if not sight.can_see_all_tables() or not all(
         sight.can_see_foreign_keys(each) for each in {kind[0] for kind in objects.kinds}

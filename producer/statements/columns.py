@@ -1,8 +1,9 @@
-"""Columns in statements on a table, and what becomes of each: pure.
+"""The column actions of statements on a table, and their combined effect on each column. Pure.
 
-The definitions before and after do not tell a column that was renamed from one that was dropped beside another that was added. The
-statement does. `said` reads it; `changes` holds what was said against the two definitions and answers only where both agree: names are
-those of the definitions, however the statement spells them (the servers compare names of columns in any case).
+The definitions before and after cannot distinguish a renamed column from one that was dropped while
+another was added. The statement can. `parse_column_actions` reads it. `compute_column_changes` compares
+the actions with the two definitions and returns a result only where they agree. Names are those of the
+definitions, however the statement spells them (the servers compare column names in any case).
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ from schemas.wire.event import ColumnChanges
 
 @dataclass(frozen=True, slots=True)
 class ColumnAction:
-    """One action on a column `name`. `new`: what it is called then. `conditional`: IF [NOT] EXISTS.
+    """An action on the column `name`. `new`: its name afterwards. `conditional`: IF [NOT] EXISTS.
 
-    `sure`: definitions say all that the column's values depend on (not so of FLOAT(5,1)).
+    `sure`: the definitions describe everything that the column's values depend on (not so for
+    FLOAT(5,1)).
     """
 
     what: Literal["add", "drop", "rename", "define", "convert"]
@@ -44,7 +46,7 @@ class ColumnAction:
 
 @dataclass(frozen=True, slots=True)
 class _TrackedColumn:
-    """A column behind some statements. `origin`: its name before them; None: they added it."""
+    """A column after some statements. `origin`: its name before them; None: they added it."""
 
     origin: str | None
     defined: bool = False
@@ -54,14 +56,17 @@ class _TrackedColumn:
 def compute_column_changes(
     statements: Iterable[Sequence[ColumnAction]], before: Table, after: Table
 ) -> ColumnChanges | None:
-    """Return what statements, one behind the other, made of the columns of `before`; None: not all of it is known.
+    """Return the effect of consecutive statements on the columns of `before`.
 
-    They have led from `before` to `after`: where the names or types there say otherwise, nothing is known.
+    None: a part of it is unknown.
+
+    They have led from `before` to `after`. If the names or types of `after` contradict them, nothing is
+    known.
     """
     columns = {_fold_name(name): _TrackedColumn(name) for name in before.column_names}
     spelled = {_fold_name(name): name for name in after.column_names}
     if len(columns) < len(before.columns) or len(spelled) < len(after.columns):
-        return None  # the server tells apart what is one name here: "ß" and "ẞ"
+        return None  # the server distinguishes names that are equal here: "ß" and "ẞ"
     converted = False
     for statement in statements:
         followed = _apply_actions(columns, statement)
@@ -92,8 +97,11 @@ def _fold_name(name: str) -> str:
 def _apply_actions(
     columns: Mapping[str, _TrackedColumn], statement: Sequence[ColumnAction]
 ) -> dict[str, _TrackedColumn] | None:
-    """Return the columns behind a statement, whose actions speak of the columns before it; None: they do not fit together."""
-    moved: dict[str, str | None] = {}  # what becomes of columns that it speaks of; None: nothing
+    """Return the columns after a statement, which names the columns before it.
+
+    None: its actions do not fit together.
+    """
+    moved: dict[str, str | None] = {}  # the new names of columns that it names; None: dropped
     made: dict[str, _TrackedColumn] = {}
     for action in (each for each in statement if each.what not in ("add", "convert")):
         name, new = _fold_name(action.name), _fold_name(action.new or action.name)
@@ -131,10 +139,10 @@ def _apply_actions(
 def _is_outcome_known(
     before: Table, after: Table, now: Mapping[str, _TrackedColumn], *, converted: bool
 ) -> bool:
-    """Tell whether the definitions are those that the statements lead to, and say all that becomes of values.
+    """Return whether the definitions match the statements, and determine the effect on all values.
 
-    Not all: of a column that numbers its rows, of a TIMESTAMP's default (which is of some session's time zone), of what is computed from a column
-    that is of another type now.
+    They do not for a column that numbers its rows, for the default of an added TIMESTAMP (which depends
+    on a session's time zone), and for a value that is computed from a column with a changed type.
     """
     retyped = set[str]()
     for column in after.columns:
@@ -154,7 +162,7 @@ def _is_outcome_known(
 
 
 def _is_same_type(was: ColumnType, now: ColumnType) -> bool:
-    """Tell whether it is one type. Older topics have collations by other names of them."""
+    """Return whether two types are the same. Older topics have other names of the same collations."""
     if was == now:
         return True
     if was.collation is None or own_name(was.collation) != now.collation:
@@ -169,13 +177,15 @@ def _is_computed_from(column: Column, names: set[str]) -> bool:
     return expression is None or any(f"`{name.replace('`', '``')}`" in expression.lower() for name in names)
 
 
-# --- what the text says
+# --- parsing
 
 
 def parse_column_actions(sql: str, db: str, *, escapes: bool = True) -> tuple[ColumnAction, ...] | None:
-    """Return the actions on columns of a statement on one table that does nothing else to rows and values; None: it may.
+    """Return the column actions of a statement on one table that has no other effect on rows and values.
 
-    Of ALTER TABLE, CREATE INDEX and DROP INDEX. `escapes`: see `tokenize`.
+    None: it may have one.
+
+    Supports ALTER TABLE, CREATE INDEX and DROP INDEX. `escapes`: see `tokenize_sql`.
     """
     statement, tokens = ddl.classify_with_tokens(sql, db, escapes=escapes)
     if not isinstance(statement, TableDdl) or statement.action != "alter" or len(set(statement.tables)) != 1:
@@ -198,7 +208,7 @@ def _skip_wait_clause(piece: list[Token]) -> list[Token]:
 
 
 def _parse_piece_actions(piece: list[Token]) -> list[ColumnAction] | None:
-    """Return what one piece of ALTER TABLE says of columns; None: it does something else."""
+    """Return the column actions of one piece of ALTER TABLE; None: it does something else."""
     action = classify_action(piece)
     match action.words:
         case "ADD":
@@ -237,7 +247,7 @@ def _parse_rename(piece: list[Token]) -> ColumnAction | None:
 
 
 def _parse_added_columns(piece: list[Token]) -> list[ColumnAction] | None:
-    """ADD [COLUMN] [IF NOT EXISTS] name … or ( name …, name …, INDEX … )."""
+    """Parse ADD [COLUMN] [IF NOT EXISTS] name … or ( name …, name …, INDEX … )."""
     name, conditional, rest = _parse_column_name(piece[1:])
     if name is not None:
         return [ColumnAction("add", name, conditional=conditional)]
@@ -263,7 +273,7 @@ _NO_COLUMNS = frozenset(
 
 
 def _find_closing_parenthesis(tokens: list[Token]) -> int:
-    """Return where the parenthesis closes that `tokens` begins with."""
+    """Return the index at which the parenthesis closes that `tokens` begins with."""
     depth = 0
     for at, token in enumerate(tokens):
         depth += _is_sign(token, "(") - _is_sign(token, ")")
@@ -277,7 +287,10 @@ def _is_sign(token: Token, sign: str) -> bool:
 
 
 def _parse_column_name(tokens: list[Token]) -> tuple[str | None, bool, list[Token]]:
-    """Return (name, whether IF [NOT] EXISTS stands before it, what follows) behind [COLUMN]; a name with dots is none."""
+    """Return (name, whether IF [NOT] EXISTS precedes it, the rest) after [COLUMN].
+
+    The name is None if it contains dots.
+    """
     at = 1 if tokens and tokens[0].upper == "COLUMN" else 0
     conditional = [token.upper for token in tokens[at : at + 2]] in (["IF", "EXISTS"], ["IF", "NOT"])
     while conditional and at < len(tokens) and tokens[at].upper in ("IF", "NOT", "EXISTS"):
@@ -299,9 +312,11 @@ _FLOATS = frozenset({"FLOAT", "FLOAT4", "FLOAT8", "DOUBLE", "REAL"})
 
 
 def _is_type_conclusive(type_: list[Token]) -> bool:
-    """Tell whether a neutral type says all that the values of a column depend on that is declared like this."""
+    """Return whether the neutral type of a column declared like this describes everything that its
+    values depend on.
+    """
     words = [token.upper for token in type_]
-    if words[:1] and words[0] in _FLOATS:  # FLOAT(5,1) rounds, and the catalogue's type does not say so
+    if words[:1] and words[0] in _FLOATS:  # FLOAT(5,1) rounds, which the catalog's type does not show
         head = words[: words.index(")")] if ")" in words else words
         return (words[1:2] != ["("] and words[1:3] != ["PRECISION", "("]) or "," not in head
     return bool(words) and (words[0] in WHOLE_TYPES or words[0] in _MORE_WHOLE_TYPES)

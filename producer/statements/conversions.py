@@ -1,11 +1,14 @@
-"""Finds stored values that a statement may have changed by its session's settings, though its text and the definitions say that it kept them. Pure.
+"""Finds stored values that a statement may have changed because of its session's settings, although it
+seems to keep them. Pure.
 
-Where a server carries out an ALTER by copying the rows, it stores some values anew as the session has them (tried on MySQL 9.7 and MariaDB 11.4,
-tests/integration/test_converted_values.py):
-- MySQL takes each TIMESTAMP to the session's time zone and back: of the two instants that a repeated hour has for one local time, one becomes the
-  other. The log says that a statement has read or written times so, and in which zone.
-- A date that the sql_mode does not allow ('2001-00-00', '2001-02-31') becomes zero, where that is no error.
-- CHAR that becomes a VARCHAR or a TEXT keeps the spaces with which PAD_CHAR_TO_FULL_LENGTH shows it.
+Where a server carries out an ALTER by copying the rows, it converts some values by the session's
+settings (tested on MySQL 9.7 and MariaDB 11.4, tests/integration/test_converted_values.py):
+- MySQL converts each TIMESTAMP to the session's time zone and back. Of the two instants that have the
+  same local time in a repeated hour, one becomes the other. The log shows that a statement has read or
+  written times, and the zone.
+- A date that the sql_mode does not allow ('2001-00-00', '2001-02-31') becomes zero, where that is not an
+  error.
+- CHAR that becomes a VARCHAR or a TEXT keeps the spaces that PAD_CHAR_TO_FULL_LENGTH shows.
 """
 
 from __future__ import annotations
@@ -21,16 +24,17 @@ from producer.statements.tokens import Token, names_at
 from schemas.table.model import Column, Kind, Table
 
 GLOBAL = "the server's"
-"""A zone: the one that sessions begin with."""
+"""The time zone with which sessions begin."""
 _FIXED = re.compile(r"[+-]\d\d:\d\d|(Etc/)?(UTC|GMT|UCT|Zulu|Universal)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class DoubtedValues:
-    """Columns of a table whose values a statement may have changed. `why`: by what.
+    """Columns of a table with values that a statement may have changed. `why`: the cause.
 
-    A row that it changed, and nothing since, shows it: a time in an hour of `zone` that is repeated, in one of `times`; a date that is zero, in one of
-    `dates`. `certain`: no row shows whether it is one. `unpadded`: likewise, should sessions begin with PAD_CHAR_TO_FULL_LENGTH.
+    A row that was changed and not written since is recognisable: one of the columns `times` is in a
+    repeated hour of `zone`, or one of the columns `dates` is zero. `certain`: changed rows are not
+    recognisable. `unpadded`: the same, if sessions begin with PAD_CHAR_TO_FULL_LENGTH.
     """
 
     why: str
@@ -44,7 +48,10 @@ class DoubtedValues:
 def find_alter_doubt(
     tokens: Sequence[Token], settings: SessionSettings, before: Table, after: Table
 ) -> DoubtedValues | None:
-    """Return what an ALTER, which led from `before` to `after`, may have changed; None: nothing by its session's settings."""
+    """Return what an ALTER, which led from `before` to `after`, may have changed by its session's settings.
+
+    None: nothing.
+    """
     if settings.padded and _has_changed_char(before, after):
         return DoubtedValues(
             "sql_mode PAD_CHAR_TO_FULL_LENGTH: what was CHAR has spaces at its end now", certain=True
@@ -67,8 +74,11 @@ def find_alter_doubt(
 
 
 def find_swap_doubt(before: Table, after: Table) -> DoubtedValues | None:
-    """Return what a tool that copies the rows into another table may have changed: nobody knows its session's settings, so they are taken for those that
-    sessions begin with, and dates that are not allowed (it may say INSERT IGNORE) for zero."""
+    """Return what a tool that copied the rows into another table may have changed; None: nothing.
+
+    The tool's session settings are unknown. They are assumed to be those with which sessions begin, and
+    dates that are not allowed are assumed to become zero (the tool may use INSERT IGNORE).
+    """
     times, dates, unpadded = (
         _list_time_columns(GLOBAL, after),
         _list_names_of_kinds(after, Kind.DATE, Kind.DATETIME),
@@ -82,7 +92,7 @@ def find_swap_doubt(before: Table, after: Table) -> DoubtedValues | None:
 
 
 def is_fixed_zone(zone: str) -> bool:
-    """Tell whether a zone surely has no hour twice."""
+    """Return whether a zone certainly has no repeated hour."""
     return _FIXED.fullmatch(zone) is not None
 
 
@@ -95,7 +105,7 @@ def _list_names_of_kinds(table: Table, *kinds: Kind) -> tuple[str, ...]:
 
 
 def _has_changed_char(before: Table, after: Table) -> bool:
-    """Tell whether a CHAR column has another type, or another name, or goes into a value that is computed anew."""
+    """Return whether a CHAR column has another type or name, or is used in a computed column."""
     now = {column.name: column for column in after.columns}
     chars = _list_names_of_kinds(before, Kind.CHAR)
     return any(
@@ -104,7 +114,7 @@ def _has_changed_char(before: Table, after: Table) -> bool:
 
 
 def _has_computed_column(table: Table, names: Sequence[str]) -> bool:
-    """Tell whether a generated column may be computed from one of the columns `names`."""
+    """Return whether a generated column may be computed from one of the columns `names`."""
     return bool(names) and any(
         _may_mention_names(column, names) for column in table.columns if column.generated
     )
@@ -126,11 +136,15 @@ _IN_PLACE = frozenset(
         "WAIT|NOWAIT",
     }
 )  # fmt: skip
-"""Actions that both servers carry out without copying rows, or copy rows as they are. (ADD of a computed column copies them.)"""
+"""Actions that both servers carry out without copying rows, or by copying rows unchanged. ADD of a
+computed column copies them.
+"""
 
 
 def may_copy(tokens: Sequence[Token]) -> bool:
-    """Tell whether a server may carry out an ALTER by copying the rows, where nothing (`old_alter_table`) makes it copy them always."""
+    """Return whether a server may carry out an ALTER by copying the rows, unless `old_alter_table`
+    forces a copy always.
+    """
     words = [token.upper for token in tokens]
     asked = {_get_word_after(words, at) for at, word in enumerate(words) if word == "ALGORITHM"}
     if "COPY" in asked or words[:1] == ["OPTIMIZE"]:
@@ -141,7 +155,10 @@ def may_copy(tokens: Sequence[Token]) -> bool:
 
 
 def parse_optimize_table(tokens: Sequence[Token], db: str) -> TableDdl | None:
-    """Return what OPTIMIZE TABLE is for its tables, which it may copy (one with a FULLTEXT index): an ALTER that keeps all; None: it is another statement."""
+    """Return OPTIMIZE TABLE as an ALTER that keeps everything; None: it is another statement.
+
+    The server may copy the tables of OPTIMIZE (for example one with a FULLTEXT index).
+    """
     words = [token.upper for token in tokens[:3]]
     if words[:1] != ["OPTIMIZE"] or not {"TABLE", "TABLES"} & set(words):
         return None

@@ -1,9 +1,10 @@
-"""DDL and other statements in the log, classified for captured tables: a conservative classifier, not an SQL parser.
+"""Classifies DDL and other statements in the log by their effect on captured tables.
 
-It must never misread a statement as harmless. What it knows is named (`TableDdl`, `SchemaDrop`, `TransactionControl`,
-`HarmlessStatement`, `DmlStatement`); everything else is `UnknownStatement`, and capture then re-reads the definitions of the captured tables of
-the statement's database and compares. So a new syntax costs one look at information_schema, never the stream
-(peers.md, complaint 16).
+A conservative classifier, not an SQL parser.
+
+It must never take a statement as harmless by mistake. Known statements have their own classes
+(`TableDdl`, `SchemaDrop`, `TransactionControl`, `HarmlessStatement`, `DmlStatement`). Everything else is
+an `UnknownStatement`, which stops every captured table instead of ending the stream.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ _BRACKET = Token("[", quoted=False)
 
 @dataclass(frozen=True, slots=True)
 class TransactionControl:
-    """Transaction control. `xid` is the text behind XA COMMIT and the like, blanks removed."""
+    """Transaction control. `xid`: the text after XA COMMIT and the like, without blanks."""
 
     verb: Literal[
         "begin", "commit", "rollback", "savepoint", "rollback_to",
@@ -123,7 +124,7 @@ class TransactionControl:
 
 @dataclass(frozen=True, slots=True)
 class TableDdl:
-    """A statement on named tables; for a rename `tables` holds old and new names."""
+    """A statement on named tables. For a rename `tables` has the old and the new names."""
 
     action: Literal["create", "alter", "drop", "rename", "truncate", "repair"]
     tables: tuple[TableName, ...]
@@ -137,14 +138,20 @@ class SchemaDrop:
 
 @dataclass(frozen=True, slots=True)
 class HarmlessStatement:
-    """Nothing that could change rows or definitions of a table. `objects`: it may change views, triggers or routines."""
+    """A statement that cannot change rows or definitions of a table.
+
+    `objects`: it may change views, triggers or routines.
+    """
 
     objects: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class TriggerCreation(HarmlessStatement):
-    """CREATE TRIGGER … AFTER `event` ON `table`, which changes no row by itself. `words`: every identifier in it."""
+    """CREATE TRIGGER … AFTER `event` ON `table`, which changes no row by itself.
+
+    `words`: every identifier in it.
+    """
 
     table: TableName = ("", "")
     event: str = ""
@@ -153,7 +160,10 @@ class TriggerCreation(HarmlessStatement):
 
 @dataclass(frozen=True, slots=True)
 class DmlStatement:
-    """A change of rows logged as a statement: legal for temporary tables only. `words`: every identifier in it."""
+    """A change of rows that is logged as a statement, which is legal for temporary tables only.
+
+    `words`: every identifier in it.
+    """
 
     words: frozenset[str]
 
@@ -169,7 +179,7 @@ ClassifiedStatement = (
 
 
 def classify_statement(sql: str, default_db: str, *, escapes: bool = True) -> ClassifiedStatement:
-    """Say what `sql`, executed with `default_db` as the current database, does to tables. Never raises."""
+    """Return the class of `sql`, executed with `default_db` as the current database. Never raises."""
     quick = _CONTROL.get(sql)
     return classify_with_tokens(sql, default_db, escapes=escapes)[0] if quick is None else quick
 
@@ -177,14 +187,19 @@ def classify_statement(sql: str, default_db: str, *, escapes: bool = True) -> Cl
 def classify_with_tokens(
     sql: str, default_db: str, *, escapes: bool = True
 ) -> tuple[ClassifiedStatement, list[Token]]:
-    """Return what `classify` says of `sql`, and its tokens (of SET STATEMENT … FOR: behind FOR). `escapes`: see `tokenize`."""
+    """Return the class of `sql` and its tokens (of SET STATEMENT … FOR: those after FOR).
+
+    `escapes`: see `tokenize_sql`.
+    """
     tokens = _strip_set_statement(tokenize_sql(sql, escapes=escapes))
     statement = _classify_tokens(tokens, default_db)
     return (statement if _is_readable(statement, tokens) else UnknownStatement(default_db)), tokens
 
 
 def _is_readable(statement: ClassifiedStatement, tokens: list[Token]) -> bool:
-    """Tell whether the names in it are those that the server read: decoded, and not in brackets (MariaDB's sql_mode MSSQL)."""
+    """Return whether the server read the same names: they are decoded, and not in brackets (MariaDB's
+    sql_mode MSSQL).
+    """
     match statement:
         case TableDdl():
             names = [part for name in statement.tables for part in name]
@@ -211,7 +226,9 @@ _CONTROL: dict[str, ClassifiedStatement] = {
 
 
 def _get_tokens_after_for(tokens: list[Token]) -> list[Token]:
-    """Return the statement behind SET STATEMENT name=value, … FOR; without a FOR nothing that anybody knows."""
+    """Return the statement after SET STATEMENT name=value, … FOR; without a FOR the tokens of an unknown
+    statement.
+    """
     depth = 0
     for at, token in enumerate(tokens):
         plain = not token.quoted and not token.string
@@ -246,7 +263,10 @@ def _classify_tokens(tokens: list[Token], db: str) -> ClassifiedStatement:
 
 
 def _runs_a_change(tokens: list[Token]) -> bool:
-    """MariaDB's ANALYZE <statement> executes the statement; ANALYZE TABLE … UPDATE HISTOGRAM (MySQL) changes no row."""
+    """Return whether ANALYZE or EXPLAIN executes a change.
+
+    MariaDB's ANALYZE <statement> does; ANALYZE TABLE … UPDATE HISTOGRAM (MySQL) does not.
+    """
     if tokens[1:] and tokens[1].upper in ("TABLE", "TABLES", "LOCAL", "NO_WRITE_TO_BINLOG"):
         return False
     return any(token.upper in _DML_VERBS for token in tokens[1:6])
@@ -290,7 +310,7 @@ def _classify_object_ddl(verb: str, tokens: list[Token], db: str) -> ClassifiedS
     kind = tokens[at].upper if at < len(tokens) else ""
     rest = tokens[at + 1 :]
     if any(token.upper == "TEMPORARY" for token in tokens[1:at]):
-        selects = any(token.upper == "SELECT" for token in rest)  # and whatever the functions in it do
+        selects = any(token.upper == "SELECT" for token in rest)  # which also runs the functions in it
         return (
             DmlStatement(frozenset(token.text for token in tokens))
             if verb == "CREATE" and selects
@@ -313,7 +333,9 @@ def _classify_object_ddl(verb: str, tokens: list[Token], db: str) -> ClassifiedS
 
 
 def _classify_trigger(tokens: list[Token], rest: list[Token], db: str) -> ClassifiedStatement:
-    """CREATE TRIGGER [IF NOT EXISTS] name AFTER event ON table …; of any other form nothing is told but that it is a trigger."""
+    """Classify CREATE TRIGGER [IF NOT EXISTS] name AFTER event ON table …; any other form is a trigger
+    without details.
+    """
     rest = skip_words(rest, "IF", "NOT", "EXISTS")
     name, at = names_at(rest, 0)
     words = [token.upper for token in rest[at : at + 3]]
@@ -326,12 +348,14 @@ def _classify_trigger(tokens: list[Token], rest: list[Token], db: str) -> Classi
     )
 
 
-#: Objects that change what a statement on tables does.
+#: Objects that change the effect of statements on tables.
 _CODE = frozenset(["VIEW", "PROCEDURE", "FUNCTION", "TRIGGER", "PACKAGE"])
 
 
 def _find_object_word(tokens: list[Token]) -> int:
-    """Index of the word that names the kind of object; a DEFINER clause and modifiers are passed over."""
+    """Return the index of the word that names the kind of object, after the DEFINER clause and
+    modifiers.
+    """
     at = 1
     while at < len(tokens):
         token = tokens[at]
@@ -355,9 +379,11 @@ def _classify_table_ddl(verb: str, rest: list[Token], db: str) -> ClassifiedStat
 
 
 def _classify_alter(table: TableName, rest: list[Token], db: str) -> ClassifiedStatement:
-    """ALTER TABLE; with RENAME [TO|AS] it moves the table, with EXCHANGE and CONVERT PARTITION it touches two of them.
+    """Classify ALTER TABLE.
 
-    What it does to rows is judged in producer/statements/judgement.py.
+    With RENAME [TO|AS] it moves the table; with EXCHANGE and CONVERT PARTITION it affects two tables.
+
+    Its effect on rows is judged in producer/statements/judgement.py.
     """
     words = [token.upper for token in rest]
     for at, word in enumerate(words):
@@ -375,7 +401,9 @@ def _classify_alter(table: TableName, rest: list[Token], db: str) -> ClassifiedS
 
 
 def _find_converted_table(rest: list[Token], words: list[str], db: str) -> list[TableName]:
-    """MariaDB: the other table of CONVERT PARTITION p TO TABLE other, and of CONVERT TABLE other TO PARTITION p …"""
+    """Return the other table of MariaDB's CONVERT PARTITION p TO TABLE other, and of CONVERT TABLE other
+    TO PARTITION p …
+    """
     for at, word in enumerate(words[:-1]):
         if word == "CONVERT" and words[at + 1] == "TABLE":
             return parse_table_names(rest[at + 2 :], db)[:1]

@@ -1,10 +1,11 @@
-"""Judgement of a statement: its effect on the rows and on the definition of each of its tables; pure.
+"""Judges the effect of a statement on the rows and on the definition of each of its tables. Pure.
 
-What an action of ALTER TABLE does is in producer/statements/actions.py, an allow-list.
+The effects of the actions of ALTER TABLE are in producer/statements/actions.py, an allow-list.
 
-Two things cannot be told from the text. Whether a column's new definition changed stored values: what the definitions before
-and after say decides (`definition` "changed"). And by what a table is partitioned: REORGANIZE says it in its own clauses
-(only RANGE has VALUES LESS THAN), for the others the catalogue must prove it (`needs`).
+Two things do not follow from the text. Whether a column's new definition changed stored values is
+decided by comparing the definitions before and after (`definition` "changed"). The table's partitioning
+method follows from REORGANIZE itself (only RANGE has VALUES LESS THAN); for the other actions the
+catalog must prove it (`needs`).
 """
 
 from __future__ import annotations
@@ -31,8 +32,10 @@ _RANK: dict[RowEffect, int] = {"kept": 0, "unknown": 1, "emptied": 2, "replaced"
 
 @dataclass(frozen=True, slots=True)
 class StatementVerdict:
-    """The effect of a statement on one table. `logged`: it changes rows and is logged as a statement; `why`: what leaves its reach
-    unknown.
+    """The effect of a statement on one table.
+
+    `logged`: the statement changes rows and is logged as a statement. `why`: the reason if it is unknown
+    which tables it affects.
     """
 
     table: TableName
@@ -44,36 +47,40 @@ class StatementVerdict:
 
     @property
     def keeps_definition(self) -> bool:
-        """Tell whether the table's definition is surely the same behind it."""
+        """Whether the table's definition is certainly unchanged after the statement."""
         return self.definition == "kept" and self.rows in ("kept", "emptied")
 
     def get_effect(self, *, same_definition: bool) -> str | None:
-        """Return "kept" if rows and values are known to be as they were."""
+        """Return "kept" if rows and values are known to be unchanged, otherwise None."""
         return (
             "kept" if self.rows == "kept" or (self.needs == "same definition" and same_definition) else None
         )
 
     def must_stop(self, *, same_definition: bool) -> bool:
-        """Tell whether the table cannot be followed: its rows are others now, or may be, and no new definition says so."""
+        """Return whether the table must stop: its rows are or may be different, and no new definition
+        shows that to readers.
+        """
         if self.rows == "unknown" and self.needs in ("same definition", "other definition"):
             return same_definition and self.needs == "other definition"
         return self.rows != "kept"
 
 
 def judge_statement(sql: str, db: str, *, escapes: bool = True) -> tuple[StatementVerdict, ...]:
-    """Return what `sql`, executed with `db` as the current database, does to each table it names. Empty: it names none.
+    """Return the effect of `sql`, executed with `db` as the current database, on each table that it
+    names; empty if it names none.
 
-    Only for statements that `ddl.classify` takes for `TableDdl`, and OPTIMIZE TABLE. `escapes`: see `tokenize`.
+    Only for statements that `ddl.classify_statement` returns as `TableDdl`, and for OPTIMIZE TABLE.
+    `escapes`: see `tokenize_sql`.
     """
     statement, tokens = ddl.classify_with_tokens(sql, db, escapes=escapes)
     return _judge_classified(parse_optimize_table(tokens, db) or statement, tokens)
 
 
 def _merge_verdicts(one: StatementVerdict, other: StatementVerdict) -> StatementVerdict:
-    """Join what two actions of a statement do, or what two readings of it say."""
+    """Return the combined effect of two actions of a statement, or of two readings of it."""
     changed: Definition = "changed" if "changed" in (one.definition, other.definition) else "kept"
     first, second = sorted((one, other), key=lambda each: (_RANK[each.rows], _STRICT.index(each.needs)))
-    if second.rows == "unknown":  # without a need it is worse than any
+    if second.rows == "unknown":  # without a need it is the worst case
         needs = (
             "" if any(each.rows == "unknown" and not each.needs for each in (one, other)) else second.needs
         )
@@ -116,7 +123,11 @@ def _judge_create(name: TableName, tokens: list[Token]) -> tuple[StatementVerdic
 def _judge_rename(
     pairs: tuple[tuple[TableName, TableName], ...], tokens: list[Token]
 ) -> tuple[StatementVerdict, ...]:
-    """A name that is only left is gone; one that is only taken has rows nobody has seen (`changed`); both: replaced."""
+    """Judge a rename by its pairs of names.
+
+    A name that is only left is dropped, one that is only taken has rows that capture has not seen
+    (`changed`), and one that is both is replaced.
+    """
     left, taken = {old for old, _ in pairs}, {new for _, new in pairs}
     verdicts = []
     for name in dict.fromkeys(each for pair in pairs for each in pair):
@@ -143,6 +154,6 @@ def _judge_alter(names: tuple[TableName, ...], tokens: list[Token]) -> tuple[Sta
     for each in found[1:]:
         verdict = _merge_verdicts(verdict, StatementVerdict(names[0], each.rows, each.definition, each.needs))
     columns = {each.words for each in found if each.needs in ("same definition", "other definition")}
-    if verdict.needs and len(columns) > 1:  # DROP a, ADD a: an equal definition, and every value another
+    if verdict.needs and len(columns) > 1:  # DROP a, ADD a: equal, and all values differ
         verdict = StatementVerdict(names[0], verdict.rows, "changed", "other definition")
     return tuple(StatementVerdict(name, verdict.rows, verdict.definition, verdict.needs) for name in names)

@@ -1,9 +1,10 @@
-"""Shadow tables of gh-ost and pt-online-schema-change, judged when they take the place of a captured table. Pure (R22).
+"""Shadow tables of gh-ost and pt-online-schema-change, judged when they replace a captured table. Pure.
 
-The tools guarantee that the shadow has the table's rows at the swap. Then the table's definition changes as the shadow's statements say, as by an
-ALTER TABLE, and rows that were captured stay right, if the way there keeps every row and value: the tools copy columns by their names
-and pass over rows that the shadow does not take (INSERT IGNORE). So what is new in it must not refuse a row, and no column must come under
-another's name. Everything else is a table with other rows.
+The tools guarantee that the shadow has the table's rows at the swap. The table's definition then changes
+as the shadow's statements describe, as by an ALTER TABLE, and captured rows stay right if these
+statements keep every row and value. The tools copy columns by their names and skip rows that the shadow
+rejects (INSERT IGNORE). So additions to the shadow must not reject a row, and no column may be renamed.
+Any other shadow is a table with other rows.
 """
 
 from __future__ import annotations
@@ -26,12 +27,14 @@ from schemas.wire.position import LogPoint
 from schemas.wire.records import ShadowTable
 
 ShadowMove = Literal["", "away", "swap", "half"]
-"""The meaning of a RENAME for a table: nothing that a tool does; the first part of a swap; a swap; one side of a swap only."""
-_LONGEST = 65_536  # characters of statements that are kept of one shadow
+"""The meaning of a RENAME for a table: none, the first part of a swap, a swap, or one side of a swap
+only.
+"""
+_LONGEST = 65_536  # characters of statements that are kept for one shadow
 
 
 class ExecutedStatement(NamedTuple):
-    """A statement of the log that starts at `at`. `escapes`: see `tokenize`."""
+    """A statement of the log that starts at `at`. `escapes`: see `tokenize_sql`."""
 
     statement: ClassifiedStatement
     sql: str
@@ -41,7 +44,11 @@ class ExecutedStatement(NamedTuple):
 
 
 class SwapResult(NamedTuple):
-    """The result of a swap: `refused` "": the table's rows and values are those it had, but for what the definition says. Else why not."""
+    """The result of a swap.
+
+    `refused`: "" if the table keeps its rows and values, except as its definition describes; otherwise
+    the reason why not.
+    """
 
     refused: str = ""
     columns: ColumnChanges | None = None
@@ -49,7 +56,10 @@ class SwapResult(NamedTuple):
 
 
 class ShadowTables:
-    """The shadow tables of captured tables. Statements are told of in the log's order; one that was told before changes nothing."""
+    """The shadow tables of captured tables.
+
+    Statements must be noted in the log's order. Noting a statement a second time has no effect.
+    """
 
     def __init__(
         self, tools: ToolNames, names: NameRules = EXACT, stored: Iterable[ShadowTable] = ()
@@ -59,7 +69,7 @@ class ShadowTables:
         self._shadows = {(each.db, each.name): each for each in stored}
 
     def note_statement(self, done: ExecutedStatement, captured: Collection[TableName]) -> None:
-        """Learn of a statement. `captured`: the tables whose shadows count."""
+        """Note a statement. `captured`: the tables with shadows that are tracked."""
         statement, same = done.statement, self._names.normalize_table
         if isinstance(statement, SchemaDrop):
             for name in [each for each in self._shadows if each[0] == self._names.fold_name(statement.db)]:
@@ -81,14 +91,16 @@ class ShadowTables:
             self._note_table_statement(name, done, statement)
 
     def _note_trigger(self, table: TableName, at: LogPoint, trigger: TriggerCreation) -> None:
-        """A trigger of the table that writes a shadow keeps it up to date."""
+        """Note a trigger of the table that keeps a shadow up to date."""
         words = {self._names.fold_name(word) for word in trigger.words}
         for name, known in self._list_shadows(table):
             if not known.over and at > known.at and name[1] in words:
                 self._shadows[name] = replace(known, at=at, triggers=(*known.triggers, trigger.event))
 
     def _note_table_statement(self, table: TableName, done: ExecutedStatement, statement: TableDdl) -> None:
-        """A statement on the table itself, while a tool makes its next form: the shadow does not learn of it."""
+        """Note a statement on the table itself while a tool builds its shadow, which does not get that
+        change.
+        """
         if statement.action == "rename" or not self._list_shadows(table):
             return
         mine = [
@@ -137,12 +149,15 @@ class ShadowTables:
     def classify_move(
         self, table: TableName, statement: TableDdl, at: LogPoint
     ) -> tuple[ShadowMove, TableName | None]:
-        """Return what a RENAME is for `table`, and which shadow takes its place. It has been noted."""
+        """Return the meaning of a RENAME for `table`, and the shadow that replaces it.
+
+        The statement must have been noted.
+        """
         same = self._names.normalize_table
         left = [same(new) for old, new in statement.renames if same(old) == table]
         came = [same(old) for old, new in statement.renames if same(new) == table]
         away = self._is_moved_away(table)
-        if len(left) > 1 or len(came) > 1:  # round and round: no tool does that
+        if len(left) > 1 or len(came) > 1:  # a chain of renames, which no tool uses
             return "", None
         shadow = came[0] if came and self._tools.is_shadow(came[0], table) else None
         trash = bool(left) and self._tools.is_trash(left[0], table)
@@ -156,7 +171,7 @@ class ShadowTables:
         return "", None
 
     def _classify_departure(self, table: TableName, at: LogPoint) -> tuple[ShadowMove, TableName | None]:
-        """The table gets its trash name: its shadow will come, where there is one."""
+        """Note that the table got its trash name: its shadow will follow, if it has one."""
         for name, known in self._list_shadows(table):
             if known.away and at <= known.at:
                 return "away", name
@@ -176,11 +191,11 @@ class ShadowTables:
         return any(known.away for _, known in self._list_shadows(table))
 
     def is_away(self, table: TableName) -> bool:
-        """Tell whether the table has left its place for its shadow, which has not come."""
+        """Whether the table was renamed for its shadow, which has not replaced it yet."""
         return any(known.away and not known.over for _, known in self._list_shadows(table))
 
     def judge_swap(self, shadow: TableName, at: LogPoint, before: Table, after: Table) -> SwapResult:
-        """Return what became of a table when `shadow` took its place by the statement at `at`."""
+        """Return the effect on a table of its replacement by `shadow`, by the statement at `at`."""
         known = self._shadows.get(shadow)
         if known is None or known.at != at:
             return SwapResult("nothing was seen of its shadow table")
@@ -192,7 +207,7 @@ class ShadowTables:
         return judge_shadow_statements(known.statements, known.db, before, after)
 
     def list_stored_shadows(self, point: LogPoint) -> tuple[ShadowTable, ...]:
-        """Return what a position record that stands at `point` needs; what is over before it is forgotten."""
+        """Return the shadows that a position record at `point` needs. Forget those that ended before."""
         self._shadows = {
             name: each for name, each in self._shadows.items() if not (each.over and each.at < point)
         }
@@ -200,7 +215,7 @@ class ShadowTables:
 
 
 def judge_shadow_statements(statements: Sequence[str], db: str, before: Table, after: Table) -> SwapResult:
-    """Return what the statements of a shadow have made of its table."""
+    """Return the effect of a shadow's statements on the table."""
     actions = [parse_column_actions(sql, db) for sql in statements]
     known = [each for each in actions if each is not None]
     columns = compute_column_changes(known, before, after) if len(known) == len(actions) else None
@@ -223,7 +238,10 @@ def judge_shadow_statements(statements: Sequence[str], db: str, before: Table, a
 
 
 def _refuses_rows(before: Table, after: Table) -> str:
-    """Return why the form behind may not take every row of the one before: the tools pass over such rows; "": it does."""
+    """Return why the new form may reject rows of the old one, which the tools would skip.
+
+    "": it does not.
+    """
     known = {index.parts for index in (before.key, *before.unique)}
     for index in (after.key, *after.unique):
         if index.parts not in known:
@@ -236,7 +254,7 @@ def _refuses_rows(before: Table, after: Table) -> str:
 
 
 def _is_as_distinctive(was: ColumnType, now: ColumnType) -> bool:
-    """Tell whether values that differ in one type differ in the other, as surely as can be."""
+    """Return whether values that differ in one type certainly differ in the other."""
     if was == now:
         return True
     if was.kind is not now.kind:
@@ -251,9 +269,10 @@ def _is_as_distinctive(was: ColumnType, now: ColumnType) -> bool:
 
 
 def _explain_unlike_form(done: ExecutedStatement, table: TableName, names: NameRules) -> str:
-    """Return why a CREATE TABLE does not surely make the table's own form; "": it does.
+    """Return why a CREATE TABLE may not create the table's own form; "": it does.
 
-    pt-online-schema-change writes the columns out; that they are the table's the definition behind the swap has to say.
+    pt-online-schema-change lists the columns; the definition after the swap must show that they are the
+    table's.
     """
     _, tokens = ddl.classify_with_tokens(done.sql, done.db, escapes=done.escapes)
     words = [token.upper for token in tokens]
@@ -271,7 +290,7 @@ _MAY_REFUSE = frozenset({"CHECK", "REFERENCES", "FOREIGN", "PARTITION", "UNIQUE"
 
 
 def _explain_lost_rows(done: ExecutedStatement, statement: TableDdl) -> str:
-    """Return why a statement on a shadow may leave it without a row of its table; "": it does not."""
+    """Return why a statement on a shadow may lose rows of its table; "": it does not."""
     _, tokens = ddl.classify_with_tokens(done.sql, done.db, escapes=done.escapes)
     if statement.action != "alter" or parse_column_actions(done.sql, done.db, escapes=done.escapes) is None:
         return f"nobody knows that this keeps rows: {done.sql[:200]}"

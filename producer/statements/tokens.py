@@ -1,4 +1,7 @@
-"""Statements in the log as words, names and strings, without comments and without long lists of values. No SQL parser."""
+"""Statements in the log as words, names and strings, without comments and long lists of values.
+
+Not an SQL parser.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,11 @@ from schemas.table.names import TableName
 
 
 def _compile_token_pattern(escapes: bool) -> re.Pattern[str]:
-    """Quantifiers are possessive: a literal of many MB costs no memory for steps back. `rows`: what VALUES lists, literals
-    alone, of which a statement may have millions."""
+    """Return the pattern of a token.
+
+    Quantifiers are possessive: a literal of many MB takes no memory for backtracking. `rows`: the rows
+    of VALUES, if they are literals alone; a statement may have millions.
+    """
     double = r'[^"\\]*+(?:(?:\\.|"")[^"\\]*+)*+' if escapes else r'[^"]*+(?:""[^"]*+)*+'
     single = r"[^'\\]*+(?:(?:\\.|'')[^'\\]*+)*+" if escapes else r"[^']*+(?:''[^']*+)*+"
     number = r"[-+]?(?:0x[0-9a-fA-F]++|\d++(?:\.\d*+)?(?:[eE][-+]?\d++)?)"
@@ -57,8 +63,9 @@ _LITERAL = re.compile(
 
 
 def cut_row_values(sql: str) -> str:
-    """Return how a change of rows begins, without the values in it, for messages and logs: they are read by others than the
-    tables."""
+    """Return the beginning of a change of rows without its values, for messages and logs, which have
+    other readers than the tables.
+    """
     return _LITERAL.sub("…", sql[:_SHOWN])
 
 
@@ -66,10 +73,12 @@ _SHOWN = 10_000  # characters
 
 
 def tokenize_sql(sql: str, *, escapes: bool = True) -> list[Token]:
-    """Split into words, quoted identifiers, strings and single characters; comments go, versioned ones stay as code.
-    Rows of literals, one behind the other, become "(" and ")".
+    """Return words, quoted identifiers, strings and single characters.
 
-    `escapes`: a backslash in a string escapes what follows (it does not under NO_BACKSLASH_ESCAPES).
+    Comments are removed; versioned ones stay as code.
+
+    Consecutive rows of literals become "(" and ")". `escapes`: a backslash in a string escapes the next
+    character (it does not under NO_BACKSLASH_ESCAPES).
     """
     tokens = []
     for match in (_TOKEN if escapes else _TOKEN_NO_ESCAPES).finditer(sql):
@@ -107,7 +116,9 @@ def skip_words(tokens: list[Token], *words: str) -> list[Token]:
 
 
 def parse_table_names(tokens: list[Token], db: str) -> list[TableName]:
-    """The comma-separated, perhaps qualified names at the beginning, behind IF [NOT] EXISTS and the like."""
+    """Return the comma-separated, perhaps qualified names at the beginning, after IF [NOT] EXISTS and
+    the like.
+    """
     tokens = skip_words(tokens, "IF", "NOT", "EXISTS")
     names: list[TableName] = []
     at = 0
@@ -130,7 +141,10 @@ def _parse_qualified_name(tokens: list[Token], at: int, db: str) -> tuple[TableN
 
 
 def names_at(tokens: list[Token], at: int) -> tuple[TableName | None, int]:
-    """Return the name at `at`, ("", name) if it is not qualified, and where it ends; None: there is no name."""
+    """Return the name at `at`, ("", name) if it is not qualified, and the index after it.
+
+    None: there is no name.
+    """
     if at >= len(tokens) or not _is_name(tokens[at]):
         return None, at
     return _parse_qualified_name(tokens, at, "")

@@ -1,1 +1,1 @@
-"""`rowlock agent`: the workers that it runs units in."""
+"""`rowlock agent`: the workers in which it runs units."""

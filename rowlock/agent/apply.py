@@ -1,7 +1,8 @@
-"""Apply units of an agent: one process `consumer.main` for all of them (lines: schemas/units.py).
+"""The apply units of an agent: one process `consumer.main` runs them all (its lines are in
+schemas/units.py).
 
-It is started at once, because Spark takes seconds, and again when it dies, later each time; all its units have ended
-then. What is asked of a process that is not there yet waits for it.
+The process is started at once, because Spark takes seconds, and again after it dies, with a growing
+delay; all its units have ended then. Commands that arrive before the process exists wait for it.
 """
 
 from __future__ import annotations
@@ -32,11 +33,13 @@ from schemas.units import (
 _LOG = structlog.get_logger()
 
 APPLY_STOP_GRACE_S = 25.0
-"""How long the process may take to fence all its units and to stop Spark, on a machine with time to spare."""
+"""Seconds that the process may take to fence all its units and to stop Spark, on an idle machine."""
 _UNIT_COUNT_OFFSET = 1e9
-"""Above all processor seconds, so that an effort counted in units is more than one counted in those."""
+"""Larger than any number of processor seconds, so that an effort counted in units exceeds one counted in
+seconds.
+"""
 APPLY_RESTART_BACKOFF = Backoff(first=1.0, longest=30.0, quiet=60.0)
-"""Of the process; `quiet`: counted from when it was started."""
+"""Of the process. `quiet` counts from its start."""
 
 
 class ApplyLedger(Protocol):
@@ -48,7 +51,7 @@ class ApplyLedger(Protocol):
 
 
 class ApplyWorker:
-    """The process, or its successor."""
+    """The apply process, or its successor."""
 
     def __init__(self, config: Config, ledger: ApplyLedger) -> None:
         self._config = config
@@ -63,12 +66,14 @@ class ApplyWorker:
         self._error: str | None = None
 
     def warm_up(self) -> None:
-        """Start the process if there is anything that it could apply."""
+        """Start the process if any pipeline is configured."""
         if self._config.pipelines:
             self._start_process()
 
     def use_config(self, config: Config) -> None:
-        """Units that are prepared from now on run under this configuration; the process is told, or started."""
+        """Run the units that are prepared from now on under this configuration: send it to the process,
+        or start one.
+        """
         with self._mutex:
             self._config = config
             if self._process is not None:
@@ -76,7 +81,7 @@ class ApplyWorker:
         self.warm_up()
 
     def prepare(self, unit: str, assignment: int, mark: UnitProgress | None) -> None:
-        """Raises ValueError for a pipeline that is not configured here."""
+        """Prepare the unit. Raises ValueError for a pipeline that is not configured here."""
         pipeline = unit.split("/")[1]
         if pipeline not in self._config.pipelines:
             raise ValueError(f"{unit}: this agent's configuration has no pipeline {pipeline}")
@@ -89,15 +94,19 @@ class ApplyWorker:
         self._send_command(UnitCommand(UnitOperation.REMOVE, unit, assignment))
 
     def measure_effort(self, unit: str, assignment: int) -> float:
-        """Return a number that grows while the process starts (Spark takes its time, more so on a busy machine), and later with
-        every unit that it has got ready: once it runs, what it uses is the other units'."""
+        """Return a number that grows while the process starts, and later with every unit that it has
+        prepared.
+
+        Spark takes seconds to start, more on a busy machine. Once the process runs, its processor time
+        belongs to the other units.
+        """
         del unit, assignment
         with self._mutex:
             process, readied = self._process, self._readied
         return _UNIT_COUNT_OFFSET + readied if readied or process is None else process.measure_cpu_s()
 
     def close(self) -> None:
-        """Have all units stopped and the process ended, by force in the end."""
+        """Stop all units and end the process, in the end by force."""
         self._closing.set()
         with self._mutex:
             process = self._process
@@ -154,7 +163,7 @@ class ApplyWorker:
             self._end_lost_units(self._error or f"the apply process ended with code {code}")
 
     def _end_lost_units(self, error: str) -> None:
-        """All its units have ended with it; a new one comes after a while."""
+        """Report all units of the process as ended, and start a new process after a while."""
         self._waiting.clear()
         for unit, assignment in self._ledger.list_units():
             if unit.startswith("apply/"):
@@ -170,7 +179,7 @@ class ApplyWorker:
         if not self._closing.wait(pause):
             self._start_process()
 
-    # what it says
+    # lines of the process
 
     def _handle_line(self, line: dict[str, Any]) -> None:
         if line.get("kind") == "ready":

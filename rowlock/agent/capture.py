@@ -1,9 +1,11 @@
-"""Capture units of an agent: each is a process `producer.main --wait`, started when the unit is to be prepared.
+"""The capture units of an agent: each is a process `producer.main --wait`, started when the unit is to
+be prepared.
 
-Prepared, the process has loaded everything and touches nothing; a line on its stdin lets it begin. It says how far it is, what
-keeps it from going on, and why it ends. One that ends by itself has ended the unit; the coordinator decides what becomes of it. Only
-a unit that has begun and whose process says that a person must act stays here and waits: nobody else could do better with it. It looks
-again, with a new process, later each time.
+A prepared process has loaded everything and writes nothing; a line on its stdin lets it begin. It
+reports its progress, why it cannot go on, and why it ends. When a process ends by itself its unit has
+ended, and the coordinator decides what happens next. There is one exception: if a unit has begun and its
+process reports that a person must act, the unit stays here and waits, because no other agent could do
+better. It is retried with a new process, with a growing delay.
 """
 
 from __future__ import annotations
@@ -27,13 +29,15 @@ from schemas.units import Prepared, UnitProgress, UnitProgressed, WorkerEnded, W
 _LOG = structlog.get_logger()
 
 CAPTURE_STOP_GRACE_S = 15.0
-"""How long a capture process may take to have everything acknowledged when it is stopped, on a machine with time to spare."""
+"""Seconds that a capture process may take to have everything acknowledged when it is stopped, on an idle
+machine.
+"""
 
 
 CAPTURE_REFUSED_CODE = 2
-"""Exit code of a process that needs a person."""
+"""The exit code of a process that needs a person."""
 REFUSAL_RETRY_BACKOFF = Backoff(first=15.0, longest=120.0)
-"""When it is looked again whether the person has acted."""
+"""When it is checked again whether the person has acted."""
 OnRefusal = Callable[[str, str], None]
 
 
@@ -45,31 +49,37 @@ class CaptureLedger(Protocol):
 
 @dataclass(slots=True)
 class _CaptureUnit:
-    """`finished`: its snapshot was all there was to do; it is kept as a unit that has nothing to do.
-
-    `config`: it was prepared under, and goes on under. `trouble`: what it cannot go on for just now. `waits`: for a person, until `again` begins a new process; `looks`: how often it has.
-    """
+    """A capture unit and its process."""
 
     name: str
     assignment: int
     source: str
     config: Config
+    """The configuration under which it was prepared, and goes on."""
     process: ChildProcess | None = None
     mark: UnitProgress | None = None
     error: str | None = None
     trouble: str | None = None
+    """Why it cannot go on at present."""
     started: bool = False
     stopped: bool = False
     finished: bool = False
+    """Its snapshot was all it had to do; it is kept as a unit without work."""
     waits: bool = False
+    """It waits for a person, until `again` starts a new process."""
     again: threading.Timer | None = None
     looks: Backoff = REFUSAL_RETRY_BACKOFF
+    """How often it has been retried."""
     events: int = 0
     counted_at: float = field(default_factory=monotonic)
 
 
 class CaptureWorkers:
-    """The capture units of one agent; `ledger` is told what happens to them. `config`: what units that are prepared now run under."""
+    """The capture units of one agent.
+
+    `ledger` receives their events. `config` is the configuration of the units that are prepared from now
+    on.
+    """
 
     def __init__(
         self,
@@ -78,7 +88,7 @@ class CaptureWorkers:
         on_refusal: OnRefusal | None = None,
         looks: Backoff = REFUSAL_RETRY_BACKOFF,
     ) -> None:
-        """`on_refusal(unit, error)`: called when a process ends because a person must act."""
+        """`on_refusal(unit, error)` is called when a process ends because a person must act."""
         self._looks = looks
         self._on_refusal = on_refusal
         self.config = config
@@ -87,7 +97,7 @@ class CaptureWorkers:
         self._units: dict[str, _CaptureUnit] = {}
 
     def prepare(self, unit: str, assignment: int, mark: UnitProgress | None) -> None:
-        """Start the process. Raises ValueError for a source that is not configured here."""
+        """Start the unit's process. Raises ValueError for a source that is not configured here."""
         source, config = unit.partition("/")[2], self.config
         if source not in config.sources:
             raise ValueError(f"{unit}: this agent's configuration has no source {source}")
@@ -137,12 +147,12 @@ class CaptureWorkers:
             _end_process(found.process)
 
     def measure_effort(self, unit: str, assignment: int) -> float:
-        """Return a number that grows as long as the unit's process does something."""
+        """Return a number that grows as long as the unit's process works."""
         found = self._find_unit(unit, assignment)
         return found.process.measure_cpu_s() if found is not None and found.process is not None else 0.0
 
     def close(self) -> None:
-        """End all processes, by force in the end."""
+        """End all processes, in the end by force."""
         with self._mutex:
             units = list(self._units.values())
         for unit in units:
@@ -158,7 +168,7 @@ class CaptureWorkers:
             found = self._units.get(unit)
         return found if found is not None and found.assignment == assignment else None
 
-    # what the process says
+    # lines of the process
 
     def _handle_line(self, unit: _CaptureUnit, line: dict[str, Any]) -> None:
         match line.get("kind"):
@@ -176,7 +186,8 @@ class CaptureWorkers:
     def _report_progress(self, unit: _CaptureUnit, line: dict[str, Any]) -> None:
         era, file, pos, row = line["position"]
         at, events = line["commit_ts_ms"], line["events"]
-        # A log counts commits in seconds, an idle source's clock in ms: a transaction can be older than the mark before it.
+        # A log counts commits in seconds, the clock of an idle source in ms: a transaction can be older
+        # than the progress before it.
         reported = UnitProgress(at, at, (era, file, pos, row))
         unit.mark = mark = advance_mark(unit.mark, reported) or reported
         now = monotonic()
@@ -201,7 +212,7 @@ class CaptureWorkers:
     # waiting for a person
 
     def _wait_for_person(self, unit: _CaptureUnit, error: str) -> bool:
-        """Keep a unit that has begun, and look again later. False: it ends."""
+        """Keep a unit that has begun, and retry it later. False: it ends."""
         with self._mutex:
             if unit.stopped:
                 return False
@@ -233,7 +244,9 @@ class CaptureWorkers:
         self._go_on(unit)
 
     def _go_on(self, unit: _CaptureUnit) -> None:
-        """Let the new process begin; end it where the unit was stopped meanwhile: who did that has not seen it."""
+        """Let the new process begin, and end it if the unit was stopped meanwhile, because `remove` did
+        not see this process.
+        """
         if unit.process is None:
             return
         unit.process.send_line("start")
@@ -247,7 +260,7 @@ class CaptureWorkers:
 
 
 def _end_process(process: ChildProcess) -> None:
-    """Ask the process to end, and end it when it does not in time."""
+    """Ask the process to end, and kill it if it does not end in time."""
     process.terminate()
 
     def insist() -> None:

@@ -1,4 +1,4 @@
-"""The configuration of an agent: what its units run under, and what its file holds by now."""
+"""The configuration of an agent: the one under which its units run, and the one in its file."""
 
 from __future__ import annotations
 
@@ -15,14 +15,19 @@ _LOG = structlog.get_logger()
 
 
 class AgentConfiguration:
-    """Implements coordinator.agent.shell.FileOf. `use`: has the workers run what is prepared from now on under it."""
+    """The configuration of an agent; implements coordinator.agent.shell.ConfigFile.
+
+    `use(config)` makes the workers run the units that are prepared from now on under it.
+    """
 
     def __init__(self, config: Config, use: Callable[[Config], None]) -> None:
         self._held, self._use = config, use
         self.digest = compute_config_digest(config)
 
     def read_file(self) -> tuple[str, tuple[str, ...]]:
-        """Return what the file holds, and why it could not be taken, a line each. Nothing changes."""
+        """Return the digest of the file's configuration, and why it could not be used, one line each.
+        Nothing changes.
+        """
         try:
             found, planned = self._load_file()
         except ConfigErrors as errors:
@@ -30,9 +35,10 @@ class AgentConfiguration:
         return compute_config_digest(found), planned.refused
 
     def adopt_config(self, wanted: str) -> bool:
-        """Read the file; if it holds this, use it. False: it does not.
+        """Read the file and, if it holds this configuration, use it. False: it does not hold it.
 
-        Where what is held is this as well, only secrets can be others: it is kept if the file has become bad, or somebody has begun to edit it.
+        If the present configuration has the same digest, only secrets can differ. It is then kept when
+        the file has become invalid, or is just being edited.
         """
         try:
             found, planned = self._load_file()
@@ -48,7 +54,7 @@ class AgentConfiguration:
         return True
 
     def _keep_current(self, wanted: str, why: Sequence[str]) -> bool:
-        """Go on with what is held. False: that is not what is in force."""
+        """Keep the present configuration. False: it is not the active one."""
         if self.digest == wanted:
             _LOG.warning("configuration file refused", reason=list(why))
             return True
@@ -58,6 +64,6 @@ class AgentConfiguration:
         return False
 
     def _load_file(self) -> tuple[Config, ConfigPlan]:
-        """Raises ConfigErrors."""
+        """Return the file's configuration and what it changes. Raises ConfigErrors."""
         found = reload_config_file(self._held)
         return found, plan_config_change(self._held, found)

@@ -1,7 +1,7 @@
-"""Says of units that get ready that they get on, as long as their processes do something.
+"""Reports progress of units in preparation, as long as their processes work.
 
-On a machine with too much to do a process takes many times as long to start, and to give it up would only begin all that work
-anew. One that hangs uses no processor; one that waits for its turn does, if slowly.
+On a busy machine a process takes many times as long to start, and giving it up would only start all that
+work again. A process that hangs uses no processor time; one that waits for its turn does, if slowly.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from schemas.units import PrepareProgress, WorkerEvent
 
 EVERY_S = 2.0
 LEAST = 0.01
-"""By how much an effort (processor seconds, mostly) has to have grown to count."""
+"""The growth of an effort (mostly processor seconds) that counts as progress."""
 
 
 class PreparationLedger(Protocol):
@@ -24,7 +24,9 @@ class PreparationLedger(Protocol):
 
 
 class PreparationMonitor:
-    """`effort(unit, assignment)`: grows while the unit's preparation gets on."""
+    """Reports progress of units in preparation. `effort(unit, assignment)` grows while the preparation
+    makes progress.
+    """
 
     def __init__(
         self, ledger: PreparationLedger, effort: Callable[[str, int], float], every_s: float = EVERY_S
@@ -41,7 +43,7 @@ class PreparationMonitor:
         self._stop.set()
 
     def report_progress(self) -> None:
-        """Say of each unit that prepares whether it got on since the last look."""
+        """Report each unit in preparation that has made progress since the last call."""
         now = {one: self._effort(*one) for one in self._ledger.list_preparing()}
         for (unit, assignment), effort in now.items():
             if effort > self._known.get((unit, assignment), effort) + LEAST:

@@ -1,4 +1,4 @@
-"""`rowlock agent`: runs the units that the leading coordinator gives it, until it is told to stop."""
+"""`rowlock agent`: runs the units that the leading coordinator assigns to it, until it is stopped."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ AGENT_REFUSED_CODE = 2
 
 
 def run_agent(config: Config, name: str, peers: Sequence[str], *, end_on_refusal: bool = False) -> int:
-    """Work until SIGTERM or SIGINT; all workers have ended then. Returns the exit code. `peers`: the coordinators.
+    """Work until SIGTERM or SIGINT and until all workers have ended, and return the exit code. `peers`:
+    the coordinators.
 
-    `end_on_refusal`: also until a unit refuses to run because a person must act (2); otherwise it is tried again, later
-    each time. Raises CommandError when another process has this name.
+    `end_on_refusal`: also end when a unit refuses to run because a person must act (exit code 2);
+    otherwise it is retried, with a growing delay. Raises CommandError if another process has this name.
     """
     security = load_security(config.coordination.tls)
     refused: list[str] = []

@@ -1,7 +1,8 @@
-"""The processes that an agent's units run in: one for each capture unit, one process with one Spark session for all apply units.
+"""The processes in which an agent's units run: one per capture unit, and one with one Spark session for
+all apply units.
 
-`LocalWorkers` is what coordinator.agent.shell calls (its protocol `Workers`); rowlock.agent.capture and
-rowlock.agent.apply speak to the processes.
+coordinator.agent.shell calls `LocalWorkers` (its protocol `Workers`); rowlock.agent.capture and
+rowlock.agent.apply communicate with the processes.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ class _Worker(Protocol):
 
 
 class UnitLedger:
-    """The units that were taken up and have not ended: says of each that it ended exactly once, whoever finds out."""
+    """The units that have been prepared and have not ended. It reports the end of each exactly once,
+    whatever detects it.
+    """
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
@@ -59,12 +62,12 @@ class UnitLedger:
             return list(self._assignments.items())
 
     def list_preparing(self) -> list[tuple[str, int]]:
-        """Return the units that have not said yet that they are ready."""
+        """Return the units that have not reported yet that they are ready."""
         with self._mutex:
             return list(self._preparing.items())
 
     def report_event(self, unit: str, event: WorkerEvent) -> None:
-        """Pass on what a worker says of a unit that is here; the rest is late."""
+        """Pass on a worker's event if the unit is known under its assignment; other events are late."""
         with self._mutex:
             if self._assignments.get(unit) != event.assignment:
                 return
@@ -76,10 +79,12 @@ class UnitLedger:
 
 
 class LocalWorkers:
-    """All units of the agent on this machine. Apply units need Java; `close` leaves no process behind."""
+    """All units of the agent on this machine. Apply units need Java. After `close` no process is left."""
 
     def __init__(self, config: Config, on_refusal: OnRefusal | None = None) -> None:
-        """`on_refusal(unit, error)`: a unit that ended because a person must act; from any thread."""
+        """`on_refusal(unit, error)` is called, from any thread, when a unit ends because a person must
+        act.
+        """
         self._ledger = UnitLedger()
         self._capture = CaptureWorkers(config, self._ledger, on_refusal)
         self._apply = ApplyWorker(config, self._ledger)
@@ -88,13 +93,15 @@ class LocalWorkers:
         )
 
     def listen(self, on_event: OnEvent) -> None:
-        """Say what happens to `on_event`, from any thread; and start Spark, which takes its time, if there are pipelines."""
+        """Pass all events to `on_event`, from any thread. Starts Spark, which takes seconds, if there
+        are pipelines.
+        """
         self._ledger.listen(on_event)
         self._apply.warm_up()
         self._pulse.start()
 
     def use_config(self, config: Config) -> None:
-        """Units that are prepared from now on run under this configuration; those that run go on under theirs."""
+        """Run the units that are prepared from now on under this configuration; running units keep theirs."""
         self._capture.config = config
         self._apply.use_config(config)
 
@@ -104,7 +111,7 @@ class LocalWorkers:
         worker.prepare(unit, assignment, mark)
 
     def start(self, unit: str, assignment: int, mark: UnitProgress | None) -> None:
-        """`mark`: as in `prepare`; where to go on is what the target and the topics say."""
+        """Start the unit. `mark` is not used: the target and the topics determine where to continue."""
         del mark
         if self._ledger.has_assignment(unit, assignment):
             self._find_worker(unit).start(unit, assignment)
@@ -114,7 +121,7 @@ class LocalWorkers:
             self._find_worker(unit).remove(unit, assignment)
 
     def close(self) -> None:
-        """Stop everything; when this returns nothing runs any more, and every unit has ended."""
+        """Stop everything. When this returns no process runs any more, and every unit has ended."""
         self._pulse.close()
         both: Sequence[_Worker] = (self._capture, self._apply)
         with ThreadPoolExecutor(len(both), "close workers") as pool:
@@ -124,7 +131,7 @@ class LocalWorkers:
             self._ledger.report_event(unit, WorkerEnded(assignment, None, "closed with the agent"))
 
     def _find_worker(self, unit: str) -> _Worker:
-        """Raises ValueError for a unit that is of neither kind."""
+        """Return the kind of worker for the unit. Raises ValueError for a unit of neither kind."""
         kind = unit.partition("/")[0]
         if kind == "capture":
             return self._capture

@@ -1,1 +1,1 @@
-"""Commands of a cluster, and the code that all commands share."""
+"""The commands of a cluster, and the code that all commands share."""

@@ -1,7 +1,8 @@
-"""The commands of a cluster: `rowlock coordinator | agent`, and what operators ask the coordinator that leads.
+"""The commands of a cluster: `rowlock coordinator | agent`, and the operators' commands to the leading
+coordinator.
 
-`rowlock units | agents | pipelines | events | copy | rebalance | reload | resign` are REST calls (docs/reference/rest.md); `--output json` prints
-what REST answers.
+`rowlock units | agents | pipelines | events | copy | rebalance | reload | resign` are REST calls
+(docs/reference/rest.md); `--output json` prints the answer of REST.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def _show_rows(name: str, rows: list[dict[str, Any]], output: str, table: Callab
 
 
 def reload_lines(answer: Mapping[str, Any]) -> list[str]:
-    """Return what a reload has changed, for people."""
+    """Return the changes of a reload as lines for people."""
     lines = [str(each) for each in answer["changes"]] or ["nothing is different in the coordinator's file"]
     lines += [f"placed anew: {_describe_units(part)}" for part in answer["changed"]]
     lines += [f"removed: {_describe_units(part)}" for part in answer["gone"]]
@@ -369,4 +370,4 @@ COMMANDS: tuple[click.Command, ...] = (
     reload,
     resign,
 )
-"""What `rowlock` has of this module."""
+"""The commands of this module."""

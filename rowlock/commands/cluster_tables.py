@@ -1,4 +1,4 @@
-"""Tables of agents, units and pipelines for a terminal. Pure: rows as REST gives them, and the time."""
+"""Tables of agents, units and pipelines for a terminal. Pure: built from REST's rows and the time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ClusterRow = dict[str, Any]
 
 
 def build_cluster_units_table(units: Sequence[ClusterRow], now_ms: int) -> Table:
-    """Return units with how far they are behind the clock (by source commit time)."""
+    """Return the table of units, with their lag (by source commit time)."""
     table = Table("unit", "state", "agent", "epoch", "applied to", "rows/s", "reason", "since", "what to do")
     for unit in units:
         times = f" ({unit['failures']}×)" if unit["failures"] and unit["error"] else ""
@@ -63,7 +63,9 @@ def build_agents_table(agents: Sequence[ClusterRow]) -> Table:
 
 
 def _describe_backoff(agent: ClusterRow) -> str:
-    """Say of an agent on which nothing gets ready that it is given nothing, or one unit on trial."""
+    """Return the note on an agent that is given no units, or one on trial, because preparations there
+    fail.
+    """
     rest = agent["backs_off_s"]
     if rest is None:
         return ""

@@ -1,4 +1,6 @@
-"""`rowlock copy`: ask the coordinator that leads for a copy of one table, and show how far copies are."""
+"""`rowlock copy`: requests a copy of one table from the leading coordinator, and shows the progress of
+copies.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,10 @@ CopyJson = dict[str, Any]
 
 
 def post_copy_request(config_file: Path, body: CopyJson, what: Literal["", "cancel", "rate"]) -> CopyJson:
-    """Send the request and say that it came; `what`: the copy is taken back, or its rate is another one. Raises CommandError with what was refused."""
+    """Send the request and print a confirmation. Raises CommandError with the refusal.
+
+    `what`: "cancel" cancels the copy, "rate" changes its rate, "" requests one.
+    """
     config = load_config(config_file)
     if not what:
         _require_supported(config, str(body["table"]), body.get("source"))
@@ -51,7 +56,9 @@ def post_copy_request(config_file: Path, body: CopyJson, what: Literal["", "canc
 
 
 def _require_supported(config: Config, table: str, source: str | None) -> None:
-    """Raise CommandError where the table's source, or a target of it, is of a version that rowlock does not support."""
+    """Raise CommandError if rowlock does not support the version of the table's source or of one of its
+    targets.
+    """
     try:
         place = parse_table_name(table)
     except CopyRefusedError:
@@ -63,7 +70,7 @@ def _require_supported(config: Config, table: str, source: str | None) -> None:
 
 
 def show_copies(config_file: Path, output: str) -> int:
-    """Show the last request of each table. Returns the exit code: 1 where one is refused."""
+    """Show the last request of each table. Returns the exit code: 1 if one is refused."""
     with LeaderClient.from_config(load_config(config_file)) as leader:
         rows = _fetch_copies(leader)
     if output == "json":
@@ -76,7 +83,9 @@ def show_copies(config_file: Path, output: str) -> int:
 
 
 def wait_for(config_file: Path, request: str, output: str) -> int:
-    """Show how far a request is until it is over. Returns the exit code: 0 only when the copy is complete."""
+    """Show the progress of a request until it has ended. Returns the exit code: 0 only if the copy is
+    complete.
+    """
     last, row = "", None
     with LeaderClient.from_config(load_config(config_file)) as leader:
         while True:
@@ -103,7 +112,9 @@ def _fetch_copies(leader: LeaderClient) -> list[CopyJson]:
 
 
 def format_copy_progress(row: CopyJson | None) -> str:
-    """Return one line about a copy; None: capture has not taken the request yet, or another one came behind it."""
+    """Return one line about a copy; None: capture has not received the request yet, or a later request
+    has replaced it.
+    """
     if row is None:
         return "waiting for capture to take the request"
     if row["phase"] in ("refused", "cancelled"):

@@ -1,4 +1,4 @@
-"""Findings (schemas/findings.py) as a command weighs and prints them."""
+"""How commands sort and print findings (schemas/findings.py)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def has_errors(findings: Sequence[Finding]) -> bool:
 
 
 def sort_by_weight(findings: Sequence[Finding]) -> list[Finding]:
-    """Errors first; otherwise as they were found."""
+    """Return the findings with errors first, otherwise in their order."""
     return sorted(findings, key=lambda finding: finding.level != "error")
 
 

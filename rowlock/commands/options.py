@@ -1,4 +1,4 @@
-"""The common part of all commands: exit codes, options, and how an error becomes one message."""
+"""The common part of all commands: exit codes, options, and the conversion of errors to messages."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def fail_command(message: str) -> NoReturn:
 
 
 def report_command_errors(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Turn the errors that a command may end with into one message and exit code 2."""
+    """Convert the expected errors of a command to one message and exit code 2."""
 
     @wraps(command)
     def wrapper(*args: Any, **kwargs: Any) -> Any:

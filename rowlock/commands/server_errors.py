@@ -1,6 +1,8 @@
-"""The last net under a command: an error of a server, or of a driver, that nothing below has made a message of, in one sentence.
+"""The last handler for errors of servers and drivers: it describes those that no other code has
+described, in one sentence.
 
-What a command expects to fail is a CommandError long before. Anything else is a fault of rowlock, and keeps its traceback.
+Expected failures of a command are CommandErrors long before. Any other error is a fault of rowlock, and
+keeps its traceback.
 """
 
 from __future__ import annotations
@@ -10,12 +12,12 @@ from producer.errors import CaptureError
 from schemas.errors import SchemaError
 from schemas.io.server_errors.mysql import choose_mysql_remedy, format_mysql_error
 
-#: Packages whose exceptions are answers of a server.
+#: Packages with exceptions that are answers of a server.
 _DRIVERS = frozenset({"pymysql", "psycopg", "oracledb", "sqlalchemy", "confluent_kafka", "cimpl"})
 
 
 def explain_server_error(error: Exception) -> str | None:
-    """Return the message for a person; None: it is a fault of rowlock itself."""
+    """Return the message for a person; None: the error is a fault of rowlock itself."""
     if isinstance(error, (ConsumerError, CaptureError, SchemaError)):
         return str(error)
     packages = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}

@@ -1,4 +1,4 @@
-"""Results on stdout: tables for people, JSON for programs. `NO_COLOR` is obeyed."""
+"""Results on stdout: tables for people, JSON for programs. `NO_COLOR` is respected."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ from schemas.findings import Finding
 _LEVEL_STYLE = {"error": "red", "warning": "yellow"}
 _WIDE = 200
 SHOWN = 20
-"""Differing keys printed per table unless all are asked for; lines of `check` about what is kept for how long."""
+"""Differing keys printed per table unless all are requested; also lines of `check` about retention."""
 
 
 def make_console() -> Console:
-    """Return a console for stdout. Not on a terminal: wide, so that lines are not broken for a program that reads them."""
+    """Return a console for stdout. If that is no terminal, it is wide, so that lines are not broken for
+    a program that reads them.
+    """
     width = None if sys.stdout.isatty() else _WIDE
     return Console(file=sys.stdout, width=width, no_color=bool(os.environ.get("NO_COLOR")), highlight=False)
 
@@ -40,7 +42,9 @@ def build_findings_table(findings: Sequence[Finding]) -> Table:
 
 
 def format_headroom_lines(kept: Sequence[Backlog]) -> list[str]:
-    """Return a line each, what is deleted first at the top; with many topics, only the first ones."""
+    """Return one line per backlog, the one that is deleted first at the top; with many topics, only the
+    first ones.
+    """
     ordered = sorted(kept, key=lambda each: math.inf if each.headroom_s is None else each.headroom_s)
     more = (
         [f"… and {len(ordered) - SHOWN:,} more that are kept as long or longer"]
@@ -51,12 +55,12 @@ def format_headroom_lines(kept: Sequence[Backlog]) -> list[str]:
 
 
 def escape_markup(text: str) -> str:
-    """Return text whose brackets rich does not take for markup."""
+    """Return the text with brackets escaped, so that rich does not read them as markup."""
     return text.replace("[", r"\[")
 
 
 def build_sources_table(status: Status) -> Table:
-    """Return the sources; columns for what is wrong only where something is."""
+    """Return the table of sources, with columns for problems only if there are any."""
     ill = any(source.reason for source in status.sources)
     more = ("reason", "what to do") if ill else ()
     table = Table("source", "state", "captured to", "lag", "events", "snapshot pending", *more)
@@ -74,7 +78,7 @@ def _format_source_cells(source: SourceStatus) -> tuple[str, ...]:
 
 
 def build_unit_status_table(status: Status) -> Table:
-    """Return the units; columns for displaced rows and for what is wrong only where there is something."""
+    """Return the table of units, with columns for displaced rows and for problems only if there are any."""
     drifted = any(unit.displaced for unit in status.units)
     ill = any(unit.reason for unit in status.units)
     more = (*(("displaced",) if drifted else ()), *(("since", "reason", "what to do") if ill else ()))
@@ -97,7 +101,7 @@ def _format_unit_cells(unit: ApplyUnitStatus) -> tuple[str, ...]:
 
 
 def build_stops_table(status: Status) -> Table | None:
-    """Return the tables that capture has stopped or left out and that no unit shows; None: there is none."""
+    """Return the tables that capture has stopped or left out and that no unit shows; None: there are none."""
     shown = {unit.reason for unit in status.units}
     table = Table("source", "table", "state", "cause", "since", "reason", "what to do")
     for source in status.sources:
@@ -113,7 +117,9 @@ def build_stops_table(status: Status) -> Table | None:
 
 
 def build_running_copies_table(status: Status) -> Table | None:
-    """Return the tables that are copied again, or whose copy waits or was refused; None: there is none."""
+    """Return the tables that are being copied, or with a copy that waits or was refused; None: there are
+    none.
+    """
     table = Table("source", "copied again", "phase", "rows", "left", "asked by", "asked", "reason")
     for row in (row for source in status.sources for row in source.copies):
         cells = (
@@ -126,7 +132,7 @@ def build_running_copies_table(status: Status) -> Table | None:
 
 
 def format_copied_rows(rows: int, estimate: int | None) -> str:
-    """Return how far a copy is."""
+    """Return the progress of a copy."""
     return f"{rows:,}" + (f" of about {estimate:,}" if estimate else "") + " rows"
 
 
@@ -136,7 +142,7 @@ def format_since(since_ms: int | None, now_ms: int) -> str:
 
 
 def format_duration(value: float | None) -> str:
-    """Return a duration as people read it."""
+    """Return a duration for people."""
     if value is None:
         return "–"
     if value < 120:
@@ -145,7 +151,7 @@ def format_duration(value: float | None) -> str:
 
 
 def verify_lines(result: PairResult, shown: int = SHOWN) -> list[str]:
-    """Return what there is to say of one table: the verdict, then the differing keys."""
+    """Return the lines about one table: the verdict, then the differing keys."""
     label = result.pair.label
     if result.problem:
         return [f"CANNOT COMPARE {label}: {result.problem}"]

@@ -1,1 +1,1 @@
-"""`rowlock coordinator`: the desired units, fences, and the way to whichever coordinator leads."""
+"""`rowlock coordinator`: the inventory, fences, and the search for the leading coordinator."""

@@ -1,4 +1,4 @@
-"""The configuration that a coordinator goes by: its catalogue and its fences, changed together when another one is in force."""
+"""The configuration of a coordinator, followed by its inventory and its fences, which change together."""
 
 from __future__ import annotations
 
@@ -18,18 +18,22 @@ _LOG = structlog.get_logger()
 
 
 class ConfigFollower(Protocol):
-    """Somebody who goes by the configuration."""
+    """An object that follows the configuration."""
 
     def use_config(self, config: Config, changed: Collection[str]) -> None:
-        """Go by this one from now on. `changed`: its parts that differ from before. Never waits."""
+        """Use this configuration from now on. `changed`: the parts that differ from before. Never waits."""
 
 
 class FollowingCopyDesk(CopyRequests, ConfigFollower, Protocol):
-    """The desk for copies of the sources of the configuration in force."""
+    """Copies of the sources in the active configuration."""
 
 
 class ActiveConfiguration:
-    """Implements coordinator.server.operators.configuration.Configuration. From any thread: what is held is replaced as a whole."""
+    """The configuration of a coordinator; implements
+    coordinator.server.operators.configuration.Configuration.
+
+    It can be used from any thread, because the present configuration is replaced as a whole.
+    """
 
     def __init__(
         self,
@@ -37,17 +41,17 @@ class ActiveConfiguration:
         followers: Sequence[ConfigFollower],
         on_taken: Callable[[Config], None] | None = None,
     ) -> None:
-        """`on_taken`: is told of what is taken, besides."""
+        """`on_taken(config)` is called after a new configuration is adopted."""
         self._held, self._followers, self._on_taken = config, followers, on_taken
         self._found: tuple[str, Config, ConfigPlan] | None = None
 
     @property
     def config(self) -> Config:
-        """The configuration that is held."""
+        """The present configuration."""
         return self._held
 
     def read_file(self) -> FoundConfiguration:
-        """Read the file and keep what it holds for `take`. Raises ConfigurationRefusedError."""
+        """Read the file and keep its content for `adopt_config`. Raises ConfigurationRefusedError."""
         try:
             found = reload_config_file(self._held)
         except ConfigErrors as errors:
@@ -62,7 +66,7 @@ class ActiveConfiguration:
         )
 
     def adopt_config(self, digest: str) -> None:
-        """From now on go by what was read last, if that is it; never waits."""
+        """Use the configuration that was read last, if it has this digest. Never waits."""
         if self._found is None or self._found[0] != digest:
             _LOG.error("configuration file differs from the active one", active=digest)
             return
@@ -75,7 +79,7 @@ class ActiveConfiguration:
         _LOG.info("configuration adopted", digest=digest, changes=[str(each) for each in planned.changes])
 
     def catch_up(self, wanted: str) -> None:
-        """An earlier owner has put this in force: take it if the file holds it."""
+        """Use the configuration that an earlier leader activated, if the file holds it."""
         if compute_config_digest(self._held) == wanted:
             return
         try:

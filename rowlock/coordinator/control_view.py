@@ -1,4 +1,6 @@
-"""The control topic as an onlooker reads it: who leads, and where that coordinator's REST listens (of `rowlock run` any port may be)."""
+"""A read-only view of the control topic: which coordinator leads, and its REST address (`rowlock run`
+may use any port).
+"""
 
 from __future__ import annotations
 
@@ -15,19 +17,21 @@ from schemas.config.model import KafkaConfig
 from schemas.io.kafka_clients import ignore_client_error, open_consumer
 
 CONTROL_READ_TIMEOUT_S = 6.0
-"""How long the topic is read for `status`."""
+"""Seconds for which `status` reads the topic."""
 FIND_S = 2.0
-"""How long a command looks there for the leader that it did not find at the addresses of its configuration."""
+"""Seconds for which a command searches the topic for a leader that is not at the configured addresses."""
 
 
 def find_leader(fold: ControlFold) -> Candidate | None:
-    """Return who leads by what was read; None: nobody, or nobody whom REST reaches."""
+    """Return the leader according to the topic; None: there is none, or none with a REST address."""
     candidate = fold.candidate
     return candidate if candidate is not None and candidate.rest and not fold.resigned else None
 
 
 def find_leader_address(kafka: KafkaConfig, read_s: float = FIND_S) -> str | None:
-    """Return the REST address of the last leader of `kafka.prefix`; None: there is none, or Kafka does not answer."""
+    """Return the REST address of the last leader of `kafka.prefix`; None: there is none, or Kafka does
+    not answer.
+    """
     view = ControlView(kafka, read_s)
     try:
         leader = find_leader(view.read_topic())
@@ -39,7 +43,7 @@ def find_leader_address(kafka: KafkaConfig, read_s: float = FIND_S) -> str | Non
 
 
 class ControlView:
-    """Folds the control topic as far as it is; read-only. One thread."""
+    """Folds the control topic up to its end. Read-only; for one thread."""
 
     def __init__(self, kafka: KafkaConfig, read_s: float = CONTROL_READ_TIMEOUT_S) -> None:
         self._kafka, self._read_s = kafka, read_s
@@ -47,7 +51,7 @@ class ControlView:
         self._consumer: Any = None
 
     def read_topic(self) -> ControlFold:
-        """Raises KafkaException when the topic's end is not reached in time."""
+        """Return the topic's state. Raises KafkaException if the end of the topic is not reached in time."""
         if self._consumer is None:
             settings = {**build_control_reader_settings(self._kafka), "allow.auto.create.topics": False}
             self._consumer = open_consumer(settings, log=LOG, on_error=ignore_client_error)

@@ -1,8 +1,9 @@
-"""Fences dropped or paused units, which no successor would fence by taking over.
+"""Fences removed or paused units, which no later takeover would fence.
 
-The progress rows of an apply unit get the epoch, like in a takeover, which also ends a connection that holds them. A capture
-unit needs none: what a paused capture process writes once it goes on is the continuation of the log, and as soon as
-anybody captures that source again, readers drop it by its lower `gen`.
+The progress rows of an apply unit get the fencing token, as in a takeover, which also ends a connection
+that locks them. A capture unit needs no fence: what a paused capture process writes when it continues is
+the continuation of the log, and as soon as another process captures that source, readers drop it by its
+lower `gen`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _LOG = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class FirstProgress:
-    """The first values of progress rows that are not there yet."""
+    """The first values of progress rows that do not exist yet."""
 
     topic_id: str
     layout: str
@@ -35,13 +36,17 @@ class FirstProgress:
 
 
 class UnitFencer:
-    """Call it with (unit, uid, epoch); returns once every lower epoch is refused. From any thread; raises ConsumerError."""
+    """Fences a unit when called with (unit, uid, assignment), and returns once every lower fencing token
+    is refused.
+
+    Can be called from any thread. Raises ConsumerError.
+    """
 
     def __init__(self, config: Config) -> None:
         self._config = config
 
     def use_config(self, config: Config, changed: Collection[str]) -> None:
-        """Go by this configuration; a target that is no longer in it is still reached by what was known of it."""
+        """Use this configuration. A target that is no longer in it is reached by its last known settings."""
         del changed
         gone = {name: each for name, each in self._config.targets.items() if name not in config.targets}
         self._config = config.model_copy(update={"targets": {**gone, **config.targets}})
@@ -66,7 +71,9 @@ class UnitFencer:
         _LOG.info("unit fenced", unit=unit, assignment=assignment)
 
     def _find_layout(self, pipeline: str) -> tuple[str, int]:
-        """A pipeline that is gone leaves rows of no use to anybody else."""
+        """Return the layout and the number of lanes of new progress rows. For a removed pipeline any
+        layout is good.
+        """
         if pipeline not in self._config.pipelines:
             return build_initial_layout((), 1).encode(), 1
         known = PipelineSettings.from_config(self._config, pipeline, slots=1)
@@ -74,7 +81,7 @@ class UnitFencer:
 
 
 def fence_unit(store: ProgressStore, unit: ApplyUnit, assignment: int, beginning: FirstProgress) -> None:
-    """Raise the unit's epoch into the assignment `assignment`. A unit that waits for a person goes on doing so.
+    """Raise the unit's fencing token to the assignment. A unit that waits for a person keeps waiting.
 
     Rows of a later assignment are fenced already.
     """

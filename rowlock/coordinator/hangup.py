@@ -1,4 +1,6 @@
-"""SIGHUP to a coordinator, an agent or a run: what `rowlock reload` does, asked of whichever coordinator leads."""
+"""Handling of SIGHUP in a coordinator, an agent or a run: the same as `rowlock reload`, sent to the
+leading coordinator.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,10 @@ _LOG = structlog.get_logger()
 
 
 def reload_on_hangup(config: Config) -> contextlib.AbstractContextManager[None]:
-    """Have the system read its configuration files again for each SIGHUP; the answer goes to the log.
+    """Reload the system's configuration files at each SIGHUP, and log the result.
 
-    A process whose terminal has gone is stopped by it, as without this: nobody has asked it to read anything.
+    If the terminal of the process has been closed, SIGHUP ends the process, as it would without this
+    handler: it is no request for a reload.
     """
     on_terminal = _is_on_terminal()
 
@@ -33,8 +36,8 @@ def reload_on_hangup(config: Config) -> contextlib.AbstractContextManager[None]:
 
 
 def ask_for_reload(config: Config) -> None:
-    """Ask the leader for a reload, and log what came of it."""
-    from rowlock.coordinator.leader_client import LeaderClient  # nobody needs it before, and it takes a while
+    """Ask the leader for a reload, and log the result."""
+    from rowlock.coordinator.leader_client import LeaderClient  # only needed here, and slow to import
 
     try:
         with LeaderClient.from_config(config) as leader:

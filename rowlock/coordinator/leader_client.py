@@ -1,8 +1,9 @@
-"""The command line's way to the coordinator that leads: over REST, wherever it is just now.
+"""The command line's connection to the leading coordinator, over REST.
 
-It begins with `coordination.rest` of the configuration. A coordinator that does not lead names the one that does; where
-nobody of this system answers there, the coordinators of the configuration are asked over gRPC, and after them the control topic:
-of two `rowlock run` on one machine, the second has other ports. While a leader is being elected it waits.
+It begins with `coordination.rest` of the configuration. A coordinator that does not lead names the
+leader. If no coordinator of this system answers there, the coordinators of the configuration are asked
+over gRPC, and after them the control topic is read: of two `rowlock run` on one machine, the second has
+other ports. During an election it waits.
 """
 
 from __future__ import annotations
@@ -25,38 +26,44 @@ from schemas.config.addresses import ASKED_BY, SYSTEM
 from schemas.config.model import Config, CoordinationConfig, CoordinationTls
 
 ELECTION_TIMEOUT_S = 15.0
-"""How long an election may take before a command gives up."""
+"""Seconds that an election may take before a command gives up."""
 UNHEARD_S = 6.0
-"""How long it waits while no coordinator answers at all, by whatever way: they may be starting."""
+"""Seconds to wait while no coordinator answers in any way, because they may be starting."""
 LEADER_RETRY_S = 0.3
 LEADER_REQUEST_TIMEOUT_S = 10.0
 RELOAD_REQUEST_TIMEOUT_S = 60.0
-"""How long a reload may take: agents have half a minute to answer."""
+"""Seconds that a reload may take: agents have half a minute to answer."""
 
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class _Redirect:
-    """Not here. `at`: where to ask next, None: not known just now. `heard`: whether a coordinator said so itself."""
+    """The leader is not at the asked address."""
 
     why: str
     at: str | None
+    """Where to ask next; None: not known at present."""
     heard: bool
+    """Whether a coordinator has reported this."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundLeader:
-    """`at`: the leader's REST address, None: not known just now. `heard`: whether a coordinator answered, if only that it is electing."""
+    """The result of a search for the leader."""
 
     at: str | None = None
+    """The leader's REST address; None: not known at present."""
     heard: bool = False
+    """Whether a coordinator answered, if only that an election is under way."""
 
 
 class LeaderClient:
-    """Asks the leader. Raises CommandError with what the leader refused, or why none was found.
+    """A client of the leader. Raises CommandError with the leader's refusal, or with the reason why no
+    leader was found.
 
-    `prefix`: the system's Kafka prefix; a coordinator of another refuses, and the leader is looked for elsewhere. `at`: where to ask first, else `coordination.rest`.
+    `prefix`: the system's Kafka prefix; a coordinator of another system refuses it, and the leader is
+    searched elsewhere. `at`: where to ask first; default: `coordination.rest`.
     """
 
     def __init__(
@@ -84,7 +91,7 @@ class LeaderClient:
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
-        """Return one that finds the leader of `config`, wherever it listens."""
+        """Return a client that finds the leader of `config` at any address."""
         from rowlock.coordinator.control_view import find_leader_address
 
         coordination, prefix = config.coordination, config.kafka.prefix
@@ -115,17 +122,21 @@ class LeaderClient:
         return self._send_request("POST", path, json=body)
 
     def post_new(self, path: str, body: Json | None = None, **how: Any) -> Json:
-        """Post to a path that earlier releases do not have: another system's coordinator would say that there is none, and not whose it is."""
+        """Post to a path that earlier releases do not have. A coordinator of another system must refuse
+        first: otherwise it could report an unknown path instead of the wrong system.
+        """
         self.get("/v1/leader")
         return self._send_request("POST", path, json=body, **how)
 
     def reload_config(self, *, dry_run: bool = False) -> Json:
-        """Have the leader read its file; it asks all agents before it answers. `dry_run`: only say what the file would change."""
+        """Make the leader reload its file; it asks all agents before it answers. `dry_run`: only return
+        what the file would change.
+        """
         params = {"dry_run": "true"} if dry_run else {}
         return self.post_new("/v1/reload", params=params, timeout=scale_timeout(RELOAD_REQUEST_TIMEOUT_S))
 
     def list_units(self, wanted: Mapping[str, str]) -> list[Json]:
-        """Return the units that fit `wanted` (query parameters of /v1/units), of all pages."""
+        """Return the units that match `wanted` (query parameters of /v1/units), from all pages."""
         found: list[Json] = []
         after: str | None = ""
         while after is not None:
@@ -179,7 +190,7 @@ class LeaderClient:
 
 
 def _describe_user() -> str:
-    """Return user and machine, for the leader's events; in ASCII, as a header has to be."""
+    """Return user and machine, for the leader's events; in ASCII, as a header requires."""
     try:
         user = getpass.getuser()
     except (OSError, KeyError):  # a container's user without a name
@@ -191,7 +202,7 @@ _REMEDY = "start `rowlock coordinator`, or correct coordination.rest and coordin
 
 
 def find_rest(config: CoordinationConfig, prefix: str = "") -> FoundLeader:
-    """Return where the leader is by what the configuration's coordinators say."""
+    """Return the leader's address according to the coordinators of the configuration."""
     from coordinator.transport.ask import ask_leader
 
     electing: list[str] = []
@@ -209,7 +220,7 @@ def find_rest(config: CoordinationConfig, prefix: str = "") -> FoundLeader:
 
 def _load_trust(tls: CoordinationTls | None) -> ssl.SSLContext | bool:
     if tls is None:
-        return False  # it is plain HTTP: no certificates are read for it, which costs a tenth of a second
+        return False  # plain HTTP needs no certificates, and to load them takes a tenth of a second
     try:
         return ssl.create_default_context(cafile=str(tls.ca))
     except OSError as error:

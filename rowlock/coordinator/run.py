@@ -1,4 +1,6 @@
-"""`rowlock coordinator`: a candidate that follows, or leads; joins election, owner, transport and REST of one process."""
+"""`rowlock coordinator`: a candidate that follows or leads. Joins election, leader, transport and REST
+in one process.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def build_default_name() -> str:
 
 
 def build_server_config(config: CoordinationConfig, name: str) -> ServerConfig:
-    """Return what the coordinator is told of the configuration. Raises CommandError for a file that cannot be read."""
+    """Return the coordinator's settings from the configuration. Raises CommandError if a file cannot be
+    read.
+    """
     return ServerConfig(
         name=name,
         listen=config.listen,
@@ -55,7 +59,7 @@ def build_server_config(config: CoordinationConfig, name: str) -> ServerConfig:
 
 
 def build_owner_config(config: CoordinationConfig) -> OwnerConfig:
-    """Return how the owner's core is to be: times, limits, when agents back off."""
+    """Return the settings of the leader's core: times, limits, and when agents back off."""
     return OwnerConfig(
         interval=config.interval_s,
         agents=config.agents,
@@ -88,10 +92,11 @@ def run_coordinator(
     without: Sequence[str] = (),
     on_taken: Callable[[Config], None] | None = None,
 ) -> int:
-    """Serve until SIGTERM or SIGINT. Returns the exit code; raises CommandError when it cannot begin.
+    """Serve until SIGTERM or SIGINT, and return the exit code. Raises CommandError if it cannot begin.
 
-    `copies`: where requests for copies go. `or_any_port`: REST takes a free port where the one that it shall have is taken. `without`: see
-    rowlock.coordinator.unit_catalogue. `on_taken`: is told of another configuration that is in force.
+    `copies`: stores requests for copies. `or_any_port`: REST uses a free port if the configured one is
+    taken. `without`: see rowlock.coordinator.unit_catalogue. `on_taken(config)` is called when another
+    configuration becomes active.
     """
     wanted = config.coordination
     with stopped_by_signals() as stop:
@@ -136,7 +141,10 @@ _FREE = "choose a free address of this machine with --listen, --rest or in the c
 
 
 def listen_for_rest(config: CoordinationConfig, *, or_any_port: bool) -> tuple[socket.socket, str]:
-    """Return a socket that listens for REST, and its address. Raises CommandError when it cannot. `or_any_port`: see `run`."""
+    """Return a listening socket for REST, and its address. Raises CommandError if that is not possible.
+
+    `or_any_port`: see `run_coordinator`.
+    """
     host, _ = split_address(config.rest)
     for address in (config.rest, *([join_address(host, 0)] if or_any_port else [])):
         try:
@@ -155,8 +163,9 @@ def serve_rest(
     prefix: str,
     listening: socket.socket,
 ) -> RestServer:
-    """Return REST that serves on `listening`. Raises CommandError for a certificate that cannot be used."""
-    # Here and not above: FastAPI is a third of what this process imports, and the election waits for Kafka meanwhile.
+    """Return the REST server on `listening`. Raises CommandError if a certificate cannot be used."""
+    # Imported here: FastAPI is a third of this process's imports, and the election waits for Kafka
+    # meanwhile.
     from coordinator.rest import RestServer, create_app
     from coordinator.rest.server import Certificate
 

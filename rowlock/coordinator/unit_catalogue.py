@@ -1,4 +1,4 @@
-"""The desired set of units, derived from the configuration's sources and pipelines and from the cluster's topics."""
+"""The inventory, derived from the configuration's sources and pipelines and from the cluster's topics."""
 
 from __future__ import annotations
 
@@ -25,11 +25,13 @@ from schemas.table.names import TableName
 from schemas.wire.topic_tables import make_topic_tables
 
 IDS_EVERY_S = 10.0
-"""How long topic ids are believed while the names stay the same: asking for them costs the broker more."""
+"""Seconds for which topic ids are reused while the names are unchanged, because requesting them costs
+the broker more.
+"""
 
 
 class ClusterTopics(Protocol):
-    """The questions to Kafka."""
+    """The requests to Kafka."""
 
     def list_topics(self) -> list[str]: ...
 
@@ -39,14 +41,16 @@ class ClusterTopics(Protocol):
 
 
 class NamedCluster(KafkaCluster):
-    """The cluster's topics, and the tables that the records of capture name for them."""
+    """The cluster's topics, and the tables that capture's records name for them."""
 
     def __init__(self, kafka: KafkaConfig) -> None:
         super().__init__(kafka.bootstrap, {**kafka.options, "log_level": "2"})
         self._tables = make_topic_tables(kafka)
 
     def find_topic_tables(self, sources: Sequence[str], topics: Sequence[str]) -> Mapping[str, TableName]:
-        """Return topic → table of the topics of `sources`. Raises TransientError: a record cannot be read, so nothing is known of them."""
+        """Return topic → table for the topics of `sources`. Raises TransientError if a record cannot be
+        read, so that no table is known.
+        """
         try:
             return self._tables.find_tables(sources, topics)
         except (KafkaException, EnvelopeError) as error:
@@ -54,7 +58,9 @@ class NamedCluster(KafkaCluster):
 
 
 class InventoryReader:
-    """Call it for the present catalogue. One thread at a time; raises TransientError when Kafka does not answer."""
+    """Returns the present inventory when called. For one thread at a time; raises TransientError if
+    Kafka does not answer.
+    """
 
     def __init__(
         self,
@@ -63,16 +69,17 @@ class InventoryReader:
         clock: Callable[[], float] = time.monotonic,
         without: Collection[str] = (),
     ) -> None:
-        """`without`: "source/NAME" and "pipeline/NAME" whose units shall not be."""
+        """`without`: the "source/NAME" and "pipeline/NAME" with units to leave out."""
         self._clock = clock
         self._going_by: tuple[Config, frozenset[str]] = (config, frozenset(without))
-        # librdkafka says for ever on stderr that a broker is away; whoever asks here gets an error that is logged once
+        # librdkafka would repeat on stderr that a broker is away; the caller gets an error that is
+        # logged once
         self._topics = topics or NamedCluster(config.kafka)
         self._ids: dict[str, str] = {}
         self._asked: tuple[frozenset[str], float] = (frozenset(), float("-inf"))
 
     def use_config(self, config: Config, changed: Collection[str]) -> None:
-        """Go by this configuration; what was left out and has changed is no longer left out."""
+        """Use this configuration. A part that was left out is included again once it has changed."""
         self._going_by = (config, self._going_by[1] - frozenset(changed))
 
     def __call__(self) -> Inventory:
@@ -95,9 +102,9 @@ class InventoryReader:
 
 
 def build_inventory(config: Config, found: Sequence[ApplyUnitName], ids: Mapping[str, str]) -> Inventory:
-    """Return the catalogue of `found` apply units and of all captured sources. Pure.
+    """Return the inventory of the `found` apply units and of all captured sources. Pure.
 
-    A unit whose topic has no id any more is left out: it was deleted just now.
+    A unit is left out if its topic has no id, because the topic has just been deleted.
     """
     apart = config.coordination.apart
     captures = [
@@ -131,7 +138,9 @@ def build_apply_unit_name(pipeline: str, topic: str) -> str:
 
 
 def build_unit_uid(target: str, topic_id: str) -> str:
-    """Return what tells an apply unit from a later one of its name: its target and its topic's id."""
+    """Return what distinguishes an apply unit from a later one of the same name: its target and its
+    topic's id.
+    """
     return f"{target}/{topic_id}"
 
 

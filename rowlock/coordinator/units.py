@@ -1,4 +1,4 @@
-"""The units of a configuration: sources to capture, and which topic of which pipeline goes to which target."""
+"""The units of a configuration: the sources to capture, and the topics to apply with their targets."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class ApplyUnitName:
 def list_apply_units(
     config: Config, topics: Iterable[str], assigned: Mapping[str, TableName]
 ) -> list[ApplyUnitName]:
-    """Return the units of all pipelines among `topics` (all topics of the cluster), sorted. `assigned`: topic → table, of those that rowlock
-    writes (schemas/wire/topic_tables.py).
+    """Return the units of all pipelines among `topics` (all topics of the cluster), sorted.
 
-    A topic whose name cannot be judged is no unit, and keeps no other from being one.
+    `assigned`: topic → table, for the topics that rowlock writes (schemas/wire/topic_tables.py). A topic
+    with an invalid name is left out, and does not affect the others.
     """
     names = list(topics)
     out: list[ApplyUnitName] = []
@@ -48,7 +48,7 @@ def list_apply_units(
 def _select_topics(
     pipeline: PipelineSettings, names: list[str], assigned: Mapping[str, TableName]
 ) -> dict[str, str]:
-    """Return topic → source; one by one where all at once fails."""
+    """Return topic → source. If that fails for all topics at once, each topic is tried by itself."""
     try:
         return pipeline.select_topics(names, assigned)
     except Exception as error:  # noqa: BLE001 - names come from outside; see below whose fault it is
@@ -63,20 +63,21 @@ def _select_topics(
 
 @cache
 def _log_once(pipeline: str, topic: str, error: str) -> None:
-    """Say it once."""
+    """Log the error, once per topic."""
     _LOG.error("topic skipped", pipeline=pipeline, topic=topic, error=error)
 
 
 def split_refusal(config: Config, unit: ApplyUnitName, partitions: int) -> str | None:
-    """Return why a topic with several partitions is not applied; None: it has one."""
+    """Return why a topic with several partitions is not applied; None: it has one partition."""
     debezium = config.sources[unit.source].events == "debezium"
     return partitions_refusal(unit.topic, partitions, debezium=debezium)
 
 
 def list_sources_to_capture(config: Config) -> list[str]:
-    """Return the sources to capture, sorted: those that a pipeline reads, or all where there is no pipeline.
+    """Return the sources to capture, sorted: those that a pipeline reads, or all if there is no
+    pipeline.
 
-    What Debezium captures is not among them.
+    Sources that Debezium captures are not among them.
     """
     return sorted(name for name in _read_sources(config) if config.sources[name].events == "rowlock")
 
@@ -92,7 +93,7 @@ def _read_sources(config: Config) -> set[str]:
 
 
 def explain_missing_topics(config: Config, source: str) -> str:
-    """Return what there is to say of a source of Debezium's none of whose topics is there."""
+    """Return the message for a source of Debezium without any topic."""
     return f"source {source}: Debezium has written no topic {config.kafka.prefix}.{source}.<database>.<table> of its tables"
 
 

@@ -1,1 +1,1 @@
-"""`rowlock demo`: two branches flow into a head office on this machine."""
+"""`rowlock demo`: replicates two branches into a head office on this machine."""

@@ -1,7 +1,8 @@
-"""The bank of the demo: tables, existing rows, and transactions as a bank has them. Pure: SQL and parameters only.
+"""The bank of the demo: tables, existing rows, and typical transactions. Pure: SQL and parameters only.
 
-Both branches number their rows from 1, so equal primary keys meet in the head office. Unique values wander between rows:
-a customer takes over another's e-mail within one transaction, a closed account's number goes to a new account.
+Both branches number their rows from 1, so equal primary keys meet in the head office. Unique values move
+between rows: a customer takes over another's e-mail within one transaction, and a closed account's
+number goes to a new account.
 """
 
 from __future__ import annotations
@@ -63,12 +64,14 @@ LAST = (
     "Müller",
 )
 PROBES = 1 << 40
-"""Transfers of the latency probe have ids from here, so that they never meet those of the workload."""
+"""Transfers of the latency probe have ids from here, so that they never collide with those of the
+workload.
+"""
 
 
 @dataclass(slots=True)
 class Bank:
-    """The memory of a branch's workload of its rows."""
+    """A branch's workload, with the rows that it remembers."""
 
     random: Random
     emails: dict[int, str] = field(default_factory=dict)
@@ -79,7 +82,7 @@ class Bank:
     next_transfer: int = 1
 
     def seed_customers(self, customers: int) -> Iterator[list[BankStatement]]:
-        """Yield transactions that make `customers` customers with two accounts and three transfers each."""
+        """Yield transactions that create `customers` customers with two accounts and three transfers each."""
         for _ in range(0, customers, 50):
             yield [statement for _ in range(50) for statement in self.open_customer()]
         for _ in range(0, customers * 3, 50):
@@ -118,7 +121,7 @@ class Bank:
         return [(insert, row)]
 
     def build_transfer(self, *, book: bool = True) -> list[BankStatement]:
-        """Move an amount: two accounts updated, one transfer inserted (`book` False: the latter only)."""
+        """Move an amount: update two accounts and insert one transfer (`book` False: only insert)."""
         giver, taker = self.random.sample(list(self.accounts), 2)
         transfer, self.next_transfer = self.next_transfer, self.next_transfer + 1
         self.transfers.append(transfer)
@@ -140,7 +143,7 @@ class Bank:
         ]
 
     def move_email(self) -> list[BankStatement]:
-        """One customer takes over the e-mail of another, who gets a new one, in one transaction."""
+        """Give one customer's e-mail to another, and the first a new one, in one transaction."""
         giver, taker = self.random.sample(list(self.emails), 2)
         email = self.emails[giver]
         self.emails[giver], self.emails[taker] = (
@@ -151,7 +154,7 @@ class Bank:
         return [(change, (self.emails[giver], giver)), (change, (email, taker))]
 
     def swap_emails(self) -> list[BankStatement]:
-        """Two customers exchange their e-mails by way of a third value."""
+        """Exchange the e-mails of two customers by way of a third value."""
         one, other = self.random.sample(list(self.emails), 2)
         first, second = self.emails[one], self.emails[other]
         self.emails[one], self.emails[other] = second, first

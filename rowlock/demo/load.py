@@ -1,4 +1,6 @@
-"""The life in the demo's branches: a workload thread a branch, and a probe that measures commit-to-visible latency."""
+"""The workload of the demo's branches, a thread each, and a probe that measures the latency from commit
+to visibility.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,14 @@ from deploy.embedded.services import MariaDB, PostgreSQL
 from rowlock.demo.bank import DATABASE, PROBES, Bank, BankStatement
 
 TRANSACTIONS_PER_S = 60
-"""Of each branch: some 200 row changes a second, which leaves two small cores room for everything else."""
+"""Per branch: some 200 row changes a second, which leaves two small cores room for everything else."""
 PROBE_EVERY_S = 0.4
 PROBE_GIVE_UP_S = 20.0
 PROBE_POLL_S = 0.002
 
 
 def execute_transaction(connection: Any, statements: list[BankStatement]) -> int:
-    """Run one transaction. Returns the rows it changed."""
+    """Run one transaction, and return the number of rows that it changed."""
     changed = 0
     with connection.cursor() as cursor:
         cursor.execute("BEGIN")
@@ -44,7 +46,7 @@ class Branch:
         self.bank = Bank(random.Random(self.name))  # noqa: S311 - the same rows at every demo, on purpose
 
     def seed_tables(self, customers: int) -> int:
-        """Fill the tables. Returns the number of rows."""
+        """Fill the tables, and return the number of rows."""
         with self.server.connect(DATABASE) as connection:
             return sum(
                 execute_transaction(connection, statements)
@@ -69,7 +71,9 @@ class Branch:
 
 
 class LatencyProbe:
-    """Inserts a transfer at a branch and waits until the head office shows it; keeps the seconds in between."""
+    """Inserts transfers at a branch, waits until the head office shows each, and keeps the seconds in
+    between.
+    """
 
     def __init__(
         self, branch: str, source: MariaDB, office: PostgreSQL, database: str, stop: threading.Event

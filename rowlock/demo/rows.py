@@ -1,4 +1,6 @@
-"""The rows in the demo's topics. Offsets alone would count definitions, the ends of snapshot chunks and repeats, too."""
+"""Counts the rows in the demo's topics. Offsets alone would also count definitions, ends of snapshot
+chunks and repetitions.
+"""
 
 from __future__ import annotations
 
@@ -28,16 +30,16 @@ _POLL_S = 0.1
 
 
 class TopicRowCount:
-    """The rows of one topic, each counted once. `next`: the offset to add next. Pure."""
+    """The rows of one topic, each counted once. `next`: the next offset to add. Pure."""
 
     def __init__(self) -> None:
         self.next = 0
-        self._others: list[int] = []  # few: offsets of what is no row
+        self._others: list[int] = []  # few: the offsets of events that are no rows
         self._highest: Position | None = None
 
     def add_event(self, event: EventEnvelope) -> None:
         position = event.source.position
-        # A reader drops what is not above the highest position (docs/reference/envelope.md).
+        # A reader drops events that are not above the highest position (docs/reference/envelope.md).
         new = self._highest is None or position > self._highest
         if new:
             self._highest = position
@@ -46,7 +48,7 @@ class TopicRowCount:
         self.next += 1
 
     def count_rows(self, offset: int) -> int:
-        """Return how many rows there are up to `offset` and at it, of what was added."""
+        """Return the number of rows up to and including `offset`, of those added so far."""
         last = min(offset, self.next - 1)
         return last + 1 - bisect_right(self._others, last)
 
@@ -65,11 +67,13 @@ class RowCounter:
         self._client.close()
 
     def count_rows(self, topic: str, offset: int) -> int:
-        """Return the rows of `topic` up to `offset` and at it, of what was read."""
+        """Return the rows of `topic` up to and including `offset`, of those read so far."""
         return self._tallies[topic].count_rows(offset)
 
     def read_up_to(self, ends: Mapping[str, int]) -> bool:
-        """Read on to the offsets `ends` (topic → last). Returns False when Kafka did not give them in time."""
+        """Read on to the offsets `ends` (topic → last). Returns False if Kafka did not return them in
+        time.
+        """
         deadline = time.monotonic() + GIVE_UP_S
         missing = self._list_missing(ends)
         if not missing:

@@ -1,7 +1,8 @@
-"""`rowlock demo`: two branches flow into a head office on this machine, with figures and a row-by-row verdict.
+"""`rowlock demo`: replicates two branches into a head office on this machine, with figures and a
+row-by-row verdict.
 
-Everything is real: servers, broker, Spark, and `rowlock run` as a user starts it. The demo only fills the branches,
-lets them live for a while, and looks.
+Everything is real: servers, broker, Spark, and `rowlock run` as a user starts it. The demo only fills
+the branches, runs a workload for a while, and observes.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ from rowlock.inspect.verify import verify_pairs
 from schemas.config.model import load_config
 
 CUSTOMERS = 600
-"""Of each branch; with accounts and transfers 3,600 existing rows."""
+"""Per branch; with accounts and transfers 3,600 existing rows."""
 DEMO_POLL_S = 0.5
 
 
 @dataclass(slots=True)
 class DemoOutcome:
-    """The outcome of the demo, for the summary. `snapshot` and `figures`: when the existing rows, and when all, were in the head office."""
+    """The result of the demo, for the summary."""
 
     seeded: int = 0
     written: int = 0
@@ -48,12 +49,14 @@ class DemoOutcome:
     probes: int = 0
     lost_probes: int = 0
     figures: DemoFigures | None = None
+    """When all rows were in the head office."""
     snapshot: DemoFigures | None = None
+    """When the existing rows were in the head office."""
     equal: bool = False
 
 
 def run_demo(*, keep: bool, seconds: int) -> int:
-    """Run the demo. Returns 0 when source and target are equal, 1 when not. Raises CommandError."""
+    """Run the demo. Returns 0 if source and target are equal, otherwise 1. Raises CommandError."""
     view = DemoView()
     try:
         with terminate_cleanly():
@@ -105,7 +108,7 @@ def _open_view(view: DemoView) -> Iterator[None]:
 
 @dataclass(slots=True)
 class RunningDemo:
-    """The running demo, as every part of it sees it."""
+    """The running demo with all its parts."""
 
     made: DemoServers
     process: subprocess.Popen[bytes]
@@ -117,8 +120,11 @@ class RunningDemo:
     def show_figures(
         self, latencies: list[float] | None = None, waiting: DemoWait | None = None
     ) -> DemoFigures | None:
-        """Read and show the figures; None while they are not complete. Raises CommandError when `rowlock run` has ended, or
-        something is wrong, or `waiting` has waited for too long."""
+        """Read and show the figures, and return them; None while they are not complete.
+
+        Raises CommandError if `rowlock run` has ended, if there is a problem, or if `waiting` has waited
+        too long.
+        """
         require_alive(self.process, self.log)
         try:
             status = self.reader.read_status()
@@ -142,7 +148,7 @@ class RunningDemo:
         return figures if complete else None
 
     def wait_until_applied(self, what: str) -> DemoFigures:
-        """Wait until all that is captured is applied, as long as anything moves. Raises CommandError."""
+        """Wait until all captured events are applied, as long as there is progress. Raises CommandError."""
         waiting = DemoWait(what)
         while True:
             figures = self.show_figures(waiting=waiting)
@@ -152,7 +158,7 @@ class RunningDemo:
 
 
 def require_alive(process: subprocess.Popen[bytes], log: LogFollower) -> None:
-    """Raise CommandError with what it said last when `rowlock run` has ended."""
+    """Raise CommandError with its last error if `rowlock run` has ended."""
     milestones = log.read_new_lines()
     if process.poll() is not None:
         why = f": {milestones.error}" if milestones.error else " without a word"
@@ -260,7 +266,9 @@ def _keep_running(stage: RunningDemo, branches: list[Branch]) -> None:
 
 
 def look_around(made: DemoServers) -> list[str]:
-    """Return what the demo says when it keeps running. Every line can be typed as it stands, in any folder."""
+    """Return the hints that the demo prints when it keeps running. Every command works as printed, in
+    any folder.
+    """
     rowlock, config = find_program(), shlex.quote(str(made.config_file))
     shells = {
         f"branch {name}": server.build_shell_command(DATABASE) for name, server in made.branches.items()
@@ -276,6 +284,6 @@ def look_around(made: DemoServers) -> list[str]:
 
 
 def find_program() -> str:
-    """Return how this rowlock is called where its folder is not on PATH, as after `make demo`."""
+    """Return the command of this rowlock for a shell without its folder on PATH, as after `make demo`."""
     script = Path(sys.executable).with_name("rowlock")
     return shlex.quote(str(script)) if script.exists() else f"{shlex.quote(sys.executable)} -m rowlock.cli"

@@ -1,4 +1,4 @@
-"""The demo's view: figures per table while it runs, and the summary."""
+"""The demo's output: figures per table while it runs, and the summary."""
 
 from __future__ import annotations
 
@@ -18,17 +18,20 @@ from rowlock.inspect.status import Status
 PLAIN_EVERY_S = 5.0
 
 CountRows = Callable[[str, int], int]
-"""Topic and offset → the rows of the topic up to there."""
+"""Topic and offset → the number of rows of the topic up to there."""
 
 
 @dataclass(slots=True)
 class DemoFigures:
-    """Rows per table at one moment. `captured` and `applied`: table → rows, over all branches; `behind`: events."""
+    """Rows per table at one moment."""
 
     at: float
     captured: dict[str, int] = field(default_factory=dict)
+    """Table → rows, over all branches."""
     applied: dict[str, int] = field(default_factory=dict)
+    """Table → rows, over all branches."""
     behind: int = 0
+    """Events that are not applied yet."""
     lag: float | None = None
     stopped: tuple[str, ...] = ()
 
@@ -46,18 +49,20 @@ class DemoFigures:
         return figures
 
     def compute_rate(self, earlier: DemoFigures | None, table: str | None = None) -> float:
-        """Return the rows applied per second since `earlier`, of all tables or of one."""
+        """Return the rows applied per second since `earlier`, for all tables or one."""
         if earlier is None or self.at <= earlier.at:
             return 0.0
         return (self.count_applied(table) - earlier.count_applied(table)) / (self.at - earlier.at)
 
     def count_applied(self, table: str | None = None) -> int:
-        """Return the rows applied, of all tables or of one."""
+        """Return the rows applied, for all tables or one."""
         return sum(self.applied.values()) if table is None else self.applied.get(table, 0)
 
 
 def build_summary_rows(snapshot: DemoFigures, end: DemoFigures) -> list[tuple[str, ...]]:
-    """Return the lines of the summary: table, rows of the snapshot, captured, applied, and applied per second after it."""
+    """Return the lines of the summary: table, rows of the snapshot, captured, applied, and applied per
+    second after it.
+    """
     lines: list[tuple[str, ...]] = [
         _build_summary_row(
             name,
@@ -83,10 +88,10 @@ def _build_summary_row(name: str, *figures: float) -> tuple[str, ...]:
 
 
 class DemoView:
-    """A live table on a terminal, a line every five seconds elsewhere."""
+    """A live table on a terminal, otherwise a line every five seconds."""
 
     def __init__(self) -> None:
-        width = None if sys.stdout.isatty() else 160  # elsewhere lines are not to be broken
+        width = None if sys.stdout.isatty() else 160  # without a terminal lines must not be broken
         self._console = Console(highlight=False, no_color=bool(os.environ.get("NO_COLOR")), width=width)
         self._live: Live | None = None
         self._phase = ""
@@ -113,7 +118,7 @@ class DemoView:
             self._live = None
 
     def show_figures(self, figures: DemoFigures, latency: float | None, waits: str = "") -> None:
-        """`waits`: for what."""
+        """Show the figures. `waits`: what the demo waits for."""
         if self._live is not None:
             self._live.update(
                 Group(
@@ -146,7 +151,7 @@ class DemoView:
         return table
 
     def print_summary(self, title: str, header: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
-        """Print a table whose figures stand below each other; a text for people stands on the left."""
+        """Print a table with right-aligned figures; a single column of text is left-aligned."""
         name, *others = header
         right = len(others) > 1
         columns = [Column(each, justify="right" if right else "left") for each in others]

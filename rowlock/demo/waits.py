@@ -1,4 +1,6 @@
-"""Waits of the demo, each with its longest time: said on the screen, and in one sentence when nothing moves any more."""
+"""The waits of the demo, each with a longest time. They are shown, and explained in one sentence if
+nothing moves any more.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +17,18 @@ from rowlock.inspect.observed.source_status import LEFT_OUT, NOT_RUNNING_TEXT
 from rowlock.inspect.status import Status
 
 STALL_TIMEOUT_S = 180.0
-"""How long nothing may move, on a machine with time to spare."""
+"""Seconds without progress after which a wait is given up, on an idle machine."""
 
 
 @dataclass(slots=True)
 class Milestones:
-    """Milestones that `rowlock run` has logged so far. `error`: its last error, in words."""
+    """The milestones that `rowlock run` has logged so far."""
 
     spark: bool = False
     queries: int = 0
     taken: int = 0
     error: str = ""
+    """Its last error."""
 
     def take_line(self, line: str) -> None:
         fields = _parse_fields(line)
@@ -45,7 +48,7 @@ class Milestones:
             )
 
     def _record_output(self, line: str) -> None:
-        """Take what a command says on its way out: an error of `check`, else the last words."""
+        """Note a line that is not JSON: an error of `check`, or else the last message."""
         kind, _, text = line.strip().partition(": ")
         if kind != "rowlock" or text.startswith("warning: "):
             return
@@ -82,7 +85,7 @@ class LogFollower:
 def describe_next_step(
     status: Status | None, figures: DemoFigures | None, log: Milestones, tables: int
 ) -> str:
-    """Return what has to happen next. `tables`: how many there are to be. Pure."""
+    """Return what has to happen next. `tables`: the expected number of tables. Pure."""
     if status is None or figures is None:
         return "Kafka to answer"
     trouble = [f"{each.name} ({each.reason})" for each in status.sources if each.state == "restarting"]
@@ -106,7 +109,7 @@ def describe_next_step(
 
 
 def explain_problem(status: Status) -> str | None:
-    """Return in one sentence what a person would have to mend; None: nothing. Pure."""
+    """Return the problem that a person would have to solve, in one sentence; None: there is none. Pure."""
     ends = [
         f"{source.name} is not captured: {source.reason}"
         for source in status.sources
@@ -118,12 +121,12 @@ def explain_problem(status: Status) -> str | None:
 
 
 class DemoWait:
-    """Waits as long as anything moves: each change of what is seen renews its patience."""
+    """Waits as long as there is progress: each observed change renews its patience."""
 
     def __init__(
         self, what: str, patience: AdaptiveTimeout | None = None, busy: Callable[[], float] = measure_pressure
     ) -> None:
-        """`what`: the sentence's beginning when it is given up."""
+        """`what`: the beginning of the error message."""
         self._what, self._busy = what, busy
         self._patience = patience or AdaptiveTimeout(STALL_TIMEOUT_S)
         self._seen: object = None
@@ -135,7 +138,9 @@ class DemoWait:
     def check_movement(
         self, status: Status | None, figures: DemoFigures | None, log: Milestones, tables: int
     ) -> str:
-        """Return what is waited for. Raises CommandError, in one sentence, when nothing has moved for too long."""
+        """Return what the demo waits for. Raises CommandError, in one sentence, if nothing has changed
+        for too long.
+        """
         waiting = describe_next_step(status, figures, log, tables)
         seen = (
             waiting,

@@ -1,4 +1,4 @@
-"""The servers of the demo and its configuration file: two branches, a head office, Kafka between them."""
+"""The servers of the demo and its configuration file: two branches, a head office, and Kafka between them."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from rowlock.errors import CommandError
 
 BRANCHES = ("north", "south")
 OFFICE = "head_office"
+# of a server that lives for two minutes, on loopback
 PASSWORD = "demo-password"  # noqa: S105 - of a server that lives for two minutes, on loopback
 RUN_STOP_TIMEOUT_S = 60.0
 
@@ -74,7 +75,9 @@ class DemoServers:
         return self.folder / "rowlock.processes.log"
 
     def keep_log(self) -> str:
-        """Copy the log of `rowlock run` to where it outlives the demo, and return a line that says where; "" without one."""
+        """Copy the log of `rowlock run` to a permanent place, and return a line that names it; ""
+        without a log.
+        """
         if not self.log_file.exists():
             return ""
         handle, copy = tempfile.mkstemp(prefix="rowlock-demo-", suffix=".log")
@@ -85,12 +88,12 @@ class DemoServers:
 
 @contextlib.contextmanager
 def run_servers() -> Iterator[DemoServers]:
-    """Start the servers; end them, whatever happens, and remove the folder, also when this process is killed.
+    """Start the servers, end them in any case, and remove the folder, also if this process is killed.
 
-    Of a failure the log stays, as a copy that the message names.
+    After a failure the log is kept, as a copy that the message names.
     """
     folder = make_temporary_folder("rowlock-demo-")
-    folder.chmod(0o700)  # passwords, and what the state holds
+    folder.chmod(0o700)  # it contains passwords and the state
     made: DemoServers | None = None
     try:
         kafka, office = Kafka(), PostgreSQL()
@@ -137,9 +140,10 @@ def _prepare_servers(made: DemoServers) -> None:
 
 @contextlib.contextmanager
 def run_rowlock(made: DemoServers) -> Iterator[subprocess.Popen[bytes]]:
-    """Run `rowlock run` beside us, logging to the folder; stop it cleanly at the end.
+    """Run `rowlock run` beside this process, logging to the folder, and stop it cleanly at the end.
 
-    Like the servers it is killed with all that it started, and before the folder goes, should this process be killed.
+    Should this process be killed, it is killed like the servers: with all that it started, and before
+    the folder is removed.
     """
     command = [sys.executable, "-m", "rowlock.cli", "run", "-c", str(made.config_file)]
     root = str(Path(__file__).resolve().parent.parent.parent)

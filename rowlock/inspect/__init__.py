@@ -1,1 +1,1 @@
-"""Commands that look and judge: check, status, verify, quarantine, caught up or not."""
+"""Commands that read and judge: check, status, verify, quarantine, and whether a run has caught up."""

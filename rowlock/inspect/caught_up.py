@@ -1,15 +1,16 @@
-"""The goal of `rowlock run --until-caught-up`: all that was in the sources when it started is in the targets.
+"""The goal of `rowlock run --until-caught-up`: all that was in the sources at the start is in the
+targets.
 
-First each source's log end is noted, then a watermark *written since* must have passed it with no snapshot pending;
-after that the ends of the topics are noted, and every lane of every unit must have reached them. Each fact is noted
-after the one before it holds, so nothing that was there at the start can be missed.
+First the end of each source's log is noted, and a watermark *written since* must have passed it with no
+snapshot pending. Then the ends of the topics are noted, and every lane of every unit must have reached
+them. Each end is noted after the step before it is complete, so no event that existed at the start can
+be missed.
 
-A source that is polled has no such end: rowlock/inspect/observed/polled.py.
+A source that is polled has no such end (rowlock/inspect/observed/polled.py). For a source that Debezium
+captures, the lag of Debezium is not known; its topics count up to the ends that they have at the start.
 
-How far Debezium is behind its source nobody knows here: of a source that it captures, the topics count up to the ends they
-have at the start.
-
-A table that is left out or has stopped does not keep the others from arriving: it is named once they have.
+A table that is left out or has stopped does not keep the others from arriving; it is named once they
+have arrived.
 """
 
 from __future__ import annotations
@@ -42,13 +43,15 @@ LogEnd = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class SourceStart:
-    """A source as it was at the start: the end of its log, and the offset its next watermark will have."""
+    """A source as it was at the start: the end of its log, and the offset of its next watermark."""
 
     end: LogEnd
     watermark_from: int
 
     def is_captured(self, seen: tuple[int, Watermark] | None) -> bool:
-        """Tell whether a watermark written since the start says that everything before `end` is in Kafka."""
+        """Return whether a watermark written since the start shows that all changes before `end` are in
+        Kafka.
+        """
         if seen is None or seen[0] < self.watermark_from or seen[1].snapshot_pending:
             return False
         watermark = seen[1]
@@ -69,8 +72,9 @@ def list_lagging_units(
 
 
 class CaughtUpGoal:
-    """Call it until it says True. Raises CommandError when the goal cannot be reached: at once where a whole source has
-    ended, and where tables have stopped once all others have arrived."""
+    """Returns whether the goal is reached, when called. Raises CommandError if it cannot be reached: at
+    once if a whole source has ended, or, if tables have stopped, once all others have arrived.
+    """
 
     def __init__(self, config: Config, report: Callable[[str], None] = lambda _: None) -> None:
         self._config = config
@@ -104,7 +108,9 @@ class CaughtUpGoal:
         return SourceStart(read_log_end(source, name), self._kafka.read_watermark_end(name))
 
     def _read_debezium_ends(self) -> dict[ApplyUnitName, int]:
-        """Return the ends of the topics that Debezium writes. Raises CommandError where it has written none."""
+        """Return the ends of the topics that Debezium writes. Raises CommandError if it has written none
+        of a source.
+        """
         names = list_debezium_sources(self._config)
         if not names:
             return {}

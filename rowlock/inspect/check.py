@@ -1,7 +1,8 @@
-"""`rowlock check`: everything that would stop a run, found before it, each with what to do about it.
+"""`rowlock check`: all that would stop a run, found before it, each with its remedy.
 
-The parts know what they need: capture's own preflight judges a source, the target's dialect judges its tables. Here they
-are asked in order, and one that cannot be asked (no connection) is a finding itself, not the end of the check.
+Each part knows its own needs: capture's preflight judges a source, the target's dialect judges its
+tables. They are asked in order. A part that cannot be asked (no connection) is a finding itself, and
+does not end the check.
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ from schemas.table.patterns import is_pattern_match
 
 
 def list_findings(config: Config) -> list[Finding]:
-    """Return all findings, each once. Nothing is written anywhere."""
+    """Return all findings, each once. Nothing is written."""
     return list(dict.fromkeys(each.finding for each in list_scoped_findings(config)))
 
 
 def list_scoped_findings(config: Config) -> list[ScopedFinding]:
-    """Return all findings with what each is about, errors that concern everything first. Nothing is written anywhere."""
+    """Return all findings with their scopes, errors that affect everything first. Nothing is written."""
     unreachable = list(_yield_kafka_findings(config))
     found = attach_scope(
         FindingScope.EVERYTHING,
@@ -67,7 +68,7 @@ def list_scoped_findings(config: Config) -> list[ScopedFinding]:
     tables: dict[str, list[Table]] = {}
     for name in config.sources:
         debezium = config.sources[name].events == "debezium"
-        # the preflight also looks at the topics
+        # the preflight also checks the topics
         told = [] if unreachable or debezium else _list_source_findings(config, name)
         told = [*told, *_yield_table_findings(config, name, tables, told)]
         if debezium:
@@ -98,7 +99,7 @@ def _yield_spark_findings(config: Config) -> Iterator[Finding]:
 
 
 def _yield_state_dir_findings(config: Config) -> Iterator[Finding]:
-    """Tell whether files can be made in `state_dir`: one is made, and removed again."""
+    """Yield a finding unless files can be created in `state_dir`: a file is created and removed again."""
     folder = config.state_dir
     made = [each for each in (folder, *folder.parents) if not each.exists()]
     try:
@@ -148,7 +149,9 @@ def _list_source_findings(config: Config, name: str) -> list[Finding]:
 def _yield_table_findings(
     config: Config, name: str, tables: dict[str, list[Table]], told: list[Finding]
 ) -> Iterator[Finding]:
-    """Note the source's tables for the targets. What the preflight told of them and of the server is not repeated."""
+    """Note the source's tables for the targets. Findings of the preflight about them or the server are
+    not repeated.
+    """
     tables[name] = []
     try:
         selected = read_selected_tables(config.sources[name], name)
@@ -166,7 +169,11 @@ def _yield_table_findings(
 
 
 def _build_unreached_finding(config: Config, name: str, error: CommandError) -> Finding:
-    """A source that is down keeps nobody from applying what Debezium wrote of tables whose definitions are in force."""
+    """Return the finding for a source that cannot be reached.
+
+    For a source that Debezium captures it is only a warning: its events of tables with a stored
+    definition can be applied without it.
+    """
     why, place = error.__cause__, config.find_line("sources", name)
     if config.sources[name].events == "debezium" and isinstance(why, ServerConnectError) and why.transient:
         remedy = "it is needed for tables that are applied for the first time: start it"
@@ -179,7 +186,8 @@ def _yield_target_findings(
 ) -> Iterator[ScopedFinding]:
     for name, options in config.pipelines.items():
         mine = [flow for flow in found if flow.pipeline == name]
-        if not mine and all(tables[source] for source in options.sources):  # else that is what is wrong
+        # otherwise the missing tables are the finding
+        if not mine and all(tables[source] for source in options.sources):
             where = config.find_line("pipelines", name, "routes")
             seen = f"pipeline {name}: no route takes any table of its sources"
             yield ScopedFinding(
@@ -227,7 +235,7 @@ def _yield_target_findings(
 
 
 def _follows_source_schema(options: PipelineConfig, flow: TableFlow) -> bool:
-    """Tell whether the target's table is changed as the source's is."""
+    """Return whether the target's table follows schema changes of the source."""
     own = (
         route.schema_changes
         for route in options.routes
@@ -237,7 +245,7 @@ def _follows_source_schema(options: PipelineConfig, flow: TableFlow) -> bool:
 
 
 def _yield_right_findings(target: str, missing: list[MissingRight]) -> Iterator[ScopedFinding]:
-    """A right that hides tables is about these alone."""
+    """Yield the findings about missing rights. A right that hides tables affects only those."""
     for each in missing:
         (finding,) = report_missing_rights([each], f"target {target}")
         yield ScopedFinding(finding, FindingScope.TABLE if each.hides else FindingScope.TARGET, target)
@@ -261,7 +269,9 @@ def _build_unasked_finding(config: Config, target: str, error: Exception) -> Fin
 def _judge_target_tables(
     config: Config, mine: list[TableFlow], found: list[TableFlow], session: Inspectable
 ) -> Iterator[ScopedFinding]:
-    """Judge each target table once for every source that feeds it: one may be wider, or compare finer, than another."""
+    """Judge each target table for every source that feeds it, because each may be wider, or compare
+    finer, than another.
+    """
     said: set[Finding] = set()
     for flow in mine:
         for each in _judge_flow(config, flow, found, session):
@@ -273,7 +283,9 @@ def _judge_target_tables(
 def _judge_flow(
     config: Config, flow: TableFlow, found: list[TableFlow], session: Inspectable
 ) -> Iterator[ScopedFinding]:
-    """Judge one flow. Findings that a unit itself makes at its takeover are about the table; that others write it too, about the pipeline."""
+    """Judge one flow. Findings that a unit makes itself at its takeover affect the table; those about
+    other sources, the pipeline.
+    """
     feeding = [other for other in found if other.place == flow.place]
     wanted = build_desired_table(flow.table, flow.routed)
     if flow.routed.topic is not None:
@@ -300,7 +312,7 @@ def _judge_flow(
 
 
 def _judge_topic(config: Config, flow: TableFlow, session: EventTables) -> Iterator[Finding]:
-    """Judge a topic by what a unit would be stopped by when it opens it."""
+    """Judge a topic by what would stop a unit when it opens it."""
     twice = find_duplicate_columns(flow.table, flow.routed, {}, EXACT)
     if twice:
         yield from twice

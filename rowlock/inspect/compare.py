@@ -1,10 +1,11 @@
-"""Compares rows of a source with rows of a target. Pure: rows come in, differences come out.
+"""Compares rows of a source with rows of a target. Pure: rows in, differences out.
 
-Both sides are wire values in the order of the target's columns, so the comparison knows no database. While writes go
-on, a row that differs may simply be on its way; `Suspects` settles that. A suspect is cleared when the target shows *any*
-version that the source had since the suspicion arose: the target was then behind and has moved on. (It is not enough to
-compare the latest of both: a row that changes faster than the lag would differ for ever.) What the target never shows
-stays a difference.
+Both sides are wire values in the order of the target's columns, so the comparison does not depend on a
+database. During writes a row that differs may simply not have arrived yet; `Suspects` settles that. A
+suspect is cleared when the target shows *any* version that the source has had since the suspicion arose,
+because the target then lagged and has caught up. (To compare only the latest of both is not enough: a
+row that changes faster than the lag would differ for ever.) A version that the target never shows
+remains a difference.
 """
 
 from __future__ import annotations
@@ -19,24 +20,28 @@ from schemas.table.model import Key, Kind, Row
 
 
 class Difference(StrEnum):
-    MISSING = "missing"  # the source has the row, the target has not
-    EXTRA = "extra"  # the target has the row, the source has not
+    MISSING = "missing"  # the source has the row, the target does not
+    EXTRA = "extra"  # the target has the row, the source does not
     DIFFERENT = "different"
 
 
 @dataclass(frozen=True, slots=True)
 class RowDifference:
-    """One differing row. `columns`: which differ (only for `different`); `moving`: the source row kept changing."""
+    """One differing row."""
 
     kind: Difference
     key: Key
     columns: tuple[str, ...] = ()
+    """The columns that differ (only for `different`)."""
     moving: bool = False
+    """Whether the source row kept changing."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableShape:
-    """The shape of a table that comparing its rows needs: names and kinds of the columns, and where the key stands."""
+    """The part of a table's definition that the comparison needs: names and kinds of the columns, and
+    the key's ordinals.
+    """
 
     columns: tuple[str, ...]
     kinds: tuple[Kind, ...]
@@ -54,21 +59,21 @@ class TableShape:
         return {self.build_key(row): row for row in rows}
 
     def list_differing_columns(self, source: Row, target: Row) -> tuple[str, ...]:
-        """Return the names of the columns that differ."""
+        """Return the names of the differing columns."""
         if source == target and FLOATS.isdisjoint(self.kinds):
             return ()  # for floats "==" is not enough: 0.0 == -0.0
         cells = zip(self.columns, self.kinds, source, target, strict=True)
         return tuple(name for name, kind, left, right in cells if not are_wire_equal(kind, left, right))
 
     def is_same_row(self, one: Row | None, other: Row | None) -> bool:
-        """Return whether two looks at a key found the same row, or none both times."""
+        """Return whether two reads of a key found the same row, or both found none."""
         if one is None or other is None:
             return one is other
         return not self.list_differing_columns(one, other)
 
 
 def compare_rows(shape: TableShape, key: Key, source: Row | None, target: Row | None) -> RowDifference | None:
-    """Return how the two rows of `key` differ; None stands for no row, and for no difference."""
+    """Return how the two rows of `key` differ. None means no row, or no difference."""
     if source is None:
         return RowDifference(Difference.EXTRA, key) if target is not None else None
     if target is None:
@@ -88,15 +93,19 @@ def compare_page(
 
 @dataclass(slots=True)
 class _Suspect:
-    """`sample`: a row of the key, whichever side had it, because a source is asked by its own key's columns."""
+    """A key that differed."""
 
     finding: RowDifference
     sample: Row
+    """A row with the key, from either side: the source is asked by its own key columns."""
     versions: list[Row | None]
+    """The rows that the source has shown since."""
 
 
 class Suspects:
-    """Keys that differed once, with the versions that the source showed since. At most `limit` of them at a time."""
+    """Keys that differed once, with the versions that the source has shown since. At most `limit` at a
+    time.
+    """
 
     def __init__(self, shape: TableShape, limit: int) -> None:
         self._shape = shape
@@ -116,22 +125,22 @@ class Suspects:
         return [suspect.finding for suspect in self._open.values()]
 
     def give_up(self) -> list[RowDifference]:
-        """Suspect none of them any longer; returns the differences that remained, as they were last seen."""
+        """Remove all suspects, and return their differences as they were last seen."""
         remained = self.findings
         self._open.clear()
         return remained
 
     def split_chunks(self, size: int) -> list[dict[Key, Row]]:
-        """Return the open suspects (key → a row with that key) in pieces."""
+        """Return the open suspects (key → a row with that key) in parts of at most `size`."""
         items = [(key, suspect.sample) for key, suspect in self._open.items()]
         return [dict(items[at : at + size]) for at in range(0, len(items), size)]
 
     def add_findings(
         self, findings: Iterable[RowDifference], source: Mapping[Key, Row], target: Mapping[Key, Row]
     ) -> list[RowDifference]:
-        """Suspect the keys of `findings`; `source` and `target` hold the rows that were compared.
+        """Add the keys of `findings` as suspects; `source` and `target` are the rows that were compared.
 
-        Returns the findings for which there is no room: make some, and add them then.
+        Returns the findings for which there is no room. The caller makes room and adds them again.
         """
         waiting = list(findings)
         for at, finding in enumerate(waiting):
@@ -145,7 +154,9 @@ class Suspects:
         return []
 
     def observe_keys(self, keys: Iterable[Key], source: Mapping[Key, Row], target: Mapping[Key, Row]) -> None:
-        """Take another look at `keys`: `source` must have been read before `target`. Clears what the target follows."""
+        """Compare `keys` again, and clear those that the target has caught up with. `source` must have
+        been read before `target`.
+        """
         for key in list(keys):
             suspect = self._open[key]
             self._record_version(suspect, source.get(key))

@@ -1,4 +1,4 @@
-"""Check of headroom: how long the log and the topics that capture and apply still need, or may need, are kept."""
+"""Check of headroom: how long the log and the topics that capture and apply need, or may need, are kept."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ from schemas.findings import Finding, split_at_remedy
 
 
 def measure_headroom(config: Config) -> tuple[list[Backlog], list[Finding]]:
-    """Return the log of each source and the topic of each unit, also where nothing of it is needed now, and what there is to say of
-    them; nothing where Kafka does not answer, which is a finding already."""
+    """Return the log of each source and the topic of each unit, even without a backlog, and the findings
+    about them.
+
+    Returns nothing if Kafka does not answer, which is a finding already.
+    """
     try:
         seen = _read_status(config)
         told = [*_yield_source_backlogs(config, seen), *_list_unit_backlogs(config, seen)]
@@ -62,7 +65,7 @@ def _list_unit_backlogs(config: Config, seen: Status) -> list[Backlog | Finding]
     try:
         wanted = []
         for unit in seen.units:
-            if unit.offset is not None:  # else its target does not answer
+            if unit.offset is not None:  # otherwise its target does not answer
                 first = max(unit.offset + 1, kafka.read_span(unit.topic).low) if unit.lag_events else None
                 wanted.append(UnappliedPart(unit.topic, unit.pipeline, first))
         return list(measure_topic_backlogs(kafka, TopicSettings(config.kafka), wanted, seen.time_ms))

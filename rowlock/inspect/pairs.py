@@ -1,4 +1,6 @@
-"""The pairs of tables that `verify` compares: each selected table of a source that has a route, and where it goes."""
+"""The pairs of tables that `verify` compares: each selected table of a source that has a route, with its
+target table.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from schemas.table.model import Table, UniqueIndex
 
 @dataclass(frozen=True, slots=True)
 class TablePair:
-    """A source table and where it goes. `problem`: why it cannot be replicated; then only the table's name is known."""
+    """A source table and its target table. `problem`: why it cannot be replicated; then only the table's
+    name is known.
+    """
 
     pipeline: str
     source: str
@@ -29,7 +33,7 @@ class TablePair:
 
 
 def list_table_pairs(config: Config, pipelines: Iterable[str], pattern: str | None = None) -> list[TablePair]:
-    """Return what there is to compare, read from the sources. `pattern`: "db.table", only this source table."""
+    """Return the pairs to compare, read from the sources. `pattern`: "db.table", only this source table."""
     out: list[TablePair] = []
     for pipeline in pipelines:
         options = config.pipelines[pipeline]
@@ -43,7 +47,9 @@ def list_table_pairs(config: Config, pipelines: Iterable[str], pattern: str | No
 
 
 def _yield_tables(source: SourceConfig, name: str) -> Iterator[tuple[Table, str]]:
-    """Yield the selected tables, each with why it cannot be compared: one such table must not hide the others."""
+    """Yield the selected tables, each with the reason why it cannot be compared: such a table must not
+    hide the others.
+    """
     selected = read_selected_tables(source, name)
     yield from ((table, "") for table in selected.tables)
     nothing = UniqueIndex(name="PRIMARY", parts=())

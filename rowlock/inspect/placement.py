@@ -1,6 +1,8 @@
-"""Placement of units, as the leading coordinator knows it: whether each runs, and why not. For `status`, which else knows only topics.
+"""The placement of units as the leading coordinator knows it: whether each runs, and why not. Used by
+`status`.
 
-The control topic names who leads and where its REST listens (of `rowlock run` any port may be); the units are asked for there.
+The control topic names the leader and its REST address (`rowlock run` may use any port); the units are
+requested there.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ from rowlock.inspect.observed.versions import ProcessVersion, process_versions
 from schemas.config.model import Config
 
 PLACEMENT_TIMEOUT_S = 2.0
-"""How long an election, or a leader that is just gone, may take before nobody counts as leading."""
+"""Seconds that an election, or a leader that has just ended, may take before no coordinator counts as
+leading.
+"""
 
 PlacementRow = Mapping[str, Any]
 START = "start `rowlock run`, or `rowlock coordinator` and `rowlock agent`"
@@ -26,21 +30,23 @@ START = "start `rowlock run`, or `rowlock coordinator` and `rowlock agent`"
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """`units`: name → its row as REST gives it. `problem`: why nothing is known, or nothing runs; "" where a leader answered.
-
-    `known`: whether that means that nothing runs. A leader that cannot be asked from here may well have everything running.
-    `versions`: of the leader and its agents.
-    """
+    """The placement of units."""
 
     units: Mapping[str, PlacementRow] = field(default_factory=dict)
+    """By unit: its row as REST returns it."""
     problem: str = ""
+    """Why nothing is known, or nothing runs; "": a leader has answered."""
     known: bool = True
+    """Whether the problem means that nothing runs. A leader that cannot be reached from here may run all
+    units.
+    """
     versions: tuple[ProcessVersion, ...] = ()
+    """The versions of the leader and its agents."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderAnswers:
-    """A leader's answers about itself, its agents and its units: rows as REST gives them."""
+    """A leader's answers about itself, its agents and its units: rows as REST returns them."""
 
     units: Sequence[PlacementRow]
     leader: PlacementRow = field(default_factory=dict)
@@ -48,10 +54,10 @@ class LeaderAnswers:
 
 
 class PlacementReader:
-    """Asks again and again (`--watch`); what it has read of the control topic it keeps."""
+    """Reads the placement repeatedly (`--watch`), and keeps what it has read of the control topic."""
 
     def __init__(self, config: Config, ask: Callable[[str], LeaderAnswers] | None = None) -> None:
-        """`ask(rest)`: the answers of the leader at that "host:port"; raises CommandError."""
+        """`ask(rest)` returns the answers of the leader at that "host:port"; raises CommandError."""
         self._config = config
         self._topic = ControlView(config.kafka)
         self._ask = ask or self._fetch_answers

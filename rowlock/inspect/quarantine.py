@@ -1,8 +1,10 @@
-"""`rowlock quarantine`: the events a target refused, and the two ways out: apply the key's final image, or give it up.
+"""`rowlock quarantine`: the events that a target refused, and the two ways out: apply the key's final
+image, or skip it.
 
-Both take the unit over first (epoch + 1), so that they work beside a running pipeline: its task is fenced, starts anew and
-then knows the keys as released. A retry never replays the old events: everything behind the refused event was recorded
-with it, so the last entry of a key says what its row must be now (design.md §6).
+Both take over the unit first, with the next fencing token, so that they work beside a running pipeline:
+its task is fenced, starts again, and then finds the keys released. A retry never replays the old events:
+all later changes of a key were recorded with the refused event, so the last entry of a key contains its
+present row.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from schemas.wire.records import parse_topic_source
 
 @dataclass(frozen=True, slots=True)
 class QuarantinedEvent:
-    """A quarantine entry with the unit it belongs to."""
+    """A quarantine entry with its unit."""
 
     pipeline: str
     target: str
@@ -45,7 +47,7 @@ class QuarantinedEvent:
     held: QuarantineEntry
 
     def as_dict(self) -> dict[str, object]:
-        """Return the documented JSON object (with the event, which holds the row's values)."""
+        """Return the documented JSON object (with the event, which contains the row's values)."""
         held = self.held
         return {
             "pipeline": self.pipeline,
@@ -63,11 +65,12 @@ class QuarantinedEvent:
 
 @dataclass(frozen=True, slots=True)
 class EntrySelection:
-    """EntrySelection of entries; None: all. `key`: JSON of the target key, as `list` prints it."""
+    """A selection of entries. None: all."""
 
     pipeline: str | None = None
     topic: str | None = None
     key: str | None = None
+    """JSON of the target key, as `list` prints it."""
 
     def matches_entry(self, entry: QuarantinedEvent) -> bool:
         wanted = (self.pipeline, self.topic, self.key)
@@ -79,14 +82,15 @@ class EntrySelection:
 
 @dataclass(slots=True)
 class ResolveOutcome:
-    """`complete`: nothing of the selection is held any more."""
+    """The result of resolving entries."""
 
     lines: list[str] = field(default_factory=list)
     complete: bool = True
+    """Whether no entry of the selection is in quarantine any more."""
 
 
 def list_quarantined_events(config: Config) -> list[QuarantinedEvent]:
-    """Read the quarantine of all pipelines. Raises CommandError."""
+    """Return the quarantine of all pipelines. Raises CommandError."""
     out: list[QuarantinedEvent] = []
     for pipeline, options in config.pipelines.items():
         with target_session(config.targets[options.target], options.target, "quarantine") as session:
@@ -97,7 +101,7 @@ def list_quarantined_events(config: Config) -> list[QuarantinedEvent]:
 
 
 def format_quarantine_lines(entries: Sequence[QuarantinedEvent]) -> list[str]:
-    """Return the listing for people: without row values, which may be confidential."""
+    """Return the listing for people, without row values, which may be confidential."""
     if not entries:
         return ["nothing is held"]
     return [
@@ -108,7 +112,7 @@ def format_quarantine_lines(entries: Sequence[QuarantinedEvent]) -> list[str]:
 
 
 def resolve_quarantine(config: Config, how: str, selection: EntrySelection) -> ResolveOutcome:
-    """Retry or skip (`how`) what `selection` takes. Raises CommandError."""
+    """Retry or skip (`how`) the selected entries. Raises CommandError."""
     chosen = [entry for entry in list_quarantined_events(config) if selection.matches_entry(entry)]
     outcome = ResolveOutcome()
     if not chosen:
@@ -125,7 +129,9 @@ def resolve_quarantine(config: Config, how: str, selection: EntrySelection) -> R
 def _resolve_owned(
     take: Callable[[], _OwnedUnit], how: str, entries: list[QuarantineEntry], outcome: ResolveOutcome
 ) -> None:
-    """Take the unit and resolve; a running pipeline may take it back in between, then it is taken once more."""
+    """Take over the unit and resolve. A running pipeline may take it back in between; then it is taken
+    over again.
+    """
     for last in (False, False, False, True):
         try:
             _resolve_unit(take(), how, entries, outcome)
@@ -138,7 +144,7 @@ def _resolve_owned(
 
 @dataclass(slots=True)
 class _OwnedUnit:
-    """A unit that this command owns: nobody else can write to it now."""
+    """A unit that this command has taken over: no other process can write to it now."""
 
     config: Config
     session: TargetView
@@ -147,7 +153,9 @@ class _OwnedUnit:
     in_force: ActiveDefinition
 
     def close_entries(self, ids: list[tuple[int, int]], net: NetChange | None, why: str) -> None:
-        """Take entries out of the quarantine, and with that write `net`. Raises what writing a row raises."""
+        """Remove entries from the quarantine, and write `net` together with that. Raises the errors
+        of writing a row.
+        """
         if net is not None:
             refuse_losses(net)
         target = self.config.targets[self.config.pipelines[self.unit.pipeline].target]
@@ -171,7 +179,7 @@ class _OwnedUnit:
             raise CommandError(f"{unit.topic}: the target has no progress of pipeline {unit.pipeline} for it")
         epoch, _, _ = session.take_over(unit, lanes[0].topic_id, lanes[0].layout, len(lanes))
         if before.stopped:
-            # why it waits for a person has not changed
+            # the reason why it waits for a person has not changed
             session.stop_unit(unit, epoch, before.stopped, was=before.stopped)
         guards, _, _ = session.begin_attempt(unit, epoch)
         options = config.pipelines[unit.pipeline]
@@ -197,7 +205,7 @@ class _OwnedUnit:
 def _resolve_unit(
     taken: _OwnedUnit, how: str, chosen: list[QuarantineEntry], outcome: ResolveOutcome
 ) -> None:
-    held = taken.session.read_quarantine(taken.unit)  # once more: nobody writes to it now
+    held = taken.session.read_quarantine(taken.unit)  # read again: no other process writes to it now
     for entries in group_by_target_key(taken.in_force.target, chosen, held):
         _resolve_key(taken, how, entries, outcome)
 
@@ -205,9 +213,11 @@ def _resolve_unit(
 def group_by_target_key(
     target: TargetTable, chosen: Iterable[QuarantineEntry], held: Iterable[QuarantineEntry]
 ) -> list[list[QuarantineEntry]]:
-    """Return the entries of `held`, a list for each key that `target` holds equal to one of `chosen`. Pure.
+    """Return the entries of `held`, in a list for each key that `target` considers equal to one of
+    `chosen`. Pure.
 
-    All entries of a key, also those that another version of rowlock wrote: the last one is what a retry applies.
+    They are all entries of a key, also those of another version of rowlock: a retry applies the last
+    one.
     """
     groups: dict[str, list[QuarantineEntry]] = {}
     for entry in recompute_folded_keys(held, target):
@@ -232,7 +242,9 @@ def _resolve_key(
 
 
 def build_final_change(in_force: ActiveDefinition, entries: Iterable[QuarantineEntry]) -> NetChange:
-    """Return what makes the rows of `entries` (all of one folded key) what they must be after the last of them. Pure."""
+    """Return the change that gives the rows of `entries` (all of one folded key) their state after the
+    last of them. Pure.
+    """
     entries = sorted(entries, key=lambda each: (each.offset, each.part))
     last = {entry.key: entry for entry in entries}
     images = {key: _decode_image(in_force, entry) for key, entry in last.items()}
@@ -249,7 +261,9 @@ def build_final_change(in_force: ActiveDefinition, entries: Iterable[QuarantineE
 
 
 def _is_another_row(in_force: ActiveDefinition, entry: QuarantineEntry) -> bool:
-    """Tell whether the row of an entry's key behind it is not the one before it, or nobody knows any more."""
+    """Return whether the row of an entry's key after it is another one than before it, or that is not
+    known.
+    """
     try:
         event = decode_quarantined_event(in_force, entry.event.encode())
     except RefusedError:
@@ -258,7 +272,9 @@ def _is_another_row(in_force: ActiveDefinition, entry: QuarantineEntry) -> bool:
 
 
 def _decode_image(in_force: ActiveDefinition, entry: QuarantineEntry) -> Row | None:
-    """Return the row that an entry leaves under its own key; None: no row (a delete, or the half of a key move)."""
+    """Return the row that an entry leaves under its own key; None: no row (a delete, or the first half
+    of a key change).
+    """
     event = decode_quarantined_event(in_force, entry.event.encode())
     after, marked = event.after, getattr(event, "undecodable", None)
     if after is None:

@@ -1,8 +1,9 @@
-"""Scopes of findings of `check`, and the consequence of each for a start: the smallest thing is left out. Pure.
+"""The scopes of findings of `check`, and the consequence of each for a start: as little as possible is
+left out. Pure.
 
-Trouble of a table stops that table: capture leaves it out, or its apply unit waits, each with the reason in `status`. Trouble of a
-source or target stops what reads or writes it, by that part's own look at it. Only what concerns everything refuses the start, and
-a start of which nothing would be left.
+A problem of a table stops that table: capture leaves it out, or its apply unit waits, each with the
+reason in `status`. A problem of a source or target stops what reads or writes it, detected by that part
+itself. A start is refused only if the problem affects everything, or if nothing would be left to run.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ class FindingScope(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ScopedFinding:
-    """A finding, and what it is about. `name`: of the source, target or pipeline; of a table, of what it is found in."""
+    """A finding and its scope."""
 
     finding: Finding
     scope: FindingScope
     name: str = ""
+    """The name of the source, target or pipeline; for a table, of the one in which it is found."""
 
     @property
     def is_error(self) -> bool:
@@ -37,7 +39,7 @@ class ScopedFinding:
 
 
 class ScopedPipeline(Protocol):
-    """The part of `schemas.config.model.PipelineConfig` that this needs."""
+    """The part of `schemas.config.model.PipelineConfig` that is needed here."""
 
     @property
     def sources(self) -> Sequence[str]: ...
@@ -50,7 +52,9 @@ def attach_scope(scope: FindingScope, name: str, findings: Iterable[Finding]) ->
 
 
 def attach_source_scopes(name: str, findings: Iterable[Finding]) -> list[ScopedFinding]:
-    """Tell a source's own findings from those of its tables and topics, by the place that they name."""
+    """Distinguish a source's own findings from those of its tables and topics, by the place that they
+    name.
+    """
     table = f"source {name}, "
     return [
         ScopedFinding(each, FindingScope.TABLE if each.place.startswith(table) else FindingScope.SOURCE, name)
@@ -65,9 +69,10 @@ def explain_refused_start(
     *,
     all_needed: bool = False,
 ) -> str | None:
-    """Return why nothing can be started; None: something can. `sources`: all that are configured.
+    """Return why nothing can be started; None: something can. `sources`: all configured sources.
 
-    `all_needed`: the run is to reach a goal (`--until-caught-up`), which it cannot while a source or target is away.
+    `all_needed`: the run has to reach a goal (`--until-caught-up`), which it cannot without every source
+    and target.
     """
     errors = [each for each in found if each.is_error]
     if any(each.scope is FindingScope.EVERYTHING for each in errors):
@@ -88,9 +93,11 @@ def explain_refused_start(
 
 
 def list_not_started(found: Iterable[ScopedFinding], debezium: Iterable[str]) -> list[str]:
-    """Return what must be kept from starting, as "source/NAME" and "pipeline/NAME": nobody else looks before it goes on.
+    """Return what must not be started, as "source/NAME" and "pipeline/NAME", because no process would
+    check it again before it runs.
 
-    A source that rowlock captures (`debezium`: the others) looks at itself, again and again, and goes on once it is mended.
+    A source that rowlock captures (`debezium`: the others) is checked by its own capture repeatedly, and
+    starts once the problem is solved.
     """
     others = set(debezium)
     names = [
@@ -105,7 +112,7 @@ def list_not_started(found: Iterable[ScopedFinding], debezium: Iterable[str]) ->
 
 
 def list_consequences(found: Iterable[ScopedFinding]) -> list[str]:
-    """Return a sentence for each thing that a start leaves out, in the order of what was found, each once."""
+    """Return a sentence for each part that a start leaves out, in the order of the findings, each once."""
     said = [
         _describe_consequence(each)
         for each in found

@@ -1,8 +1,9 @@
-"""`rowlock status`: how far capture and apply are, and what does not run, why, and what to do.
+"""`rowlock status`: the progress of capture and apply, and what does not run, why, and the remedy.
 
-It is read from Kafka's watermarks, the targets' progress rows, and the coordinator that leads (rowlock/inspect/placement.py). A unit's lag
-in seconds is the age of the oldest event it has not applied; when there is none, how far capture is behind. The JSON is a
-contract (docs/reference/cli.md): fields are added, never renamed.
+It is read from Kafka's watermarks, the targets' progress rows, and the leading coordinator
+(rowlock/inspect/placement.py). A unit's lag in seconds is the age of the oldest event that it has not
+applied; without one, it is the lag of capture. The JSON is a contract (docs/reference/cli.md): fields
+are added, never renamed.
 """
 
 from __future__ import annotations
@@ -46,16 +47,16 @@ _NOT_CAPTURED = frozenset({"new", "stopped", "restarting", "silent"})
 
 
 class ApplyUnitStatus(msgspec.Struct, frozen=True):
-    """state: current | behind | stopped | restarting | new (never applied) | unknown (the target does not answer).
-
-    `table`: "db.table" of the source; None: Debezium writes the topic.
-    """
+    """The status of an apply unit."""
 
     pipeline: str = msgspec.field(name="pipeline")
     source: str = msgspec.field(name="source")
     topic: str = msgspec.field(name="topic")
     target: str = msgspec.field(name="target")
     state: str = msgspec.field(name="state")
+    """current | behind | stopped | restarting | new (never applied) | unknown (the target does not
+    answer).
+    """
     position: tuple[int, int, int, int] | None = msgspec.field(name="position", default=None)
     offset: int | None = msgspec.field(name="offset", default=None)
     end_offset: int | None = msgspec.field(name="end_offset", default=None)
@@ -73,6 +74,7 @@ class ApplyUnitStatus(msgspec.Struct, frozen=True):
     headroom_seconds: float | None = msgspec.field(name="headroom_seconds", default=None)
     outdated: tuple[str, ...] = msgspec.field(name="outdated", default=())
     table: str | None = msgspec.field(name="table", default=None)
+    """"db.table" of the source; None: Debezium writes the topic."""
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -85,7 +87,7 @@ class Status(msgspec.Struct, frozen=True):
 
     @property
     def healthy(self) -> bool:
-        """Tell whether everything that shall run does."""
+        """Whether all that should run does."""
         states = {source.state for source in self.sources} | {unit.state for unit in self.units}
         return not (self.problems or states & _ILL or any(source.tables for source in self.sources))
 
@@ -102,9 +104,10 @@ def judge_unit_state(
     at_capture: TableStatus | None,
     said: StateReason | None,
 ) -> StateReason:
-    """Judge a unit: a stop by capture, one in the target, what the coordinator knows, else how far it is.
+    """Return a unit's state by the first that applies: a stop by capture, a stop in the target, the
+    coordinator's state, its progress.
 
-    `applied`: it has progress; `in_target`: what the target has of it, also why it waits for a person.
+    `applied`: whether it has progress; `in_target`: its stored state, also why it waits for a person.
     """
     if at_capture is not None:
         return StateReason("stopped", at_capture.reason, at_capture.remedy, at_capture.since_ms)
@@ -123,7 +126,7 @@ def judge_unit_state(
 
 @dataclass(frozen=True, slots=True)
 class _SharedFacts:
-    """The facts that are the same for all units of one look."""
+    """The facts that all units of one reading share."""
 
     placement: Placement
     sources: Mapping[str, SourceStatus]
@@ -131,7 +134,7 @@ class _SharedFacts:
 
 
 class StatusReader:
-    """Reads the status again and again (`--watch`), over one Kafka client."""
+    """Reads the status repeatedly (`--watch`), over one Kafka client."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -148,9 +151,10 @@ class StatusReader:
         self._placements.close()
 
     def read_status(self) -> Status:
-        """Raises KafkaUnreachableError; a target that does not answer becomes a problem of the status.
+        """Return the status. Raises KafkaUnreachableError; a target that does not answer becomes a
+        problem of the status.
 
-        The coordinator is asked last: whatever has a watermark or progress by then had been placed before.
+        The coordinator is asked last: a unit with a watermark or progress by then was placed before.
         """
         now_ms = int(time.time() * 1000)
         self._alarms = []
@@ -199,18 +203,20 @@ class StatusReader:
         return (self._kafka.read_watermark(name) or (0, None))[1]
 
     def _list_unreadable(self, marks: Mapping[str, Watermark | None]) -> list[str]:
-        """Return of which sources the last watermark cannot be read: they look as if nothing had ever been captured."""
+        """Return a problem for each source with an unreadable last watermark: it would look as if it had
+        never been captured.
+        """
         asked = (name for name, mark in marks.items() if mark is None and not self._is_external(name))
         return [
             f"the last watermark of source {name} cannot be read, so how far its capture is, and which of its tables have "
             "stopped, is not known: the next one comes within a second while it is captured; if this lasts, a newer rowlock wrote it"
             for name in asked
             if self._kafka.read_watermark_end(name)
-            and not self._read_watermark(name)  # the first may have come meanwhile
+            and not self._read_watermark(name)  # the first may have been written meanwhile
         ]
 
     def _is_external(self, name: str) -> bool:
-        """Tell whether Debezium captures the source, not rowlock."""
+        """Return whether Debezium captures the source, not rowlock."""
         return self._config.sources[name].events == "debezium"
 
     def _read_source(
@@ -232,19 +238,23 @@ class StatusReader:
                 self._config.sources[name], name, found.lag_seconds or 0.0, found.position
             )
         except CommandError:
-            return found  # it does not answer, or not to this user: capture's own state says so
+            return found  # it does not answer, or not for this user: capture's own state reports that
         self._alarms += backlog.list_alarms()
         return msgspec.structs.replace(found, headroom_seconds=backlog.headroom_s)
 
     def _explain_unsupported_source(self, name: str) -> str | None:
-        """Return why a source's version is refused. Asked once: a source that does not answer would delay each look."""
+        """Return why a source's version is refused. Asked once, because a source that does not answer
+        would delay each reading.
+        """
         place = f"source {name}"
         if place not in self._refusals:
             self._refusals[place] = explain_unsupported_source(self._config.sources[name])
         return self._refusals[place]
 
     def _list_unsupported_targets(self, read: Collection[str]) -> list[str]:
-        """Return which targets are refused by their version, of those that no unit is `read` from. Each is asked once."""
+        """Return the targets with a refused version, of those that no unit is `read` from. Each is asked
+        once.
+        """
         found = []
         for name, target in self._config.targets.items():
             place = f"target {name}"
@@ -255,13 +265,13 @@ class StatusReader:
         return found
 
     def _split_topics(self, wanted: list[ApplyUnitName], partitions: Mapping[str, int]) -> list[str]:
-        """Return why topics are not applied that have several partitions."""
+        """Return why topics with several partitions are not applied."""
         refusals = [split_refusal(self._config, unit, partitions[unit.topic]) for unit in wanted]
         return sorted({refusal for refusal in refusals if refusal is not None})
 
 
 def judge_unit(unit: AppliedUnit, seen: _SharedFacts) -> ApplyUnitStatus:
-    """Judge a unit by what was read. Pure."""
+    """Return the status of a unit by its readings. Pure."""
     name, slowest, in_target = unit.name, unit.slowest, unit.state.stopped if unit.state else None
     source, mark = seen.sources[name.source], seen.marks[name.source]
     at_capture = find_capture_stop(name.table, source.tables)
@@ -305,5 +315,5 @@ def _format_table(unit: ApplyUnitName) -> str | None:
 
 
 def find_capture_stop(table: TableName | None, tables: Iterable[TableStatus]) -> TableStatus | None:
-    """Return the stop by capture of a table."""
+    """Return the stop by capture of a table; None: it has none."""
     return next((each for each in tables if table in find_meant_tables(each.table)), None)

@@ -1,4 +1,4 @@
-"""A source's table beside its table in the target database, as `verify` compares them."""
+"""A source table and its target table in a database, as `verify` compares them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from schemas.wire.records import parse_topic_source
 
 @dataclass(frozen=True, slots=True)
 class TableSides:
-    """Both ends of a pair in two databases. Rows and keys are the target's: the added columns are put on and taken off here."""
+    """Both sides of a pair in two databases. Rows and keys are the target's: added columns are appended
+    and removed here.
+    """
 
     left: RowsView
     right: TargetView
@@ -30,11 +32,13 @@ class TableSides:
     added: tuple[str, ...]
     where: Mapping[str, str] | None
     page: int
-    source_key: tuple[int, ...]  # ordinals in the target's row of the source's key columns
+    source_key: tuple[int, ...]  # ordinals of the source's key columns in the target's row
 
     @classmethod
     def open(cls, pair: TablePair, left: RowsView, right: TargetView, page: int) -> TableSides:
-        """Raises TargetConfigError when the target table does not fit, CommandError when it is missing."""
+        """Open both sides. Raises TargetConfigError if the target table does not fit, CommandError if it
+        does not exist.
+        """
         names = _read_target_names(pair, right)
         real = right.read_table(pair.routed.schema, pair.routed.table)
         if real is None:
@@ -72,7 +76,7 @@ class TableSides:
             after = self.shape.build_key(rows[-1])
 
     def fetch_source_rows(self, rows: Iterable[Row]) -> dict[Key, Row]:
-        """Return the source's present rows that have the keys of `rows`, by target key."""
+        """Return the source's present rows with the keys of `rows`, by target key."""
         keys = [key for row in rows if (key := self._build_key(row))]
         return self.shape.map_by_key(row + self.added for row in self.left.fetch_keys(self.source, keys))
 
@@ -84,7 +88,7 @@ class TableSides:
 
 
 def _read_target_names(pair: TablePair, target: TargetView) -> Mapping[str, str]:
-    """Return the columns of the source that have another name in the target, by what the unit has stored."""
+    """Return the source's columns that have another name in the target, by the unit's stored definition."""
     place = (pair.table.db, pair.table.name)
     for topic, state in read_known_units(target, pair.pipeline).items():
         stored = (

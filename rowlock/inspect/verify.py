@@ -1,10 +1,12 @@
-"""`rowlock verify`: compares every row of the sources with its row in the target, also while writes go on.
+"""`rowlock verify`: compares every row of the sources with its row in the target, also during writes.
 
-The two servers may order keys differently, so no merge of two sorted streams is attempted. The source is paged in its own
-key order and the target is asked for exactly these keys; then the target's rows (of this source alone, by the columns
-that `add:` gives) are paged and the source is asked for theirs. What differs is a suspect only: it is looked at again, for
-at most `settle_s`, until it has settled or remains (rowlock/inspect/compare.py). Memory holds a page of each side and the suspects.
-Both sides are read to their ends: only a table with more differences than are kept is given up, and said to differ.
+The two servers may order keys differently, so two sorted streams are not merged. The source is read page
+by page in its own key order, and the target is asked for exactly these keys. Then the target's rows (of
+this source alone, by the columns of `add:`) are read page by page, and the source is asked for theirs. A
+difference is only a suspect at first: it is compared again, for at most `settle_s`, until it has settled
+or remains (rowlock/inspect/compare.py). Memory holds a page of each side and the suspects. Both sides
+are read to their ends; only a table with more differences than are kept is given up and reported as
+different.
 """
 
 from __future__ import annotations
@@ -35,35 +37,42 @@ LONGEST_PAUSE_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class VerifyLimits:
-    """`settle_s`: how long suspects may take; `page`: rows of a read; `suspects`: how many keys are looked at again at a
-    time, and how many differences are kept. `now`: monotonic seconds; `sleep`: waits that many."""
+    """The limits of a comparison, and its clock."""
 
     settle_s: float
+    """Seconds that suspects may take to settle."""
     page: int = COMPARED_PAGE_ROWS
+    """Rows per read."""
     suspects: int = SUSPECTS
+    """How many keys are compared again at a time, and how many differences are kept."""
     now: Callable[[], float] = time.monotonic
+    """Monotonic seconds."""
     sleep: Callable[[float], None] = time.sleep
+    """Waits for a number of seconds."""
 
 
 @dataclass(slots=True)
 class PairResult:
-    """The result of one pair. `rows`: compared rows of the source; `problem`: why it could not be compared.
-
-    `complete`: every row of both sides was compared; else reading ended after as many differences as are kept.
-    `more`: there are more differences than are kept, or may be. `note`: what explains differences.
-    """
+    """The result of one pair."""
 
     pair: TablePair
     rows: int = 0
+    """Compared rows of the source."""
     findings: list[RowDifference] = field(default_factory=list)
     complete: bool = False
+    """Whether every row of both sides was compared; otherwise reading ended after as many differences as
+    are kept.
+    """
     more: bool = False
+    """Whether there are, or may be, more differences than are kept."""
     problem: str = ""
+    """Why the pair could not be compared."""
     note: str = ""
+    """An explanation of differences."""
 
     @property
     def equal(self) -> bool:
-        """Never of rows that were not compared."""
+        """Whether all rows were compared, and all are equal."""
         return self.complete and not self.findings and not self.problem
 
     def as_dict(self) -> dict[str, object]:
@@ -96,7 +105,7 @@ def verify_pairs(
     page: int = COMPARED_PAGE_ROWS,
     suspects: int = SUSPECTS,
 ) -> Iterator[PairResult]:
-    """Compare each pair. Raises CommandError when a server does not answer."""
+    """Compare each pair. Raises CommandError if a server does not answer."""
     limits = VerifyLimits(settle_s, page, suspects)
     claims: dict[str, list[TablePair]] = {}
     for pair in wanted:
@@ -124,7 +133,7 @@ def verify_pairs(
 def _with_topic(
     config: Config, pair: TablePair, limits: VerifyLimits, claims: dict[str, list[TablePair]]
 ) -> PairResult:
-    """Compare a pair whose target is a topic. `claims`: target → the pairs that write there, as far as they were asked for."""
+    """Compare a pair with a topic as its target. `claims` caches target → the pairs that write to it."""
     if pair.routed.topic is not None and not pair.routed.topic.names_origin and pair.target not in claims:
         names = [name for name, options in config.pipelines.items() if options.target == pair.target]
         claims[pair.target] = list_table_pairs(config, names)
@@ -136,7 +145,9 @@ def _with_topic(
 
 
 def compare_topic(pair: TablePair, left: RowsView, target: TargetConfig, limits: VerifyLimits) -> PairResult:
-    """Compare the rows of a pair's source with those that its topic leaves. Raises CommandError: no broker answers."""
+    """Compare the rows of a pair's source with those that its topic yields. Raises CommandError if no
+    broker answers.
+    """
     result = PairResult(pair)
     try:
         with open_reading(target, build_written_table(pair), pair.routed.added) as reading:
@@ -163,12 +174,12 @@ def compare_pair(pair: TablePair, left: RowsView, right: TargetView, limits: Ver
 
 
 def compare_sides(sides: ComparedSides, result: PairResult, limits: VerifyLimits) -> None:
-    """Compare all rows of both sides, and say in `result` what is found."""
+    """Compare all rows of both sides, and record the differences in `result`."""
     _Comparison(sides, result, Suspects(sides.shape, limits.suspects), limits).run()
 
 
 class ComparedSides(Protocol):
-    """Both ends of a pair, as the comparison asks for them; rows by key. `page`: rows of a read."""
+    """Both sides of a pair as the comparison reads them; rows by key. `page`: rows per read."""
 
     @property
     def shape(self) -> TableShape: ...
@@ -179,19 +190,23 @@ class ComparedSides(Protocol):
         """Yield all rows of the source, in its order."""
 
     def yield_target_pages(self) -> Iterator[Mapping[Key, Row]]:
-        """Yield all rows of the target that are of this source."""
+        """Yield all rows of the target that belong to this source."""
 
     def fetch_source_rows(self, rows: Iterable[Row]) -> Mapping[Key, Row]:
-        """Return the source's present rows that have the keys of `rows`."""
+        """Return the source's present rows with the keys of `rows`."""
 
     def fetch_target_rows(self, keys: Iterable[Key]) -> Mapping[Key, Row]:
-        """Return the target's present rows that have these keys."""
+        """Return the target's present rows with these keys."""
 
 
 @dataclass(slots=True)
 class _Comparison:
-    """Reads both sides to their ends. When as many keys are suspects as are kept, it waits for them and reads on behind
-    the last compared key; what does not settle is a difference, and only as many differences end the reading early."""
+    """Reads both sides to their ends.
+
+    When the limit of suspects is reached, it waits for them and continues after the last compared key. A
+    suspect that does not settle is a difference; only as many differences as are kept end the reading
+    early.
+    """
 
     sides: ComparedSides
     result: PairResult
@@ -204,7 +219,7 @@ class _Comparison:
         self.result.complete = read
 
     def _compare_source_pages(self) -> bool:
-        """Page the source. False: there are too many differences to go on."""
+        """Compare the source page by page. False: there are too many differences to continue."""
         for source in self.sides.yield_source_pages():
             target = self.sides.fetch_target_rows(source)
             self.result.rows += len(source)
@@ -213,10 +228,10 @@ class _Comparison:
         return True
 
     def _compare_target_pages(self) -> bool:
-        """Page the target. False: there are too many differences to go on."""
+        """Compare the target page by page. False: there are too many differences to continue."""
         for target in self.sides.yield_target_pages():
             source = self.sides.fetch_source_rows(target.values())
-            # A row that both have was compared above; here only what the source lacks is news.
+            # Rows on both sides were compared above; here only rows that the source lacks are new.
             alone = {key: row for key, row in target.items() if key not in source}
             if not self._add_suspects({}, alone):
                 return False
@@ -232,7 +247,9 @@ class _Comparison:
         return True
 
     def _settle_suspects(self) -> None:
-        """Look at the suspects again until they have settled, or have had their time: the rest are differences."""
+        """Compare the suspects again until they have settled, or their time is over: the rest are
+        differences.
+        """
         sides, limits = self.sides, self.limits
         deadline, looks = limits.now() + limits.settle_s, 0
         while len(self.suspects) and limits.now() < deadline:

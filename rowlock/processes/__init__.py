@@ -1,1 +1,3 @@
-"""`rowlock run`: a coordinator and an agent as processes, and what any child process of rowlock's needs."""
+"""`rowlock run`: a coordinator and an agent as processes, and the code that all child processes of
+rowlock need.
+"""

@@ -1,11 +1,13 @@
-"""Runs a process of rowlock under another one of it: `python -m rowlock.processes.child producer.main --config F …`.
+"""Runs a process of rowlock under another one: `python -m rowlock.processes.child producer.main --config
+F …`.
 
-The parent holds the other end of this process's stdin. When the parent is gone, by whatever way, the pipe ends: this
-process is then asked to stop as with SIGTERM, and a reaper outside its group ends what is left of the group once it has
-stopped, or has not in time. So a killed `run` leaves nothing behind, without having to do anything.
+The parent holds the other end of this process's stdin. When the parent ends in any way, the pipe ends.
+This process is then asked to stop as with SIGTERM, and a reaper outside its group ends the rest of the
+group once it has stopped, or if it has not stopped in time. So a killed `run` leaves no process, without
+any action of its own.
 
-A child has its parent's version, which the parent reports for both. Where rowlock's files were replaced while the parent runs, a new child
-would have another one: it refuses to run.
+A child has its parent's version, which the parent reports for both. If rowlock's files are replaced
+while the parent runs, a new child would have another version; it then refuses to run.
 """
 
 from __future__ import annotations
@@ -24,11 +26,11 @@ from rowlock import __version__
 from rowlock.processes import log
 
 PARENT_VERSION = "ROWLOCK_PARENT_VERSION"
-"""The environment variable in which a parent hands over its version."""
+"""The environment variable in which a parent passes on its version."""
 CHILD_REFUSED_CODE = 2
-"""Exit code of a process that needs a person."""
+"""The exit code of a process that needs a person."""
 CHILD_GRACE_S = 10.0
-"""How long a process may take to stop cleanly after its parent has gone."""
+"""Seconds that a process may take to stop cleanly after its parent has ended."""
 
 
 def main(arguments: list[str]) -> None:
@@ -45,7 +47,9 @@ def main(arguments: list[str]) -> None:
 
 
 def explain_other_version(parent: str | None, mine: str) -> str | None:
-    """Return why a process does not run under a parent of this version; None: it does. `parent` None: it reports none."""
+    """Return why a process does not run under a parent of this version; None: it does. `parent` None: it
+    reports none.
+    """
     if parent in (None, mine):
         return None
     return (
@@ -54,7 +58,8 @@ def explain_other_version(parent: str | None, mine: str) -> str | None:
     )
 
 
-#: Waits for the leader of the group to end, at most so long; then ends the group. Arguments: group, seconds.
+#: Waits until the leader of the group has ended, for a limited time, then ends the group. Arguments:
+#: group, seconds.
 _REAPER = """
 import os, signal, sys, time
 group, last = int(sys.argv[1]), time.monotonic() + float(sys.argv[2])
@@ -72,7 +77,7 @@ except ProcessLookupError:
 
 
 def _own_stdin() -> tuple[int, int]:
-    """Put a pipe of ours in the place of stdin, for the module to read. Returns (the parent's pipe, where to write)."""
+    """Replace stdin by a new pipe for the module to read. Returns (the parent's pipe, the write end)."""
     parent = os.dup(0)
     reading, writing = os.pipe()
     os.dup2(reading, 0)
@@ -81,13 +86,13 @@ def _own_stdin() -> tuple[int, int]:
 
 
 def _follow_parent(parent: int, pipe: int) -> None:
-    """Hand on what the parent says, until the last writer, the parent, is gone."""
+    """Pass on the parent's input until its last writer, the parent, has ended."""
     while said := os.read(parent, 1 << 16):
         while said:
             said = said[os.write(pipe, said) :]
     os.close(pipe)
     group = os.getpgid(0)
-    if group == os.getpid():  # else somebody started this by hand in a group of theirs
+    if group == os.getpid():  # otherwise a person has started this by hand in a group of their own
         command = [sys.executable, "-S", "-c", _REAPER, str(group), str(CHILD_GRACE_S)]
         subprocess.Popen(command, start_new_session=True, stdin=subprocess.DEVNULL)
     os.kill(os.getpid(), signal.SIGTERM)

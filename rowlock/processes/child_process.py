@@ -1,6 +1,8 @@
-"""A process of rowlock's own as another one holds it: spoken to on stdin, listened to on stdout, ended with all it started.
+"""A child process of rowlock as its parent sees it: written to on stdin, read from on stdout, ended with
+all it has started.
 
-Each is started through rowlock/processes/child.py in a session of its own, so that nothing outlives this process, whatever ends it.
+Each is started through rowlock/processes/child.py in a session of its own, so that none outlives this
+process, however that ends.
 """
 
 from __future__ import annotations
@@ -34,12 +36,14 @@ OnExit = Callable[[int], None]
 
 
 def build_child_command(module: str, config: Path, *rest: str) -> ChildCommand:
-    """Return how `python -m module --config …` is started as a child."""
+    """Return the command that starts `python -m module --config …` as a child."""
     return [sys.executable, "-m", "rowlock.processes.child", module, "--config", str(config), *rest]
 
 
 def build_child_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the children's environment: this source tree, this version, and JSON log lines (rowlock/processes/log_relay.py)."""
+    """Return the children's environment: this source tree, this version, and JSON log lines
+    (rowlock/processes/log_relay.py).
+    """
     root = str(Path(__file__).resolve().parent.parent.parent)
     paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     found = {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "ROWLOCK_LOG": "json"}
@@ -52,9 +56,11 @@ def kill_group(leader: int) -> None:
 
 
 def end_session(leader: int, seconds: float = 10.0) -> bool:
-    """End every process of the session `leader`, also in groups of their own. False: some are still there.
+    """End every process of the session `leader`, also those in groups of their own. False: some are
+    still running.
 
-    Afterwards nothing of it can do anything any more. Where there is no /proc, only the leader's group is ended.
+    Afterwards no process of the session can do anything any more. Without /proc only the leader's group
+    is ended.
     """
     kill_group(leader)
     last = time.monotonic() + seconds
@@ -76,7 +82,7 @@ def _list_members(session: int) -> list[int]:
 
 
 def _read_session(process: int) -> int | None:
-    """Return the session of a process that still runs; a zombie does not."""
+    """Return the session of a process that still runs; None for a zombie."""
     try:
         state, _, _, session = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[:4]
     except (OSError, ValueError):
@@ -86,7 +92,9 @@ def _read_session(process: int) -> int | None:
 
 @contextlib.contextmanager
 def _handed_over(config: Config | None) -> Iterator[tuple[int, ...]]:
-    """Yield the descriptor of a nameless file with the configuration; nothing where there is none."""
+    """Yield the descriptor of an unnamed file with the configuration; nothing if there is no
+    configuration.
+    """
     if config is None:
         yield ()
         return
@@ -98,9 +106,11 @@ def _handed_over(config: Config | None) -> Iterator[tuple[int, ...]]:
 
 
 class ChildProcess:
-    """A running child. `on_line`: its JSON lines on stdout; `on_exit`: once, after the last line, when all is gone.
+    """A running child.
 
-    `config`: is handed over to it (option `--handed`), so that it runs under this one, whatever its file says by now.
+    `on_line` receives its JSON lines on stdout; `on_exit` is called once, after the last line, when all
+    its processes have ended. `config` is passed to it (option `--handed`), so that it runs under this
+    configuration whatever its file contains by now.
     """
 
     def __init__(
@@ -130,11 +140,11 @@ class ChildProcess:
         _LOG.info("process started", child=name, child_pid=self.pid)
 
     def send_line(self, line: str) -> None:
-        """Give the child a line; never waits."""
+        """Send the child a line. Never waits."""
         self._input.put(line.encode() + b"\n")
 
     def end_input(self) -> None:
-        """Close its stdin after what has been sent: it shall end."""
+        """Close its stdin after the lines sent so far, so that it ends."""
         self._input.put(None)
 
     def terminate(self) -> None:
@@ -145,7 +155,9 @@ class ChildProcess:
         end_session(self.pid)
 
     def measure_cpu_s(self) -> float:
-        """Return the processor seconds that the child and its descendants that still run have used; 0 where it is gone."""
+        """Return the processor seconds that the child and its running descendants have used; 0 if it has
+        ended.
+        """
         used = 0.0
         with contextlib.suppress(psutil.Error):
             leader = psutil.Process(self.pid)
@@ -156,7 +168,7 @@ class ChildProcess:
         return used
 
     def wait_for_exit(self, seconds: float) -> bool:
-        """Wait until `on_exit` has been called."""
+        """Wait until `on_exit` is about to be called, and return whether that is so."""
         return self._ended.wait(seconds)
 
     def _start_thread(self, what: str, target: Callable[[], None]) -> threading.Thread:
@@ -184,7 +196,7 @@ class ChildProcess:
 
     def _await_end(self) -> None:
         code = self._popen.wait()
-        end_session(self.pid)  # its children hold its stdout, too
+        end_session(self.pid)  # its children hold its stdout as well
         self._input.put(None)
         self._reader.join()
         self._ended.set()

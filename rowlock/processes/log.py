@@ -1,7 +1,8 @@
-"""Logging of the command line: lifecycle and trouble to stderr, never a secret.
+"""Logging of the command line to stderr, without secrets.
 
-Lines for people where stderr is a terminal, one JSON object a line otherwise (`ROWLOCK_LOG=json|console` decides
-instead). `run` passes its choice on to its children, so that one run speaks one language.
+Lines are formatted for people if stderr is a terminal, and as one JSON object a line otherwise
+(`ROWLOCK_LOG=json|console` overrides this). `run` passes its choice to its children, so that all lines
+of a run have one format.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ HIDDEN_FIELD_TEXT = "**********"
 
 
 def scrub_secrets(_: object, __: str, fields: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Replace the value of every field whose name says that it is a secret, also one level down."""
+    """Replace the value of every field with a name that indicates a secret, also one level down."""
     for name, value in fields.items():
         if _is_secret(name):
             fields[name] = HIDDEN_FIELD_TEXT
@@ -45,7 +46,7 @@ def choose_log_style() -> str:
 
 
 def configure_logging(level: str = "info") -> None:
-    """Set structlog up for this process. Called once, by an entry point."""
+    """Configure structlog for this process. Called once, by an entry point."""
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -65,6 +66,6 @@ def _build_renderers() -> list[Any]:
     if choose_log_style() == "json":
         return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     colors = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
-    # structlog's own choice prints the variables of every frame: secrets among them
+    # structlog's default prints the variables of every frame, and secrets among them
     plain = structlog.dev.plain_traceback
     return [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain)]

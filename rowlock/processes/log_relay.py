@@ -1,7 +1,8 @@
-"""The output of child processes: JSON lines on stdout are for their parent, log lines are shown as the parent shows its own.
+"""The output of child processes: JSON lines on stdout are for their parent; log lines are shown like the
+parent's own.
 
-Children always log JSON lines. Where the parent logs for people, they are rendered for people here; lines that are not JSON
-(Java's) pass through as they are.
+Children always log JSON lines. If the parent logs for people, the lines are rendered for people here;
+lines that are not JSON (Java's) pass through unchanged.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def _log_lines(name: str, lines: Iterable[bytes]) -> None:
 
 
 def parse_log_fields(raw: bytes) -> dict[str, Any] | None:
-    """Return a JSON object's line as such; None: it is something else."""
+    """Return the JSON object in a line; None: the line is something else."""
     try:
         found = json.loads(raw)
     except ValueError:
@@ -47,11 +48,13 @@ def parse_log_fields(raw: bytes) -> dict[str, Any] | None:
 
 
 def pass_line_on(raw: bytes) -> None:
-    """Show a line that is none of ours as it is."""
+    """Write a line that is not rowlock's unchanged to stderr."""
     sys.stderr.write(raw.decode(errors="replace"))
     sys.stderr.flush()
 
 
 def needs_log_rendering() -> bool:
-    """Tell whether children's log lines must be rendered anew; otherwise they write to our stderr themselves."""
+    """Return whether children's log lines must be rendered here; otherwise they write to this process's
+    stderr themselves.
+    """
     return log.choose_log_style() == "console"

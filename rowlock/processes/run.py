@@ -1,8 +1,10 @@
-"""`rowlock run`: a coordinator and an agent in one process tree, restarted when they die, ended when this one ends.
+"""`rowlock run`: a coordinator and an agent in one process tree, restarted when they die, ended when
+this process ends.
 
-They are `rowlock coordinator` and `rowlock agent`; the agent runs a process a source and one for all pipelines. When
-one is started again is decided by rowlock/processes/supervisor.py (pure); here are the processes. Each child holds a pipe from this
-process as its stdin (rowlock/processes/child.py), so even `kill -9` of the run leaves nothing behind.
+They are `rowlock coordinator` and `rowlock agent`; the agent runs one process per source and one for all
+pipelines. rowlock/processes/supervisor.py (pure) decides on restarts; this module handles the processes.
+Each child has a pipe from this process as its stdin (rowlock/processes/child.py), so even `kill -9` of
+the run leaves no process.
 """
 
 from __future__ import annotations
@@ -42,20 +44,21 @@ from schemas.io.signals import on_stop_signals
 
 SUPERVISOR_TICK_S = 0.2
 ADDRESS_S = 15.0
-"""How long a run that has just ended may still hold its addresses."""
+"""Seconds for which a run that has just ended may still hold its addresses."""
 _LOG = structlog.get_logger()
 
 Goal = Callable[[], bool]
-"""Tells whether the run has reached what it was started for; raises CommandError when it never will."""
+"""Returns whether the run has reached its goal; raises CommandError if it never will."""
 
 
 def build_run_commands(
     config: Config, *, all_needed: bool = False, without: Sequence[str] = ()
 ) -> dict[str, ChildCommand]:
-    """Return the two processes of a run: a coordinator and an agent that asks it. `without`: see rowlock.coordinator.unit_catalogue.
+    """Return the commands of a run's two processes: a coordinator, and an agent that connects to it.
 
-    Addresses are the configuration's; where it has none, ports of the loopback that are free now, so that several runs
-    fit on one machine. `all_needed`: the agent ends as soon as a unit needs a person.
+    The addresses are those of the configuration; without any, free ports of the loopback interface, so
+    that several runs fit on one machine. `all_needed`: the agent ends as soon as a unit needs a person.
+    `without`: see rowlock.coordinator.unit_catalogue.
     """
     coordinator = ["coordinator", "-c", str(config.path), "--name", build_agent_name()]
     agent = ["agent", "-c", str(config.path), "--name", build_agent_name()]
@@ -71,10 +74,11 @@ def build_run_commands(
 
 
 def await_addresses(config: Config, patience_s: float = ADDRESS_S) -> None:
-    """Raise CommandError when somebody else goes on listening where this run's coordinator is to.
+    """Raise CommandError if another process keeps listening on the addresses of this run's coordinator.
 
-    Said before anything has started: its agent would take the name, and with it the units, of the agent of the run that is
-    there, its coordinator would be refused, and both runs would end. One that has just ended lets go of them in a moment.
+    This is checked before anything is started: otherwise the new agent would take the name, and with it
+    the units, of the running run's agent, the new coordinator would be refused, and both runs would end.
+    A run that has just ended releases the addresses in a moment.
     """
     if "coordination" not in config.model_fields_set:
         return
@@ -102,7 +106,7 @@ def _explain_taken_address(address: str) -> str | None:
 
 
 def build_agent_name() -> str:
-    """Return the name of this machine's agent: another run here, of the same prefix, takes its units over."""
+    """Return the name of this machine's agent. Another run here with the same prefix takes over its units."""
     return f"run-{socket.gethostname()}"
 
 
@@ -111,7 +115,9 @@ def _build_rowlock_command(words: Sequence[str]) -> ChildCommand:
 
 
 def _free_addresses(rest: str) -> tuple[str, str]:
-    """Return where the coordinator listens for agents, and for REST: at `rest` if that is free (commands look there)."""
+    """Return the coordinator's addresses for agents and for REST: `rest` if that is free, because
+    commands ask there.
+    """
     with contextlib.ExitStack() as taken:
         ports = []
         for port in (0, split_address(rest)[1]):
@@ -129,8 +135,8 @@ _LOOPBACK = "127.0.0.1"
 class ChildProcesses:
     """The running children, by name. Their ends arrive in `exits`.
 
-    They are handed `config`, so that one that is started again runs under what is in force whatever the file says meanwhile; a child that
-    takes another one says so.
+    They receive `config`, so that a restarted child runs under the active configuration whatever the
+    file contains meanwhile. A child that adopts another configuration reports it.
     """
 
     def __init__(
@@ -153,7 +159,9 @@ class ChildProcesses:
         )
 
     def _handle_line(self, name: str, line: dict[str, Any]) -> None:
-        """The command line's changes are a child's own: they are in its command."""
+        """Note a configuration that a child has adopted. Overrides of the command line are not part of
+        it: they are in the child's command.
+        """
         if handed.is_said(line):
             self._config = handed.decode_announced_config(line)
         else:
@@ -166,7 +174,7 @@ class ChildProcesses:
         self._running[name].kill()
 
     def kill_all(self) -> None:
-        """End what is left, without grace. For the way out after an error of our own."""
+        """End the remaining children at once. For the way out after an internal error."""
         for process in self._running.values():
             if not process.wait_for_exit(0):
                 process.kill()
@@ -178,10 +186,11 @@ def run_processes(
     *,
     without: Sequence[str] = (),
 ) -> int:
-    """Run all processes until a signal or the goal ends it. Returns the exit code. `without`: see rowlock.coordinator.unit_catalogue.
-    Raises CommandError when its addresses are taken.
+    """Run all processes until a signal or the goal ends them, and return the exit code.
 
-    `goal` is asked about once a second in a thread of its own, so that a slow answer does not delay a restart.
+    Raises CommandError if the addresses are taken. `goal` is called about twice a second in a thread of
+    its own, so that a slow answer does not delay a restart. `without`: see
+    rowlock.coordinator.unit_catalogue.
     """
     await_addresses(config)
     events: queue.SimpleQueue[SupervisorEvent] = queue.SimpleQueue()

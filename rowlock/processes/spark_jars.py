@@ -11,9 +11,9 @@ from deploy.embedded.fetch.downloads import fetch_spark_kafka_jars
 
 
 def provide_spark_jars() -> None:
-    """Give the apply processes Spark's Kafka source from rowlock's cache, which survives and is checked by checksum.
+    """Provide Spark's Kafka source from rowlock's cache, which is permanent and verified by checksum.
 
-    Where it cannot be had, Spark's own way of fetching it is left, and its message if that fails, too.
+    If it is not available, Spark fetches it in its own way, and reports its own error if that fails too.
     """
     if "ROWLOCK_SPARK_JARS" in os.environ:
         return

@@ -1,11 +1,13 @@
-"""Decides what `rowlock run` does when a process starts, ends or must end. Pure: `step(state, event, now)`.
+"""Decides what `rowlock run` does when a process starts, ends or must end. Pure: `step_supervisor(state,
+event, now)`.
 
     waiting ──start──▶ running ──exit──▶ waiting (backoff)
                          │ exit 2 ─────▶ done (a person must act), and the run ends with exit code 2
                          └ stop ───────▶ stopping ──exit──▶ done
 
-The processes are a coordinator and an agent: neither can do anything without the other, so that a refusal of one ends the run. What
-happens to the processes of single units is the agent's (rowlock/agent/capture.py, rowlock/agent/apply.py).
+The processes are a coordinator and an agent. Neither can work without the other, so a refusal of one
+ends the run. The agent handles the processes of single units (rowlock/agent/capture.py,
+rowlock/agent/apply.py).
 """
 
 from __future__ import annotations
@@ -17,11 +19,11 @@ from enum import StrEnum
 from schemas.backoff import Backoff
 
 CHILD_RESTART_BACKOFF = Backoff(first=1.0, longest=30.0, quiet=60.0)
-"""Of a process that ends; `quiet`: one that ran this long starts again after the first pause."""
+"""Of a process that ends. `quiet`: a process that ran this long starts again after the first pause."""
 CHILD_STOP_TIMEOUT_S = 45.0
-"""How long a process may take to stop before it is killed, on a machine with time to spare."""
+"""Seconds that a process may take to stop before it is killed, on an idle machine."""
 REFUSED_EXIT_CODE = 2
-"""Exit code of a process that must not be started again before a person has acted."""
+"""The exit code of a process that must not be started again before a person has acted."""
 
 
 class ChildPhase(StrEnum):
@@ -33,12 +35,14 @@ class ChildPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SupervisedChild:
-    """One process. `since`: when it was asked to stop; `backoff`: since when it runs, or when to start it (waiting)."""
+    """One process."""
 
     name: str
     backoff: Backoff
+    """Since when it runs, or when to start it (waiting)."""
     phase: ChildPhase = ChildPhase.WAITING
     since: float = 0.0
+    """When it was asked to stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +54,15 @@ class SupervisorState:
 
 @dataclass(frozen=True, slots=True)
 class SupervisorTick:
-    """Time has passed. `pressure`: how many times over the machine's processors are wanted (deploy.embedded.patience)."""
+    """Time has passed."""
 
     pressure: float = 1.0
+    """The load of the machine in multiples of its processors (deploy.embedded.patience)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChildExited:
-    """A process ended; `code` is negative for a signal."""
+    """A process ended. `code` is negative for a signal."""
 
     name: str
     code: int
@@ -65,7 +70,7 @@ class ChildExited:
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """SIGTERM, SIGINT, the goal is reached (0) or cannot be reached (2)."""
+    """SIGTERM or SIGINT was received, or the goal is reached (0) or cannot be reached (2)."""
 
     exit_code: int = 0
     reason: str = "asked"
@@ -91,7 +96,7 @@ class KillChild:
 
 @dataclass(frozen=True, slots=True)
 class LogNote:
-    """Something to log. level: info | warning | error."""
+    """A log line. `level`: "info", "warning" or "error"."""
 
     level: str
     phrase: str
@@ -107,14 +112,14 @@ def begin_supervision(names: Iterable[str]) -> SupervisorState:
 
 
 def is_finished(state: SupervisorState) -> bool:
-    """Tell whether nothing runs and nothing will: the run ends with `state.exit_code`."""
+    """Return whether no process runs or will run any more: the run ends with `state.exit_code`."""
     return all(child.phase is ChildPhase.DONE for child in state.children.values())
 
 
 def step_supervisor(
     state: SupervisorState, event: SupervisorEvent, now: float
 ) -> tuple[SupervisorState, list[SupervisorEffect]]:
-    """Return the next state and what to do. `now`: a monotonic clock, seconds."""
+    """Return the next state and what to do. `now`: a monotonic clock, in seconds."""
     if isinstance(event, ChildExited):
         return _on_exit(state, state.children[event.name], event.code, now)
     if isinstance(event, StopRequested):

@@ -1,1 +1,1 @@
-"""Views of a source, of Kafka and of a target for the command line, which reads them only."""
+"""Read-only views of a source, of Kafka and of a target, for the command line."""

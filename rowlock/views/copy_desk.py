@@ -1,4 +1,6 @@
-"""Requests to copy a table again: into Kafka, where capture reads them, and from its watermarks, which say how far it is."""
+"""Requests to copy a table, written to Kafka, where capture reads them, and their state, read from
+capture's watermarks.
+"""
 
 from __future__ import annotations
 
@@ -25,23 +27,27 @@ from schemas.wire.records import Watermark
 
 REQUEST_SEND_TIMEOUT_S = 10.0
 REQUESTED_BY_OPERATOR = "operator"
-"""`CopyRequest.by` of what people ask for."""
+"""`CopyRequest.by` of requests that people make."""
 
 
 class KafkaCopyDesk:
-    """`coordinator.server.operators.copies.CopyOrders` over the configuration's Kafka."""
+    """Copies over the configuration's Kafka; implements
+    `coordinator.server.operators.copies.CopyRequests`.
+    """
 
     def __init__(self, config: Config) -> None:
         self._config = config
 
     def use_config(self, config: Config, changed: Collection[str]) -> None:
-        """Go by this configuration."""
+        """Use this configuration from now on."""
         del changed
         self._config = config
 
     def request_copy(self, asked: CopyRequested, *, by: str) -> CopyRequestStored:
-        """Send the request of `by`. Raises CopyRefusedError: no such table or source, a capture that has never run, Kafka."""
-        del by  # the leader's events say who; capture only tells people from programs
+        """Send the request. Raises CopyRefusedError for an unknown table or source, a capture that has
+        never run, or an error of Kafka.
+        """
+        del by  # the leader's events name the caller; capture only distinguishes people from programs
         db, table = parse_table_name(asked.table)
         source = self._find_source(asked, db, table)
         request = CopyRequest(
@@ -53,13 +59,13 @@ class KafkaCopyDesk:
         return CopyRequestStored(request.id, source, format_table_text(db, table))
 
     def list_copies(self) -> Sequence[CopyRow]:
-        """Raises CopyRefusedError when Kafka does not answer."""
+        """Return the copies of all sources. Raises CopyRefusedError if Kafka does not answer."""
         with self._open_view() as view:
             marks = {name: self._read_watermark(view, name) for name in self._config.sources}
         return copy_rows(marks)
 
     def _find_source(self, asked: CopyRequested, db: str, table: str) -> str:
-        """Return the source that has the table by the configuration's patterns."""
+        """Return the source that has the table according to the configuration's patterns."""
         sources = self._config.sources
         if asked.source is not None and asked.source not in sources:
             raise CopyRefusedError(f"there is no source {asked.source!r}: name one of {', '.join(sources)}")
@@ -137,7 +143,7 @@ def parse_table_name(text: str) -> tuple[str, str]:
 
 
 def copy_rows(marks: Mapping[str, Watermark | None]) -> list[CopyRow]:
-    """Return the copies that the sources' last watermarks tell of, by source and table."""
+    """Return the copies in the sources' last watermarks, by source and table."""
     return [
         _build_row(source, state, mark.ts_ms)
         for source, mark in sorted(marks.items())
@@ -154,14 +160,18 @@ def _build_row(source: str, state: CopyState, now_ms: int) -> CopyRow:
 
 
 def estimate_remaining_s(state: CopyState, now_ms: int) -> float | None:
-    """Return in how many seconds a copy that runs has read all its rows, at its rate so far; None: not known."""
+    """Return in how many seconds a running copy has read all its rows, at its rate so far; None: not
+    known.
+    """
     if state.phase != "running" or state.began_ms is None or not state.rows or state.estimate is None:
         return None
     return max(0, state.estimate - state.rows) * max(1, now_ms - state.began_ms) / 1000 / state.rows
 
 
 def explain_debezium_signal(prefix: str, source: str, db: str, table: str) -> str:
-    """Return what to do where Debezium captures the table: its own signal (R31). `prefix`: of Kafka's topics."""
+    """Return how to copy a table that Debezium captures: by Debezium's own signal. `prefix`: of Kafka's
+    topics.
+    """
     asked = encode_snapshot_signal(db, table)
     data = asked.partition('"data":')[2][:-1].replace("\\", "\\\\").replace("'", "''")
     return (

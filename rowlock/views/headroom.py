@@ -1,4 +1,6 @@
-"""Headroom: how much longer a backlog of capture or apply is kept, asked of the sources and of Kafka, for `status` and `check`."""
+"""Headroom: how much longer the backlog of capture or apply is kept, read from the sources and Kafka for
+`status` and `check`.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,15 @@ from schemas.config.model import SourceConfig
 from schemas.findings import Finding
 
 RETENTION_CHECK_AGE_S = 600.0
-"""`status` asks how long things are kept once something is this old: before, no sensible setting deletes it."""
+"""`status` reads the retention once a backlog is this many seconds old: before that, no sensible setting
+deletes it.
+"""
 
 
 class UnappliedPart(NamedTuple):
-    """The part of a topic that a pipeline has not applied, from the offset `first` on; None: it has all."""
+    """The part of a topic that a pipeline has not applied: from offset `first` on; None: it has applied
+    all.
+    """
 
     topic: str
     pipeline: str
@@ -25,7 +31,7 @@ class UnappliedPart(NamedTuple):
 
 
 def measure_source_backlog(source: SourceConfig, name: str, lag_s: float, at: str | None) -> Backlog:
-    """Return what capture has not read, `at` being its "file:pos". Asks the server. Raises CommandError."""
+    """Return the backlog of capture, with `at` as its "file:pos". Queries the server. Raises CommandError."""
     if has_view(source):
         with source_view(source, name) as view:
             rows = view.log_rows()
@@ -39,7 +45,9 @@ def measure_source_backlog(source: SourceConfig, name: str, lag_s: float, at: st
 def measure_topic_backlogs(
     kafka: KafkaView, settings: TopicSettings, wanted: Iterable[UnappliedPart], now_ms: int
 ) -> Iterator[Backlog | Finding]:
-    """Yield each with how long it is kept; a warning where that cannot be told. Raises KafkaUnreachableError."""
+    """Yield each backlog with its retention, or a warning if that is not known. Raises
+    KafkaUnreachableError.
+    """
     wanted = list(wanted)
     kept = settings.read_retention(dict.fromkeys(each.topic for each in wanted))
     for each in wanted:

@@ -1,6 +1,6 @@
 """Kafka as the command line reads it: the topics of a source, their ends, its last watermark.
 
-Read-only and without a consumer group; one client per view, used by one thread at a time.
+It is read-only and uses no consumer group. Each view has one client, used by one thread at a time.
 """
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ from schemas.wire.records import Watermark, format_watermark_topic
 from schemas.wire.topic_tables import make_topic_tables
 
 KAFKA_VIEW_TIMEOUT_S = 6.0
-"""On a machine with time to spare."""
+"""On an idle machine."""
 METADATA_RETRY_S = 0.1
-"""Between two questions about a topic that is being made."""
+"""Between two requests for a topic that is being created."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetSpan:
-    """Offsets of a topic: it holds [low, high)."""
+    """The offsets of a topic: [low, high)."""
 
     low: int
     high: int
 
 
 class KafkaView:
-    """Reads topics of one prefix. Raises KafkaUnreachableError."""
+    """Reads the topics of one prefix. Raises KafkaUnreachableError."""
 
     def __init__(self, config: KafkaConfig) -> None:
         self._prefix = config.prefix
         self._bootstrap = config.bootstrap
-        # librdkafka reports an unreachable broker on stderr for ever; the exception says it once.
+        # librdkafka reports an unreachable broker on stderr for ever; the exception reports it once.
         self._tables = make_topic_tables(config)
         self._client: Any = open_consumer(
             _build_consumer_settings(config), log=ClientLog.SILENT, on_error=ignore_client_error
@@ -63,7 +63,9 @@ class KafkaView:
         self._client.close()
 
     def read_topic_tables(self, sources: Iterable[str], topics: Collection[str]) -> dict[str, TableName]:
-        """Return topic → table of the topics that capture writes for `sources`. Raises CommandError for a record that cannot be read."""
+        """Return topic → table for the topics that capture writes for `sources`. Raises CommandError if
+        a record cannot be read.
+        """
         try:
             with self._translate_errors():
                 return self._tables.find_tables(sources, topics)
@@ -75,7 +77,9 @@ class KafkaView:
             return list(self._client.list_topics(timeout=scale_timeout(KAFKA_VIEW_TIMEOUT_S)).topics)
 
     def read_span(self, topic: str) -> OffsetSpan:
-        """Return what a topic holds. While a topic is being made its partition is not known yet: it is asked for again."""
+        """Return the offsets of a topic. While the topic is being created its partition is not known
+        yet, and the request is repeated.
+        """
         until = time.monotonic() + scale_timeout(KAFKA_VIEW_TIMEOUT_S)
         with self._translate_errors():
             while True:
@@ -93,36 +97,39 @@ class KafkaView:
         return {topic: self.read_span(topic) for topic in topics}
 
     def read_watermark_end(self, source: str) -> int:
-        """Return where the next watermark of `source` will stand (0 when there was none yet)."""
+        """Return the offset of the next watermark of `source` (0 if there was none yet)."""
         topic = format_watermark_topic(self._prefix, source)
         return self.read_span(topic).high if topic in self.list_topics() else 0
 
     def read_watermark(self, source: str) -> tuple[int, Watermark] | None:
-        """Return the last watermark of `source` with its offset; None when there is none, or it cannot be read (then
-        `watermark_end` is above 0)."""
+        """Return the last watermark of `source` with its offset; None if there is none, or if it cannot
+        be read (then `read_watermark_end` is above 0).
+        """
         topic = format_watermark_topic(self._prefix, source)
         end = self.read_watermark_end(source)
         if end == 0 or (value := self._read_value(topic, end - 1)) is None:
             return None
-        with contextlib.suppress(EnvelopeError):  # the next one, in a second, may be read
+        with contextlib.suppress(EnvelopeError):  # the next one, in a second, may be readable
             return end - 1, decode_watermark(value)
         return None
 
     def read_event(self, topic: str, offset: int) -> EventEnvelope | None:
-        """Return the event at `offset`; None when it cannot be had, or is none: its unit says so, the others are shown."""
+        """Return the event at `offset`; None if it is not available, or is no event. Its unit reports
+        the error itself.
+        """
         value = self._read_value(topic, offset)
         with contextlib.suppress(EnvelopeError):
             return None if value is None else decode_event(value)
         return None
 
     def read_produced_ms(self, topic: str, offset: int) -> int | None:
-        """Return the time of the record at `offset`, by which Kafka deletes; None when it cannot be had."""
+        """Return the time of the record at `offset`, by which Kafka deletes; None if it is not available."""
         message = self._read_message(topic, offset)
         kind, time_ms = (TIMESTAMP_NOT_AVAILABLE, 0) if message is None else message.timestamp()
         return None if kind == TIMESTAMP_NOT_AVAILABLE else int(time_ms)
 
     def read_debezium_commit_ms(self, topic: str, offset: int) -> int | None:
-        """Return the commit time of Debezium's event at `offset`; None when it has none or cannot be had."""
+        """Return the commit time of Debezium's event at `offset`; None if it has none or is not available."""
         value = self._read_value(topic, offset)
         return None if value is None else read_debezium_commit_ms(value)
 
@@ -138,7 +145,7 @@ class KafkaView:
         return value
 
     def _read_message(self, topic: str, offset: int) -> Any:
-        """Return the record at `offset`; None when it cannot be had."""
+        """Return the record at `offset`; None if it is not available."""
         with self._translate_errors():
             self._client.assign([TopicPartition(topic, 0, offset)])
             message = self._client.poll(scale_timeout(KAFKA_VIEW_TIMEOUT_S))
@@ -151,7 +158,7 @@ class KafkaView:
 
 @contextlib.contextmanager
 def translate_kafka_errors(bootstrap: str) -> Iterator[None]:
-    """Raise KafkaUnreachableError for what Kafka's client raises inside."""
+    """Translate the errors of Kafka's client in the block to KafkaUnreachableError."""
     try:
         yield
     except KafkaException as error:

@@ -1,7 +1,8 @@
-"""Retention: how long the source's log and Kafka go on keeping a backlog of capture or apply. Pure.
+"""Retention: how long the source's log and Kafka keep a backlog of capture or apply. Pure.
 
-Both delete what is older than they keep it, whole files at a time and the oldest first: what is left (the headroom) is at least
-the time that they keep it less the age of the oldest thing that is still needed. A log may also be limited in size.
+Both delete what is older than their limit, whole files at a time and the oldest first. So the remaining
+time (the headroom) is at least the limit less the age of the oldest part that is still needed. A log may
+also be limited in size.
 """
 
 from __future__ import annotations
@@ -12,52 +13,61 @@ from typing import Any
 from schemas.findings import Finding
 
 ALARM_SHARE = 0.5
-"""The part of what is kept beyond which a backlog is an alarm: half is left to find out why, and to mend it."""
+"""The share of a limit above which a backlog is an alarm: half of the limit is left to find the cause
+and repair it.
+"""
 SHORT_S = 86_400.0
-"""What is kept for less is a warning of `check`: an outage of a night would outlast it."""
+"""A shorter retention, in seconds, is a warning of `check`: an outage of a night would outlast it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionLimits:
-    """The limits of age and of size beyond which something is deleted, with the settings that say so. None: nothing does.
-
-    `seconds`, `by`: how old a part may become; `bytes`, `bytes_by`: how large the whole may become.
+    """The limits of age and size beyond which data is deleted, with the names of their settings. None:
+    no limit.
     """
 
     seconds: float | None
+    """How old a part may become."""
     by: str
+    """The setting of that limit."""
     bytes: int | None = None
+    """How large the whole may become."""
     bytes_by: str = ""
+    """The setting of that limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """The part that is still needed of something at `place` ("source b1", "topic t"), and `what` that is ("its log").
-
-    `age_s`: of the oldest of it, 0: nothing is; `size`: bytes of all files from there on, None: not known; `rows`: of a log that has rows,
-    that wait, counted up to a limit. `reader`: who still needs it ("capture has not read").
-    """
+    """A backlog: the part of a log or topic that is still needed."""
 
     place: str
+    """"source b1" or "topic t"."""
     what: str
+    """What is kept there ("its log")."""
     kept: RetentionLimits
     age_s: float
+    """The age of its oldest part; 0: there is no backlog."""
     reader: str
+    """The reader that still needs it ("capture has not read")."""
     size: int | None = 0
+    """The bytes of all files from there on; None: not known."""
     rows: int | None = None
+    """The waiting rows, counted up to a limit, of a log that consists of rows."""
 
     @property
     def headroom_s(self) -> float | None:
-        """Seconds until the oldest of it may be deleted for its age, at least 0; None: it never is."""
+        """Seconds until its oldest part may be deleted because of its age, at least 0; None: never."""
         return None if self.kept.seconds is None else max(0.0, self.kept.seconds - self.age_s)
 
     @property
     def headroom_bytes(self) -> int | None:
-        """Bytes that may still be written until the oldest of it is deleted for want of room; None: it never is."""
+        """Bytes that may still be written until its oldest part is deleted because of the size; None:
+        never.
+        """
         return None if self.kept.bytes is None or self.size is None else max(0, self.kept.bytes - self.size)
 
     def list_alarms(self) -> list[Finding]:
-        """Return what is to be said before something is deleted that is needed."""
+        """Return warnings if parts that are needed may be deleted soon."""
         found = []
         if self.kept.seconds is not None and self.age_s > ALARM_SHARE * self.kept.seconds:
             found.append(
@@ -82,7 +92,7 @@ class Backlog:
         return found
 
     def list_short_warnings(self) -> list[Finding]:
-        """Return warnings where an ordinary outage may outlast what is kept."""
+        """Return warnings if an ordinary outage may outlast the retention."""
         found, kept = [], self.kept
         if kept.seconds is not None and kept.seconds < SHORT_S:
             found.append(
@@ -152,7 +162,7 @@ _SIZES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")
 
 
 def format_period(seconds: float) -> str:
-    """Return a time for people, in the largest unit of which there are two at least."""
+    """Return a duration for people, in the largest unit with a value of at least two."""
     for unit, name in _SPANS:
         if seconds >= 2 * unit:
             return f"{seconds / unit:.1f} {name}"

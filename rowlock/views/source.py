@@ -1,4 +1,6 @@
-"""A source as the command line reads it: the end of its log, and the selected tables with their definitions."""
+"""A source as the command line reads it: the end of its log, and the selected tables with their
+definitions.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,15 @@ if TYPE_CHECKING:
 
     from producer.source_view import SourceView
 
-#: The statement was renamed; servers know one or both.
+#: The statement was renamed; servers know one or both names.
 _LOG_END = ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS")
 
 
 @contextlib.contextmanager
 def source_connection(source: SourceConfig, name: str) -> Iterator[Connection[Any]]:
-    """Connect to a source that is asked as MySQL is. Raises CommandError that names it, also for errors inside the block."""
+    """Connect to a source with MySQL's protocol. Raises CommandError that names the source, also for
+    errors in the block.
+    """
     import pymysql
 
     try:
@@ -47,7 +51,9 @@ def source_connection(source: SourceConfig, name: str) -> Iterator[Connection[An
 
 @contextlib.contextmanager
 def source_view(source: SourceConfig, name: str) -> Iterator[SourceView]:
-    """Open the view of a source whose kind has one. Raises CommandError that names it, also for errors inside the block."""
+    """Open the view of a source, for kinds that have one. Raises CommandError that names the source,
+    also for errors in the block.
+    """
     from producer.errors import CaptureError
 
     module, _, attribute = SOURCE_KINDS[source.type].view.partition(":")
@@ -60,7 +66,7 @@ def source_view(source: SourceConfig, name: str) -> Iterator[SourceView]:
 
 
 def has_view(source: SourceConfig) -> bool:
-    """Tell whether a source is asked through a view of its own, not as MySQL is."""
+    """Return whether a source is read through a view of its own instead of MySQL's protocol."""
     return bool(SOURCE_KINDS[source.type].view)
 
 
@@ -87,13 +93,13 @@ def read_log_end(source: SourceConfig, name: str) -> tuple[int, int]:
 
 
 class RetainedLog(NamedTuple):
-    """The time that the server keeps its log, and (name, bytes) of its files, oldest first."""
+    """The retention of a server's log, and its files as (name, bytes), oldest first."""
 
     kept: RetentionLimits
     files: tuple[tuple[str, int], ...]
 
     def count_bytes_from(self, file: str) -> int:
-        """Return the bytes of `file` and all behind it; 0 where it is not there."""
+        """Return the bytes of `file` and all later files; 0 if it does not exist."""
         names = [name for name, _ in self.files]
         return sum(size for _, size in self.files[names.index(file) :]) if file in names else 0
 
@@ -106,7 +112,7 @@ _EXPIRY = (
 
 
 def read_source_log(source: SourceConfig, name: str) -> RetainedLog:
-    """Read how long the source keeps its log, and which files there are. Raises CommandError."""
+    """Return the retention of the source's log, and its files. Raises CommandError."""
     import pymysql
 
     wanted = ", ".join(f"'{each}'" for each in _EXPIRY)
@@ -125,7 +131,10 @@ def read_source_log(source: SourceConfig, name: str) -> RetainedLog:
 
 
 def log_kept(variables: Mapping[str, str]) -> RetentionLimits:
-    """Judge a server's settings, those of _EXPIRY that it has. 0 is for ever; seconds are above days, where both are set. Pure."""
+    """Return the retention by a server's settings (those in _EXPIRY that it has). Pure.
+
+    0 means for ever. If both are set, the one in seconds has priority over the one in days.
+    """
     seconds = float(variables.get("binlog_expire_logs_seconds", 0))
     days = float(variables.get("expire_logs_days", 0))
     age, by = (seconds, "binlog_expire_logs_seconds") if seconds else (days * _DAYS_S, "expire_logs_days")
@@ -138,7 +147,9 @@ def log_kept(variables: Mapping[str, str]) -> RetentionLimits:
 def estimate_tables(
     source: SourceConfig, name: str, tables: Sequence[tuple[str, str]]
 ) -> dict[str, tuple[int, int]]:
-    """Return "db.table" → (rows, bytes) as the server estimates them, of those `tables` that there are. Raises CommandError."""
+    """Return "db.table" → (rows, bytes) by the server's estimates, for the existing ones of `tables`.
+    Raises CommandError.
+    """
     import pymysql
 
     if not tables:
@@ -165,10 +176,11 @@ def estimate_tables(
 
 
 class SelectedTables(NamedTuple):
-    """The tables that a source's patterns select. `unfit`: (db, table) → why it cannot be replicated."""
+    """The tables that a source's patterns select."""
 
     tables: list[Table]
     unfit: dict[tuple[str, str], str]
+    """(db, table) → why it cannot be replicated."""
 
 
 def _select_by_view(source: SourceConfig, name: str) -> SelectedTables:
@@ -184,7 +196,7 @@ def _select_by_view(source: SourceConfig, name: str) -> SelectedTables:
 
 
 def read_selected_tables(source: SourceConfig, name: str) -> SelectedTables:
-    """Read the definitions of the tables that the source's patterns select. Raises CommandError."""
+    """Return the definitions of the tables that the source's patterns select. Raises CommandError."""
     found = SelectedTables([], {})
     if has_view(source):
         return _select_by_view(source, name)

@@ -1,4 +1,4 @@
-"""Servers of versions that rowlock does not support, for commands that do not connect to them otherwise."""
+"""Checks for servers of unsupported versions, for commands that do not connect to them otherwise."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from schemas.io.mysql_connection import connect_source
 
 
 def explain_unsupported_source(source: SourceConfig) -> str | None:
-    """Connect to a source and return why its version is refused ("…: remedy"); None: it is supported, or does not answer."""
+    """Connect to a source and return why its version is refused ("…: remedy"); None: it is supported, or
+    does not answer.
+    """
     if has_view(source):
         return None
     try:
@@ -28,7 +30,9 @@ def explain_unsupported_source(source: SourceConfig) -> str | None:
 
 
 def explain_unsupported_target(target: TargetConfig) -> str | None:
-    """Connect to a target and return why its version is refused ("…: remedy"); None: it is supported, or does not answer."""
+    """Connect to a target and return why its version is refused ("…: remedy"); None: it is supported, or
+    does not answer.
+    """
     if find_target_kind(target.type).batches:
         return None
     try:
@@ -39,7 +43,7 @@ def explain_unsupported_target(target: TargetConfig) -> str | None:
 
 
 def yield_unsupported_servers(config: Config, sources: list[str]) -> Iterator[str]:
-    """Yield "source NAME: …" and "target NAME: …" for each server on the way of `sources` whose version is refused."""
+    """Yield "source NAME: …" and "target NAME: …" for each refused server on the way of `sources`."""
     for name in sources:
         if (refused := explain_unsupported_source(config.sources[name])) is not None:
             yield f"source {name}: {refused}"

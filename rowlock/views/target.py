@@ -1,4 +1,6 @@
-"""A target as the command line reads it: progress, held rows, displaced rows. It never writes there."""
+"""A target as the command line reads it: progress, quarantine, displaced rows. It never writes to the
+target.
+"""
 
 from __future__ import annotations
 
@@ -24,23 +26,26 @@ T = TypeVar("T")
 
 
 class TargetView(Session, Protocol):
-    """A session with the reads that status and quarantine need beyond those of apply."""
+    """A session with the reads that status and quarantine need in addition to those of apply."""
 
     def list_unit_topics(self, pipeline: str) -> list[str]:
-        """Return the topics of which `pipeline` has a unit here."""
+        """Return the topics with a unit of `pipeline` in the target."""
 
     def read_quarantine(self, unit: ApplyUnit) -> list[QuarantineEntry]:
         """Return the quarantine entries of a unit by (offset, part)."""
 
     def count_displaced_rows(self, pipeline: str, *, superseded: bool = False) -> dict[str, int]:
-        """Return topic → rows in `rowlock_displaced` that are `superseded` or are not, without topics of which there are none."""
+        """Return topic → number of rows in `rowlock_displaced` that are `superseded` or are not, without
+        topics that have none.
+        """
 
 
 @contextlib.contextmanager
 def target_session(target: TargetConfig, name: str, purpose: str) -> Iterator[TargetView]:
-    """Open a connection to a target; one that takes whole batches has progress and quarantine, and no rows to read.
+    """Open a connection to a target. A target that takes whole batches has progress and quarantine, but
+    no rows to read.
 
-    Raises CommandError that names it, also for errors inside the block.
+    Raises CommandError that names the target, also for errors in the block.
     """
     try:
         session = cast(TargetView, open_target(target, name=f"rowlock {purpose}"))
@@ -51,17 +56,17 @@ def target_session(target: TargetConfig, name: str, purpose: str) -> Iterator[Ta
 
 
 class RowsView(Protocol):
-    """Rows of tables, by page and by key, as wire values."""
+    """Reads rows of tables, by page and by key, as wire values."""
 
     def fetch_rows(self, table: TargetTable, after: Key | None, limit: int) -> list[Row]:
-        """Read up to `limit` rows behind a key, in the order of the key's index."""
+        """Return up to `limit` rows after a key, in the order of the key's index."""
 
     def fetch_keys(self, table: TargetTable, keys: Sequence[Key]) -> list[Row]:
-        """Read the rows with exactly these keys."""
+        """Return the rows with exactly these keys."""
 
 
 class _SourceRows:
-    """Rows that a source reads by its own view."""
+    """Rows that a source reads through its own view."""
 
     def __init__(self, view: SourceView) -> None:
         self._view = view
@@ -75,7 +80,10 @@ class _SourceRows:
 
 @contextlib.contextmanager
 def source_session(source: SourceConfig, name: str, database: str, purpose: str) -> Iterator[RowsView]:
-    """Open a source for its rows: by its own view, or with the same code that reads targets. Raises CommandError, also in the block."""
+    """Open a source to read its rows, through its own view or with the code that reads targets.
+
+    Raises CommandError, also for errors in the block.
+    """
     if has_view(source):
         with source_view(source, name) as view:
             yield _SourceRows(view)
@@ -89,17 +97,23 @@ def source_session(source: SourceConfig, name: str, database: str, purpose: str)
 
 
 def read_known_topics(session: TargetView, pipeline: str) -> set[str]:
-    """Return the topics of which `pipeline` has a unit in the target; none before the first apply made the tables."""
+    """Return the topics with a unit of `pipeline` in the target; none before the first apply has created
+    the tables.
+    """
     return _read_or_default(set, lambda: set(session.list_unit_topics(pipeline)))
 
 
 def read_known_units(session: TargetView, pipeline: str) -> dict[str, UnitState]:
-    """Return topic → what is stored of its unit of `pipeline` in the target; nothing before the first apply made the tables."""
+    """Return topic → stored state of its unit of `pipeline`; nothing before the first apply has created
+    the tables.
+    """
     return _read_or_default(dict, lambda: dict(session.read_unit_states(pipeline)))
 
 
 def _read_or_default(nothing: Callable[[], T], read: Callable[[], T]) -> T:
-    """Read the table of units; `nothing` where it is missing. Any other error stays: it says nothing about units."""
+    """Return the result of `read`, or `nothing()` if the table of units does not exist. Other errors are
+    raised.
+    """
     try:
         return read()
     except MissingGrantError:
@@ -113,10 +127,12 @@ def _read_or_default(nothing: Callable[[], T], read: Callable[[], T]) -> T:
 def read_unit_progress(
     session: TargetView, known: set[str], unit: ApplyUnit
 ) -> tuple[list[LaneProgress], UnitState | None]:
-    """Read a unit's progress. `known`: topics that have a unit here (`topics`); others were never applied."""
+    """Return a unit's progress. `known`: the topics with a unit in the target; others were never applied."""
     return session.read_progress(unit) if unit.topic in known else ([], None)
 
 
 def fetch_rows_by_key(view: TargetView, table: TargetTable, keys: Sequence[Key]) -> list[Row]:
-    """Return the rows that have these keys. Of a key whose values the server refuses (a zero date in PostgreSQL) it has no row."""
+    """Return the rows with these keys. A key with values that the server refuses (a zero date in
+    PostgreSQL) has no row.
+    """
     return find_under_keys(lambda some: view.fetch_keys(table, some), keys)

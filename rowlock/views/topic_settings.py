@@ -22,18 +22,25 @@ _NOT_FOR_US = frozenset(
 
 
 class TopicSettings:
-    """One client, made when it is first needed; used by one thread at a time. Raises KafkaUnreachableError."""
+    """Reads the settings of topics. Raises KafkaUnreachableError.
+
+    Its client is opened when it is first needed, and used by one thread at a time.
+    """
 
     def __init__(self, kafka: KafkaConfig) -> None:
         self._kafka = kafka
         self._admin: AdminClient | None = None
 
     def read_retention(self, topics: Iterable[str]) -> dict[str, RetentionLimits]:
-        """Return how long Kafka keeps the events of each topic; those are left out whose settings the user may not read."""
+        """Return how long Kafka keeps the events of each topic, without topics with settings that the
+        user may not read.
+        """
         return {topic: parse_topic_retention(found) for topic, found in self._read_settings(topics).items()}
 
     def read_cleanup_policies(self, topics: Iterable[str]) -> dict[str, str]:
-        """Return the clean-up policy of each topic; those are left out whose settings the user may not read."""
+        """Return the clean-up policy of each topic, without topics with settings that the user may not
+        read.
+        """
         return {topic: found["cleanup.policy"] for topic, found in self._read_settings(topics).items()}
 
     def _read_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
@@ -60,7 +67,7 @@ class TopicSettings:
 
 
 def parse_topic_retention(settings: Mapping[str, str]) -> RetentionLimits:
-    """Judge a topic's settings; -1 is for ever, and any size. Pure."""
+    """Return the retention by a topic's settings; -1 means for ever, or any size. Pure."""
     age, size = int(settings.get("retention.ms", -1)), int(settings.get("retention.bytes", -1))
     return RetentionLimits(
         None if age < 0 else age / 1000, "retention.ms", None if size < 0 else size, "retention.bytes"

@@ -5,15 +5,23 @@ from __future__ import annotations
 from ipaddress import ip_address
 
 SYSTEM = "rowlock-prefix"
-"""Header of REST and of gRPC: `kafka.prefix` of the configuration of who asks. Two systems on one machine, whose units and
-pipelines may well have the same names, are told apart by it; who sends none is not refused."""
+"""Header of REST and gRPC: the caller's `kafka.prefix`.
+
+It distinguishes two systems on one machine, which may use the same names for units and pipelines. A
+request without the header is accepted.
+"""
 
 ASKED_BY = "rowlock-by"
-"""Header of REST: who gives a command, as they say themselves; the leader's events and log name it."""
+"""Header of REST: the name of the person who gives a command, as they state it; the leader's events and
+log show it.
+"""
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Return host and port of "host:port" or "[v6]:port". Raises ValueError when it is neither; port 0 is allowed."""
+    """Return host and port of "host:port" or "[v6]:port".
+
+    Raises ValueError when it is neither; port 0 is allowed.
+    """
     host, _, port = address.strip().rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -30,7 +38,7 @@ def join_address(host: str, port: int) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether only this machine can reach `host`. A name other than localhost counts as reachable."""
+    """Return whether only this machine can reach `host`. A name other than localhost counts as reachable."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -38,7 +46,9 @@ def is_loopback(host: str) -> bool:
 
 
 def is_any(host: str) -> bool:
-    """Tell whether `host` stands for all addresses of the machine: good to listen on, useless to connect to."""
+    """Return whether `host` means all addresses of the machine, which can be listened on but not
+    connected to.
+    """
     try:
         return ip_address(host).is_unspecified
     except ValueError:
@@ -46,7 +56,9 @@ def is_any(host: str) -> bool:
 
 
 def explain_other_system(asked: str, theirs: str) -> str | None:
-    """Return why one of `kafka.prefix` `theirs` is refused by a coordinator of `asked`; None: it is not. "": unknown."""
+    """Return why a coordinator of `kafka.prefix` `asked` refuses a caller of `theirs`; None: it
+    accepts. "": unknown.
+    """
     if not asked or not theirs or asked == theirs:
         return None
     return (

@@ -1,7 +1,7 @@
 """Rules between the parts of a configuration.
 
-`cross_check` runs at every load: names that nothing defines, names Kafka cannot hold, routes of the wrong shape,
-client settings that carry the guarantees.
+`check_across_parts` runs at every load. It refuses undefined names, names that Kafka cannot have,
+routes of the wrong form, and client settings that the guarantees depend on.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 _PREFIX = re.compile(r"[A-Za-z0-9._-]{1,80}\Z")
 _PLACEHOLDERS = {"source", "db", "table"}
-#: Topics of `<prefix>.<name>` that are rowlock's own (schemas.wire.topic_names.OWN_TOPICS).
+#: Topics `<prefix>.<name>` that are rowlock's own (schemas.wire.topic_names.OWN_TOPICS).
 _RESERVED_SOURCES = {"control", "watermark", "position", "copy", "audit"}
 
-#: Client settings that rowlock fixes, and why they cannot be set.
+#: Client settings that rowlock fixes → why they cannot be set.
 FIXED_OPTIONS: Mapping[str, str] = {
     "bootstrap.servers": "set kafka.bootstrap instead",
     "metadata.broker.list": "set kafka.bootstrap instead",
@@ -68,7 +68,7 @@ FIXED_OPTIONS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ValidParts:
-    """The parts of a file that are valid on their own; `names` are those of each section, valid or not."""
+    """The parts of a file that are valid on their own; `names`: all names of each section, valid or not."""
 
     kafka: KafkaConfig | None
     coordination: CoordinationConfig | None
@@ -139,7 +139,7 @@ def _check_source(name: str, source: SourceConfig, document: YamlDocument) -> No
 
 
 def _check_oracle(name: str, source: SourceConfig, document: YamlDocument) -> None:
-    """Settings that only a source with a binlog has are refused instead of ignored."""
+    """Add a problem for settings that only a source with a binlog uses, instead of ignoring them."""
     place = ("sources", name)
     if not source.database:
         document.add_problem(
@@ -159,7 +159,9 @@ def _check_oracle(name: str, source: SourceConfig, document: YamlDocument) -> No
 
 
 def _check_debezium(name: str, source: SourceConfig, document: YamlDocument) -> None:
-    """Nothing of such a source is captured here: what only capture obeys is refused instead of ignored."""
+    """Add a problem for settings that only capture uses, instead of ignoring them: rowlock does not
+    capture such a source.
+    """
     if source.snapshot != "initial":
         seen = f"{source.snapshot!r} is not rowlock's to do: Debezium takes the snapshot"
         document.add_problem(
@@ -186,7 +188,7 @@ def _check_pipeline(name: str, pipeline: PipelineConfig, parts: ValidParts, docu
 
 
 def _check_pace(pipeline: PipelineConfig, kind: str, place: tuple[str, ...], document: YamlDocument) -> None:
-    """Refuse an option that only the other of the two kinds of target obeys, instead of ignoring it."""
+    """Add a problem for an option that only the other kind of target uses, instead of ignoring it."""
     batches = find_target_kind(kind).batches
     if batches and pipeline.lanes != type(pipeline).model_fields["lanes"].default:
         seen = f"a target of type {kind!r} takes whole batches and has no lanes"

@@ -1,4 +1,5 @@
-"""The section `coordination`: where coordinators listen, who may talk to them, how fast a loss is noticed.
+"""The section `coordination`: where coordinators listen, who may connect to them, how fast a loss is
+noticed.
 
 All of it is optional: the defaults make coordinators and agents on one machine work.
 """
@@ -124,10 +125,10 @@ class CoordinationConfig(ConfigModel):
 
     @property
     def advertised_rest(self) -> str:
-        """Address under which others reach its REST interface."""
+        """The address under which others reach the coordinator's REST interface."""
         return self.get_reachable_address(self.rest)
 
     def get_reachable_address(self, address: str) -> str:
-        """Return the address under which others reach what listens on `address` here."""
+        """Return the address under which others reach a server that listens on `address` here."""
         host, port = split_address(address)
         return join_address(self.advertise or host, port)

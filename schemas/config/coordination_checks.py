@@ -1,4 +1,4 @@
-"""Rules of the section `coordination` that no single value shows."""
+"""Rules of the section `coordination` that concern several values."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ def _check_servers(config: CoordinationConfig, document: YamlDocument) -> None:
 
 
 def _check_listen(config: CoordinationConfig, host: str, document: YamlDocument) -> None:
-    """Require TLS, and proof of identity, of an open address: an agent is given units, and the databases' rows with them."""
+    """Require TLS and authentication for an open address, because an agent receives units and so the
+    databases' rows.
+    """
     if config.tls is None:
         seen = f"{host} can be reached from elsewhere without TLS: whoever does can be an agent, and read what is said"
         document.add_problem((_PLACE, "listen"), seen, "set coordination.tls, or listen on 127.0.0.1")

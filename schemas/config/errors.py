@@ -1,7 +1,8 @@
-"""Problems of a configuration file, reported all at once: where, what was seen, what would be right.
+"""Problems of a configuration file, reported all at once: the place, what was seen, and what would be
+right.
 
-A `ConfigErrors` holds every problem of the file, so that a person corrects it in one pass. Values of secrets never
-get into a message: whoever makes a `ConfigProblem` names the kind of value instead.
+A `ConfigErrors` has every problem of the file, so that a person corrects it in one pass. Values of
+secrets never get into a message: a `ConfigProblem` names the kind of value instead.
 """
 
 from __future__ import annotations

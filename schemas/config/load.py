@@ -1,4 +1,6 @@
-"""From parsed YAML to a `Config`: pydantic's errors and the cross-checks become problems with a line and a remedy."""
+"""The conversion of parsed YAML to a `Config`: pydantic's errors and the cross-checks become problems
+with a line and a remedy.
+"""
 
 from __future__ import annotations
 
@@ -47,9 +49,11 @@ def build_config(
     changes: Mapping[tuple[str, ...], str] | None = None,
     read_secret: Callable[[str], str] | None = None,
 ) -> Config:
-    """Make the Config of `text`, with `changes` of single values by place. Raises ConfigErrors with all problems.
+    """Return the Config of `text`, with `changes` of single values by place. Raises ConfigErrors with
+    all problems.
 
-    `read_secret`: returns the text of a file that the configuration names, or raises OSError (default: it is read).
+    `read_secret`: returns the text of a file that the configuration names, or raises OSError (default:
+    reads the file).
     """
     read, secrets = read_secret or _make_secret_reader(file), dict[str, str]()
 
@@ -82,7 +86,7 @@ def _make_secret_reader(file: Path) -> Callable[[str], str]:
 def _change_value(data: Any, place: tuple[str, ...], value: str) -> None:
     for name in place[:-1]:
         if not isinstance(data, dict):
-            return  # a file of another shape: said by the validation
+            return  # a file of another shape, which the validation reports
         data = data.setdefault(name, {})
     if isinstance(data, dict):
         data[place[-1]] = value
@@ -91,7 +95,8 @@ def _change_value(data: Any, place: tuple[str, ...], value: str) -> None:
 def _make_paths_absolute(config: Config, file: Path, lines: dict[tuple[str, ...], int]) -> Config:
     here = file.absolute().parent
     state_dir = (here / config.state_dir.expanduser()).resolve()
-    # An update counts as set, and whether the file says anything of coordination decides where a run listens.
+    # An update counts as set, and whether the file has a coordination section decides where a run
+    # listens.
     said = {"coordination"} & config.model_fields_set
     config = config.model_copy(
         update={
@@ -107,7 +112,7 @@ def _make_paths_absolute(config: Config, file: Path, lines: dict[tuple[str, ...]
 
 
 def _make_tls_paths_absolute(section: M, here: Path) -> M:
-    """Return the section with the files of its `tls` made absolute."""
+    """Return the section with absolute paths in its `tls`."""
     tls: BaseModel | None = getattr(section, "tls", None)
     if tls is None:
         return section
@@ -191,7 +196,7 @@ def _show_value(value: object) -> str:
 
 
 def _find_model(path: tuple[str, ...]) -> type[BaseModel]:
-    """Return the model whose keys are the last element of `path`."""
+    """Return the model that has the last element of `path` as a key."""
     model: type[BaseModel] = Config
     if len(path) >= 3 and path[0] in _SECTIONS:
         model = _SECTIONS[path[0]]
@@ -233,7 +238,9 @@ def _propose_key(path: tuple[str, ...]) -> str:
 
 
 def _collect_valid_parts(data: Any) -> ValidParts:
-    """Collect what is valid on its own, so that cross-checks can speak although something else is wrong."""
+    """Collect the parts that are valid on their own, so that cross-checks run although something else
+    is wrong.
+    """
     sections = {name: _get_section(data, name) for name in _SECTIONS}
     kafka = data.get("kafka") if isinstance(data, dict) else None
     return ValidParts(
@@ -252,7 +259,7 @@ def _get_section(data: Any, name: str) -> dict[str, Any]:
 
 
 def _validate_leniently(model: type[M], raw: object) -> M | None:
-    """Validate `raw`; where keys of it are wrong, validate it without them (their problems are known already)."""
+    """Validate `raw`, if necessary without its invalid keys; their problems are already known."""
     try:
         return model.model_validate(raw)
     except ValidationError as error:

@@ -1,8 +1,9 @@
-"""The configuration: one YAML file (design.md §8), read once by every process of rowlock.
+"""The configuration: one YAML file, read once by every process of rowlock.
 
-`load_config` is the only way in for programs. It reports *all* problems at once (`ConfigErrors`), each with the line,
-what was seen and what would be right. The models' descriptions are the reference: docs/reference/configuration.md is
-generated from them (tools/docs/config.py). Secrets are `SecretStr` and stay out of every repr, log and message.
+Programs read it only through `load_config`, which reports *all* problems at once (`ConfigErrors`), each
+with the line, what was seen and what would be right. The models' descriptions are the reference:
+docs/reference/configuration.md is generated from them (tools/docs/config.py). Secrets are `SecretStr`
+and stay out of every repr, log and message.
 """
 
 from __future__ import annotations
@@ -153,7 +154,10 @@ class PipelineConfig(ConfigModel):
 
 
 def _with_tries(master: str) -> str:
-    """Return `spark.master` with the tries of a task. Spark's short forms have one: a dead Python worker would end the query."""
+    """Return `spark.master` with a number of tries for each task.
+
+    Spark's short forms have one try, so that a dead Python worker would end the query.
+    """
     if not master.startswith("local"):
         return master
     found = re.fullmatch(r"local(?:\[(\*|[1-9]\d*)(?:,\s*(\d+))?\])?", master)
@@ -205,16 +209,18 @@ class Config(ConfigModel):
 
     @property
     def made_of(self) -> ConfigText:
-        """Return what this was made of, to hand it to another process. It holds secrets."""
+        """Return the text of the configuration, to hand it to another process. It contains secrets."""
         return self._made_of
 
     @property
     def path(self) -> Path:
-        """The file this was read from, absolute when it came from `load_config`."""
+        """The file of the configuration, absolute when it came from `load_config`."""
         return self._path
 
     def find_line(self, *place: str) -> str:
-        """Return "file:line" of the key at `place` ("sources", "branch1", "type"), or of what is nearest around it."""
+        """Return "file:line" of the key at `place` ("sources", "branch1", "type"), or of the nearest
+        enclosing key.
+        """
         while place and place not in self._lines:
             place = place[:-1]
         return f"{self._path}:{self._lines[place]}" if place else str(self._path)
@@ -228,9 +234,10 @@ def load_config(
 ) -> Config:
     """Read and check the file; relative paths in it are relative to it.
 
-    `changes`: values that the command line gives instead of the file's, by place (("coordination", "rest")).
+    `changes`: values of the command line that replace the file's, by place (("coordination", "rest")).
 
-    Raises ConfigErrors with everything that is wrong, and with what only a later version can do (schemas/config/not_yet.py).
+    Raises ConfigErrors with all problems, including values that only a later version supports
+    (schemas/config/not_yet.py).
     """
     from schemas.config.load import build_config  # the builder needs the models of this module
 

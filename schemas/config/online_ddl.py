@@ -1,4 +1,4 @@
-"""`sources.NAME.online_ddl`: tools that alter a table by a copy of it which they put in its place."""
+"""`sources.NAME.online_ddl`: tools that alter a table by filling a copy of it and swapping the two."""
 
 from __future__ import annotations
 

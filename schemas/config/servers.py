@@ -50,7 +50,7 @@ class TlsConfig(ConfigModel):
 
 
 def _require_known_kind(kind: str, kinds: Iterable[str]) -> str:
-    """Raises what pydantic raises for a Literal of the kinds that there are."""
+    """Return `kind` if it is known; otherwise raise what pydantic raises for a Literal of the known kinds."""
     if kind not in kinds:
         *others, last = (f"'{each}'" for each in kinds)
         expected = f"{', '.join(others)} or {last}"
@@ -59,7 +59,9 @@ def _require_known_kind(kind: str, kinds: Iterable[str]) -> str:
 
 
 def _with_port(raw: Any, port: int) -> Any:
-    """Return the section `raw` with the server's usual `port`, if it names no port and the kind has a usual one."""
+    """Return the section `raw`, with the usual `port` of the kind if `raw` names none and the kind has
+    one.
+    """
     if not port or not isinstance(raw, Mapping) or "port" in raw:
         return raw
     return {**raw, "port": port}
@@ -225,12 +227,16 @@ class KafkaTargetConfig(TargetConfig):
 
     @property
     def lease_s(self) -> float:
-        """Seconds of a worker's lease (`coordination.lease_s`): no transaction of its stays open for longer."""
+        """Seconds of a worker's lease (`coordination.lease_s`); no transaction of the worker stays open
+        for longer.
+        """
         return self._lease_s
 
 
 def _find_known_target_kind(raw: object) -> TargetKind | None:
-    """Return the kind of the section `raw` by its `type`; None if the kind is unknown, or its package cannot be loaded."""
+    """Return the kind of the section `raw` by its `type`; None if the kind is unknown, or its package
+    cannot be loaded.
+    """
     word = raw.get("type") if isinstance(raw, Mapping) else None
     try:
         return find_target_kind(word) if isinstance(word, str) else None

@@ -1,8 +1,8 @@
-"""YAML with line numbers: turns a file into plain data and remembers where every key stood.
+"""YAML with line numbers: converts a file into plain data and keeps the line of every key.
 
-PyYAML's composed nodes carry the marks that its constructed objects lose; so the tree is walked here, and on the way
-`${NAME}` is replaced from the environment, `…_file` is read, and duplicate keys are found. The file system and the
-environment come in as arguments: the walk itself is pure.
+PyYAML's composed nodes have line marks, which its constructed objects lose, so this module walks the
+tree of nodes. On the way it replaces `${NAME}` from the environment, reads `…_file`, and finds
+duplicate keys. The file system and the environment are passed as arguments: the walk itself is pure.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from schemas.config.errors import ConfigProblem
 Path = tuple[str, ...]
 _REFERENCE = re.compile(r"\$\$|\$\{([^}]*)\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-#: Keys whose scalar is taken as it is written (a password 0123 is not the number 83).
+#: Keys with a scalar that is taken as it is written (a password 0123 is not the number 83).
 _VERBATIM = {"password", "token", "mask_salt"}
-#: Mappings all of whose scalars are taken as they are written.
+#: Mappings in which all scalars are taken as they are written.
 _VERBATIM_MAPS = {("kafka", "options")}
-#: Such mappings of each entry of a section: (section, key).
+#: Such mappings in each entry of a section: (section, key).
 _VERBATIM_EACH = {("targets", "options")}
 
 
 @dataclass(slots=True)
 class YamlDocument:
-    """A parsed file: plain `data`, the line of every path (from 1), and the problems met on the way.
+    """A parsed file: plain `data`, the line of every path (from 1), and the problems found on the way.
 
-    `verbatim` paths hold secrets or text that came out of a file or the environment: never print their values.
+    `hidden` paths contain secrets, or text from a file or the environment: never print their values.
     """
 
     data: Any = None
@@ -41,7 +41,7 @@ class YamlDocument:
     problems: list[ConfigProblem] = field(default_factory=list)
 
     def find_line(self, path: Path) -> int:
-        """Return the line of `path`, or of the nearest thing around it that is in the file."""
+        """Return the line of `path`, or of the nearest enclosing key that is in the file."""
         while path and path not in self.lines:
             path = path[:-1]
         return self.lines.get(path, 0)
@@ -50,14 +50,17 @@ class YamlDocument:
         self.problems.append(ConfigProblem(self.find_line(path), ".".join(path), seen, right))
 
     def add_unknown_name(self, path: Path, what: str, name: str, known: Sequence[str]) -> None:
-        """Add that nothing defines `name`, with what may have been meant."""
+        """Add the problem that `name` is not defined, with a suggestion."""
         close = get_close_matches(name, known, n=1)
         choice = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known) or 'none'}"
         self.add_problem(path, f"there is no {what} {name!r}", choice)
 
 
 def parse_yaml(text: str, env: Mapping[str, str], read_file: Callable[[str], str]) -> YamlDocument:
-    """Parse YAML `text`. `read_file` returns a secret file's text and raises OSError or UnicodeDecodeError."""
+    """Parse YAML `text`.
+
+    `read_file` returns a secret file's text and raises OSError or UnicodeDecodeError.
+    """
     document = YamlDocument()
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -152,7 +155,7 @@ class _NodeWalker:
 
 
 def _parse_file_key(name: str, path: Path) -> tuple[str, bool]:
-    """Return the key that `name` sets, and whether its value is to be read from a file ("password_file")."""
+    """Return the key that `name` sets, and whether its value is read from a file ("password_file")."""
     bare = name.removesuffix("_file")
     return (bare, True) if bare != name and _is_secret((*path, bare)) else (name, False)
 
@@ -168,7 +171,7 @@ def _is_verbatim_map(path: Path) -> bool:
 
 
 def is_secret_option(name: str) -> bool:
-    """Tell whether a librdkafka setting holds a secret."""
+    """Return whether a librdkafka setting contains a secret."""
     return any(word in name for word in ("password", "secret", "key.pem", "jaas", "token"))
 
 

@@ -1,1 +1,3 @@
-"""I/O that all packages share: MySQL's connection and catalogue, Kafka's clients, probes of an address, signals, libraries' logs."""
+"""I/O that all packages share: MySQL's connection and catalog, Kafka's clients, probes of an address,
+signals, and the logs of libraries.
+"""

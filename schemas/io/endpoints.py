@@ -1,6 +1,8 @@
-"""A probe of the service at a host and port, asked only after a connection failed: a wrong port is the commonest mistake there is.
+"""A probe that identifies the service at a host and port; used after a connection failed, because wrong
+ports are common.
 
-Never asked before a connection: a server counts those who come and go without a word, and shuts their host out.
+It is not used before a connection: a server counts clients that disconnect without a login, and blocks
+their host.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ KAFKA_BROKER = "a Kafka broker"
 
 
 def identify_service(host: str, port: int) -> str | None:
-    """Return what a person would call it ("an HTTP server", …); None: nothing takes a connection there.
+    """Return a name of the service for people ("an HTTP server", …); None: no connection is accepted
+    there.
 
     Takes about ten seconds at most. Raises nothing.
     """
@@ -44,8 +47,11 @@ def identify_service(host: str, port: int) -> str | None:
 
 
 def explain_wrong_service(host: str, port: int, wanted: str) -> str | None:
-    """Return "at h:p answers …, not …" when something else than `wanted` ("a MySQL or MariaDB server") is there, or nothing
-    that speaks; None: nothing listens, or it is what was wanted."""
+    """Return "at h:p answers …, not …" if something else than `wanted` ("a MySQL or MariaDB server")
+    answers, or nothing.
+
+    None if no connection is accepted, or if `wanted` answers.
+    """
     found = identify_service(host, port)
     if found is None or found == wanted:
         return None
@@ -53,13 +59,17 @@ def explain_wrong_service(host: str, port: int, wanted: str) -> str | None:
 
 
 def parse_bootstrap_addresses(bootstrap: str) -> list[tuple[str, int]]:
-    """Return the (host, port) of "host:port,host:port"; those without a port are left out."""
+    """Return the (host, port) of "host:port,host:port"; addresses without a port are left out."""
     found = (each.strip().rpartition("://")[2].rpartition(":") for each in bootstrap.split(","))
     return [(host.strip("[]"), int(port)) for host, _, port in found if host and port.isdigit()]
 
 
 def _probe_service(host: str, port: int, question: bytes, seconds: float) -> bytes:
-    """Connect, ask, and return what comes first; empty: nothing within `seconds`, or the end. Raises OSError (connecting)."""
+    """Connect, send `question`, and return the first bytes of the answer; empty if there are none
+    within `seconds`.
+
+    Raises OSError while connecting.
+    """
     with socket.create_connection((host, port), timeout=_CONNECT_S) as conn:
         conn.settimeout(seconds)
         try:

@@ -1,7 +1,8 @@
-"""Kafka's clients are made here and nowhere else: what all of them share, and the constructors of the library.
+"""The constructors of all Kafka clients, and the settings that they share.
 
-Each package says what its guarantees rest on (`own`); security and whatever else `kafka.options` says is the user's, and is
-above what is only a default. What a client logs goes through rowlock's logger, unless whoever makes it says it better itself.
+Each package passes the settings that its guarantees depend on (`own`). The user's `kafka.options`, such
+as security, override only defaults. Lines that a client logs go through rowlock's logger, unless the
+caller reports them itself.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ OnError = Callable[[KafkaError], None]
 
 
 class ClientLog(Enum):
-    """The level of librdkafka's own lines: as they are (a broker lost, found again), for debugging only, or dropped."""
+    """The level of librdkafka's own log lines.
+
+    They are logged as they are (a broker lost, found again), for debugging only, or dropped.
+    """
 
     LOUD = logging.INFO
     QUIET = logging.DEBUG
@@ -30,11 +34,11 @@ class ClientLog(Enum):
 
 class _SilentLogger:
     def log(self, *_: object, **__: object) -> None:
-        """Drop the line."""
+        """Ignore the line."""
 
 
 def ignore_client_error(error: KafkaError) -> None:
-    """An error of no message, which an exception says as well."""
+    """Ignore an error without a message: an exception reports it as well."""
     del error
 
 
@@ -44,12 +48,15 @@ def build_client_settings(
     own: Mapping[str, Any],
     defaults: Mapping[str, Any] | None = None,
 ) -> Settings:
-    """Return the settings of one client: `options` are the user's, which `own` overrules, and which overrule `defaults`."""
+    """Return the settings of one client. `own` overrides the user's `options`, which override `defaults`."""
     return {**(defaults or {}), **options, "bootstrap.servers": bootstrap, **own}
 
 
 def reads_by_offset(group: str) -> Settings:
-    """Return what all our consumers have: each is told where to begin, and commits nothing. `group`: the library requires one."""
+    """Return the settings of consumers that start at given offsets and commit none.
+
+    `group`: required by the library.
+    """
     return {"group.id": group, "enable.auto.commit": False, "auto.offset.reset": "error"}
 
 
@@ -62,7 +69,7 @@ def open_producer(
 def open_consumer(
     settings: Settings, *, log: ClientLog = ClientLog.LOUD, on_error: OnError | None = None
 ) -> Consumer:
-    """Raises KafkaException for settings that the library refuses."""
+    """Return a consumer. Raises KafkaException for settings that the library refuses."""
     return Consumer(_complete_settings(settings, on_error), logger=_make_logger(log))
 
 

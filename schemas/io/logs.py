@@ -1,7 +1,9 @@
-"""Libraries' logs, through the logger of rowlock's own lines: off a terminal every line is a JSON object.
+"""Forwards the logs of libraries to structlog, like rowlock's own lines: off a terminal every line is a
+JSON object.
 
-Which form that is (structlog.configure) is the process's business. gRPC's core writes to stderr by itself, past everything
-of Python's; what it has to say comes as an error of the call as well, so it is silent unless GRPC_VERBOSITY asks for it.
+The process chooses the form of lines (structlog.configure). gRPC's core writes to stderr directly, not
+through Python's logging; its calls report the same problems as errors, so it is silent unless
+GRPC_VERBOSITY is set.
 """
 
 from __future__ import annotations
@@ -15,7 +17,10 @@ _PLAIN = "rowlock.librdkafka"
 
 
 class StructlogHandler(logging.Handler):
-    """Hands records to structlog. `most`: a record of a higher level counts as one of this."""
+    """A handler that passes records to structlog.
+
+    `most`: the highest level; records of a higher one are lowered to it.
+    """
 
     def __init__(self, *, most: int = logging.CRITICAL) -> None:
         super().__init__()
@@ -24,7 +29,7 @@ class StructlogHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if (
             "CONFWARN" in record.getMessage()
-        ):  # librdkafka on the gapless guarantee being "experimental": wanted
+        ):  # librdkafka's warning that the gapless guarantee is "experimental"; rowlock uses it on purpose
             return
         error = record.exc_info if record.exc_info and record.exc_info[0] else None
         structlog.get_logger(record.name).log(
@@ -33,7 +38,10 @@ class StructlogHandler(logging.Handler):
 
 
 def make_librdkafka_logger(*, most: int = logging.INFO) -> logging.Logger:
-    """Return a logger for a Kafka client (broker lost, found again). `most`: no line of it is of a higher level."""
+    """Return a logger for a Kafka client (broker lost, found again).
+
+    `most`: the highest level of its lines.
+    """
     name = f"{_PLAIN}.{logging.getLevelName(most).lower()}"
     logger = logging.getLogger(name)
     if not logger.handlers:
@@ -44,7 +52,10 @@ def make_librdkafka_logger(*, most: int = logging.INFO) -> logging.Logger:
 
 
 def forward_logs_to_structlog() -> None:
-    """Have what libraries log through `logging` and `warnings` go to structlog, from warnings on. Once a process, at its entry."""
+    """Forward what libraries log through `logging` and `warnings` to structlog, from level WARNING on.
+
+    Called once for each process, at its start.
+    """
     root = logging.getLogger()
     if not any(isinstance(handler, StructlogHandler) for handler in root.handlers):
         root.addHandler(StructlogHandler())

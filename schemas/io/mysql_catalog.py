@@ -1,7 +1,7 @@
 """Table definitions of MySQL and MariaDB, read from information_schema into the neutral model.
 
-Capture reads a table at its first sight and at each DDL barrier; `check` reads what it has to judge. Nothing here
-writes. What differs between the two servers is in `_Flavour`.
+Capture reads a table when it first sees it and at each DDL barrier; `check` reads what it checks. This
+module only reads. The differences between the two servers are in `_Flavour`.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ _REPLICATED = ("BASE TABLE", "SYSTEM VERSIONED")
 
 @dataclass(frozen=True)
 class _Flavour:
-    """The differences between the catalogues: an expression column for indexes, srs_id, defaults as SQL literals, collation names.
+    """The differences between the catalogs of MySQL and MariaDB.
 
-    `own_name`: what the server means by the name of a collation.
+    They concern an expression column for indexes, srs_id, defaults as SQL literals, and collation
+    names. `own_name`: returns the server's meaning of a collation's name.
     """
 
     expression: str
@@ -54,7 +55,7 @@ _MARIADB = _Flavour(
     "NULL", "NULL", quoted_defaults=True, collation_name="full_collation_name", own_name=own_name
 )
 
-# All of them for the tables of some schemas, by names: the servers look at no other table's definition.
+# All of them for tables given by schema and name, so that the servers open no other table's definition.
 _WHICH = "table_schema IN %s AND table_name IN %s"
 _COLUMNS = """
 SELECT table_schema, table_name, column_name, column_default, is_nullable, data_type, column_type,
@@ -77,18 +78,21 @@ TableName = tuple[str, str]
 
 
 class CatalogEntry(NamedTuple):
-    """A table's entry in the catalogue. `table`: its definition, or why there is none; `columns`: as they are shown.
-
-    `engine`: of a table whose changes no ROLLBACK takes back; else None.
-    """
+    """A table's entry in the catalog."""
 
     table: Table | SchemaError
+    """The table's definition, or the error that prevented it."""
     columns: tuple[CatalogColumn, ...] = ()
+    """The columns as the catalog shows them."""
     engine: str | None = None
+    """The engine, if a ROLLBACK does not undo its changes; else None."""
 
 
 def read_table(conn: Connection[Any], db: str, name: str) -> Table:
-    """Read the definition of `db`.`name`. Raises what stands in `CatalogEntry.table` otherwise (see read_tables)."""
+    """Return the definition of `db`.`name`.
+
+    Raises the error in `CatalogEntry.table`, if there is one (see read_tables).
+    """
     found = read_tables(conn, [(db, name)])[db, name].table
     if isinstance(found, SchemaError):
         raise found
@@ -98,8 +102,9 @@ def read_table(conn: Connection[Any], db: str, name: str) -> Table:
 def read_tables(conn: Connection[Any], names: Iterable[TableName]) -> dict[TableName, CatalogEntry]:
     """Read definitions in bulk, by four queries for a thousand tables.
 
-    Errors of a table: TableNotFoundError, NoKeyError, ExpressionIndexError, UnsupportedTypeError. A DDL between the queries
-    can mix two definitions: who rests something on one proves that none was (producer/definitions).
+    Errors of a table: TableNotFoundError, NoKeyError, ExpressionIndexError, UnsupportedTypeError. A DDL
+    between the queries can mix two definitions; a caller that depends on one must prove that none
+    happened (producer/definitions).
     """
     flavour, wanted = _detect_flavour(conn), list(dict.fromkeys(names))
     same = read_name_rules(conn).normalize_table
@@ -120,7 +125,11 @@ def _read_entries(
     names: Sequence[TableName],
     same: Callable[[TableName], TableName],
 ) -> dict[TableName, CatalogEntry]:
-    """`same`: the form in which names are compared; the views compare in any case on some servers that do not."""
+    """Return the entries of tables.
+
+    `same`: returns the form in which names are compared; some servers with case-sensitive names have
+    views that compare without case.
+    """
     which = tuple({db for db, _ in names}), tuple({name for _, name in names})
     columns: dict[TableName, list[CatalogColumn]] = defaultdict(list)
     for db, name, *row in _fetch_rows(conn, _COLUMNS.format(srs_id=flavour.srs_id, which=_WHICH), *which):
@@ -183,11 +192,16 @@ def _build_table(
 
 
 _COMPARED_EXACTLY = 53
-"""Labels of a SET whose number the servers compare exactly with a number in a statement; further ones make a double or a negative number of it."""
+"""Labels of a SET with numbers that the servers compare exactly in a statement.
+
+With more labels the number becomes a double or negative.
+"""
 
 
 def _require_comparable(table: Table) -> None:
-    """Raise UnsupportedTypeError for a SET in a key or unique index whose values could not be found again by their numbers."""
+    """Raise UnsupportedTypeError for a SET in a key or unique index if its numbers could not find its
+    values again.
+    """
     for name in {name for index in (table.key, *table.unique) for name in index.columns}:
         type_ = table.get_column(name).type
         if type_.kind is Kind.SET_NUMBER and len(type_.members) > _COMPARED_EXACTLY:
@@ -198,7 +212,7 @@ def _require_comparable(table: Table) -> None:
 
 
 def format_missing_table(name: TableName) -> str:
-    """Return the message for a table that is not in the catalogue."""
+    """Return the message for a table that is not in the catalog."""
     db, table = name
     return f"table {db}.{table} does not exist, or this user may not see it: check the name, or GRANT SELECT ON `{db}`.*"
 
@@ -224,8 +238,9 @@ def choose_key(columns: Sequence[Column], indexes: Sequence[UniqueIndex], name: 
 def list_tables(conn: Connection[Any], patterns: Sequence[str]) -> list[tuple[str, str]]:
     """Return the (database, table) that `patterns` select, sorted; never those of system schemas.
 
-    A pattern is "db.table" with `*` and `?`; "!" excludes. The last pattern that matches a table decides. Names and patterns
-    compare as the server compares names, and names come in the form in which they compare (schemas.table.names).
+    A pattern is "db.table" with `*` and `?`; "!" excludes. The last pattern that matches a table
+    decides. Names and patterns compare as the server compares names, and names come in the form in
+    which they compare (schemas.table.names).
     """
     compared = read_name_rules(conn)
     folded = compared.fold_patterns(patterns)
@@ -242,14 +257,18 @@ def is_selected(patterns: Iterable[str], db: str, table: str) -> bool:
 
 
 def read_collations(conn: Connection[Any]) -> frozenset[str]:
-    """Return the full names of all collations of the server that are names of its own (for schemas.table.collations)."""
+    """Return the full names of all collations of the server, without aliases (for
+    schemas.table.collations).
+    """
     flavour = _detect_flavour(conn)
     query = f"SELECT {flavour.collation_name} FROM information_schema.collation_character_set_applicability"
     return frozenset(name for (name,) in _fetch_rows(conn, query) if flavour.own_name(name) == name)
 
 
 def read_charset_ids(conn: Connection[Any]) -> dict[int, str]:
-    """Return the character set of every collation id of the server: what TABLE_MAPs of the log name."""
+    """Return collation id → character set, for all collations of the server; TABLE_MAP events of the
+    log contain the ids.
+    """
     view = "collations" if _detect_flavour(conn) is _MYSQL else "collation_character_set_applicability"
     rows = _fetch_rows(conn, f"SELECT id, character_set_name FROM information_schema.{view}")
     return {int(number): charset for number, charset in rows if number is not None}

@@ -1,4 +1,4 @@
-"""Columns as information_schema of MySQL and MariaDB shows them, into the neutral model: pure."""
+"""The conversion of columns in information_schema of MySQL and MariaDB to the neutral model. Pure."""
 
 from __future__ import annotations
 
@@ -32,10 +32,13 @@ class CatalogColumn(NamedTuple):
 
 
 def build_column(row: CatalogColumn, *, quoted_defaults: bool) -> Column:
-    """Return the neutral column. `quoted_defaults`: the server shows defaults as SQL literals. Raises UnsupportedTypeError."""
+    """Return the neutral column. Raises UnsupportedTypeError.
+
+    `quoted_defaults`: the server shows defaults as SQL literals.
+    """
     extra = row.extra.lower()
     type_ = build_column_type(row)
-    # The default of a column of numbers is shown as labels, which is no value of it.
+    # For a column of label numbers the default is shown as labels, which are not values of it.
     no_literal = "default_generated" in extra or type_.kind in NUMBERED.values()
     literal = None if no_literal else _parse_default(row.default, type_, quoted=quoted_defaults)
     generated = " generated" in extra
@@ -96,7 +99,7 @@ def _read_labels(row: CatalogColumn) -> dict[str, Any]:
     return {"members": _parse_members(row.name, row.declared, row.charset)}
 
 
-#: What the catalogue's row adds to a kind.
+#: Kind → reader of the attributes that the catalog's row gives.
 _FACTS: dict[Kind, Callable[[CatalogColumn], dict[str, Any]]] = {
     **dict.fromkeys((Kind.INT, Kind.FLOAT, Kind.DOUBLE), _read_signedness),
     Kind.DECIMAL: _read_number_attributes,
@@ -127,7 +130,7 @@ def _unescape_literal(text: str) -> str:
 def _parse_members(name: str, declared: str, charset: str | None) -> tuple[str, ...]:
     members = parse_members(declared)
     if charset in _BEYOND_BMP and any("?" in member for member in members):
-        # information_schema is utf8mb3: it shows "?" for an emoji, and nothing tells it from a real question mark
+        # information_schema is utf8mb3: it shows "?" for an emoji, like for a real question mark
         raise UnsupportedTypeError(
             f"column {name}: a label holds '?', which information_schema also shows for characters beyond U+FFFF: "
             "rename the label, or exclude the table"
@@ -140,7 +143,9 @@ _BINARY_KINDS = frozenset({Kind.BINARY, Kind.VARBINARY, Kind.BLOB, Kind.GEOMETRY
 
 
 def _parse_default(shown: str | None, type_: ColumnType, *, quoted: bool) -> str | None:
-    """The default as plain text; None for expressions and for binary kinds (rows always carry every value)."""
+    """Return the default as plain text; None for expressions and for binary kinds (rows always have
+    every value).
+    """
     if shown is None or type_.kind in _BINARY_KINDS:
         return None
     if type_.kind is Kind.BIT:
@@ -156,12 +161,15 @@ def _parse_default(shown: str | None, type_: ColumnType, *, quoted: bool) -> str
 
 
 def _parse_default_expression(shown: str | None, literal: str | None, *, quoted: bool) -> str | None:
-    """An expression that the server computes for rows that give no value, as it writes that: all that is no literal of this model."""
+    """Return the default that is not a literal of this model, in the server's notation.
+
+    The server computes it for rows that give no value.
+    """
     if literal is not None or (quoted and shown == "NULL"):
         return None
     return shown
 
 
 def _strip_zero_padding(number: str) -> str:
-    """ZEROFILL shows defaults with leading zeros."""
+    """Return a number without leading zeros, which ZEROFILL shows in defaults."""
     return re.sub(r"^(-?)0+(?=\d)", r"\1", number)

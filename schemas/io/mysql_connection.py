@@ -1,7 +1,7 @@
-"""Connections to MySQL, MariaDB and TDSQL with the one session state in which values keep their meaning.
+"""Connections to MySQL, MariaDB and TDSQL, with the session state in which values keep their meaning.
 
-Every reader and writer of values (snapshot, verify, apply) connects through here; a pooled connection of another
-origin must run MYSQL_SESSION_SQL first.
+Every reader and writer of values (snapshot, verify, apply) connects through this module; a pooled
+connection of another origin must run MYSQL_SESSION_SQL first.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ if TYPE_CHECKING:
 
     from schemas.config.model import SourceConfig
 
-#: Strict, so that a value is never cut silently; zero and invalid dates are carried as they are (no NO_ZERO_DATE,
-#: ALLOW_INVALID_DATES); 0 written to an AUTO_INCREMENT column stays 0; backslashes escape, as PyMySQL writes them.
+#: Strict, so that a value is never truncated silently; zero and invalid dates are stored as they are
+#: (no NO_ZERO_DATE, ALLOW_INVALID_DATES); 0 written to an AUTO_INCREMENT column stays 0; backslashes
+#: escape, as PyMySQL writes them.
 SQL_MODE = "STRICT_ALL_TABLES,ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO,NO_ENGINE_SUBSTITUTION"
 #: TIMESTAMP is an instant: shown and read in UTC.
 MYSQL_SESSION_SQL = f"SET SESSION time_zone = '+00:00', sql_mode = '{SQL_MODE}'"
 
-#: Seconds that a server has for each of its answers while a connection is made.
+#: Seconds that a server may take for each of its answers while a connection is made.
 HANDSHAKE_S = 10
-#: Seconds that a source has for an answer: what is asked of it here are its catalogue and pages of rows.
+#: Seconds that a source may take for an answer: only its catalog and pages of rows are read here.
 MYSQL_READ_TIMEOUT_S = 60
 _LOST = 2013
 _UNREACHABLE = frozenset({2002, 2003, 2006, 2013})
@@ -81,9 +82,10 @@ def connect_mysql(
 
 
 def open_connection(**settings: Any) -> Connection[Any]:
-    """Call pymysql.connect with `settings`; the peer has HANDSHAKE_S for its part, also where `read_timeout` is longer.
+    """Call pymysql.connect with `settings`; each answer of the handshake is limited to HANDSHAKE_S, or
+    less by `read_timeout`.
 
-    Raises pymysql errors, whatever it is that answers there, and UnsupportedServerError.
+    Raises pymysql errors, whatever service answers there, and UnsupportedServerError.
     """
     import pymysql
 
@@ -91,7 +93,7 @@ def open_connection(**settings: Any) -> Connection[Any]:
     limit = HANDSHAKE_S if allowed is None else min(HANDSHAKE_S, allowed)
     try:
         made: Any = _make_connection_class()(**{**settings, "read_timeout": limit})
-    except (struct.error, ValueError, IndexError) as error:  # it is no MySQL that talks there
+    except (struct.error, ValueError, IndexError) as error:  # the service is not MySQL
         raise pymysql.err.OperationalError(_LOST, f"the handshake cannot be read: {error}") from error
     made._read_timeout = allowed  # PyMySQL sets it on the socket before each read
     opened: Connection[Any] = made
@@ -100,9 +102,9 @@ def open_connection(**settings: Any) -> Connection[Any]:
 
 
 def _require_supported(connection: Connection[Any]) -> None:
-    """Close the connection and raise UnsupportedServerError where the server is too old.
+    """Close the connection and raise UnsupportedServerError if the server is too old.
 
-    A proxy may greet with a version of its own: VERSION() decides where the handshake's version is too old.
+    A proxy may greet with its own version, so VERSION() decides if the handshake's version is too old.
     """
     if explain_mysql_version_refusal(str(connection.get_server_info())) is None:  # type: ignore[no-untyped-call]
         return
@@ -117,11 +119,12 @@ def _require_supported(connection: Connection[Any]) -> None:
 
 @functools.cache
 def _make_connection_class() -> type[Connection[Any]]:
-    """Return PyMySQL's connection with two changes.
+    """Return PyMySQL's connection class with two changes.
 
-    Without settings of TLS it encrypts where the server can and verifies nothing, with one context of TLS for all such connections: by
-    itself it reads all certificates of the machine for each, some 40 ms, and trusts none of them then. And an error carries what its
-    statement read (schemas.io.server_errors.mysql).
+    Without TLS settings it encrypts if the server can and verifies nothing, with one TLS context for
+    all such connections; unchanged it would read all certificates of the machine for each connection,
+    some 40 ms, and then trust none of them. And an error has a note of what its statement read
+    (schemas.io.server_errors.mysql).
     """
     import ssl
 

@@ -1,8 +1,9 @@
-"""Foreign keys of MySQL and MariaDB, as a user sees them who may only SELECT from the child table.
+"""Foreign keys of MySQL and MariaDB, as visible to a user that may only SELECT from the child table.
 
-MariaDB shows information_schema.referential_constraints only to users with more than SELECT on the child, and is silent
-about it; SHOW CREATE TABLE needs no more than SELECT on both servers. Its text is read strictly: a foreign key that
-information_schema.key_column_usage names and the text does not show is an error, never "no foreign key".
+MariaDB shows information_schema.referential_constraints only to users with more than SELECT on the
+child, without an error for others; SHOW CREATE TABLE needs only SELECT on both servers. Its text is
+parsed strictly: a foreign key that information_schema.key_column_usage names but the text does not show
+is an error, never "no foreign key".
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 
 _NAME = r"`(?:[^`]|``)+`"
 _RULE = r"(?:CASCADE|SET NULL|SET DEFAULT|NO ACTION|RESTRICT)"
-#: MariaDB does not double the backticks in names of constraints and columns; it does in those of tables.
+#: In names of constraints and columns MariaDB does not double backticks, but in those of tables it
+#: does.
 _LINE = re.compile(
     rf"^ *CONSTRAINT `(?P<name>.+?)` FOREIGN KEY (?:`.+?` )?\(`(?P<columns>.+)`\) "
     rf"REFERENCES (?:(?P<db>{_NAME})\.)?(?P<table>{_NAME}) \(`.+`\)"
@@ -33,17 +35,21 @@ _QUIET = frozenset({"NO ACTION", "RESTRICT"})
 
 
 class ForeignKey(NamedTuple):
-    """`parent`: (database, table). `on_delete`, `on_update`: as SQL names them; RESTRICT where nothing is said."""
+    """A foreign key."""
 
     name: str
     columns: tuple[str, ...]
     parent: tuple[str, str]
+    """(database, table)."""
     on_delete: str
+    """As in SQL; RESTRICT if the definition has no rule."""
     on_update: str
 
     @property
     def action(self) -> str:
-        """The actions on the child's rows, say "ON DELETE CASCADE ON UPDATE SET NULL"; empty: nothing."""
+        """The actions on the child's rows, for example "ON DELETE CASCADE ON UPDATE SET NULL"; empty:
+        none.
+        """
         rules = (("ON DELETE", self.on_delete), ("ON UPDATE", self.on_update))
         return " ".join(f"{when} {rule}" for when, rule in rules if rule not in _QUIET)
 
@@ -63,7 +69,7 @@ def parse_foreign_keys(create: str, db: str) -> tuple[ForeignKey, ...]:
 
 
 def read_foreign_keys(conn: Connection[Any], db: str, table: str) -> tuple[ForeignKey, ...]:
-    """Return the foreign keys of a base table. Raises SchemaError when one is seen of which the action is not."""
+    """Return the foreign keys of a base table. Raises SchemaError if the action of one cannot be read."""
     import pymysql
     from pymysql.cursors import Cursor
 
@@ -91,16 +97,16 @@ def read_foreign_keys(conn: Connection[Any], db: str, table: str) -> tuple[Forei
 
 
 def list_cascading_foreign_keys(conn: Connection[Any], db: str, table: str) -> list[str]:
-    """Return a line for each foreign key of the table whose action changes its rows (CASCADE, SET NULL, SET DEFAULT).
+    """Return a line for each foreign key of the table with an action that changes its rows.
 
-    InnoDB carries these out below the binlog (MariaDB, and MySQL before 9.6): such changes would never be captured.
-    Raises SchemaError like `foreign_keys`.
+    InnoDB carries out CASCADE, SET NULL and SET DEFAULT below the binlog (MariaDB, and MySQL before
+    9.6): such changes would never be captured. Raises SchemaError like `read_foreign_keys`.
     """
     return describe_foreign_keys(read_foreign_keys(conn, db, table))
 
 
 def describe_foreign_keys(keys: Iterable[ForeignKey]) -> list[str]:
-    """Return a line for each of `keys` that has an action, by their names. Pure."""
+    """Return a line for each of `keys` that has an action, sorted by name. Pure."""
     return [
         f"{key.name}: {key.action} (references {'.'.join(key.parent)})" for key in sorted(keys) if key.action
     ]

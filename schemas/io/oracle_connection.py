@@ -1,7 +1,9 @@
-"""Connections to Oracle (python-oracledb in thin mode: no client is installed) with the one session state in which values keep their meaning.
+"""Connections to Oracle (python-oracledb in thin mode, without an installed client), with the session
+state in which values keep their meaning.
 
-Whoever reads or writes values of an Oracle (capture, snapshot, apply, verify) connects through here. What is returned is a DB-API
-connection; in its rows NUMBER is a Decimal, a LOB its whole content (str or bytes), and what has a time zone is in UTC, without one.
+All code that reads or writes values of an Oracle (capture, snapshot, apply, verify) connects through
+this module. The result is a DB-API connection; in its rows NUMBER is a Decimal, a LOB its whole content
+(str or bytes), and a value with a time zone is in UTC, without the zone.
 """
 
 from __future__ import annotations
@@ -18,17 +20,18 @@ if TYPE_CHECKING:
 
     from schemas.config.model import TlsConfig
 
-#: What people call it, for `blamed`.
+#: Its name for people, as `explain_wrong_service` expects it.
 ORACLE_LISTENER = "an Oracle listener"
 CONNECT_S = 10.0
-#: Minutes after which the driver asks whether a silent server is still there.
+#: Minutes after which the driver checks whether a silent server still exists.
 PROBE_MIN = 1
-#: An instant is shown, and read, in UTC; texts of numbers and dates, should a statement make any, have one form.
+#: Instants are shown and read in UTC; texts of numbers and dates have one form, if a statement makes
+#: any.
 ORACLE_SESSION_SQL = (
     "ALTER SESSION SET TIME_ZONE = '+00:00' NLS_NUMERIC_CHARACTERS = '.,' NLS_DATE_FORMAT = 'YYYY-MM-DD HH24:MI:SS' "
     "NLS_TIMESTAMP_FORMAT = 'YYYY-MM-DD HH24:MI:SS.FF' NLS_SORT = BINARY NLS_COMP = BINARY"
 )
-#: From memory, but for the texts of the driver's own (DPY); a case of `make test-oracle`.
+#: From memory, except for the driver's own texts (DPY); to be verified by `make test-oracle`.
 _REMEDIES: dict[str, str] = {
     "ORA-01017": "user or password is wrong: correct them in the configuration",
     "ORA-01005": "give the password in the configuration",
@@ -46,7 +49,7 @@ _REMEDIES: dict[str, str] = {
     "DPY-6005": "nothing answers there: check host and port, and whether the listener runs",
 }
 _UNREACHABLE = "DPY-6005"
-#: Trying again later may help: the instance starts, stops, or has no room for another session.
+#: A retry may help: the instance starts or stops, or has no room for another session.
 _TRANSIENT = frozenset({
     _UNREACHABLE, "DPY-4011", "DPY-6000", "ORA-00018", "ORA-00020", "ORA-01033", "ORA-01034", "ORA-01089", "ORA-01109", "ORA-03113",
     "ORA-03114", "ORA-12516", "ORA-12519", "ORA-12520", "ORA-12528", "ORA-12537", "ORA-12541", "ORA-12547",
@@ -54,7 +57,7 @@ _TRANSIENT = frozenset({
 
 
 class OracleServer(Protocol):
-    """A server, as the configuration has it. `database`: the service name."""
+    """A server in the configuration. `database`: the service name."""
 
     @property
     def host(self) -> str: ...
@@ -71,7 +74,10 @@ class OracleServer(Protocol):
 
 
 def open_oracle(config: OracleServer, *, program: str = "rowlock") -> Connection:
-    """Open a connection, not in autocommit mode. `program`: its name in V$SESSION. Raises ServerConnectError with the remedy."""
+    """Open a connection, not in autocommit mode. `program`: its name in V$SESSION.
+
+    Raises ServerConnectError with the remedy.
+    """
     import oracledb
 
     try:
@@ -89,7 +95,9 @@ def open_oracle(config: OracleServer, *, program: str = "rowlock") -> Connection
 
 
 def build_oracle_tls_arguments(tls: TlsConfig | None) -> dict[str, Any]:
-    """Return the driver's arguments for TLS settings: a context of Python's, so that no wallet is needed."""
+    """Return the driver's arguments for TLS settings: an SSL context of Python, so that no wallet is
+    needed.
+    """
     if tls is None:
         return {}
     context = ssl.create_default_context(cafile=str(tls.ca) if tls.ca else None)
@@ -102,19 +110,19 @@ def build_oracle_tls_arguments(tls: TlsConfig | None) -> dict[str, Any]:
 
 
 def get_oracle_error_code(error: Exception) -> str:
-    """Return "ORA-00001" or "DPY-4011" of an error of the driver; "": it has none."""
+    """Return the code "ORA-00001" or "DPY-4011" of a driver's error; "": it has none."""
     return str(getattr(error.args[0], "full_code", "")) if error.args else ""
 
 
 def format_oracle_error(error: Exception) -> str:
-    """Return the server's words in one line: without its code, and without the driver's pointer to a help page."""
+    """Return the server's message in one line, without its code and the driver's pointer to a help page."""
     said = str(getattr(error.args[0], "message", error.args[0])) if error.args else str(error)
     text = " ".join(said.partition("Help:")[0].split())
     return text.removeprefix(f"{get_oracle_error_code(error)}: ")
 
 
 def _choose_fetch_type(cursor: Any, metadata: Any) -> Any:
-    """Tell the driver how a column is read: numbers exactly, and LOBs whole, in the same round trip."""
+    """Return the fetch type of a column: numbers exactly, and LOBs whole, in the same round trip."""
     from decimal import Decimal
 
     import oracledb

@@ -1,4 +1,7 @@
-"""A database of one process in a file without a name: room for what is too much for memory. What dies takes it along."""
+"""A database of one process in an unnamed file, for data that exceeds memory.
+
+It vanishes with the process.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +14,20 @@ from pathlib import Path
 Database = sqlite3.Connection
 Cursor = sqlite3.Cursor
 SCRATCH_ERRORS = (sqlite3.Error, OSError)
-"""What a full or missing disk raises."""
+"""The errors of a full or missing disk."""
 _PRAGMAS = ("journal_mode = OFF", "synchronous = OFF", "locking_mode = EXCLUSIVE", "cache_size = -65536")
 
 
 def get_scratch_folder() -> Path:
-    """Return where the system has its temporary files (TMPDIR)."""
+    """Return the system's folder for temporary files (TMPDIR)."""
     return Path(tempfile.gettempdir())
 
 
 def open_nameless_database(folder: Path, prefix: str) -> Database:
-    """Return a database in a new file of `folder` that has no name any more. Its transaction never ends: nobody else reads it.
+    """Return a database in a new file of `folder`, and remove the file's name at once.
 
-    Up to 64 MiB of it are in memory. Raises SCRATCH_ERRORS.
+    Its transaction never ends, because no other process reads it. Up to 64 MiB of it are in memory.
+    Raises SCRATCH_ERRORS.
     """
     folder.mkdir(parents=True, exist_ok=True)
     number, name = tempfile.mkstemp(prefix=prefix, dir=folder)

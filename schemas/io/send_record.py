@@ -1,4 +1,7 @@
-"""Sending one record to a compacted topic of one partition, such as a request for a copy: seldom, and only when Kafka has it is it sent."""
+"""Sends a single record to a compacted topic with one partition, such as a request for a copy.
+
+It counts as sent only once Kafka has acknowledged it.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +20,14 @@ from schemas.io.kafka_clients import (
 )
 
 SEND_TIMEOUT_S = 15.0
-"""How long Kafka has to take the record."""
+"""Seconds within which Kafka must accept the record."""
 
 
 def send_record(kafka: KafkaConfig, topic: str, key: bytes, value: bytes) -> None:
-    """Send a record, and make its topic where it is missing; returns once Kafka has it. Raises KafkaException."""
+    """Send a record, creating its topic where it is missing; return once Kafka has it.
+
+    Raises KafkaException.
+    """
     _ensure_topic(kafka, topic)
     own = {
         "acks": "all",
@@ -46,7 +52,7 @@ def send_record(kafka: KafkaConfig, topic: str, key: bytes, value: bytes) -> Non
 
 
 def _ensure_topic(kafka: KafkaConfig, topic: str) -> None:
-    """Make the topic where nobody has done so yet."""
+    """Create the topic if it does not exist yet."""
     admin = open_admin(build_client_settings(kafka.bootstrap, kafka.options, {}), log=ClientLog.QUIET)
     if topic in admin.list_topics(timeout=SEND_TIMEOUT_S).topics:
         return

@@ -1,4 +1,4 @@
-"""Signals as what they mean to a long-running process. SIGTERM and SIGINT: a wish that it ends; SIGHUP: that it reads its file again."""
+"""Signals to a long-running process: SIGTERM and SIGINT request its end, SIGHUP a reload of its file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LOG = structlog.get_logger()
 
 
 def on_stop_signals(ask: Callable[[str], object]) -> contextlib.AbstractContextManager[None]:
-    """Have `ask(name of the signal)` called for SIGTERM and SIGINT (`on_signals`)."""
+    """Call `ask(name of the signal)` for SIGTERM and SIGINT during the block (see `on_signals`)."""
     return on_signals(ask, (signal.SIGTERM, signal.SIGINT), "stop-signals")
 
 
@@ -23,10 +23,12 @@ def on_stop_signals(ask: Callable[[str], object]) -> contextlib.AbstractContextM
 def on_signals(
     ask: Callable[[str], object], numbers: Sequence[signal.Signals], thread: str
 ) -> Iterator[None]:
-    """Have `ask(name of the signal)` called in a thread of its own. Elsewhere than in the main thread nothing is watched.
+    """Call `ask(name of the signal)` in a separate thread for signals during the block; only in the
+    main thread.
 
-    A handler runs in the main thread, between any two of its steps: it may hold the lock of whatever the handler would set or log
-    to. So the handler only puts into a SimpleQueue, and a thread does the rest.
+    A handler runs in the main thread between any two of its steps, and the thread may hold a lock that
+    the handler would need to set or log something. So the handler only puts into a SimpleQueue, and a
+    thread does the rest.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -48,7 +50,7 @@ def on_signals(
 
 @contextlib.contextmanager
 def stopped_by_signals() -> Iterator[threading.Event]:
-    """Yield an event that a signal sets. Elsewhere than in the main thread nothing sets it but its user."""
+    """Yield an event that a signal sets. Outside of the main thread, signals do not set it."""
     stop = threading.Event()
 
     def ask(name: str) -> None:

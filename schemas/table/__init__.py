@@ -1,1 +1,1 @@
-"""The neutral table model: types, collations, names, and when two values are the same."""
+"""The neutral table model: types, collations, names, and the equality of values."""

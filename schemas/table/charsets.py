@@ -1,4 +1,4 @@
-"""Character sets of MySQL and MariaDB: which characters they have, and how many bytes these take. Pure."""
+"""Character sets of MySQL and MariaDB: their characters, and the bytes that these take. Pure."""
 
 from __future__ import annotations
 
@@ -7,17 +7,23 @@ from msgspec.structs import replace
 from schemas.table.model import ColumnType, Kind
 
 UNICODE = frozenset({"utf8mb4", "utf16", "utf16le", "utf32"})
-"""Character sets that hold every character of every other one."""
+"""Character sets that contain every character of all others."""
 _BMP = frozenset(
     {"ascii", "latin1", "latin2", "latin5", "latin7", "cp1250", "cp1251", "cp1256", "cp1257", "greek", "ucs2"}
 )
-"""Character sets whose characters utf8mb3 has all."""
+"""Character sets that utf8mb3 contains completely."""
 LONGEST = 2**32 - 1
-"""Bytes of the longest text. No value is longer, whatever its character set: a packet has 1 GiB at most, and a character four bytes."""
+"""Bytes of the longest text.
+
+No value is longer in any character set: a packet has 1 GiB at most, and a character four bytes.
+"""
 
 
 def keeps_characters(old: ColumnType, new: ColumnType) -> bool:
-    """Tell whether the character set of `new` has every character of `old`'s; None (a target without such sets) has all."""
+    """Return whether the character set of `new` has every character of `old`'s.
+
+    None (a target without such character sets) has all.
+    """
     narrow, wide = _normalize_charset_name(old.charset), _normalize_charset_name(new.charset)
     if narrow is None or wide is None or narrow == wide or wide in UNICODE or narrow == "ascii":
         return True
@@ -25,7 +31,10 @@ def keeps_characters(old: ColumnType, new: ColumnType) -> bool:
 
 
 def compute_text_bytes(old: ColumnType, new: ColumnType) -> int:
-    """Return how many bytes a text of type `old` may have in the character set of `new`. The limit of TEXT is one of bytes."""
+    """Return how many bytes a text of type `old` may take in the character set of `new`.
+
+    TEXT is limited in bytes.
+    """
     if old.kind is Kind.TEXT:
         return min(
             old.length
@@ -40,7 +49,7 @@ def compute_text_bytes(old: ColumnType, new: ColumnType) -> int:
 
 
 def compute_longest_text(type_: ColumnType) -> int:
-    """Return how many characters the longest value has that a column of labels or characters is written as."""
+    """Return the characters of the longest value of a column of labels or characters, as it is written."""
     match type_.kind:
         case Kind.SET:
             return len(",".join(type_.members))
@@ -53,12 +62,12 @@ def compute_longest_text(type_: ColumnType) -> int:
 
 
 def choose_text_limit(length: int) -> int:
-    """Return the smallest limit of a TEXT or BLOB that has `length` bytes."""
+    """Return the smallest limit of a TEXT or BLOB type that has room for `length` bytes."""
     return next((2**n - 1 for n in (8, 16, 24) if length < 2**n), LONGEST)
 
 
 def as_long(text: ColumnType, charset: str | None) -> ColumnType:
-    """Return the TEXT that holds all that `text` may have, in another character set."""
+    """Return a TEXT in another character set that has room for every value of `text`."""
     if text.kind is not Kind.TEXT or not text.length or None in (charset, text.charset):
         return text
     size = compute_text_bytes(text, ColumnType(kind=Kind.TEXT, charset=charset))
@@ -66,7 +75,7 @@ def as_long(text: ColumnType, charset: str | None) -> ColumnType:
 
 
 def _get_character_width(charset: str | None) -> int:
-    """Return how many bytes a character may have."""
+    """Return the most bytes of one character."""
     narrow = _normalize_charset_name(charset)
     if narrow == "utf8mb3":
         return 3

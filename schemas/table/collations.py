@@ -1,17 +1,20 @@
-"""Collations of MySQL and MariaDB: which may stand at a target for which of the source.
+"""Collations of MySQL and MariaDB: which of them may be used at a target for which of the source.
 
-What must hold for a key or a unique index: **two values that are equal at the target are equal at the source.** Else rows
-with two keys become one row, without a word. So a column of a key keeps its collation where the target server has the
-very same one, and gets a binary NO PAD one where it has not. No other collation is known to be fine enough, however near
-its name: characters that are new in a later version of Unicode compare by their number in the older one, and as equal to
-others, or as nothing at all, in the newer one. (PAD SPACE, which ignores trailing spaces, may become NO PAD, never the reverse.)
-A column in no key loses nothing by its collation, and gets the nearest, so that it sorts as people expect.
+A key or a unique index requires: **two values that are equal at the target are equal at the source.**
+Otherwise rows with two keys silently become one row. So a column of a key keeps its collation if the
+target server has exactly the same one, and gets a binary NO PAD one otherwise. No other collation is
+known to be fine enough, however similar its name: characters that are new in a later version of Unicode
+compare by their number in the older one, and as equal to others, or as ignorable, in the newer one.
+(PAD SPACE, which ignores trailing spaces, may become NO PAD, never the reverse.) A column in no key
+loses nothing by its collation, and gets the nearest, so that it sorts as people expect.
 
-A name means the same on both servers, but for those with `0900` in them: MySQL's own, which MariaDB (from 11.4.5) takes as
-further names of its `uca1400` ones, and `utf8mb4_0900_bin` even of `utf8mb4_bin`, which is PAD SPACE. `own_name` gives what a
-MariaDB server means by a name. Catalogues are read through it (schemas.io.mysql_catalog), so everywhere else `0900` is MySQL's.
+A name means the same on both servers, except for those with `0900`: MySQL's own, which MariaDB (from
+11.4.5) accepts as further names of its `uca1400` ones, and `utf8mb4_0900_bin` even of `utf8mb4_bin`,
+which is PAD SPACE. `own_name` returns the meaning of a name on MariaDB. Catalogs are read through it
+(schemas.io.mysql_catalog), so everywhere else `0900` is MySQL's.
 
-tests/integration/test_collations.py asks both real servers for all of this: each collation, each character.
+tests/integration/test_collations.py verifies all of this on both real servers, for each collation and
+each character.
 """
 
 from __future__ import annotations
@@ -28,7 +31,8 @@ if TYPE_CHECKING:
 Choose = Callable[["ColumnType"], str | None]
 """Column type → the collation for it on one server; None for types without text."""
 
-#: Language of MySQL's `utf8mb4_…_0900_…` → language of MariaDB's `uca1400_…` and of the older collations of both.
+#: Language of MySQL's `utf8mb4_…_0900_…` → language of MariaDB's `uca1400_…` and of both servers' older
+#: collations.
 COLLATION_LANGUAGES: dict[str, str] = {
     "cs": "czech", "da": "danish", "de_pb": "german2", "eo": "esperanto", "es": "spanish", "es_trad": "spanish2",
     "et": "estonian", "hr": "croatian", "hu": "hungarian", "is": "icelandic", "la": "roman", "lt": "lithuanian",
@@ -36,7 +40,7 @@ COLLATION_LANGUAGES: dict[str, str] = {
     "vi": "vietnamese",
 }  # fmt: skip
 _CODES = {language: code for code, language in COLLATION_LANGUAGES.items()}
-#: Character sets that hold every character of every other one.
+#: Character sets that contain every character of all others.
 _UNICODE = frozenset({"utf8mb4", "utf16", "utf16le", "utf32"})
 _0900 = re.compile(r"utf8mb4_(?:(?P<code>[a-z_]+)_)?0900_(?P<strength>a[is]_c[is])(?:_ks)?")
 _UCA1400 = re.compile(
@@ -45,7 +49,7 @@ _UCA1400 = re.compile(
 
 
 def own_name(name: str) -> str:
-    """Return the name that MariaDB means by `name`, where that is another: its names for users of MySQL."""
+    """Return the name that MariaDB means by `name`, which may be one of its aliases for users of MySQL."""
     if name == "utf8mb4_0900_bin":
         return "utf8mb4_bin"
     match = _0900.fullmatch(name)
@@ -56,12 +60,13 @@ def own_name(name: str) -> str:
 
 
 def ignores_trailing_spaces(name: str) -> bool:
-    """Tell whether the collation is PAD SPACE."""
+    """Return whether the collation is PAD SPACE."""
     return "_nopad_" not in name and "_0900_" not in name and name != "binary"
 
 
 def is_not_coarser(source: str | None, real: str | None) -> bool:
-    """Tell whether the collation `real` is known to hold no two values equal that `source` holds different.
+    """Return whether the collation `real` certainly distinguishes all values that `source`
+    distinguishes.
 
     None is exact comparison (PostgreSQL's deterministic collations, binary kinds).
     """
@@ -73,12 +78,13 @@ def is_not_coarser(source: str | None, real: str | None) -> bool:
     charset, there = _get_charset(source), _get_charset(real)
     if real.endswith("_bin") and there in {charset, *_UNICODE}:
         return not ignores_trailing_spaces(real) or ignores_trailing_spaces(source)
-    widened = source.replace("utf8mb3_", "utf8mb4_", 1)  # it holds all of these, and compares them alike
+    # utf8mb4 contains all of utf8mb3, and compares it alike
+    widened = source.replace("utf8mb3_", "utf8mb4_", 1)
     return real in (source, widened)
 
 
 def describe_key_collations(source: str) -> str:
-    """Return for people which collations a key may have instead of `source`."""
+    """Return, for a message, the collations that a key may have instead of `source`."""
     charset = _get_charset(_normalize_collation_name(source))
     own = [f"{charset}_bin"] if ignores_trailing_spaces(source) and charset != "utf8mb4" else []
     return " or ".join(
@@ -87,10 +93,11 @@ def describe_key_collations(source: str) -> str:
 
 
 def make_key_collation_chooser(available: Collection[str]) -> Choose:
-    """Return the function that chooses for columns of keys and unique indexes (and for ENUM and SET, whose labels must differ).
+    """Return the function that chooses collations for columns of keys and unique indexes.
 
-    `available`: the collations of the server (mysql_catalog.collations). The function raises UnsupportedTypeError where the
-    server has none that is fine enough.
+    It also serves for ENUM and SET, for which labels must differ. `available`: the collations of the
+    server (mysql_catalog.read_collations). The function raises UnsupportedTypeError if the server has
+    none that is fine enough.
     """
     known = _group_by_name(available)
 
@@ -110,9 +117,10 @@ def make_key_collation_chooser(available: Collection[str]) -> Choose:
 
 
 def make_collation_chooser(available: Collection[str]) -> Choose:
-    """Return the function that chooses the nearest collation, for columns that are in no key and no unique index.
+    """Return the function that chooses the nearest collation, for columns that are in no key and no
+    unique index.
 
-    It gives None, too, where the server has nothing that is near: its default then serves.
+    It also returns None if the server has nothing near; the server's default is then used.
     """
     known = _group_by_name(available)
 
@@ -137,7 +145,7 @@ def _group_by_name(available: Collection[str]) -> dict[str, str]:
 
 
 def _normalize_collation_name(name: str) -> str:
-    """Older servers call utf8mb3 utf8."""
+    """Return the name with utf8mb3, which older servers call utf8."""
     return name.replace("utf8_", "utf8mb3_", 1) if name.startswith("utf8_") else name
 
 
@@ -150,7 +158,9 @@ def _convert_mariadb_charset(charset: str) -> str:
 
 
 def _yield_binary_collations(name: str) -> Iterator[str]:
-    """Yield the binary collations that tell apart what `name` does: of its own character set if there is one, else of utf8mb4."""
+    """Yield the binary collations that distinguish all that `name` does: of its character set if there
+    is one, else utf8mb4.
+    """
     for charset in dict.fromkeys((_get_charset(name), "utf8mb4")):
         yield f"{charset}_nopad_bin"
         yield f"{charset}_0900_bin"

@@ -1,7 +1,8 @@
-"""Equality of two wire values, as `verify` compares them, and digests that stand for values that are compared later.
+"""The equality of wire values as `verify` compares them, and digests in place of values that are
+compared later.
 
-Exact, but for JSON, which PostgreSQL's jsonb stores as a document, not as text: there the documents are compared,
-numbers by their exact decimal value.
+It is exact, except for JSON, which PostgreSQL's jsonb stores as a document, not as text: there the
+documents are compared, and numbers by their exact decimal value.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ FLOATS = frozenset({Kind.FLOAT, Kind.DOUBLE})
 
 
 def are_same_values(a: Sequence[Value], b: Sequence[Value]) -> bool:
-    """Return whether two rows of one table, or two keys of it, have the same wire values. To "==" alone, -0.0 is 0.0."""
+    """Return whether two rows of one table, or two keys of it, have the same wire values.
+
+    Python's "==" does not distinguish -0.0 from 0.0; this function does.
+    """
     return a == b and list(map(is_negative_zero, a)) == list(map(is_negative_zero, b))
 
 
@@ -41,12 +45,16 @@ def are_wire_equal(kind: Kind, a: Value, b: Value) -> bool:
 
 
 DIGEST = 8
-"""Bytes of a `wire_digest`: of a billion pairs of values that differ none is likely to look equal."""
+"""Bytes of a `compute_wire_digest`: among a billion pairs of different values, probably none has equal
+digests.
+"""
 _sorted = msgspec.json.Encoder(order="sorted").encode
 
 
 def compute_wire_digest(kind: Kind, value: Value) -> bytes:
-    """Return bytes that two values of `kind` share when they are `wire_equal`, and by all that is likely only then."""
+    """Return bytes that are equal for two values of `kind` if these are `are_wire_equal`, and very
+    likely only then.
+    """
     return hashlib.blake2b(_encode_canonical(kind, value), digest_size=DIGEST).digest()
 
 
@@ -64,7 +72,7 @@ def _encode_canonical(kind: Kind, value: Value) -> bytes:
 
 
 def _sort_document(node: Any) -> Any:
-    """Return a canonical document with one form for each document."""
+    """Return a canonical document in a form that is the same for equal documents."""
     if isinstance(node, dict):
         return ("object", sorted((name, _sort_document(each)) for name, each in node.items()))
     if isinstance(node, list):
@@ -73,7 +81,7 @@ def _sort_document(node: Any) -> Any:
 
 
 def _normalize_number(number: Decimal) -> tuple[str, str, int]:
-    """Return a number without zeros at its end: 1, 1.0 and 1e0 are one."""
+    """Return a number without trailing zeros: 1, 1.0 and 1e0 are the same."""
     sign, digits, exponent = number.as_tuple()
     text = "".join(map(str, digits)).lstrip("0")
     short = text.rstrip("0")
@@ -83,7 +91,7 @@ def _normalize_number(number: Decimal) -> tuple[str, str, int]:
 
 
 def _encode_float_bits(number: Value) -> str:
-    """Tells -0.0 from 0.0; 1 and 1.0 are the same."""
+    """Return a text that differs for -0.0 and 0.0, and is the same for 1 and 1.0."""
     return repr(float(number)) if isinstance(number, int | float) else repr(number)
 
 
@@ -95,7 +103,9 @@ def _are_same_documents(a: str, b: str) -> bool:
 
 
 def _parse_canonical(text: str) -> Any:
-    """The document with numbers as Decimal (1 = 1.0) and booleans told apart from numbers (Python: True == 1)."""
+    """Return the document with numbers as Decimal (1 = 1.0), and booleans distinct from numbers
+    (Python: True == 1).
+    """
     loaded = json.loads(text, parse_int=Decimal, parse_float=Decimal, parse_constant=_reject_constant)
     return _tag_booleans(loaded)
 

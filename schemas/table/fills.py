@@ -1,4 +1,6 @@
-"""Says what a column that a statement added holds in the rows that were there: the server gives them a value without a row event. Pure."""
+"""The value of a column, added by a statement, in the existing rows: the server sets it without a row
+event. Pure.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,15 @@ _EXACT_INT = 2**53
 
 @dataclass(frozen=True, slots=True)
 class ColumnFill:
-    """`value`: a wire value; None is NULL."""
+    """The value of an added column in existing rows. `value`: a wire value; None is NULL."""
 
     value: Value
 
 
 def find_fill(column: Column) -> ColumnFill | None:
-    """Return what the rows that were there have in an added `column`; None: nobody can tell without reading the source."""
+    """Return the value of an added `column` in the existing rows; None: only a read of the source would
+    show it.
+    """
     if column.generated or column.auto_increment or column.default_expression is not None:
         return None
     if column.default is not None:
@@ -43,7 +47,10 @@ def _parse_literal(text: str, type_: ColumnType) -> ColumnFill | None:
 
 
 def _find_implicit_default(type_: ColumnType) -> ColumnFill | None:
-    """The value of NOT NULL without a default. Dates have none that every server holds; JSON and geometry none at all."""
+    """Return the implicit default of a NOT NULL column.
+
+    Dates have none that every server accepts; JSON and geometry have none at all.
+    """
     match type_.kind:
         case Kind.INT | Kind.BIT | Kind.YEAR:
             return ColumnFill(0)
@@ -61,7 +68,7 @@ def _find_implicit_default(type_: ColumnType) -> ColumnFill | None:
             return None
 
 
-# --- literals, as the catalogue shows them
+# --- literals, as the catalog shows them
 
 
 def _parse_whole_number(text: str, _type: ColumnType) -> Value:
@@ -132,7 +139,8 @@ def _format_fraction(digits: str, fsp: int) -> str:
     return "." + digits[:fsp].ljust(fsp, "0") if fsp else ""
 
 
-#: Kinds whose default the catalogue shows as a text that says the value by itself. A TIMESTAMP's depends on the session's time zone.
+#: Kinds for which the catalog shows the default as a self-contained text. A TIMESTAMP's depends on the
+#: session's time zone.
 _LITERALS: dict[Kind, Callable[[str, ColumnType], Value]] = {
     Kind.INT: _parse_whole_number,
     Kind.BIT: _parse_whole_number,

@@ -1,13 +1,13 @@
-"""The neutral table model: what a definition event carries and what both ends speak.
+"""The neutral table model: the content of a definition event, shared by capture and apply.
 
-Column types are those of the source, made neutral; values of each kind have exactly one wire form, the same
-from the log and from a snapshot (the table below is the contract; `None` is NULL everywhere):
+Column types are those of the source, made neutral; values of each kind have exactly one wire form, the
+same from the log and from a snapshot (the table below is the contract; `None` is NULL everywhere):
 
 | kind | wire value (a JSON value) |
 |---|---|
 | int (bits 8..64, unsigned), year | integer; beyond ±2^53 its decimal string |
 | bit(length) | integer; beyond 2^53 its decimal string |
-| decimal(precision, scale) | string with exactly `scale` digits after the point, "-0.50", never exponent or leading zeros; precision 0: as many as it needs |
+| decimal(precision, scale) | string with exactly `scale` fraction digits, "-0.50"; precision 0: any scale |
 | float (32 bits), double | JSON number; a float is widened exactly to a double |
 | char, varchar, text | string (CHAR without trailing spaces, as the server returns it) |
 | binary, varbinary, blob | base64; BINARY(n) padded with zero bytes to n |
@@ -20,6 +20,8 @@ from the log and from a snapshot (the table below is the contract; `None` is NUL
 | enum_number | integer, the label's place from 1; 0 is the error value |
 | set_number | integer, a bit for each label, the first label's is 1; beyond 2^53 its decimal string |
 | geometry | {"wkb": base64, "srid": integer} |
+
+A decimal never has an exponent or leading zeros. With precision 0 it has as many digits as it needs.
 """
 
 from __future__ import annotations
@@ -60,14 +62,15 @@ class Kind(StrEnum):
     JSON = "json"
     ENUM = "enum"
     SET = "set"
-    #: ENUM and SET with an empty label: texts could mean two values ("" is the label or the error value), so numbers are carried.
+    #: ENUM and SET with an empty label: as text a value would be ambiguous ("" is the label or the
+    #: error value), so it is a number.
     ENUM_NUMBER = "enum_number"
     SET_NUMBER = "set_number"
     GEOMETRY = "geometry"
 
 
 NUMBERED: Mapping[Kind, Kind] = {Kind.ENUM: Kind.ENUM_NUMBER, Kind.SET: Kind.SET_NUMBER}
-"""Kind of a column with labels → its kind where one of the labels is empty."""
+"""Kind of a column with labels → its kind if one of the labels is empty."""
 
 
 class ColumnType(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -88,13 +91,15 @@ class ColumnType(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 def convert_labels_to_numbers(type_: ColumnType) -> ColumnType:
-    """Return the type with values as numbers if one of its labels is empty."""
+    """Return the type, with values as numbers if one of its labels is empty."""
     kind = NUMBERED.get(type_.kind)
     return type_ if kind is None or "" not in type_.members else replace(type_, kind=kind)
 
 
 def list_ambiguous_columns(table: Table) -> list[str]:
-    """Return the columns whose values are texts of labels although a label is empty, as versions before 0.1.0 defined them."""
+    """Return the columns that have labels as text although one is empty, as versions before 0.1.0
+    defined them.
+    """
     return [column.name for column in table.columns if convert_labels_to_numbers(column.type) != column.type]
 
 
@@ -107,8 +112,8 @@ class Column(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     generated: bool = msgspec.field(name="generated", default=False)
     #: of a generated column, as its server writes it; None also in older topics
     expression: str | None = msgspec.field(name="expression", default=None)
-    #: A default that is no literal, as its server writes it: UUID(), CURRENT_TIMESTAMP, (a + b), and any of a binary kind. None also
-    #: in older topics.
+    #: A default that is not a literal, as its server writes it: UUID(), CURRENT_TIMESTAMP, (a + b), and
+    #: any of a binary kind. None also in older topics.
     default_expression: str | None = msgspec.field(name="default_expression", default=None)
 
 
@@ -129,7 +134,7 @@ class UniqueIndex(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
         return tuple(part.column for part in self.parts)
 
     def with_renamed_columns(self, names: Mapping[str, str]) -> UniqueIndex:
-        """Return the index with columns that have another name by `names`."""
+        """Return the index with columns renamed by `names` (old name → new name)."""
         parts = (replace(part, column=names.get(part.column, part.column)) for part in self.parts)
         return replace(self, parts=tuple(parts))
 
@@ -137,8 +142,8 @@ class UniqueIndex(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
 class Table(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A table of a source, or, after routing, of a target (`db` is then its schema or database).
 
-    `key` is the identity of a row: the primary key, or without one the first NOT NULL unique index (by columns,
-    then name). `unique` holds all *other* unique indexes.
+    `key` is the identity of a row: the primary key, or without one the first NOT NULL unique index (by
+    columns, then name). `unique` contains all *other* unique indexes.
     """
 
     db: str = msgspec.field(name="db")
@@ -166,17 +171,17 @@ class Table(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return tuple(order[name] for name in names)
 
     def with_renamed_columns(self, names: Mapping[str, str]) -> Table:
-        """Return the table with columns that have another name by `names`."""
+        """Return the table with columns renamed by `names` (old name → new name)."""
         columns = tuple(replace(column, name=names.get(column.name, column.name)) for column in self.columns)
         unique = tuple(index.with_renamed_columns(names) for index in self.unique)
         return replace(self, columns=columns, key=self.key.with_renamed_columns(names), unique=unique)
 
 
 def is_same_definition(known: Table, now: Table) -> bool:
-    """Tell whether `now` is the definition `known`, as far as `known` goes.
+    """Return whether `now` is the definition `known`, as far as `known` goes.
 
-    Definitions of older topics lack the expressions of generated columns, and those of defaults: such a one may be any. And
-    they have collations by whichever name MariaDB showed.
+    Definitions of older topics lack the expressions of generated columns and of defaults, which may
+    then be any. Their collations have whichever name MariaDB showed.
     """
     if known == now:
         return True

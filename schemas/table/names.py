@@ -1,9 +1,12 @@
-"""NameRules of databases and tables: the text of both together, and their comparison as a server does it (`lower_case_table_names`). Pure.
+"""Names of databases and tables: their common text, and their comparison by a server
+(`lower_case_table_names`). Pure.
 
-With 1 the server keeps all names in lower case; with 2 it keeps them as given and compares them in lower case, and its log
-has them in lower case; with 0 they are compared as they are. So there is one form to compare and to keep names in:
-`NameRules.same`. A source's names of columns, and of routines, are none of its business: they are never case-sensitive. Those of a target's columns
-compare by `NameRules.fold`: not so at PostgreSQL, else (tried on MySQL 9.7 and MariaDB 11.4) in lower case, with accents.
+With 1 the server stores all names in lower case; with 2 it stores them as given and compares them in
+lower case, and its log has them in lower case; with 0 they are compared as they are. So there is one
+form to compare and to store names in: `NameRules.normalize_table`. It does not apply to a source's
+names of columns and routines, which are never case-sensitive. Names of a target's columns compare by
+`NameRules.fold_name`: case-sensitively in PostgreSQL, otherwise (tried on MySQL 9.7 and MariaDB 11.4)
+in lower case, with accents.
 """
 
 from __future__ import annotations
@@ -18,13 +21,20 @@ _TEXT = re.compile(f"({_PLAIN}|{_QUOTED})\\.({_PLAIN}|{_QUOTED})", re.DOTALL)
 
 
 def format_table_text(db: str, table: str) -> str:
-    """Return "db.table", as records and messages write it; a name with a dot or a backtick stands in backticks. No two tables have the same text."""
+    """Return "db.table", as in records and messages; a name with a dot or a backtick is put in
+    backticks.
+
+    No two tables have the same text.
+    """
     return f"{_quote_part(db)}.{_quote_part(table)}"
 
 
 def find_meant_tables(text: str) -> list[TableName]:
-    """Return the tables that a text in a record may mean: the one of `table_text`; several where an older version, which wrote no
-    backticks, wrote names with dots. None: it is no text of a table."""
+    """Return the tables that a text in a record may mean.
+
+    It is one table for a text of `format_table_text`. Several are possible if an older version, which
+    wrote no backticks, wrote names with dots. Empty if the text means no table.
+    """
     found = _TEXT.fullmatch(text)
     if found:
         db, table = map(_unquote_name, found.groups())
@@ -44,29 +54,35 @@ def _unquote_name(part: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NameRules:
-    """`folds`: whether the server takes names that differ in case for the same (lower_case_table_names is 1 or 2). `keeps_spelling`: it shows
-    a column as it was written, so that another spelling is a change."""
+    """The rules by which a server compares names."""
 
     folds: bool = False
+    """Whether names that differ only in case are the same (lower_case_table_names is 1 or 2)."""
     keeps_spelling: bool = True
+    """Whether the server shows a column as it was written, so that another spelling is a change."""
 
     @classmethod
     def from_setting(cls, setting: str | None) -> NameRules:
-        """Return how names compare under a value of lower_case_table_names; None: the server has no such variable."""
+        """Return the rules for a value of lower_case_table_names; None: the server has no such variable."""
         return cls(setting not in (None, "", "0"))
 
     def fold_name(self, text: str) -> str:
-        """Return a name, or a pattern of names, as the server compares it. A character stays one character."""
+        """Return a name, or a pattern of names, as the server compares it.
+
+        Each character stays one character.
+        """
         if not self.folds:
             return text
         return "".join(low if len(low := char.lower()) == 1 else char for char in text)
 
     def normalize_table(self, name: TableName) -> TableName:
-        """Return the form in which two names of a table are equal if the server takes them for one."""
+        """Return the form in which two names of a table are equal exactly if the server considers them
+        the same.
+        """
         return (self.fold_name(name[0]), self.fold_name(name[1])) if self.folds else name
 
     def fold_patterns(self, patterns: Iterable[str]) -> list[str]:
-        """Return patterns of tables so that they take names in the form of `same`."""
+        """Return patterns of tables that match names in the form of `normalize_table`."""
         return [self.fold_name(pattern) for pattern in patterns]
 
 

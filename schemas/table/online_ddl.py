@@ -1,7 +1,9 @@
-"""The tables in which gh-ost and pt-online-schema-change make the next form of a table, by their names. Pure.
+"""The tables in which gh-ost and pt-online-schema-change build the next form of a table, recognised by
+name. Pure.
 
-Both copy a table `t` into a shadow (`_t_gho`, `_t_new`), keep that up to date, and swap the two by RENAME; what was `t` is trash then (`_t_del`,
-`_t_old`). A name is told by a template: `{table}` is the table's own, `{time}` fourteen digits.
+Both copy a table `t` into a shadow (`_t_gho`, `_t_new`), keep that up to date, and swap the two by
+RENAME; the former `t` is trash then (`_t_del`, `_t_old`). Templates describe the names: `{table}` is
+the table's own name, `{time}` fourteen digits.
 """
 
 from __future__ import annotations
@@ -15,15 +17,16 @@ from schemas.table.patterns import is_literal, is_pattern_match
 
 TableName = tuple[str, str]
 
-_LENGTH = 64  # characters of a table's name; gh-ost cuts the table's own part off to that
-_UNDERSCORES = 10  # pt-online-schema-change puts so many before a name at most, until it is free
+_LENGTH = 64  # characters of a table's name; gh-ost truncates the table's own part to that
+_UNDERSCORES = 10  # pt-online-schema-change puts at most this many before a name, until it is free
 
 
 @dataclass(frozen=True, slots=True)
 class ToolNames:
-    """Templates of the names of shadow tables, and of those that are left over.
+    """Templates of the names of shadow tables, and of the tables that are left over.
 
-    `triggered`: those of shadows that triggers keep up to date: without these, such a name says nothing. People call tables so, too.
+    `triggered`: shadows that triggers keep up to date. Without triggers such a name proves nothing,
+    because people use these names, too.
     """
 
     shadow: tuple[str, ...] = ()
@@ -31,29 +34,31 @@ class ToolNames:
     triggered: tuple[str, ...] = ()
 
     def is_shadow(self, name: TableName, table: TableName) -> bool:
-        """Tell whether `name` is that of a shadow of `table`."""
+        """Return whether `name` is a shadow of `table`."""
         return name[0] == table[0] and any(_is_fitting_name(each, name[1], table[1]) for each in self.shadow)
 
     def is_trash(self, name: TableName, table: TableName) -> bool:
-        """Tell whether `name` is one that `table` gets when it is done with."""
+        """Return whether `name` is the name that the former `table` gets after the swap."""
         return name[0] == table[0] and any(_is_fitting_name(each, name[1], table[1]) for each in self.trash)
 
     def needs_triggers(self, name: TableName, table: TableName) -> bool:
-        """Tell whether the name of a shadow of `table` is one of a tool that works by triggers, and of no other."""
+        """Return whether `name`, a shadow of `table`, fits only tools that work by triggers."""
         fitting = [each for each in self.shadow if _is_fitting_name(each, name[1], table[1])]
         return all(each in self.triggered for each in fitting)
 
     def find_shadowed_table(self, name: TableName, tables: Collection[TableName]) -> TableName | None:
-        """Return the one of `tables` whose shadow `name` is; None: it is none."""
+        """Return the table among `tables` that `name` is the shadow of; None: `name` is not a shadow."""
         return _find_owner(self.shadow, name, tables)
 
     def find_owner(self, name: TableName, tables: Collection[TableName]) -> TableName | None:
-        """Return the one of `tables` whose shadow or trash `name` is; None: it is an ordinary table."""
+        """Return the table among `tables` that `name` is a shadow or trash of; None: it is an ordinary
+        table.
+        """
         return _find_owner(self.shadow, name, tables) or _find_owner(self.trash, name, tables)
 
 
 NO_TOOLS = ToolNames()
-#: What each tool calls its tables.
+#: Tool → the names of its tables.
 TOOLS: Mapping[str, ToolNames] = {
     "gh-ost": ToolNames(("_{table}_gho",), ("_{table}_del", "_{table}_ghc", "_{table}_{time}_del")),
     "pt-osc": ToolNames(
@@ -65,7 +70,7 @@ TOOLS: Mapping[str, ToolNames] = {
 
 
 def get_tool_names(tools: Iterable[str]) -> ToolNames:
-    """Return the names of several of TOOLS."""
+    """Return the combined names of several of TOOLS."""
     chosen = [TOOLS[each] for each in tools]
     return ToolNames(
         tuple(name for each in chosen for name in each.shadow),
@@ -75,7 +80,7 @@ def get_tool_names(tools: Iterable[str]) -> ToolNames:
 
 
 def refuse_template(template: str) -> str | None:
-    """Return why a text is no template of a table's name; None: it is one."""
+    """Return why a text is not a template of a table's name; None: it is one."""
     if template.count("{table}") != 1 or template == "{table}":
         return "it must hold {table} once, and something beside it"
     if "{" in template.replace("{table}", "").replace("{time}", ""):
@@ -86,7 +91,10 @@ def refuse_template(template: str) -> str | None:
 def find_tool_tables(
     names: Iterable[TableName], tools: ToolNames, patterns: Collection[str], tables: Collection[TableName]
 ) -> dict[TableName, TableName]:
-    """Return which of `names` are shadow or trash tables, and of which of `tables`. One that a pattern names as it is, is taken."""
+    """Return which of `names` are shadow or trash tables, each with its table of `tables`.
+
+    A table that a pattern names literally is not included.
+    """
     literal = [each for each in patterns if not each.startswith("!") and is_literal(each)]
     found = {}
     for name in names:
@@ -104,7 +112,7 @@ def _compile_template(template: str) -> re.Pattern[str]:
 
 @functools.lru_cache(maxsize=4096)
 def _own_parts(templates: tuple[str, ...], name: str) -> tuple[str, ...]:
-    """Return what may be a table's own name in that of another."""
+    """Return the parts of a name that may be another table's own name."""
     return tuple(found[1] for each in templates if (found := _compile_template(each).fullmatch(name)))
 
 

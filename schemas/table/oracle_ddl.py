@@ -1,7 +1,7 @@
-"""Our column types to Oracle's and back, as data and pure functions.
+"""The mapping of neutral column types to Oracle's and back, as data and pure functions.
 
-VARCHAR2 and RAW end at 4000 and 2000 bytes (MAX_STRING_SIZE = STANDARD): 1000 characters fit always, whatever they are. What is longer
-is a LOB, and cannot be in a key.
+VARCHAR2 and RAW end at 4000 and 2000 bytes (MAX_STRING_SIZE = STANDARD); 1000 characters always fit,
+whatever they are. Longer columns become LOBs, which cannot be in a key.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from schemas.table.model import ColumnType, Kind
 
 MAX_CHARACTERS, MAX_BYTES, MAX_DIGITS = 1000, 2000, 38
 _INT_DIGITS = {8: 3, 16: 5, 24: 8, 32: 10}
-#: Kinds of which Oracle holds the empty value as NULL.
+#: Kinds for which Oracle stores the empty value as NULL.
 EMPTY_IS_NULL = frozenset({
     Kind.CHAR, Kind.VARCHAR, Kind.TEXT, Kind.ENUM, Kind.SET, Kind.BINARY, Kind.VARBINARY, Kind.BLOB,
 })  # fmt: skip
 
-#: Types whose values Oracle fills with blanks up to their length.
+#: Types that Oracle pads with blanks up to their length.
 PADDED = frozenset({"CHAR", "NCHAR"})
 
 
@@ -68,7 +68,7 @@ _RENDER: dict[Kind, Callable[[ColumnType], str]] = {
     Kind.DECIMAL: _render_decimal_type,
     Kind.FLOAT: lambda _: "BINARY_FLOAT",
     Kind.DOUBLE: lambda _: "BINARY_DOUBLE",
-    # a number without precision but with a scale, which is told from every decimal
+    # a scale without precision, which distinguishes it from every decimal
     Kind.BIT: lambda _: "NUMBER(*,0)",
     Kind.YEAR: lambda _: "NUMBER(4)",
     Kind.CHAR: lambda type_: _render_character_type(type_.length),
@@ -92,7 +92,7 @@ _RENDER: dict[Kind, Callable[[ColumnType], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class OracleCatalogType:
-    """A row of ALL_TAB_COLUMNS, as far as it says the type. `length`: characters of a text, bytes of a RAW."""
+    """The type columns of a row of ALL_TAB_COLUMNS. `length`: characters of a text, bytes of a RAW."""
 
     data_type: str
     length: int = 0
@@ -119,9 +119,9 @@ _PLAIN: dict[str, Callable[[OracleCatalogType], ColumnType]] = {
 
 
 def convert_oracle_type(real: OracleCatalogType) -> ColumnType:
-    """Return what a column of a target holds, for checks and changes: NUMBER is a decimal, INTEGER (NUMBER(*,0)) takes bits.
+    """Return the neutral type of a target's column, for checks and changes.
 
-    Raises UnsupportedTypeError.
+    NUMBER is a decimal, INTEGER (NUMBER(*,0)) takes bits. Raises UnsupportedTypeError.
     """
     if real.data_type == "NUMBER":
         if real.precision is None and real.scale is None:

@@ -1,9 +1,11 @@
-"""Patterns of tables in the configuration (`bank.*`, `!bank.tmp_?`, "bank.`a.b`"), and templates of target tables. Pure.
+"""Patterns of tables in the configuration (`bank.*`, `!bank.tmp_?`, "bank.`a.b`"), and templates of
+target tables. Pure.
 
-    pattern = ["!"] part "." part        part = (any characters; `*` and `?` stand for others | "`" characters taken as they
-                                                 are, "``" for one "`" | …)
-The first dot outside of backticks separates database and table; each part is matched for itself, so a star never reaches
-over that dot. Outside of backticks brackets are refused: in other tools they would be sets of characters.
+A pattern is an optional "!", then two parts with a dot between. A part has any characters; `*` and `?`
+match others. Characters in backticks are taken literally ("``" for one "`"). The first dot outside of
+backticks separates database and table. Each part is matched on its own, so a star never extends over
+that dot. Outside of backticks, brackets are refused, because other tools read them as sets of
+characters.
 """
 
 from __future__ import annotations
@@ -18,15 +20,16 @@ _GLOBS = {"*": ".*", "?": "."}
 
 
 class PatternError(ValueError):
-    """The text is no pattern, or no template; says why."""
+    """The text is not a valid pattern or template, for the reason in its message."""
 
 
 TemplatePart = tuple[tuple[str, bool], ...]
-"""Pieces of a part with whether they stood in backticks."""
+"""Pieces of a part, each with whether it was in backticks."""
 
 
 def split_parts(text: str, dots: bool = True) -> tuple[TemplatePart, TemplatePart]:
-    """Return the parts before and behind the first dot outside of backticks. `dots`: the second may hold more of them.
+    """Return the parts before and after the first dot outside of backticks. `dots`: the second may
+    contain more dots.
 
     Raises PatternError.
     """
@@ -61,19 +64,19 @@ def _compile_pattern(pattern: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
 
 
 def check_pattern(pattern: str) -> None:
-    """Raise PatternError if `pattern` (without "!") is none, or would mean something else to its writer."""
+    """Raise PatternError if `pattern` (without "!") is invalid, or could be misread by its writer."""
     if any(piece in "[]" for part in split_parts(pattern) for piece, literal in part if not literal):
         raise PatternError("brackets must stand in backticks")
 
 
 def is_pattern_match(pattern: str, db: str, table: str) -> bool:
-    """Tell whether a pattern (without "!") takes the table. Raises PatternError."""
+    """Return whether a pattern (without "!") matches the table. Raises PatternError."""
     first, second = _compile_pattern(pattern)
     return first.fullmatch(db) is not None and second.fullmatch(table) is not None
 
 
 def is_selected_by_patterns(patterns: Iterable[str], db: str, table: str) -> bool:
-    """Tell whether the last pattern that matches the table takes it; "!" before a pattern takes out."""
+    """Return whether the last pattern that matches the table selects it; a pattern with "!" excludes."""
     selected = False
     for pattern in patterns:
         if is_pattern_match(pattern.removeprefix("!"), db, table):
@@ -83,7 +86,7 @@ def is_selected_by_patterns(patterns: Iterable[str], db: str, table: str) -> boo
 
 @functools.lru_cache(maxsize=4096)
 def is_literal(pattern: str) -> bool:
-    """Tell whether a pattern (without "!") takes one table only, by its name."""
+    """Return whether a pattern (without "!") matches one table only, by its name."""
     return not any(piece in _GLOBS for part in split_parts(pattern) for piece, literal in part if not literal)
 
 
@@ -96,12 +99,15 @@ def get_literal_database(pattern: str) -> str | None:
 
 
 def fill_template(template: str, words: Mapping[str, str]) -> str:
-    """Put `words` in place of their `{…}`, in one go: what is put in is never looked at again."""
+    """Replace each `{…}` by its value of `words` in one pass: replaced text is not expanded again."""
     return _PLACEHOLDER.sub(lambda found: words.get(found[1], found[0]), template)
 
 
 def fill_place(template: str, words: Mapping[str, str]) -> tuple[str, str]:
-    """Return (schema, table) of a template `schema.table`: it is split first, and filled then. Raises PatternError."""
+    """Return (schema, table) of a template `schema.table`, which is split first and filled then.
+
+    Raises PatternError.
+    """
     schema, table = ("".join(piece for piece, _ in part) for part in _compile_template(template))
     return fill_template(schema, words), fill_template(table, words)
 

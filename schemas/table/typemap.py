@@ -1,7 +1,8 @@
 """The type map: neutral column types ↔ the types of MySQL, MariaDB and PostgreSQL, as tables of data.
 
-docs/reference/types.md is generated from these tables (tools/docs/typemap.py). A rule matches when its kind and all
-attributes that it names match; the first match counts. `{…}` in a template is an attribute of the ColumnType.
+docs/reference/types.md is generated from these tables (tools/docs/typemap.py). A rule matches if its
+kind and all attributes that it names match; the first match counts. `{…}` in a template is an attribute
+of the ColumnType.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from schemas.table.model import ColumnType, Kind
 
 @dataclass(frozen=True)
 class TypeRule:
-    """Types of `kind` whose attributes equal `when` are written as `template`; `note`: what a reader should know."""
+    """A rule: types of `kind` with attributes equal to `when` are rendered as `template`; `note`: a
+    remark for readers.
+    """
 
     kind: Kind
     template: str
@@ -40,7 +43,9 @@ class TypeRule:
 
 
 WIDEST_DECIMAL = (65, 30)
-"""Precision and scale of the column that takes decimals of any scale, where a database has no type for them. It refuses those that do not fit."""
+"""Precision and scale of the column for decimals of any scale, in databases without such a type; it
+refuses values that do not fit.
+"""
 
 _BIGINT_NOTE = "it has no unsigned 64-bit integer"
 POSTGRES_TYPE_RULES: tuple[TypeRule, ...] = (
@@ -123,7 +128,8 @@ MYSQL_TYPE_RULES: tuple[TypeRule, ...] = (
 )
 
 _INT = Kind.INT
-#: DATA_TYPE of information_schema → what is fixed by it; length, precision, fsp and members come from the row.
+#: DATA_TYPE of information_schema → attributes fixed by it; length, precision, fsp and members come
+#: from the row.
 MYSQL_CATALOG: dict[str, dict[str, Any]] = {
     "tinyint": {"kind": _INT, "bits": 8}, "smallint": {"kind": _INT, "bits": 16}, "mediumint": {"kind": _INT, "bits": 24},
     "int": {"kind": _INT, "bits": 32}, "bigint": {"kind": _INT, "bits": 64},
@@ -138,7 +144,8 @@ MYSQL_CATALOG: dict[str, dict[str, Any]] = {
     **{key: {"kind": Kind.GEOMETRY} for key in ("geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon", "geomcollection", "geometrycollection")},
 }  # fmt: skip
 
-#: PostgreSQL's format_type() without its parentheses → neutral type; the numbers in them fill the attributes named last.
+#: PostgreSQL's format_type() without its parentheses → neutral type; the numbers in them fill the
+#: attributes named last.
 POSTGRES_CATALOG: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "smallint": ({"kind": _INT, "bits": 16}, ()),
     "integer": ({"kind": _INT, "bits": 32}, ()),
@@ -169,10 +176,11 @@ def render_postgres_type(type_: ColumnType) -> str:
 
 
 def render_mysql_type(type_: ColumnType, collation: Callable[[ColumnType], str | None] | None = None) -> str:
-    """Return the MySQL/MariaDB DDL type with its character set and collation.
+    """Return the MySQL/MariaDB DDL type with its character set and collation. Raises
+    UnsupportedTypeError.
 
-    `collation` chooses the collation on this server (schemas.table.collations.chooser); without it the source's is named as
-    it is. Raises UnsupportedTypeError.
+    `collation` chooses the collation on this server (schemas.table.collations.make_collation_chooser);
+    without it the source's is used unchanged.
     """
     chosen = collation(type_) if collation else type_.collation
     charset = chosen.partition("_")[0] if chosen else type_.charset
@@ -211,5 +219,7 @@ def convert_postgres_type(formatted: str) -> ColumnType:
 
 
 def quote_literal(text: str) -> str:
-    """Return a MySQL string literal (valid without NO_BACKSLASH_ESCAPES, as rowlock's sessions are)."""
+    """Return a MySQL string literal (valid without NO_BACKSLASH_ESCAPES, which rowlock's sessions never
+    set).
+    """
     return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"

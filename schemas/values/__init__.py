@@ -1,1 +1,3 @@
-"""Wire values ↔ what the drivers of each database give and take: one function a table, made of one a column."""
+"""The conversions between wire values and the values of each database's driver: a function for each
+table, compiled from one for each column.
+"""

@@ -1,7 +1,7 @@
-"""Row converters: one function a table, generated from one function a column.
+"""Row converters: a function for each table, generated from one for each column.
 
-A generated tuple expression does a row of 10 columns in about a third of the time of a loop over converters; both
-MySQL's and PostgreSQL's value modules build on it.
+A generated tuple expression converts a row of 10 columns in about a third of the time of a loop over
+converters; the value modules of both MySQL and PostgreSQL use it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ Convert = Callable[[Any], Any]
 """Converts a value that is not None."""
 ConvertRow = Callable[[Sequence[Any]], tuple[Any, ...]]
 
-#: Integers beyond it are decimal strings on the wire: JSON readers keep them in doubles.
+#: Integers beyond it are decimal strings on the wire, because JSON readers store numbers as doubles.
 MAX_EXACT = 2**53
 
 
 def compile_row(converters: Sequence[Convert | None], null: str | None = None) -> ConvertRow:
-    """Return a function that converts each value of a row by its converter; no converter: the value as it is.
+    """Return a function that converts each value of a row by its converter; without one the value stays
+    unchanged.
 
     None becomes `null` where there is a converter.
     """
@@ -38,9 +39,10 @@ def _render_expression(i: int, converted: bool) -> str:
 
 
 def normalize_decimal(text: str) -> str:
-    """Return a decimal of any scale as the wire has it: without exponent, and without zeros at its end: "-0.5". "NaN" stays as it is.
+    """Return the wire value of a decimal of any scale: "-0.5", without exponent and trailing zeros.
+    "NaN" stays unchanged.
 
-    Raises ArithmeticError: it is no number.
+    Raises ArithmeticError if the text is not a number.
     """
     plain = format(Decimal(text), "f")
     if "." in plain:
@@ -54,14 +56,17 @@ def encode_wire_int(value: int) -> int | str:
 
 
 def number_or_text(text: str) -> int | str:
-    """Return the wire integer that `text` is the digits of, else `text`, which differs from every number."""
+    """Return the wire integer with the digits `text`, else `text`, which differs from every number."""
     return (
         encode_wire_int(int(text)) if text.isascii() and text.isdecimal() and str(int(text)) == text else text
     )
 
 
 def encode_wire_float(value: float) -> float | str:
-    """Return a float's wire value: JSON has neither NaN nor infinities, which Oracle and PostgreSQL have: those are text."""
+    """Return a float's wire value.
+
+    NaN and the infinities, which Oracle and PostgreSQL have, are text, because JSON lacks them.
+    """
     if isfinite(value):
         return value
     return "NaN" if isnan(value) else "Infinity" if value > 0 else "-Infinity"

@@ -1,8 +1,9 @@
 """Rows of MySQL and MariaDB ↔ wire values (schemas/table/model.py), through PyMySQL.
 
-Reading: SELECT `select_list(table)` and put each row through `row_from_select(table)`. Writing: put a wire row through
-`to_mysql(table)` and give the tuple to PyMySQL. Both need a session as `connect_mysql` makes it (MYSQL_SESSION_SQL).
-The values read equal those that capture decodes from the binlog, so a snapshot and the log agree.
+Reading: SELECT `select_list(table)` and convert each row with `make_select_row_converter(table)`.
+Writing: convert a wire row with `to_mysql(table)` and pass the tuple to PyMySQL. Both need a session of
+`connect_mysql` (MYSQL_SESSION_SQL). The values read equal those that capture decodes from the binlog,
+so a snapshot and the log agree.
 """
 
 from __future__ import annotations
@@ -48,14 +49,15 @@ def quote_name(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-#: How a kind is read when not by its bare column. Dates as text keep zero dates and fractions. PyMySQL would make
-#: Decimal of decimals. FLOAT prints 6 digits unless widened; "* 1e0" widens and keeps the sign of -0, "+ 0" does not.
+#: The expressions of kinds that are not read as bare columns. Dates as text keep zero dates and
+#: fractions. PyMySQL would convert decimals to Decimal. FLOAT prints 6 digits unless widened; "* 1e0"
+#: widens and keeps the sign of -0, "+ 0" does not.
 _EXPRESSIONS: dict[Kind, str] = {
     Kind.BIT: "{0}+0",
     Kind.FLOAT: "{0}*1e0",
     Kind.DOUBLE: "{0}*1e0",
     Kind.YEAR: "{0}+0",
-    # "+ 0" makes a double of a SET, which holds 53 of its 64 bits.
+    # "+ 0" converts a SET to a double, which can hold 53 of its 64 bits.
     **dict.fromkeys((Kind.ENUM_NUMBER, Kind.SET_NUMBER), "CAST({0} AS UNSIGNED)"),
     **dict.fromkeys((Kind.DECIMAL, Kind.DATE, Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP), "CAST({0} AS CHAR)"),
 }
@@ -73,7 +75,7 @@ def make_select_row_converter(
 ) -> Callable[[tuple[Any, ...]], Row]:
     """Return the function from a row of PyMySQL (plain tuple cursor) to wire values.
 
-    `otherwise` has the converters of kinds that are read as they come: text, dates, labels.
+    `otherwise` returns the converters of kinds that are read unchanged: text, dates, labels.
     """
     read = otherwise or _find_no_converter
     return compile_row([_READ.get(column.type.kind, read)(column) for column in table.columns])
@@ -82,7 +84,8 @@ def make_select_row_converter(
 def to_mysql(table: Table) -> Callable[[Row], tuple[Any, ...]]:
     """Return the function from wire values to PyMySQL parameters.
 
-    Written and read again they are the same wire values. The server itself refuses what its types cannot hold.
+    Values that are written and read again are the same wire values. The server itself refuses what its
+    types cannot hold.
     """
     return compile_row([_WRITE.get(column.type.kind, _find_no_converter)(column) for column in table.columns])
 
@@ -112,7 +115,7 @@ def _read_decimal(column: Column) -> Convert | None:
 
 
 def _strip_zerofill(text: str) -> str:
-    """ZEROFILL (always unsigned) shows "0001.50"."""
+    """Return a decimal without leading zeros: ZEROFILL (always unsigned) shows "0001.50"."""
     if text[0] != "0":
         return text
     stripped = text.lstrip("0")
@@ -134,7 +137,9 @@ def format_timestamp_text(wire: str) -> str:
 
 
 def encode_wire_geometry(internal: bytes) -> dict[str, object]:
-    """Return the wire value of the servers' own form: SRID (4 bytes, little-endian), then WKB. The log has it, too."""
+    """Return the wire value of the servers' own form: SRID (4 bytes, little-endian), then WKB. The log
+    has the same form.
+    """
     return {"wkb": to_base64(internal[4:]), "srid": _SRID.unpack_from(internal)[0]}
 
 
@@ -156,7 +161,11 @@ def _write_float(column: Column) -> Convert:
 
 
 def _write_decimal(column: Column) -> Convert | None:
-    """The server rounds a fraction that is too long, and says so in a note only. A column that was made for its values takes none such."""
+    """Return a converter that refuses fractions that are too long, for the widest decimal type.
+
+    The server would round them, and report that only in a note. A column with the source's type gets no
+    such values.
+    """
     if column.type.precision and (column.type.precision, column.type.scale) != WIDEST_DECIMAL:
         return None
 

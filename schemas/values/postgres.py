@@ -1,10 +1,12 @@
 """Wire values (schemas/table/model.py) ↔ values of PostgreSQL, as text, by the *neutral* column type.
 
-Writing: `to_postgres(table)` gives every value in PostgreSQL's text format (None: NULL), fit for a COPY row and for a
-psycopg parameter alike (psycopg sends str untyped, so the server takes the column's type and its indexes serve);
-`copy_line(table)` gives the whole escaped COPY line. Reading: SELECT `select_list_pg(table)`, each row through
-`row_from_postgres(table)`. Sessions need SESSION_SETTINGS. The real types may differ from the type map's as long as
-the values fit (boolean for TINYINT(1), double precision for FLOAT, …).
+Writing: `to_postgres(table)` returns every value in PostgreSQL's text format (None: NULL), for COPY
+rows and psycopg parameters alike (psycopg sends str untyped, so the server uses the column's type and
+its indexes); `copy_line(table)` returns the whole escaped COPY line.
+
+Reading: SELECT `select_list_pg(table)`, and convert each row with `make_postgres_row_converter(table)`.
+Sessions need SESSION_SETTINGS. The real types may differ from the type map's as long as the values fit
+(boolean for TINYINT(1), double precision for FLOAT, …).
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ SESSION_OPTIONS = " ".join(f"-c {name}={value}" for name, value in SESSION_SETTI
 def to_postgres(table: Table) -> Callable[[Row], tuple[str | None, ...]]:
     """Return the function from wire values to PostgreSQL text values.
 
-    The function raises ValueRefusedError for what PostgreSQL cannot hold (zero dates, NUL characters).
+    The function raises ValueRefusedError for what PostgreSQL cannot store (zero dates, NUL characters).
     """
     return compile_row([_WRITE[column.type.kind](column) for column in table.columns])
 
@@ -65,7 +67,7 @@ def to_postgres_columns(table: Table, columns: tuple[str, ...]) -> ConvertRow:
 def copy_line(table: Table) -> Callable[[Row], str]:
     """Return the function from wire values to a line of COPY's text format, with its line end.
 
-    The function raises ValueRefusedError as `to_postgres`'s does.
+    The function raises ValueRefusedError like that of `to_postgres`.
     """
     convert = compile_row([_copy_converter(column) for column in table.columns], null=r"\N")
 
@@ -77,7 +79,7 @@ def copy_line(table: Table) -> Callable[[Row], str]:
     join, tabs = _compile_join(table.columns), len(table.columns) - 1
 
     def line(row: Row) -> str:
-        """Escape nothing where nothing is to be escaped: one look at the whole line instead of one at each value."""
+        """Return the line; check the whole line for characters to escape, instead of each value."""
         text = join(row)
         if "\\" in text or "\n" in text or "\r" in text or text.count("\t") != tabs:
             return careful(row)
@@ -114,7 +116,7 @@ def escape_copy(text: str) -> str:
     return _COPY_SPECIAL.sub(lambda match: _COPY_ESCAPES[match[0]], text)
 
 
-#: Kinds whose text never holds a character that COPY escapes.
+#: Kinds with a text that never contains a character that COPY escapes.
 _PLAIN_IN_COPY = frozenset(
     {
         Kind.INT,
@@ -140,9 +142,9 @@ def _copy_converter(column: Column) -> Convert:
     return lambda value: escape_copy(convert(value))
 
 
-#: Kinds whose text always holds a backslash.
+#: Kinds with a text that always contains a backslash.
 _ESCAPED_IN_COPY = frozenset({Kind.BINARY, Kind.VARBINARY, Kind.BLOB, Kind.GEOMETRY})
-#: How `_compile_join` writes the value v of column {0}; other kinds by their converter.
+#: The expressions of `_compile_join` for the value v of column {0}; other kinds use their converter.
 _JOINED: dict[Kind, str] = {
     **dict.fromkeys((Kind.INT, Kind.YEAR, Kind.ENUM_NUMBER, Kind.SET_NUMBER, Kind.DECIMAL, Kind.TIME), "v"),
     **dict.fromkeys((Kind.CHAR, Kind.VARCHAR, Kind.TEXT, Kind.ENUM, Kind.SET, Kind.JSON), "v"),
@@ -200,7 +202,7 @@ def _write_timestamp(column: Column) -> Convert:
 
 
 _CALENDAR: set[str] = set()
-"""Dates that were found in the calendar: the same few come again and again."""
+"""Dates that were found valid; few distinct ones recur often."""
 _CALENDAR_SIZE = 50_000
 
 
@@ -230,7 +232,7 @@ def _write_json(column: Column) -> Convert:
 
 
 def _has_nul(text: str) -> bool:
-    """Tell whether \\u0000 is an escape in it, not the text of one (an even number of backslashes before the u)."""
+    """Return whether \\u0000 is an escape in the text: an even number of backslashes precedes it."""
     return re.search(r"(?<!\\)(?:\\\\)*\\u0000", text) is not None
 
 
@@ -239,7 +241,8 @@ def _write_geometry(_: Column) -> Convert:
 
 
 def encode_ewkb(wire: Value) -> bytes:
-    """Return the EWKB of a wire geometry: WKB whose type says that the SRID follows; PostGIS reads it.
+    """Return the EWKB of a wire geometry for PostGIS: WKB with a flag in its type that the SRID
+    follows.
 
     MySQL's and MariaDB's WKB is always little-endian.
     """

@@ -1,7 +1,8 @@
-"""Rows of PostgreSQL → wire values (schemas/table/model.py), by the *neutral* column type: the reading half of postgres_values.
+"""Rows of PostgreSQL → wire values (schemas/table/model.py), by the *neutral* column type;
+schemas/values/postgres.py writes them.
 
-The real types may differ from the type map's as long as the values fit (boolean for TINYINT(1), double precision for
-FLOAT, …): everything but floats and bytes is read as text.
+The real types may differ from the type map's as long as the values fit (boolean for TINYINT(1), double
+precision for FLOAT, …): everything but floats and bytes is read as text.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def quote_pg(name: str) -> str:
 def select_list_pg(table: Table) -> list[str]:
     """Return the SQL expression of every column of `table`, in order.
 
-    Each has an alias that is no column's name: PostgreSQL would name `"id"::text` id, and ORDER BY id would sort text.
+    Each has an alias that is not a column's name: PostgreSQL would name `"id"::text` id, and ORDER BY
+    id would sort text.
     """
     return [f'{_render_expression(column)} AS "wire {i}"' for i, column in enumerate(table.columns)]
 
@@ -47,13 +49,14 @@ def _render_expression(column: Column) -> str:
 def make_postgres_row_converter(table: Table) -> Callable[[tuple[Any, ...]], Row]:
     """Return the function from a row of psycopg to wire values.
 
-    A value that does not have the form of the neutral type comes back as PostgreSQL's text: it then differs from
-    every wire value, which is what verify has to show.
+    A value without the form of the neutral type is returned as PostgreSQL's text: it then differs from
+    every wire value, which is what verify must show.
     """
     return compile_row([_READ.get(column.type.kind, _as_text)(column) for column in table.columns])
 
 
-#: FLOAT is `real`: widened by PostgreSQL, exactly. Everything else is read as text, whatever the real type is.
+#: FLOAT is `real`, which PostgreSQL widens exactly. Everything else is read as text, whatever the real
+#: type is.
 _EXPRESSIONS: dict[Kind, str] = {
     Kind.FLOAT: "{0}::float8",
     Kind.DOUBLE: "{0}::float8",
@@ -85,7 +88,7 @@ def _read_int(_: Column) -> Convert:
 
 
 def _convert_whole_number(text: str) -> Value:
-    """An integer that is stored as boolean or as numeric with a scale."""
+    """Return an integer that is stored as boolean or as numeric with a scale."""
     if text in _BOOLEANS:
         return _BOOLEANS[text]
     try:
@@ -119,7 +122,9 @@ def _read_decimal(column: Column) -> Convert:
 
 
 def _set_scale(text: str, scale: int) -> str:
-    """The same number with `scale` digits; unchanged where that would lose any, or where it is no number."""
+    """Return the same number with `scale` digits; unchanged if that would lose any, or if it is not a
+    number.
+    """
     whole, _, fraction = text.partition(".")
     if fraction[scale:].strip("0") or not whole.lstrip("-").isdigit():
         return text
@@ -128,7 +133,9 @@ def _set_scale(text: str, scale: int) -> str:
 
 
 def _with_fraction(text: str, fsp: int) -> str:
-    """PostgreSQL drops trailing zeros of the fraction of a second."""
+    """Return a time with `fsp` digits, because PostgreSQL drops trailing zeros of the fraction of a
+    second.
+    """
     whole, _, fraction = text.partition(".")
     digits = fraction.rstrip("0").ljust(fsp, "0")
     return f"{whole}.{digits}" if digits else whole

@@ -1,8 +1,9 @@
-"""Bytes of Kafka records ↔ the structures of event.py and records.py; the one place that knows the JSON.
+"""Bytes of Kafka records ↔ the structures of event.py and records.py; the only module that depends on
+the JSON.
 
-The same structure always gives the same bytes (golden files pin them). Unknown fields are ignored, so that a newer
-minor version can be read; a newer major version is refused. Decoders are built once: building one costs more than
-decoding ten thousand events.
+The same structure always has the same bytes (golden files pin them). Unknown fields are ignored, so
+that a newer minor version can be read; a newer major version is refused. Decoders are built once:
+building one costs more than decoding ten thousand events.
 """
 
 from __future__ import annotations
@@ -24,11 +25,16 @@ from schemas.wire.topic_names import is_former
 EVENT_MAJOR_VERSION = int(NUMBERS_VERSION.partition(".")[0])
 
 POSITION_FORMAT = 2
-"""The newest format of position records that this version reads: 2 has names of topics that older versions do not compute."""
+"""The newest format of position records that this version reads; 2 has names of topics that older
+versions do not compute.
+"""
 
 
 class _RequiredFormat(msgspec.Struct):
-    """A position record that older versions must not go on from. `needs`: the lowest format whose readers may."""
+    """A position record from which older versions must not continue.
+
+    `needs`: the lowest format that a reader must support.
+    """
 
     needs: int = msgspec.field(name="needs")
     record: msgspec.Raw = msgspec.field(name="record")
@@ -44,8 +50,8 @@ _STORED_POSITION = msgspec.json.Decoder(StoredPosition)
 _WATERMARK = msgspec.json.Decoder(Watermark)
 _NEEDS = msgspec.json.Decoder(_RequiredFormat)
 _COPY_REQUEST = msgspec.json.Decoder(CopyRequest)
-#: What only `m` events have. They are the last fields, so an encoding simply ends before those that say nothing: first the
-#: newer ones (an event without them has the bytes it always had), then all.
+#: Fields that only `m` events have. They are the last ones, so empty ones are cut off the end of an
+#: encoding: first the newer ones (an event without them keeps its former bytes), then all.
 _LEFT_OUT = (
     b',"copy":null,"columns":null}',
     b',"effect":null,"stop":null}',
@@ -83,7 +89,7 @@ def encode_event_value(event: EventEnvelope) -> bytes:
 
 
 def mark_undecodable(raw: bytes, columns: Undecodable) -> bytes:
-    """Return the value of an event, `raw`, with the names of its undecodable columns; it is the last member then."""
+    """Return the value of an event, `raw`, with the names of its undecodable columns as its last member."""
     return b'%b,"undecodable":%b}' % (raw[:-1], _ENCODER.encode(columns))
 
 
@@ -103,7 +109,7 @@ def decode_event(raw: bytes) -> EventEnvelope:
 
 
 def _read_version(raw: bytes) -> str:
-    """The version of a record that cannot be read otherwise, or "" when not even that is there."""
+    """Return the version of a record that cannot be decoded otherwise; "" if even that is missing."""
     try:
         return _VERSIONED.decode(raw).source.version
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -130,7 +136,10 @@ def decode_table(raw: bytes | str) -> Table:
 
 
 def encode_stored_position(record: StoredPosition) -> bytes:
-    """Return the Kafka value of a position record. Versions that compute names of topics cannot decode one whose names are others."""
+    """Return the Kafka value of a position record.
+
+    Versions that compute names of topics cannot decode a record with other names.
+    """
     raw = _ENCODER.encode(record)
     if record.topics is None:
         return raw.removesuffix(b',"topics":null}') + b"}"
@@ -143,7 +152,8 @@ def encode_stored_position(record: StoredPosition) -> bytes:
 def decode_stored_position(raw: bytes) -> StoredPosition:
     """Return the position record. Raises EnvelopeError.
 
-    An older version wrote two tables alike where a name has a dot: what it says of the one is taken to be of both (`meant`).
+    An older version wrote the same text for two tables if a name contains a dot; the entry is then
+    taken for both (`find_meant_tables`).
     """
     if raw.startswith(b'{"needs":'):
         wrapped = _decode_json(_NEEDS, raw, "a position record")

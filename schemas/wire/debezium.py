@@ -1,18 +1,25 @@
-"""Events of Debezium's MySQL and MariaDB connectors (JSON converter, schemas on or off) as changes of rows.
+"""Events of Debezium's MySQL and MariaDB connectors (JSON converter, schemas on or off) as changes of
+rows.
 
-Debezium's numbers mean what the column's type says they mean, and its topics carry no definition: the caller gives
-the table. Understood are Debezium's default modes (time adaptive_time_microseconds, binary bytes), decimal `precise`
-or `string`, bigint.unsigned `long` or `precise`. With schemas on, the schema is held against the table: another mode
-or another scale is then refused, which bare numbers could not tell (schemas/wire/debezium_schema.py).
+The meaning of Debezium's numbers depends on the column's type, and its topics contain no definition:
+the caller gives the table. Supported are Debezium's default modes (time adaptive_time_microseconds,
+binary bytes), decimal `precise` or `string`, bigint.unsigned `long` or `precise`. With schemas on, the
+schema is compared with the table: another mode or another scale is then refused, which bare numbers
+would not reveal (schemas/wire/debezium_schema.py).
 
 What a reader must know:
-- `position` is `(0, file, pos, 2 * row + half)` of the row event. Debezium writes an update that moves the key as a
-  delete and an insert with the same source fields: the insert is the second half of the row (1), all else the first.
-- Snapshot rows have none: they all share one in Debezium, and are told apart by their Kafka offset only. Nor have they
-  a commit time: their `ts_ms` is when they were read, which may be long after the state that they show. They are told by their op `r` alone: a connector that
-  was killed in a blocking snapshot marks the log's events `snapshot: true`, too (seen of 3.5.0).
-- There is nothing like `prev` and `gen`: gaps and zombies of Debezium's cannot be noticed.
-- Debezium has already replaced zero dates (by null, or the epoch in NOT NULL columns): that loss is not undone.
+
+- `position` is `(0, file, pos, 2 * row + half)` of the row event. Debezium writes an update that moves
+  the key as a delete and an insert with the same source fields: the insert is the second half of the
+  row (1), all else the first.
+- Snapshot rows have no position: all of them share one in Debezium, and only their Kafka offsets
+  differ. Nor do they have a commit time: their `ts_ms` is the time at which they were read, which may
+  be long after the state that they show. They are recognised by their op `r` alone: a connector that
+  was killed in a blocking snapshot marks events of the log with `snapshot: true`, too (observed with
+  3.5.0).
+- There is no counterpart of `prev` and `gen`: gaps and zombies of Debezium cannot be detected.
+- Debezium has already replaced zero dates (by null, or the epoch in NOT NULL columns): that loss is not
+  undone.
 """
 
 from __future__ import annotations
@@ -33,19 +40,21 @@ from schemas.wire.position import Position, parse_binlog_file_number
 
 
 class ConnectorModes(msgspec.Struct, frozen=True):
-    """Settings of the connector that events do not tell, as far as the configuration says them.
-
-    `decimal_strings`: decimal.handling.mode=string. `binaries`: binary.handling.mode; None: not said. `times`:
-    time.precision.mode is said to be adaptive_time_microseconds.
-    """
+    """Settings of the connector that events do not show, as far as the configuration states them."""
 
     decimal_strings: bool = False
+    """Whether decimal.handling.mode=string."""
     binaries: str | None = None
+    """binary.handling.mode; None: not configured."""
     times: bool = False
+    """Whether time.precision.mode is declared to be adaptive_time_microseconds."""
 
 
 class EventOrigin(msgspec.Struct, gc=False):
-    """The origin of an event. `position` and `ts_ms` (commit time at the source): None and 0 of snapshot rows."""
+    """The origin of an event.
+
+    A snapshot row has no `position`, and `ts_ms` (the commit time at the source) 0.
+    """
 
     db: str
     table: str
@@ -54,7 +63,11 @@ class EventOrigin(msgspec.Struct, gc=False):
 
 
 class DebeziumChange(msgspec.Struct, gc=False):
-    """An event: op c, u, d, r (snapshot read) or t (truncate); images are wire values in the order of the columns."""
+    """One event.
+
+    `op`: c, u, d, r (snapshot read) or t (truncate); images are wire values in the order of the
+    columns.
+    """
 
     op: str
     before: Row | None
@@ -72,7 +85,7 @@ class _Source(msgspec.Struct, gc=False):
 
 
 class _LooseEvent(msgspec.Struct):
-    """An event as far as it can be read without a table, to say what is wrong with it."""
+    """An event decoded without a table, to explain what is wrong with it."""
 
     op: str = msgspec.field(name="op")
     source: _Source = msgspec.field(name="source")
@@ -93,7 +106,9 @@ _HAS_SCHEMA = b'{"schema":'
 
 
 def read_debezium_commit_ms(raw: bytes) -> int | None:
-    """Return the source's commit time of a record in ms; None: it is not Debezium's, or a snapshot row (see Place)."""
+    """Return the source's commit time of a record in ms; None for a snapshot row or a record that is
+    not Debezium's.
+    """
     try:
         event = _decode_loosely(raw)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -109,7 +124,10 @@ def _decode_loosely(raw: bytes) -> _LooseEvent:
 
 
 class _Converters:
-    """Converts a table's images to wire values. `schema`: it came with the event, and says in what values are written."""
+    """Converts a table's images to wire values.
+
+    `schema`: the event came with its schema, which states the form of the values.
+    """
 
     def __init__(self, table: Table, modes: ConnectorModes, *, schema: bool) -> None:
         known = "bytes" if schema and modes.binaries is None else modes.binaries
@@ -126,9 +144,11 @@ class _Converters:
 
 
 class DebeziumDecoder:
-    """Call it with a record's value for the Change of `table`. Tombstones (no value) are the caller's to skip.
+    """Decodes a record's value to a DebeziumChange of `table`. The caller skips tombstones (records
+    without a value).
 
-    Raises EnvelopeError: not Debezium's envelope, other columns than the table's, values or a schema that do not fit.
+    Raises EnvelopeError if the envelope is not Debezium's, if the columns are not the table's, or if
+    values or the schema do not fit.
     """
 
     def __init__(self, table: Table, modes: ConnectorModes) -> None:
@@ -206,7 +226,7 @@ class DebeziumDecoder:
         return EnvelopeError(f"Debezium's values cannot be read: {error}")
 
     def _explain_misfit(self, raw: bytes, error: Exception) -> EnvelopeError:
-        """Say why the event is not one of this table."""
+        """Return an error that explains why the event does not belong to this table."""
         try:
             event = _decode_loosely(raw)
         except (msgspec.DecodeError, UnicodeDecodeError):
@@ -231,7 +251,7 @@ _IMAGES = {"c": (False, True), "r": (False, True), "u": (True, True), "d": (True
 
 
 def _make_payload_type(table: Table) -> type[msgspec.Struct]:
-    """Return the structure of an event with exactly the columns of `table`: none less, and none more."""
+    """Return the structure of an event with exactly the columns of `table`, no fewer and no more."""
     names = table.column_names
     image = make_image_type(names, names, exact=True)
     return msgspec.defstruct(
@@ -253,7 +273,9 @@ def _build_origin(source: _Source, op: str, table: Table) -> EventOrigin:
 
 
 def format_debezium_topic(prefix: str, source: str, db: str, table: str) -> str:
-    """Return the topic that Debezium gives a table: what Kafka refuses in a name is replaced by "_"."""
+    """Return the topic that Debezium uses for a table: characters that Kafka refuses in a name are
+    replaced by "_".
+    """
     return f"{prefix}.{source}.{_escape_topic_part(db)}.{_escape_topic_part(table)}"
 
 

@@ -1,7 +1,9 @@
-"""Values of Debezium's that could be another value in another mode of the connector, where nothing says which mode it is. Pure.
+"""Values of Debezium that could be another value in another mode of the connector, if the mode is
+unknown. Pure.
 
-With schemas on, the schema says it; the source's configuration may say it, too. Otherwise a value that reads as well in another mode
-is refused: bytes that could be hexadecimal, microseconds that could be milliseconds. Most values leave no doubt.
+With schemas on, the schema shows the mode; the source's configuration may state it, too. Otherwise a
+value that is valid in another mode as well is refused: bytes that could be hexadecimal, microseconds
+that could be milliseconds. Most values are unambiguous.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ _SAY = "turn schemas on in the connector's JSON converter (value.converter.schem
 
 
 def explain_doubtful_bytes(text: str) -> str | None:
-    """Return why base64 could be hexadecimal; None: it is not, or it is empty."""
+    """Return why base64 could be hexadecimal; None: it could not, or it is empty."""
     if _HEX.match(text) is None:
         return None
     return (
@@ -27,13 +29,16 @@ def explain_doubtful_bytes(text: str) -> str | None:
 
 
 def explain_doubtful_time(value: int, fsp: int) -> str | None:
-    """Return why the microseconds of a TIME could be milliseconds; None: they are not."""
+    """Return why the microseconds of a TIME could be milliseconds; None: they could not."""
     as_ms = abs(value) <= LONGEST_TIME_MS and value % 10 ** max(0, 3 - fsp) == 0
     return _format_unit_doubt() if value and as_ms else None
 
 
 def explain_doubtful_datetime(value: int, fsp: int) -> str | None:
-    """Return why the microseconds of a DATETIME could be milliseconds; None: they are not. Up to DATETIME(3) these are meant."""
+    """Return why the microseconds of a DATETIME could be milliseconds; None: they could not.
+
+    Up to DATETIME(3), Debezium writes milliseconds anyway.
+    """
     return _format_unit_doubt() if fsp > 3 and value and abs(value) < LATEST_MS else None
 
 

@@ -1,8 +1,9 @@
-"""The schema that the JSON converter writes with each of Debezium's events (`schemas.enable=true`), held against a table.
+"""The check of a table against the schema that the JSON converter writes with each Debezium event
+(`schemas.enable=true`).
 
-Debezium's values are bare numbers whose meaning follows from the column's type and the connector's modes: 1234 is 12.34
-or 1.234, milliseconds or microseconds. Where the schema is there, it says which, and a column that was altered, or a
-mode that rowlock does not read, is refused instead of misread.
+Debezium's values are bare numbers with a meaning that depends on the column's type and the connector's
+modes: 1234 is 12.34 or 1.234, milliseconds or microseconds. The schema, where present, states the
+meaning, and an altered column, or a mode that rowlock does not read, is refused instead of misread.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from schemas.table.model import Column, Kind, Table
 _DECIMAL = "org.apache.kafka.connect.data.Decimal"
 _TEXTS = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.TEXT, Kind.JSON, Kind.ENUM, Kind.SET})
 _LABELS = frozenset({Kind.ENUM_NUMBER, Kind.SET_NUMBER})
-"""Labels in Debezium's topics, numbers in those that rowlock writes in its format."""
+"""Kinds that are labels in Debezium's topics, and numbers in rowlock's own format."""
 _BYTES = frozenset({Kind.BINARY, Kind.VARBINARY, Kind.BLOB})
 _INTEGERS = ("int8", "int16", "int32", "int64", "boolean")
 _TIMES = {
@@ -46,14 +47,16 @@ _SCHEMA = msgspec.json.Decoder(_Field)
 def explain_schema_problem(
     raw: bytes, table: Table, *, decimal_strings: bool, binaries: str | None = None
 ) -> str | None:
-    """Return why values of this schema cannot be read as rows of `table`; None: they can, or it says nothing of rows."""
+    """Return why values of this schema cannot be read as rows of `table`; None: they can, or the schema
+    describes no rows.
+    """
     try:
         images = {each.field: each.fields for each in _SCHEMA.decode(raw).fields}
     except msgspec.DecodeError as error:
         return f"the event's schema is not one of Kafka Connect's JSON converter: {error}"
     fields = {each.field: each for each in images.get("after", []) or images.get("before", [])}
     for column in table.columns:
-        field = fields.get(column.name)  # a column that is missing is missed in the values
+        field = fields.get(column.name)  # the reader of values reports a missing column
         if field is not None and not _is_fitting_field(
             column, field, decimal_strings=decimal_strings, binaries=binaries
         ):

@@ -1,15 +1,19 @@
-"""Snapshots that Debezium was asked for, as a table's topic shows them. Pure.
+"""Snapshots requested from Debezium, as a table's topic shows them. Pure.
 
-The signal `execute-snapshot` of the type `blocking` has a running connector stop reading the log, read the table by one SELECT, and go on
-with the log where it had stopped. So the rows stand in the table's topic in one piece, and whatever was changed since the log was left
-comes behind them. `source.snapshot` says where such a row stands (as 3.5.0 with
-MariaDB was seen to write, tests/golden/debezium; `blocking` is known since 2.4):
+The signal `execute-snapshot` of the type `blocking` makes a running connector stop reading the log,
+read the table by one SELECT, and continue with the log where it had stopped. So the rows are contiguous
+in the table's topic, and every change since then comes after them. `source.snapshot` gives the place of
+such a row (as observed with 3.5.0 and MariaDB, tests/golden/debezium; `blocking` exists since 2.4):
 
-- `first`, or `first_in_data_collection` in a signal of several tables; then `true`; `last` or `last_in_data_collection`;
-- of a table of one row alone: `last` (in a signal of several tables perhaps `first`, and no end); of an empty table no row at all;
-- a snapshot that fails or is interrupted has no end. The connector that starts anew goes on with the log, and may mark its events `true`, too.
+- `first`, or `first_in_data_collection` in a signal of several tables; then `true`; `last` or
+  `last_in_data_collection`;
+- of a table with one row: only `last` (in a signal of several tables perhaps `first`, and no end); of
+  an empty table no row at all;
+- a snapshot that fails or is interrupted has no end. The connector that restarts continues with the
+  log, and may mark its events `true`, too.
 
-Rows of an incremental snapshot (`incremental`) come between those of the log, and nothing says which is the last one.
+Rows of an incremental snapshot (`incremental`) come between those of the log, and no record marks the
+last one.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ import msgspec
 
 
 class SnapshotPlace(Enum):
-    """The place of a record in a snapshot: OTHER: it is none of its rows."""
+    """The place of a record in a snapshot; OTHER: it is not a row of one."""
 
     FIRST = "first"
     INSIDE = "inside"
@@ -61,7 +65,7 @@ _decode = msgspec.json.Decoder(_Record).decode
 
 
 def read_snapshot_place(raw: bytes) -> SnapshotPlace:
-    """Return where a record's value stands in a snapshot."""
+    """Return the place of a record's value in a snapshot."""
     try:
         record = _decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -73,10 +77,12 @@ def read_snapshot_place(raw: bytes) -> SnapshotPlace:
 
 
 class DebeziumSnapshotScan:
-    """Finds the newest snapshot of which all rows stand behind the offset `after`, in records that are given in their order.
+    """Finds the newest snapshot that lies completely after the offset `after`, in records given in
+    their order.
 
-    `next`: the offset from which on it wants records; at first that of `after` itself, for it must know what a lone row follows.
-    `found`: offsets of its first and of its last row.
+    `next`: the offset of the first record that is still needed; at first that of `after` itself,
+    because a lone row is judged by the record before it. `found`: offsets of the snapshot's first and
+    last row.
     """
 
     def __init__(self, after: int) -> None:
@@ -84,12 +90,12 @@ class DebeziumSnapshotScan:
         self.next = max(after, 0)
         self.found: tuple[int, int] | None = None
         self._first: int | None = None
-        self._apart = False  # the record before is known, and is no row of a snapshot
+        self._apart = False  # the previous record is known, and is not a row of a snapshot
 
     def scan_records(self, records: Iterable[tuple[int, bytes | None]]) -> None:
         for offset, raw in records:
             self.next = offset + 1
-            if raw is not None:  # a tombstone says nothing
+            if raw is not None:  # a tombstone has no place
                 self._record_place(offset, read_snapshot_place(raw))
 
     def _record_place(self, offset: int, mark: SnapshotPlace) -> None:
@@ -98,7 +104,7 @@ class DebeziumSnapshotScan:
         elif mark is SnapshotPlace.LAST:
             self._end_snapshot(offset)
         elif mark is SnapshotPlace.OTHER:
-            self._first = None  # an older row may come behind a newer change: such rows are no snapshot
+            self._first = None  # an older row may follow a newer change: such rows are not a snapshot
         self._apart = mark is SnapshotPlace.OTHER
 
     def _end_snapshot(self, offset: int) -> None:
@@ -109,7 +115,10 @@ class DebeziumSnapshotScan:
 
 
 def encode_snapshot_signal(db: str, table: str) -> str:
-    """Return the signal that has Debezium read one table again: the value of a record in its signal topic. Names are patterns in it."""
+    """Return the value of a signal record that makes Debezium read one table again.
+
+    Names are patterns in it.
+    """
     name = ".".join(re.sub(r"([^\w-])", r"\\\1", part) for part in (db, table))
     asked = {"type": "execute-snapshot", "data": {"data-collections": [name], "type": "blocking"}}
     return json.dumps(asked, separators=(",", ":"), ensure_ascii=False)

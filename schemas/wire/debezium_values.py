@@ -1,4 +1,4 @@
-"""One function a column from Debezium's JSON value to the wire value (schemas/table/model.py)."""
+"""Functions that convert a column's value in Debezium's JSON to the wire value (schemas/table/model.py)."""
 
 from __future__ import annotations
 
@@ -25,9 +25,11 @@ CONVERSION_ERRORS = (TypeError, ValueError, OverflowError, struct.error, KeyErro
 def make_debezium_converter(
     type_: ColumnType, *, decimal_strings: bool, binaries: str | None = "bytes", times_known: bool = True
 ) -> Convert:
-    """Return what makes a wire value of Debezium's; it raises one of CONVERSION_ERRORS for what is none of this type.
+    """Return the converter of Debezium's values; it raises one of CONVERSION_ERRORS for a value of
+    another type.
 
-    `binaries`: binary.handling.mode, None: not known. `times_known`: a schema or the configuration says in what times count.
+    `binaries`: binary.handling.mode, None: unknown. `times_known`: a schema or the configuration states
+    the unit of times.
     """
     if type_.kind is Kind.DECIMAL and decimal_strings:
         return _convert_text
@@ -43,7 +45,7 @@ BYTES = frozenset({Kind.BINARY, Kind.VARBINARY, Kind.BLOB})
 
 
 def _make_undoubted_converter(type_: ColumnType) -> Convert:
-    """The value of a TIME or DATETIME, unless it could count in another unit."""
+    """Return the converter of a TIME or DATETIME that refuses values which could have another unit."""
     doubt = explain_doubtful_time if type_.kind is Kind.TIME else explain_doubtful_datetime
     convert, fsp = _MAKE[type_.kind](type_), type_.fsp
 
@@ -58,7 +60,7 @@ def _make_undoubted_converter(type_: ColumnType) -> Convert:
 
 
 def _make_binary_converter(mode: str | None) -> Convert:
-    """Base64 as it is on the wire: standard, padded, with nothing else in it."""
+    """Return the converter to wire base64: standard, padded, without other characters."""
     if mode == "hex":
         return lambda value: _encode_base64(bytes.fromhex(_require_text(value)))
     if mode == "base64-url-safe":
@@ -106,7 +108,9 @@ def _make_int_converter(type_: ColumnType) -> Convert:
 
 
 def _make_decimal_converter(type_: ColumnType) -> Convert:
-    """Precise: base64 of the unscaled number, big-endian two's complement."""
+    """Return the converter of a precise decimal: base64 of the unscaled number, big-endian two's
+    complement.
+    """
     scale = type_.scale
 
     def convert(value: Any) -> Value:
@@ -123,13 +127,15 @@ def _decode_base64(value: Any) -> bytes:
 
 
 def _make_float_converter(_: ColumnType) -> Convert:
-    """Debezium prints a float's shortest digits; the wire has the float widened exactly."""
+    """Return the converter of a FLOAT: Debezium prints its shortest digits, the wire value is the float
+    widened exactly.
+    """
     single = struct.Struct("<f")
     return lambda value: single.unpack(single.pack(value))[0]
 
 
 def _make_bit_converter(_: ColumnType) -> Convert:
-    """BIT(1) is a boolean, others base64 of little-endian bytes."""
+    """Return the converter of a BIT: BIT(1) is a boolean, others are base64 of little-endian bytes."""
     return lambda value: (
         int(value)
         if isinstance(value, bool)
@@ -159,7 +165,7 @@ def _make_time_converter(type_: ColumnType) -> Convert:
 
 
 def _make_datetime_converter(type_: ColumnType) -> Convert:
-    """Milliseconds up to DATETIME(3), microseconds beyond."""
+    """Return the converter of a DATETIME: milliseconds up to DATETIME(3), microseconds beyond."""
     unit, fsp = 1000 if type_.fsp <= 3 else 1, type_.fsp
     return lambda value: _format_datetime(operator.index(value) * unit, fsp)
 
@@ -188,7 +194,10 @@ def _make_geometry_converter(_: ColumnType) -> Convert:
 
 
 def _make_enum_number_converter(type_: ColumnType) -> Convert:
-    """The label's place. A connector writes "" for the empty label and for the error value."""
+    """Return the converter of a label to its number.
+
+    A connector writes "" for the empty label and for the error value.
+    """
     places: dict[Any, int] = {label: place for place, label in enumerate(type_.members, 1) if label}
 
     def convert(value: Any) -> Value:
@@ -202,9 +211,10 @@ def _make_enum_number_converter(type_: ColumnType) -> Convert:
 
 
 def _set_number(type_: ColumnType) -> Convert:
-    """The bits of labels joined by commas. A connector writes "" for the empty label alone and for no label at all.
+    """Return the converter of comma-separated labels to bits.
 
-    Its snapshot has the servers' text, which shows no comma behind an empty label that comes first: "a" of SET('', 'a') is 2 or 3.
+    A connector writes "" both for the empty label alone and for no label. Its snapshot contains the
+    server's text, which has no comma after a leading empty label: "a" of SET('', 'a') is 2 or 3.
     """
     bits = {label: 1 << place for place, label in enumerate(type_.members)}
     empty = bits[""]
@@ -224,7 +234,10 @@ def _set_number(type_: ColumnType) -> Convert:
 
 
 def _make_label_text_converter(type_: ColumnType) -> Convert:
-    """The labels as they come. Definitions of versions before 0.1.0 have texts of them also where one is empty."""
+    """Return the converter of labels as text.
+
+    Definitions of versions before 0.1.0 have text even if one label is empty.
+    """
     if "" not in type_.members:
         return _convert_text
     number = (_make_enum_number_converter if type_.kind is Kind.ENUM else _set_number)(type_)

@@ -1,7 +1,8 @@
-"""The event envelope of design.md §4: Debezium's, with rowlock's additions inside `source`.
+"""The event envelope: Debezium's, with rowlock's additions inside `source`
+(docs/adr/0002-definition-and-chunk-events.md).
 
-Versioning: `source.version` is the envelope's version "major.minor"; readers ignore unknown fields and refuse a
-newer major version. Golden files in schemas/golden pin the format.
+Versioning: `source.version` is the envelope's version "major.minor"; readers ignore unknown fields and
+refuse a newer major version. Golden files in schemas/golden pin the format.
 """
 
 from __future__ import annotations
@@ -16,13 +17,17 @@ from schemas.wire.position import Position
 from schemas.wire.records import TableStop
 
 ENVELOPE_VERSION = "1.0"
-"""The version of events that readers of 1.0 read rightly."""
+"""The version of events that readers of 1.0 understand correctly."""
 NUMBERS_VERSION = "2.0"
-"""The version of definitions with labels as numbers (`Kind.ENUM_NUMBER`, `SET_NUMBER`), which readers of 1.0 refuse."""
+"""The version of definitions with labels as numbers (`Kind.ENUM_NUMBER`, `SET_NUMBER`), which readers
+of 1.0 refuse.
+"""
 
 
 def choose_event_version(definition: Table | None) -> str:
-    """Return the version of an event with this definition: the lowest whose readers read it rightly."""
+    """Return the version of an event with this definition: the lowest one with readers that understand
+    it correctly.
+    """
     kinds = () if definition is None else (column.type.kind for column in definition.columns)
     return NUMBERS_VERSION if any(kind in _NUMBERS for kind in kinds) else ENVELOPE_VERSION
 
@@ -33,7 +38,10 @@ EventOp = Literal["c", "u", "d", "r", "t", "m"]
 
 
 class Source(msgspec.Struct, omit_defaults=False):
-    """The origin of an event. `ts_ms`: commit time at the source; `gen`: assignment number of the capture unit."""
+    """The origin of an event.
+
+    `ts_ms`: commit time at the source; `gen`: assignment number of the capture unit.
+    """
 
     version: str = msgspec.field(name="version")
     connector: str = msgspec.field(name="connector")  # mysql | mariadb | oracle
@@ -54,7 +62,10 @@ class Source(msgspec.Struct, omit_defaults=False):
 
 
 class Transaction(msgspec.Struct):
-    """`total_order` counts from 1 over the captured rows of the source transaction; `last` marks its last captured row."""
+    """A source transaction.
+
+    `total_order` counts its captured rows from 1; `last` marks the last one.
+    """
 
     id: str = msgspec.field(name="id")
     total_order: int = msgspec.field(name="total_order")
@@ -62,58 +73,68 @@ class Transaction(msgspec.Struct):
 
 
 class Chunk(msgspec.Struct, kw_only=True):
-    """End marker of a snapshot chunk: the rows of `(after, upto]` in key order are in the topic before it.
+    """The end marker of a snapshot chunk: the rows of `(after, upto]` in key order are in the topic
+    before it.
 
-    `after` None: from the beginning; `upto` None: to the end of the table. Valid only under the `gen` of its rows.
-    `repeated`: the table was snapshotted before; keys of the range that neither the chunk nor a later event has
-    are to be deleted. `last`: the table's snapshot is complete with this chunk.
+    Valid only under the `gen` of its rows.
     """
 
     number: int = msgspec.field(name="number")
     after: tuple[Value, ...] | None = msgspec.field(name="after")
+    """None: from the beginning."""
     upto: tuple[Value, ...] | None = msgspec.field(name="upto")
+    """None: to the end of the table."""
     #: `row` of the chunk's first position: its rows have rows in [first_row, the marker's row)
     first_row: int = msgspec.field(name="first_row")
     rows: int = msgspec.field(name="rows")
     last: bool = msgspec.field(name="last")
+    """The table's snapshot is complete with this chunk."""
     repeated: bool = msgspec.field(name="repeated", default=False)
+    """The table was snapshotted before; keys of the range that are neither in the chunk nor in a later
+    event must be deleted.
+    """
 
 
 class Undecodable(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """Columns whose value in the image is `{"undecodable": base64}`: the bytes as the source stores them. Never of the key."""
+    """Columns with the value `{"undecodable": base64}` in the image, the bytes as the source stores
+    them.
+
+    Never of the key.
+    """
 
     before: tuple[str, ...] = msgspec.field(name="before", default=())
     after: tuple[str, ...] = msgspec.field(name="after", default=())
 
 
 class LogRows(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """Rows of a materialized view log that the event was made of: (ROWID, SEQUENCE$$) of each, and their XID$$ where the log has it."""
+    """Rows of a materialized view log from which the event was made: (ROWID, SEQUENCE$$) of each, and
+    the XID$$ if it exists.
+    """
 
     rows: tuple[tuple[str, int], ...] = msgspec.field(name="rows")
     xid: str | None = msgspec.field(name="xid", default=None)
 
 
 class ColumnChanges(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """Columns of which a statement speaks, by name. A column that is dropped and added is another one, whatever its type.
+    """The columns that a statement changes, by name.
 
-    `renamed`: old name → new name. `modified`: columns that it defines anew, by their new names. `converted`: CONVERT TO CHARACTER SET.
+    A column that is dropped and added is another one, whatever its type.
     """
 
     renamed: dict[str, str] = msgspec.field(name="renamed", default_factory=dict)
+    """Old name → new name."""
     added: tuple[str, ...] = msgspec.field(name="added", default=())
     dropped: tuple[str, ...] = msgspec.field(name="dropped", default=())
     modified: tuple[str, ...] = msgspec.field(name="modified", default=())
+    """Columns that are defined again, by their new names."""
     converted: bool = msgspec.field(name="converted", default=False)
+    """CONVERT TO CHARACTER SET."""
 
 
 class EventEnvelope(msgspec.Struct, kw_only=True):
     """One event. op: c u d r(snapshot read) t(truncate) m(definition, DDL or chunk marker).
 
-    An `m` event has `definition` (the table from here on; with `ddl`, the statement, if one caused it), `chunk` or `stop`
-    (no event of the table follows until it is copied anew). `effect`: what the statement did to the table's rows
-    ("kept"); without it nobody knows. `columns`: what the statement says of columns, if that is all it does and all of it is known.
-    `copy`: with a definition: the table is copied again from here on; with a chunk: the copy that it is of.
-    `log`: of a source whose log is deleted once it is read: by which rows of it the event is known again.
+    An `m` event has `definition`, `chunk` or `stop`.
     """
 
     op: EventOp = msgspec.field(name="op")
@@ -123,11 +144,21 @@ class EventEnvelope(msgspec.Struct, kw_only=True):
     transaction: Transaction | None = msgspec.field(name="transaction", default=None)
     ts_ms: int = msgspec.field(name="ts_ms")  # when capture made the event
     definition: Table | None = msgspec.field(name="definition", default=None)
+    """The table from here on."""
     ddl: str | None = msgspec.field(name="ddl", default=None)
+    """The statement that caused the definition, if one did."""
     chunk: Chunk | None = msgspec.field(name="chunk", default=None)
     effect: str | None = msgspec.field(name="effect", default=None)
+    """The statement's effect on the table's rows ("kept"); None: unknown."""
     stop: TableStop | None = msgspec.field(name="stop", default=None)
+    """No event of the table follows until it is copied again."""
     copy: CopyMark | None = msgspec.field(name="copy", default=None)
+    """With a definition: the table is copied again from here on.
+
+    With a chunk: the copy that it belongs to.
+    """
     columns: ColumnChanges | None = msgspec.field(name="columns", default=None)
+    """The statement's changes of columns, if it does nothing else and all of them are known."""
     undecodable: Undecodable | None = msgspec.field(name="undecodable", default=None)
     log: LogRows | None = msgspec.field(name="log", default=None)
+    """For a source with a log that is deleted once it is read: the log rows that identify the event."""

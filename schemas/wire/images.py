@@ -1,5 +1,8 @@
-"""Row images as msgspec decodes them: a structure with a field for each column, which is fastest, or a mapping where a column's
-name is none that a structure's field can stand for (quotation marks, backslashes, control characters)."""
+"""Row images as msgspec decodes them.
+
+An image is a structure with a field for each column, which is fastest, or a mapping if a column's name
+cannot be that of a structure's field (quotation marks, backslashes, control characters).
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,15 @@ from schemas.table.model import Row
 
 
 def has_plain_names(names: Sequence[str]) -> bool:
-    """Tell whether all names stand in JSON as they are: msgspec compares a structure's fields with what is written."""
+    """Return whether JSON contains all names unescaped: msgspec compares a structure's fields with the
+    raw text.
+    """
     return all(msgspec.json.encode(name) == f'"{name}"'.encode() for name in names)
 
 
 def make_image_type(names: Sequence[str], kept: Collection[str], *, exact: bool = False) -> Any:
-    """Return the type of an image of the columns `names`; those that are not `kept` are always None in a structure.
+    """Return the type of an image of the columns `names`; those that are not `kept` are always None in
+    a structure.
 
     `exact`: columns that are not among `names` are refused.
     """
@@ -34,7 +40,7 @@ def make_image_type(names: Sequence[str], kept: Collection[str], *, exact: bool 
 
 
 def make_image_reader(names: Sequence[str]) -> Callable[[Any], Row]:
-    """Return the function from an image of `image_type` to its values in the order of `names`."""
+    """Return the function from an image of `make_image_type` to its values in the order of `names`."""
     if has_plain_names(names):
         return msgspec.structs.astuple
     return lambda image: tuple([image[name] for name in names])
@@ -43,7 +49,9 @@ def make_image_reader(names: Sequence[str]) -> Callable[[Any], Row]:
 def make_checked_decoder(
     decode: Callable[[bytes], Any], names: Sequence[str], *, exact: bool = False
 ) -> Callable[[bytes], Any]:
-    """Return `decode`, which refuses images that lack a column (`exact`: that have others), as a structure would."""
+    """Return `decode` with a check that refuses images without all columns (`exact`: or with others),
+    like a structure.
+    """
     if has_plain_names(names):
         return decode
     wanted = set(names)

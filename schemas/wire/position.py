@@ -1,8 +1,8 @@
-"""The position of an event in its source's log (design.md §4): the key by which duplicates are recognised.
+"""The position of an event in its source's log: the key by which duplicates are recognised.
 
 A position is a tuple `(epoch, file, pos, row)` that is compared as a tuple. `pos` is the start of the
-transaction that *published* the row; `row` is the ordinal over the whole transaction, counted before any
-filter. Snapshot rows stand at the HIGH watermark with a negative `row` that rises over all chunks, so that
+transaction that *published* the row; `row` is the ordinal in the whole transaction, counted before any
+filter. Snapshot rows have the HIGH watermark with a negative `row` that grows over all chunks, so that
 they sort after everything before HIGH and before everything after it.
 """
 
@@ -10,14 +10,19 @@ from __future__ import annotations
 
 Position = tuple[int, int, int, int]
 LogPoint = tuple[int, int]
-"""(number of the log file, offset): a place of the source's log, where an event starts, or where a stretch begins and ends.
-Of Oracle: (0, number of a poll)."""
+"""(number of the log file, offset): a place in the source's log, where an event starts, or a range
+begins or ends.
+
+For Oracle: (0, number of a poll).
+"""
 
 #: `row` of the first snapshot row of a topic; later ones count up and never reach 0.
 FIRST_SNAPSHOT_ROW = -(2**53)
-#: `row` of a table's first definition and of its repetitions: sorts before every snapshot row at the same pos.
+#: `row` of a table's first definition and of its repetitions: sorts before every snapshot row at the
+#: same pos.
 DEFINITION_ROW = FIRST_SNAPSHOT_ROW - 1
-#: `row` of a stop that has its cause in the transaction: sorts behind every row of it, and before all that follows.
+#: `row` of a stop with its cause in the transaction: sorts after every row of it, and before all that
+#: follows.
 STOP_ROW = 2**52
 #: Below every position that can occur.
 ZERO: Position = (0, 0, 0, DEFINITION_ROW - 1)

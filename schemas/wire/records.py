@@ -1,10 +1,12 @@
 """Records that capture writes beside the events, and the names of all topics.
 
-`<prefix>.<source>.watermark` (1 partition, time retention): a `Watermark` a second, key = source name. It says that
-everything up to `position` is in the topics, and at which offset each topic touched since the previous one ends.
-`<prefix>.<source>.position` (1 partition, compacted): a `StoredPosition` under the key str(gen), written only after
-every event before `position` has been acknowledged. A reader takes the record of the highest gen, so that a zombie's
-late record can never win; a new gen tombstones the keys of older ones.
+`<prefix>.<source>.watermark` (1 partition, time retention): one `Watermark` a second, key = source
+name. It states that everything up to `position` is in the topics, and at which offset each topic
+written since the previous one ends.
+
+`<prefix>.<source>.position` (1 partition, compacted): a `StoredPosition` under the key str(gen),
+written only after every event before `position` has been acknowledged. A reader takes the record of the
+highest gen, so that a zombie's late record can never win; a new gen tombstones the keys of older ones.
 """
 
 from __future__ import annotations
@@ -18,8 +20,10 @@ from schemas.wire.position import Position
 
 
 def format_former_table_topic(prefix: str, source: str, db: str, table: str) -> str:
-    """Return the name that versions without `StoredPosition.topics` compute for a table's topic. Most tables still have it; which one a
-    table has, only the record says (docs/adr/0034)."""
+    """Return the name that versions without `StoredPosition.topics` compute for a table's topic.
+
+    Most tables still have it, but only the record shows which one a table has (docs/adr/0034).
+    """
     return f"{prefix}.{source}.{escape_former_part(db)}.{escape_former_part(table)}"
 
 
@@ -36,7 +40,10 @@ def format_position_topic(prefix: str, source: str) -> str:
 
 
 def escape_former_part(name: str) -> str:
-    """Return `name` with every character that Kafka refuses as `_x<utf-8>_`. A literal text of that form stays as it is."""
+    """Return `name` with every character that Kafka refuses as `_x<utf-8>_`.
+
+    A literal text of that form stays unchanged.
+    """
     out = []
     for char in name:
         if char.isascii() and (char.isalnum() or char in "_-"):
@@ -47,7 +54,7 @@ def escape_former_part(name: str) -> str:
 
 
 def unescape_topic_part(part: str) -> str:
-    """Return a part of a topic's name for people; nothing may be decided by it."""
+    """Return a part of a topic's name for display; decisions must not depend on it."""
     return _ESCAPED.sub(lambda match: bytes.fromhex(match.group(1)).decode(errors="replace"), part)
 
 
@@ -55,13 +62,15 @@ _ESCAPED = re.compile(r"_x((?:[0-9a-f]{2})+)_")
 
 
 def parse_topic_origin(topic: str) -> tuple[str, str] | None:
-    """Return (prefix, source) of a table's topic: two parts without dots follow them. None: the name has too few parts."""
+    """Return (prefix, source) of a table's topic, after which two parts without dots follow; None: too
+    few parts.
+    """
     parts = topic.rsplit(".", 3)
     return (parts[0], parts[1]) if len(parts) == 4 else None
 
 
 def parse_topic_source(topic: str) -> str:
-    """Return the source of a table's topic; "": the name is of none."""
+    """Return the source of a table's topic; "": the name is not one of a table's topic."""
     origin = parse_topic_origin(topic)
     return "" if origin is None else origin[1]
 
@@ -76,68 +85,84 @@ class Identity(msgspec.Struct, kw_only=True):
 
 
 class Anchor(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The places of a table's last definition and last chunk marker in its topic, so that a start need not search.
+    """The places of a table's last definition and last chunk marker in its topic, so that a start need
+    not search.
 
-    `definition`, `marker`, `stop`, `begin` (of the last copy): offsets; everything of the table at an offset above `end` is read when capture starts.
-    `highest`: the highest position in the topic up to `end`.
+    Everything of the table at an offset above `end` is read when capture starts.
     """
 
     definition: int | None = msgspec.field(name="definition", default=None)
+    """Offset of the last definition."""
     marker: int | None = msgspec.field(name="marker", default=None)
+    """Offset of the last chunk marker."""
     end: int = msgspec.field(name="end")
     highest: Position | None = msgspec.field(name="highest", default=None)
+    """The highest position in the topic up to `end`."""
     stop: int | None = msgspec.field(name="stop", default=None)
+    """Offset of the last stop."""
     begin: int | None = msgspec.field(name="begin", default=None)
+    """Offset of the begin of the last copy."""
 
 
 class TableStop(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """A stop: no event of a table is published any more, until a copy of the table begins (`rowlock copy`).
-
-    `cause`: one of producer.stops.CAUSES. `at`: of the cause in the source's log (`file`, `pos` for people).
-    `reason`: what was seen, one sentence with the table in it; `remedy`: what to do. `since_ms`: when that was, at the source.
+    """A stop: no event of a table is published any more, until a copy of the table begins (`rowlock
+    copy`).
     """
 
     cause: str = msgspec.field(name="cause")
+    """One of producer.stops.CAUSES."""
     at: Position = msgspec.field(name="at")
+    """Position of the cause in the source's log; `file`, `pos`: the same for people."""
     file: str = msgspec.field(name="file")
     pos: int = msgspec.field(name="pos")
     reason: str = msgspec.field(name="reason")
+    """What was seen, in one sentence that names the table."""
     remedy: str = msgspec.field(name="remedy")
+    """What a person must do."""
     since_ms: int = msgspec.field(name="since_ms")
+    """Time of the cause at the source."""
 
 
 class LogProof(msgspec.Struct, kw_only=True, frozen=True):
-    """An event of the source's log, by which the log is known again: `start`, `end` are its offsets in `file`."""
+    """An event of the source's log by which the log is recognised; `start`, `end` are its offsets in
+    `file`.
+    """
 
     file: str = msgspec.field(name="file")
     start: int = msgspec.field(name="start")
     end: int = msgspec.field(name="end")
-    #: of time, type, server id, start and body (producer.sources.binlog.log_proof.digest)
+    #: digest of time, type, server id, start and body (producer.sources.binlog.log_proof)
     digest: str = msgspec.field(name="digest")
 
 
 class ShadowTable(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """Statements on `db`.`name`, the table in which gh-ost or pt-online-schema-change makes the next form of `table`: the position
-    moves past it, and it counts when the one takes the other's place.
+    """Statements on `db`.`name`, the table in which gh-ost or pt-online-schema-change builds the next
+    form of `table`.
 
-    `at`: (number of the log file, offset) of the last statement that counts here. `statements`: since its CREATE, as they were
-    executed in `db`. `triggers`: kinds of changes (INSERT …) that a trigger of `table` takes over into it. `unknown`: why nothing follows from them ("…"). `away`: `table` has left its place, and the shadow not come
-    yet. `over`: the shadow is gone, or has taken the place.
+    The position moves past them; they take effect when the shadow replaces the table.
     """
 
     db: str = msgspec.field(name="db")
     name: str = msgspec.field(name="name")
     table: str = msgspec.field(name="table")
     at: tuple[int, int] = msgspec.field(name="at")
+    """(number of the log file, offset) of the last statement that is included."""
     statements: tuple[str, ...] = msgspec.field(name="statements", default=())
+    """The statements since its CREATE, as they were executed in `db`."""
     triggers: tuple[str, ...] = msgspec.field(name="triggers", default=())
+    """Kinds of changes (INSERT …) that a trigger of `table` copies into it."""
     unknown: str = msgspec.field(name="unknown", default="")
+    """Why the statements do not determine the new form; "": they do."""
     away: bool = msgspec.field(name="away", default=False)
+    """`table` was renamed away, and the shadow has not replaced it yet."""
     over: bool = msgspec.field(name="over", default=False)
+    """The shadow was deleted, or has replaced the table."""
 
 
 class StoredPosition(msgspec.Struct, kw_only=True):
-    """The position from which capture resumes: a transaction boundary; everything before it is acknowledged by Kafka."""
+    """The position from which capture resumes: a transaction boundary; everything before it is
+    acknowledged by Kafka.
+    """
 
     source: str = msgspec.field(name="source")
     gen: int = msgspec.field(name="gen")
@@ -146,35 +171,40 @@ class StoredPosition(msgspec.Struct, kw_only=True):
     pos: int = msgspec.field(name="pos")
     identity: Identity = msgspec.field(name="identity")
     ts_ms: int = msgspec.field(name="ts_ms")
-    #: "db.table" whose snapshot is complete (a hint; markers in the topics decide)
+    #: "db.table" with a complete snapshot (a hint; markers in the topics decide)
     snapshot_done: tuple[str, ...] = msgspec.field(name="snapshot_done", default=())
     #: "db.table" → where its definition and markers are (a hint, too)
     anchors: dict[str, Anchor] = msgspec.field(name="anchors", default_factory=dict)
     #: the highest assignment of a coordinator under which the source was captured; 0: never under one
     assigned: int = msgspec.field(name="assigned", default=0)
-    #: "db.table" → why nothing of it is published, whatever happens
+    #: "db.table" → the stop that prevents any of its events from being published
     stops: dict[str, TableStop] = msgspec.field(name="stops", default_factory=dict)
-    #: XA transactions prepared before `pos` and not ended there → the tables (database, name) that each changes
+    #: XA transactions prepared before `pos` and not ended there → the tables (database, name) that each
+    #: one changes
     prepared: dict[str, tuple[tuple[str, str], ...]] = msgspec.field(name="prepared", default_factory=dict)
-    #: The last event that ends at `pos` (or before it), at a file's beginning also the last one of the file before.
-    #: Empty: written by a version that did not keep it. `identity.gtid_set` is of this position, too.
+    #: The last event that ends at `pos` (or before it), at a file's beginning also the last one of the
+    #: file before. Empty: written by a version that did not keep it. `identity.gtid_set` is of this
+    #: position, too.
     proof: tuple[LogProof, ...] = msgspec.field(name="proof", default=())
-    #: "db.table" → what became of the last request to copy it
+    #: "db.table" → state of the last request to copy it
     copies: dict[str, CopyState] = msgspec.field(name="copies", default_factory=dict)
     #: offset of the next request to read in `<prefix>.<source>.copy`
     copy_requests: int = msgspec.field(name="copy_requests", default=0)
-    #: of captured tables that a tool alters just now
+    #: of captured tables that a tool is altering
     shadows: tuple[ShadowTable, ...] = msgspec.field(name="shadows", default=())
-    #: "db.table" → the topic that is assigned to it (schemas/wire/topic_names.py). None: by a version that computed the names.
+    #: "db.table" → the topic that is assigned to it (schemas/wire/topic_names.py). None: written by a
+    #: version that computed the names.
     topics: dict[str, str] | None = msgspec.field(name="topics", default=None)
 
 
-#: `Watermark.ended` of a source whose snapshot was all there was to do.
+#: `Watermark.ended` of a source that had nothing to do but its snapshot.
 SNAPSHOT_COMPLETE = "its snapshot is complete, as `snapshot: only` asked for"
 
 
 class Watermark(msgspec.Struct, kw_only=True):
-    """Captured up to: `commit_ts_ms` is the source's commit time at `position` (its clock's now when idle)."""
+    """The progress of capture: `commit_ts_ms` is the source's commit time at `position` (its present
+    clock when idle).
+    """
 
     source: str = msgspec.field(name="source")
     gen: int = msgspec.field(name="gen")
@@ -182,7 +212,7 @@ class Watermark(msgspec.Struct, kw_only=True):
     file: str = msgspec.field(name="file")
     commit_ts_ms: int = msgspec.field(name="commit_ts_ms")
     ts_ms: int = msgspec.field(name="ts_ms")
-    #: True: nothing was in the log behind `position` when this was written
+    #: True: the log contained nothing after `position` when this was written
     idle: bool = msgspec.field(name="idle")
     #: "db.table" not yet completely snapshotted
     snapshot_pending: tuple[str, ...] = msgspec.field(name="snapshot_pending", default=())
@@ -190,12 +220,12 @@ class Watermark(msgspec.Struct, kw_only=True):
     topics: dict[str, int] = msgspec.field(name="topics", default_factory=dict)
     events: int = msgspec.field(name="events", default=0)  # captured since capture started (this gen)
     error: str | None = msgspec.field(name="error", default=None)  # which tables are left out, and why
-    #: the same: "db.table" → why ("…seen…: remedy"); nothing of it was ever published
+    #: the same: "db.table" → why ("…seen…: remedy"); none of its events was ever published
     left_out: dict[str, str] = msgspec.field(name="left_out", default_factory=dict)
-    #: the last one of a process that ends, or begins anew: why
+    #: in the last watermark of a process that ends or restarts: the reason
     ended: str | None = msgspec.field(name="ended", default=None)
-    restarts: bool = msgspec.field(name="restarts", default=False)  # with `ended`: it begins anew by itself
-    #: "db.table" → of the tables that are to be captured now
+    restarts: bool = msgspec.field(name="restarts", default=False)  # with `ended`: it restarts by itself
+    #: "db.table" → stop, of the tables that are to be captured now
     stops: dict[str, TableStop] = msgspec.field(name="stops", default_factory=dict)
-    #: "db.table" → copies that wait or run, or came to an end within a day
+    #: "db.table" → copies that wait or run, or ended within a day
     copies: dict[str, CopyState] = msgspec.field(name="copies", default_factory=dict)

@@ -1,4 +1,6 @@
-"""Names of tables' topics: assigned once, stored in the position record, and never parsed (docs/adr/0034). Pure."""
+"""Names of tables' topics: assigned once, stored in the position record, and never parsed
+(docs/adr/0034). Pure.
+"""
 
 from __future__ import annotations
 
@@ -17,21 +19,23 @@ from schemas.wire.records import (
 )
 
 TOPIC_LENGTH = 249
-"""The most characters that Kafka takes in a topic's name."""
+"""The most characters that Kafka accepts in a topic's name."""
 OWN_TOPICS = frozenset({"watermark", "position", "copy", "control", "audit"})
-"""The words that names of rowlock's own topics end with."""
+"""The last parts of the names of rowlock's own topics."""
 
 _DIGEST = 8  # bytes of the hash in a suffix
 _LOOKS_ESCAPED = re.compile(r"_(?=x(?:[0-9a-f]{2})+(?:_|[^A-Za-z0-9_-]))")
 
 
 def normalize_topic(topic: str) -> str:
-    """Return what Kafka compares names of topics by when it creates one: `.` and `_` are equal."""
+    """Return the form by which Kafka compares names of topics when it creates one: `.` and `_` are equal."""
     return topic.replace(".", "_")
 
 
 def yield_topic_candidates(prefix: str, source: str, table: TableName) -> Iterator[str]:
-    """Yield the names that the topic of `table` may have, in the order in which they are tried; the first may be one that Kafka refuses."""
+    """Yield the names that the topic of `table` may have, in the order in which they are tried; Kafka
+    may refuse the first.
+    """
     head = format_source_topic(prefix, source)
     parts = ["_x5f_".join(map(escape_former_part, _LOOKS_ESCAPED.split(name))) for name in table]
     if parts[1] not in OWN_TOPICS and len(usual := ".".join((head, *parts))) <= TOPIC_LENGTH:
@@ -48,7 +52,7 @@ def _compute_digest(*parts: str) -> str:
 
 
 def is_former(source: str, table: TableName, topic: str) -> bool:
-    """Tell whether `topic` is the name that versions without the map compute for `table`."""
+    """Return whether `topic` is the name that versions without the map compute for `table`."""
     return topic.endswith(f".{source}.{escape_former_part(table[0])}.{escape_former_part(table[1])}")
 
 
@@ -56,26 +60,31 @@ def is_former(source: str, table: TableName, topic: str) -> bool:
 class TopicNames:
     """The names of the topics of one source's tables.
 
-    `see` must be called with the topics of the cluster before names are chosen.
+    `update_existing` must be called with the topics of the cluster before names are chosen.
     """
 
     prefix: str
     source: str
     assigned: dict[TableName, str] = field(default_factory=dict)
-    """Every name that is assigned. The tables and the normalised names differ."""
+    """Every assigned name. The tables and the normalised names are distinct."""
     owners: dict[str, TableName | None] = field(default_factory=dict)
-    """Existing topics that no table has, and of which table of the source their events are; None: they are empty.
-    An existing topic that is missing here holds something else."""
+    """Existing topics without a table → the table of the source that their events belong to; None: they
+    are empty.
+
+    An existing topic that is missing here contains something else.
+    """
     _existing: frozenset[str] = frozenset()
     _refused: set[str] = field(default_factory=set)
-    """Normalised names that Kafka has refused to make, whatever `see` shows: the user may not see every topic."""
+    """Normalised names that Kafka has refused to create, even if `update_existing` did not list them:
+    the user may not see every topic.
+    """
     _holders: dict[str, TableName] = field(default_factory=dict)
     """Assigned topic → its table."""
     _taken: dict[str, set[str]] = field(default_factory=dict)
-    """Normalised name → topics that have it: those that exist, and those that are assigned."""
+    """Normalised name → topics that have it, existing or assigned."""
 
     def update_existing(self, existing: Collection[str]) -> None:
-        """Learn which topics the cluster has now."""
+        """Set the topics that the cluster has now."""
         self._existing = frozenset(existing)
         self._holders = {topic: table for table, topic in self.assigned.items()}
         self._taken = {}
@@ -86,21 +95,24 @@ class TopicNames:
         return topic in self._existing
 
     def keep_existing(self) -> None:
-        """Give up the names whose topics do not exist."""
+        """Release the names of topics that do not exist."""
         self.assigned = {table: topic for table, topic in self.assigned.items() if topic in self._existing}
         self.update_existing(self._existing)
 
     def note_created(self, topics: Collection[str]) -> None:
-        """Learn that `topics`, whose names are assigned, exist now."""
+        """Record that `topics`, which have assigned names, exist now."""
         self._existing |= frozenset(topics)
 
     def has_topic(self, table: TableName) -> bool:
-        """Tell whether a table has a name and a topic of this name exists."""
+        """Return whether a table has a name and a topic of this name exists."""
         return self.assigned.get(table) in self._existing
 
     def list_unassigned(self) -> list[str]:
-        """Return the existing topics that have the form of a table's topic of this source and that no table has: their events say whose
-        they are."""
+        """Return the existing topics without a table that have the form of a table's topic of this
+        source.
+
+        Their events show which table they belong to.
+        """
         head = format_source_topic(self.prefix, self.source) + "."
         return sorted(
             topic
@@ -109,7 +121,10 @@ class TopicNames:
         )
 
     def assign_name(self, table: TableName) -> str:
-        """Return the name of the topic of `table`. One is assigned if it has none, or if Kafka would refuse to make the one that it has."""
+        """Return the name of the topic of `table`.
+
+        It is assigned if the table has none, or one that Kafka would refuse.
+        """
         topic = self.assigned.get(table)
         if topic is None or not (topic in self._existing or self._is_free(topic, table)):
             self.release_name(table)
@@ -119,11 +134,11 @@ class TopicNames:
         return topic
 
     def mark_refused(self, topic: str) -> None:
-        """Learn that Kafka does not make `topic`, because a topic with the same name in its sense exists."""
+        """Record that Kafka does not create `topic`, because it considers it equal to an existing name."""
         self._refused.add(normalize_topic(topic))
 
     def release_name(self, table: TableName) -> None:
-        """Give up the name of a table, if it has one."""
+        """Release the name of a table, if it has one."""
         topic = self.assigned.pop(table, None)
         if topic is not None:
             del self._holders[topic]
@@ -138,7 +153,7 @@ class TopicNames:
         return next(topic for topic in names if self._is_free(topic, table))
 
     def _is_free(self, topic: str, table: TableName) -> bool:
-        """Tell whether no other table or topic has this name or one that is the same to Kafka."""
+        """Return whether no other table or topic has this name, or one that Kafka considers equal."""
         if self._holders.get(topic, table) != table or self._taken.get(normalize_topic(topic), set()) - {
             topic
         }:
@@ -154,9 +169,10 @@ _SOMETHING_ELSE = ("", "")
 def parse_stored_names(
     record: StoredPosition, prefix: str
 ) -> tuple[dict[TableName, str], dict[str, list[TableName]]]:
-    """Return the names of a record, and the topics that several tables of it share (of an older version only) with these tables.
+    """Return the names in a record, and each topic that several tables share (only of an older version)
+    with these tables.
 
-    A record without names is of a version that computed them for the tables that it knows.
+    A record without names was written by a version that computed them for the tables that it knows.
     """
     if record.topics is not None:
         return {find_meant_tables(text)[0]: topic for text, topic in record.topics.items()}, {}
@@ -176,5 +192,5 @@ def _list_known_topics(record: StoredPosition) -> Iterable[str]:
 
 
 def as_stored(assigned: Mapping[TableName, str]) -> dict[str, str]:
-    """Return names as a record has them (`StoredPosition.topics`)."""
+    """Return names in the form of `StoredPosition.topics`."""
     return {format_table_text(*table): topic for table, topic in sorted(assigned.items())}

@@ -1,4 +1,6 @@
-"""The table of each topic, read from capture's position records: the only place where readers learn it (docs/adr/0034)."""
+"""The table of each topic, read from capture's position records: the only source of it for readers
+(docs/adr/0034).
+"""
 
 from __future__ import annotations
 
@@ -24,26 +26,29 @@ from schemas.wire.records import format_position_topic, format_source_topic
 from schemas.wire.topic_names import parse_stored_names
 
 POSITION_READ_TIMEOUT_S = 10.0
-"""How long a position topic may give nothing while it is read."""
+"""Seconds without any record after which the read of a position topic fails."""
 POSITION_REREAD_DELAY_S = 10.0
-"""How often the records are read again for topics that they did not name: capture may have been upgraded since, or they are somebody else's."""
+"""Seconds after which records are read again for topics that they did not name.
+
+Capture may have been upgraded since then, or the topics are not rowlock's.
+"""
 
 
 @dataclass(slots=True)
 class _PositionTopic:
-    """A source's position topic, as far as it is read."""
+    """A source's position topic, as far as it was read."""
 
     next: int = 0
     values: dict[bytes, bytes] = field(default_factory=dict)
     """The last record of each key, which is a generation of capture: the highest one counts."""
     tables: dict[str, TableName] = field(default_factory=dict)
     unknown: frozenset[str] = frozenset()
-    """Topics that the records did not name when they were read last."""
+    """Topics that the records did not name when they were last read."""
     read_at: float = float("-inf")
 
 
 def make_topic_tables(kafka: KafkaConfig) -> TopicTables:
-    """Return what reads the tables of the configuration's topics."""
+    """Return the reader of the tables of the configuration's topics."""
     own = {
         **reads_by_offset("rowlock-topics"),
         "enable.partition.eof": True,
@@ -57,22 +62,29 @@ def make_topic_tables(kafka: KafkaConfig) -> TopicTables:
 
 
 class TopicTables:
-    """Topic → table of sources that rowlock captures. Records are read when there is a topic that those before did not name: capture stores a
-    name before it makes the topic. Safe to ask from any thread.
+    """The mapping of topics to tables of sources that rowlock captures. Thread-safe.
 
-    Raises KafkaException when Kafka does not answer, EnvelopeError for a record that cannot be read.
+    Records are read if a topic exists that the previous ones did not name: capture stores a name before
+    it creates the topic. Raises KafkaException if Kafka does not answer, EnvelopeError for a record
+    that cannot be decoded.
     """
 
     def __init__(
         self, prefix: str, open_consumer: Callable[[], Any], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`open_consumer`: opens a consumer that never commits; it is closed after each use."""
+        """Create the mapping.
+
+        `open_consumer`: opens a consumer that never commits; it is closed after each use.
+        """
         self._prefix, self._open, self._clock = prefix, open_consumer, clock
         self._sources: dict[str, _PositionTopic] = {}
         self._mutex = threading.Lock()
 
     def find_tables(self, sources: Iterable[str], topics: Collection[str]) -> dict[str, TableName]:
-        """Return topic → table of those of `topics` that tables of `sources` have. `topics`: all of the cluster, or some."""
+        """Return topic → table for those of `topics` that belong to tables of `sources`.
+
+        `topics`: all of the cluster, or some.
+        """
         found: dict[str, TableName] = {}
         with self._mutex:
             for source in sources:
@@ -102,7 +114,7 @@ class TopicTables:
                 return  # capture has not begun
             at = TopicPartition(topic, 0)
             low, high = consumer.get_watermark_offsets(at, timeout=POSITION_READ_TIMEOUT_S)
-            if high < known.next:  # it was deleted and made again
+            if high < known.next:  # the topic was deleted and created again
                 known.next, known.values = 0, {}
             if max(low, known.next) < high:
                 at.offset = max(low, known.next)

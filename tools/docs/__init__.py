@@ -1,1 +1,1 @@
-"""Pages that are generated from the code. Tests hold the pages against them."""
+"""Generators of pages from the code. Tests compare the pages with their output."""

@@ -1,6 +1,7 @@
-"""docs/reference/configuration.md, generated from the models: `python -m tools.docs.config > FILE`.
+"""Generates docs/reference/configuration.md from the models: `python -m tools.docs.config > FILE`.
 
-A test holds the file against this, so an option without a description, or a stale page, cannot be committed.
+A test compares the file with this output, so an option without a description, or a stale page, cannot be
+committed.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ def _row(name: str, info: FieldInfo) -> str:
 
 
 def _choices(info: FieldInfo) -> str:
-    """Return the words that a field takes which are entries of a table; "" for other fields."""
+    """Return the words that a field accepts if they are the entries of a table; "" for other fields."""
     extra = info.json_schema_extra
     return _one_of(extra["enum"]) if isinstance(extra, dict) and "enum" in extra else ""
 

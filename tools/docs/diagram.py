@@ -1,7 +1,7 @@
-"""The replication set's tables as text for docs/explanation/coordination.md, made from what runs.
+"""Generates the replication set's tables for docs/explanation/coordination.md from the running code.
 
-`python -m tools.docs.diagram docs/explanation/coordination.md` writes both into the page, between its markers; a
-test fails while the page is not up to date.
+`python -m tools.docs.diagram docs/explanation/coordination.md` writes both into the page, between its
+markers; a test fails while the page is not up to date.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from coordinator.core.replication_table import CELLS, RULES, ReplicaAction, ReplicaPhase, Role, Rule, SetState
 
-#: The commands and the recovery, which are not in the rules: (from, to, label).
+#: The commands and the recovery, which are not among the rules: (from, to, label).
 COMMANDS = (
     (SetState.ABSENT, SetState.PREPARE, "add"),
     (SetState.REPLICATING, SetState.PREPARE, "move"),
@@ -53,7 +53,7 @@ def mermaid() -> str:
 
 
 def cells() -> str:
-    """Return what each report does to its replica, as a Markdown table: a row per (state, role)."""
+    """Return what each report does to its replica, as a Markdown table with a row per (state, role)."""
     rows = sorted(
         {(s, r) for s, r, _ in CELLS},
         key=lambda row: (list(SetState).index(row[0]), list(Role).index(row[1])),
@@ -69,7 +69,7 @@ def cells() -> str:
 
 
 def fill(page: str) -> str:
-    """Return the page with the text between its markers made anew."""
+    """Return the page with the text between its markers generated again."""
     for name, text in (("diagram", mermaid()), ("cells", cells())):
         pattern = re.compile(f"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
         if not pattern.search(page):

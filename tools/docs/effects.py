@@ -1,7 +1,7 @@
-"""docs/explanation/what-stops-what.md, generated from the code: `python -m tools.docs.effects > FILE`.
+"""Generates docs/explanation/what-stops-what.md from the code: `python -m tools.docs.effects > FILE`.
 
-Every row comes from the code that decides: the statements go through the judgement, the settings through the preflight's
-table. A module that has something to say has a list `EFFECTS` and stands in `_LISTS`, or a table of its own in `_SECTIONS`.
+Every row comes from the code that decides: the statements are judged, the settings come from the
+preflight's table. `_SECTIONS` has a table for each list `EFFECTS` of a module.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ A change of a table's definition stops nothing at capture: the topic says it, an
 
 """
 
-#: Statements on tables, as a user may write them; what they do is what the judgement says of them.
+#: Statements on tables, as a user may write them; their effects are the result of the judgement.
 STATEMENTS: tuple[str, ...] = (
     "CREATE TABLE t …", "CREATE TABLE IF NOT EXISTS t …", "CREATE OR REPLACE TABLE t …", "DROP TABLE t",
     "TRUNCATE TABLE t", "RENAME TABLE t TO u", "RENAME TABLE t TO u, v TO t", "CREATE INDEX i ON t (v)", "DROP INDEX i ON t",
@@ -51,7 +51,7 @@ STATEMENTS: tuple[str, ...] = (
     "ALTER TABLE t ADD COLUMN IF NOT EXISTS w INT", "ALTER TABLE t DROP COLUMN w, ADD COLUMN w INT",
     "ALTER TABLE t SOMETHING NEW",
 )  # fmt: skip
-#: Statements that name no table, or none whose rows they could change.
+#: Statements that name no table, or none with rows that they could change.
 OTHERS: tuple[str, ...] = (
     "DROP DATABASE d", "CREATE DATABASE d", "CREATE VIEW v AS SELECT …", "CREATE TRIGGER …", "CREATE PROCEDURE …",
     "CREATE TEMPORARY TABLE x (id INT)", "DROP TEMPORARY TABLE x", "OPTIMIZE TABLE t", "ANALYZE TABLE t", "CHECK TABLE t",
@@ -68,7 +68,7 @@ _ROWS = {
 
 
 def _statement(sql: str) -> DocumentedEffect:
-    """Judge one statement for its first table."""
+    """Return the effect of a statement on its first table."""
     if sql.startswith("TRUNCATE"):
         return DocumentedEffect(sql, "nothing", "a `t` event: apply empties the target table")
     verdict = judgement.judge_statement(sql.replace("…", "(id INT)"), "d")[0]
@@ -97,7 +97,7 @@ def _statement(sql: str) -> DocumentedEffect:
 
 
 def statements() -> Iterator[DocumentedEffect]:
-    """Yield what statements on tables do."""
+    """Yield the effects of statements on tables."""
     for sql in STATEMENTS:
         yield _statement(sql)
     for action in ACTIONS:
@@ -111,7 +111,7 @@ def statements() -> Iterator[DocumentedEffect]:
 
 
 def others() -> Iterator[DocumentedEffect]:
-    """Yield what other statements do."""
+    """Yield the effects of other statements."""
     for sql in OTHERS:
         match ddl.classify_statement(sql, "d"):
             case ddl.SchemaDrop():
@@ -125,7 +125,7 @@ def others() -> Iterator[DocumentedEffect]:
 
 
 def logged() -> Iterator[DocumentedEffect]:
-    """Yield what changes do that a session logs as statements."""
+    """Yield the effects of changes that a session logs as statements."""
     for change in logged_changes.EXAMPLES:
         found = find_impacted_tables(
             tokenize_sql(change.sql), "bank", logged_changes.source(change.hidden), logged_changes.NAMES
@@ -142,7 +142,7 @@ def logged() -> Iterator[DocumentedEffect]:
 
 
 def settings() -> Iterator[DocumentedEffect]:
-    """Yield what the settings of a source do."""
+    """Yield the effects of a source's settings."""
     for setting in binlog_server.REQUIRED_SETTINGS:
         yield DocumentedEffect(f"`{setting.variable}`", "the start", f"{setting.why}: {setting.remedy}")
 
@@ -154,7 +154,7 @@ def causes() -> Iterator[DocumentedEffect]:
 
 
 def lives() -> Iterator[DocumentedEffect]:
-    """Yield what becomes of tables that come, go and change places."""
+    """Yield the effects on tables that are created, dropped or renamed."""
     yield from table_lives.LIVES
 
 

@@ -1,4 +1,6 @@
-"""Examples for the page of effects: changes logged as statements in a small source, and what else a log or table may hold."""
+"""Examples for the page of effects: changes logged as statements in a small source, and other content of
+a log or table.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,11 @@ _NOTHING = ("GRANT SELECT ON `bank`.* TO `u`@`%`",)
 
 
 class LoggedChange(NamedTuple):
-    """`hidden`: the grants of a user that does not see everything."""
+    """An example of a logged change."""
 
     sql: str
     hidden: tuple[str, ...] = _ALL
+    """The grants of a user that does not see everything."""
 
     @property
     def shown(self) -> str:

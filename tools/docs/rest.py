@@ -1,6 +1,8 @@
-"""docs/reference/rest.md, generated from the application and its models: `python -m tools.docs.rest > FILE`.
+"""Generates docs/reference/rest.md from the application and its models: `python -m tools.docs.rest >
+FILE`.
 
-A test holds the file against this, so that neither a path nor a field can be added without its description.
+A test compares the file with this output, so neither a path nor a field can be added without its
+description.
 """
 
 from __future__ import annotations
@@ -75,7 +77,7 @@ def render() -> str:
 def _paths() -> str:
     app = create_app(
         cast(Control, None), cast(CopyRequests, None), token=SecretStr("any")
-    )  # only described, never asked
+    )  # only described, never called
     rows = ["## Paths", "", "| path | answers with | what it does |", "|---|---|---|"]
     for path, methods in describe_interface(app)["paths"].items():
         for method, operation in methods.items():

@@ -1,7 +1,9 @@
-"""The table of docs/explanation/schema-changes.md, generated from the code: `python -m tools.docs.schema_changes FILE` writes it there.
+"""Generates the table of docs/explanation/schema-changes.md from the code: `python -m
+tools.docs.schema_changes FILE` writes it.
 
-Every cell is what the code decides for the statement under the policy. tests/integration/test_schema_changes.py runs each statement on
-real servers under each policy, and holds the outcome against the same decision.
+Every cell is the code's decision on the statement under the policy.
+tests/integration/test_schema_changes.py runs each statement on real servers under each policy, and
+compares the outcome with the same decision.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ from schemas.wire.records import TableStop
 POLICIES: tuple[SchemaChangePolicy, ...] = ("ignore", "lenient", "evolve", "stop")
 _TEXT = {"charset": "utf8mb4", "collation": "utf8mb4_bin"}
 _INT = ColumnType(kind=Kind.INT, bits=32)
-#: The table of the statements, as a source makes it.
+#: The table of the statements, as a source creates it.
 CREATE = (
     "CREATE TABLE {name} (id INT PRIMARY KEY, v VARCHAR(20), n INT NOT NULL, u VARCHAR(20), l VARCHAR(20) CHARACTER SET latin1, "
     "e ENUM('a', 'b'), UNIQUE KEY uq (u)) CHARACTER SET utf8mb4"
@@ -82,9 +84,9 @@ TABLE = Table(
 )
 
 NARROW = "a row that it cannot take stops the table"
-"""What is said of a target whose column is narrower than the source's."""
+"""The note on a target with a column narrower than the source's."""
 
-# --- what a statement makes of it
+# --- what a statement changes
 
 
 def added(table: Table, name: str = "w", type_: ColumnType = _INT, **more: Any) -> Table:
@@ -105,28 +107,37 @@ def changed(table: Table, column: str, **more: Any) -> Table:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """`sql`: as a user writes it. `columns`, `effect`: what capture says of it; `after`: the definition behind it. `stop`: the cause with
-    which capture stops the table instead; `truncates`: it is data. `create`, `before`: another table than the usual one, of which `of` says
-    what it is like; `first`: statements that make others before. `makes`: the name behind `t` of the table that it makes, which is what the row is of."""
+    """A statement, and its effect by the code."""
 
     sql: str
+    """As a user writes it."""
     after: Table = TABLE
+    """The definition after it."""
     columns: ColumnChanges | None = None
+    """What capture reports about the columns."""
     effect: str | None = None
+    """What capture reports about the rows."""
     stop: str | None = None
+    """The cause with which capture stops the table instead."""
     truncates: bool = False
+    """Whether it empties the table, which capture publishes as data."""
     create: str = CREATE
+    """The CREATE TABLE of another table than the usual one."""
     before: Table = TABLE
+    """The definition of that table."""
     of: str = ""
+    """A description of that table."""
     first: tuple[str, ...] = ()
+    """Statements that run before, and create other tables."""
     makes: str = ""
+    """What follows `t` in the name of the table that it creates, which is the subject of the row."""
 
 
 _adds = ColumnChanges(added=("w",))
 _of = ColumnChanges
 _modified: Callable[..., ColumnChanges] = lambda *names: ColumnChanges(modified=names)  # noqa: E731
 _kept = partial(Statement, effect="kept", columns=ColumnChanges())
-#: A table that is partitioned: each of its unique indexes would need the column by which it is.
+#: A partitioned table: each of its unique indexes would need the partitioning column.
 PARTITIONED = (
     "CREATE TABLE {name} (id INT PRIMARY KEY, v VARCHAR(20), n INT NOT NULL, u VARCHAR(20), l VARCHAR(20) CHARACTER SET latin1, "
     "e ENUM('a', 'b')) CHARACTER SET utf8mb4 PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (2), PARTITION p1 VALUES LESS THAN (1000))"
@@ -243,12 +254,12 @@ def event_of(statement: Statement) -> EventEnvelope:
 
 
 def decided(statement: Statement, policy: SchemaChangePolicy) -> DefinitionVerdict:
-    """Return what the code decides for a statement."""
+    """Return the code's decision on a statement."""
     return judge_table_event(None if statement.makes else statement.before, event_of(statement), policy)
 
 
 def steps(statement: Statement, policy: SchemaChangePolicy, verdict: AdoptDefinition) -> Sequence[Alteration]:
-    """Return what the target table gets."""
+    """Return the change of the target table."""
     routed = ResolvedRoute("d", "t", policy=policy)
     change = TableChange(
         StoredDefinition(statement.before), statement.after, policy, verdict.columns, verdict.rewrite
@@ -307,7 +318,7 @@ def cell(statement: Statement, policy: SchemaChangePolicy) -> str:
 
 
 def _left_alone(statement: Statement, policy: SchemaChangePolicy) -> str:
-    """A table that is not altered may be one that must not be written."""
+    """Return what happens to a target table that is not altered: it may not accept rows any more."""
     route = TableRoute("*.*", "{db}.{table}", policy=policy)
     required = tuple(column.name for column in statement.before.columns if not column.nullable)
     real: Any = SimpleNamespace(
@@ -328,7 +339,7 @@ def _left_alone(statement: Statement, policy: SchemaChangePolicy) -> str:
 
 
 def why(statement: Statement) -> str:
-    """Return why a copy is needed; empty: none is, under `evolve`."""
+    """Return why a copy is needed; empty: none is needed under `evolve`."""
     verdict = None if statement.truncates else decided(statement, "evolve")
     return (
         verdict.why.removeprefix(f"{statement.sql}: ")
@@ -355,7 +366,7 @@ BEGIN, END = "<!-- Generated by `python -m tools.docs.schema_changes`. -->", "<!
 
 
 def written(page: str) -> str:
-    """Return the page with the table as it is now."""
+    """Return the page with the present table."""
     pattern = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
     return pattern.sub(lambda _: f"{BEGIN}\n\n{table()}\n{END}", page)
 

@@ -1,10 +1,10 @@
-"""The lives of tables that come, go and change places: rows of docs/explanation/what-stops-what.md."""
+"""Tables that are created, dropped or renamed: rows of docs/explanation/what-stops-what.md."""
 
 from __future__ import annotations
 
 from producer.effects import DocumentedEffect
 
-#: tests/integration/test_table_lives.py carries each of them out.
+#: tests/integration/test_table_lives.py runs each of them.
 LIVES: tuple[DocumentedEffect, ...] = (
     DocumentedEffect("`DROP TABLE t`, `DROP DATABASE`", "the table", "cause `dropped`; what its rows become at a target is `on_drop`"),
     DocumentedEffect("`DROP TABLE t`; `CREATE TABLE t …`, also LIKE and SELECT", "the table", "cause `dropped`; capture asks for a copy when it is there again, within the limits of `repair`"),

@@ -1,4 +1,6 @@
-"""docs/reference/types.md, generated from the type map: `python -m tools.docs.typemap > docs/reference/types.md`."""
+"""Generates docs/reference/types.md from the type map: `python -m tools.docs.typemap >
+docs/reference/types.md`.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ table of your own may have other types, as long as they hold the values.
 |---|---|---|---|---|---|
 """
 
-#: Rows of the page: source type as people write it → a neutral type that stands for it.
+#: Rows of the page: source type as people write it → a neutral type that represents it.
 _SAMPLES: tuple[tuple[str, ColumnType], ...] = (
     *((f"{name}{suffix}", ColumnType(kind=Kind.INT, bits=bits, unsigned=bool(suffix)))
       for name, bits in (("TINYINT", 8), ("SMALLINT", 16), ("MEDIUMINT", 24), ("INT", 32), ("BIGINT", 64))
@@ -145,7 +147,7 @@ def _row(shown: str, type_: ColumnType) -> str:
     return "| " + " | ".join(cells) + " |\n"
 
 
-#: Oracle's types, where its lengths are those of the source's.
+#: Oracle's types, if its lengths are those of the source's.
 _ORACLE: dict[Kind, str] = {
     Kind.DECIMAL: f"`NUMBER(p,s)`, up to {MAX_DIGITS} digits",
     **dict.fromkeys((Kind.CHAR, Kind.VARCHAR), f"`VARCHAR2(n CHAR)`; above {MAX_CHARACTERS} `CLOB`"),

@@ -1,1 +1,3 @@
-"""A table that is copied again: where a unit that stopped goes on, which keys live, and what is deleted because it lives no more."""
+"""Copies of a table: the offset at which a stopped unit continues, the keys that exist, and the deletion
+of others.
+"""

@@ -1,7 +1,9 @@
-"""Finds where a unit goes on that cannot follow its topic: at the begin of a copy of the table. Pure but for two effects.
+"""Finds the copy of a table at which a unit that cannot follow its topic continues. Without I/O but for
+two effects.
 
-A copy brings every row that the source has at its begin or later, in its own rows or as a change, and says at its end which rows are left; so
-whoever goes on at a begin needs nothing of what stands before it (docs/adr/0026-applying-a-copy.md).
+A copy brings every row that the source has at its begin or later, in its own rows or as a change, and
+its end shows which rows are left. A unit that continues at the begin of a copy therefore needs no event
+before it (docs/adr/0026-applying-a-copy.md).
 """
 
 from __future__ import annotations
@@ -20,13 +22,14 @@ from schemas.wire.codec import decode_event
 from schemas.wire.event import EventEnvelope
 
 _MARK = b'"copy":{'
-"""Stands in every event with which a copy begins, and in few others."""
+"""Part of every event with which a copy begins, and of few others."""
 
 
 def move_to_copy_begin(spec: UnitSpec, progress: AttemptProgress, error: CopyNeededError) -> Machine[bool]:
-    """Move all lanes, which have applied what comes before `error.after`, to just before a copy that begins behind it.
+    """Move all lanes to just before a copy that begins after `error.after`; return whether there is one.
 
-    Ends with whether there is one. Without a hint where, only who has the time looks for it in the whole topic.
+    The lanes have applied all events before `error.after`. Without a hint, only a patient attempt
+    searches the whole topic.
     """
     after = error.after or 0
     hint = spec.copy_at if spec.copy_at is not None and spec.copy_at > after else None
@@ -47,23 +50,25 @@ def move_to_copy_begin(spec: UnitSpec, progress: AttemptProgress, error: CopyNee
 def find_mark_before_copy(
     rows: Sequence[LaneProgress], after: int, offset: int, raw: bytes | None
 ) -> LaneMark | None:
-    """Return where lanes stand that next read the begin at `offset`; None: no unit that stands at `rows` can go on there.
+    """Return the mark of lanes that next read the begin at `offset`; None if no unit at `rows` can
+    continue there.
 
-    Their position is that of the begin's predecessor in the topic, which nobody read: so no gap is seen where something was passed over.
+    The mark's position is that of the begin's predecessor in the topic, which was not read. So the
+    skipped events do not look like a gap.
     """
     event = None if raw is None else decode_copy_begin(raw)
     if event is None or offset <= after:
         return None
     source, position = event.source, max(row.position for row in rows)
     if source.gen < max(row.gen for row in rows) or source.position <= position:
-        return None  # of a capture that was replaced before: what its successor writes may stand below it
+        return None  # of a replaced capture process: its successor's events may have lower positions
     if source.prev is not None:
         position = max(position, source.prev)
     return offset - 1, position, source.gen, source.ts_ms
 
 
 def decode_copy_begin(raw: bytes) -> EventEnvelope | None:
-    """Return the event with which a copy of the whole table begins, if `raw` is one."""
+    """Return the event in `raw` if it begins a copy of the whole table, otherwise None."""
     if _MARK not in raw:
         return None
     try:
@@ -80,15 +85,19 @@ def find_begin(
     after: int,
     hint: int | None,
 ) -> tuple[int, bytes] | None:
-    """Return the begin at `hint`, if it is one, or else the first one behind `after`. `read`: what [start, upto) of a topic holds;
-    `rest`: from start on."""
+    """Return the begin at `hint` if it is one, otherwise the first begin after `after`.
+
+    `read`: returns the records of a topic in [start, upto). `rest`: returns those from an offset on.
+    """
     if hint is not None and (found := find_first_copy_begin(read(hint, hint + 1))) is not None:
         return found
     return find_first_copy_begin(rest(after + 1))
 
 
 def find_first_copy_begin(slices: Iterable[RecordSlice]) -> tuple[int, bytes] | None:
-    """Return the first begin among records that follow each other, which no capture wrote that was replaced before."""
+    """Return the first begin among consecutive records, except those written by an already replaced
+    capture process.
+    """
     gen = 0
     for records in slices:
         for offset, raw in records:
@@ -101,7 +110,7 @@ def find_first_copy_begin(slices: Iterable[RecordSlice]) -> tuple[int, bytes] | 
 
 
 def _read_assignment(raw: bytes) -> int:
-    """Return the number of the assignment that wrote an event, as it stands at the end of `source`; 0: not an event."""
+    """Return the capture generation at the end of an event's `source`; 0 if `raw` is not an event."""
     _, found, rest = raw.rpartition(b'"gen":')
     digits = rest[: len(rest) - len(rest.lstrip(b"0123456789"))]
     return int(digits) if found and digits else 0

@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CopyChunk:
-    """The end of a chunk of a copy. `copy`: its id; `begins`, `since`: see schemas.wire.copies.CopyMark."""
+    """The end of a chunk of a copy. `copy`: its id. `begins`, `since`: see schemas.wire.copies.CopyMark."""
 
     copy: str
     begins: int
@@ -39,14 +39,18 @@ class CopyChunk:
     last: bool
 
     def can_sweep(self, in_force: ActiveDefinition) -> bool:
-        """Tell whether rows that are gone can be told now: in its range, where that is the same range at the target, or in the whole table."""
+        """Return whether deleted rows can be determined at this marker.
+
+        That is possible in the chunk's range if source and target order the key alike, and in the whole
+        table at the last chunk.
+        """
         return in_force.ordered or self.last
 
 
 def build_copy_chunk(topic: str, event: EventEnvelope) -> CopyChunk | None:
-    """Return what the marker of a repeated chunk says; None: it is of a copy that deletes nothing.
+    """Return the chunk of a repeated chunk's marker; None if its copy deletes nothing.
 
-    Raises CopyNeededError: it does not say of which copy it is.
+    Raises CopyNeededError if the marker does not name its copy.
     """
     chunk, copy = event.chunk, event.copy
     if copy is not None and copy.partial:
@@ -60,14 +64,17 @@ def build_copy_chunk(topic: str, event: EventEnvelope) -> CopyChunk | None:
 
 
 class CopyMarkers:
-    """Of one attempt. `note` it all that is taken from the topic; its machines are for barriers: all lanes have drained."""
+    """The markers of copies in one attempt. `note_taken` receives everything read from the topic.
+
+    `apply_chunk_marker` runs at barriers: all lanes have drained.
+    """
 
     def __init__(self, spec: UnitSpec) -> None:
         self._spec = spec
         self._window: KeyWindow | None = None
 
     def begin_attempt(self) -> None:
-        """The attempt begins, with another definition or layout perhaps."""
+        """Begin an attempt, which may have another definition or layout."""
         self._window = None
 
     def note_taken(self, taken: ReaderItem) -> None:
@@ -75,14 +82,16 @@ class CopyMarkers:
         if window is not None:
             window.note_taken(taken)
             if len(window) > MAX_KEYS_IN_MEMORY:
-                self._window = None  # what is left of it is read again
+                self._window = None  # read again when needed
 
     def apply_chunk_marker(
         self, chunk: CopyChunk, mark: LaneMark, in_force: ActiveDefinition, progress: AttemptProgress
     ) -> Machine[Sequence[QuarantineEntry] | None]:
-        """Delete what is gone by the marker of a chunk, and move all lanes past it in one transaction.
+        """Delete the rows that a chunk's marker shows as deleted, and move all lanes past it in one
+        transaction.
 
-        At the end of the copy also held keys that are gone are let go: ends with the entries that are held then; None: as before.
+        At the end of the copy, deleted keys also leave the quarantine. Returns the remaining entries;
+        None: unchanged.
         """
         spec = self._spec
         sweep = Sweep(
@@ -92,7 +101,7 @@ class CopyMarkers:
             patient=spec.patient,
         )
         if len(progress.list_lanes_below(mark)) < len(progress.rows):
-            return None  # all lanes passed it together, and it was done before that
+            return None  # all lanes passed it together, after the deletion
         if in_force.ordered:
             window = yield from self._read_window(chunk.since, mark[0], in_force)
             try:
@@ -115,7 +124,7 @@ class CopyMarkers:
         return (yield from self._finish_copy(sweep, chunk.begins, mark, in_force, progress))
 
     def _read_window(self, since: int, upto: int, in_force: ActiveDefinition) -> Machine[KeyWindow]:
-        """Return the window behind `since`: what the attempt has read itself, or else read again."""
+        """Return the window after `since`: read by the attempt itself, or read again."""
         window = self._window
         if window is None or window.since > since:
             window = KeyWindow(in_force.target, since)
@@ -127,7 +136,9 @@ class CopyMarkers:
     def _finish_copy(
         self, sweep: Sweep, begins: int, mark: LaneMark, in_force: ActiveDefinition, progress: AttemptProgress
     ) -> Machine[Sequence[QuarantineEntry]]:
-        """Let go of held keys that the source has no more, and move all lanes past the end of the copy."""
+        """Release quarantined keys that the source has deleted, and move all lanes past the end of the
+        copy.
+        """
         held: Sequence[QuarantineEntry] = yield from retry_transient(lambda: ask_driver(ReadQuarantine()))
         entries = dict(find_deleted_keys(in_force, held, begins))
         free = yield from sweep.delete_rows_of_keys(list(entries))
@@ -142,9 +153,11 @@ class CopyMarkers:
 
 
 def list_superseding_operations(in_force: ActiveDefinition, begins: int, mark: LaneMark) -> list[Operation]:
-    """Return what marks the rows that had made room before a copy that ends began: it has brought what the source has of them.
+    """Return the operations for rows that were displaced before the ending copy began: the copy has
+    brought their values.
 
-    (A unique index of a shared target table holds the columns of `add:`: no row made room for another source's.)
+    A unique index of a shared target table contains the columns of `add:`, so no row was displaced by
+    another source's row.
     """
     target = in_force.target
     why = f"by the copy from offset {begins} to {mark[0]}"
@@ -154,7 +167,10 @@ def list_superseding_operations(in_force: ActiveDefinition, begins: int, mark: L
 def pass_together(
     progress: AttemptProgress, mark: LaneMark, operations: Sequence[Operation]
 ) -> Machine[None]:
-    """Move all lanes past a marker: a lane that went on alone would write rows that a repeated sweep takes for gone."""
+    """Move all lanes past a marker.
+
+    A lane that went on alone would write rows that a repeated sweep would delete.
+    """
     lanes = progress.list_lanes_below(mark)
     yield from retry_transient(lambda: progress.move_lanes(lanes, mark, operations))
 

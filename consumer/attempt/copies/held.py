@@ -1,4 +1,4 @@
-"""Finds the held keys that the source has no more, once a copy of the table has ended. Pure."""
+"""Finds the quarantined keys that the source has deleted, once a copy of the table has ended. Without I/O."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from schemas.table.model import Key
 def find_deleted_keys(
     in_force: ActiveDefinition, held: Iterable[QuarantineEntry], begins: int
 ) -> list[tuple[Key, Sequence[QuarantineEntry]]]:
-    """Return the held keys of the table that are not at the source any more, with their entries.
+    """Return the quarantined keys of the table that the source has deleted, with their entries.
 
-    The copy that begins at the offset `begins` has ended, and it brings every row that there is: in a row of its own, which replaces what was
-    held for its key, or as a change since it began, which is recorded behind that. A key of which neither is there has no row, and
-    one whose last change leaves none has none.
+    The copy that began at the offset `begins` has ended. It brings every existing row: in a row of its
+    own, which replaces the entries of its key, or as a later change, which is recorded after them. So a
+    key with neither has no row, and nor has a key if its last change leaves none.
     """
     target = in_force.target
     name, width = f"{target.schema}.{target.name}", len(target.key_at)
@@ -36,7 +36,9 @@ def find_deleted_keys(
 
 
 def leaves_row(in_force: ActiveDefinition, entry: QuarantineEntry) -> bool:
-    """Tell whether there is a row of an entry's key behind its event: not behind a delete, nor the half of a move that gives the key up."""
+    """Return whether a row of the entry's key exists after its event: not after a delete, nor after a
+    move to another key.
+    """
     after = in_force.decode(entry.event.encode()).after
     if after is None:
         return False

@@ -1,4 +1,6 @@
-"""The keys that live, compared with those of the target: as the bytes of their JSON, which has one form for each wire value."""
+"""Comparison of the source's keys with the target's, as JSON bytes; each wire value has exactly one JSON
+form.
+"""
 
 from __future__ import annotations
 
@@ -11,40 +13,44 @@ import msgspec
 from schemas.table.model import Key
 
 KEYS_PER_PAGE = 500
-"""Keys that are handed out at a time."""
+"""Keys that are yielded at a time."""
 encode_key = msgspec.json.Encoder().encode
 _decode: Callable[[bytes], list[object]] = msgspec.json.Decoder(list).decode
 
 
 class KeyComparison(Protocol):
-    """`note` every key of the source in the order of the topic, then `compare` those of the target; then the rest can be asked for."""
+    """A comparison of keys.
+
+    First `note_key` every key of the source in topic order, then `compare_keys` those of the target;
+    after that the results can be read.
+    """
 
     def note_key(self, key: Key, lives: bool) -> None:
-        """The last event of `key`, so far, leaves a row or leaves none."""
+        """Record whether the last event of `key`, so far, leaves a row."""
 
     def clear(self) -> None:
-        """The table was emptied."""
+        """Forget the source's keys: the table was emptied."""
 
     def compare_keys(self, keys: Iterable[Key]) -> None:
-        """These are in the target."""
+        """Compare keys of the target."""
 
     def yield_unmatched(self) -> Iterator[list[Key]]:
-        """Yield the keys that live and are, as they stand, none of the target's."""
+        """Yield the existing keys that equal none of the target's."""
 
     def discard_doubts(self, keys: Iterable[Key]) -> None:
-        """These of the target's keys are what living keys look like there."""
+        """Remove keys from the doubted ones: the target shows existing keys in this form."""
 
     def yield_doubted(self) -> Iterator[list[Key]]:
-        """Yield the target's keys that are none of those that live, nor excused."""
+        """Yield the target's keys that are neither existing keys nor removed by `discard_doubts`."""
 
     def close(self) -> None: ...
 
 
 class MemoryKeys:
-    """A `KeyComparison` in memory."""
+    """A KeyComparison in memory."""
 
     def __init__(self) -> None:
-        self.living: dict[bytes, bool] = {}  # → found in the target
+        self.living: dict[bytes, bool] = {}  # → whether the target has it
         self.doubts: dict[bytes, None] = {}
 
     def note_key(self, key: Key, lives: bool) -> None:

@@ -1,4 +1,7 @@
-"""Keys that are too many for memory, in a file of a folder for scratch. It has no name: what dies takes it along."""
+"""Keys that are too many for memory, in a file of a scratch folder.
+
+The file has no name, so it ends with the process.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +15,19 @@ from schemas.io.scratch import SCRATCH_ERRORS, Cursor, get_scratch_folder, open_
 from schemas.table.model import Key
 
 MAX_KEYS_IN_MEMORY = 200_000
-"""Keys up to which no file is made; they take about as many times 150 bytes."""
+"""Number of keys up to which no file is created; each takes about 150 bytes."""
 MAX_BUFFERED_KEYS = 10_000
 """Keys that are written to the file at a time."""
 
 
 class SpilledKeys:
-    """A `KeyCheck` in a file of `folder`, which begins with what `first` holds."""
+    """A KeyComparison in a file of `folder`, filled with the content of `first`."""
 
     def __init__(self, folder: Path, first: MemoryKeys) -> None:
         with _translate_disk_errors(folder):
             self._db = open_nameless_database(folder, "keys-")
         self._folder = folder
-        self._waiting: dict[bytes, bool] = {}  # → lives
+        self._waiting: dict[bytes, bool] = {}  # → whether it exists
         self._run_statement("CREATE TABLE living (k BLOB PRIMARY KEY, found INTEGER) WITHOUT ROWID")
         self._run_statement("CREATE TABLE doubts (k BLOB PRIMARY KEY) WITHOUT ROWID")
         self._run_for_each("INSERT INTO living VALUES (?, ?)", first.living.items())
@@ -75,10 +78,13 @@ class SpilledKeys:
 
 
 class ScratchKeys:
-    """A `KeyCheck` that goes to a file of `folder` once it holds more than `most` keys. Used by one thread."""
+    """A KeyComparison that moves to a file of `folder` once it holds more than `most` keys.
+
+    Used by one thread.
+    """
 
     def __init__(self, folder: Path | None = None, most: int = MAX_KEYS_IN_MEMORY) -> None:
-        """`folder`: None: where the system has its temporary files."""
+        """`folder`: the system's folder for temporary files by default."""
         self._folder = folder or get_scratch_folder()
         self._most = most
         self._few: MemoryKeys | None = MemoryKeys()
@@ -115,7 +121,7 @@ class ScratchKeys:
 
 @contextmanager
 def _translate_disk_errors(folder: Path) -> Iterator[None]:
-    """Raise a full or missing disk as a transient error: the unit goes on when there is room."""
+    """Raise a disk that is full or missing as TransientError: the unit continues when there is room."""
     try:
         yield
     except SCRATCH_ERRORS as error:

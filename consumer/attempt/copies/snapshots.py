@@ -1,10 +1,13 @@
-"""Goes on where Debezium has read a table again, which its blocking snapshot does when it is asked to (docs/how-to/debezium.md).
+"""Continues a unit at a blocking snapshot by which Debezium has read its table again
+(docs/how-to/debezium.md).
 
-Its rows stand in the topic in one piece, and every change since the log was left comes behind them. So a unit that cannot follow its topic goes
-on at the first of them, with the definition that the source has now. Until the last one is applied the target may have rows which the source
-has no more: in front of that one they are deleted, as at the end of a copy (docs/adr/0026-applying-a-copy.md), once the source has vouched that they
-are gone (consumer.attempt.copies.source_keys). Where the rows stand is written
-with the definition in force, so that whoever takes the unit over does it.
+The snapshot's rows are contiguous in the topic, and every change since Debezium stopped reading the log
+follows them. A unit that cannot follow its topic therefore continues at the first of these rows, with
+the source's present definition. Until the last row is applied, the target may have rows that the source
+has deleted. They are deleted before that row, as at the end of a copy
+(docs/adr/0026-applying-a-copy.md), after the source has confirmed that it does not have them
+(consumer.attempt.copies.source_keys). The offsets of the snapshot are stored with the active definition,
+so that the next owner of the unit finishes it.
 """
 
 from __future__ import annotations
@@ -41,7 +44,10 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TableSnapshot:
-    """A table that Debezium has read again: its rows have the offsets `first` to `last` in its topic. `table`: its definition at the source now."""
+    """A table that Debezium has read again, at the offsets `first` to `last` of its topic.
+
+    `table`: its present definition at the source.
+    """
 
     first: int
     last: int
@@ -49,7 +55,10 @@ class TableSnapshot:
 
 
 def find_newest_snapshot(rest: Callable[[int], Iterable[RecordSlice]], after: int) -> tuple[int, int] | None:
-    """Return the offsets of the first and the last row of the newest whole snapshot behind `after`. `rest`: what a topic holds from an offset on."""
+    """Return the offsets of the first and the last row of the newest complete snapshot after `after`.
+
+    `rest`: returns the records of the topic from an offset on.
+    """
     scan = DebeziumSnapshotScan(after)
     for records in rest(scan.next):
         scan.scan_records(records)
@@ -57,7 +66,10 @@ def find_newest_snapshot(rest: Callable[[int], Iterable[RecordSlice]], after: in
 
 
 def compute_mark_before_snapshot(rows: Sequence[LaneProgress], found: TableSnapshot) -> LaneMark:
-    """Return where lanes that stand at `rows` go on with a snapshot. Its rows have no position: what the log has behind them is above any."""
+    """Return the mark from which lanes at `rows` continue with a snapshot.
+
+    The snapshot's rows have no position; every later event of the log has a higher one than the mark.
+    """
     return (
         found.first - 1,
         max(row.position for row in rows),
@@ -69,9 +81,11 @@ def compute_mark_before_snapshot(rows: Sequence[LaneProgress], found: TableSnaps
 def begin_snapshot(
     spec: UnitSpec, progress: AttemptProgress, before: StoredDefinition | None, error: CopyNeededError
 ) -> Machine[tuple[StoredDefinition, TableSnapshot] | None]:
-    """Look for a snapshot behind what a unit cannot follow, and write with the definition in force that it is to be applied; no lane moves.
+    """Find a snapshot after the event that a unit cannot follow, and store it with the active
+    definition; no lane moves.
 
-    Ends with what is stored, and with the snapshot; None: there is none, or who looks has not the time to.
+    Returns the stored definition and the snapshot; None if there is no snapshot, or the attempt is not
+    patient.
     """
     if before is None or not spec.patient:
         return None
@@ -90,9 +104,11 @@ def begin_snapshot(
 def finish_snapshot(
     spec: UnitSpec, in_force: ActiveDefinition | None, progress: AttemptProgress
 ) -> Machine[None]:
-    """Delete what a snapshot has shown to be gone, let held keys go that the source has no more, and write that this is done.
+    """Delete rows that a snapshot lacks, release quarantined keys that the source has deleted, and
+    record the snapshot as finished.
 
-    All lanes stand in front of the snapshot's last row. Whoever dies meanwhile has it done again. Raises CopyNeededError: it is of a part of the table.
+    All lanes have reached the record before the snapshot's last row. After a crash this is repeated.
+    Raises CopyNeededError if the snapshot is of a part of the table.
     """
     if in_force is None or in_force.stored.snapshot is None:
         return
@@ -135,7 +151,10 @@ def finish_snapshot(
 
 
 class _SnapshotRows:
-    """Reads the rows of a snapshot once more. The last one is not applied yet, so its key is none that is gone, whatever is held for it."""
+    """Reads the rows of a snapshot again.
+
+    The last row is not applied yet, so its key counts as existing, whatever quarantine entries it has.
+    """
 
     def __init__(self, topic: str, in_force: ActiveDefinition) -> None:
         self._topic, self._in_force = topic, in_force
@@ -149,7 +168,7 @@ class _SnapshotRows:
         upto: int,
         take: Callable[[ReaderItem], None],
     ) -> Machine[None]:
-        """Let `take` have the rows with offsets in [first, upto)."""
+        """Pass the rows with offsets in [first, upto) to `take`."""
         start = first
         while (records := (yield ReadPassed(first, upto))) is not None:
             if start == first and records[0][0] != first:

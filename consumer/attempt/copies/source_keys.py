@@ -1,9 +1,11 @@
-"""Asks the source for the keys that a snapshot of Debezium's has shown to be gone, before their rows are deleted.
+"""Looks up, at the source, the keys that a Debezium snapshot lacks, before their rows are deleted.
 
-Nothing in a topic says whether a snapshot was of the whole table (`additional-conditions` make it one of a part). The source knows: a whole
-one lacks no row that is there. So it is asked for every key that is to be deleted, in its own comparison, and what it still has must come by the
-topic: as a row of the snapshot (the target shows the key otherwise, or had it elsewhere), or behind it as an insert, which is how a row comes that was
-deleted before the snapshot and is there again. Debezium may not have written that insert yet, so the topic is read again a few times.
+A topic does not show whether a snapshot was of the whole table (`additional-conditions` make it one of a
+part). The source does: a complete snapshot lacks no existing row. So the source is asked for every key
+that is to be deleted, in its own comparison. A key that it still has must arrive in the topic: in a row
+of the snapshot (the target shows the key in another form, or had it elsewhere), or in a later insert, if
+the row was deleted before the snapshot and inserted again. Debezium may not have written that insert
+yet, so the topic is read again a few times.
 """
 
 from __future__ import annotations
@@ -24,15 +26,19 @@ from schemas.table.model import Key
 from schemas.wire.position import Position
 
 MAX_KEYS_PER_LOOKUP = 50_000
-"""Keys that the source is asked for over one connection, and that are kept meanwhile."""
+"""Keys that the source is asked for over one connection; they are kept in memory meanwhile."""
 LOOKUP_DELAYS_S = (1.0, 2.0, 4.0, 8.0, 15.0)
-"""Pauses before the topic is read again for inserts that Debezium had not written. A unit that stops behind them is tried again later, as any."""
+"""Pauses in seconds before the topic is read again for inserts that Debezium had not written. A unit
+that stops after them is retried like any other."""
 INSERT = "c"
 WHOLE = "let the snapshot be of the whole table (no `additional-conditions` in the signal, no `snapshot.select.statement.overrides` of the connector)"
 
 
 class SourceKeyProof:
-    """Of one snapshot: its rows have the offsets `first` to `last`. `position`: what the log has behind the snapshot is above it, or is applied already."""
+    """The confirmation by the source for one snapshot, with rows at the offsets `first` to `last`.
+
+    `position`: every event of the log after the snapshot has a higher position, or is applied already.
+    """
 
     def __init__(
         self, topic: str, in_force: ActiveDefinition, first: int, last: int, position: Position
@@ -46,7 +52,10 @@ class SourceKeyProof:
         )
 
     def vouch_for_keys(self, pages: Iterable[Sequence[Key]]) -> Machine[None]:
-        """Let the source vouch that `pages`, keys of the target, are gone. Raises CopyNeededError: it has one of them, or cannot say."""
+        """Confirm at the source that the keys in `pages`, as the target has them, are deleted.
+
+        Raises CopyNeededError if the source has one of them, or cannot answer.
+        """
         keys = map(self._of_source, chain.from_iterable(pages))
         while some := list(dict.fromkeys(islice(keys, MAX_KEYS_PER_LOOKUP))):
             left = yield from self._find_unseen_keys(some, self._first)
@@ -57,9 +66,11 @@ class SourceKeyProof:
                 raise self._build_partial_error(left, len(some))
 
     def _find_unseen_keys(self, keys: Sequence[Key], since: int) -> Machine[list[Key]]:
-        """Return those of `keys` that the source has, as it shows them, and that no row of the topic from the offset `since` on brings."""
+        """Return those of `keys` that the source has, as it shows them, and that no row from the offset
+        `since` on brings.
+        """
         left = {encode_key(key): key for key in (yield from self._find_existing_keys(keys))}
-        if left:  # the topic is read behind the answer: what it lacks was not written yet
+        if left:  # the topic is read after the answer: a missing insert was not written yet
             while (records := (yield ReadBehind(since))) is not None:
                 for key in self._yield_written_keys(records):
                     left.pop(encode_key(key), None)
@@ -77,7 +88,9 @@ class SourceKeyProof:
         return found
 
     def _yield_written_keys(self, records: Iterable[tuple[int, bytes | None]]) -> Iterator[Key]:
-        """Yield the keys of rows that are written whatever the target has: those of snapshots, and inserts that are not applied yet."""
+        """Yield the keys of rows that are written in any case: those of snapshots, and inserts not
+        applied yet.
+        """
         for offset, raw in records:
             if raw is None:
                 continue
@@ -102,7 +115,11 @@ class SourceKeyProof:
 
 
 def make_source_key_function(target: TargetTable, names: Sequence[str]) -> Callable[[Key], Key]:
-    """Return the function target key → the source's. `names`: of its key's columns, in the target. A longer key of the target begins with its own columns."""
+    """Return a function that maps a target key to the source's key.
+
+    `names`: the source key's columns, as named in the target. A longer target key begins with columns of
+    its own.
+    """
     columns = target.table.key.columns
     at = [columns.index(name) for name in names]
     return lambda key: tuple(key[each] for each in at)

@@ -1,8 +1,10 @@
-"""Deleting what a copy has shown to be gone: which of the target's keys are none of those that live (docs/adr/0026-applying-a-copy.md).
+"""Deletes target rows that a copy has shown to be deleted at the source
+(docs/adr/0026-applying-a-copy.md).
 
-A key of the target that is, as the target shows it, none of the living ones is only *doubted*: a padded CHAR, a rounded time or another
-case may be the same row. So the target itself is asked: whatever it finds under a living key is that key's row and stays; and of the
-rest only what it finds under the very key that it showed is deleted.
+A target key that, in the form that the target shows, equals no existing key is only *doubted*: a padded
+CHAR, a rounded time or another case may be the same row. So the target itself is asked. The row that it
+finds under an existing key belongs to that key and stays. Of the others, only rows that it finds under
+the very key that it showed are deleted.
 """
 
 from __future__ import annotations
@@ -22,22 +24,30 @@ from consumer.tables.router import build_key_table, extend_topic_key, make_key_f
 from schemas.table.model import Key
 
 MAX_QUICK_SWEEP_KEYS = 50_000
-"""Keys and events up to which a task of Spark compares them itself: a second or two."""
+"""Keys and events up to which a Spark task compares them itself, in a second or two."""
 DeleteRows = Callable[[TargetTable, list[Key]], Machine[None]]
-"""(table, keys of it) → the machine that deletes their rows in one transaction which guards the unit's progress."""
+"""(table, keys of it) → a machine that deletes their rows in one transaction which guards the unit's
+progress."""
 VouchForKeys = Callable[[Iterable[Sequence[Key]]], Machine[None]]
-"""(pages of keys) → the machine that raises where their rows must not be deleted."""
+"""(pages of keys) → a machine that raises if their rows must not be deleted."""
 ReadTopicAfter = Callable[[str, ActiveDefinition, int, int, Callable[[ReaderItem], None]], Machine[None]]
-"""(topic, definition in force, begin, end, take) → the machine that lets `take` have what a copy brought between its begin and its end."""
+"""(topic, active definition, begin, end, take) → a machine that passes to `take` what a copy brought
+between its begin and its end."""
 
 
 class BoundRefusedError(Exception):
-    """The target cannot be asked for a range: a bound of it is a key that the target cannot hold (a zero date in PostgreSQL)."""
+    """A bound of the range is a key that the target cannot hold (a zero date in PostgreSQL), so it
+    cannot be queried.
+    """
 
 
 class Sweep:
-    """The sweep at one marker of a copy. `patient`: whoever carries it out has the time; else TakesLongError says that it takes long. `read`: reads
-    the copy once more (None: `read_again`). `vouch`: is given all keys that are to be deleted before the first one is."""
+    """The sweep at one marker of a copy.
+
+    `patient`: whether it may take long; otherwise it raises TakesLongError. `read`: reads the copy again
+    (`read_topic_after` by default). `vouch`: receives all keys that are to be deleted, before the first
+    deletion.
+    """
 
     def __init__(
         self,
@@ -56,9 +66,11 @@ class Sweep:
         self._looked = 0
 
     def sweep_range(self, window: KeyWindow, since: int, after: Key | None, upto: Key | None) -> Machine[int]:
-        """Delete in the range (after, upto] of the source's key, which source and target order alike, what lives by no event behind `since`.
+        """Delete the rows in the range (after, upto] of the source's key that no event after `since`
+        leaves existing.
 
-        Ends with the number of rows. Raises BoundRefusedError: nothing was deleted.
+        Source and target order the key alike. Returns the number of rows. Raises BoundRefusedError
+        before any deletion.
         """
         keys: KeyComparison = yield OpenKeys()
         try:
@@ -73,10 +85,12 @@ class Sweep:
             keys.close()
 
     def sweep_refused_ranges(self, begins: int, at: int, upto: Key | None) -> Machine[int]:
-        """Delete, at the marker at the offset `at`, also what the markers before it could not, for a bound of theirs that was refused:
-        whatever stands up to `upto` and lives by no event since `begins`. Ends with the number of rows.
+        """Delete what earlier markers could not because a bound of theirs was refused; return the number
+        of rows.
 
-        Where `upto` is refused as well nothing is deleted: the next marker makes up for it, and the last one has no `upto`.
+        That is, at the marker at the offset `at`, all rows up to `upto` that no event since `begins`
+        leaves existing. If `upto` is refused too, nothing is deleted: the next marker deletes these
+        rows, and the last marker has no `upto`.
         """
         bound = self._convert_bound(upto)
         try:
@@ -86,11 +100,12 @@ class Sweep:
         return (yield from self.sweep_table(begins, at, bound))
 
     def sweep_table(self, begins: int, at: int, upto: Key | None = None) -> Machine[int]:
-        """Delete what lives by no event of the copy, which began at the offset `begins`, and of which all rows up to `upto`, a key of the
-        target, stand before the offset `at` (None: it has ended). Ends with the number of rows.
+        """Delete the rows that no event of the copy leaves existing; return their number.
 
-        Of a topic also what stands under a routing key by which its row does not live, or is outside the route's filter by now: an update there
-        writes nothing.
+        The copy began at the offset `begins`. All its rows up to `upto`, a key of the target, are before
+        the offset `at`; None: the copy has ended. In a target topic this also deletes keys with an
+        outdated routing key, and rows that are outside the route's filter by now: an update writes
+        nothing there.
         """
         whole = Sweep(
             self._topic,
@@ -125,7 +140,7 @@ class Sweep:
             self._count_compared(len(page))
             keys.compare_keys(page)
             if page[-1] == after:
-                break  # shown as it was, so the next page would be this one
+                break  # the target shows it as it was given, so the next page would be this one again
             after = page[-1]
             page = yield ListKeys(self._table, after, upto, self._in_force.routed.where)
         if next(keys.yield_doubted(), None) is not None:
@@ -155,8 +170,12 @@ class Sweep:
         return gone
 
     def delete_rows_of_keys(self, keys: Sequence[Key]) -> Machine[list[Key]]:
-        """Delete the rows of `keys`, which the source does not have. Ends with those of which no row is left: what the target finds under
-        a key and shows as another may be another's row."""
+        """Delete the rows of `keys`, which the source does not have; return the keys without a row
+        afterwards.
+
+        If the target finds a row under a key but shows another key, that may be another key's row: it
+        stays.
+        """
         free: list[Key] = []
         for key in keys:
             there: Sequence[Key] = yield LookUpKeys(self._table, [key])
@@ -186,9 +205,11 @@ class Sweep:
 def read_topic_after(
     topic: str, in_force: ActiveDefinition, since: int, upto: int, take: Callable[[ReaderItem], None]
 ) -> Machine[None]:
-    """Let `take` have what the topic holds behind `since`, where an event of the copy stands, and before `upto`, judged as before.
+    """Pass to `take` what the topic holds after `since` and before `upto`, judged as at the first
+    reading.
 
-    That event was accepted, so its position and gen are the marks of whoever read it.
+    `since` is the offset of an event of the copy. It was accepted, so its position and generation are
+    the reader's marks.
     """
     reader: EnvelopeReader | None = None
     while (records := (yield ReadPassed(since, upto))) is not None:
@@ -213,5 +234,5 @@ def _make_reader_after(
 
 
 def build_reread_error(topic: str, since: int) -> CopyNeededError:
-    """Return why a copy cannot be read again."""
+    """Return the error of a copy that Kafka no longer holds completely."""
     return CopyNeededError(f"{topic}: Kafka does not hold offset {since}, where the copy stood", cause="gap")

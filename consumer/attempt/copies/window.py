@@ -1,4 +1,4 @@
-"""Finds the keys that the events of a stretch of a topic leave alive. Pure."""
+"""Finds the keys that the events of a range of a topic leave existing. Without I/O."""
 
 from __future__ import annotations
 
@@ -19,22 +19,27 @@ def note_changes(
     note: NoteKey,
     inside: Callable[[Row], bool] = lambda _: True,
 ) -> None:
-    """Tell `note` of every key that `changes` give up or take, in their order. `inside`: whether the target is to have such a row at all."""
+    """Pass to `note` every key that `changes` remove or set, in their order.
+
+    `inside`: returns whether the target should contain such a row at all.
+    """
     for change in changes:
         before, after = change.before, change.after
         if after is None:
             if before is not None:
                 note(key_of(before), False)
             continue
-        if before is not None:  # of the same key, too: to "==" -0.0 would be the same as 0.0
+        if before is not None:  # also of the same key: for "==", -0.0 equals 0.0
             note(key_of(before), False)
         note(key_of(after), inside(after))
 
 
 class KeyWindow:
-    """The keys that live by the accepted events behind the offset `since`, and where the last event of each stands.
+    """The keys that exist by the accepted events after the offset `since`, with the offset of each key's
+    last event.
 
-    An attempt keeps one while a copy runs: the windows of chunks overlap, and what it has read itself need not be read again.
+    An attempt keeps a window while a copy runs: the windows of chunks overlap, so events that it has
+    read itself need not be read again.
     """
 
     def __init__(self, target: TargetTable, since: int) -> None:
@@ -46,7 +51,7 @@ class KeyWindow:
         return len(self._last)
 
     def note_taken(self, taken: ReaderItem) -> None:
-        """Take what a reader gave, in the order of the topic."""
+        """Take an item of the reader, in topic order."""
         if isinstance(taken, RowBatch):
             for change in taken.changes:
                 self._offset = change.id[0]
@@ -61,7 +66,10 @@ class KeyWindow:
             self._last.pop(key, None)
 
     def list_living_keys(self, since: int) -> list[Key]:
-        """Return the keys that live by the events behind `since`, which is not below the window's own; and begin there from now on."""
+        """Return the keys that exist by the events after `since`, and move the window's begin there.
+
+        `since` must not be lower than the window's own.
+        """
         self.since = since
         self._last = {key: offset for key, offset in self._last.items() if offset > since}
         return list(self._last)

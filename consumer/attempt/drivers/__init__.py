@@ -1,1 +1,1 @@
-"""Drivers of an attempt: threads and connections for a target that has sessions, whole batches for one that takes them."""
+"""Drivers of an attempt: with threads and sessions, or for whole-batch targets."""

@@ -1,9 +1,10 @@
-"""The driver of attempts on targets that take whole batches (consumer.targets.batches): the same machine, without threads.
+"""The driver of attempts on whole-batch targets (consumer.targets.batches): the same machine, without
+threads.
 
-What the machine does in a transaction is one commit here. It shares with sessions what it is made of: duplicates, gaps, definitions,
-barriers, quarantine, fencing. There is one lane, and it runs only where one commit for everything was not taken: it halves the stretch
-until the event that the target refuses stands alone. How often there is a commit is up to the caller: one for the slices that it hands
-over, as far as the limits of the lane let it.
+Each transaction of the machine is one commit here. Duplicates, gaps, definitions, barriers, quarantine
+and fencing work as with sessions. There is one lane. It runs only if one commit for all changes was
+refused: it halves them until the refused event is alone. The caller determines how often there is a
+commit: one for the slices that it passes, within the lane's limits.
 """
 
 from __future__ import annotations
@@ -38,20 +39,22 @@ from schemas.table.model import Key
 
 
 class BatchTargets(Protocol):
-    """The connection of a process to one target of whole batches: number 0."""
+    """The connection of a process to one whole-batch target: number 0."""
 
     def get_connection(self, number: int) -> BatchTarget:
-        """Return it, connecting where needed. Raises TransientError."""
+        """Return the connection, connecting if needed. Raises TransientError."""
 
     def drop_if_broken(self, number: int) -> None:
-        """After an error: drop it if it is broken."""
+        """Drop the connection if it is broken. Called after an error."""
 
     def drop_connection(self, number: int) -> None:
-        """Close it, so that `get` makes a new one."""
+        """Close the connection, so that `get_connection` opens a new one."""
 
 
 class SingleThreadSignals:
-    """Signals of a driver that advances one machine at a time: nobody waits, and nothing is touched at the same time."""
+    """Signals of a driver that advances one machine at a time: there is no waiting and no concurrent
+    access.
+    """
 
     mutex: AbstractContextManager[object] = nullcontext()
 
@@ -64,7 +67,10 @@ def make_single_thread_signals(_lanes: int) -> SingleThreadSignals:
 
 
 class BatchDriver:
-    """Carries out the effects of one attempt, and advances its lane, where it has one, whenever it waits for it."""
+    """Carries out the effects of one attempt.
+
+    It advances the lane, if there is one, whenever the attempt waits for it.
+    """
 
     def __init__(
         self, spec: UnitSpec, targets: BatchTargets, records: AttemptRecords, tables: DefinitionCache
@@ -76,17 +82,17 @@ class BatchDriver:
         self._listed: Iterator[Sequence[Key]] | None = None
 
     def make_attempt(self) -> Attempt:
-        """Return the machine to `run`."""
+        """Return the attempt, for `run_machine`."""
         return Attempt(self._spec, make_single_thread_signals)
 
     def run_machine(self, machine: Machine[T]) -> T:
-        """Drive `machine` to its end."""
+        """Drive `machine` to its end, and return its result."""
         try:
             effect = next(machine)
             while True:
                 try:
                     result = self._carry_out(effect)
-                except Exception as error:  # noqa: BLE001  # the machine decides what it means
+                except Exception as error:  # noqa: BLE001  # the machine handles it
                     effect = machine.throw(error)
                 else:
                     effect = machine.send(result)
@@ -135,7 +141,7 @@ class BatchDriver:
             case fx.DropSession():
                 return targets.drop_connection(0)
             case fx.StopUnit():
-                self._tables.pop(spec.place, None)  # the target table may be another one when it goes on
+                self._tables.pop(spec.place, None)  # the target table may differ when it goes on
                 return targets.get_connection(0).stop_unit(spec.unit, spec.epoch, effect.why, was=spec.was)
             case fx.RestoreDefinition():
                 return load_active_definition(spec, targets.get_connection(0), effect.text, self._tables)
@@ -170,7 +176,10 @@ class BatchDriver:
             )
 
     def _simplify_operation(self, operation: ops.Operation) -> ops.Operation:
-        """Return what a commit can say of an operation. Raises TargetConfigError for a table that would have to be changed."""
+        """Return an operation as a commit can express it.
+
+        Raises TargetConfigError if the table would have to be altered.
+        """
         if isinstance(operation, ops.FollowDefinition):
             return ops.WriteUnit(
                 build_unaltered_state(self._spec, self._targets.get_connection(0), operation)
@@ -178,7 +187,7 @@ class BatchDriver:
         return operation
 
     def _list_keys(self, effect: fx.ListKeys) -> Sequence[Key]:
-        """Return the next of the target's keys, in whatever order it has them."""
+        """Return the next page of the target's keys, in any order."""
         self._records.go_on()
         if effect.after is None or self._listed is None:
             self._listed = iter(
@@ -189,7 +198,7 @@ class BatchDriver:
     # --- the lane
 
     def _drive_lane(self, group: LaneGroup) -> Iterator[None]:
-        """Drive the lane; it stops at each `yield` because it waits for the attempt."""
+        """Drive the lane. It stops at each `yield`, where it waits for the attempt."""
         machine = group.run_lane(0)
         try:
             effect = next(machine)
@@ -198,17 +207,20 @@ class BatchDriver:
                     yield
                 try:
                     result = None if isinstance(effect, fx.Await) else self._carry_out(effect)
-                except Exception as error:  # noqa: BLE001  # the lane decides what it means
+                except Exception as error:  # noqa: BLE001  # the lane handles it
                     effect = machine.throw(error)
                 else:
                     effect = machine.send(result)
         except StopIteration:
             return
-        except Exception as error:  # noqa: BLE001  # raised where the attempt asks
+        except Exception as error:  # noqa: BLE001  # raised in the attempt
             group.record_lane_error(error)
 
     def _advance_lane(self, awaited: fx.Await | None) -> None:
-        """Let the lane run until it waits for the attempt, or has ended; then the attempt must be able to go on."""
+        """Run the lane until it waits for the attempt or has ended.
+
+        Raises RuntimeError if the attempt cannot continue then.
+        """
         if awaited is not None and awaited.ready():
             return
         waits = next(self._lane, self._lane) is not self._lane
@@ -217,9 +229,10 @@ class BatchDriver:
 
 
 def build_commit(effect: fx.Transact) -> tuple[list[RowsChange], ProgressChange]:
-    """Return what the operations of a transaction come to as one commit. Pure.
+    """Return the operations of a transaction as one commit. Without I/O.
 
-    Rows are written and tables emptied in the order of the operations. What a commit cannot say in their order raises ValueError.
+    Rows are written and tables emptied in the order of the operations. Raises ValueError if a commit
+    cannot express the order.
     """
     changes: list[RowsChange] = []
     held: list[QuarantineEntry] = []

@@ -1,4 +1,4 @@
-"""The records that an attempt is given, and those that it reads from Kafka itself; the same for every driver."""
+"""The records that an attempt receives, and those that it reads from Kafka itself. Shared by all drivers."""
 
 from __future__ import annotations
 
@@ -15,45 +15,47 @@ from consumer.errors import TransientError
 from schemas.table.model import Key, Table
 
 RangeReader = Callable[[int, int], Iterable[RecordSlice]]
-"""(start, upto) → the records of the topic in [start, upto), from Kafka itself."""
+"""(start, upto) → the records of the topic in [start, upto), read from Kafka."""
 BeginFinder = Callable[[int, int | None], tuple[int, bytes] | None]
 """(after, hint) → see consumer.attempt.effects.FindBegin."""
 
 
 SnapshotFinder = Callable[[int], TableSnapshot | None]
-"""(after) → see consumer.attempt.effects.FindSnapshot. Raises consumer.errors where the source's definition cannot be read."""
+"""(after) → see consumer.attempt.effects.FindSnapshot. Raises ConsumerError if the source's definition
+cannot be read."""
 
 
 RestReader = Callable[[int], Iterable[RecordSlice]]
-"""(start) → what the topic holds from there on. Raises TransientError."""
+"""(start) → the topic's records from that offset on. Raises TransientError."""
 SourceLookup = Callable[[Table, Sequence[Key]], Sequence[Key]]
 """(table, keys) → see consumer.attempt.effects.AskSource."""
 
 
 def find_no_begin(_after: int, _hint: int | None) -> tuple[int, bytes] | None:
-    """Find no copy."""
+    """Return None: no copy is known."""
     return None
 
 
 def find_no_snapshot(_after: int) -> TableSnapshot | None:
-    """Find no snapshot."""
+    """Return None: no snapshot is known."""
     return None
 
 
 def read_nothing_after(_start: int) -> Iterable[RecordSlice]:
-    """Find no records."""
+    """Return no records."""
     return ()
 
 
 def refuse_source_lookup(table: Table, _keys: Sequence[Key]) -> Sequence[Key]:
-    """Refuse to say anything of a source's rows."""
+    """Raise TransientError: this process cannot query the source."""
     raise TransientError(f"{table.db}.{table.name}: nobody here can ask the source")
 
 
 class AttemptRecords:
-    """`slices`: what the attempt was given. What reads returns None at the end of what it reads.
+    """The records of one attempt. A read returns None at its end.
 
-    `wanted`: asked now and then during what takes long: the unit may be wanted elsewhere by then.
+    `slices`: the records given to the attempt. `wanted`: called during long operations; returns False
+    once the unit should end here.
     """
 
     def __init__(
@@ -76,7 +78,7 @@ class AttemptRecords:
         self._behind: Iterator[RecordSlice] | None = None
 
     def carry_out_effect(self, effect: fx.RecordEffect) -> Any:
-        """Carry out an effect."""
+        """Carry out an effect, and return its result."""
         match effect:
             case fx.NextSlice():
                 return next(self._slices, None)
@@ -111,18 +113,18 @@ class AttemptRecords:
     def _read_next_slice(
         self, open_: tuple[int, Iterator[RecordSlice]] | None, effect: fx.ReadMissing | fx.ReadPassed
     ) -> tuple[tuple[int, Iterator[RecordSlice]] | None, RecordSlice | None]:
-        """Read on in what is open, if it is of this stretch: another one was given up."""
+        """Continue the open reader if it began at the same offset; otherwise open another one."""
         if open_ is None or open_[0] != effect.start:
             open_ = effect.start, iter(self._read(effect.start, effect.upto))
         records = next(open_[1], None)
         return (None if records is None else open_), records
 
     def go_on(self) -> None:
-        """Raise TransientError where the unit is wanted elsewhere."""
+        """Raise TransientError if the unit should end here."""
         if not self._wanted():
             raise TransientError("the unit is wanted elsewhere")
 
 
 def open_keys(scratch: str) -> KeyComparison:
-    """Return room for the keys of a table; `scratch`: a folder, "": the system's."""
+    """Return storage for the keys of a table. `scratch`: a folder; "" is the system's."""
     return ScratchKeys(Path(scratch) if scratch else None)

@@ -1,4 +1,4 @@
-"""One attempt at a unit, whichever kind its target is: the one place that chooses what carries it out."""
+"""Runs one attempt at a unit of any target. The driver is chosen only here."""
 
 from __future__ import annotations
 
@@ -30,16 +30,18 @@ from schemas.table.model import Table
 
 
 class Connections(Protocol):
-    """The connections of a process to one target: one a lane; only number 0 where it takes whole batches."""
+    """The connections of a process to one target: one for each lane, or only number 0 for a whole-batch
+    target.
+    """
 
     def get_connection(self, number: int) -> UnitTarget:
-        """Return a connection, made where needed: a Session, or a BatchTarget. Raises TransientError."""
+        """Return a Session or a BatchTarget, connecting if needed. Raises TransientError."""
 
     def drop_if_broken(self, number: int) -> None:
-        """After an error: drop the connection if it is broken."""
+        """Drop the connection if it is broken. Called after an error."""
 
     def drop_connection(self, number: int) -> None:
-        """Close the connection, so that `get` makes a new one."""
+        """Close the connection, so that `get_connection` opens a new one."""
 
 
 def apply_topic(
@@ -55,7 +57,7 @@ def apply_topic(
     ask_source: SourceLookup = refuse_source_lookup,
     wanted: Callable[[], bool] = lambda: True,
 ) -> Report:
-    """Run one attempt over `slices` and return what became of it. Raises InputLostError alone."""
+    """Run one attempt over `slices`, and return its report. Raises only InputLostError."""
     records = AttemptRecords(
         slices, read_missing, find_begin=find_begin, find_snapshot=find_snapshot, read_behind=read_behind,
         ask_source=ask_source, wanted=wanted,
@@ -65,13 +67,13 @@ def apply_topic(
 
 
 def define_topic(spec: UnitSpec, connections: Connections, table: Table) -> None:
-    """Put `table` in force as the definition of a unit whose topic carries none. Raises consumer.errors."""
+    """Activate `table` as the definition of a unit with a topic that carries none. Raises ConsumerError."""
     driver = _make_driver(spec, connections, _make_empty_records(), {})
     driver.run_machine(driver.make_attempt().define_initially(table))
 
 
 def stop_topic(spec: UnitSpec, connections: Connections, why: str) -> None:
-    """Record in the target that the unit waits for a person. Raises consumer.errors after a few tries."""
+    """Record in the target that the unit is stopped. Raises ConsumerError after a few tries."""
     _make_driver(spec, connections, _make_empty_records(), {}).run_machine(
         retry_transient(lambda: ask_driver(fx.StopUnit(why)))
     )

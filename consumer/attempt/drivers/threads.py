@@ -1,7 +1,9 @@
-"""The driver of attempts in the product: connections to the target, Kafka's records, one thread a lane.
+"""The driver of attempts with sessions: connections to the target, Kafka's records, and one thread for
+each lane.
 
-A lane's thread is a daemon and is joined before the attempt ends, also when the attempt is thrown an error that no machine
-handles. One mutex guards what the lanes share, and a condition each, on that mutex, is what they sleep on.
+A lane's thread is a daemon and is joined before the attempt ends, also when the attempt ends with an
+error that no machine handles. One mutex guards the state that lanes share; each lane sleeps on a
+condition of that mutex.
 """
 
 from __future__ import annotations
@@ -35,24 +37,24 @@ from consumer.targets.shared.lookups import find_under_keys
 from schemas.table.model import Key
 
 KEYS_PER_FETCH = 5000
-"""Keys of the target that are listed at a time."""
+"""Keys of the target that are fetched at a time."""
 
 
 class Sessions(Protocol):
-    """The connections of a worker process to one target; number = lane."""
+    """The connections of a worker process to one target; their number is the lane's."""
 
     def get_connection(self, number: int) -> Session:
-        """Return the session of a lane, connecting where needed. Raises TransientError."""
+        """Return the session of a lane, connecting if needed. Raises TransientError."""
 
     def drop_if_broken(self, number: int) -> None:
-        """After an error: drop the session if its connection is broken."""
+        """Drop the session if its connection is broken. Called after an error."""
 
     def drop_connection(self, number: int) -> None:
-        """Close the session, so that `get` makes a new one."""
+        """Close the session, so that `get_connection` opens a new one."""
 
 
 class ThreadSignals:
-    """The mutex and the conditions by which an attempt and its lanes, each in a thread of its own, share state."""
+    """The mutex and the conditions by which an attempt and its lanes, each in its own thread, share state."""
 
     def __init__(self, lanes: int) -> None:
         self.mutex = mutex = threading.Lock()
@@ -63,7 +65,9 @@ class ThreadSignals:
         self._get_condition(lane).notify()
 
     def wait_until(self, lane: int | None, ready: Callable[[], bool], timeout: float | None = None) -> None:
-        """Sleep until `ready()`, which is asked with the mutex held, or until `timeout` seconds have gone by."""
+        """Sleep until `ready()`, which is called with the mutex held, or until `timeout` seconds have
+        passed.
+        """
         with self.mutex:
             self._get_condition(lane).wait_for(ready, timeout)
 
@@ -72,7 +76,7 @@ class ThreadSignals:
 
 
 class ThreadDriver:
-    """Carries out the effects of one attempt."""
+    """Carries out the effects of one attempt, with a thread for each lane."""
 
     def __init__(
         self, spec: UnitSpec, sessions: Sessions, records: AttemptRecords, tables: DefinitionCache
@@ -83,16 +87,16 @@ class ThreadDriver:
         self._threads: list[threading.Thread] = []
 
     def make_attempt(self) -> Attempt:
-        """Return the machine to `run`."""
+        """Return the attempt, for `run_machine`."""
         return Attempt(self._spec, self.make_signals)
 
     def make_signals(self, lanes: int) -> ThreadSignals:
-        """Return how the next lanes share state: one group of lanes ends before another one starts."""
+        """Return the signals of the next group of lanes. A group ends before another one starts."""
         self._signals = ThreadSignals(lanes)
         return self._signals
 
     def run_machine(self, machine: Machine[T]) -> T:
-        """Drive `machine` to its end; the lanes that it started have ended then, too."""
+        """Drive `machine` to its end, and return its result. The lanes that it started have ended then."""
         try:
             return self._drive_machine(machine, None)
         finally:
@@ -106,7 +110,7 @@ class ThreadDriver:
             while True:
                 try:
                     result = self._carry_out(effect, lane)
-                except Exception as error:  # noqa: BLE001  # the machine decides what it means
+                except Exception as error:  # noqa: BLE001  # the machine handles it
                     effect = machine.throw(error)
                 else:
                     effect = machine.send(result)
@@ -149,7 +153,7 @@ class ThreadDriver:
             case fx.DropSession():
                 self._sessions.drop_connection(effect.number)
             case fx.StopUnit():
-                self._tables.pop(spec.place, None)  # the target table may be another one when it goes on
+                self._tables.pop(spec.place, None)  # the target table may differ when it goes on
                 self._sessions.get_connection(0).stop_unit(spec.unit, spec.epoch, effect.why, was=spec.was)
             case fx.RestoreDefinition():
                 return load_active_definition(
@@ -174,7 +178,7 @@ class ThreadDriver:
         return None
 
     def _ask_table(self, effect: AttemptEffect, session: Session) -> Any:
-        """Carry out what changes of the target table ask."""
+        """Carry out an effect of a schema change."""
         spec = self._spec
         match effect:
             case fx.OwnConnection():
@@ -232,7 +236,7 @@ class ThreadDriver:
     def _run_lane(self, group: LaneGroup, number: int) -> None:
         try:
             self._drive_machine(group.run_lane(number), number)
-        except BaseException as error:  # noqa: BLE001  # handed to the attempt's thread, whatever it is
+        except BaseException as error:  # noqa: BLE001  # passed to the attempt's thread, whatever it is
             group.record_lane_error(error)
 
     def _join_lanes(self) -> None:
@@ -254,7 +258,10 @@ class ThreadDriver:
 def carry_out_operation(
     transaction: TargetTransaction, operation: PlainOperation, displaced: list[int]
 ) -> None:
-    """Carry out one operation of a transaction; the number of rows that a `Write` displaced is added to `displaced`."""
+    """Carry out one operation of a transaction.
+
+    The number of rows that a WriteChanges displaced is added to `displaced`.
+    """
     match operation:
         case ops.WriteChanges():
             if isinstance(operation.net, EveryChange):

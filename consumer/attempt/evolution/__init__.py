@@ -1,1 +1,1 @@
-"""A target table that changes while its unit runs: the machine, and what a session does for it in a transaction."""
+"""Schema changes of a target table while its unit runs: the machine, and the operations of a session."""

@@ -1,4 +1,6 @@
-"""Carries out what a session does in a transaction for a change of its target table: the part of `Transact` that asks the target (see effects)."""
+"""Carries out a session's operations of a schema change inside a transaction (see
+consumer.attempt.effects.Transact).
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ from schemas.table.names import NameRules
 
 
 class TableReads(Protocol):
-    """The part of a session that this needs."""
+    """The methods of a session that are used here."""
 
     column_names: NameRules
 
@@ -41,7 +43,7 @@ class TableReads(Protocol):
 
 
 class TableWrites(Protocol):
-    """The part of an open transaction that this needs."""
+    """The methods of an open transaction that are used here."""
 
     def lock_units(self) -> dict[str, UnitState]: ...
 
@@ -55,7 +57,7 @@ class TableWrites(Protocol):
 
 
 def resolve_target(spec: UnitSpec, source: Table) -> ResolvedRoute:
-    """Return where the unit's table goes. Raises UnitStoppedError: nowhere."""
+    """Return the route of the unit's table. Raises UnitStoppedError if there is none."""
     routed = resolve_route(spec.routes, spec.source, source.db, source.name)
     if routed is None:
         raise UnitStoppedError(
@@ -87,14 +89,14 @@ def drop_target(spec: UnitSpec, session: TableReads, transaction: TableWrites, a
 def lose_others(
     spec: UnitSpec, session: TableReads, transaction: TableWrites, asked: MarkSharersIncomplete
 ) -> None:
-    """Carry out a MarkSharersIncomplete. Raises TransientError: another unit changes the table."""
+    """Carry out a MarkSharersIncomplete. Raises TransientError if another unit alters the table."""
     routed = resolve_target(spec, asked.source)
     if session.read_table(routed.schema, routed.table) is not None:
-        return  # no row of a pipeline is locked for what nearly every unit finds
+        return  # the usual case: no unit's row is locked for it
     units = transaction.lock_units()
     found = _find_unchanged_sharers(spec, units, routed)
     if not found or session.read_table(routed.schema, routed.table) is not None:
-        return  # a unit says that it has rows there once the table is made
+        return  # a unit records that it has rows there once the table is created
     for topic in found:
         state = units[topic]
         stored = decode_stored(state.definition or "")
@@ -104,7 +106,7 @@ def lose_others(
 
 
 def require_rows_present(spec: UnitSpec, transaction: TableWrites) -> None:
-    """Carry out a NotLost."""
+    """Carry out a RequireRowsPresent."""
     _refuse_lost(spec, transaction.lock_units())
 
 
@@ -131,7 +133,10 @@ def _refuse_lost(spec: UnitSpec, units: dict[str, UnitState]) -> None:
 def follow_definition(
     spec: UnitSpec, session: TableReads, transaction: TableWrites, asked: FollowDefinition
 ) -> None:
-    """Carry out a FollowDefinition. Raises StepsLeftError, TransientError (another unit changes the table), and what the target raises."""
+    """Carry out a FollowDefinition.
+
+    Raises StepsLeftError, TransientError if another unit alters the table, and the target's errors.
+    """
     change = asked.change
     routed = resolve_target(spec, change.after)
     others = _lock_sharers(spec, transaction, routed, rewrite=change.rewrite)
@@ -164,9 +169,9 @@ def _plan_stored_change(
 
 
 def build_unaltered_state(spec: UnitSpec, session: TableReads, asked: FollowDefinition) -> UnitState:
-    """Return the unit's state behind a change for which a target of whole batches need not be altered.
+    """Return the unit's state after a change for which a whole-batch target need not be altered.
 
-    Raises TargetConfigError: it would have to be.
+    Raises TargetConfigError if the target would have to be altered.
     """
     routed = resolve_target(spec, asked.change.after)
     real = session.read_table(routed.schema, routed.table)
@@ -185,7 +190,7 @@ def build_unaltered_state(spec: UnitSpec, session: TableReads, asked: FollowDefi
 
 
 def _mark_change(transaction: TableWrites, asked: FollowDefinition, planned: ChangePlan) -> None:
-    """The definition before stays in force while the change is under way."""
+    """Record the change as unfinished. The earlier definition stays active until the change is complete."""
     mark = build_change_mark(asked.change, planned, asked.at, asked.connection)
     transaction.write_unit(UnitState(asked.change.before.encode(), mark.encode(), None))
 
@@ -193,9 +198,10 @@ def _mark_change(transaction: TableWrites, asked: FollowDefinition, planned: Cha
 def _lock_sharers(
     spec: UnitSpec, transaction: TableWrites, routed: ResolvedRoute, *, rewrite: bool = False
 ) -> dict[str, Table]:
-    """Return what other units want of the target table; their rows stay locked, so that none of them changes it meanwhile.
+    """Return the tables that other units need the target table to be; their rows stay locked against
+    concurrent changes.
 
-    `rewrite`: every row of this unit comes anew.
+    `rewrite`: a copy brings every row of this unit again.
     """
     if not routed.added:
         return {}

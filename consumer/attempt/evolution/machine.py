@@ -1,8 +1,10 @@
-"""The machines that change a unit's target table (docs/adr/0027-following-schema-changes.md). All lanes stand in front of the event.
+"""The machines that alter a unit's target table (docs/adr/0027-following-schema-changes.md).
 
-A target whose statements commit with its transactions gets table, definition and progress in one of them. Elsewhere a mark is
-committed first; then come the statements, and at last definition and progress, which take the mark away. Whoever finds a mark
-ends the connection that it names, and takes the change up from the table as it is then.
+All lanes are at the record before the event. In a target with transactional DDL, the table, the
+definition and the progress change in one transaction. In other targets a mark is committed first, then
+the statements run, and at last a transaction writes definition and progress and removes the mark. The
+next attempt that finds a mark ends the connection that it names, and resumes the change from the table
+as it is then.
 """
 
 from __future__ import annotations
@@ -82,15 +84,18 @@ from schemas.wire.event import EventEnvelope
 log = structlog.get_logger(__name__)
 
 MAX_ROUNDS = 6
-"""How often statements are carried out for one change: other units may widen or narrow what is wanted meanwhile."""
+"""How often statements are carried out for one change: other units may change the target goal meanwhile."""
 
 
 class TableChanges:
-    """Changes of one unit's target table in one attempt. `before`: the stored definition; `unfit`: why the target table does not fit it,
-    which may be the next one's: then nothing is applied but the begin of a copy."""
+    """Changes of one unit's target table in one attempt.
+
+    `before`: the stored definition. `unfit`: why the target table does not fit it (it may fit the next
+    one). While `unfit` is set, nothing is applied but the begin of a copy.
+    """
 
     def __init__(self, spec: UnitSpec, progress: Callable[[], AttemptProgress]) -> None:
-        """`progress`: as it is when a change is carried out."""
+        """`progress`: returns the progress at the time of a change."""
         self._spec = spec
         self._now = progress
         self.before: StoredDefinition | None = None
@@ -101,7 +106,9 @@ class TableChanges:
         return self._now()
 
     def restore_definition(self, text: str | None) -> Machine[ActiveDefinition | None]:
-        """Build what follows from the stored definition; None: there is none, or the target table does not fit it."""
+        """Build the active definition from the stored one; None if there is none or the target table
+        does not fit it.
+        """
         self.before, self.unfit = None if text is None else decode_stored(text), None
         if text is None:
             return None
@@ -123,13 +130,13 @@ class TableChanges:
             last = self._progress.lowest.offset
             self.unfit = CopyNeededError(str(error), cause="definition", after=last, instead=error)
             return None
-        if in_force.stored != self.before:  # columns that are left out now, or have another name there
+        if in_force.stored != self.before:  # columns left out, or named otherwise there, now
             yield from self._progress.commit_guarded([WriteUnit(UnitState(in_force.text, None, None))])
             self.before = in_force.stored
         return in_force
 
     def judge_event(self, event: EventEnvelope) -> Machine[DefinitionVerdict]:
-        """Say what an event means under the policy of the table's route."""
+        """Return the meaning of an event under the policy of the table's route."""
         before = self.before
         if before is None:
             return judge_table_event(None, event, "lenient")
@@ -146,8 +153,11 @@ class TableChanges:
     def adopt_definition(
         self, before: StoredDefinition, table: Table, verdict: AdoptDefinition, at: LaneMark
     ) -> Machine[None]:
-        """Put `table` in force after `before`; afterwards all lanes stand at `at`. Raises consumer.errors, as `follow`; and
-        UnitStoppedError if the target does not fit what is in force now."""
+        """Activate `table` after `before`; afterwards all lanes are at `at`.
+
+        Raises the errors of `follow_change`, and UnitStoppedError if the target does not fit the new active
+        definition.
+        """
         policy = resolve_target(self._spec, table).policy
         change = TableChange(before, table, policy, verdict.columns, verdict.rewrite)
         stored = yield from self.follow_change(change, at)
@@ -156,8 +166,11 @@ class TableChanges:
             raise UnitStoppedError(why)
 
     def follow_change(self, change: TableChange, at: LaneMark) -> Machine[StoredDefinition]:
-        """Put a definition in force, and end with what is stored; afterwards all lanes stand at `at`. Raises consumer.errors: then the old
-        one is in force, and no statement is under way; TransientError: it is taken up again by the next attempt."""
+        """Activate a definition, and return what is stored; afterwards all lanes are at `at`.
+
+        On a ConsumerError the old definition is active and no statement is running. After a
+        TransientError the next attempt resumes the change.
+        """
         connection: int | None = yield from retry_transient(lambda: ask_driver(OwnConnection()))
         if connection is None:
             return (yield from self._apply_whole(change, at))
@@ -180,7 +193,10 @@ class TableChanges:
     def _apply_by_statements(
         self, change: TableChange, at: LaneMark, connection: int
     ) -> Machine[StoredDefinition]:
-        """Carry out a change that statements make. Its mark goes with whatever ends it for good: the event is met again, and what heals it is found."""
+        """Carry out a change by statements.
+
+        A final error removes the mark, so that the event is read again and a remedy for it can be found.
+        """
         try:
             return (yield from self._run_statements(change, at, connection))
         except (RefusedError, TargetConfigError, UnitStoppedError):
@@ -221,13 +237,16 @@ class TableChanges:
         return asked.found[-1]
 
     def _unmark_change(self, change: TableChange) -> Machine[None]:
-        """Nothing is under way any more: other units of the table need not wait."""
+        """Remove the mark: no statement is running, and other units of the table need not wait."""
         yield from self._progress.commit_guarded([WriteUnit(UnitState(change.before.encode(), None, None))])
 
     def _choose_alternative(
         self, change: TableChange, found: list[ChangePlan], error: RefusedError | TargetConfigError
     ) -> TableChange:
-        """Return what to try instead of statements that the target refused because of its rows. Raises `error`."""
+        """Return what to try instead of statements that the target refused because of its rows.
+
+        Raises `error` if nothing.
+        """
         other = (
             choose_after_refusal(change, found[-1])
             if found and not isinstance(error, MissingGrantError)
@@ -247,10 +266,13 @@ class TableChanges:
         )  # fmt: skip
         return other
 
-    # --- what an attempt finds
+    # -- unfinished changes
 
     def recover_change(self, state: UnitState) -> Machine[None]:
-        """Take up the change of a mark; afterwards there is none any more: it is carried out, or its event is met again."""
+        """Resume the change of a mark.
+
+        Afterwards there is no mark: the change is complete, or its event is read again.
+        """
         mark = decode_mark(state.ddl or "")
         if mark is None or state.definition is None:
             raise UnitStoppedError(
@@ -285,9 +307,11 @@ class TableChanges:
     # --- a dropped table
 
     def handle_dropped_table(self, in_force: ActiveDefinition, at: LaneMark) -> Machine[None]:
-        """Do what `on_drop` says, before the stop is raised; no lane moves. With the table the definition is given up as well.
+        """Apply `on_drop` before the stop is raised; no lane moves. If the table is dropped, its
+        definition is deleted.
 
-        Raises CopyNeededError where the target does not drop the table: one that was made again is copied into it all the same.
+        Raises CopyNeededError if the target refuses to drop the table. A table created again is still
+        copied into it.
         """
         how = self._spec.on_drop
         if how == "keep":
@@ -333,7 +357,7 @@ class TableChanges:
 
 
 def _log_change(unit: ApplyUnit, change: TableChange, planned: ChangePlan) -> None:
-    """Tell the log what a change that is carried out did."""
+    """Log what a completed change did."""
     if planned.alter is not None:
         log.info(
             "schema change applied", pipeline=unit.pipeline, topic=unit.topic,
@@ -348,7 +372,9 @@ def _log_change(unit: ApplyUnit, change: TableChange, planned: ChangePlan) -> No
 
 
 def _list_closing_operations(change: TableChange, at: LaneMark) -> list[Operation]:
-    """Entries of the quarantine under another key mean nothing any more; their rows come anew."""
+    """Return the operation that closes quarantine entries under an earlier key; their rows are copied
+    again.
+    """
     old = [change.columns.renamed.get(name, name) for name in change.before.table.key.columns]
     return (
         []
@@ -362,7 +388,7 @@ def _close_all_quarantined(at: LaneMark) -> CloseQuarantineBefore:
 
 
 def _describe_steps(planned: ChangePlan) -> list[str]:
-    """Return the steps for people."""
+    """Return the steps as text for a log line."""
     if planned.alter is None:
         return []
     return [_describe_step(step) for step in planned.alter.steps]
@@ -387,7 +413,7 @@ def _describe_step(step: Alteration) -> str:
 
 
 def build_copy_stop(verdict: DefinitionVerdict, event: EventEnvelope, place: str) -> CopyNeededError:
-    """Return why a unit stops at an event; `place`: where that is."""
+    """Return the error with which a unit stops at an event. `place`: where the event is."""
     table = (event.source.db, str(event.source.table))
     match verdict:
         case NeedsCopy():
@@ -406,14 +432,21 @@ def build_copy_stop(verdict: DefinitionVerdict, event: EventEnvelope, place: str
 
 
 def get_remedy_before_copy(remedy: str) -> str:
-    """Return what a person must do, by the remedy of a stop, before a copy helps; "": nothing. Older topics say to start over."""
+    """Return what a person must do before a copy helps, by the remedy of a stop; "" if nothing.
+
+    Older topics contain the remedy to start over.
+    """
     for copy in (START_OVER, COPY):
         remedy = remedy.partition(copy)[0]
     return remedy.strip(" ,:;").removesuffix("then").removesuffix("and").strip(" ,:;")
 
 
 def _delete_unit_rows(progress: AttemptProgress, in_force: ActiveDefinition, at: LaneMark) -> Machine[None]:
-    """Delete the unit's rows. The event at `at` is met again at each start: to a table that is all one, in a topic each time would be a record."""
+    """Delete the unit's rows.
+
+    The event at `at` is read again at each start. Deleting a table's rows again is harmless; a topic
+    would get another record each time, so the offset is stored there.
+    """
     operations: list[Operation] = [
         TruncateTarget(in_force.target, in_force.routed.where),
         _close_all_quarantined(at),

@@ -1,4 +1,4 @@
-"""An event that says something of the table itself: what follows from it, and how a definition comes into force."""
+"""Handles events about the table itself, and activates definitions."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from schemas.wire.event import EventEnvelope
 
 
 class DefinitionSwitch:
-    """The definition that follows the one in force, for the unit of an attempt."""
+    """The change from the active definition to the next one, for the unit of an attempt."""
 
     def __init__(self, attempt: AttemptState) -> None:
         self._attempt = attempt
 
     def apply_table_event(self, event: EventEnvelope, mark: LaneMark) -> Machine[None]:
-        """Do what follows from an event that says something of the table itself."""
+        """Handle an event about the table itself (a definition, a stop, a dropped table)."""
         attempt = self._attempt
         in_force, table = attempt.active_definition, event.definition
         verdict = yield from attempt.changes.judge_event(event)
@@ -58,13 +58,13 @@ class DefinitionSwitch:
         except (MissingGrantError, CopyNeededError):
             raise
         except (UnitStoppedError, TargetConfigError, RefusedError) as error:
-            why = str(error)  # a copy that begins behind it helps, for what was altered back since
+            why = str(error)  # a copy that begins after it helps if the change was undone since
             raise CopyNeededError(why, cause="definition", after=mark[0], instead=error) from error
 
     def adopt_definition(
         self, table: Table, verdict: KeepDefinition | AdoptDefinition, mark: LaneMark
     ) -> Machine[None]:
-        """Put a definition in force; no lane is busy."""
+        """Activate a definition. No lane is busy."""
         attempt = self._attempt
         before = attempt.changes.before
         lanes = [advance_row(row, mark) for row in attempt.progress.rows]
@@ -77,7 +77,7 @@ class DefinitionSwitch:
             yield from self.put_in_force(stored, lanes, first=before is None)
         elif (
             resolve_target(attempt.spec, table).topic is not None
-        ):  # nothing is altered: its readers are told
+        ):  # nothing is altered: a record informs the topic's readers
             since = compute_stable_since(before, verdict.columns, mark[0], rewrite=verdict.rewrite)
             stored = replace(before.build_successor(table), columns_stable_since=since)
             yield from self.put_in_force(stored, lanes, first=verdict.rewrite)
@@ -91,9 +91,9 @@ class DefinitionSwitch:
     def put_in_force(
         self, stored: StoredDefinition, lanes: Sequence[LaneProgress], *, first: bool
     ) -> Machine[None]:
-        """Store the definition with the layout that follows from it, all lanes standing as `lanes`; and begin anew.
+        """Store the definition with its layout, with all lanes at `lanes`, and begin again.
 
-        `first`: every row comes behind it, and the target table may have to be made.
+        `first`: every row follows it, and the target table may have to be created.
         """
         attempt = self._attempt
         shared = not attempt.spec.batches and bool(resolve_target(attempt.spec, stored.table).added)
@@ -104,10 +104,13 @@ class DefinitionSwitch:
     def _write_definition(
         self, stored: StoredDefinition, lanes: Sequence[LaneProgress], *, first: bool, shared: bool
     ) -> Machine[None]:
-        """Write the definition that the target table as it is now leads to. Raises TransientError, also where another unit has changed that table
-        since it was read: nothing is in force then."""
+        """Write the definition that fits the present target table.
+
+        Raises TransientError, also if another unit has altered the table since it was read: nothing is
+        activated then.
+        """
         attempt = self._attempt
-        if first and shared:  # before the table is there again: a crash in between leaves nothing unsaid
+        if first and shared:  # before the table exists again: a crash must not lose it
             yield from attempt.progress.try_guarded([MarkSharersIncomplete(stored.table)])
         in_force: ActiveDefinition = yield from ask_driver(PrepareDefinition(stored, first))
         rows = relay_rows(lanes, choose_layout(attempt.spec, in_force))

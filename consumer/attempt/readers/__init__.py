@@ -1,1 +1,1 @@
-"""Readers of a unit's topic: records become row changes, or something that all lanes wait for, and what is missing is read first."""
+"""Readers of a unit's topic: records become row changes and barriers; missing records are read from Kafka."""

@@ -1,8 +1,9 @@
 """The reader of a topic that Debezium writes.
 
-What differs from rowlock's own: every event goes through Debezium's decoder, snapshot rows have no position of their own,
-nothing in the topic defines the table, and nothing tells a gap or a connector that was replaced. What can be told of the
-latter is told: a position that comes again must be of the same event, or the log it counts in is another one.
+It differs from the reader of rowlock's own topics: every event goes through Debezium's decoder, snapshot
+rows have no position of their own, no event in the topic defines the table, and neither a gap nor a
+replaced connector is visible. One sign of a replaced connector is checked: a repeated position must
+belong to the same event; otherwise it counts in another log.
 """
 
 from __future__ import annotations
@@ -29,14 +30,18 @@ from schemas.wire.debezium import DebeziumChange
 from schemas.wire.position import Position
 
 LOG_REPEAT_MS = 60_000
-"""A repeated event was committed before the last one that was applied, by the source's clock; this much is left to clocks."""
+"""A repeated event was committed before the last applied one, by the source's clock. This many ms are
+allowed for clocks that differ."""
 MAX_REMEMBERED = 1000
-"""Rows of one log event whose content is kept, to tell whether what comes under their positions again is the same."""
+"""Rows of one log event that are kept, to check whether events that repeat their positions are the same."""
 
 
 class DebeziumReader(RecordReader):
-    """Commit times only rise, so that the highest says how far the log is read. `_last`: offset of the last row of the snapshot with which the
-    unit goes on; None: it goes on with none."""
+    """Reads the topics that Debezium writes.
+
+    Commit times only rise, so the highest one shows how far the log is read. `_last`: the offset of the
+    last row of the snapshot with which the unit continues; None if there is no snapshot.
+    """
 
     def __init__(self, topic: str) -> None:
         super().__init__(topic)
@@ -62,7 +67,7 @@ class DebeziumReader(RecordReader):
         try:
             for offset, raw in records:
                 if raw is None:
-                    continue  # the tombstone behind a delete
+                    continue  # the tombstone after a delete
                 if offset == self._last:
                     yield self._build_row_batch(changes, offset - 1)
                     changes = []
@@ -87,7 +92,10 @@ class DebeziumReader(RecordReader):
         yield self._build_row_batch(changes, offset)
 
     def _decode_event(self, offset: int, raw: bytes) -> DebeziumChange:
-        """Decode a record. Raises UnitStoppedError: it is none of this table as it is defined."""
+        """Decode a record.
+
+        Raises UnitStoppedError if it does not fit the table's definition, or there is none.
+        """
         in_force, topic = self._in_force, self._topic
         if in_force is None:
             raise UnitStoppedError(f"{topic}: no definition of the table is in force: restart rowlock")
@@ -131,7 +139,11 @@ class DebeziumReader(RecordReader):
 
 
 def decode_debezium_record(topic: str, in_force: ActiveDefinition, offset: int, raw: bytes) -> DebeziumChange:
-    """Decode a record. Raises CopyNeededError: it does not fit the definition in force; UnitStoppedError: it is another table's."""
+    """Return the change in a record.
+
+    Raises CopyNeededError if it does not fit the active definition, UnitStoppedError if it belongs to
+    another table.
+    """
     try:
         event: DebeziumChange = in_force.decode_row(raw)
     except EnvelopeError as error:

@@ -1,8 +1,8 @@
-"""Reading a topic from Kafka itself, beside Spark.
+"""Reading of a topic from Kafka directly, beside Spark.
 
-A task trusts the target's progress, not its batch (design.md §6, "Where a task starts"): what is missing before the
-batch is read here, bounded by `upto`, in slices. Consumers are made per call: the case is rare (a restart, a batch
-that returned early; a commit of a target of whole batches) and a cached one would hold a connection for nothing.
+A task trusts the target's progress and not its batch. Records missing before the batch are read here, in
+slices, bounded by `upto`. A consumer is created for each call: the case is rare (a restart, a batch that
+returned early, a commit into a whole-batch target), and a cached consumer would keep an idle connection.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TopicRecord = tuple[int, bytes | None]
 
 MAX_SLICE_RECORDS = 5000
 IDLE_S = 15.0
-"""How long the broker may say nothing before the read counts as failed."""
+"""Seconds without an answer of the broker after which a read has failed."""
 
 
 def build_reader_settings(bootstrap: str, options: Mapping[str, str]) -> dict[str, Any]:
@@ -33,7 +33,8 @@ def build_reader_settings(bootstrap: str, options: Mapping[str, str]) -> dict[st
 def read_range(options: dict[str, Any], topic: str, start: int, upto: int) -> Iterator[list[TopicRecord]]:
     """Yield the records with offsets in [start, upto) in slices.
 
-    Raises CopyNeededError when retention has deleted `start`, TransientError when the broker does not answer.
+    Raises CopyNeededError if retention has deleted `start`, TransientError if the broker does not
+    answer.
     """
     consumer = _make_consumer(options, topic)
     try:
@@ -47,7 +48,8 @@ def read_range(options: dict[str, Any], topic: str, start: int, upto: int) -> It
                     f"{topic}: Kafka sent nothing for {IDLE_S:.0f} s while reading offset {position}"
                 )
             records, ended = _collect_records(messages, topic)
-            # The end of the topic before `upto`: the batch's own first record was there, so only holes remain.
+            # The topic ended before `upto`. The batch's own first record existed, so the other offsets
+            # are holes.
             position = upto if ended else records[-1][0] + 1
             if records := [record for record in records if record[0] < upto]:
                 yield records
@@ -58,7 +60,10 @@ def read_range(options: dict[str, Any], topic: str, start: int, upto: int) -> It
 
 
 def read_rest(options: dict[str, Any], topic: str, start: int) -> Iterator[list[TopicRecord]]:
-    """Yield what the topic holds from `start` on, or from its beginning, to its present end, in slices. Raises TransientError."""
+    """Yield the records from `start`, or from the topic's beginning, to its present end, in slices.
+
+    Raises TransientError.
+    """
     consumer = _make_consumer(options, topic)
     try:
         low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=IDLE_S)
@@ -93,14 +98,14 @@ def _collect_records(messages: Sequence[Any], topic: str) -> tuple[list[TopicRec
 
 
 def check_start(consumer: Any, topic: str, start: int) -> None:
-    """Raise CopyNeededError when the topic begins after `start`, UnitStoppedError when it ends before it."""
+    """Raise CopyNeededError if the topic begins after `start`, UnitStoppedError if it ends before `start`."""
     low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=IDLE_S)
     if (error := find_offset_problem(topic, start, low, high)) is not None:
         raise error
 
 
 def find_offset_problem(topic: str, start: int, low: int, high: int) -> UnitStoppedError | None:
-    """Return why reading cannot go on at `start` in a topic that holds [low, high); None: it can."""
+    """Return why reading cannot continue at `start` in a topic that holds [low, high); None if it can."""
     if start < low:
         return build_retention_error(topic, start, low)
     if start > high:

@@ -1,4 +1,4 @@
-"""From Kafka records to row changes and barriers: decode, judge duplicates, collect. Pure."""
+"""Turns Kafka records into row changes and barriers: decodes, drops duplicates, collects. Without I/O."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RecordSlice = list[TopicRecord]
 
 @dataclass(frozen=True, slots=True)
 class RowBatch:
-    """Row changes in offset order; with them everything up to `mark` is taken."""
+    """Row changes in offset order. All records up to `mark` have been read."""
 
     changes: list[RowChange]
     mark: LaneMark
@@ -58,7 +58,9 @@ class TopicNotice:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotEnd:
-    """The next record is the last row of a snapshot of Debezium's with which the unit goes on (consumer.attempt.copies.snapshots): a barrier at `mark`."""
+    """A barrier at `mark`: the next record is the last row of the Debezium snapshot with which the unit
+    continues (consumer.attempt.copies.snapshots).
+    """
 
     mark: LaneMark
 
@@ -67,14 +69,17 @@ ReaderItem = RowBatch | Truncated | TopicNotice | SnapshotEnd
 
 
 class RecordReader(ABC):
-    """Turns the records of one topic into the events that are applied. `dropped`: records that were not new."""
+    """Turns the records of one topic into the events that are applied.
+
+    `dropped`: number of records that were not new.
+    """
 
     def __init__(self, topic: str) -> None:
         self.dropped = 0
         self._topic = topic
 
     def begin_reading(self, rows: Sequence[LaneProgress], in_force: ActiveDefinition | None) -> None:
-        """An attempt begins, or goes on with another definition or layout: judge from the lane rows on."""
+        """Begin at the lane rows: at the start of an attempt, or with another definition or layout."""
         lowest = min(rows, key=lambda row: row.offset)
         self._dedup = Deduplicator(rows)
         self._in_force = in_force
@@ -82,13 +87,13 @@ class RecordReader(ABC):
 
     @abstractmethod
     def read_slice(self, records: RecordSlice) -> Iterator[ReaderItem]:
-        """Yield what `records` come to, in order; `begin` may be called behind a barrier.
+        """Yield the items of `records`, in order. `begin_reading` may be called after a barrier.
 
-        Raises UnitStoppedError at an event that cannot be applied, behind the rows before it.
+        Raises UnitStoppedError at an event that cannot be applied, after yielding the rows before it.
         """
 
     def _build_row_batch(self, changes: list[RowChange], upto: int) -> RowBatch:
-        """Everything up to the offset `upto` is taken; where nothing was applied, positions and times stay."""
+        """Return the batch up to the offset `upto`. Without changes, position and time of the mark stay."""
         _, position, _, commit_ts_ms = self._mark
         if changes:
             position, commit_ts_ms = changes[-1].position, changes[-1].ts_ms
@@ -97,10 +102,10 @@ class RecordReader(ABC):
 
 
 class EnvelopeReader(RecordReader):
-    """Reads the topics that rowlock captures (design.md §4)."""
+    """Reads the topics that rowlock captures."""
 
     def read_slice(self, records: RecordSlice) -> Iterator[ReaderItem]:
-        """The hot loop: no calls it can do without."""
+        """Yield the items of `records`. This is the hot loop: it avoids calls."""
         changes: list[RowChange] = []
         offset = self._mark[0]
         decode, row = self._get_decoders()
@@ -149,23 +154,27 @@ class EnvelopeReader(RecordReader):
         yield self._build_row_batch(changes, offset)
 
     def _get_decoders(self) -> tuple[DecodeEvent, Callable[[Any], Row]]:
-        """Return the decoder of row events and the row function of the definition in force; without one, no row passes."""
+        """Return the decoder of row events and the row function of the active definition; without one,
+        rows are refused.
+        """
         in_force = self._in_force
         return (
             (decode_none, self._refuse_undefined) if in_force is None else (in_force.decode_row, in_force.row)
         )
 
     def _decode_uncommon(self, offset: int, raw: bytes) -> Any:
-        """Decode an event that the fast decoder refused: not a row, of another envelope version, or not for this unit.
+        """Decode an event that the fast decoder refused: not a row, another envelope version, or not for
+        this unit.
 
-        Raises UnitStoppedError: not an event, a newer major version, another table, not what the definition says.
+        Raises UnitStoppedError if it is not an event, has a newer major version, belongs to another
+        table, or does not fit the definition.
         """
         in_force, topic = self._in_force, self._topic
         try:
             event = decode_any(raw) if in_force is None else in_force.decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise build_event_error(topic, offset, raw, error) from error
-        source = decode_full_event(topic, offset, raw).source  # looks at the version
+        source = decode_full_event(topic, offset, raw).source  # checks the version
         if in_force is not None and (source.db, source.table) != (in_force.source.db, in_force.source.name):
             raise UnitStoppedError(
                 f"{topic} offset {offset}: an event of {source.db}.{source.table} in the topic of "
@@ -174,7 +183,10 @@ class EnvelopeReader(RecordReader):
         return event
 
     def _collect_undecodable(self, offset: int, raw: bytes, event: Any, changes: list[RowChange]) -> None:
-        """Collect a row with values that cannot be decoded: it is refused if it would leave one of them."""
+        """Collect a row with undecodable values.
+
+        It is refused if the row after the change has one of them.
+        """
         in_force, source, marked = self._in_force, event.source, event.undecodable
         if in_force is None:
             raise build_undefined_error(self._topic)
@@ -209,7 +221,7 @@ class EnvelopeReader(RecordReader):
 
 
 def build_undefined_error(topic: str) -> CopyNeededError:
-    """Return why rows without a definition stop the unit."""
+    """Return the error of a row without an active definition."""
     return CopyNeededError(
         f"{topic}: rows before any definition of the table: the beginning of the topic is missing",
         cause="gap",

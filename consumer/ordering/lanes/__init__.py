@@ -1,1 +1,1 @@
-"""A lane: what it gathers and waits for, what goes into one transaction, and what is tried after an error."""
+"""A lane: its batches, its waits, and its retries after errors."""

@@ -1,10 +1,13 @@
-"""A batch, which is one target transaction of a lane: the net changes of a segment's items, and those of them that are held instead.
+"""A batch, one target transaction of a lane: the net changes of a segment's items, and the quarantined
+ones.
 
-A change of a key that has an earlier change in the quarantine queues there behind it. A delete does not queue: the row is gone at the
-source, whatever became of the earlier changes, so it is applied and closes the key's entries. All others become net changes.
+A change of a key with an earlier change in the quarantine is quarantined too. A delete is not: the
+source has deleted the row, whatever became of the earlier changes, so the delete is applied and closes
+the key's entries. All other changes become net changes.
 
-An update that moves the key is a delete under the old key and an insert under the new one, and only the half that the target refuses is
-quarantined: one lane then leaves the same rows and entries as several, which apply the halves apart.
+An update that moves the key is a delete under the old key and an insert under the new one, and only the
+half that the target refuses is quarantined. So one lane leaves the same rows and entries as several
+lanes, which apply the halves separately.
 """
 
 from __future__ import annotations
@@ -25,62 +28,70 @@ from schemas.table.model import Key
 QuarantinedKey = tuple[str, str]
 """(target table "schema.name", folded key as text)."""
 QuarantinePlace = tuple[int, int, Key]
-"""Of an entry of the quarantine: (offset, part, exact key). Exact keys that are equal are one key: 0.0 and -0.0, whose texts differ."""
+"""A quarantine entry's (offset, part, exact key). Equal exact keys are one key, for example 0.0 and
+-0.0, although their texts differ."""
 QUEUED_AFTER = "held behind offset"
-"""How the error of an entry begins that only queues behind a refused one."""
+"""The begin of the error of an entry that is quarantined only because of an earlier entry of its key."""
 
 
 @dataclass(slots=True)
 class LaneBatch:
-    """The changes of one target transaction, with `mark` as the lane's new progress (written last).
-
-    `displacing`: None, or JSON to hand to `Transaction.apply(displacing=…)`. `held`: for `Transaction.hold`. `closed`: entries, also of `held`,
-    that a row of a snapshot or a delete settles: they leave the quarantine with this transaction. `places`: what it leaves held of the keys that it touches.
-    `events`: (first, last) ids of what is applied; None for a pure progress write. `count`: events in it.
-    """
+    """The changes of one target transaction; `mark` is the lane's new progress and is written last."""
 
     nets: list[ReducedChanges]
+    """The changes to write, one for each table."""
     mark: LaneMark
     quarantined: list[QuarantineEntry] = field(default_factory=list)
+    """New entries of the quarantine."""
     closed: list[ChangeId] = field(default_factory=list)
+    """Entries, also new ones, that leave the quarantine in this transaction because of a snapshot's row
+    or a delete."""
     places: dict[QuarantinedKey, list[QuarantinePlace]] = field(default_factory=dict)
+    """The remaining entries of the keys that the batch touches."""
     displacing: str | None = None
+    """JSON for `TargetTransaction.apply_net_change(displacing=…)`; None: rows are not displaced."""
     events: tuple[ChangeId, ChangeId] | None = None
+    """The (first, last) event id; None for a pure progress write."""
     count: int = 0
+    """Number of events."""
 
 
 @dataclass(slots=True)
 class Segment:
-    """A stretch of items that is applied in one transaction, and what has been tried on it."""
+    """A range of items that is applied in one transaction, and the state of its retries."""
 
     items: list[LaneItem]
-    end: LaneMark | None = None  # the drain mark, when this is the last segment before it
+    end: LaneMark | None = None  # the drain mark, if this is the last segment before it
     tries: int = 0
     violations: int = 0
-    replaces_rows: bool = False  # a snapshot's rows replace what the target has of their keys
+    replaces_rows: bool = False  # a snapshot's rows replace the target's rows of their keys
     displacing: bool = False
-    #: Of a single event: the parts that the target refused, which go to quarantine, and why. A key move in one lane has two parts, 0 and 1.
+    #: For a single event: the refused parts, which are quarantined, with the reason. A key move in one
+    #: lane has the parts 0 and 1.
     refused: dict[int, str] = field(default_factory=dict)
-    batch: LaneBatch | None = None  # built; an untouched segment is tried again with the same
+    batch: LaneBatch | None = None  # as built; an unchanged segment is retried with the same batch
 
 
 class QuarantinedKeys:
-    """The keys that have changes in the quarantine, as one lane knows them: a batch says what it makes of them, and is `committed`, or forgotten."""
+    """The keys with changes in the quarantine, as known to one lane.
+
+    A batch contains its changes of these keys; they take effect here only with `record_commit`.
+    """
 
     def __init__(self, held: Sequence[QuarantineEntry]) -> None:
         """`held`: quarantine entries of the unit."""
         self._entries: dict[
             QuarantinedKey, list[QuarantinePlace]
-        ] = {}  # the first entry of a key, if any, holds it
+        ] = {}  # a key's first entry quarantines its later changes
         for entry in held:
             self._entries.setdefault((entry.table, entry.folded), []).append(_get_entry_place(entry))
 
     def split_free_items(
         self, items: list[LaneItem], batch: LaneBatch, refused: Mapping[int, str]
     ) -> list[LaneItem]:
-        """Return what of `items` is applied. The rest is recorded in `batch.held`: what is refused, and what queues behind it.
+        """Return the items to apply; refused ones, and those after an earlier entry, are quarantined.
 
-        `refused`: the parts of a single item that the target refused, and why.
+        `refused`: the parts of a single item that the target refused, with the reason.
         """
         if not self._entries and not refused and all(item[0].refused is None for item in items):
             return items
@@ -94,7 +105,8 @@ class QuarantinedKeys:
                 if part.snapshot or (settles and error is None):
                     _close_entries(batch, earlier, _build_exact_key(part, plan))
                 if earlier and not settles:
-                    # another key that folds alike counts, too: to the target it may be the same, and a retry must know of both
+                    # also for another key with the same fold: the target may treat it as equal, and a
+                    # retry must know both
                     error = f"{QUEUED_AFTER} {earlier[0][0]}"
                 if error is None:
                     free.append((part, plan, folded, ()))
@@ -105,7 +117,7 @@ class QuarantinedKeys:
         return free
 
     def record_commit(self, batch: LaneBatch) -> None:
-        """The batch is in the target: know its keys as it left them."""
+        """Record the entries of a committed batch's keys."""
         for place, entries in batch.places.items():
             if entries:
                 self._entries[place] = entries
@@ -113,7 +125,7 @@ class QuarantinedKeys:
                 self._entries.pop(place, None)
 
     def _get_places(self, batch: LaneBatch, plan: TablePlan, folded: bytes) -> list[QuarantinePlace]:
-        """Return what is held of a key as the batch leaves it, so far; to be changed in place."""
+        """Return a key's entries as the batch leaves them so far; the list may be changed in place."""
         place = (plan.name, encode_folded(folded))
         if place not in batch.places:
             batch.places[place] = list(self._entries.get(place, ()))
@@ -121,7 +133,7 @@ class QuarantinedKeys:
 
 
 def build_batch(segment: Segment, lane: int, held: QuarantinedKeys) -> LaneBatch:
-    """Return what is to be applied of `segment`: the costly part of a lane."""
+    """Return the batch of `segment`. This is the costly part of a lane."""
     items = segment.items
     first, last = items[0][0].id, items[-1][0].id
     batch = LaneBatch([], segment.end or _build_mark(items[-1][0]), events=(first, last), count=len(items))
@@ -145,7 +157,9 @@ def _encode_displacing(lane: int, first: ChangeId, last: ChangeId) -> str:
 
 
 def _split_change(change: RowChange, plan: TablePlan, key: bytes) -> list[tuple[RowChange, bytes]]:
-    """Return the change, or its halves when it moves the key: each is held, or applied, under its own key."""
+    """Return the change, or its halves if it moves the key: each is applied, or quarantined, under its
+    own key.
+    """
     if change.after is None or not moves_key(change, plan):
         return [(change, key)]
     first, second = split_key_move(change)
@@ -153,7 +167,10 @@ def _split_change(change: RowChange, plan: TablePlan, key: bytes) -> list[tuple[
 
 
 def moves_key(change: RowChange, plan: TablePlan) -> bool:
-    """Return whether the change is an update that gives its row another key, be it 0.0 instead of -0.0: entries are recorded by exact key."""
+    """Return whether the change is an update that gives its row another key, also 0.0 instead of -0.0.
+
+    Quarantine entries are recorded by exact key.
+    """
     before, after = change.before, change.after
     return (
         before is not None
@@ -163,15 +180,15 @@ def moves_key(change: RowChange, plan: TablePlan) -> bool:
 
 
 def _settles_key(part: RowChange, plan: TablePlan) -> bool:
-    """Return whether the change is the last word on its key, whatever is in the quarantine: a delete.
+    """Return whether the change replaces all quarantined changes of its key: a delete.
 
-    Not where each change is written as an event: its readers never saw the row that is in the quarantine.
+    Not in a table written as events: its readers never saw the quarantined row.
     """
     return part.after is None and plan.target.topic is None
 
 
 def _close_entries(batch: LaneBatch, earlier: list[QuarantinePlace], key: Key) -> None:
-    """Close the entries of the very `key`, and not of others that fold like it."""
+    """Close the entries of exactly `key`, and not of other keys with the same fold."""
     closed = [(offset, part) for offset, part, of in earlier if of == key]
     if closed:
         batch.closed += closed
@@ -201,5 +218,5 @@ def _build_exact_key(change: RowChange, plan: TablePlan) -> Key:
 
 
 def _build_mark(change: RowChange) -> LaneMark:
-    """Return where a lane stands that has applied `change`."""
+    """Return the progress of a lane that has applied `change`."""
     return (change.id[0], change.position, change.gen, change.ts_ms)

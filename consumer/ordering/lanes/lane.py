@@ -1,19 +1,21 @@
-"""A lane as a pure state machine: what to gather, when to commit, when to wait, what to do after an error.
+"""A lane as a state machine without I/O: when to collect, commit and wait, and what follows an error.
 
 ```
-          feed, drain                  released
+       queue_items, drain_to          released
  ┌──────┐ ──────────▶ ┌───────────┐ ◀────────── ┌─────────┐
- │ IDLE │             │ GATHERING │ ──────────▶ │ WAITING │   (all it gathered before is committed)
+ │ IDLE │             │ GATHERING │ ──────────▶ │ WAITING │   (all items collected before are committed)
  └──────┘ ◀────────── └───────────┘    wait     └─────────┘
-    ▲  nothing more     commit │ ▲ applied, failed
+    ▲  nothing more     commit │ ▲ record_applied, handle_failure
     │                          ▼ │
     │                    ┌──────────┐
-    └─────────────────── │ APPLYING │  failed: again after a pause, halves by event order, a single event quarantined
+    └─────────────────── │ APPLYING │  failed: pause and retry, halve in event order, quarantine one event
                          └──────────┘
 ```
-The shell (attempt/lane_group.py) asks `next()` for the effect, carries it out and says how it
-went. Between Apply and `applied()` or `failed()` nothing else may be called but `batch`, `feed`, `drain`, `ask`, `push`.
-What an error leads to is decided in segments.py, and what is applied is put together in batches.py.
+
+The caller (attempt/lane_group.py) asks `choose_effect()` for the effect, carries it out and reports the
+outcome. Between an ApplySegment and `record_applied()` or `handle_failure()` it may only call
+`build_batch`, `queue_items`, `drain_to`, `request_commit` and `push_gathered`. segments.py decides what
+follows an error, batches.py builds the batches.
 """
 
 from __future__ import annotations
@@ -33,21 +35,29 @@ from consumer.ordering.progress import LaneMark
 
 @dataclass(frozen=True, slots=True)
 class ApplySegment:
-    """Effect: after `pause` seconds, apply `Lane.batch()` in one transaction; then say `applied()` or `failed(error)`."""
+    """Effect: after `pause` seconds, apply `Lane.build_batch()` in one transaction.
+
+    Then call `record_applied()` or `handle_failure(error)`.
+    """
 
     pause: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class WaitForTickets:
-    """Effect: block until `waits` are released (asking the holders to commit); then ask `next()` again."""
+    """Effect: ask the holders of `waits` to commit and wait until they are released; then call
+    `choose_effect()` again.
+    """
 
     waits: tuple[Wait, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class WaitForWork:
-    """Effect: nothing to do until fed. `drained`: the drain mark is reached; `wrote`: and written by this lane."""
+    """Effect: there is nothing to do until items are queued.
+
+    `drained`: the drain mark is reached. `wrote`: this lane has written it.
+    """
 
     drained: bool = False
     wrote: bool = False
@@ -69,8 +79,11 @@ class Lane:
         replace: bool = True,
         unfit: str = "",
     ) -> None:
-        """`held`: quarantine entries of the unit. `replace`: `conflicts: replace`, else quarantine. `unfit`: why the target may refuse a row of which
-        none is to be held ("…seen…: remedy"): then the unit stops in front of it."""
+        """`held`: quarantine entries of the unit. `replace`: `conflicts: replace`, otherwise quarantine.
+
+        `unfit`: why the target may refuse rows that must not be quarantined ("evidence: remedy"); the
+        unit stops before such a row.
+        """
         self.number = number
         self._locks, self._limits = locks, limits
         self._queue: deque[LaneItem] = deque()
@@ -83,24 +96,28 @@ class Lane:
         self._push = False
 
     def queue_items(self, items: list[LaneItem]) -> None:
-        """Queue items (event order)."""
+        """Queue items, in event order."""
         self._queue.extend(items)
 
     def drain_to(self, mark: LaneMark) -> None:
-        """Apply all that was fed and stand at `mark`; `next()` then says Idle(drained=True)."""
+        """Apply all queued items and move to `mark`; then `choose_effect()` returns
+        WaitForWork(drained=True).
+        """
         self._end, self._wrote = mark, False
 
     def request_commit(self, event: ChangeId) -> None:
-        """Another lane waits for `event`: commit as soon as it is gathered."""
+        """Commit as soon as `event` is collected, because another lane waits for it."""
         self._wanted.add(event)
 
     def push_gathered(self) -> None:
-        """Commit what is there instead of waiting for more (memory is short)."""
+        """Commit the collected items instead of waiting for more (memory is short)."""
         self._push = True
 
     @property
     def busy(self) -> bool:
-        """Tell whether `next()` may say anything but Idle, or Idle(drained=True) for the first time."""
+        """Whether `choose_effect()` may return anything but WaitForWork, or WaitForWork(drained=True)
+        for the first time.
+        """
         return bool(
             self._queue
             or self._segments.waiting
@@ -109,7 +126,7 @@ class Lane:
         )
 
     def choose_effect(self) -> LaneEffect:
-        """Say what to do now."""
+        """Return the next effect."""
         if not self._segments.waiting:
             waits = self._gather_items()
             if self._gathered and (waits or self._is_commit_due()):
@@ -125,11 +142,14 @@ class Lane:
         return WaitForWork()
 
     def build_batch(self) -> LaneBatch:
-        """Return what is to be applied now: the net change of the first segment. The costly part; touches only this lane."""
+        """Return the batch of the first segment. The costly part; accesses only this lane."""
         return self._segments.build_batch()
 
     def record_applied(self) -> int:
-        """The batch is committed: its events are released (the shell holds the locks' mutex). Returns their number."""
+        """Release the events of the committed batch; return their number.
+
+        The caller holds the locks' mutex.
+        """
         segment = self._segments.remove_committed()
         self._wrote = segment.end is not None
         last = segment.items[-1][0].id
@@ -139,11 +159,13 @@ class Lane:
         return len(segment.items)
 
     def handle_failure(self, error: Exception) -> None:
-        """The batch was rolled back: decide what is tried next. Raises `error` when the lane cannot go on."""
+        """Choose the retry of the rolled-back batch. Raises `error` if the lane cannot continue."""
         self._segments.handle_failure(error)
 
     def _gather_items(self) -> tuple[Wait, ...]:
-        """Move items from the queue to the gather; return what the head of the queue must wait for, if that stops it."""
+        """Collect items from the queue; return the tickets for which the head of the queue must wait, if
+        any.
+        """
         queue, gathered, wanted = self._queue, self._gathered, self._wanted
         limit, max_bytes = self._limits.max_gather, self._limits.max_bytes
         size, ready = self._bytes, self._locks.is_released
@@ -162,7 +184,7 @@ class Lane:
         return ()
 
     def _is_commit_due(self) -> bool:
-        """Tell whether what is gathered is committed now, though nothing stops it from growing."""
+        """Return whether the collected items are committed now although more could follow."""
         if (
             len(self._gathered) >= self._limits.max_gather
             or self._bytes >= self._limits.max_bytes

@@ -1,7 +1,9 @@
-"""The segments of a lane, tried until they are committed: once more, in halves, displacing another row, or into the quarantine.
+"""The segments of a lane until they are committed: retried, halved, displacing another row, or
+quarantined.
 
-After an error (findings 16 and 17) the gather is divided *by event order*, each half is reduced anew and writes its
-own progress: halves of net rows would show states that never were, and no progress row could say where they stand.
+After an error a segment is divided *by event order*, and each half is reduced again and writes its own
+progress. Halves of the net rows would show states that never existed, and no progress row could describe
+them.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from schemas.backoff import pause_after
 
 
 class LaneSegments:
-    """The segments that lane `number` has gathered and not committed yet; the first of `waiting` (event order) is applied."""
+    """The segments of lane `number` that are not committed yet, in event order; the first of `waiting`
+    is applied.
+    """
 
     def __init__(
         self, number: int, limits: LaneLimits, held: QuarantinedKeys, *, replace: bool, unfit: str
@@ -26,18 +30,18 @@ class LaneSegments:
         self._failures = 0
 
     def compute_pause(self) -> float:
-        """Return for how many seconds the first segment is left alone before it is tried (again)."""
+        """Return the seconds to wait before the first segment is tried (again)."""
         return pause_after(self._failures, self._limits.pause, self._limits.max_pause)
 
     def build_batch(self) -> LaneBatch:
-        """Return what is to be applied of the first segment."""
+        """Return the batch of the first segment."""
         segment = self.waiting[0]
         if segment.batch is None:
             segment.batch = build_batch(segment, self._number, self._held)
         return segment.batch
 
     def remove_committed(self) -> Segment:
-        """The batch of the first segment is in the target: forget the segment, and return it."""
+        """Remove the first segment, with a batch that is committed, and return it."""
         segment = self.waiting.pop(0)
         self._failures = 0
         if segment.batch is not None:
@@ -45,7 +49,10 @@ class LaneSegments:
         return segment
 
     def handle_failure(self, error: Exception) -> None:
-        """The batch was rolled back: decide what is tried next. Raises `error`, or UnitStoppedError, when the lane cannot go on."""
+        """Choose the retry of the rolled-back batch.
+
+        Raises `error`, or UnitStoppedError, if the lane cannot continue.
+        """
         segment = self.waiting[0]
         if isinstance(error, UniqueViolationError):
             self._handle_violation(segment, error)
@@ -62,7 +69,7 @@ class LaneSegments:
             raise error
 
     def _halve_segment(self, segment: Segment) -> None:
-        """Replace the segment by its halves, by event order; a single item stays whole."""
+        """Replace the segment by its halves, by event order; a single item is not divided."""
         items = segment.items
         if len(items) > 1:
             middle = len(items) // 2
@@ -80,10 +87,10 @@ class LaneSegments:
         segment.displacing, segment.batch = False, None
 
     def _handle_violation(self, segment: Segment, error: UniqueViolationError) -> None:
-        """A unique violation is tried once more as transient; then the other row is displaced, or the event refused.
+        """Retry a unique violation once as transient; then displace the other row, or refuse the event.
 
-        Rows of a snapshot that are written in place cannot pass a value on from one to another, and replaced rows can: with the second
-        try they replace what is there.
+        Rows of a snapshot that are written in place cannot pass a unique value to each other; replaced
+        rows can. So the second try replaces the existing rows.
         """
         segment.violations += 1
         if (
@@ -99,10 +106,11 @@ class LaneSegments:
 
 
 def _choose_refused_parts(segment: Segment, error: RefusedError) -> dict[int, str]:
-    """Return which parts of the segment's single event are held next, and why. Raises `error` when all of them are.
+    """Return the parts of the segment's single event to quarantine next, with the reason. Raises `error`
+    if all are.
 
-    The target does not report which half of a key move it refuses: first the delete is tried without the insert, then the
-    insert without the delete.
+    The target does not report which half of a key move it refuses. So the delete is tried without the
+    insert first, then the insert without the delete.
     """
     change, plan, _key, _waits = segment.items[0]
     tried, why = segment.refused, str(error)

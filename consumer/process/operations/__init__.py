@@ -1,1 +1,1 @@
-"""The parts of operations on a unit, each with its own state: hands (connections), stretches of events, looks at tables, fences."""
+"""The parts of operations on a unit: connections, direct apply, table checks, copy requests and fencing."""

@@ -1,7 +1,9 @@
-"""Copies of units' tables: what capture says of them, and asking for one where a unit cannot go on without.
+"""Copies of units' tables: their state as capture reports it, and the request for a copy that a unit
+needs.
 
-A request is sent once per stop; its id follows from the stop, so whoever sends it again after a restart or a move sends the same
-(schemas.wire.copies). What becomes of it is capture's word alone, in the sources' watermarks.
+A request is sent once per stop. Its id follows from the stop, so that a repetition after a restart or a
+move is the same request (schemas.wire.copies). Only the sources' watermarks show what has become of a
+request.
 """
 
 from __future__ import annotations
@@ -30,29 +32,36 @@ from schemas.wire.debezium_snapshot import DebeziumSnapshotScan
 log = structlog.get_logger(__name__)
 
 GetCopyState = Callable[[str, str, str], CopyState | None]
-"""(source, database, table) → what its watermarks say of the table's last copy."""
+"""(source, database, table) → the state of the table's last copy in the source's watermarks."""
 SendCopyRequest = Callable[[str, CopyRequest], None]
-"""(source, request): send it. Raises KafkaException."""
+"""(source, request) → None. Sends the request; raises KafkaException."""
 ReadTopicRest = Callable[[str, int], Iterable[RecordSlice]]
-"""(topic, offset) → what the topic holds from there on. Raises TransientError."""
+"""(topic, offset) → the topic's records from that offset on. Raises TransientError."""
 
 
-#: Causes that a copy does not heal by itself: of a table that is gone capture asks once it is there again; the other waits for a person.
+#: Causes for which no copy is requested here. Capture requests the copy of a dropped table once the
+#: table exists again; "policy" needs a person's action first.
 NEVER_ASKED = ("dropped", "policy")
 
 
 @dataclass(frozen=True, slots=True)
 class CopyOutlook:
-    """Things that a unit which needs a copy may wait for. `begun`: one begins behind what it cannot follow; `said`: in place of its reason, None: that
-    stands; `digest`: changes when there is something new."""
+    """The state of the copy that a stopped unit needs."""
 
     has_begun: bool
+    """Whether a copy begins after the event that the unit cannot follow."""
     waiting_reason: str | None
+    """What the unit waits for, in place of its stop's reason; None: that reason still applies."""
     digest: object
+    """Changes whenever there is something new."""
 
 
 class UnitCopies:
-    """Of one pipeline. Of Debezium's tables nothing is asked: a person sends its signal, and the topic shows what comes of it."""
+    """The copies of one pipeline's tables.
+
+    No copy is requested of a table with a topic that Debezium writes: a person sends Debezium's signal, and
+    the topic shows the result.
+    """
 
     def __init__(
         self,
@@ -61,14 +70,14 @@ class UnitCopies:
         send: SendCopyRequest,
         rest: ReadTopicRest | None = None,
     ) -> None:
-        """`rest`: None: from the pipeline's Kafka."""
+        """`rest` reads from the pipeline's Kafka by default."""
         self._pipeline, self._states, self._send = pipeline, states, send
         self._rest = rest or _make_rest_reader(pipeline)
         self._asked: set[str] = set()
         self._scans: dict[str, DebeziumSnapshotScan] = {}
 
     def find_copy_offset(self, unit: UnitRef) -> int | None:
-        """Return the offset in its topic at which the last copy of the unit's table begins, as far as is known."""
+        """Return the offset in the unit's topic at which the last copy of its table begins, if known."""
         state = self._get_copy_state(unit)
         return None if state is None else state.offset
 
@@ -79,8 +88,11 @@ class UnitCopies:
         return None if table is None else self._states(unit.source, *table)
 
     def check_needed_copy(self, unit: UnitRef, need: CopyNeed, why: str) -> CopyOutlook:
-        """Ask for the copy that a unit needs which is stopped because of `why`, if that is not done and the pipeline wants it, and say how
-        it stands."""
+        """Request the copy that a unit stopped because of `why` needs, and return the state of that
+        copy.
+
+        Sends the request only once, and only if the pipeline's configuration asks for it.
+        """
         if unit.source in self._pipeline.debezium:
             return self._find_snapshot(unit, need)
         state, request = self._get_copy_state(unit), self._build_request(unit, need)
@@ -94,7 +106,11 @@ class UnitCopies:
         return CopyOutlook(begun, _describe_copy_wait(why, state, mine, asked=repair and not begun), digest)
 
     def _find_snapshot(self, unit: UnitRef, need: CopyNeed) -> CopyOutlook:
-        """Look whether Debezium has read the table again behind what the unit cannot follow: what came since the last look. Raises consumer.errors."""
+        """Return whether Debezium has started another snapshot after the event that the unit cannot
+        follow.
+
+        Scans the records since the last call. Raises ConsumerError.
+        """
         scan = self._scans.get(unit.topic)
         if scan is None or scan.after != need.after:
             scan = self._scans[unit.topic] = DebeziumSnapshotScan(need.after)
@@ -124,7 +140,7 @@ class UnitCopies:
             return
         try:
             self._send(unit.source, request)
-        except KafkaException as error:  # at the next look
+        except KafkaException as error:  # sent again at the next probe
             log.warning("copy request failed", topic=unit.topic, error=str(error)[:300])
             return
         self._asked.add(request.id)
@@ -143,7 +159,9 @@ def send_request(kafka: KafkaConfig, source: str, request: CopyRequest) -> None:
 
 
 def _describe_copy_wait(why: str, state: CopyState | None, asked_id: str, *, asked: bool) -> str | None:
-    """Return what a stopped unit says it waits for, with a copy on its way; None: what stopped it says all."""
+    """Return what a stopped unit waits for while its copy is on the way; None: its stop's reason still
+    applies.
+    """
     seen, remedy = split_remedy(why)
     ours = state is not None and state.id == asked_id
     if state is not None and ours and state.phase == "refused":

@@ -1,4 +1,4 @@
-"""Fences units: afterwards no process of this agent can write them."""
+"""Fencing of units: afterwards no process of this agent can write to them."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from schemas.backoff import Backoff
 log = structlog.get_logger(__name__)
 
 FENCE_GRACE_S = 0.2
-"""How long an attempt in a worker may go on after its unit was stopped, before it is fenced."""
+"""Seconds that an attempt in a worker may continue after its unit was stopped, before it is fenced."""
 PROOF_S = 5.0
-"""How long a target may say nothing to a fence; then the unit's attempts are ended another way."""
+"""Seconds that a target may take to answer a fence; after that the unit's attempts are ended otherwise."""
 LOCK_POLL_S = 0.2
-"""How often it is looked whether an attempt whose process was ended is gone."""
+"""Interval in seconds at which the end of an attempt's killed process is checked."""
 FENCE_BACKOFF = Backoff(first=0.2, longest=10.0)
-"""Between two tries to fence a unit in its target."""
+"""The delays between two tries to fence a unit in its target."""
 
 
 class UnitFencing:
-    """Of one pipeline's units. `attempts`: which process is at a unit."""
+    """Fences the units of one pipeline. `attempts`: shows which process runs an attempt at a unit."""
 
     def __init__(
         self, pipeline: PipelineSettings, hands: TargetConnectionPool, attempts: AttemptLocks
@@ -41,10 +41,12 @@ class UnitFencing:
         self._pipeline, self._hands, self._attempts = pipeline, hands, attempts
 
     def fence(self, asked: FenceUnit) -> UnitFenced:
-        """Raise the epoch, so that no worker can write any more, and say where the unit stands.
+        """Raise the fencing token, so that no worker can write any more, and return the offset at which
+        the unit ended.
 
-        When the target does not answer for PROOF_S, wait for the attempts to end, and end their processes: then nothing
-        of ours can write either, and where the unit stands is not known.
+        If the target does not answer for PROOF_S, kill the processes of the unit's attempts and wait
+        until the attempts have ended: then no process of this agent can write either, and the offset is
+        not known.
         """
         unit = asked.unit
         nobody = UnitFenced(unit.topic, unit.assignment)
@@ -59,19 +61,21 @@ class UnitFencing:
             return answer.get(timeout=PROOF_S)
         log.warning("unit ended while its target is unreachable", topic=unit.topic)
         while (holder := self._attempts.find_holder(unit.topic)) is not None:
-            if holder != os.getpid():  # what runs here is waited for, as a hand is
+            if holder != os.getpid():  # an attempt in this process cannot be killed; it is waited for
                 _kill_worker(holder, unit.topic)
             time.sleep(LOCK_POLL_S)
         return nobody
 
     def _let_end(self, topic: str) -> None:
-        """Let an attempt end by itself, if it soon does: its lanes then stand equal, and nothing is applied twice."""
+        """Give an attempt a short time to end by itself: its lanes are then at one offset, and no event
+        is applied twice.
+        """
         last = time.monotonic() + FENCE_GRACE_S
         while time.monotonic() < last and self._attempts.find_holder(topic) is not None:
             time.sleep(FENCE_GRACE_S / 50)
 
     def _fence_until_done(self, asked: FenceUnit) -> UnitFenced:
-        """Try for as long as it takes; somebody's later assignment is as good as our own fence."""
+        """Retry until the unit is fenced. A later assignment's takeover is as good as our own fence."""
         backoff = FENCE_BACKOFF
         while True:
             try:
@@ -79,7 +83,7 @@ class UnitFencing:
             except FencedError as error:
                 log.info("unit has a later assignment", topic=asked.unit.topic, seen=str(error))
                 return UnitFenced(asked.unit.topic, asked.unit.assignment)
-            except Exception as error:  # whatever it is: until it is fenced, it may write
+            except Exception as error:  # of any class: until it is fenced, the unit may be written
                 trouble, backoff = (
                     classify_error(asked.unit.topic, error),
                     backoff.with_failure(time.monotonic()),

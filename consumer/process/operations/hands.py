@@ -1,5 +1,6 @@
-"""The hands that operations on units run with: connections to the target, facts about topics from Kafka, and the result of an
-error for its unit."""
+"""What operations on units share: connections to the target, offsets of topics, and the classification
+of errors.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +25,15 @@ from schemas.topic_rules import explain_compaction_refusal, partitions_refusal
 log = structlog.get_logger(__name__)
 
 TAKERS, FENCERS, LOOKERS, CHECKERS = 3, 2, 1, 1
-"""Hands that prepare and start units, that end them, that look at those that wait and at those that run: none of these waits for
-another."""
+"""Threads that prepare and take over units, fence them, probe stopped units, and check running ones.
+These four groups do not wait for each other."""
 MAX_ERROR_CHARS = 1000
 """Characters of an error that are passed on."""
 OffsetBounds = tuple[int, int]
 
 
 class TargetConnectionPool:
-    """Connections to the target of one pipeline: as many as operations run at once. A unit has one hand at a time (the core sees to it)."""
+    """Connections to the target of one pipeline, one set for each operation that may run at once."""
 
     def __init__(self, pipeline: PipelineSettings) -> None:
         self._lanes = pipeline.config.lanes
@@ -44,7 +45,10 @@ class TargetConnectionPool:
 
     @contextmanager
     def borrow_connections(self) -> Iterator[ConnectionCache]:
-        """A free hand; its lanes' connections are closed afterwards, the first is kept if nothing went wrong with it."""
+        """Borrow a free set of connections.
+
+        Afterwards its lanes' connections are closed; the first is kept unless it broke.
+        """
         sessions = self._free.get()
         try:
             self._ensure_books(sessions)
@@ -67,14 +71,17 @@ class TargetConnectionPool:
                 self._books_are_there = True
 
     def close(self) -> None:
-        """Close the connections of the hands that are free."""
+        """Close the idle connections."""
         with suppress(queue.Empty):
             while True:
                 self._free.get_nowait().close()
 
 
 class UnitTopics:
-    """Reads from Kafka the ids and bounds of units' topics. `seen`: is told (source, topic, last offset) of every topic that a hand looks at."""
+    """Reads the ids and bounds of units' topics from Kafka.
+
+    `seen` receives (source, topic, last offset) of every topic after its bounds were read.
+    """
 
     def __init__(self, cluster: KafkaCluster, seen: Callable[[str, str, int], None]) -> None:
         self._cluster = cluster
@@ -88,12 +95,13 @@ class UnitTopics:
         return self._cluster.describe_topics([unit.topic]).get(unit.topic)
 
     def find_partitions_problem(self, unit: UnitRef, *, debezium: bool) -> str | None:
-        """Return why a topic with several partitions is not applied; None: it has one. Raises TransientError."""
+        """Return why a topic is not applied, if it has several partitions. Raises TransientError."""
         found = self.describe_topic(unit)
         return found and partitions_refusal(unit.topic, found.partitions, debezium=debezium)
 
     def find_topic_problem(self, unit: UnitRef, *, debezium: bool) -> str | None:
-        """Return why the topic's settings keep its events from being applied; None: nothing does, as far as the user may see them.
+        """Return why the topic's settings do not allow its events to be applied; None if they do, or may
+        not be read.
 
         Raises TransientError.
         """
@@ -103,7 +111,7 @@ class UnitTopics:
         return None if policy is None else explain_compaction_refusal(unit.topic, policy)
 
     def fetch_expected_bounds(self, unit: UnitRef) -> OffsetBounds:
-        """Return the bounds of a topic that may come yet. Raises TransientError."""
+        """Return the bounds of a topic that may not exist yet. Raises TransientError."""
         found = self.fetch_bounds([unit.topic]).get(unit.topic)
         if found is None:
             raise TransientError(f"{unit.topic}: the topic is gone")
@@ -111,7 +119,7 @@ class UnitTopics:
         return found
 
     def require_bounds(self, unit: UnitRef) -> OffsetBounds:
-        """Return the bounds of a topic that has been there. Raises UnitStoppedError: it is gone."""
+        """Return the bounds of a topic that has existed. Raises UnitStoppedError if it was deleted."""
         found = self.fetch_bounds([unit.topic]).get(unit.topic)
         if found is None:
             raise UnitStoppedError(
@@ -122,7 +130,7 @@ class UnitTopics:
 
 
 def build_failure(unit: UnitRef, error: Exception) -> OperationFailed:
-    """Say what `error` means for the unit; one that is fenced belongs to somebody else, and ends here."""
+    """Return what `error` means for the unit. A fenced unit belongs to another process, so it ends here."""
     trouble = classify_error(unit.topic, error)
     if trouble.fault:
         log.error("unit failed by an internal error", topic=unit.topic, exc_info=error)

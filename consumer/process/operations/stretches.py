@@ -1,5 +1,8 @@
-"""Applies a unit's events beside Spark, a stretch at a time, by the same code as Spark's workers: what a takeover finds missing, if it
-is little, and what comes while no query applies the unit."""
+"""Direct apply: applies a unit's events without Spark, a range at a time, by the same code as Spark's
+workers.
+
+It applies a short backlog during a takeover, and new events while no query serves the unit.
+"""
 
 from __future__ import annotations
 
@@ -29,17 +32,23 @@ from consumer.units.unit import UnitRef
 from schemas.findings import START_OVER
 
 MAX_DIRECT_EVENTS = 60_000
-"""On takeover a backlog of up to so many events is applied by the agent itself, before a Spark query gets the unit: the catching-up
-query needs a second to start."""
+"""A takeover applies a backlog of up to this many events directly, because the catching-up query needs a
+second to start."""
 
 
 class DirectApplier:
-    """Of one pipeline. It knows which definitions were in force, how many units are being taken over, and what is of no use any more."""
+    """Applies the units of one pipeline directly.
+
+    It keeps the units' active definitions, the number of takeovers that are running or queued, and the
+    aborted operations.
+    """
 
     def __init__(
         self, pipeline: PipelineSettings, copy_at: Callable[[UnitRef], int | None] = lambda _unit: None
     ) -> None:
-        """`copy_at`: where in a unit's topic the last copy of its table begins, as far as is known."""
+        """`copy_at`: returns the offset in a unit's topic at which the last copy of its table begins, if
+        known.
+        """
         self._pipeline, self._copy_at = pipeline, copy_at
         self._reader = build_reader_settings(pipeline.bootstrap, pipeline.kafka_options)
         self._tables: dict[UnitAssignment, ActiveDefinition] = {}
@@ -48,7 +57,10 @@ class DirectApplier:
         self._taking = 0
 
     def abort_operation(self, topic: str, assignment: int) -> None:
-        """Make the unit's running operation end soon, until the unit is forgotten."""
+        """Make the unit's running operation end soon.
+
+        Applies to later operations too, until the unit is forgotten.
+        """
         self._aborted.add((topic, assignment))
 
     def forget_unit(self, topic: str, assignment: int) -> None:
@@ -56,17 +68,17 @@ class DirectApplier:
         self.forget_definition(topic, assignment)
 
     def forget_definition(self, topic: str, assignment: int) -> None:
-        """Whatever was in force of the unit's definition is read again from the target."""
+        """Forget the unit's active definition, so that it is read from the target again."""
         self._tables.pop((ApplyUnit(self._pipeline.name, topic), assignment), None)
 
     def queue_takeover(self) -> None:
-        """A takeover has been asked for; it may have to wait for a hand."""
+        """Count a requested takeover, which may have to wait for a thread."""
         with self._mutex:
             self._taking += 1
 
     @contextmanager
     def track_takeover(self) -> Iterator[None]:
-        """Count the takeover until it is over."""
+        """Keep the takeover counted until it is over."""
         try:
             yield
         finally:
@@ -75,11 +87,14 @@ class DirectApplier:
 
     @property
     def _max_direct_events(self) -> int:
-        """Return how many events a hand applies itself now: when many units start at once, Spark is better at it."""
+        """The largest backlog applied directly now.
+
+        It is smaller while many units start at once: Spark is then faster.
+        """
         return MAX_DIRECT_EVENTS if self._taking <= 2 else SMALL_BATCH
 
     def build_spec(self, unit: UnitRef, epoch: int, was: str | None = None) -> UnitSpec:
-        """Return what an attempt at the unit rests on. `was`: what it was stopped by before."""
+        """Return the settings of an attempt at the unit. `was`: why the unit was stopped before."""
         spec = self._pipeline.build_unit_spec(
             unit.topic, unit.source,
             epoch=epoch, topic_id=unit.topic_id, assigned=unit.assignment, real=unit.real,
@@ -89,7 +104,10 @@ class DirectApplier:
     def catch_up(
         self, unit: UnitRef, taken: TakeoverResult, end: int, sessions: ConnectionCache, *, here: bool = False
     ) -> UnitTakenOver | OperationFailed:
-        """Apply what is missing up to `end`, if it is little, in stretches of one transaction each; `here`: the next stretch in any case."""
+        """Apply a short backlog up to `end`, in ranges of one transaction each.
+
+        `here`: apply the next range directly even if the backlog is long.
+        """
         lowest = taken.lowest
         took = UnitTakenOver(
             unit.topic, unit.assignment, taken.epoch, lowest.offset,
@@ -115,7 +133,7 @@ class DirectApplier:
     def apply_range(
         self, unit: UnitRef, epoch: int, sessions: ConnectionCache, start: int, end: int
     ) -> RangeApplied | OperationFailed:
-        """Apply one stretch of [start, end), which is not empty."""
+        """Apply one range of [start, end), which is not empty."""
         report = self._apply_records(
             self.build_spec(unit, epoch), sessions, start, min(start + MAX_LIVE_BACKLOG, end)
         )
@@ -123,13 +141,16 @@ class DirectApplier:
         return trouble or RangeApplied(unit.topic, unit.assignment, report, end - (report.offset + 1))
 
     def is_aborted(self, unit: UnitRef) -> bool:
-        """Tell whether what is under way for the unit shall end."""
+        """Return whether the unit's running operation should end."""
         return (unit.topic, unit.assignment) in self._aborted
 
     def _check_report(
         self, unit: UnitRef, epoch: int, report: Report, start: int, end: int
     ) -> OperationFailed | None:
-        """Return what keeps the unit from going on behind a stretch that began at `start`. Raises UnitStoppedError."""
+        """Return what stops or delays the unit after a range that began at `start`.
+
+        Raises UnitStoppedError.
+        """
         if report.state == "stopped":
             return build_stop(unit, epoch, report.message, report.copy)
         if report.state != "ok":
@@ -137,7 +158,9 @@ class DirectApplier:
         return self._explain_no_records(unit, epoch, start, end) if report.offset < start else None
 
     def _explain_no_records(self, unit: UnitRef, epoch: int, start: int, end: int) -> OperationFailed:
-        """Say why [start, end) of a topic could be read and nothing came: progress would never arrive at its end."""
+        """Return the failure of a unit if [start, end) of its topic was read and held no record: its
+        progress would never reach the end.
+        """
         what = f"{unit.topic}: offsets {start} to {end - 1} hold no records"
         if unit.source not in self._pipeline.debezium:  # a new leader may not know its own topic's end yet
             return OperationFailed(unit.topic, unit.assignment, f"{what} yet", again=True, epoch=epoch)
@@ -153,7 +176,7 @@ class DirectApplier:
         return apply_topic(
             replace(
                 spec, small_batch=min(MAX_LIVE_BACKLOG, spec.limits.max_gather), patient=True
-            ),  # one transaction, where that can be
+            ),  # one transaction, if possible
             sessions,
             read(start, end),
             read_missing=read,
@@ -168,7 +191,9 @@ class DirectApplier:
         )
 
     def _find_snapshot(self, spec: UnitSpec, after: int) -> TableSnapshot | None:
-        """See consumer.attempt.effects.FindSnapshot."""
+        """Return the newest snapshot after `after`, with its definition; see
+        consumer.attempt.effects.FindSnapshot.
+        """
         topic, pipeline = spec.unit.topic, self._pipeline
         rows = find_newest_snapshot(partial(read_rest, self._reader, topic), after)
         if rows is None:

@@ -1,4 +1,7 @@
-"""Looks at units' target tables: before a start, in front of what a unit waits for, and while it runs. Nothing is written."""
+"""Checks of units' target tables: before a start, while a unit is stopped, and while it runs.
+
+Nothing is written.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,11 @@ from consumer.units.unit import UnitRef
 
 
 class TargetProbe:
-    """It remembers which units' tables did not fit when they were prepared: their start looks again, and refuses."""
+    """Checks the target tables of one pipeline's units.
+
+    It remembers the units with tables that did not fit at their preparation: their takeover checks again,
+    and stops them.
+    """
 
     def __init__(self, pipeline: PipelineSettings) -> None:
         self._pipeline = pipeline
@@ -27,24 +34,29 @@ class TargetProbe:
         return (unit.topic, unit.assignment) in self._misfits
 
     def read_real_table(self, session: UnitTarget, unit: UnitRef) -> bytes:
-        """Return the target table that the unit's stored definition leads to, as JSON; empty when there is none yet."""
+        """Return the target table of the unit's stored definition, as JSON; empty if there is none yet."""
         _, state = session.read_progress(ApplyUnit(self._pipeline.name, unit.topic), lanes=False)
         if state is None or state.definition is None or state.ddl is not None:
-            return b""  # there is none, or it is being changed: who takes the unit over goes on with that
+            return b""  # no definition, or a schema change is unfinished: the takeover continues it
         if self.find_misfit(session, unit, state.definition) is not None:
             self._misfits.add((unit.topic, unit.assignment))
         real = read_real(session, decode_stored(state.definition), unit.source, self._pipeline.routes)
         return b"" if real is None else encode_known_table(state.definition, real)
 
     def find_misfit(self, session: UnitTarget, unit: UnitRef, definition: str | None) -> str | None:
-        """Return why the target table must not be written as it is now; None: it fits, or has no definition yet."""
+        """Return why the target table must not be written as it is now; None if it fits or has no
+        definition yet.
+        """
         if definition is None:
             return None
         stored = decode_stored(definition)
         return find_table_misfit(session, stored.table, unit.source, self._pipeline.routes, stored.names)
 
     def find_lost_rows(self, unit: UnitRef, definition: str | None, after: int) -> CopyNeededError | None:
-        """Return why a unit waits for a copy whose definition says that its rows are lost; None: it says no such thing. `after`: see there."""
+        """Return the error of a unit with a stored definition that lacks rows; None otherwise.
+
+        `after`: see CopyNeededError.
+        """
         stored = None if definition is None else decode_stored(definition)
         return (
             self._build_lost_rows_error(stored, unit.source, after)
@@ -67,12 +79,15 @@ class TargetProbe:
         )
 
     def probe_stopped(self, session: UnitTarget, unit: UnitRef) -> tuple[object, bytes]:
-        """Return all that may matter of the target to a unit that waits, and the target table as JSON (empty: there is none)."""
+        """Return everything in the target on which a stopped unit depends, and the target table as JSON.
+
+        The JSON is empty if there is no target table.
+        """
         _, state = session.read_progress(ApplyUnit(self._pipeline.name, unit.topic), lanes=False)
         if state is None or state.definition is None:
             return state and state.ddl, b""
         wanted = route_definition(decode_stored(state.definition), unit.source, self._pipeline.routes)
-        about = (state.definition, state.ddl)  # what it is stopped by every try writes anew
+        about = (state.definition, state.ddl)  # without the stop's reason, which every retry writes again
         if wanted is None:
             return about, b""
         real = session.read_table(wanted.db, wanted.name)
@@ -82,7 +97,9 @@ class TargetProbe:
         return (about, text, session.read_surroundings(wanted.db, wanted.name)), text
 
     def explain_unfit(self, session: UnitTarget, unit: UnitRef) -> str | None:
-        """Return why the target table of a unit that runs does not fit any more, in full; None: it does, or has no definition yet."""
+        """Return why the target table of a running unit no longer fits, in full; None if it fits or has
+        no definition yet.
+        """
         _, state = session.read_progress(ApplyUnit(self._pipeline.name, unit.topic), lanes=False)
         if state is None or state.definition is None or state.ddl is not None:
             return None

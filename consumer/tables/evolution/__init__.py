@@ -1,1 +1,4 @@
-"""Changes of a table's definition, pure: what an event means for the unit, and what its target table gets of it."""
+"""Changes of a table's definition: their meaning for the unit, and the steps of the target table.
+
+Without I/O.
+"""

@@ -1,8 +1,10 @@
-"""Decides what a definition event, a statement or a stop means for a unit: pass, follow, copy the table anew, or stop. Pure.
+"""Decides whether a definition event, a statement or a stop is ignored, followed, needs a copy, or stops
+the unit.
 
-The rule: a target follows a change by its own ALTER only if that gives its rows the very values which the source's rows have behind
-the statement. The source changes stored values without a row event, so everything here that is not known to keep or to fill them
-alike needs a copy of the table. What the target's table then gets is consumer.tables.evolution.steps.
+A target follows a change by its own ALTER only if its rows then have the same values as the source's
+rows after the statement. The source changes stored values without row events. So a change that is not
+known to keep the values, or to fill them alike, needs a copy of the table.
+consumer.tables.evolution.steps determines the target's steps. Without I/O.
 """
 
 from __future__ import annotations
@@ -19,21 +21,25 @@ from schemas.wire.event import ColumnChanges, EventEnvelope
 KEPT_ROWS = "kept"
 """`EventEnvelope.effect` of a statement that kept every row and value of the table."""
 DROPPED_CAUSE = "dropped"
-"""Cause of the stop of a table that is gone at the source."""
+"""Cause of the stop of a table that was dropped at the source."""
 DEFINITION, STATEMENT = "definition", "statement"
-"""Causes of a copy (consumer.errors.NEEDS): a change of the definition, or nobody knows what a statement did."""
+"""Causes of a copy (consumer.errors.COPY_CAUSES): a change of the definition, or a statement with an
+unknown effect."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeepDefinition:
-    """Nothing is done. `learnt`: the same definition, with more of it known: it is stored in place of the old one."""
+    """Keep the active definition.
+
+    `completed_table`: the same definition with more details; it is stored instead of the old one.
+    """
 
     completed_table: Table | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class AdoptDefinition:
-    """The event's definition is put in force. `rewrite`: every row comes anew behind it."""
+    """Activate the event's definition. `rewrite`: every row follows it again."""
 
     columns: ColumnChanges = field(default_factory=ColumnChanges)
     rewrite: bool = False
@@ -41,7 +47,10 @@ class AdoptDefinition:
 
 @dataclass(frozen=True, slots=True)
 class NeedsCopy:
-    """Nothing behind the event can be applied until a copy of the table begins. `why`: what was seen."""
+    """A copy of the table is needed: no event after this one can be applied before it begins.
+
+    `why`: the evidence.
+    """
 
     cause: str
     why: str
@@ -58,7 +67,7 @@ class SourceTableDropped:
 
 @dataclass(frozen=True, slots=True)
 class StopForPerson:
-    """A person must decide. `why`: what was seen."""
+    """A person must decide. `why`: the evidence."""
 
     why: str
 
@@ -74,9 +83,10 @@ def judge_table_event(
     many: bool = False,
     left: Collection[str] = (),
 ) -> DefinitionVerdict:
-    """Judge an event that is neither row, truncate nor chunk marker.
+    """Return the meaning of an event that is neither row, truncate nor chunk marker.
 
-    `many`: other units write the target table, too. `left`: columns that the unit wrote once and the target has still.
+    `many`: other units write the target table too. `left`: columns that the unit no longer writes and
+    the target still has.
     """
     if event.stop is not None:
         if event.stop.cause == DROPPED_CAUSE:
@@ -103,7 +113,10 @@ def judge_table_event(
 
 
 def _get_column_changes(event: EventEnvelope, in_force: Table) -> ColumnChanges | None:
-    """Return what the event says of columns; of a statement that kept all rows and names, none. None: not known."""
+    """Return the column changes of an event; none for a statement that kept all rows and names.
+
+    None: unknown.
+    """
     if event.columns is not None:
         return event.columns
     same = event.definition is not None and set(in_force.column_names) == set(event.definition.column_names)
@@ -130,7 +143,7 @@ class _DefinitionPair:
 
 
 def _yield_copy_reasons(case: _DefinitionPair) -> Iterator[str]:
-    """Yield why the target cannot have the source's values by an ALTER of its own."""
+    """Yield the reasons why an ALTER of the target cannot give its rows the source's values."""
     yield from _yield_name_reasons(case)
     yield from _yield_rename_reasons(case)
     yield from _yield_key_reasons(case)
@@ -147,14 +160,16 @@ def _yield_copy_reasons(case: _DefinitionPair) -> Iterator[str]:
 
 
 def _yield_name_reasons(case: _DefinitionPair) -> Iterator[str]:
-    """The names must come out as the statement says, or a definition between the two is missing."""
+    """Yield a reason if the statement does not explain the new names: a definition in between is missing."""
     stay = [case.get_new_name(name) for name in case.old.column_names if name not in case.columns.dropped]
     if sorted([*stay, *case.columns.added]) != sorted(case.new.column_names):
         yield "it does not lead from the definition in force to its own"
 
 
 def _yield_rename_reasons(case: _DefinitionPair) -> Iterator[str]:
-    """A name that goes from one column to another cannot be told from one that stayed, should the work be interrupted."""
+    """Yield a reason if a column takes another one's name: after an interruption, the two could not be
+    distinguished.
+    """
     taken = [new for new in case.columns.renamed.values() if new in case.old.column_names]
     if taken:
         yield f"column {taken[0]} takes the name of another one"
@@ -184,14 +199,14 @@ def _yield_value_reasons(old: Column, new: Column) -> Iterator[str]:
 
 
 def _yield_rounding_reasons(old: Column, new: Column) -> Iterator[str]:
-    """FLOAT(M,D) rounds, and the model does not know M and D."""
+    """Yield a reason for FLOAT(M,D), which rounds: the model does not contain M and D."""
     if new.type.kind in (Kind.FLOAT, Kind.DOUBLE) and old.type.kind is new.type.kind:
         yield f"the values of column {new.name} may be rounded"
 
 
 def _yield_added_reasons(case: _DefinitionPair, column: Column) -> Iterator[str]:
     if case.policy == "ignore" and column.name not in case.replaced:
-        return  # the target does not get it
+        return  # the target does not get the column
     fill = find_fill(column)
     if fill is None:
         yield f"what the rows that are there have in the new column {column.name} is known to the source alone"

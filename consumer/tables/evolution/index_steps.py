@@ -1,4 +1,4 @@
-"""Finds what a target table's key and unique indexes become with a new definition. Pure."""
+"""The changes of a target table's key and unique indexes for a new definition. Without I/O."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ def plan_key_steps(now: Table, joined: Table, wish: TargetGoal) -> Iterator[Chan
 
 
 def plan_dropped_indexes(now: Table, joined: Table, wish: TargetGoal) -> Iterator[DropUnique]:
-    """Those that the source has no longer, or whose column goes: later rows would push each other out."""
+    """Yield the unique indexes that the source has dropped, or with a column that is no longer written.
+
+    If they stayed, later rows would displace each other.
+    """
     before = [index.with_renamed_columns(wish.columns.renamed) for index in wish.before.unique]
     gone = set(wish.unwritten_names)
     for index in now.unique:
@@ -34,7 +37,7 @@ def plan_dropped_indexes(now: Table, joined: Table, wish: TargetGoal) -> Iterato
 
 
 def is_lengthened(now: Column, wanted: Column) -> bool:
-    """Tell whether a column becomes a long text or bytes."""
+    """Return whether a column becomes a long text or bytes."""
     return wanted.type.kind in _LONG and now.type.kind not in _LONG
 
 

@@ -1,7 +1,9 @@
-"""Putting a definition in force: what is left to do in the target table, and what is stored when nothing is. Pure.
+"""Plans the activation of a definition: the remaining steps in the target table, and what is stored.
+Without I/O.
 
-A `TableChange` is planned anew whenever it is taken up, from the table as it is then; only what the first plan *chose* (names of columns) is
-carried along, in the mark that a target without transactional DDL has of it.
+A `TableChange` is planned again whenever it is resumed, from the table as it is then. Only the *choices*
+of the first plan (names of columns) are kept, in the mark that a target without transactional DDL has of
+the change.
 """
 
 from __future__ import annotations
@@ -39,26 +41,33 @@ from schemas.wire.records import parse_topic_origin
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """`before`: the definition in force; `after`: the one that it becomes. `rewrite`: every row comes anew.
-
-    `planned`: what a plan that was begun already has chosen. `settled`, `uniques`: see Wish. `emptied`: the rows of the
-    unit are deleted first, because the target cannot change the table with them; all of them come anew.
-    """
+    """A change of a unit's definition."""
 
     before: StoredDefinition
+    """The active definition."""
     after: Table
+    """The definition that becomes active."""
     policy: SchemaChangePolicy
     columns: ColumnChanges = field(default_factory=ColumnChanges)
     rewrite: bool = False
+    """Whether every row follows again."""
     planned: StoredDefinition | None = None
+    """The choices of a plan that was begun already."""
     statements_done: bool = False
+    """See TargetGoal."""
     with_unique_indexes: bool = True
+    """See TargetGoal."""
     rows_deleted_first: bool = False
+    """Whether the unit's rows are deleted first, because the target cannot alter the table with them.
+    All of them follow again."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangePlan:
-    """`alter`: what is left to do; None: nothing. `stored`: what is in force then."""
+    """The plan of a change.
+
+    `alter`: the remaining steps, None if there are none. `stored`: the definition active then.
+    """
 
     alter: AlterTable | None
     stored: StoredDefinition
@@ -67,9 +76,11 @@ class ChangePlan:
 def plan_change(
     change: TableChange, real: Table, routed: ResolvedRoute, others: Sequence[Table], same: NameRules
 ) -> ChangePlan:
-    """Plan `change` for the target table `real`. `others`: what other units want of it; `same`: how the target compares names of columns.
+    """Plan `change` for the target table `real`.
 
-    Raises CopyNeededError where the target's rows would not have the source's values, UnitStoppedError where no table fits all units.
+    `others`: the tables that other units need it to be. `same`: how the target compares names of columns.
+    Raises CopyNeededError if the target's rows would not have the source's values, UnitStoppedError if no
+    table fits all units.
     """
     before = change.before
     names = _map_target_names(change)
@@ -114,7 +125,9 @@ def plan_change(
 
 
 def _map_target_names(change: TableChange) -> dict[str, str]:
-    """Columns of the new definition that have another name in the target, as they had before, or as was chosen."""
+    """Return the other names that columns of the new definition have in the target, as before or as
+    planned.
+    """
     if change.planned is not None:
         return dict(change.planned.names)
     fresh = {*change.columns.dropped}
@@ -124,7 +137,10 @@ def _map_target_names(change: TableChange) -> dict[str, str]:
 
 
 def _find_released_names(change: TableChange, others: Sequence[Table], same: NameRules) -> set[str]:
-    """Return the columns of the target that get another name or are dropped, as the policy has it. None comes or goes for a spelling that no server keeps."""
+    """Return the target's columns that are renamed or dropped under the policy.
+
+    If the target does not keep spellings, a column that only changes its spelling is neither.
+    """
     if change.policy not in ("lenient", "evolve"):
         return set()
     written = change.before.table.column_names if change.policy == "evolve" else change.columns.renamed
@@ -137,7 +153,9 @@ def _find_released_names(change: TableChange, others: Sequence[Table], same: Nam
 
 
 def _refuse_spelling(change: TableChange, there: Mapping[str, str], real: Table) -> None:
-    """To the target the name of a new column is one that it has: what its rows have there was another column's."""
+    """Raise CopyNeededError if the target considers a new column's name equal to one that it has: its
+    values are another column's.
+    """
     if change.rewrite:
         return
     was = {new: old for old, new in change.columns.renamed.items()}
@@ -152,7 +170,9 @@ def _refuse_spelling(change: TableChange, there: Mapping[str, str], real: Table)
 
 
 def _translate_to_target(change: TableChange, names: Mapping[str, str]) -> ColumnChanges:
-    """Return what the statement says of columns, in the target's names; one that keeps its name there is not renamed."""
+    """Return the statement's column changes in the target's names; a column that keeps its name there is
+    not renamed.
+    """
     old, said = change.before.names, change.columns
     return msgspec.structs.replace(
         said,
@@ -163,7 +183,9 @@ def _translate_to_target(change: TableChange, names: Mapping[str, str]) -> Colum
 
 
 def _refuse_old_values(wish: TargetGoal, before: StoredDefinition, real: Table) -> None:
-    """A column that is new at the source, or was written nowhere, and is there in the target has values of which nobody knows that they are right."""
+    """Raise CopyNeededError if the target already has a column that is new at the source or was not
+    written: its values may be wrong.
+    """
     if wish.policy == "stop":
         return
     for name in _list_new_names(wish, before, real):
@@ -176,7 +198,7 @@ def _refuse_old_values(wish: TargetGoal, before: StoredDefinition, real: Table) 
 
 
 def _list_new_names(wish: TargetGoal, before: StoredDefinition, real: Table) -> list[str]:
-    """Columns that the unit did not write, and writes from now on where the target has them by itself."""
+    """Return the columns that the unit did not write, and will write if the target has them already."""
     columns = wish.columns
     if wish.policy == "ignore":  # no column ever goes there, or gets another name
         unwritten = {*map(wish.get_new_name, before.unmapped_columns)}
@@ -187,7 +209,10 @@ def _list_new_names(wish: TargetGoal, before: StoredDefinition, real: Table) -> 
 
 
 def _empty_there(wish: TargetGoal, before: StoredDefinition, real: Table, name: str) -> bool:
-    """Tell whether a column has NULL in every row of this unit, and shall have: other units brought it, and this one never wrote it."""
+    """Return whether a column is NULL in every row of this unit, as it should be.
+
+    Another unit added it, and this one never wrote it.
+    """
     there, fresh = real.get_column(name), name not in {*before.retained_columns, *before.unmapped_columns}
     default = there.default is not None or there.default_expression is not None
     empty = there.nullable and not default and name in wish.columns.added
@@ -199,13 +224,13 @@ def _empty_there(wish: TargetGoal, before: StoredDefinition, real: Table, name: 
     )
 
 
-# --- other units of one target table
+# --- other units of a shared target table
 
 
 def find_sharers(
     units: Mapping[str, UnitState], topic: str, routes: Sequence[TableRoute], place: tuple[str, str]
 ) -> dict[str, Table]:
-    """Return topic → what it wants of the target table `place`, of the other units of a pipeline that write it.
+    """Return topic → required table, of the pipeline's other units that write the target table `place`.
 
     `topic`: of this unit.
     """
@@ -226,14 +251,14 @@ def find_sharers(
 
 
 class ChangeMark(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Content of `UnitState.ddl` while statements run that commit by themselves. `connection`: over which they run.
-
-    `at`: the event, (offset, position, gen, commit ms). `after`: what is stored when all is done; None: the table is dropped.
-    """
+    """The content of `UnitState.ddl` while statements run that commit by themselves."""
 
     connection: int = msgspec.field(name="connection")
+    """The id of the connection over which they run."""
     at: LaneMark = msgspec.field(name="at")
+    """The event: (offset, position, generation, commit time in ms)."""
     after: str | None = msgspec.field(name="after")
+    """The definition that is stored at the end; None if the table is dropped."""
     policy: SchemaChangePolicy = msgspec.field(name="policy", default="lenient")
     columns: ColumnChanges = msgspec.field(name="columns", default=ColumnChanges())
     rewrite: bool = msgspec.field(name="rewrite", default=False)
@@ -242,7 +267,7 @@ class ChangeMark(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.json.encode(self).decode()
 
     def restore_change(self, before: StoredDefinition, after: str) -> TableChange:
-        """Return the change to take up again. `after`: as of the mark."""
+        """Return the change to resume. `after`: as in the mark."""
         planned = decode_stored(after)
         return TableChange(before, planned.table, self.policy, self.columns, self.rewrite, planned)
 
@@ -253,7 +278,7 @@ def build_change_mark(change: TableChange, planned: ChangePlan, at: LaneMark, co
 
 
 def decode_mark(text: str) -> ChangeMark | None:
-    """Parse `UnitState.ddl`; None: it is none of this version."""
+    """Parse `UnitState.ddl`; None if it is no mark of this version."""
     try:
         return msgspec.json.decode(text, type=ChangeMark)
     except msgspec.MsgspecError:
@@ -261,9 +286,11 @@ def decode_mark(text: str) -> ChangeMark | None:
 
 
 def choose_after_refusal(change: TableChange, planned: ChangePlan) -> TableChange | None:
-    """Return what else to try when the target refuses the statements because of its rows; None: nothing.
+    """Return the change to try after the target refused the statements because of its rows; None if
+    there is none.
 
-    A unique index that cannot be built, or that a changed column cannot have, is left out first. Rows that all come anew make room at last.
+    First, a unique index that cannot be built, or that a changed column cannot have, is left out. As the
+    last resort, rows that all follow again are deleted first.
     """
     alter = planned.alter
     if alter is not None and change.with_unique_indexes and _may_violate_unique(alter):
@@ -274,7 +301,7 @@ def choose_after_refusal(change: TableChange, planned: ChangePlan) -> TableChang
 
 
 def _may_violate_unique(alter: AlterTable) -> bool:
-    """Tell whether the steps may be refused because of a unique index."""
+    """Return whether the steps may be refused because of a unique index."""
     return any(
         isinstance(step, AddUnique)
         or (

@@ -1,7 +1,8 @@
-"""Finds what a target table gets of a new definition: the steps from the table as it is to the one that is wanted. Pure.
+"""The steps from a target table as it is to the one that a new definition requires. Without I/O.
 
-State is compared, not statements: whatever was done already, by an interrupted attempt or by a person, is found done. Only columns and
-indexes that the unit has written are ever taken away; what else the target has is the target's own business. Names are the target's.
+Tables are compared, not statements: a step that an interrupted attempt or a person has done already is
+recognised. Only columns and indexes that the unit has written are ever dropped; others in the target are
+not touched. Names are the target's.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from schemas.table.names import NameRules
 
 
 def plan_steps(real: Table, wish: TargetGoal) -> AlterTable | None:
-    """Return what is left to do to `real`; None: nothing. Raises UnitStoppedError where units want what no table can be."""
+    """Return the remaining steps for `real`, or None. Raises UnitStoppedError if no table fits all units."""
     if wish.policy in ("ignore", "stop"):
         return None
     renames = list(_plan_renames(real, wish))
@@ -49,7 +50,7 @@ def plan_steps(real: Table, wish: TargetGoal) -> AlterTable | None:
 
 
 def list_retained_columns(real: Table, wish: TargetGoal) -> list[str]:
-    """Return the columns that the unit wrote and the target keeps, with their old values."""
+    """Return the columns that the unit wrote earlier and the target keeps, with their old values."""
     return [
         name
         for name in wish.unwritten_names
@@ -88,7 +89,7 @@ def _plan_column_steps(now: Table, joined: Table, wish: TargetGoal) -> Iterator[
 
 
 def _plan_added_column(column: Column, wish: TargetGoal) -> AddColumn:
-    if wish.others:  # rows of other sources are in the table, and none of theirs has this column
+    if wish.others:  # the table has rows of other sources, and none of those has this column
         return AddColumn(Column(name=column.name, type=column.type))
     fill = find_fill(wish.desired.get_column(column.name))
     unknown = fill is None or (fill.value is None and not column.nullable)
@@ -99,7 +100,7 @@ def _plan_added_column(column: Column, wish: TargetGoal) -> AddColumn:
 def _build_changed_column(
     there: Column, column: Column, now: Table, joined: Table, wish: TargetGoal
 ) -> Column:
-    """Return the target's column as it shall be."""
+    """Return the target's column as it should be."""
     loose = column.nullable and column.name not in joined.key.columns
     return replace(
         there, type=_choose_type(there, column, now, joined, wish), nullable=there.nullable or loose
@@ -122,7 +123,7 @@ def _choose_type(there: Column, column: Column, now: Table, joined: Table, wish:
 
 
 def _has_type_changed(column: Column, wish: TargetGoal) -> bool:
-    """Tell whether the source gave the column another type. (A target's type may be wider by itself, and stays so.)"""
+    """Return whether the source changed the column's type. (A wider type of the target itself stays.)"""
     if wish.others:
         return False
     old = {wish.get_new_name(each.name): each.type for each in wish.before.columns}.get(column.name)
@@ -142,12 +143,14 @@ def _choose_wide_type(there: Column, column: Column, joined: Table, wish: Target
 
 
 def _list_compared_columns(now: Table, joined: Table) -> set[str]:
-    """Columns whose collation decides which rows are the same."""
+    """Return the columns with a collation that decides which rows are equal."""
     return {name for index in (now.key, *now.unique, joined.key, *joined.unique) for name in index.columns}
 
 
 def _plan_unwritten_columns(now: Table, wish: TargetGoal) -> Iterator[Alteration]:
-    """Columns that the unit does not write any more: dropped where it follows, else without a value from now on."""
+    """Yield steps for columns that the unit no longer writes: dropped under `evolve`, otherwise made
+    nullable.
+    """
     for name in wish.unwritten_names:
         if not _has_column(now, name):
             continue
@@ -158,16 +161,17 @@ def _plan_unwritten_columns(now: Table, wish: TargetGoal) -> Iterator[Alteration
             yield ChangeColumn(there, replace(there, nullable=True), lossless=True)
 
 
-# --- columns beside others
+# --- additional columns
 
 
 def names_beside(
     real: Table, wanted: Table, policy: SchemaChangePolicy, names: Mapping[str, str], same: NameRules
 ) -> dict[str, str]:
-    """Return wanted name → the name of a new column beside it, for each whose values the target's column cannot come to hold.
-    `names`: wanted name → the source's, where that is another.
+    """Return required name → the name of an additional column, for each column of the target that cannot
+    hold the values.
 
-    Only under `lenient`, which neither drops nor narrows; columns of the key and of unique indexes have no such way.
+    `names`: required name → the source's, if it differs. Only under `lenient`, which neither drops nor
+    narrows; columns of the key and of unique indexes cannot have an additional column.
     """
     if policy != "lenient":
         return {}
@@ -186,8 +190,12 @@ def names_beside(
 
 
 def names_apart(real: Table, source: Table, names: Mapping[str, str], same: NameRules) -> dict[str, str]:
-    """Return source name → the name of a new column, for each whose own name another one of `names` (source name → the target's) is written under:
-    the source gave a column the name that the target had chosen for a column beside."""
+    """Return source name → the name of an additional column, for each name under which another column is
+    written.
+
+    That happens if the source gives a column the name that the target had chosen for an additional
+    column.
+    """
     taken = {*real.column_names, *source.column_names, *names.values()}
     written = {same.fold_name(name) for name in names.values()}
     found = {}

@@ -1,6 +1,7 @@
-"""Judges which changes of a column's type keep every value, and which type holds two of them. Pure.
+"""Which changes of a column's type keep every value, and which type holds the values of two. Without
+I/O.
 
-Only what is known to keep values is called lossless; whatever else may be so costs a copy of the table and nothing more.
+Only changes known to keep values are called lossless. Any other change just costs a copy of the table.
 """
 
 from __future__ import annotations
@@ -21,8 +22,11 @@ _FRACTIONS = (Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP)
 
 
 def is_lossless(old: ColumnType, new: ColumnType) -> bool:
-    """Tell whether a source that changes a column from `old` to `new` keeps each of its values, so that a target that converts
-    them too has what the source has. The collation is no part of a value."""
+    """Return whether a source that changes a column from `old` to `new` keeps each of its values.
+
+    A target that converts them in the same way then has the source's values. The collation is not part
+    of a value.
+    """
     if replace(old, collation=None) == replace(new, collation=None):
         return True
     rule = _RULES.get((old.kind, new.kind))
@@ -30,7 +34,7 @@ def is_lossless(old: ColumnType, new: ColumnType) -> bool:
 
 
 def join_types(one: ColumnType, other: ColumnType) -> ColumnType | None:
-    """Return the narrowest type that holds all values of both, as this module knows it; None: there is none of a related kind."""
+    """Return the narrowest type known here that holds all values of both; None if no related type does."""
     if can_hold_all_values(one, other):
         return other
     if can_hold_all_values(other, one):
@@ -55,7 +59,7 @@ def _holds_range(old: ColumnType, new: ColumnType) -> bool:
 
 
 def _holds_digits(old: ColumnType, new: ColumnType) -> bool:
-    """DECIMAL into DECIMAL, or a whole number into it."""
+    """Return whether a DECIMAL or integer fits into the DECIMAL."""
     return has_room(old, new)
 
 
@@ -83,7 +87,8 @@ def _accept_always(_old: ColumnType, _new: ColumnType) -> bool:
     return True
 
 
-#: (old kind, new kind) → what must hold. BIT, BINARY, FLOAT, YEAR and others are missing where a server pads, rounds or rewrites.
+#: (old kind, new kind) → the condition. BIT, BINARY, FLOAT, YEAR and others are missing where a server
+#: pads, rounds or rewrites.
 _RULES: dict[tuple[Kind, Kind], Callable[[ColumnType, ColumnType], bool]] = {
     (Kind.INT, Kind.INT): _holds_range,
     (Kind.INT, Kind.DECIMAL): _holds_digits,
@@ -132,7 +137,7 @@ def _join_decimal(one: ColumnType, other: ColumnType) -> ColumnType | None:
 
 
 def _as_decimal(type_: ColumnType) -> tuple[int, int]:
-    """Return (digits before the point, behind it)."""
+    """Return (digits before the decimal point, digits after it)."""
     if type_.kind is Kind.INT:
         return len(str(max(map(abs, get_int_range(type_))))), 0
     return type_.precision - type_.scale, type_.scale
@@ -154,7 +159,7 @@ def _join_text(one: ColumnType, other: ColumnType) -> ColumnType | None:
 
 
 def _join_bytes(one: ColumnType, other: ColumnType) -> ColumnType | None:
-    """Both as VARBINARY or BLOB: BINARY fills up."""
+    """Join both as VARBINARY or BLOB, because BINARY pads."""
     length = max(one.length, other.length)
     if Kind.BLOB in (one.kind, other.kind):
         return ColumnType(kind=Kind.BLOB, length=choose_text_limit(length))

@@ -1,4 +1,8 @@
-"""The table that a unit wants of the target: its new definition, and what it and the other units that write the table want together. Pure."""
+"""The target table that a unit requires: by its new definition, and together with the other units that
+write it.
+
+Without I/O.
+"""
 
 from __future__ import annotations
 
@@ -16,23 +20,27 @@ from schemas.wire.event import ColumnChanges
 
 @dataclass(frozen=True, slots=True)
 class TargetGoal:
-    """`wanted`: the new definition in target terms; `before`: the one in force. `others`: those in force of the other units that write
-    the table. `rewrite`: every row comes anew. `settled`: the steps were carried out; what can be done only once is not asked
-    for again. `uniques`: False: the target refused them: new unique indexes are left out, and those go that a column would have that becomes a
-    long text or bytes, over which MySQL has none (error 1170)."""
+    """The target table that a unit's new definition requires."""
 
     desired: Table
+    """The new definition in target terms."""
     before: Table
+    """The active definition in target terms."""
     policy: SchemaChangePolicy
     columns: ColumnChanges = field(default_factory=ColumnChanges)
     others: Sequence[Table] = ()
+    """The active definitions of the other units that write the table."""
     rewrite: bool = False
+    """Whether every row follows again."""
     statements_done: bool = False
+    """Whether the steps were carried out; steps that can be done only once are not planned again."""
     with_unique_indexes: bool = True
+    """If False, the target refused unique indexes. New ones are left out, and those of a column that
+    becomes a long text or bytes are dropped: MySQL has no unique index over such a column (error 1170)."""
 
     @property
     def unwritten_names(self) -> list[str]:
-        """Columns that the unit wrote and writes no more, by their names of now."""
+        """Columns that the unit wrote and no longer writes, by their present names."""
         there = set(self.desired.column_names)
         return [name for name in map(self.get_new_name, self.before.column_names) if name not in there]
 
@@ -43,7 +51,10 @@ class TargetGoal:
 
     @property
     def replaced_names(self) -> set[str]:
-        """Those of them that are dropped and added at the target now: their indexes go with them, and come again."""
+        """Those of them that the target still has to drop and add.
+
+        Their indexes are dropped with them and added again.
+        """
         return set() if self.statements_done or self.rewrite else self.readded_names
 
     def get_new_name(self, name: str) -> str:
@@ -54,7 +65,7 @@ class TargetGoal:
 
 
 def join_tables(wish: TargetGoal) -> Table:
-    """Return the table that can hold the rows of all units: what one adds it has, what one lacks may be NULL in it."""
+    """Return the table that can hold the rows of all units. A column that one unit lacks may be NULL."""
     tables = [wish.desired, *wish.others]
     if len(tables) == 1:
         return wish.desired
@@ -91,7 +102,7 @@ def _join_columns(column: Column, tables: Sequence[Table]) -> Column:
 
 
 def is_same_index(wanted: UniqueIndex, real: UniqueIndex) -> bool:
-    """Tell whether a real index is the wanted one; it may compare more of a value, never less."""
+    """Return whether a real index serves as the required one. It may compare more of a value, never less."""
     if set(wanted.columns) != set(real.columns):
         return False
     prefixes = {part.column: part.prefix for part in wanted.parts}

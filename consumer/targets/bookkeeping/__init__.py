@@ -1,1 +1,3 @@
-"""The tables that rowlock keeps in each target, and their statements (docs/reference/bookkeeping.md): one class a table."""
+"""The tables that rowlock keeps in each target, and their statements, one class for each table
+(docs/reference/bookkeeping.md).
+"""

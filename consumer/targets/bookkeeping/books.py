@@ -1,8 +1,8 @@
 """The bookkeeping of one target: the statements of all its tables.
 
-The truth about how far a unit is applied lives in these tables, in the same transactions as the rows. The statements are the
-same for all dialects; where databases differ they are asked of the dialect's `Syntax`. Rendering is pure; sessions run the
-statements.
+These tables record how far a unit is applied, in the same transactions as the rows. The statements are
+the same for all dialects; where databases differ, the dialect's `Syntax` is used. Rendering is pure;
+sessions run the statements.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Statements on `rowlock_progress`: one row for each lane of a unit, and its fence."""
+"""Statements on `rowlock_progress`, which has one row for each lane of a unit; the rows are also its
+fence.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,10 @@ class LaneStatements:
     def build_select(
         self, unit: ApplyUnit, lanes: Sequence[int] | None = None, *, lock: bool = False
     ) -> Fragment:
-        """Select lane rows in lane order; `lock` makes it the guard: a locking read sees the latest commit."""
+        """Select lane rows in lane order.
+
+        With `lock` it is the guard: a locking read sees the latest commit.
+        """
         params: Params = [unit.pipeline, unit.topic]
         some = ""
         if lanes is not None:
@@ -88,7 +93,7 @@ class LaneStatements:
 
 
 def parse_lane_row(row: Sequence[object]) -> LaneProgress:
-    """Build LaneProgress from a row of `LaneStatements.select`."""
+    """Return the LaneProgress of a row of `LaneStatements.build_select`."""
     lane, epoch, attempt, topic_id, offset, position, gen, layout, commit_ts_ms = row
     number: Callable[[object], int] = int  # type: ignore[assignment]
     epoch_, file, pos, ordinal = orjson.loads(str(position))

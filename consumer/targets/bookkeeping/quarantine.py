@@ -1,4 +1,6 @@
-"""Statements on `rowlock_quarantine`, the rows that wait for a person, and `rowlock_quarantine_closed`, their history."""
+"""Statements on `rowlock_quarantine`, the rows that wait for a person, and `rowlock_quarantine_closed`,
+their history.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ _COLUMNS = ("kafka_offset", "part", "table_name", "row_key", "folded_key", "even
 
 @dataclass(frozen=True, slots=True)
 class QuarantineStatements:
-    """Statements on the held rows of a unit."""
+    """Statements on the quarantined rows of a unit."""
 
     tables: BookkeepingTables
 
@@ -50,7 +52,7 @@ class QuarantineStatements:
 
 
 def parse_quarantine_row(row: Sequence[object]) -> QuarantineEntry:
-    """Build Held from a row of `QuarantineStatements.select`."""
+    """Return the QuarantineEntry of a row of `QuarantineStatements.build_select`."""
     offset, part, table, key, folded, event, error, commit_ts_ms = row
     number: Callable[[object], int] = int  # type: ignore[assignment]
     return QuarantineEntry(

@@ -1,4 +1,6 @@
-"""The bookkeeping tables themselves: their columns, keys and rights, how they are made, and their names in a statement."""
+"""The bookkeeping tables: their columns, keys and rights, their CREATE statements, and their names in
+statements.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ _TABLES: dict[str, tuple[int, dict[str, str]]] = {
     ),
 }  # fmt: skip
 
-#: What sessions do with them beside creating them.
+#: The rights that sessions need on the tables, in addition to creating them.
 _RIGHTS = {
     "rowlock_progress": ("SELECT", "INSERT", "UPDATE", "DELETE"),
     "rowlock_unit": ("SELECT", "INSERT", "UPDATE"),
@@ -50,7 +52,7 @@ _RIGHTS = {
     "rowlock_displaced": ("SELECT", "INSERT", "UPDATE"),
 }
 
-#: The condition for what belongs to an apply unit.
+#: The condition for the rows of an apply unit.
 OF_UNIT = "pipeline = %s AND topic = %s"
 
 
@@ -65,11 +67,11 @@ class BookkeepingTables:
         return tuple(_TABLES)
 
     def list_rights(self) -> dict[str, tuple[str, ...]]:
-        """Return what the user needs on each table once it is there."""
+        """Return the rights that the user needs on each table once it exists."""
         return dict(_RIGHTS)
 
     def qualify_name(self, name: str) -> str:
-        """Return a table's name as a statement has it."""
+        """Return a table's quoted, qualified name."""
         return qualify_table(self.syntax.quote, self.schema, name)
 
     def build_create(self, name: str) -> str:

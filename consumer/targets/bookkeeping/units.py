@@ -1,4 +1,6 @@
-"""Statements on `rowlock_unit`: one row for each unit, with what it has in force, what it changes, and why it is stopped."""
+"""Statements on `rowlock_unit`, which has one row for each unit: active definition, schema change, and
+cause of its stop.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ class UnitStatements:
         return text, [unit.pipeline, unit.topic]
 
     def select_all(self, pipeline: str, *, lock: bool = False) -> Fragment:
-        """Select all units of a pipeline, each as `select` does behind its topic, in the order of topics."""
+        """Select all units of a pipeline in the order of topics: the topic, then the columns of
+        `build_select`.
+        """
         since = self.tables.syntax.millis("updated_at")
         text = f"SELECT topic, definition, ddl, stopped, {since} FROM {self.tables.qualify_name('rowlock_unit')} WHERE pipeline = %s ORDER BY topic"
         return self.tables.syntax.locked(text) if lock else text, [pipeline]
@@ -46,7 +50,10 @@ class UnitStatements:
         return text, [state.definition, state.ddl, state.stopped, unit.pipeline, unit.topic]
 
     def update_stopped(self, unit: ApplyUnit, message: str | None, *, still: bool = False) -> Fragment:
-        """Set why a unit is stopped, or that it is not; `still`: the same as before it was tried again, and since then."""
+        """Set why a unit is stopped, or None if it is not.
+
+        `still`: the cause is the same as before the retry, and the unit is stopped since then.
+        """
         text = f"UPDATE {self.tables.qualify_name('rowlock_unit')} SET stopped = %s"
         if message is not None and not still:
             text += f", updated_at = {self.tables.syntax.now}"
@@ -54,7 +61,7 @@ class UnitStatements:
 
 
 def parse_unit_rows(rows: Sequence[Sequence[object]]) -> UnitState | None:
-    """Build UnitState from the rows of `UnitStatements.select`; None when there is none."""
+    """Return the UnitState of the rows of `UnitStatements.build_select`; None if there is no row."""
     if not rows:
         return None
     definition, ddl, stopped = (None if value is None else str(value) for value in rows[0][:3])
@@ -63,5 +70,5 @@ def parse_unit_rows(rows: Sequence[Sequence[object]]) -> UnitState | None:
 
 
 def parse_units_by_topic(rows: Sequence[Sequence[object]]) -> dict[str, UnitState]:
-    """Build topic → UnitState from the rows of `UnitStatements.select_all`."""
+    """Return topic → UnitState of the rows of `UnitStatements.select_all`."""
     return {str(topic): parse_unit_rows([row]) or NO_STATE for topic, *row in rows}

@@ -1,1 +1,1 @@
-"""Checks, by `rowlock check` and at each takeover, of a target table, its columns and the user's rights."""
+"""Checks of a target table, its columns and the user's rights, by `rowlock check` and at each takeover."""

@@ -1,8 +1,10 @@
-"""Tell whether a real target column holds every value of a source column, and which values its server would change without an error. Pure.
+"""Whether a real target column holds every value of a source column, and which values its server would
+change without an error. Pure.
 
-Servers refuse a number or a text that is too long for its column, but not all that they cannot store as it is. Tried on MySQL 9.7 and MariaDB 11.4
-and, but for the last, on PostgreSQL 18: a DECIMAL and a time are rounded to the column's digits; spaces at the end of a text that has no room for
-them are dropped, and a CHAR has no room for any; a BINARY is padded with zero bytes.
+Servers refuse a number or a text that is too long for its column, but do not refuse every value that
+they cannot store exactly. Tried on MySQL 9.7 and MariaDB 11.4 and, except for the last, on PostgreSQL
+18: a DECIMAL and a time are rounded to the column's digits; trailing spaces of a text that do not fit
+are dropped, and a CHAR drops all of them; a BINARY is padded with zero bytes.
 """
 
 from __future__ import annotations
@@ -30,9 +32,9 @@ _LOSS: dict[Kind, LossKind] = {
     Kind.TEXT: "bytes",
     Kind.BINARY: "padding",
 }
-"""What a column of a kind loses of a value that it has no room for."""
+"""Kind of a column → what it loses of a value that does not fit."""
 
-#: Source kind → kinds of the target that take its values at all.
+#: Source kind → kinds of the target that accept its values at all.
 _KINDS: dict[Kind, tuple[Kind, ...]] = {
     Kind.INT: (Kind.INT, Kind.DECIMAL),
     Kind.DECIMAL: (Kind.DECIMAL,),
@@ -56,12 +58,14 @@ _KINDS: dict[Kind, tuple[Kind, ...]] = {
 
 
 def accepts_kind(source: ColumnType, real: ColumnType) -> bool:
-    """Tell whether values of `source` can be written into a column of type `real` at all."""
+    """Return whether values of `source` can be written into a column of type `real` at all."""
     return real.kind in _KINDS[source.kind] and not has_shifted_labels(source, real)
 
 
 def has_shifted_labels(source: ColumnType, real: ColumnType) -> bool:
-    """Tell whether a number of labels of `source` would be taken for other labels in a column of type `real`, without an error."""
+    """Return whether numbers of labels of `source` mean other labels in a column of type `real`,
+    without an error.
+    """
     if source.kind not in NUMBERED.values() or real.kind is not source.kind:
         return False
     shared = min(len(source.members), len(real.members))
@@ -69,13 +73,16 @@ def has_shifted_labels(source: ColumnType, real: ColumnType) -> bool:
 
 
 def has_room(source: ColumnType, real: ColumnType) -> bool:
-    """Tell whether `real`, which takes `source`, has room for all its values. A length of 0 means no limit."""
+    """Return whether `real`, which accepts `source`, has room for all its values.
+
+    A length of 0 means no limit.
+    """
     check = _ROOM.get(real.kind)
     return check is None or check(source, real)
 
 
 def can_hold_all_values(source: ColumnType, real: ColumnType) -> bool:
-    """Tell whether a target column of type `real` takes every value of `source` as it is."""
+    """Return whether a target column of type `real` stores every value of `source` unchanged."""
     return (
         accepts_kind(source, real)
         and has_room(source, real)
@@ -85,7 +92,7 @@ def can_hold_all_values(source: ColumnType, real: ColumnType) -> bool:
 
 
 def keeps_signs(old: ColumnType, new: ColumnType) -> bool:
-    """Tell whether `new` has negative numbers if `old` has."""
+    """Return whether `new` has negative numbers if `old` has."""
     return old.unsigned or not new.unsigned
 
 
@@ -97,7 +104,9 @@ def get_int_range(type_: ColumnType) -> tuple[int, int]:
 
 
 def find_value_loss(source: ColumnType, real: ColumnType) -> tuple[LossKind, int] | None:
-    """Return what a column of type `real` may lose of a value of `source`, and how much of that it has room for; None: nothing without an error."""
+    """Return what a column of type `real` may lose of a value of `source` without an error, and for how
+    much it has room; None: nothing.
+    """
     if real.kind is Kind.ENUM_NUMBER and source.kind is Kind.ENUM and "" not in source.members:
         return "label", 0
     loss = _LOSS.get(real.kind)
@@ -115,14 +124,18 @@ def find_value_loss(source: ColumnType, real: ColumnType) -> tuple[LossKind, int
 
 
 def _count_fraction_digits(type_: ColumnType) -> int | None:
-    """Return how many digits values of a type have behind the point; None: any number."""
+    """Return how many digits values of a type have after the decimal point; None: any number."""
     if type_.kind is Kind.DECIMAL:
         return type_.scale if type_.precision else None
     return type_.fsp
 
 
 def _as_it_is(source: ColumnType, real: ColumnType) -> bool:
-    """Signs must be had; CHAR loses the spaces at the end, BINARY fills up, TEXT and BLOB count bytes; of JSON and geometry nobody knows how many."""
+    """Return whether values keep their sign, trailing characters and length.
+
+    CHAR loses trailing spaces, BINARY pads, and TEXT and BLOB count bytes. The length of JSON and
+    geometry is unknown.
+    """
     if real.kind in (Kind.FLOAT, Kind.DOUBLE):
         return keeps_signs(source, real)
     if real.kind is Kind.CHAR:
@@ -169,7 +182,7 @@ def _has_same_members(source: ColumnType, real: ColumnType) -> bool:
 
 
 def _has_same_numbers(source: ColumnType, real: ColumnType) -> bool:
-    """Labels that are written as numbers need the same places; those that are written as text need to be there."""
+    """Return whether labels keep their numbers, or, where the source has text, whether every label exists."""
     if source.kind in NUMBERED:
         return _has_same_members(source, real)
     return real.members[: len(source.members)] == source.members

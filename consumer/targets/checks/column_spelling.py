@@ -1,4 +1,6 @@
-"""Names of columns that the target takes for one, though they differ: `v` and `V` are two columns of PostgreSQL, and one of MySQL. Pure."""
+"""Names of columns that differ but mean one column to the target: `v` and `V` are two columns in
+PostgreSQL, and one in MySQL. Pure.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,10 @@ from schemas.table.names import NameRules
 def match_other_spellings(
     source: Table, real: Table, names: Mapping[str, str], goes: Collection[str], same: NameRules
 ) -> dict[str, str]:
-    """Return source name → the target's, for each column that the target has by its name in another spelling.
+    """Return source name → the target's, for each column that the target has in another spelling.
 
-    `names`: source name → the target's, where that is known to be another. `goes`: columns of the target that get another name or are dropped now.
+    `names`: source name → the target's, where that is known to differ. `goes`: columns of the target
+    that are being renamed or dropped.
     """
     spelled = {same.fold_name(name): name for name in real.column_names}
     taken = {*goes, *(names.get(name, name) for name in source.column_names)}
@@ -27,14 +30,17 @@ def match_other_spellings(
 
 
 def as_spelled(wanted: Table, real: Table, added: Collection[str], same: NameRules) -> Table:
-    """Return `wanted` with the names that its columns have in the target; those of the columns of `add:` stay."""
+    """Return `wanted` with the target's names of its columns; columns of `add:` keep theirs."""
     names = match_other_spellings(wanted, real, {name: name for name in added}, (), same)
     return wanted.with_renamed_columns(names) if names else wanted
 
 
 def explain_missing_columns(missing: Collection[str], real: Table, added: Collection[str]) -> str:
-    """Return what to do about columns that the target table lacks. A name of `add:` in another spelling is mended where it is written:
-    some servers take both spellings for one column, and refuse a second one."""
+    """Return what to do about columns that the target table lacks.
+
+    A name of `add:` in another spelling is corrected in the configuration: some servers consider both
+    spellings one column, and refuse a second one.
+    """
     there = {name.casefold(): name for name in real.column_names}
     spelled = [
         there[name.casefold()] for name in sorted(missing) if name in added and name.casefold() in there

@@ -1,11 +1,13 @@
-"""Rights that the user of a target needs, and those it lacks: what `check` says before a run would fail for them."""
+"""The rights that the user of a target needs, and those it lacks, reported by `check` before a run
+would fail for them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-#: What apply does with the rows of a target table.
+#: The rights that apply needs on a target table.
 ROW_RIGHTS = ("SELECT", "INSERT", "UPDATE", "DELETE")
 
 TablePlace = tuple[str, str]
@@ -13,18 +15,19 @@ TablePlace = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class RequiredRights:
-    """The rights that a pipeline needs in a target. `books`: bookkeeping table → rights on it; `tables`: what its routes write.
-
-    `create`: rowlock makes the tables that are missing. `alter`: tables that it changes as the source's are (schema_changes), `drop`:
-    those that go with the source's (on_drop).
-    """
+    """The rights that a pipeline needs in a target."""
 
     books_schema: str
     books: Mapping[str, tuple[str, ...]]
+    """Bookkeeping table → rights on it."""
     tables: tuple[TablePlace, ...]
+    """Tables that its routes write."""
     create: bool
+    """Whether rowlock creates missing tables."""
     alter: frozenset[TablePlace] = frozenset()
+    """Tables that rowlock alters like the source's (schema_changes)."""
     drop: frozenset[TablePlace] = frozenset()
+    """Tables that rowlock drops together with the source's (on_drop)."""
 
     def list_tables_in_schema(self, schema: str) -> list[str]:
         """Return the names of the target tables in `schema`, sorted."""
@@ -36,11 +39,13 @@ class RequiredRights:
 
 @dataclass(frozen=True, slots=True)
 class MissingRight:
-    """`message`: what the user may not do; `statement`: what gives it the right.
-
-    `hides`: tables whose definition cannot be read without it, so that nothing else can be judged about them.
-    """
+    """A right that the user lacks."""
 
     message: str
+    """What the user may not do."""
     statement: str
+    """The statement that grants it."""
     hides: frozenset[TablePlace] = frozenset()
+    """Tables with a definition that cannot be read without it, so that nothing else can be checked
+    about them.
+    """

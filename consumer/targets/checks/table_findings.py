@@ -1,4 +1,4 @@
-"""The rules by which `rowlock check` refuses a target table: each is one function (design.md §6, last point)."""
+"""The rules by which `rowlock check` refuses a target table; each is one function."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from schemas.table.names import NameRules
 
 
 class Inspectable(Protocol):
-    """The part of a session that these checks read tables through. `column_names`: how the target compares names of columns."""
+    """A session, as far as these checks read tables.
+
+    `column_names`: how the target compares names of columns.
+    """
 
     column_names: NameRules
 
@@ -28,7 +31,7 @@ class Inspectable(Protocol):
 
 
 class ServerProbe(Protocol):
-    """The part of a session that probes the server beyond its tables."""
+    """A session, as far as it probes the server beyond its tables."""
 
     def probe_blockers(self) -> None: ...
 
@@ -37,10 +40,12 @@ class ServerProbe(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _TableComparison:
-    """`wanted`: the source's table in target terms (router.wanted_table), with the target's names; `real`: what the target has."""
+    """The source's table and the target's."""
 
     wanted: Table
+    """The source's table in target terms, with the target's spelling of names."""
     real: Table
+    """The target's table."""
     facts: TableFacts
     added: tuple[str, ...]
     leaves_out: bool
@@ -64,10 +69,11 @@ def check_table(
     leaves_out: bool = False,
     sources: int = 1,
 ) -> list[Finding]:
-    """Judge the real target table for `wanted`.
+    """Return the findings about the real target table for `wanted`.
 
-    `sources`: how many topics write it; `added`: columns of `add:`; `leaves_out`: columns that the target lacks are not written
-    (`schema_changes: ignore`). A table that does not exist has no findings. Raises the session's errors when it cannot be read at all.
+    `sources`: how many topics write it; `added`: columns of `add:`; `leaves_out`: columns that the
+    target lacks are not written (`schema_changes: ignore`). A table that does not exist has no
+    findings. Raises the session's errors if it cannot be read at all.
     """
     try:
         real = session.read_table(wanted.db, wanted.name)
@@ -83,12 +89,16 @@ def check_table(
 
 
 def report_missing_rights(missing: list[MissingRight], place: str) -> list[Finding]:
-    """Report each right that the user of a target lacks; the remedy is the statement that gives it."""
+    """Return a finding for each right that the user of a target lacks; the remedy is the statement that
+    gives it.
+    """
     return [Finding("error", place, each.message, each.statement) for each in missing]
 
 
 def check_session(session: ServerProbe, place: str) -> list[Finding]:
-    """Judge what the user of a target may do beyond its tables, and how safe the target's commits are."""
+    """Return the findings about what the user of a target may do beyond its tables, and about the
+    durability of commits.
+    """
     try:
         session.probe_blockers()
     except MissingGrantError as error:
@@ -100,7 +110,10 @@ def check_session(session: ServerProbe, place: str) -> list[Finding]:
 
 
 def _check_shared_target(table: Table, added: tuple[str, ...], sources: int) -> list[Finding]:
-    """Locks do not reach across topics: an added column must keep the sources apart in every unique index."""
+    """Return the findings about a table of several sources: each unique index needs an added column.
+
+    Locks do not extend across topics, so only such a column keeps the rows of the sources apart.
+    """
     return [
         Finding(
             "error",
@@ -162,7 +175,10 @@ def _check_types(case: _TableComparison) -> Iterator[Finding]:
 
 
 def _check_key(case: _TableComparison) -> Iterator[Finding]:
-    """Two source rows must never share a target row: the target's key holds the whole source key, not coarser."""
+    """Check that the target's key contains the whole source key, and compares it as finely.
+
+    Two source rows must never share a target row.
+    """
     wanted, real = case.wanted.key, case.real.key
     missing = [name for name in wanted.columns if name not in real.columns]
     if missing:
@@ -181,7 +197,9 @@ def _check_key(case: _TableComparison) -> Iterator[Finding]:
 
 
 def _check_unique_indexes(case: _TableComparison) -> Iterator[Finding]:
-    """A unique index is harmless when the source guarantees it: it holds all columns of one of the source's."""
+    """Check that the source guarantees each unique index: it must contain all columns of one of the
+    source's.
+    """
     for real in case.real.unique:
         if not set(real.columns).intersection(case.wanted.column_names):
             continue
@@ -257,7 +275,7 @@ def _check_surroundings(case: _TableComparison) -> Iterator[Finding]:
 
 
 def _yield_remarks(case: _TableComparison) -> Iterator[Finding]:
-    """Yield the remarks that only this dialect makes on a table."""
+    """Yield the remarks about a table that only this dialect makes."""
     updated = set(case.wanted.column_names) - set(case.real.key.columns)  # those of the key are only inserted
     for each in case.facts.remarks:
         concerned = sorted(updated.intersection(each.columns))

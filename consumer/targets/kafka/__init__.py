@@ -1,1 +1,1 @@
-"""Kafka as a target of events: routed topics, written in transactions that hold the progress, too."""
+"""Kafka as a target of events: routed topics, written in transactions that include the progress."""

@@ -1,4 +1,7 @@
-"""The settings of a Kafka target's clients, and its limits of time: what the guarantees rest on is set here and by nobody else."""
+"""The settings and time limits of a Kafka target's clients.
+
+The guarantees depend on these, so they are set only here.
+"""
 
 from __future__ import annotations
 
@@ -21,28 +24,35 @@ from schemas.io.kafka_clients import (
 )
 
 MAX_TRANSACTION_S = 10.0
-"""The most of `ClientTimeouts.transaction_s`, however long the lease is: readers of committed records wait for it behind a dead owner."""
+"""Upper limit of `ClientTimeouts.transaction_s`, however long the lease is: readers of committed
+records wait that long after an owner died.
+"""
 MIN_TRANSACTION_S = 1.0
-"""The least of it, by librdkafka: also the shortest lease."""
+"""Lower limit of `ClientTimeouts.transaction_s`, by librdkafka; also the shortest lease."""
 ADMIN_CALL_TIMEOUT_S = 9.0
 """Seconds for one call of an administrative client."""
 TOPIC_READ_TIMEOUT_S = 30.0
-"""Seconds in which a reader must get on: brokers look every 10 s which transactions have run out."""
+"""Seconds within which a reader must make progress: brokers check every 10 s which transactions have
+timed out.
+"""
 MAX_CLIENT_RECORD_BYTES = 1_000_000_000
-"""Bytes of a record above which a client cannot be set."""
+"""The largest record, in bytes, for which a client can be configured."""
 PRODUCER_BATCH_BYTES = 1_000_000
-"""Bytes that a producer sends together at most, where the topic takes that much."""
+"""Bytes that a producer sends together at most, if the topic accepts that much."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientTimeouts:
-    """Seconds. `transaction_s`: how long a dead owner's open transaction hides what is behind it, unless its successor ends it sooner: below a
-    worker's lease. `call_s`: of one call of a client: below that, so that no call outlives a transaction. `abort_s`: of ending a transaction that
-    failed: where that does not succeed, the next producer ends it."""
+    """Time limits of a Kafka target's clients, in seconds."""
 
     transaction_s: float
+    """How long a dead owner's open transaction hides later records, unless its successor ends it
+    sooner; below the lease.
+    """
     call_s: float
+    """Limit of one call of a client; below `transaction_s`, so that no call outlives a transaction."""
     abort_s: float
+    """Limit of ending a failed transaction; if that does not succeed, the next producer ends it."""
 
     @classmethod
     def from_lease(cls, lease_s: float) -> ClientTimeouts:
@@ -51,13 +61,19 @@ class ClientTimeouts:
 
 
 def make_admin_client(config: KafkaTargetConfig, on_error: OnError) -> AdminClient:
-    """`on_error` is told why no broker can be spoken with: the client's calls only say that they had no answer."""
+    """Return an administrative client. `on_error` receives the reason why no broker can be reached.
+
+    The client's calls themselves only report that they had no answer.
+    """
     settings = build_client_settings(config.bootstrap, config.options, {"reconnect.backoff.max.ms": 500})
     return open_admin(settings, log=ClientLog.QUIET, on_error=on_error)
 
 
 def make_unit_producer(config: KafkaTargetConfig, transactional_id: str, batch: int) -> Producer:
-    """Make the producer of one unit. `batch`: bytes that go together, so that a broker's limit refuses the one large record alone."""
+    """Return the producer of one unit.
+
+    `batch`: bytes that are sent together, so that a broker's limit refuses only the one large record.
+    """
     limits = ClientTimeouts.from_lease(config.lease_s)
     own: dict[str, Any] = {
         "transactional.id": transactional_id,
@@ -76,7 +92,7 @@ def make_unit_producer(config: KafkaTargetConfig, transactional_id: str, batch: 
 
 
 def make_committed_consumer(config: KafkaTargetConfig) -> Consumer:
-    """Make a reader of committed records, which says where a partition ends."""
+    """Return a consumer of committed records, which reports the end of each partition."""
     own = {
         **reads_by_offset(f"{config.prefix}.rowlock-reads-by-offset"),
         "isolation.level": "read_committed",

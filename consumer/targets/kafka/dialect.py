@@ -1,4 +1,4 @@
-"""The way from a configured Kafka target to its clients."""
+"""The connection from a configured Kafka target to its clients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from schemas.config.model import KafkaTargetConfig, TargetConfig
 def open_kafka(target: TargetConfig, _name: str) -> KafkaTarget:
     """Connect. Raises TransientError (not reachable) or TargetConfigError."""
     made = KafkaTarget(cast(KafkaTargetConfig, target))
-    # It answers, and its progress topic can serve, if there is one: who only looks makes none.
+    # Checks that the cluster answers and that its progress topic, if there is one, is usable; creates
+    # none.
     made.list_unit_topics("")
     return made
 

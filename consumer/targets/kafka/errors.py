@@ -1,4 +1,6 @@
-"""Kafka's errors as consumer.errors: what another try mends, what a person must change, and what ends this worker's right to write."""
+"""The translation of Kafka's errors to consumer.errors: retries, problems for a person, and the loss of
+the right to write.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,9 @@ from confluent_kafka import KafkaError, KafkaException
 from consumer.errors import ConsumerError, TargetConfigError, TransientError, UnitStoppedError
 
 FENCED = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_TXN_STATE"})
-"""Answers to a producer whose transaction somebody else's begin has ended, by where the broker finds that out."""
+"""A broker's answers to a producer after another producer's begin has ended its transaction; they
+depend on where the broker detects that.
+"""
 TOO_LARGE = frozenset({"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"})
 
 _NO_TRANSACTIONS = "the broker has no transactions, without which records and progress could not be written together: use Kafka 0.11 or newer"
@@ -29,17 +33,20 @@ _REMEDIES = {
 
 
 class WriterFencedError(TransientError):
-    """Another producer took the transactional id: the progress topic says whose the unit is. Nothing of an open transaction stays."""
+    """Another producer took the transactional id; the progress topic shows which worker owns the unit.
+
+    No record of an open transaction remains.
+    """
 
 
 def get_kafka_error(error: KafkaException) -> KafkaError | None:
-    """Return what Kafka says in an exception of its client."""
+    """Return the Kafka error in an exception of its client, if there is one."""
     seen = error.args[0] if error.args else None
     return seen if isinstance(seen, KafkaError) else None
 
 
 def translate_kafka_error(error: KafkaException | KafkaError, doing: str) -> ConsumerError:
-    """Return the error of a call that failed; `doing`: what was being done."""
+    """Return the error of a failed call; `doing`: what the call was for."""
     seen = error if isinstance(error, KafkaError) else get_kafka_error(error)
     if seen is None:
         return TransientError(f"{doing}: {error}")

@@ -1,4 +1,4 @@
-"""Reading a topic of the target to where it ended when that was asked: committed records only, and every one of them."""
+"""Reads a topic of the target to its present end: all committed records, and only these."""
 
 from __future__ import annotations
 
@@ -17,17 +17,23 @@ from schemas.config.model import KafkaTargetConfig
 PASSED = frozenset(
     {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.GROUP_AUTHORIZATION_FAILED}
 )
-"""Errors behind which a reader may get on: of a connection, and of the group that the library looks for, though nothing is read by it."""
+"""Errors after which a reader may continue: of a connection, and of the group, which the library looks
+up although no record is read through it.
+"""
 
 
 class CommittedReader:
-    """Reads partitions of one topic from the beginning, and later what has come since. `cut`: its first records are deleted. Close it."""
+    """Reads the partitions of one topic from the beginning, and later the new records. Close it.
+
+    `cut`: the topic's first records were deleted.
+    """
 
     def __init__(self, config: KafkaTargetConfig, topics: TargetTopics, name: str, partitions: int) -> None:
         self._topics, self._name = topics, name
         self._consumer = make_committed_consumer(config)
         self._at = self._find_start_offsets(range(partitions))
-        # Records below are deleted: who assigned 0 first and that later would get the broker's refusal of 0 in between.
+        # Records below these offsets are deleted; a consumer assigned to 0 first would receive the
+        # broker's refusal of 0.
         self.cut = any(self._at.values())
         self._consumer.assign([TopicPartition(name, each, at) for each, at in self._at.items()])
 
@@ -44,10 +50,11 @@ class CommittedReader:
             raise translate_kafka_error(error, f"the begin of topic {self._name} cannot be read") from error
 
     def to_end(self, *, stable: bool = False) -> Iterator[Any]:
-        """Yield the committed messages up to where the topic ends now, those of one partition in their order.
+        """Yield the committed messages up to the topic's present end; those of one partition in their
+        order.
 
-        A transaction that is open below that end is awaited; `stable`: nothing behind its begin is read. Raises TransientError: nothing came
-        for too long.
+        Waits for a transaction that is open below that end; `stable`: reads only up to its begin
+        instead. Raises TransientError if there is no progress for TOPIC_READ_TIMEOUT_S.
         """
         ends = self._topics.read_end_offsets(self._name, list(self._at), stable=stable)
         left = {each for each, end in ends.items() if self._at[each] < end}

@@ -1,4 +1,6 @@
-"""From changes of one table to records with their places: shaped as its route says, in its format, by its partitioner. Pure."""
+"""The conversion of one table's changes to records with their partitions, by its route, format and
+partitioner. Pure.
+"""
 
 from __future__ import annotations
 
@@ -30,16 +32,23 @@ from schemas.table.fills import find_fill
 from schemas.table.model import Key, Row
 
 CLEARED, CLEARED_BYTES = 5_000, 4 << 20
-"""Rows, and bytes of their records, that are deleted in one transaction where a table is emptied row by row: it must end in its time."""
+"""Rows, and bytes of their records, that one transaction deletes while a table is emptied row by row,
+so that it ends within its time limit.
+"""
 OpenContents = Callable[[], TopicContents]
-"""Opens what the topic holds of the table: it is read where keys alone are known."""
+"""Opens the topic's contents of the table, which are read where only keys are known."""
 
 
 class TableRecords:
-    """The records of one table that is written as events. `written`: what must not change while its topic holds rows."""
+    """Converts the changes of one table to records.
+
+    `written`: what must not change while its topic contains rows.
+    """
 
     def __init__(self, target: TargetTable, facts: TopicFacts, salt: str = "") -> None:
-        """Raises TargetConfigError: the route cannot shape the table, its format cannot carry it, or the topic is not as it says."""
+        """Raise TargetConfigError if the route cannot shape the table, its format cannot carry it, or
+        the topic does not match the route.
+        """
         topic = get_target_topic(target)
         options, table = topic.options, topic.whole
         masked = sorted({name for name, _ in options.masks}.intersection(table.key.columns))
@@ -91,7 +100,7 @@ class TableRecords:
     # --- records
 
     def yield_records(self, changes: ReducedChanges, place: Place, rows: OpenContents) -> Iterator[Outgoing]:
-        """Yield the records of a gather. `place`: of what has none itself."""
+        """Yield the records of a batch. `place`: for changes that have no place of their own."""
         if isinstance(changes, EveryChange):
             for change in changes.changes:
                 yield from self._yield_change_records(change)
@@ -101,11 +110,15 @@ class TableRecords:
     def _yield_change_records(self, change: RowChange) -> Iterator[Outgoing]:
         place = Place(change.position, change.gen, change.ts_ms, change.snapshot)
         images = self._shaping.reshape_change(change.before, change.after)
-        if images is not None:  # of a row outside the filter nothing is told: its key may be others', too
+        # a row outside the filter gets no record: its key may belong to other rows, too
+        if images is not None:
             yield from self._yield_placed_records(self.format.build_change_records(*images, place))
 
     def _yield_net_records(self, net: NetChange, place: Place, rows: OpenContents) -> Iterator[Outgoing]:
-        """Yield what makes the rows of the topic those of `net`. What it has under other routing keys, or what the filter leaves out by now, goes."""
+        """Yield the records that make the topic's rows those of `net`.
+
+        Rows under other routing keys, and rows that the filter excludes by now, are deleted.
+        """
         keys: list[Key] = [tuple(whole[i] for i in self._key_at) for whole in net.rows]
         written = dict(zip(map(_encode_identity, keys), net.rows, strict=True))
         if gone := [key for key in net.deletes if _encode_identity(key) not in written]:
@@ -129,8 +142,12 @@ class TableRecords:
     def yield_clear_records(
         self, where: dict[str, str] | None, place: Place, rows: OpenContents
     ) -> Iterator[Sequence[Outgoing]]:
-        """Yield the records by which the rows of this origin are gone: one that says so, or a delete of each, as many at a time as a transaction
-        takes, the last of them maybe none. What a page deletes is not there for who begins again."""
+        """Yield the records that delete the rows of this origin: one clear record, or a delete of each
+        row.
+
+        Pages of deletes are as large as a transaction allows; the last one may be empty. After a
+        restart, the deletes that were committed do not come again.
+        """
         if records := [] if self._facts.compacted else self.format.build_clear_records(where, place):
             yield list(self._yield_placed_records(records))
             return
@@ -149,7 +166,7 @@ class TableRecords:
         yield page
 
     def yield_definition_records(self, place: Place) -> Iterator[Outgoing]:
-        """Yield the records of a definition event; none where the topic takes no record without a key."""
+        """Yield the records of a definition event; none if the topic accepts no record without a key."""
         if not self._facts.compacted:
             yield from self._yield_placed_records(
                 self.format.build_definition_records(self._shaping.table, place)
@@ -171,7 +188,9 @@ class TableRecords:
 
     @property
     def apart(self) -> tuple[str, ...]:
-        """Return the columns by which rows are told apart: the primary key's, and what else the routing key has."""
+        """Return the columns by which rows are distinguished: those of the primary key, then the others
+        of the routing key.
+        """
         return (*self._primary, *(name for name in self._key if name not in self._primary))
 
     @property
@@ -180,29 +199,39 @@ class TableRecords:
         return RowIdentity(self._origin, (), self._primary, many, self.written.format != "plain")
 
     def build_shown_key(self, names: Sequence[str], key: Key) -> Key:
-        """Return the values of `names` of a row as the topic shows them: a masked column of the routing key is hashed there."""
+        """Return the values of `names` of a row as the topic shows them: masked columns of the routing
+        key are hashed there.
+        """
         return tuple(self._shaping.mask_value(name, value) for name, value in zip(names, key, strict=True))
 
     def _restore_deleted_row(self, row: StateRow) -> Row:
-        """Return a row as it is to be deleted: a column that its record is older than has what the source gave it then."""
+        """Return a row to delete.
+
+        A column that its record is too old to contain has the value that the source gave it then.
+        """
         values: Row = tuple(row.get(name, given) for name, given in self._given)  # type: ignore[misc]
         return values
 
 
 def _encode_identity(key: Sequence[object]) -> bytes:
-    """Return what two keys share that are one in a topic: there -0.0 and 0.0 are two, as their bytes are."""
+    """Return an encoding that is equal for two keys exactly if a topic treats them as one: -0.0 and 0.0
+    differ there.
+    """
     return encode_identity(list(key))
 
 
 class ClosedHistory:
-    """The topic of what has left the quarantine: nothing reads it, and a cluster forgets of it as it likes."""
+    """The topic of closed quarantine entries. Nothing reads it, and the cluster's retention may delete it."""
 
     def __init__(self, topics: TargetTopics, prefix: str) -> None:
         self._topics, self._name = topics, f"{prefix}.rowlock_quarantine_closed"
         self._facts: TopicFacts | None = None
 
     def yield_records(self, entries: Iterable[ClosedEntry]) -> Iterator[Outgoing]:
-        """Yield the records of entries. One that is too large goes there without its event, for it keeps nothing from going on."""
+        """Yield the records of entries.
+
+        An entry that is too large is written without its event, so that it does not stop the unit.
+        """
         for entry in entries:
             if self._facts is None:
                 self._facts = self._topics.read_topic_facts(self._name) or self._topics.ensure_topic(
@@ -215,7 +244,7 @@ class ClosedHistory:
 
 
 class OpenedTopics:
-    """The topics that tables are written to, as they were when they were opened."""
+    """The topics that tables are written to, with their properties at the time they were opened."""
 
     def __init__(self, topics: TargetTopics, salt: str) -> None:
         self._topics, self._salt = topics, salt
@@ -226,13 +255,17 @@ class OpenedTopics:
         topic = get_target_topic(table)
         facts = self._topics.read_topic_facts(topic.name)
         if facts is None and not gone:
-            self._build_table_records(table, None, create=create)  # what cannot be written needs no topic
+            # raises before a topic is created for a table that cannot be written
+            self._build_table_records(table, None, create=create)
             facts = self._topics.ensure_topic(topic.name, topic.options.partitions or 1, {})
         if facts is not None:
             self._tables[topic] = self._build_table_records(table, facts, create=create), facts
 
     def judge_table(self, table: TargetTable, *, create: bool) -> RecordScheme:
-        """Return how a table would be written to its topic. Raises TargetConfigError: it cannot be."""
+        """Return how a table would be written to its topic.
+
+        Raises TargetConfigError if that is impossible.
+        """
         return self._build_table_records(
             table, self._topics.read_topic_facts(get_target_topic(table).name), create=create
         ).written
@@ -244,7 +277,10 @@ class OpenedTopics:
         return self._tables[topic]
 
     def read_topic_identity(self, table: TargetTable) -> TopicIdentity | None:
-        """Return which topic there is now. One that is not as it was when it was opened is opened anew when it is needed."""
+        """Return the identity of the present topic.
+
+        If the topic is not the one that was opened, it is opened again when it is needed.
+        """
         topic = get_target_topic(table)
         seen = self._topics.find_topic_identity(topic.name, GONE_S)
         if topic in self._tables:
@@ -256,7 +292,10 @@ class OpenedTopics:
     def _build_table_records(
         self, table: TargetTable, facts: TopicFacts | None, *, create: bool
     ) -> TableRecords:
-        """Return what writes a table to its topic as that is, or as it would be made. Raises TargetConfigError."""
+        """Return the converter for a table's topic as it is, or as it would be created.
+
+        Raises TargetConfigError.
+        """
         topic = get_target_topic(table)
         if facts is None and not create:
             raise TargetConfigError(
@@ -267,7 +306,7 @@ class OpenedTopics:
 
 
 def get_target_topic(target: TargetTable) -> TargetTopic:
-    """Return the topic that a table of events is written to."""
+    """Return the topic that a table is written to as events."""
     if target.topic is None:
         raise ValueError(f"{target.schema}.{target.name} is written to no topic")
     return target.topic

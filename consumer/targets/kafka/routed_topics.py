@@ -1,4 +1,6 @@
-"""The topics of routes, as a unit, `check`, `status` and a plan look at them: whether they can be written, and how what is there was written."""
+"""The topics of routes for a unit, `check`, `status` and a plan: whether they can be written, and how
+their records were written.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from schemas.table.model import Table
 
 
 class DefinitionlessTables:
-    """The part of a target of events that is about definitions: a topic has none, and nothing but its key is unique there."""
+    """The definition methods of a target of events: a topic has no definition, and only its key is unique."""
 
     def read_table(self, schema: str, name: str) -> Table | None:
         return None
@@ -23,14 +25,14 @@ class DefinitionlessTables:
         return TableFacts()
 
     def create_table(self, table: Table) -> None:
-        """Do nothing: `open_topic` makes topics."""
+        """Do nothing: `open_topic` creates topics."""
 
     def count_displaced_rows(self, pipeline: str, *, superseded: bool = False) -> dict[str, int]:
         return {}
 
 
 class RoutedTopics(KafkaProgress):
-    """See consumer.targets.base.EventTables."""
+    """The routed topics of a Kafka target; see consumer.targets.base.EventTables."""
 
     def __init__(self, *args: object, **options: object) -> None:
         super().__init__(*args, **options)  # type: ignore[arg-type]

@@ -1,7 +1,9 @@
-"""The shape that a route gives rows on their way to a topic: which rows, which columns, which values hidden. Pure.
+"""The shaping of rows by a route on their way to a topic: filtered rows, chosen columns, masked values.
+Pure.
 
-A filter is of rows, not of changes: the topic shall hold what the filter lets through now. So an update with which a row leaves the filter is
-its delete, and one with which it enters is its create. `verify` shapes the source's rows in the same way.
+A filter selects rows, not changes: the topic contains what the filter accepts now. So an update by
+which a row leaves the filter becomes a delete, and one by which it enters becomes a create. `verify`
+shapes the source's rows in the same way.
 """
 
 from __future__ import annotations
@@ -21,7 +23,10 @@ _HEX_DIGITS = 64
 
 
 class ShapeOptions(Protocol):
-    """The options of a route that are about rows (schemas/config/kinds/topics.py). Empty: all columns, all rows, no masks, the primary key."""
+    """The options of a route about rows (schemas/config/kinds/topics.py).
+
+    If empty: all columns, all rows, no masks, the primary key.
+    """
 
     @property
     def key(self) -> tuple[str, ...]: ...
@@ -34,10 +39,14 @@ class ShapeOptions(Protocol):
 
 
 class RowShaper:
-    """Shapes rows of `table`, which is in target terms and whole. `salt`: goes before each value that is hashed."""
+    """Shapes rows of `table`, which is in target terms and whole. `salt`: prefix of each hashed value."""
 
     def __init__(self, table: Table, options: ShapeOptions, salt: str = "") -> None:
-        """Raises TargetConfigError: a column that is not there, or a mask or choice that would lose the identity of rows."""
+        """Create a shaper.
+
+        Raises TargetConfigError for a missing column, or for a mask or choice of columns that would
+        lose the identity of rows.
+        """
         _check_options(table, options)
         masks = dict(options.masks)
         chosen = [column for column in table.columns if not options.columns or column.name in options.columns]
@@ -76,12 +85,15 @@ class RowShaper:
         return value if mask is None else mask(value)
 
     def mask_row(self, row: Row) -> Row:
-        """Return a row as it would be written, in whichever side of the filter it is."""
+        """Return a row as it would be written, whether the filter accepts it or not."""
         return tuple(row[i] if mask is None else mask(row[i]) for i, mask in self._taken)
 
 
 def digest_shape_options(options: ShapeOptions, salt: str) -> tuple[tuple[str, str], ...]:
-    """Return (option, digest) of what a route says of rows: others leave rows in the topic as they were. No text of it is in a digest."""
+    """Return (option, digest) of a route's options about rows.
+
+    A changed option leaves existing rows of the topic unchanged. A digest reveals no text of an option.
+    """
     hashed = salt if any(mask == SHA256 for _, mask in options.masks) else ""
     where = sorted((name, sorted(map(repr, values))) for name, values in options.where)
     said = (
@@ -127,7 +139,7 @@ def _check_options(table: Table, options: ShapeOptions) -> None:
 
 
 def _build_shown_column(column: Column, mask: str | None) -> Column:
-    """Return a column as the topic has it: a masked one is text."""
+    """Return a column as the topic has it; a masked column is text."""
     if mask is None:
         return column
     length = _HEX_DIGITS if mask == SHA256 else len(mask)

@@ -1,4 +1,6 @@
-"""A Kafka cluster as a target of whole batches: every commit is one transaction of records and of the progress that belongs to them."""
+"""A Kafka cluster as a target of whole batches: every commit is one transaction of records and their
+progress.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ log = structlog.get_logger(__name__)
 
 
 class _ForeignCommitError(Exception):
-    """Somebody else's commit is there. `known`: the unit as it is."""
+    """A commit of another worker was found. `known`: the present state of the unit."""
 
     def __init__(self, known: KnownUnit) -> None:
         super().__init__(known)
@@ -57,7 +59,7 @@ class _ForeignCommitError(Exception):
 
 
 class KafkaTarget(DefinitionlessTables, RoutedTopics):
-    """See consumer.targets.batches.BatchTarget. `paused` is called before a commit."""
+    """A Kafka cluster as a BatchTarget (consumer.targets.batches). `paused` is called before a commit."""
 
     transactional_ddl = True
     column_names = EXACT
@@ -84,7 +86,7 @@ class KafkaTarget(DefinitionlessTables, RoutedTopics):
                 pages = iter([list(self._yield_change_records(unit, changes, progress))])
         page = next(pages)
         for following in pages:
-            # who begins again, or takes the unit over, finds less to delete: so nothing but rows is written
+            # A restart or takeover finds fewer rows to delete, so these pages need not write progress.
             rest = ProgressChange(progress.guards, progress.guards)
             part = self._commit_changes(unit, changes, ways, page, rest)
             if isinstance(part, BatchFenced):
@@ -115,9 +117,9 @@ class KafkaTarget(DefinitionlessTables, RoutedTopics):
                 writer = self._require_current_writer(
                     unit, progress, max(1, min(PRODUCER_BATCH_BYTES, batch))
                 )
-                begun = True  # whether the last commit happened is known from here on
+                begun = True  # from here on the outcome of the last commit is known
                 if number is not None and writer.known.commits == number:
-                    break  # it happened, and its answer alone was lost
+                    break  # it was committed, and only its answer was lost
                 written = self._choose_scheme(unit, writer.known, ways, changes, progress)
                 after = count_commit(writer.known, apply_progress_change(writer.known, progress, written))
                 left = list_closed_entries(unit, writer.known, after, progress.why, self._now_ms())
@@ -143,8 +145,10 @@ class KafkaTarget(DefinitionlessTables, RoutedTopics):
         return BatchCommitted()
 
     def _require_current_writer(self, unit: ApplyUnit, progress: ProgressChange, batch: int) -> UnitWriter:
-        """Return the unit's writer where the guards hold by what it last read or wrote. Raises _ForeignCommitError: they do not, and it has just
-        read that."""
+        """Return the unit's writer if the guards match what it last read or wrote.
+
+        Raises _ForeignCommitError if they do not match what it has just read.
+        """
         had = self._writers.get(unit)
         if (
             had is not None
@@ -170,7 +174,10 @@ class KafkaTarget(DefinitionlessTables, RoutedTopics):
         return writer
 
     def _list_schemes(self, unit: ApplyUnit, changes: Sequence[RowsChange]) -> list[RecordScheme]:
-        """Return the ways in which changes are written. Raises UnitStoppedError: what was written before is not in the topic as it is now."""
+        """Return the record schemes of changes.
+
+        Raises UnitStoppedError if the records that were written before are not in the present topic.
+        """
         if not changes:
             return []
         written, anew = self._get_known_unit(unit).written, _is_full_rewrite(changes)
@@ -223,7 +230,7 @@ class KafkaTarget(DefinitionlessTables, RoutedTopics):
     # --- what topics hold
 
     def _follow_contents(self, unit: ApplyUnit, table: TargetTable) -> TopicContents:
-        """Return what the topic of a table holds, followed from now on until a commit needs it no more."""
+        """Return what the topic of a table contains; it is followed until a commit makes that unnecessary."""
 
         def opened() -> TopicContents:
             records, facts = self._tables.get_opened_topic(table)
@@ -240,7 +247,9 @@ class KafkaTarget(DefinitionlessTables, RoutedTopics):
         return self._follow_contents(unit, table).yield_keys(table.table.key.columns, where or {})
 
     def look_up(self, table: TargetTable, keys: Sequence[Key]) -> Sequence[Key]:
-        """Return keys as they are, and as the topic shows them: what of a routing key is masked is hashed there."""
+        """Return the keys as they are, and as the topic shows them: masked columns of a routing key are
+        hashed there.
+        """
         records, names = self._tables.get_opened_topic(table)[0], table.table.key.columns
         shown = (records.build_shown_key(names, key) for key in keys)
         return [*keys, *(other for key, other in zip(keys, shown, strict=True) if other != key)]
@@ -251,7 +260,9 @@ class KafkaTarget(DefinitionlessTables, RoutedTopics):
 
 
 def log_reshaped_topic(unit: ApplyUnit, was: RecordScheme | None, now: RecordScheme | None) -> None:
-    """Say that the rows of a topic are as its route was before. It is said once, for the commit keeps `now`."""
+    """Log that rows of a topic were written under older options of its route; once, because the commit
+    keeps `now`.
+    """
     if was is not None and now is not None and (changed := was.list_reshaped_options(now)):
         log.warning(
             "rows of the topic follow the previous route",
@@ -262,12 +273,15 @@ def log_reshaped_topic(unit: ApplyUnit, was: RecordScheme | None, now: RecordSch
 
 
 def _is_full_rewrite(changes: Sequence[RowsChange]) -> bool:
-    """Tell whether every row comes anew behind these changes."""
+    """Return whether every row is written again after these changes."""
     return any(isinstance(each, TableDefined) and each.anew for each in changes)
 
 
 def _was_emptied(changes: Sequence[RowsChange], progress: ProgressChange) -> bool:
-    """Tell whether the table's rows are gone behind these changes; a page that deletes some of them moves nothing."""
+    """Return whether the table has no rows after these changes.
+
+    A page that deletes only some of them does not move the progress.
+    """
     moves = list(progress.rows) != list(progress.guards)
     return moves and any(isinstance(each, TableCleared) for each in changes)
 

@@ -1,4 +1,4 @@
-"""The topics of a Kafka target as the cluster has them: partitions, limits, where they end; and how they are made."""
+"""The topics of a Kafka target in the cluster: their creation, partitions, limits and end offsets."""
 
 from __future__ import annotations
 
@@ -23,18 +23,21 @@ from schemas.io.kafka_clients import OnError
 
 NO_ANSWER = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT})
 GONE_S = 2.0
-"""Seconds after which a topic that was there and is not shown is gone."""
+"""Seconds after which a topic that existed and is no longer listed counts as deleted."""
 SHOWN_EVERY_S = 0.1
-"""Seconds between looks for a topic that was just made."""
+"""Seconds between looks for a topic that was just created."""
 
 
 NO_ID = "A" * 22
-"""The id of every topic of a broker that gives them none."""
+"""The topic id that is reported by a broker that does not assign ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicIdentity:
-    """The identity of a topic, by which it is told from another of its name. `id`: Kafka's own; "": the broker gives topics none."""
+    """The identity of a topic, which distinguishes it from another one of the same name.
+
+    `id`: Kafka's own; "" if the broker does not assign ids.
+    """
 
     id: str
     partitions: int
@@ -42,7 +45,10 @@ class TopicIdentity:
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """`limit`: bytes of the largest batch of records that it takes. `compacted`: it takes no record without a key. `id`: see TopicIdentity."""
+    """The properties of a topic. `limit`: bytes of the largest batch of records that it accepts.
+
+    `compacted`: it accepts no record without a key. `id`: see TopicIdentity.
+    """
 
     name: str
     partitions: int
@@ -52,10 +58,13 @@ class TopicFacts:
 
 
 class TargetTopics:
-    """The topics of a cluster. Everything raises consumer.errors: TransientError (no answer), TargetConfigError (not allowed).
+    """The topics of a cluster.
 
-    `open_`: makes a client, which says to what it is given why a broker cannot be spoken with. One that answered with an error is not asked again:
-    after a change of leaders it would say the old epoch of theirs for ever.
+    All methods raise consumer.errors: TransientError (no answer), TargetConfigError (not allowed).
+
+    `open_`: makes a client that reports to the given callback why a broker cannot be reached. A client
+    that answered with an error is not used again: after a change of leaders it would return their old
+    epoch for ever.
     """
 
     def __init__(self, open_: Callable[[OnError], AdminClient], replication: int) -> None:
@@ -72,22 +81,22 @@ class TargetTopics:
         try:
             yield client
             client.poll(0)
-            self._told = None  # it was spoken with
+            self._told = None  # the cluster answered
         except KafkaException as error:
             self._client = None
-            client.poll(0)  # what it has to tell
+            client.poll(0)  # serves the error callback
             seen = get_kafka_error(error)
             if self._told is not None and seen is not None and seen.code() in NO_ANSWER:
                 raise KafkaException(self._told) from error
             raise
 
     def _record_error(self, error: KafkaError) -> None:
-        """Keep what says most: that all brokers are down follows from the rest."""
+        """Keep the most specific error: that all brokers are down follows from the others."""
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
             self._told = error
 
     def ping(self) -> None:
-        """See that the cluster answers."""
+        """Raise a translated error unless the cluster answers."""
         try:
             with self._open_admin_call() as admin:
                 admin.list_topics(timeout=ADMIN_CALL_TIMEOUT_S)
@@ -95,7 +104,11 @@ class TargetTopics:
             raise translate_kafka_error(error, "the Kafka cluster of the target does not answer") from error
 
     def find_topic_identity(self, name: str, patience_s: float = 0.0) -> TopicIdentity | None:
-        """Return which topic there is by this name; None: none, and none has come within `patience_s`: a broker may not know yet of one."""
+        """Return the identity of the topic of this name; None if it does not exist within `patience_s`
+        seconds.
+
+        A broker may not know a new topic yet.
+        """
         until = time.monotonic() + patience_s
         while (found := self._find_topic_identity(name)) is None and time.monotonic() < until:
             time.sleep(SHOWN_EVERY_S)
@@ -116,12 +129,12 @@ class TargetTopics:
         return TopicIdentity("" if id_ == NO_ID else id_, len(found.partitions))
 
     def read_topic_facts(self, name: str) -> TopicFacts | None:
-        """Return what is known of a topic; None: it is not there."""
+        """Return the properties of a topic; None: it does not exist."""
         try:
             with self._open_admin_call() as admin:
                 found = admin.list_topics(timeout=ADMIN_CALL_TIMEOUT_S).topics.get(
                     name
-                )  # asked of one, a broker may make it
+                )  # a request for one topic may make the broker create it
                 if found is None or not found.partitions:
                     return None
                 resource = ConfigResource(ResourceType.TOPIC, name)
@@ -144,7 +157,7 @@ class TargetTopics:
         )
 
     def ensure_topic(self, name: str, partitions: int, settings: Mapping[str, str]) -> TopicFacts:
-        """Make a topic, or find that somebody else has just done so; wait until a broker shows it."""
+        """Create a topic, unless it was just created by another process, and wait until a broker lists it."""
         wanted = NewTopic(name, partitions, self._replication, config=dict(settings))
         try:
             with self._open_admin_call() as admin:
@@ -166,7 +179,10 @@ class TargetTopics:
     def read_end_offsets(
         self, name: str, partitions: Sequence[int], *, stable: bool = False
     ) -> dict[int, int]:
-        """Return partition → the offset behind its last record, be that committed or not; `stable`: the one below which no transaction is open."""
+        """Return partition → the offset after its last record, committed or not.
+
+        `stable`: the offset below which no transaction is open.
+        """
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         asked = {TopicPartition(name, each): latest for each in partitions}
         level = IsolationLevel.READ_COMMITTED if stable else IsolationLevel.READ_UNCOMMITTED

@@ -1,4 +1,6 @@
-"""The way in which a unit's records are written, and where: what must not change while records are there, and since when values have their form. Pure."""
+"""The checks of how and where a unit's records are written: what must not change while records exist,
+and since when values have their form. Pure.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +17,17 @@ from consumer.targets.kafka.topics import TopicIdentity
 from schemas.findings import START_OVER, format_copy_remedy
 
 ReadTopicEnds = Callable[[], Mapping[int, int]]
-"""Asks for partition → where a topic ends."""
+"""Returns partition → the topic's end offset."""
 
 
 def require_one_scheme(
     unit: ApplyUnit, was: RecordScheme | None, ways: Sequence[RecordScheme]
 ) -> RecordScheme | None:
-    """Return the way in which the records of a commit are written, behind those that are there (`was`; None: there are none).
+    """Return the scheme in which the records of a commit are written after the existing ones.
 
-    Raises UnitStoppedError: records would be written in another way than those before them; TransientError: the topic is made again behind our look.
+    `was`: that of the existing records; None: there are none. Raises UnitStoppedError if records would
+    be written in another way than those before them, TransientError if the topic was just created
+    again.
     """
     every = ways if was is None else [was, *ways]
     for before, now in pairwise(every):
@@ -41,10 +45,11 @@ def require_one_scheme(
 def explain_misplaced_records(
     written: RecordScheme | None, seen: TopicIdentity | None, topic: TargetTopic, *, anew: bool = False
 ) -> str | None:
-    """Return why the records that were written are not in the topic as it is now, with the remedy; None: they are, as far as is known.
+    """Return why the written records are not in the present topic, with the remedy; None: they are, as
+    far as is known.
 
-    `written`: of the unit (None: there are none); `topic`: where its table is written now; `anew`: every row is written once more, and so it may be
-    another topic.
+    `written`: the unit's (None: no records); `topic`: where its table is written now; `anew`: whether
+    every row is written once more, so that the topic may be another one.
     """
     if written is None or written.topic != topic.name:
         return None
@@ -75,13 +80,19 @@ def explain_misplaced_records(
 def choose_compared_scheme(
     was: RecordScheme | None, now: Sequence[RecordScheme], *, anew: bool
 ) -> RecordScheme | None:
-    """Return what the way `now` is to be compared with. Where every row comes anew, in a topic that was made again, nothing of before is there."""
+    """Return the scheme that `now` is to be compared with.
+
+    None if every row is written again to a topic that was created again: it has no older records.
+    """
     made_again = was is not None and any(each.topic_id != was.topic_id for each in now)
     return None if anew and made_again and was is not None and was.topic_id else was
 
 
 def add_form_ages(was: RecordScheme | None, now: RecordScheme, ends: ReadTopicEnds) -> RecordScheme:
-    """Return `now` with what is known of the age of its values' forms. `was`: as the last commit left it; None: nothing is there."""
+    """Return `now` with the known ages of its values' forms.
+
+    `was`: the scheme after the last commit; None: there are no records.
+    """
     if was is None or was.values is None or now.values is None:
         return now
     known = {each.column: each for each in was.values}
@@ -96,7 +107,11 @@ def add_form_ages(was: RecordScheme | None, now: RecordScheme, ends: ReadTopicEn
 
 
 def _does_form_continue(was: ValueForm | None, now: ValueForm) -> bool:
-    """A column that was not written until now counts as another one: one of its name may have been there long before."""
+    """Return whether values keep their form.
+
+    A column that was not written until now counts as another one, because one of its name may have
+    existed long before.
+    """
     if was is None or was.form not in (now.form, now.form.removesuffix(UNSIGNED)):
         return False
     return not now.labels or now.labels[: len(was.labels)] == was.labels
@@ -105,10 +120,11 @@ def _does_form_continue(was: ValueForm | None, now: ValueForm) -> bool:
 def add_reshape_offsets(
     was: RecordScheme | None, now: RecordScheme, at: int, *, copied: int | None = None
 ) -> RecordScheme:
-    """Return `now` with the options of the route by which records are there that are as they were before.
+    """Return `now` with the options of the route that changed since existing records were written.
 
-    `was`: as the last commit left it; None: nothing of the table is there. `at`: the offset at which that one left the unit. `copied`: the offset at
-    which a copy of the whole table began that ends with this commit.
+    `was`: the scheme after the last commit; None: the table has no records. `at`: the unit's offset
+    after that commit. `copied`: the offset at which a copy of the whole table began that ends with this
+    commit.
     """
     if was is None:
         return now
@@ -118,5 +134,5 @@ def add_reshape_offsets(
 
 
 def list_older_columns(values: Iterable[ValueForm], partition: int, offset: int) -> set[str]:
-    """Return the columns of which the record there may have a value in another form than today's."""
+    """Return the columns for which the record at this place may have a value in an older form."""
     return {each.column for each in values if each.since and offset < each.since[partition]}

@@ -1,7 +1,8 @@
-"""The one transactional producer of a unit: what it commits is seen whole or not at all, and making another one fences it.
+"""The transactional producer of a unit: its commits are visible as a whole or not at all, and making
+another one fences it.
 
-It is thrown away at the first error, and so is never asked to begin another transaction while the outcome of one is not known: Kafka could
-end that one with the late answer to the first.
+It is discarded at the first error, so it never begins another transaction while the outcome of one is
+unknown: Kafka could end the new transaction with the late answer to the first.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A record with its place."""
+    """A record with its topic and partition."""
 
     topic: str
     partition: int
@@ -37,9 +38,11 @@ class Outgoing:
 
 
 class UnitWriter:
-    """Making one fences every earlier one of the unit, and ends what they left open. `known`: the unit as read since then, or written.
+    """The producer of one unit. Making one fences all earlier ones of the unit and ends their open
+    transactions.
 
-    `batch`: bytes that its producer sends together. Raises consumer.errors, WriterFencedError among them.
+    `known`: the unit as read since then, or written. `batch`: bytes that the producer sends together.
+    Raises consumer.errors, WriterFencedError among them.
     """
 
     def __init__(self, config: KafkaTargetConfig, unit: ApplyUnit, batch: int) -> None:
@@ -59,10 +62,12 @@ class UnitWriter:
             raise TransientError(f"{self._what} cannot be begun: {error}") from error
 
     def commit_records(self, records: Sequence[Outgoing]) -> None:
-        """Write all in one transaction.
+        """Write all records in one transaction.
 
-        Raises CommitUnknownError: only the progress topic can tell whether that happened; any other of consumer.errors: it did not, but for
-        WriterFencedError, behind which it may have. After any of them the writer is of no more use.
+        Raises CommitUnknownError if only the progress topic shows whether the transaction was
+        committed. After any other of consumer.errors it was not committed, except for
+        WriterFencedError, after which it may have been. After any error the writer cannot be used any
+        more.
         """
         self._failed.clear()
         try:
@@ -84,8 +89,11 @@ class UnitWriter:
             raise self._translate_commit_failure(error) from error
 
     def _find_failure(self) -> KafkaError:
-        """Return why records were not taken. Those that were purged only follow from what failed: that is asked of the transaction, by what it
-        cannot do any more."""
+        """Return why records were not accepted.
+
+        Purged records are only a consequence of the failure; its cause is then found by an attempt to
+        begin another transaction.
+        """
         for error in self._failed:
             if error.code() not in _PURGED:
                 return error
@@ -98,7 +106,11 @@ class UnitWriter:
         return self._failed[0]
 
     def _translate_failure(self, error: KafkaException | SystemError) -> Exception:
-        """Behind a fatal error the library's callbacks fail by themselves (SystemError): the next call says what happened."""
+        """Return the error of a failed call.
+
+        After a fatal error the library's callbacks raise SystemError; the next call then reports what
+        happened.
+        """
         seen: KafkaException | SystemError = error
         if not isinstance(error, KafkaException):
             try:
@@ -110,8 +122,12 @@ class UnitWriter:
         return TransientError(f"{self._what}: {seen}")
 
     def _translate_commit_failure(self, error: KafkaException | SystemError) -> Exception:
-        """Only an answer by which Kafka itself refused the commit says that it did not happen; its UNKNOWN says nothing (it is how a broker
-        answers what it met itself, a begin of another producer at the same moment among them)."""
+        """Return the error of a failed commit: CommitUnknownError unless Kafka itself refused the
+        commit.
+
+        Only such a refusal proves that nothing was committed. UNKNOWN proves nothing: brokers send it
+        for their own internal errors, among them the begin of another producer at the same moment.
+        """
         seen = get_kafka_error(error) if isinstance(error, KafkaException) else None
         if seen is not None and (
             seen.name() in FENCED or (seen.txn_requires_abort() and seen.name() != "UNKNOWN")
@@ -132,7 +148,7 @@ class UnitWriter:
                     on_delivery=self._on_delivery,
                 )
             except BufferError as error:
-                self._producer.poll(0.1)  # more than the library's queue holds
+                self._producer.poll(0.1)  # the records exceed the library's queue
                 if time.monotonic() > until:
                     raise TransientError(f"{self._what}: no broker takes its records") from error
             else:
@@ -143,13 +159,14 @@ class UnitWriter:
             self._failed.append(error)
 
     def discard(self) -> None:
-        """Throw the producer away; what was not committed never will be."""
+        """Discard the producer; whatever is uncommitted never will be committed."""
         for step in (
             lambda: self._producer.abort_transaction(self._limits.abort_s),
             self._producer.purge,
             self._producer.close,
         ):
-            # a fenced producer says so once more, and warns that it could not abort what is over
+            # a fenced producer reports so once more, and warns that it could not abort a transaction
+            # that has ended
             with (
                 contextlib.suppress(KafkaException, SystemError, RuntimeError),
                 warnings.catch_warnings(action="ignore"),
@@ -158,6 +175,8 @@ class UnitWriter:
 
 
 def build_transactional_id(config: KafkaTargetConfig, unit: ApplyUnit) -> str:
-    """Return the unit's own id: it begins with the target's prefix and a dot, and no other prefix, pipeline and topic make the same one, for
-    none of the three has a slash in it."""
+    """Return the unit's transactional id: the target's prefix, a dot, and the unit.
+
+    No other prefix, pipeline and topic make the same id, because none of the three contains a slash.
+    """
     return f"{config.prefix}./{unit.pipeline}/{unit.topic}"

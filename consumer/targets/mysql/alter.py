@@ -1,7 +1,8 @@
-"""Pure rendering of the statement of MySQL and MariaDB that changes a table: neutral steps to one ALTER TABLE.
+"""The rendering of neutral steps as one ALTER TABLE of MySQL and MariaDB. Pure.
 
-It is one because each statement commits by itself: so a table is in its old form or in the new one, whenever a server or a
-worker dies. In it every column goes by the name that it had before; steps go by the names of their turn, which are traced back.
+It is one statement because each commits by itself: the table then has either its old form or the new
+one, whenever a server or a worker dies. In the statement, every column has the name that it had before;
+steps use the names of their turn, which are traced back.
 """
 
 from __future__ import annotations
@@ -42,35 +43,40 @@ from schemas.table.model import Column, IndexPart, Kind, Table, UniqueIndex, Val
 from schemas.table.typemap import render_mysql_type
 from schemas.values.mysql import to_mysql
 
-#: Values that the new type does not hold come nearest to it, NULL becomes the implicit value: no row stops the statement.
+#: Values that the new type cannot hold become the nearest ones, NULL the implicit value: no row stops
+#: the statement.
 LENIENT = f"SET SESSION sql_mode = '{SQL_MODE.removeprefix('STRICT_ALL_TABLES,')}'"
-#: A default of these must be an expression.
+#: A default of these kinds must be an expression.
 _EXPRESSED = frozenset({Kind.TEXT, Kind.BLOB, Kind.JSON, Kind.GEOMETRY})
-#: NOT NULL without a default means something else than the implicit value in rows that are there: the time of the statement, or what
-#: a check of the server refuses.
+#: For these, NOT NULL without a default does not give existing rows the implicit value, but the time of
+#: the statement, or what a check of the server refuses.
 _SPELT_OUT = frozenset({Kind.TIMESTAMP, Kind.JSON})
-#: No conversion from or to these goes through for every value.
+#: Conversions from or to these fail for some values.
 _APART = frozenset({Kind.JSON, Kind.GEOMETRY})
 
 
 @dataclass(frozen=True, slots=True)
 class MySqlRealTable:
-    """Facts of the real table and its server that the statement rests on. `unique`: name → columns; `names`: of all indexes.
-
-    `exact`, `near`: choose collations, for columns of keys and for others (schemas.table.collations). `renames`: the server
-    has RENAME COLUMN (MySQL 8.0, MariaDB 10.5.2).
-    """
+    """Properties of the real table and its server that the statement depends on."""
 
     unique: Mapping[str, tuple[str, ...]]
+    """Unique index → columns."""
     names: frozenset[str]
+    """Names of all indexes."""
     exact: Choose
+    """Chooses collations for columns of keys (schemas.table.collations)."""
     near: Choose
+    """Chooses collations for other columns."""
     renames: bool = True
+    """Whether the server has RENAME COLUMN (MySQL 8.0, MariaDB 10.5.2)."""
 
 
 @dataclass(slots=True)
 class _Column:
-    """`before`: its name before the first step, None where it is new; `changed`: it gets another definition."""
+    """A column of the new table.
+
+    `before`: its name before the first step, None if it is new; `changed`: its definition changes.
+    """
 
     column: Column
     before: str | None
@@ -79,24 +85,30 @@ class _Column:
 
 @dataclass(slots=True)
 class _TableChange:
-    """All steps together. `ending`: the table once they are done; `gone` are names of columns and `dropped` of indexes, as they were before; `fills`: what new columns get in rows that are
-    there."""
+    """All steps of a change together."""
 
     change: AlterTable
     real: MySqlRealTable
     ending: Table
+    """The table after all steps."""
     columns: dict[str, _Column]
     gone: list[str] = field(default_factory=list)
+    """Dropped columns, by the names they had before."""
     dropped: dict[str, None] = field(default_factory=dict)
+    """Dropped indexes, by the names they had before."""
     added: list[UniqueIndex] = field(default_factory=list)
     fills: dict[str, object] = field(default_factory=dict)
+    """New column → its value in existing rows."""
     key: UniqueIndex | None = None
     lenient: bool = False
 
 
 def render_statements(change: AlterTable, real: MySqlRealTable) -> Iterator[str]:
-    """Yield the one statement, before it what makes the session lenient, and behind it what drops defaults that only the rows
-    needed that were there. Raises TargetConfigError where a column cannot be had there."""
+    """Yield the statement, with others before and after it where needed.
+
+    Before it: one that makes the session lenient. After it: one that drops defaults that only the
+    existing rows needed. Raises TargetConfigError if the server cannot have a column.
+    """
     columns = {each.name: _Column(each, each.name) for each in change.table.columns}
     whole = _TableChange(change, real, apply_alterations(change), columns)
     for renames, steps in group_steps(change):
@@ -131,7 +143,11 @@ def _add_column(whole: _TableChange, step: AddColumn) -> None:
 
 
 def _drop_column(whole: _TableChange, step: DropColumn) -> None:
-    """Left to itself the server takes the column out of its indexes, and what is left of a unique one is stricter."""
+    """Drop a column and its unique indexes.
+
+    Otherwise the server would remove the column from its indexes, and a unique index would become
+    stricter.
+    """
     before = whole.columns.pop(step.name).before
     if before is not None:
         whole.gone.append(before)
@@ -177,7 +193,7 @@ def _change_key(whole: _TableChange, step: ChangeKey) -> None:
     else:
         _drop_unique(whole, DropUnique(step.now))
     whole.key = step.wanted
-    for each in whole.columns.values():  # the server has such a column in front of a key only
+    for each in whole.columns.values():  # the server accepts such a column only as the first one of a key
         each.changed |= each.column.auto_increment
 
 
@@ -195,7 +211,7 @@ _STEPS: dict[type, Callable[[_TableChange, Any], None]] = {
 
 
 def _list_actions(whole: _TableChange) -> tuple[list[str], list[str]]:
-    """Return those of the statement, and those of the one behind it."""
+    """Return the actions of the statement, and those of the statement after it."""
     actions = [_drop_index(name) for name in whole.dropped]
     actions += [f"DROP COLUMN {quote(name)}" for name in whole.gone]
     after: list[str] = []
@@ -223,9 +239,9 @@ def _drop_index(name: str) -> str:
 
 
 def _render_new_column(whole: _TableChange, step: AddColumn) -> tuple[str, list[str]]:
-    """Return the action that adds a column, and those that take away what only the rows needed that are there."""
+    """Return the action that adds a column, and those that remove what only the existing rows needed."""
     column, rows, default = step.column, choose_fill_value(step), parse_default_value(step.column)
-    if rows is None and not column.nullable:  # of a kind without an implicit value
+    if rows is None and not column.nullable:  # a kind without an implicit value
         column = replace(column, nullable=True)
     text = f"ADD COLUMN {_render_definition(whole, column)}"
     implicit = not column.nullable and are_wire_equal(column.type.kind, rows, get_implicit_value(column.type))
@@ -234,7 +250,8 @@ def _render_new_column(whole: _TableChange, step: AddColumn) -> tuple[str, list[
     text += f" DEFAULT {_render_value(column, rows)}"
     name = quote(column.name)
     if default is None:
-        # Without any default a column must be given, even where it may be NULL (error 1364): once it is written no more, rows would be refused.
+        # Without any default a column must be given even if it is nullable (error 1364): rows would be
+        # refused as soon as it is no longer written.
         return text, [f"ALTER COLUMN {name} {'SET DEFAULT NULL' if column.nullable else 'DROP DEFAULT'}"]
     return text, [] if are_wire_equal(column.type.kind, rows, default) else [
         f"ALTER COLUMN {name} SET DEFAULT {_render_value(column, default)}"
@@ -242,7 +259,11 @@ def _render_new_column(whole: _TableChange, step: AddColumn) -> tuple[str, list[
 
 
 def _render_definition(whole: _TableChange, column: Column) -> str:
-    """Columns of keys, and labels, keep apart all that the source does: the same rule as in a table that is made."""
+    """Return a column's definition.
+
+    Columns of keys, and labels, distinguish all values that the source does, by the same rule as in a
+    new table.
+    """
     exact = column.name in list_indexed_columns(whole.ending) or column.type.members
     try:
         type_ = render_mysql_type(column.type, whole.real.exact if exact else whole.real.near)
@@ -265,7 +286,7 @@ def _render_value(column: Column, value: Value) -> str:
 
 
 def _choose_free_name(whole: _TableChange, name: str) -> str:
-    """Return `name`, or one like it where an index that stays has it."""
+    """Return `name`, or a numbered one like it if a remaining index has it."""
     taken = whole.real.names - whole.dropped.keys()
     numbered = (f"{name[:60]}_{at}" for at in range(2, 1000))
     return name if name not in taken else next(each for each in numbered if each not in taken)

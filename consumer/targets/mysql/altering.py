@@ -1,7 +1,8 @@
-"""MySQL's and MariaDB's changes of tables, carried out: what the real table and the server have, and the session's patience.
+"""Changes of tables in MySQL and MariaDB: reads the real table and the server, and sets the session's
+timeouts.
 
-A statement commits by itself, so a connection carries one out for its unit only as long as it is the connection that the unit's
-mark names (consumer.targets.base.Session.alter): whoever takes the unit over ends it.
+A statement commits by itself, so a connection executes one for its unit only as long as the unit's mark
+names that connection (consumer.targets.base.Session.alter_table): a takeover of the unit ends it.
 """
 
 from __future__ import annotations
@@ -31,15 +32,16 @@ SELECT index_name, non_unique, column_name FROM information_schema.statistics
 WHERE table_schema = %s AND table_name = %s ORDER BY index_name, seq_in_index"""
 _COLUMNS = "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"
 _SETTINGS = ("lock_wait_timeout", "innodb_lock_wait_timeout", "sql_mode")
-#: Seconds that a statement may take which builds a table anew. A server that is gone is noticed by TCP (seconds, and tries).
+#: Seconds for a statement that rebuilds a table. TCP keepalive (seconds, and tries) detects a dead
+#: server.
 STATEMENT_S = 7 * 24 * 3600
 _ALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 6}
-#: Since when the servers have RENAME COLUMN.
+#: The versions from which the servers have RENAME COLUMN.
 _RENAMES, _RENAMES_MARIADB = (8, 0, 0), (10, 5, 2)
 
 
 class MySqlAlterer:
-    """`consumer.targets.dialect_components.TableAlterer`."""
+    """Changes tables of MySQL and MariaDB; see `consumer.targets.dialect_components.TableAlterer`."""
 
     transactional = False
 
@@ -90,7 +92,7 @@ class MySqlAlterer:
             self._restore_settings(raw, before)
 
     def _restore_settings(self, raw: object, before: tuple[object, ...]) -> None:
-        """A connection that does not take its settings back is of no use; the next one has its own."""
+        """Restore the session's settings, or close the connection if that fails; the next one has its own."""
         try:
             if self._link.raw is raw:
                 marks = ", ".join(f"{name} = %s" for name in _SETTINGS)
@@ -100,7 +102,7 @@ class MySqlAlterer:
 
 
 def has_renames(version: str) -> bool:
-    """Tell by VERSION() whether the server has RENAME COLUMN."""
+    """Return whether the server with this VERSION() has RENAME COLUMN."""
     numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
     return numbers >= (_RENAMES_MARIADB if "MariaDB" in version else _RENAMES)
 

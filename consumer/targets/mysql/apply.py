@@ -1,11 +1,13 @@
-"""Net changes into MySQL, MariaDB and TDSQL: DELETE … IN, INSERT, INSERT … ON DUPLICATE KEY UPDATE, sorted by key.
+"""Net changes into MySQL, MariaDB and TDSQL: DELETE … IN, INSERT, INSERT … ON DUPLICATE KEY UPDATE,
+sorted by key.
 
-Why ON DUPLICATE KEY UPDATE is safe for updates in place although it may hit any unique index: when the row of the key
-exists, its primary key conflicts first and that row is updated; a new unique value that another row holds is then an
-error (1062). When the row is missing and another row holds one of its unique values, *that* row is updated and the key
-stays missing. So on tables with further unique indexes the keys are counted after each statement: one missing is a
-UniqueViolationError, and the transaction is rolled back. A key column is assigned only a value that the server holds equal to the
-one that the row has (the same key in other bytes: a case, a trailing space, -0.0 and 0.0), so the count cannot be fooled.
+ON DUPLICATE KEY UPDATE is safe for updates in place although it may match any unique index. If the row
+of the key exists, its primary key conflicts first and that row is updated; a new unique value that
+another row holds is then an error (1062). If the row is missing and another row holds one of its unique
+values, *that* row is updated and the key stays missing. So on tables with further unique indexes the
+keys are counted after each statement: a missing one is a UniqueViolationError, and the transaction is
+rolled back. A key column is assigned only a value that the server considers equal to the row's present
+one (the same key in other bytes: a case, a trailing space, -0.0 and 0.0), so the count is reliable.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from schemas.values.mysql import to_mysql
 if TYPE_CHECKING:
     from consumer.targets.mysql.connection import MySqlLink
 
-#: Room for the statement's head in a packet.
+#: Bytes reserved for the statement's head in a packet.
 PACKET_RESERVE = 1 << 16
 DISPLACED_PER_STATEMENT = 500
 
@@ -51,7 +53,7 @@ class _Prepared:
 
 
 class MySqlApplier:
-    """`session.Applier` over PyMySQL."""
+    """A `consumer.targets.dialect_components.NetChangeApplier` over PyMySQL."""
 
     def __init__(self, link: MySqlLink, books: Bookkeeping) -> None:
         self._link = link
@@ -60,7 +62,7 @@ class MySqlApplier:
         self.forget_table = self._tables.forget_table
 
     def on_transaction_end(self, *, committed: bool) -> None:
-        """Nothing here outlives a statement."""
+        """Do nothing: no state outlives a statement."""
 
     def apply_net_change(self, unit: ApplyUnit, net: NetChange, displacing: str | None) -> int:
         prepared = self._tables.get(net.table)
@@ -100,7 +102,9 @@ class MySqlApplier:
             self._write_over(prepared, rows[start:end], rendered[start:end])
 
     def _put_rows(self, prepared: _Prepared, rows: Sequence[Row]) -> None:
-        """Write rows of a snapshot over those that are there; where none is, a plain insert is cheaper, and locks less."""
+        """Write rows of a snapshot over existing ones; if none exists, a plain insert is cheaper and
+        locks less.
+        """
         rendered = _render_tuples(prepared.row, rows)
         for start, end in split_chunks(
             [measure_bytes(text) for text in rendered], self._compute_size_limit()
@@ -128,7 +132,7 @@ class MySqlApplier:
         self._link.send_statement(f"{prepared.plan.insert}{body}{tail}")
 
     def _count_existing(self, prepared: _Prepared, rows: Sequence[Row]) -> int:
-        """Return how many of the keys of `rows` are there."""
+        """Return how many of the keys of `rows` exist."""
         plan, key_at = prepared.plan, prepared.table.key_at
         keys = _render_literals(prepared.key, [tuple(row[at] for at in key_at) for row in rows])
         [(found,)] = self._link.send_statement(
@@ -137,7 +141,7 @@ class MySqlApplier:
         return int(str(found))
 
     def _displace_rows(self, prepared: _Prepared, net: NetChange, unit: ApplyUnit, displacing: str) -> int:
-        """Make room. Returns how many rows were written to rowlock_displaced."""
+        """Remove rows that hold needed unique values. Return how many were written to rowlock_displaced."""
         kept = 0
         needed = list(net.rows)
         for index in prepared.plan.unique:
@@ -151,9 +155,10 @@ class MySqlApplier:
         return kept
 
     def _keep_whole(self, plan: MySqlPlan, where: str, unit: ApplyUnit, displacing: str) -> int:
-        """Write the rows to rowlock_displaced with all their columns; locked, so that nobody changes them before.
+        """Write the rows to rowlock_displaced with all their columns, and lock them so that they cannot
+        change before.
 
-        Returns how many.
+        Returns how many there were.
         """
         rows = self._link.select_whole(f"SELECT * FROM {plan.name} WHERE {where} FOR UPDATE")
         for whole in rows:
@@ -162,7 +167,7 @@ class MySqlApplier:
         return len(rows)
 
     def _build_foreign_predicate(self, prepared: _Prepared, index: UniqueIndex, rows: Sequence[Row]) -> str:
-        """Return the predicate "has a row's value in `index`, and another key"; "" when all values are NULL."""
+        """Return the predicate "has a row's value in `index`, and another key"; "" if all values are NULL."""
         return " OR ".join(
             [text for row in rows if (text := self._build_row_predicate(prepared, index, row))]
         )

@@ -1,7 +1,7 @@
 """MySQL's and MariaDB's definitions and reads.
 
-Columns and indexes come from schemas.io.mysql_catalog, which also reads them for capture: so a table means the same on
-both sides, prefix lengths and collations included.
+Columns and indexes come from schemas.io.mysql_catalog, which also reads them for capture, so a table
+means the same on both sides, including prefix lengths and collations.
 """
 
 from __future__ import annotations
@@ -36,11 +36,13 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 _LONG = ("text", "blob")
-"""Ends of the names of types that an index needs a length for."""
+"""Suffixes of the names of types that need a length in an index."""
 
 
 class MySqlTargetCatalog(KeyedReads):
-    """`parts.Catalogue` for the servers of MySQL's protocol."""
+    """The catalog of servers with MySQL's protocol; see
+    `consumer.targets.dialect_components.TargetCatalog`.
+    """
 
     quote = staticmethod(quote)
     column_names = NameRules(folds=True)
@@ -48,7 +50,8 @@ class MySqlTargetCatalog(KeyedReads):
     def __init__(self, target: TargetConfig, link: MySqlLink, flavour: Flavour) -> None:
         self._target = target
         self._link = link
-        self._foreign = flavour.foreign  # it shows foreign keys of databases that the user may not see
+        # InnoDB's own table of foreign keys, which shows those of databases that the user may not see
+        self._foreign = flavour.foreign
         self._whole_texts = flavour.whole_texts
 
     def read_table(self, schema: str, name: str) -> Table | None:
@@ -106,7 +109,9 @@ class MySqlTargetCatalog(KeyedReads):
         return [*self._create_database(table.db), create]
 
     def _yield_possible_indexes(self, table: Table) -> Iterator[UniqueIndex]:
-        """Yield the unique indexes that the server can have. The source keeps its rows unique in the others, too."""
+        """Yield the unique indexes that the server can have; the source keeps rows unique in the
+        others, too.
+        """
         long = {
             each.name
             for each in table.columns
@@ -124,7 +129,9 @@ class MySqlTargetCatalog(KeyedReads):
             )  # fmt: skip
 
     def _create_database(self, database: str) -> list[str]:
-        """Only when it is missing: IF NOT EXISTS needs the right to create it even when there is nothing to do."""
+        """Return CREATE DATABASE if the database is missing: IF NOT EXISTS needs the right to create
+        even if it exists.
+        """
         query = "SELECT 1 FROM information_schema.schemata WHERE schema_name = %s"
         found = self._link.execute(query, [database])
         return [] if found else [f"CREATE DATABASE IF NOT EXISTS {quote(database)} CHARACTER SET utf8mb4"]
@@ -141,13 +148,19 @@ class MySqlTargetCatalog(KeyedReads):
 
 
 def _list_exact_columns(table: Table) -> frozenset[str]:
-    """Return the columns whose collation must tell apart all that the source does. Labels of an ENUM or SET must differ, too."""
+    """Return the columns that need a collation which distinguishes all that the source's does.
+
+    These include columns with labels (ENUM, SET), because labels must differ, too.
+    """
     labelled = {column.name for column in table.columns if column.type.members}
     return frozenset(labelled.union(table.key.columns, *(index.columns for index in table.unique)))
 
 
 def _render_null(column: Column) -> str:
-    """TIMESTAMP without NULL would be NOT NULL with an automatic value on old servers."""
+    """Return the nullability.
+
+    On old servers a TIMESTAMP without NULL would be NOT NULL with an automatic value.
+    """
     return " NULL" if column.nullable else " NOT NULL"
 
 

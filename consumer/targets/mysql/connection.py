@@ -1,7 +1,7 @@
-"""The connection to MySQL, MariaDB and TDSQL (PyMySQL), and the one place that meets its errors.
+"""The connection to MySQL, MariaDB and TDSQL (PyMySQL), the only place that handles its errors.
 
-What differs between the servers is data in `Flavour`. Sessions run READ COMMITTED (fewer gap locks, so fewer
-deadlocks between lanes) and count matched rows, not changed ones.
+The differences between the servers are data in `Flavour`. Sessions run READ COMMITTED (fewer gap locks,
+so fewer deadlocks between lanes) and count matched rows, not changed ones.
 """
 
 from __future__ import annotations
@@ -41,24 +41,27 @@ if TYPE_CHECKING:
     from schemas.config.model import TargetConfig
 
 LOCK_WAIT_S = 10
-"""For locks of rows and, LOCK TABLES and ALTER TABLE, of tables: the servers' own patience with the latter is a day and more."""
-#: A statement of a dead server ends after this. None of ours comes near it but a change of a table (altering.STATEMENT_S).
+"""Seconds to wait for locks of rows and, for LOCK TABLES and ALTER TABLE, of tables; the servers'
+default for the latter is a day or more.
+"""
+#: A statement on a dead server ends after this. Only changes of tables take long
+#: (altering.STATEMENT_S).
 READ_TIMEOUT_S = 300
 
 
 @dataclass(frozen=True, slots=True)
 class Flavour:
-    """The differences between the servers of this protocol, as data.
-
-    `locks`: how it shows them. `foreign`: InnoDB's own table of foreign keys. `settings`: session settings beyond the common ones.
-    `whole_texts`: a unique index may be one over a TEXT or BLOB without a length.
-    """
+    """The differences between the servers of this protocol, as data."""
 
     product: str
     locks: LockViews
+    """How the server shows locks."""
     foreign: str
+    """InnoDB's own table of foreign keys."""
     settings: tuple[str, ...] = ()
+    """Session settings beyond the common ones."""
     whole_texts: bool = False
+    """Whether a unique index may be over a TEXT or BLOB without a length."""
 
 
 FLAVOURS = {
@@ -149,7 +152,7 @@ class MySqlLink:
             return list(cursor.fetchall())
 
     def select_whole(self, text: str) -> list[dict[str, object]]:
-        """Run a finished SELECT; rows by column name."""
+        """Run a finished SELECT; return rows by column name."""
         with self.translate_errors(text), self.raw.cursor(DictCursor) as cursor:
             cursor.execute(text)
             return [dict(row) for row in cursor.fetchall()]
@@ -185,12 +188,12 @@ class MySqlLink:
         if raw is not None and raw.open:
             try:
                 raw.close()
-            except pymysql.MySQLError:  # the QUIT did not get through: the socket is closed all the same
+            except pymysql.MySQLError:  # the QUIT failed: the socket is closed all the same
                 raw._force_close()  # type: ignore[attr-defined]
 
     @contextmanager
     def translate_errors(self, statement: str = "") -> Iterator[None]:
-        """Translate PyMySQL's errors: the only place where they are looked at, COMMIT aside."""
+        """Translate PyMySQL's errors; the only place that inspects them, except for COMMIT."""
         try:
             yield
         except pymysql.MySQLError as error:

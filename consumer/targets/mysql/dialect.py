@@ -1,4 +1,6 @@
-"""MySQL, MariaDB and TDSQL as targets: how a session is put together, and how they write what databases write differently."""
+"""MySQL, MariaDB and TDSQL as targets: the assembly of their sessions, and their syntax where databases
+differ.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The errors of MySQL and MariaDB, by number: the consumer's class of each, and its remedy for people. Data, and no I/O."""
+"""The errors of MySQL and MariaDB, by number: the consumer's class of each, and its remedy.
+
+Data, and no I/O.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from schemas.io.server_errors.mysql import UNKNOWN_OBJECT_CODES, get_noted_read
 CONNECTION_LOST = frozenset(
     {0, 1053, 1077, 1079, 1152, 1158, 1159, 1160, 1161, 1184, 1927, 2002, 2003, 2006, 2013, 2055, 4031}
 )
-#: Errors during COMMIT after which only the progress row can tell.
+#: Errors during COMMIT after which only the progress row shows the outcome.
 COMMIT_UNKNOWN = CONNECTION_LOST | {1180, 1317, 3024}
 _UNIQUE = frozenset({1062, 1169, 1586})
 #: 1095: KILL of another user's connection.
@@ -41,9 +44,9 @@ _LOCK_WAIT = frozenset({1205})
 #: Deadlock, changed since read, read-only server (failover), disk full, too many connections, interrupted.
 _TRANSIENT = frozenset({1020, 1021, 1040, 1114, 1203, 1213, 1226, 1290, 1317, 1836, 3024, 3572})
 _CLASSES: dict[str, type[ConsumerError]] = {"22": RefusedError, "23": RefusedError, "42": TargetConfigError}
-#: A right is missing: on a database, table, column or routine, or one of the server.
+#: A right is missing, on a database, table, column or routine, or a right of the server.
 DENIED = frozenset({1044, 1142, 1143, 1227, 1370})
-#: It would show values of a row.
+#: Its text would reveal values of a row.
 _ENTRY = re.compile(r"Duplicate entry '.*' for key")
 REMEDIES = {
     **dict.fromkeys(
@@ -74,20 +77,23 @@ def get_error_code(error: pymysql.MySQLError) -> int:
     return error.args[0] if error.args and isinstance(error.args[0], int) else 0
 
 
-#: What MariaDB says where an expression of the table uses a column that would go.
+#: MariaDB's message when an expression of the table uses a column that is to be dropped.
 _USED = re.compile(r"Unknown column .* in '(?:GENERATED ALWAYS AS|CHECK|DEFAULT)'")
 
 
 def find_remedy(code: int, message: str) -> str | None:
-    """Return what a person does about an error; None: nothing special is known."""
+    """Return what a person should do about an error; None: no specific remedy is known."""
     if _USED.search(message):
         return "drop what uses the column in the target (generated column, check constraint, default), and make it anew afterwards"
     return REMEDIES.get(code)
 
 
 def get_error_class(error: pymysql.MySQLError) -> type[ConsumerError]:
-    """By number, else by class of SQLSTATE. What neither knows is transient: retries are bounded, and a wrong
-    "refused" would quarantine good rows."""
+    """Return the consumer's class by error number, else by SQLSTATE class.
+
+    An unknown error is transient: retries are bounded, whereas a wrong "refused" would quarantine good
+    rows.
+    """
     code = get_error_code(error)
     kinds: tuple[tuple[frozenset[int], type[ConsumerError]], ...] = (
         (_UNIQUE, UniqueViolationError),
@@ -103,7 +109,10 @@ def get_error_class(error: pymysql.MySQLError) -> type[ConsumerError]:
 def build_consumer_error(
     error: pymysql.MySQLError, where: str, account: str, statement: str = ""
 ) -> ConsumerError:
-    """Return the consumer's error, in words for people. `where`: the target; `account`: the user as the server knows it."""
+    """Return the consumer's error with a message for people.
+
+    `where`: the target; `account`: the user as the server knows it.
+    """
     code = get_error_code(error)
     text = error.args[-1] if error.args else error
     said = _ENTRY.sub("Duplicate entry for key", " ".join(str(text).split()))

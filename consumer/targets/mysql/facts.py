@@ -1,4 +1,6 @@
-"""Facts about a table in MySQL and MariaDB, beside its definition, that keep rowlock from writing it or change the values written."""
+"""Facts about a table in MySQL and MariaDB, beside its definition, that keep rowlock from writing it or
+change the values written.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,11 @@ WHERE t.table_schema = %s AND t.table_name = %s"""
 
 
 def read_table_facts(link: MySqlLink, schema: str, name: str, foreign: str) -> TableFacts:
-    """`foreign`: InnoDB's own table of foreign keys, which shows those of databases that the user may not see."""
+    """Return the facts of a table.
+
+    `foreign`: InnoDB's own table of foreign keys, which shows those of databases that the user may not
+    see.
+    """
     place: list[object] = [schema, name]
     found = {
         fact: tuple(str(row[0]) for row in link.execute(query, place * (query.count("%s") // 2)))
@@ -59,7 +65,10 @@ def read_table_facts(link: MySqlLink, schema: str, name: str, foreign: str) -> T
 
 
 def find_durability_risk(link: MySqlLink) -> Remark | None:
-    """Unlike elsewhere, this setting is the server's: a session cannot see to it by itself."""
+    """Return why a crash may take back commits.
+
+    The setting is the server's: a session cannot change it for itself.
+    """
     flush = int(str(link.execute("SELECT @@innodb_flush_log_at_trx_commit", [])[0][0]))
     if flush == 1:
         return None
@@ -73,7 +82,9 @@ def find_durability_risk(link: MySqlLink) -> Remark | None:
 
 
 def _list_hidden_foreign_keys(link: MySqlLink, schema: str, name: str, foreign: str) -> list[str]:
-    """Return the foreign keys of other databases that refer to the table, whether or not the user may see those."""
+    """Return the foreign keys of other databases that refer to the table, whether or not the user may
+    see them.
+    """
     names = [f"{schema}/{name}", f"{encode_file_name(schema)}/{encode_file_name(name)}"]
     query = (
         f"SELECT CONCAT(id, ' (', for_name, ' to ', ref_name, ')') FROM information_schema.{foreign} "
@@ -101,7 +112,9 @@ def _check_partitions(partitions: Sequence[Sequence[object]]) -> Iterator[Remark
 
 
 def find_partial_partitionings(partitions: Sequence[Sequence[object]]) -> tuple[str, ...]:
-    """Return the partitionings that do not take every row, of (method, expression, bound) of each partition. Pure."""
+    """Return the partitionings that do not accept every row, from (method, expression, bound) of each
+    partition. Pure.
+    """
     bounds: dict[tuple[str, str], set[str]] = {}
     for method, expression, bound in partitions:
         bounds.setdefault((str(method), str(expression)), set()).add(str(bound))
@@ -114,7 +127,9 @@ def find_partial_partitionings(partitions: Sequence[Sequence[object]]) -> tuple[
 
 
 def encode_file_name(name: str) -> str:
-    """Return a name as InnoDB's own catalogue writes it (letters of some scripts have other codes, which are not made here)."""
+    """Return a name as InnoDB's own catalog writes it, except for letters of some scripts, which have
+    other codes there.
+    """
     return "".join(
         char if char.isascii() and (char.isalnum() or char == "_") else f"@{ord(char):04x}" for char in name
     )

@@ -1,7 +1,9 @@
-"""The locks of MySQL and MariaDB: who holds what a connection waits for, as far as the servers show it, and how a connection is ended.
+"""The locks of MySQL and MariaDB: finds the holders of what a connection waits for, as far as the
+servers show them, and ends connections.
 
-MySQL says who holds the metadata lock of a table in performance_schema. MariaDB says it only where its plugin metadata_lock_info is
-installed; else those that may hold it are named: whoever has a transaction open, or a statement that names the table.
+MySQL shows the holder of a table's metadata lock in performance_schema. MariaDB shows it only if its
+plugin metadata_lock_info is installed; otherwise the possible holders are listed: connections with an
+open transaction, or with a statement that names the table.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from schemas.table.model import Table
 if TYPE_CHECKING:
     from consumer.targets.mysql.connection import MySqlLink
 
-# quoted, so that a refusal (which names the table alone) can be told by the statement
+# quoted, so that the statement identifies the view in a refusal, which names only the table
 _DATA_LOCK_WAITS = """
 SELECT DISTINCT b.PROCESSLIST_ID FROM `performance_schema`.`data_lock_waits` w
 JOIN `performance_schema`.`threads` r ON r.THREAD_ID = w.REQUESTING_THREAD_ID
@@ -57,20 +59,20 @@ _INSTALL = "MariaDB shows who holds it after INSTALL SONAME 'metadata_lock_info'
 
 @dataclass(frozen=True, slots=True)
 class LockViews:
-    """The way in which a server shows its locks.
-
-    `blockers`: query for the connections that hold locks for which connection %s waits; `holders`: asks who holds the lock of a table that
-    a connection waits for; `grant`: what both need. `kill`: the right to end connections of other users.
-    """
+    """The queries by which a server shows its locks."""
 
     blockers: str
+    """Query for the connections that hold locks for which connection %s waits."""
     holders: Callable[[Link, int, Table], LockHolders]
+    """Finds the holders of the table's lock for which a connection waits."""
     grant: str
+    """The right that both need."""
     kill: str
+    """The right to end connections of other users."""
 
 
 class MySqlLocks:
-    """`consumer.targets.dialect_components.ServerLocks`."""
+    """The locks of MySQL and MariaDB; see `consumer.targets.dialect_components.ServerLocks`."""
 
     def __init__(self, link: MySqlLink, views: LockViews) -> None:
         self._link = link
@@ -94,11 +96,11 @@ class MySqlLocks:
 
     def end_connection(self, connection: int) -> bool:
         there = self._kill_connection(connection)
-        # a link that was lost instead says nothing: TransientError
+        # if the link itself was lost, the outcome is unknown: TransientError
         return self._link.raw is not None and there
 
     def _kill_connection(self, connection: int) -> bool:
-        """End a connection; tell whether it was there."""
+        """End a connection. Return whether it existed."""
         try:
             self._link.execute(f"KILL {connection:d}", [])
         except TransientError:  # it ended by itself
@@ -107,7 +109,7 @@ class MySqlLocks:
             raise MissingGrantError(
                 f"{error.seen}: {_explain_other_user(connection)}", error.statement
             ) from error
-        except TargetConfigError as error:  # 1095, which does not say what right would do
+        except TargetConfigError as error:  # error 1095, which does not name the missing right
             statement = f"GRANT {self._views.kill} ON *.* TO {self._link.account};"
             raise MissingGrantError(f"{error}: {_explain_other_user(connection)}", statement) from error
         return True

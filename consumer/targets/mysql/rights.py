@@ -1,4 +1,6 @@
-"""The rights that a user lacks on MySQL, MariaDB or TDSQL: from SHOW GRANTS before a run, from an error in it; pure."""
+"""The rights that a user lacks on MySQL, MariaDB or TDSQL: from SHOW GRANTS before a run, or from an
+error during it; pure.
+"""
 
 from __future__ import annotations
 
@@ -19,21 +21,24 @@ _ORDER = (*_CREATING, "ALTER", "DROP")
 
 @dataclass(frozen=True, slots=True)
 class _Grant:
-    """A line of SHOW GRANTS; `db` is a LIKE pattern where `table` is None (None: everywhere)."""
+    """A line of SHOW GRANTS; `db` is a LIKE pattern where `table` is None. `db` None: everywhere."""
 
     rights: frozenset[str]
     db: str | None
     table: str | None
 
     def gives_right(self, right: str, schema: str, table: str) -> bool:
-        """A right on single columns counts as the right: which columns a run needs is not known here."""
+        """Return whether the line grants a right.
+
+        A right on single columns counts as the right: which columns a run needs is not known here.
+        """
         if right not in self.rights and not self.rights & _ALL:
             return False
         if self.db is None:
             return True
         if self.table is None:
             return _does_pattern_match(self.db, schema)
-        # not told apart by case, as on servers that do not
+        # compared without case, as on servers that do not distinguish it
         return self.db.casefold() == schema.casefold() and self.table.casefold() == table.casefold()
 
 
@@ -46,9 +51,11 @@ def format_account(current_user: str) -> str:
 def find_lacking_rights(
     lines: Sequence[str], account: str, wanted: RequiredRights, there: Collection[TablePlace]
 ) -> list[MissingRight]:
-    """Return the rights that the lines of SHOW GRANTS do not give; `there`: the target tables that exist.
+    """Return the rights that the lines of SHOW GRANTS do not give; `there`: the target tables that
+    exist.
 
-    The lines are those of a session like the run's: they hold what its active roles give, and nothing of others.
+    The lines are those of a session like the run's: they include the rights of its active roles, but
+    not of others.
     """
     grants = [grant for line in lines if (grant := _parse_grant(line))]
     found: list[MissingRight] = []
@@ -58,7 +65,7 @@ def find_lacking_rights(
             for table, rights in _list_needed_rights(wanted, schema, there).items()
             if (lacks := _list_missing_rights(grants, schema, table, rights))
         }
-        # who was given rights table by table gets these in the same way
+        # a user with rights on single tables gets the missing ones in the same way
         single = any(grant.table is not None and grant.db == schema for grant in grants)
         found += (
             _list_each_missing_right(schema, missing, account)
@@ -69,9 +76,10 @@ def find_lacking_rights(
 
 
 def find_visibility_gaps(lines: Sequence[str], account: str, place: TablePlace) -> Iterator[tuple[str, str]]:
-    """Return what a user with these lines of SHOW GRANTS cannot see of a table, each with the statement that shows it.
+    """Yield what a user with these lines of SHOW GRANTS cannot see of a table, each with the statement
+    that shows it.
 
-    The server shows triggers to those alone who may make them, and says nothing to the others.
+    The server shows triggers only to users that may create them, and gives others no hint.
     """
     schema, table = place
     if not any(grant.gives_right("TRIGGER", *place) for line in lines if (grant := _parse_grant(line))):
@@ -81,7 +89,7 @@ def find_visibility_gaps(lines: Sequence[str], account: str, place: TablePlace) 
 
 
 def can_see_processes(lines: Sequence[str]) -> bool:
-    """Tell whether a user with these lines of SHOW GRANTS may read InnoDB's own catalogue."""
+    """Return whether a user with these lines of SHOW GRANTS may read InnoDB's own catalog."""
     grants = [grant for line in lines if (grant := _parse_grant(line)) and grant.db is None]
     return any(grant.rights & {"PROCESS", *_ALL} for grant in grants)
 
@@ -89,7 +97,11 @@ def can_see_processes(lines: Sequence[str]) -> bool:
 def _list_needed_rights(
     wanted: RequiredRights, schema: str, there: Collection[TablePlace]
 ) -> dict[str, tuple[str, ...]]:
-    """CREATE TABLE IF NOT EXISTS needs the right to create, also when there is nothing to do: the bookkeeping's always."""
+    """Return table → rights that are needed.
+
+    CREATE TABLE IF NOT EXISTS needs the right to create even if the table exists; this always concerns
+    the bookkeeping.
+    """
     out: dict[str, tuple[str, ...]] = {}
     for table in wanted.list_tables_in_schema(schema):
         creates = wanted.create and (schema, table) not in there
@@ -145,7 +157,9 @@ def _parse_name(text: str) -> str | None:
 
 
 def _does_pattern_match(pattern: str, schema: str) -> bool:
-    """Databases in GRANT are patterns: "_" is any character, "%" any text, a backslash takes that away."""
+    """Return whether a database in a GRANT matches: "_" is any character, "%" any text, a backslash
+    makes them literal.
+    """
     parts = re.findall(r"\\.|.", pattern, re.S)
     one = {"_": ".", "%": ".*"}
     text = "".join(one.get(part) or re.escape(part[-1]) for part in parts)
@@ -173,15 +187,16 @@ _DATABASE = re.compile(
 )
 _SPECIFIC = re.compile(r"you need \(at least one of\) the (?P<what>.+?) privilege\(s\)")
 _LOCKING = "SELECT WITH LOCKING CLAUSE"
-#: What tables can be granted; a message may name other things in this place.
+#: The rights that can be granted on tables; a message may name other things in this place.
 _GRANTABLE = frozenset({*_ORDER, "INDEX", "REFERENCES", "TRIGGER", "LOCK TABLES"})
 
 
 def grant_for(message: str, account: str, statement: str = "") -> str | None:
-    """Return the GRANT that a message of a denied access asks for; None where it does not say.
+    """Return the GRANT that a message of a denied access asks for; None if the message does not show
+    it.
 
-    `statement`: what was refused: MySQL does not name the table's database, the statement does. `account`: the real one:
-    a message names the host the client is on, not the account's.
+    `statement`: the refused statement, because MySQL's message does not name the table's database.
+    `account`: the real one, because a message names the client's host instead of the account's.
     """
     if found := _COLUMN.search(message) or _TABLE.search(message):
         return _render_table_grant(found["what"], found["place"], account, statement)
@@ -197,7 +212,9 @@ def grant_for(message: str, account: str, statement: str = "") -> str | None:
 
 
 def grant_to_connect(message: str) -> str | None:
-    """Return the GRANT for a user that is refused the database at log-in: here the message names the account itself."""
+    """Return the GRANT for a user that is refused the database at log-in; here the message names the
+    account itself.
+    """
     found = _DATABASE.search(message)
     if found is None:
         return None
@@ -212,7 +229,7 @@ def _render_table_grant(what: str, place: str, account: str, statement: str) -> 
     if not rights or found is None:
         return None
     schema, table = found
-    if "CREATE" in rights:  # a table that is not there yet, and seldom alone
+    if "CREATE" in rights:  # a missing table, which is seldom the only one
         return _render_grant(rights, f"{_escape_pattern(schema)}.*", account)
     return _render_grant(rights, f"{bare(schema)}.{bare(table)}", account)
 
@@ -225,7 +242,7 @@ def _parse_rights(what: str) -> list[str]:
 
 
 def _parse_place(place: str, statement: str) -> TablePlace | None:
-    """Return (database, table): MariaDB names both, MySQL the table alone."""
+    """Return (database, table): MariaDB's message names both, MySQL's only the table."""
     both = re.fullmatch(r"`((?:[^`]|``)+)`\.`((?:[^`]|``)+)`", place)
     if both is None:
         table = place.strip("'")

@@ -1,7 +1,8 @@
-"""Pure rendering of MySQL's statements for one target table: multi-row statements on single tables.
+"""The rendering of MySQL's statements for one target table: multi-row statements on single tables.
+Pure.
 
-No multi-table DELETE, no temporary tables (proxies such as TDSQL's refuse both), no REPLACE (it deletes rows of other
-keys silently).
+They use no multi-table DELETE and no temporary tables (proxies such as TDSQL's refuse both), and no
+REPLACE (it silently deletes rows of other keys).
 """
 
 from __future__ import annotations
@@ -14,20 +15,20 @@ from consumer.targets.sql import list_multiform_key_columns, qualify_table, quot
 from schemas.table.model import NUMBERED, UniqueIndex
 
 quote = quote_with("`")
-#: For finished statements, whose values are already in the text.
+#: For finished statements, which contain their values.
 bare = quote_with("`", formatted=False)
 
-#: A statement has at most this many rows, and about this many bytes where the packet limit allows it.
+#: Rows in one statement at most, and about how many bytes, as far as the packet limit allows.
 MAX_ROWS = 5000
 STATEMENT_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class MySqlPlan:
-    """Statements of one table, without their values."""
+    """The statements of one table, without values."""
 
     name: str
-    table_name: str  # "schema.name", for people
+    table_name: str  # "schema.name", for messages
     key_columns: tuple[str, ...]
     insert: str
     on_duplicate: str
@@ -56,13 +57,20 @@ def build_mysql_plan(table: TargetTable) -> MySqlPlan:
 
 
 def _on_duplicate(key: Sequence[str], sets: Sequence[str]) -> str:
-    """Never assign another key: were the conflict with a row of another key, that row would take over our key and
-    the count of keys after the statement (mysql_apply) could not tell."""
+    """Return the clause, which never assigns another key.
+
+    If the conflict were with a row of another key, that row would get our key, and the count of keys
+    after the statement (mysql/apply.py) would not detect it.
+    """
     return f" ON DUPLICATE KEY UPDATE {', '.join(sets) or f'{key[0]} = {key[0]}'}"
 
 
 def _render_key_forms(key: Sequence[str], columns: Sequence[str], by_number: Collection[str]) -> list[str]:
-    """Assign key columns where the row's key is the same one to the server, in another form perhaps: also once an earlier one is assigned."""
+    """Return assignments of key columns that apply if the server considers the row's key the same,
+    perhaps in another form.
+
+    The condition stays true once an earlier column is assigned.
+    """
     same = " AND ".join(
         f"{_render_old(column, by_number)} = {_render_new(column, by_number)}" for column in key
     )
@@ -75,7 +83,7 @@ def _render_key_forms(key: Sequence[str], columns: Sequence[str], by_number: Col
 def _render_new(column: str, by_number: Collection[str]) -> str:
     """Return the new value of a column.
 
-    The servers copy ENUM and SET by their text, which means two values where a label is empty.
+    The servers copy ENUM and SET by their text, which is ambiguous if a label is empty.
     """
     return f"CAST(VALUES({column}) AS UNSIGNED)" if column in by_number else f"VALUES({column})"
 
@@ -90,7 +98,9 @@ def measure_bytes(text: str) -> int:
 
 
 def split_chunks(sizes: Sequence[int], limit: int) -> Iterator[tuple[int, int]]:
-    """Yield (start, end) of chunks of at most MAX_ROWS items and `limit` bytes together (at least one item)."""
+    """Yield (start, end) of chunks of at most MAX_ROWS items and `limit` bytes together (at least one
+    item).
+    """
     start = total = 0
     for at, size in enumerate(sizes):
         if at > start and (total + size > limit or at - start >= MAX_ROWS):
@@ -102,7 +112,9 @@ def split_chunks(sizes: Sequence[int], limit: int) -> Iterator[tuple[int, int]]:
 
 
 def render_key_predicate(key_columns: Sequence[str], keys: Sequence[Sequence[str]]) -> str:
-    """Return the predicate "key is one of `keys`" of already escaped literals (see sql.keys_in for the form)."""
+    """Return the predicate "key is one of `keys`" for escaped literals (see targets/sql.py,
+    render_keys_in, for its form).
+    """
     constant = [at for at in range(len(key_columns)) if all(key[at] == keys[0][at] for key in keys)]
     varying = [at for at in range(len(key_columns)) if at not in constant]
     parts = [f"{key_columns[at]} = {keys[0][at]}" for at in constant]

@@ -1,6 +1,7 @@
-"""Keys in statements of MySQL: values that compare with their column by the column's own type.
+"""Keys in statements of MySQL: parameters that are compared with their column by the column's own type.
 
-A decimal compared with a string, or an ENUM ordered by its label, would be compared as something else, without index.
+A decimal compared with a string, or an ENUM ordered by its label, would be compared as something else,
+without index.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ def make_key_encoder(table: Table) -> Callable[[Key], Sequence[object]]:
 
 
 def order_encoder(table: Table) -> Callable[[Key], Sequence[object]]:
-    """Return the function from a key's wire values to parameters for "<" and ">" in the order of the key's index."""
+    """Return the function from a key's wire values to parameters for "<" and ">" in the order of the
+    key's index.
+    """
     return _make_encoder(
         table,
         {
@@ -71,7 +74,8 @@ def _make_bits_change(column: Column) -> KeyConversion:
 
 
 def render_literal(value: object) -> str:
-    """Return `value` as the driver writes it into a statement; the frequent types without its generic dispatch.
+    """Return `value` as the driver writes it into a statement, without its generic dispatch for
+    frequent types.
 
     Sessions never run with NO_BACKSLASH_ESCAPES (schemas.io.mysql_connection.SQL_MODE).
     """

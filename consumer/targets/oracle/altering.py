@@ -1,8 +1,9 @@
-"""Oracle's changes of tables: neutral steps to statements, each of which commits by itself.
+"""Oracle's table changes: the conversion of neutral steps to statements that commit one by one.
 
-A statement changes one thing, so a change is a row of statements: whoever is ended between two leaves a table from which the rest is
-worked out anew (consumer.tables.evolution.steps). So nothing is done that has a state between which is neither the old table nor on
-the way to the new one: such a change is refused before its first statement, with the remedy.
+One statement changes one thing, so a change is a series of statements. If it is interrupted between
+two, the rest is computed again from the table as it is (consumer.tables.evolution.steps). A change that
+would have an intermediate state which is neither the old table nor on the way to the new one is refused
+before its first statement, with the remedy.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from schemas.table.oracle_ddl import EMPTY_IS_NULL, render_oracle_type
 if TYPE_CHECKING:
     from consumer.targets.oracle.connection import OracleLink
 
-#: Seconds that a statement may take which goes through all rows.
+#: Seconds that a statement may take that goes through all rows.
 STATEMENT_S = 7 * 24 * 3600
 _COLUMNS = (
     "SELECT column_name FROM SYS.ALL_TAB_COLS WHERE owner = %s AND table_name = %s AND hidden_column = 'NO'"
@@ -61,7 +62,7 @@ _BY_HAND = (
 
 
 class OracleAlterer:
-    """`consumer.targets.dialect_components.TableAlterer`."""
+    """Changes tables of Oracle; see `consumer.targets.dialect_components.TableAlterer`."""
 
     transactional = False
 
@@ -100,17 +101,23 @@ class OracleAlterer:
 
 @dataclass(frozen=True, slots=True)
 class _TableChange:
-    """`name`: quoted; `ending`: the table once all steps are done; `constraints`: real unique index → its constraint, None: it has none;
-    `dropped`: real indexes that are gone by now."""
+    """A change of one table, while its statements are rendered."""
 
     name: str
+    """Quoted."""
     ending: Table
+    """The table after all steps."""
     constraints: dict[str, str | None]
+    """Real unique index → its constraint, or None if it has none."""
     dropped: set[str] = field(default_factory=set)
+    """Real indexes that were dropped already."""
 
 
 def render_statements(change: AlterTable, constraints: dict[str, str | None]) -> Iterator[str]:
-    """Yield the statements of a change, in order. Raises TargetConfigError, before the first one, for what is not done."""
+    """Yield the statements of a change, in order.
+
+    Raises TargetConfigError before the first one if the change is not possible.
+    """
     table, ending = change.table, apply_alterations(change)
     _require_possible(change)
     whole = _TableChange(qualify_table(quote_identifier, table.db, table.name), ending, constraints)
@@ -124,7 +131,11 @@ def render_statements(change: AlterTable, constraints: dict[str, str | None]) ->
 
 
 def _is_blocking_index(change: AlterTable, index: UniqueIndex) -> bool:
-    """A column that an index has in an expression is neither renamed nor changed (ORA-54032, ORA-54033): the index is made anew."""
+    """Return whether an index must be dropped and created again.
+
+    Oracle neither renames nor changes a column that an index has in an expression (ORA-54032,
+    ORA-54033).
+    """
     if not list_expression_columns(change.table, index):
         return False
     touched = {step.old for step in change.steps if isinstance(step, RenameColumn)}
@@ -172,7 +183,7 @@ def _describe_column(column: Column) -> str:
 
 
 def _can_modify_in_place(step: ChangeColumn) -> bool:
-    """Tell whether MODIFY does it with rows there: the same type, with as much room or more."""
+    """Return whether MODIFY works although rows exist: it needs the same type, with as much room or more."""
     now, wanted = _describe_column(step.now), _describe_column(step.wanted)
     if now == wanted:
         return True
@@ -199,7 +210,11 @@ def _render_step(whole: _TableChange, change: AlterTable, step: Alteration) -> I
 
 
 def _render_add_column(whole: _TableChange, step: AddColumn) -> Iterator[str]:
-    """A default of a NOT NULL column is kept beside the rows; it is taken away afterwards, for the source gives every value."""
+    """Yield the statements that add a column.
+
+    Oracle stores the default of a NOT NULL column apart from the rows. The default is removed
+    afterwards, because the source gives every value.
+    """
     column = step.column
     value = _render_column_literal(column, choose_fill_value(step))
     null = "" if takes_null(whole.ending, column) or value is None else " NOT NULL"
@@ -211,7 +226,7 @@ def _render_add_column(whole: _TableChange, step: AddColumn) -> Iterator[str]:
 
 
 def _render_change_column(whole: _TableChange, step: ChangeColumn) -> Iterator[str]:
-    """A clause for NULL stands only where it changes (ORA-01451, ORA-01442)."""
+    """Yield MODIFY. It contains a clause for NULL only where that changes (ORA-01451, ORA-01442)."""
     name, parts = quote_identifier(step.wanted.name), []
     if _describe_column(step.now) != _describe_column(step.wanted):
         parts.append(render_type(whole.ending, step.wanted))
@@ -222,7 +237,7 @@ def _render_change_column(whole: _TableChange, step: ChangeColumn) -> Iterator[s
 
 
 def _render_drop_index(whole: _TableChange, index: UniqueIndex) -> Iterator[str]:
-    """A constraint's index goes with it."""
+    """Yield the statement that drops an index, or its constraint together with the index."""
     real = (
         index.name
         if index.name in whole.constraints
@@ -239,7 +254,9 @@ def _render_drop_index(whole: _TableChange, index: UniqueIndex) -> Iterator[str]
 
 
 def _render_column_literal(column: Column, value: object) -> str | None:
-    """Return the value as it stands in a statement; None: NULL, also for what Oracle cannot hold (a zero date, an empty text)."""
+    """Return the value as a literal of a statement; None: NULL, also for what Oracle cannot store (a
+    zero date, "").
+    """
     alone = Table(db="", name="", columns=(column,), key=UniqueIndex(name="", parts=()))
     try:
         (given,) = to_oracle(alone)((value,))
@@ -251,7 +268,7 @@ def _render_column_literal(column: Column, value: object) -> str | None:
 
 
 def render_literal(value: object, type_: str) -> str:
-    """Return a literal for a value of the driver, in a text in which "%" is doubled."""
+    """Return a literal for a value of the driver, with "%" doubled."""
     if isinstance(value, bytes):
         return f"HEXTORAW('{value.hex()}')"
     if type_ == "DATE":
@@ -260,7 +277,7 @@ def render_literal(value: object, type_: str) -> str:
         return f"TIMESTAMP '{value}'"
     if type_.startswith("INTERVAL"):
         return f"NUMTODSINTERVAL({value.total_seconds()}, 'SECOND')"  # type: ignore[attr-defined]
-    if type_.startswith("BINARY_"):  # a bare literal is a NUMBER, which has neither 5e-324 nor 1.7e308
+    if type_.startswith("BINARY_"):  # a bare literal is a NUMBER, which cannot hold 5e-324 or 1.7e308
         return f"CAST('{value}' AS {type_})"
     if isinstance(value, str):
         quoted = value.replace("'", "''").replace("%", "%%")

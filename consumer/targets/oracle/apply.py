@@ -1,7 +1,9 @@
-"""Net changes into Oracle: array-bound DELETE, INSERT and MERGE, sorted by key, a savepoint for each array.
+"""Net changes into Oracle: array-bound DELETE, INSERT and MERGE, sorted by key, a savepoint for each
+array.
 
-A MERGE decides by the key alone, so a row of another key under one of the unique values is an error (ORA-00001), whether the row of the
-key exists or not. Tables with LOBs get an UPDATE, and an INSERT of what it did not find, which decide by the same.
+A MERGE decides by the key alone, so a row of another key under one of the unique values is an error
+(ORA-00001), whether the row of the key exists or not. Tables with LOBs get an UPDATE, and an INSERT of
+the rows that it did not match, which decide by the key, too.
 """
 
 from __future__ import annotations
@@ -25,14 +27,14 @@ from schemas.table.model import Key, Row, UniqueIndex
 if TYPE_CHECKING:
     from consumer.targets.oracle.connection import OracleLink
 
-#: Rows of one array, and of one look for rows in the way.
+#: Rows of one array, and of one search for rows to displace.
 ROWS = 2000
 DISPLACED_ROWS = 100
 
 
 @dataclass(frozen=True)
 class _Prepared:
-    """`sizes`, `key_sizes`: types of a row's and of a key's values."""
+    """A table prepared for writing. `sizes`, `key_sizes`: types of a row's and of a key's values."""
 
     table: TargetTable
     plan: OraclePlan
@@ -43,7 +45,7 @@ class _Prepared:
 
 
 class OracleApplier:
-    """`consumer.targets.dialect_components.NetChangeApplier` over python-oracledb."""
+    """A `consumer.targets.dialect_components.NetChangeApplier` over python-oracledb."""
 
     def __init__(self, link: OracleLink, books: Bookkeeping) -> None:
         self._link = link
@@ -52,7 +54,7 @@ class OracleApplier:
         self.forget_table = self._tables.forget_table
 
     def on_transaction_end(self, *, committed: bool) -> None:
-        """Nothing here outlives a statement."""
+        """Do nothing: no state outlives a statement."""
 
     def apply_net_change(self, unit: ApplyUnit, net: NetChange, displacing: str | None) -> int:
         with translate_refusals():
@@ -76,14 +78,17 @@ class OracleApplier:
         return kept
 
     def _run_array(self, statement: str, rows: Sequence[Sequence[object]], sizes: Sequence[Any]) -> list[int]:
-        """Return how many rows each of `rows` matched."""
+        """Run a statement for each of `rows`; return how many rows each of them matched."""
         counts: list[int] = []
         for at in range(0, len(rows), ROWS):
             counts += self._link.execute_array(statement, rows[at : at + ROWS], sizes)
         return counts
 
     def _write_over(self, prepared: _Prepared, rows: Sequence[Sequence[object]]) -> None:
-        """Write rows over those of their keys, or insert them where these are missing. Columns that rowlock does not know stay."""
+        """Write rows over those of the same keys, or insert missing ones.
+
+        Columns that rowlock does not know keep their values.
+        """
         if prepared.plan.upsert is None:
             self._update_rows(prepared, rows)
             return
@@ -103,7 +108,7 @@ class OracleApplier:
     def _displace_rows(
         self, prepared: _Prepared, needed: Sequence[Sequence[object]], unit: ApplyUnit, displacing: str
     ) -> int:
-        """Make room. Returns how many rows were written to rowlock_displaced."""
+        """Remove rows that hold needed unique values. Return how many were written to rowlock_displaced."""
         kept = 0
         for index in prepared.plan.unique:
             for at in range(0, len(needed), DISPLACED_ROWS):
@@ -115,7 +120,7 @@ class OracleApplier:
     def _move_to_displaced(
         self, prepared: _Prepared, where: str, params: list[object], unit: ApplyUnit, displacing: str
     ) -> int:
-        """Write rows to rowlock_displaced with all their columns, and delete them. Returns how many."""
+        """Write rows to rowlock_displaced with all their columns, and delete them. Return how many."""
         plan = prepared.plan
         rows = self._link.select_whole(
             f"SELECT t.* FROM {plan.name} t WHERE {where} FOR UPDATE WAIT 10", params
@@ -143,7 +148,9 @@ def _get_row_key(table: TargetTable, row: Row) -> Key:
 def _build_foreign_predicate(
     prepared: _Prepared, index: UniqueIndex, rows: Sequence[Sequence[object]]
 ) -> tuple[str, list[object]]:
-    """Return the predicate "has a row's value in `index`, and another key", with its values; "": no row has one that can collide."""
+    """Return the predicate "has a row's value in `index`, and another key", with its values; "" if no
+    value can collide.
+    """
     parts: list[str] = []
     params: list[object] = []
 

@@ -1,4 +1,4 @@
-"""Oracle's definitions and reads: the real table from its own catalogue, over the session's connection."""
+"""Oracle's definitions and reads: the real table from the data dictionary, over the session's connection."""
 
 from __future__ import annotations
 
@@ -60,13 +60,14 @@ _THERE = "SELECT owner, table_name FROM SYS.ALL_TABLES WHERE owner IN {schemas}"
 _GRANTED = """
 SELECT DISTINCT table_schema, table_name, privilege FROM SYS.ALL_TAB_PRIVS WHERE table_schema IN {schemas}
 AND (grantee IN (SYS_CONTEXT('USERENV', 'SESSION_USER'), 'PUBLIC') OR grantee IN (SELECT role FROM SYS.SESSION_ROLES))"""
-#: How a unique index says that a row with a NULL in it is not in it: the only one over expressions that is understood.
+#: The only expression index that is understood: it leaves out rows that have a NULL in one of its
+#: columns.
 _UNLESS_NULL = re.compile(r'\s*CASE\s+WHEN\s+(?P<given>.+?)\s+THEN\s+"(?P<column>[^"]+)"\s+END\s*', re.S)
 _GIVEN = re.compile(r'\(*\s*"(?P<column>[^"]+)"\s+IS\s+NOT\s+NULL\s*\)*')
 
 
 class OracleTargetCatalog(KeyedReads):
-    """`consumer.targets.dialect_components.TargetCatalogue` for Oracle."""
+    """Oracle's catalog; see `consumer.targets.dialect_components.TargetCatalog`."""
 
     quote = staticmethod(quote_identifier)
     column_names: NameRules = COLUMN_NAMES
@@ -134,7 +135,8 @@ class OracleTargetCatalog(KeyedReads):
         )
 
     def find_durability_risk(self) -> Remark | None:
-        return None  # COMMIT waits for the redo log unless COMMIT_WAIT says otherwise, which a session may not see
+        # COMMIT waits for the redo log unless COMMIT_WAIT is set otherwise, which a session may not see
+        return None
 
     def create_statements(self, table: Table) -> list[str]:
         place = f"{table.db}.{table.name}"
@@ -163,7 +165,9 @@ class OracleTargetCatalog(KeyedReads):
 
 
 def takes_null(table: Table, column: Column) -> bool:
-    """Tell whether a column is made to take NULL: also where the source's does not, but holds empty values."""
+    """Return whether a column is created nullable: also where the source's is not, but contains empty
+    values.
+    """
     if column.name in table.key.columns:
         return False
     return column.nullable or (
@@ -172,7 +176,10 @@ def takes_null(table: Table, column: Column) -> bool:
 
 
 def render_type(table: Table, column: Column) -> str:
-    """Return the DDL type of a column. Raises TargetConfigError: there is none, or a key cannot be over it."""
+    """Return the DDL type of a column.
+
+    Raises TargetConfigError if there is none, or if a key cannot be over it.
+    """
     place = f"target table {table.db}.{table.name}: column {column.name}"
     try:
         rendered = render_oracle_type(column.type)
@@ -192,14 +199,21 @@ def render_column_definition(table: Table, column: Column) -> str:
 
 
 def list_expression_columns(table: Table, index: UniqueIndex) -> list[str]:
-    """Return the columns whose NULLs keep a row out of the index by an expression; none: it is over its columns."""
+    """Return the columns that keep a row with a NULL out of the index by an expression.
+
+    Empty if the index is over plain columns.
+    """
     nullable = [name for name in index.columns if takes_null(table, table.get_column(name))]
     return nullable if len(index.columns) > 1 and index.nulls_distinct else []
 
 
 def render_unique_index(table: Table, index: UniqueIndex, name: str = "") -> str:
-    """Return CREATE UNIQUE INDEX; `name`: as it is called in the catalogue, where it was there. Oracle holds (1, NULL) and (1, NULL) equal, the sources do not: where a column of several takes NULL, a
-    row with a NULL is kept out of the index by an expression."""
+    """Return CREATE UNIQUE INDEX. `name`: the index's name in the data dictionary, if it existed
+    before.
+
+    Oracle considers (1, NULL) and (1, NULL) equal, the sources do not: if one of several columns is
+    nullable, a row with a NULL is kept out of the index by an expression.
+    """
     if nullable := list_expression_columns(table, index):
         given = " AND ".join(f"{quote_identifier(column)} IS NOT NULL" for column in nullable)
         parts = ", ".join(
@@ -214,7 +228,7 @@ def render_unique_index(table: Table, index: UniqueIndex, name: str = "") -> str
 
 
 def build_index_name(table: str, index: str) -> str:
-    """Index names are unique per schema in Oracle, per table in MySQL."""
+    """Return the name of an index: in Oracle it must be unique in the schema, in MySQL only in the table."""
     name = f"{table}_{index}_key".replace('"', "'")
     if len(name.encode()) <= IDENTIFIER_BYTES:
         return name
@@ -237,7 +251,7 @@ def _parse_column(row: Sequence[object], place: str) -> Column:
     )
     try:
         type_ = convert_oracle_type(real)
-    except SchemaError:  # an object, XML, a vector: no value of ours goes into it, which its check says
+    except SchemaError:  # an object, XML, a vector: none of our values goes into it, which its check reports
         type_ = ColumnType(kind=Kind.GEOMETRY)
     generated = virtual == "YES"
     return Column(
@@ -250,8 +264,11 @@ def _parse_column(row: Sequence[object], place: str) -> Column:
 
 
 def _refuse_padded(types: Mapping[str, str], indexes: Sequence[UniqueIndex], place: str) -> None:
-    """Raise TargetConfigError for a key over a column that is filled with blanks: a bound VARCHAR2 is compared with it as it is, and `'abc'`
-    finds no `'abc  '`, so that a DELETE would match nothing."""
+    """Raise TargetConfigError for a key over a column that Oracle fills with blanks.
+
+    A bound VARCHAR2 is compared without padding, and `'abc'` does not match `'abc  '`, so that a DELETE
+    would match nothing.
+    """
     for index in indexes:
         for column in index.columns:
             if (type_ := types.get(column)) in PADDED:
@@ -264,7 +281,9 @@ def _refuse_padded(types: Mapping[str, str], indexes: Sequence[UniqueIndex], pla
 
 
 def _build_plain_index(name: str, columns: Sequence[str], nullable: frozenset[str]) -> UniqueIndex:
-    """NULLs of one column never collide, rows with the same partly NULL values do."""
+    """Return an index over columns: NULLs of one column never collide, but rows with the same partly
+    NULL values do.
+    """
     distinct = len(columns) == 1 or nullable.isdisjoint(columns)
     return UniqueIndex(
         name=name, parts=tuple(IndexPart(column=column) for column in columns), nulls_distinct=distinct
@@ -290,7 +309,7 @@ def _build_index(
 
 
 def _parse_expression_columns(parts: Sequence[tuple[str, str | None]]) -> list[str] | None:
-    """Return the columns of an index of `unique_statement` over expressions; None: it is another."""
+    """Return the columns of an expression index of `render_unique_index`; None: it is another index."""
     matches = [_UNLESS_NULL.fullmatch(expression or "") for _, expression in parts]
     found = [match for match in matches if match is not None]
     conditions = {_parse_not_null_conditions(match["given"]) for match in found}
@@ -306,7 +325,7 @@ def _parse_given_columns(parts: Sequence[tuple[str, str | None]]) -> frozenset[s
 
 
 def _parse_not_null_conditions(text: str) -> frozenset[str] | None:
-    """Return the columns of "A IS NOT NULL AND B IS NOT NULL"; None: it says something else."""
+    """Return the columns of "A IS NOT NULL AND B IS NOT NULL"; None: the text is something else."""
     matches = [_GIVEN.fullmatch(each.strip()) for each in re.split(r"\s+AND\s+", text)]
     columns = [match["column"] for match in matches if match is not None]
     return frozenset(columns) if len(columns) == len(matches) else None

@@ -1,7 +1,7 @@
-"""The connection to Oracle (python-oracledb), and the one place that meets its errors.
+"""The connection to Oracle (python-oracledb), the only place that handles its errors.
 
-Outside of a transaction each statement commits with its own round trip. A wait for a row's lock ends with the call: Oracle has a
-limit of its own for SELECT … FOR UPDATE WAIT alone.
+Outside of a transaction each statement commits with its own round trip. A wait for a row lock is
+limited by the call's timeout, because Oracle's own limit exists only for SELECT … FOR UPDATE WAIT.
 """
 
 from __future__ import annotations
@@ -37,11 +37,13 @@ if TYPE_CHECKING:
     from schemas.config.model import TargetConfig
 
 Open = Callable[..., Any]
-"""Opens a connection to a configured target: schemas.io.oracle_connection.open_oracle, and in tests what stands in for it."""
+"""Opens a connection to a configured target: schemas.io.oracle_connection.open_oracle, or a replacement
+in tests.
+"""
 
-#: The first version whose names are as long as those of rowlock's indexes may be.
+#: The first version that allows names as long as those of rowlock's indexes may be.
 MIN_SERVER_VERSION = (12, 2)
-#: Seconds that a statement may take, waits for locks of rows included. None of ours comes near it but a change of a table.
+#: Seconds for a statement, waits for row locks included. Only changes of tables normally take long.
 ORACLE_CALL_TIMEOUT_S = 300
 _INSTANCE = "SELECT SYS_CONTEXT('USERENV', 'INSTANCE') FROM dual"
 _IS_TABLE = "SELECT 1 FROM SYS.ALL_TABLES WHERE owner = %s AND table_name = %s"
@@ -91,13 +93,18 @@ class OracleLink:
         )[0]
 
     def begin_all(self, fragments: Sequence[Fragment]) -> list[Rows]:
-        """A transaction begins with its first statement, whatever that is."""
+        """Begin a transaction, which Oracle does with the first statement, and run `fragments`; return
+        the rows of each.
+        """
         with self.translate_errors():
             self.raw.autocommit = False
         return [self.execute(*fragment) for fragment in fragments]
 
     def execute(self, text: str, params: Params) -> Rows:
-        """Run a statement; with values for several times its marks it is run for each of them, as one array."""
+        """Run a statement.
+
+        With parameters for several times its placeholders, it is run for each of them, as one array.
+        """
         statement, marks = number_marks(text)
         try:
             with self.translate_errors(statement), self.raw.cursor() as cursor:
@@ -120,10 +127,11 @@ class OracleLink:
     def execute_array(
         self, statement: str, rows: Sequence[Sequence[object]], sizes: Sequence[object]
     ) -> list[int]:
-        """Run a finished statement for each of `rows`, as one array; return how many rows each of them matched.
+        """Run a finished statement for each of `rows`, as one array; return how many rows each of them
+        matched.
 
-        `sizes`: types of the values (setinputsizes). What succeeded beside a failure is taken back: the gravest failure is raised, and
-        says how many there were.
+        `sizes`: types of the values (setinputsizes). If one fails, the others are rolled back; the
+        gravest failure is raised, with the number of failures.
         """
         with self.translate_errors(statement):
             self.execute("SAVEPOINT rowlock_batch", [])
@@ -139,7 +147,7 @@ class OracleLink:
             raise oracledb.DatabaseError(worst)
 
     def select_whole(self, text: str, params: Params) -> list[dict[str, object]]:
-        """Run a SELECT of the driver's marks; rows by column name."""
+        """Run a SELECT with the driver's placeholders; return rows by column name."""
         with self.translate_errors(text), self.raw.cursor() as cursor:
             cursor.execute(text, params)
             names = [column[0] for column in cursor.description]
@@ -183,12 +191,15 @@ class OracleLink:
         if raw is not None:
             try:
                 raw.close()
-            except oracledb.Error:  # it was lost: the driver has let go of the socket
+            except oracledb.Error:  # it was lost, and the driver has closed the socket
                 return
 
     @contextmanager
     def translate_errors(self, statement: str = "", more: int = 0) -> Iterator[None]:
-        """Translate the driver's errors: the only place where they are looked at, COMMIT aside. `more`: rows that failed beside it."""
+        """Translate the driver's errors; the only place that inspects them, except for COMMIT.
+
+        `more`: how many other rows of the array failed.
+        """
         try:
             yield
         except oracledb.Error as error:

@@ -1,4 +1,4 @@
-"""Oracle as a target: how a session is put together, and how it writes what databases write differently."""
+"""Oracle as a target: the assembly of its sessions, and its syntax where databases differ."""
 
 from __future__ import annotations
 
@@ -38,7 +38,11 @@ _TYPES = {
 
 
 def _render_milliseconds(column: str) -> str:
-    """An interval has days, hours, minutes and seconds; the session is in UTC (schemas.io.oracle_connection)."""
+    """Return an expression for milliseconds since 1970.
+
+    An interval has days, hours, minutes and seconds; the session is in UTC
+    (schemas.io.oracle_connection).
+    """
     since = f"({column} - TIMESTAMP '1970-01-01 00:00:00')"
     whole = (("DAY", 86_400_000), ("HOUR", 3_600_000), ("MINUTE", 60_000), ("SECOND", 1000))
     parts = (f"TRUNC(EXTRACT({part} FROM {since})) * {millis}.0" for part, millis in whole)
@@ -58,7 +62,8 @@ SYNTAX = Syntax(
 
 
 def open_sql_session(target: TargetConfig, name: str, connect: Open) -> SqlSession:
-    """Return a connected session whose connections `connect` opens. Raises TransientError or TargetConfigError.
+    """Return a connected session with connections opened by `connect`. Raises TransientError or
+    TargetConfigError.
 
     The bookkeeping tables are in the schema of the user.
     """

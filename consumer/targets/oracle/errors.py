@@ -1,6 +1,8 @@
-"""Errors of Oracle and its driver, by code: the consumer's class of each, and what a person does about it. Data, and no I/O.
+"""Errors of Oracle and its driver, by code: the consumer's class of each, and its remedy. Data, and no
+I/O.
 
-ORA numbers and their meanings are from the reference and from memory; `make test-oracle` is to meet them on a server.
+ORA numbers and their meanings are from the reference and from memory; `make test-oracle` is to verify
+them on a server.
 """
 
 from __future__ import annotations
@@ -20,18 +22,18 @@ from consumer.errors import (
 from schemas.io.oracle_connection import format_oracle_error, get_oracle_error_code
 from schemas.io.server_errors.catalog_reads import UNKNOWN_THERE, name_catalog_read
 
-#: The connection is gone, or is of no more use.
+#: The connection is lost or unusable.
 CONNECTION_LOST = frozenset({
     "DPY-1001", "DPY-4011", "DPY-6005", "DPY-6000", "ORA-00028", "ORA-01012", "ORA-01033", "ORA-01034", "ORA-01041", "ORA-01089", "ORA-01092",
     "ORA-02396", "ORA-02399", "ORA-03113", "ORA-03114", "ORA-03135", "ORA-12537", "ORA-12547", "ORA-12570",
 })  # fmt: skip
-#: A statement was given up after `call_timeout`; of a COMMIT the outcome is then not known.
+#: A statement was given up after `call_timeout`; the outcome of a COMMIT is then unknown.
 TIMED_OUT = "DPY-4024"
 #: A column, or a view's column, does not exist.
 UNKNOWN_COLUMN_CODE = "ORA-00904"
 NAME_TAKEN = "ORA-00955"
 UNIQUE = "ORA-00001"
-#: A right is missing, or it is a table that this user may not see: Oracle says the latter as "does not exist".
+#: A right is missing. For a table that this user may not see, Oracle reports "does not exist" instead.
 DENIED = frozenset({"ORA-01031", "ORA-41900"})
 _LOCK_WAIT = frozenset({"ORA-00054", "ORA-30006", TIMED_OUT})
 _REFUSED = frozenset({
@@ -44,7 +46,7 @@ _CONFIG = frozenset({
     "ORA-01653", "ORA-01950", "ORA-02256", "ORA-02264", "ORA-02266", "ORA-02273", "ORA-02327", "ORA-02329", "ORA-02449", "ORA-12991", "ORA-12992", "ORA-12983",
     "ORA-26002", "ORA-32795", "ORA-38104", "ORA-41900", "ORA-54013", "ORA-54017", "ORA-01732", "ORA-01733", "ORA-01779", "ORA-16000", "ORA-00959",
 })  # fmt: skip
-#: A unique index cannot be built, for rows are equal in it.
+#: A unique index cannot be built because rows are equal in it.
 _EQUAL_ROWS = frozenset({"ORA-01452", "ORA-02299", "ORA-02437"})
 
 _GRANT = (
@@ -72,7 +74,11 @@ REMEDIES = {
 
 
 def get_error_class(code: str) -> type[ConsumerError]:
-    """Return the class of an error. An unknown one is transient: retries are bounded, and a wrong "refused" would quarantine good rows."""
+    """Return the class of an error.
+
+    An unknown error is transient: retries are bounded, whereas a wrong "refused" would quarantine good
+    rows.
+    """
     kinds: tuple[tuple[frozenset[str], type[ConsumerError]], ...] = (
         (frozenset({UNIQUE}) | _EQUAL_ROWS, UniqueViolationError),
         (frozenset({NAME_TAKEN}), AlreadyExistsError),
@@ -86,7 +92,10 @@ def get_error_class(code: str) -> type[ConsumerError]:
 def build_consumer_error(
     error: oracledb.Error, where: str, statement: str = "", more: int = 0
 ) -> ConsumerError:
-    """Return the consumer's error, in words for people. `where`: the target; `more`: rows of an array that failed beside it."""
+    """Return the consumer's error with a message for people.
+
+    `where`: the target; `more`: how many other rows of the array failed.
+    """
     code = get_oracle_error_code(error)
     kind = get_error_class(code)
     others = f", and {more} rows beside it" if more else ""
@@ -98,7 +107,7 @@ def build_consumer_error(
     return kind(message + (f": {remedy}" if remedy else ""))
 
 
-#: In the order in which the errors of one array count: the one that says most of what must happen.
+#: The classes of errors of one array, by precedence.
 _WEIGHT: tuple[type[ConsumerError], ...] = (
     TransientError,
     TargetConfigError,
@@ -108,7 +117,9 @@ _WEIGHT: tuple[type[ConsumerError], ...] = (
 
 
 def find_gravest_error(codes: list[str]) -> int:
-    """Return which of several errors of one array is raised: trying again comes before a person, a person before a quarantine."""
+    """Return the index of the error of an array to raise: a retry comes before a person, a person
+    before a quarantine.
+    """
 
     def weight(at: int) -> int:
         kind = get_error_class(codes[at])

@@ -1,4 +1,6 @@
-"""Facts of a table beside its definition that keep rowlock from writing it in Oracle, or change what it writes."""
+"""Facts about a table in Oracle, beside its definition, that keep rowlock from writing it or change the
+values written.
+"""
 
 from __future__ import annotations
 

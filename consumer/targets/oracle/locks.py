@@ -1,4 +1,4 @@
-"""The locks of Oracle: who holds what a connection waits for, and how a connection is ended."""
+"""The locks of Oracle: finds the holders of what a connection waits for, and ends connections."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ JOIN SYS.GV_$SESSION s ON s.inst_id = l.inst_id AND s.sid = l.sid
 JOIN SYS.ALL_OBJECTS o ON o.object_id = l.id1
 WHERE l.type = 'TM' AND l.lmode > 0 AND o.owner = %s AND o.object_name = %s AND s.sid <> %s"""
 _THERE = "SELECT 1 FROM SYS.GV_$SESSION WHERE inst_id = %s AND sid = %s AND serial# = %s"
-#: A session is marked to be killed.
+#: The session is marked to be killed.
 _MARKED = "ORA-00031"
 _SEES = "GRANT SELECT ON SYS.GV_$SESSION TO {user};"
 _ENDS = "GRANT ALTER SYSTEM TO {user};"
 
 
 class OracleLocks:
-    """`consumer.targets.dialect_components.ServerLocks`."""
+    """The locks of Oracle; see `consumer.targets.dialect_components.ServerLocks`."""
 
     def __init__(self, link: OracleLink, user: str) -> None:
         self._link = link
@@ -69,12 +69,12 @@ class OracleLocks:
         return True
 
     def _kill_connection(self, connection: int) -> bool:
-        """End a connection; tell whether it was there."""
+        """End a connection. Return whether it existed."""
         instance, sid, serial = decode_connection_id(connection)
         try:
             self._link.execute(f"ALTER SYSTEM KILL SESSION '{sid:d},{serial:d},@{instance:d}' IMMEDIATE", [])
         except TransientError as error:
-            # it ended by itself, or has been ended and is still taking back what it did
+            # it ended by itself, or was ended before and is still rolling back
             return _MARKED in str(error)
         except TargetConfigError as error:
             raise MissingGrantError(
@@ -84,7 +84,7 @@ class OracleLocks:
 
 
 def encode_connection_id(instance: int, sid: int, serial: int) -> int:
-    """Return one number for a connection: a SID is given again, so that it alone would name somebody else's."""
+    """Return one number for a connection. The SID alone is reused and could mean another connection."""
     return (instance << 56) | (serial << 24) | sid
 
 
@@ -95,5 +95,5 @@ def read_connection_id(row: Sequence[object]) -> int:
 
 
 def decode_connection_id(number: int) -> tuple[int, int, int]:
-    """Return (instance, sid, serial#) of `identity`."""
+    """Return (instance, sid, serial#) of a connection's number."""
     return number >> 56, number & 0xFFFFFF, (number >> 24) & 0xFFFFFFFF

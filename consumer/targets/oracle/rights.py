@@ -1,6 +1,7 @@
-"""Rights that a user lacks in Oracle, from the catalogue before a run; pure.
+"""The rights that a user lacks in Oracle, from the data dictionary before a run; pure.
 
-What a schema's owner does in it needs no grant but the privileges to create; elsewhere the rows' rights are granted table by table.
+The owner of a schema needs only the privileges to create; in other schemas rights are granted table by
+table.
 """
 
 from __future__ import annotations
@@ -11,19 +12,22 @@ from dataclasses import dataclass
 from consumer.targets.checks.rights import ROW_RIGHTS, MissingRight, RequiredRights, TablePlace
 from consumer.targets.oracle.sql import normalize_name, quote_bare
 
-#: What makes the bookkeeping's tables: two of them number their rows (GENERATED AS IDENTITY), by a sequence.
+#: The privileges to create the bookkeeping tables: two of them number their rows by a sequence
+#: (GENERATED AS IDENTITY).
 _CREATING = ("CREATE TABLE", "CREATE SEQUENCE")
 
 
 @dataclass(frozen=True, slots=True)
 class OracleRights:
-    """Rights of a user, by the catalogue's names. `privileges`: system privileges; `tables`: those that it sees; `granted`: rights on
-    tables that it does not own."""
+    """Rights of a user, by the data dictionary's names."""
 
     user: str
     privileges: frozenset[str]
+    """System privileges."""
     tables: frozenset[TablePlace]
+    """Tables that the user can see."""
     granted: Mapping[TablePlace, frozenset[str]]
+    """Rights on tables that the user does not own."""
 
     def gives_right(self, right: str, place: TablePlace) -> bool:
         return (
@@ -34,7 +38,9 @@ class OracleRights:
 
 
 def find_lacking_rights(has: OracleRights, wanted: RequiredRights) -> list[MissingRight]:
-    """Return the rights that a run of `wanted` would miss, each with the statement that gives it."""
+    """Return the rights that a run needs (`wanted`) and the user lacks, each with the statement that
+    gives it.
+    """
     tables = [(normalize_name(schema), normalize_name(table)) for schema, table in wanted.tables]
     missing = [*_find_bookkeeping_rights(has, wanted)]
     if wanted.create:
@@ -80,7 +86,10 @@ def _find_row_rights(has: OracleRights, places: list[TablePlace]) -> Iterator[Mi
 
 
 def _find_change_rights(has: OracleRights, right: str, places: list[TablePlace]) -> Iterator[MissingRight]:
-    """Only its owner drops a table without the privilege for any table."""
+    """Yield the rights that are missing to change tables.
+
+    Only the owner may drop a table without the privilege for any table.
+    """
     for place in places:
         if place in has.tables and not has.gives_right(right, place):
             statement = (

@@ -1,7 +1,7 @@
-"""Names and statements of Oracle, rendered purely.
+"""The rendering of Oracle's names and statements. Pure.
 
-Names: a name without upper-case letters is written in upper case, as the server keeps what people write without quotation marks; any
-other name is written as it is. `spelled` is the way back.
+A name without upper-case letters is written in upper case, as the server stores names that people write
+without quotation marks; any other name is written as it is. `restore_spelling` is the reverse.
 """
 
 from __future__ import annotations
@@ -23,12 +23,16 @@ _LOCKING = " FOR UPDATE WAIT "
 
 
 def normalize_name(name: str) -> str:
-    """Return the name as it is in the server's catalogue."""
+    """Return the name as it is in the data dictionary."""
     return name.upper() if name == name.lower() else name
 
 
 class ColumnNames(NameRules):
-    """Names of columns as Oracle compares them: two are the same if `named` returns one text for both. Its catalogue shows that text alone, not what was written."""
+    """The comparison of Oracle's column names: two are the same if `fold_name` returns one text for
+    both.
+
+    The data dictionary contains only that text, not the spelling of the statement.
+    """
 
     def fold_name(self, text: str) -> str:
         return normalize_name(text)
@@ -38,16 +42,18 @@ COLUMN_NAMES: NameRules = ColumnNames(folds=True, keeps_spelling=False)
 
 
 def restore_spelling(name: str, place: str) -> str:
-    """Return a name of the catalogue as rowlock says it, for a table that is called `place` in the route.
+    """Return rowlock's spelling of a name of the data dictionary, for a table called `place` in the
+    route.
 
-    In lower case, as most sources have it. Where the route writes the table in upper case, so are its columns.
+    It is lower case, like in most sources; if the route writes the table in upper case, so are its
+    columns.
     """
     shouted = place == place.upper() and place != place.lower()
     return name.lower() if name == name.upper() and not shouted else name
 
 
 def quote_bare(name: str) -> str:
-    """Quote an identifier in a finished statement. Raises TargetConfigError: Oracle has no such name."""
+    """Quote an identifier in a finished statement. Raises TargetConfigError if Oracle allows no such name."""
     if '"' in name or "\0" in name or not name:
         raise TargetConfigError(
             f"Oracle has no names with quotation marks, and none without a character, and {name!r} is one: give it another at the source"
@@ -56,12 +62,12 @@ def quote_bare(name: str) -> str:
 
 
 def quote_identifier(name: str) -> str:
-    """Quote an identifier in a text in which values are put for `%s`."""
+    """Quote an identifier in a text with `%s` placeholders."""
     return quote_bare(name).replace("%", "%%")
 
 
 def require_fit(place: str, *names: str) -> None:
-    """Raise TargetConfigError for names that Oracle cannot have."""
+    """Raise TargetConfigError for names that Oracle does not allow."""
     for name in names:
         if len(name.encode()) > IDENTIFIER_BYTES or '"' in name or "\0" in name or not name:
             raise TargetConfigError(
@@ -75,7 +81,7 @@ def render_locking_select(select: str) -> str:
 
 
 def render_lock_wait(text: str, seconds: float) -> str:
-    """Return a text of `locked` that waits for `seconds`; at least one."""
+    """Return a text of `render_locking_select` that waits for `seconds`, at least one."""
     select, mark, _ = text.rpartition(_LOCKING)
     return f"{select}{mark}{max(1, round(seconds))}" if mark else text
 
@@ -85,18 +91,23 @@ def render_page(select: str, order: str, rows: int) -> str:
 
 
 def render_create(name: str, body: str) -> str:
-    """Fails where the name is taken; the link asks then whether it is the table's (OracleLink.execute)."""
+    """Return CREATE TABLE, which fails if the name is taken; OracleLink.execute then checks whether it
+    is a table.
+    """
     return f"CREATE TABLE {name} ({body})"
 
 
 def render_insert(name: str, columns: Sequence[str], rows: int) -> str:
-    """One row's statement, however many `rows`: the link binds an array to it, for VALUES of many rows are Oracle 23ai's."""
+    """Return the INSERT of one row, however many `rows`.
+
+    The link binds an array to it, because only Oracle 23ai has VALUES with many rows.
+    """
     return f"INSERT INTO {name} ({', '.join(columns)}) VALUES ({', '.join(['%s'] * len(columns))})"
 
 
 @lru_cache(maxsize=2048)
 def number_marks(text: str) -> tuple[str, int]:
-    """Return the text with the driver's marks (:1, :2, …), and how many there are."""
+    """Return the text with the driver's placeholders (:1, :2, …), and how many there are."""
     parts = text.split("%s")
     out = [parts[0].replace("%%", "%")]
     for at, part in enumerate(parts[1:], 1):
@@ -106,11 +117,14 @@ def number_marks(text: str) -> tuple[str, int]:
 
 @dataclass(frozen=True)
 class OraclePlan:
-    """Statements of one table, with the driver's marks. `upsert`: MERGE; None where `update` and `insert` do its work: a bound LOB
-    stands in VALUES and SET alone."""
+    """The statements of one table, with the driver's placeholders.
+
+    `upsert`: MERGE; None where `update` and `insert` are used instead, because a LOB can be bound only
+    in VALUES and SET.
+    """
 
     name: str
-    table_name: str  # "schema.name", for people
+    table_name: str  # "schema.name", for messages
     columns: tuple[str, ...]
     key_columns: tuple[str, ...]
     delete: str
@@ -122,7 +136,7 @@ class OraclePlan:
 
 
 def build_oracle_plan(table: TargetTable) -> OraclePlan:
-    """Render everything for `table`. `update` takes the other columns, then the key's."""
+    """Return all statements for `table`. `update` takes the other columns, then those of the key."""
     name = qualify_table(quote_bare, table.schema, table.name)
     columns = [quote_bare(column) for column in table.table.column_names]
     key = [quote_bare(column) for column in table.table.key.columns]
@@ -150,8 +164,11 @@ def _render_equality(columns: Sequence[str], start: int) -> str:
 
 
 def _render_merge(name: str, columns: Sequence[str], key: Sequence[str]) -> str:
-    """Takes the key, the other columns, then all columns: a value bound into the USING clause would have no type but the driver's. No
-    column of the ON clause is assigned (ORA-38104)."""
+    """Return a MERGE that takes the key, the other columns, then all columns.
+
+    A value that is bound in the USING clause would only have the driver's type. No column of the ON
+    clause is assigned (ORA-38104).
+    """
     others = [column for column in columns if column not in key]
     same = " AND ".join(f"t.{column} = :{number}" for number, column in enumerate(key, 1))
     sets = ", ".join(f"t.{column} = :{number}" for number, column in enumerate(others, len(key) + 1))

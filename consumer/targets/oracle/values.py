@@ -1,7 +1,9 @@
-"""Wire values (schemas/table/model.py) to and from values of python-oracledb, by the *neutral* column type.
+"""Wire values (schemas/table/model.py) to and from values of python-oracledb, by the *neutral* column
+type.
 
-Oracle holds an empty text or RAW as NULL. Written, it becomes NULL; read, NULL of a column that is NOT NULL at the source is the empty
-value again. In a key or a unique index it would be another value than at the source: it is refused there.
+Oracle stores an empty text or RAW as NULL. An empty value is written as NULL; when NULL is read from a
+column that is NOT NULL at the source, it becomes the empty value again. In a key or a unique index NULL
+would differ from the source's value, so an empty value is refused there.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from schemas.values.converter import (
 
 @contextmanager
 def translate_refusals() -> Iterator[None]:
-    """Translate what the value functions refuse."""
+    """Translate the refusals of the value functions."""
     try:
         yield
     except ValueRefusedError as error:
@@ -46,7 +48,8 @@ def list_keyed_columns(table: Table) -> frozenset[str]:
 
 
 def to_oracle(table: Table, columns: Sequence[str] | None = None) -> ConvertRow:
-    """Return the function from wire values to the driver's; of `columns` alone, in their order, where they are given.
+    """Return the function from wire values to the driver's, for all columns, or for `columns` in their
+    order.
 
     The function raises ValueRefusedError.
     """
@@ -72,7 +75,9 @@ def from_oracle(table: Table) -> Callable[[tuple[Any, ...]], Row]:
 
 
 def list_input_sizes(table: Table, columns: Sequence[str] | None = None) -> list[Any]:
-    """Return the driver's types of the values, so that a column of NULLs has one, and a time keeps its fraction."""
+    """Return the driver's types of the values, so that a column of NULLs has a type, and a time keeps
+    its fraction.
+    """
     chosen = table.columns if columns is None else tuple(map(table.get_column, columns))
     return [getattr(oracledb, _render_bound(column)) for column in chosen]
 
@@ -202,12 +207,16 @@ def _read_duration(column: Column) -> Convert:
 
 
 def _read_json(_: Column) -> Convert:
-    """The driver makes an object of a column of type JSON; a CLOB is the text itself."""
+    """Return the reader of JSON: for the type JSON the driver returns an object; a CLOB is the text
+    itself.
+    """
     return lambda value: value if isinstance(value, str) else orjson.dumps(value, default=str).decode()
 
 
 def _read_char(_: Column) -> Convert:
-    """A source's CHAR has no blanks at its end (docs/reference/types.md); a CHAR of the target is filled with them."""
+    """Return the reader of CHAR without trailing blanks, with which the target pads it
+    (docs/reference/types.md).
+    """
     return lambda value: value.rstrip(" ")
 
 

@@ -1,8 +1,10 @@
-"""Pure rendering of PostgreSQL's statements that change a table: neutral steps, and what the real table has, to texts.
+"""The rendering of PostgreSQL's statements that change a table, from neutral steps and the real table.
+Pure.
 
-All of them run in one transaction, so their number is no danger. Steps that do not meet in a column share a statement, so that a
-table is rewritten once. Where rows would keep a change from being made (values that the new type does not hold, NULL in what
-becomes NOT NULL) they get another value: such a change is followed by a copy of every row.
+All of them run in one transaction, so their number does no harm. Steps that do not concern the same
+column share a statement, so that the table is rewritten once. Rows that would prevent a change (values
+that the new type cannot hold, NULL in a column that becomes NOT NULL) get another value; such a change
+is followed by a copy of every row.
 """
 
 from __future__ import annotations
@@ -38,13 +40,13 @@ from schemas.table.model import Column, Kind, Table, UniqueIndex, Value
 from schemas.table.typemap import render_postgres_type
 from schemas.values.postgres import to_postgres
 
-#: From this version on the server can be asked whether a text is a value of a type.
+#: From this version on, the server can check whether a text is a valid value of a type.
 ASKS_VALIDITY = 160000
 
 
 @dataclass(frozen=True, slots=True)
 class RealIndex:
-    """A unique index of the real table. `constraint`: it is one's, and goes with it."""
+    """A unique index of the real table. `constraint`: it belongs to a constraint, and is dropped with it."""
 
     name: str
     columns: tuple[str, ...]
@@ -54,7 +56,10 @@ class RealIndex:
 
 @dataclass(frozen=True, slots=True)
 class PostgresRealTable:
-    """Facts of the real table beside its definition that the statements rest on. `version`: the server's, as a number."""
+    """Properties of the real table, beside its definition, that the statements depend on.
+
+    `version`: server_version_num.
+    """
 
     indexes: tuple[RealIndex, ...] = ()
     version: int = ASKS_VALIDITY
@@ -62,7 +67,9 @@ class PostgresRealTable:
 
 @dataclass(slots=True)
 class _Statement:
-    """One ALTER TABLE: `before` and `after` are statements of their own, `columns` those that its actions concern."""
+    """One ALTER TABLE. `before` and `after` are separate statements; `columns`: the columns of its
+    actions.
+    """
 
     before: list[str] = field(default_factory=list)
     actions: list[str] = field(default_factory=list)
@@ -72,21 +79,24 @@ class _Statement:
 
 @dataclass(frozen=True, slots=True)
 class _TableChange:
-    """`name`: quoted; `ending`: the table as it is once all steps are done; `index_name`: the name for a new unique index;
-    `before`: name of a column now → its name before the first step, where that is another."""
+    """A change of one table, while its statements are rendered."""
 
     name: str
+    """Quoted."""
     change: AlterTable
     real: PostgresRealTable
     ending: Table
+    """The table after all steps."""
     index_name: Callable[[UniqueIndex], str]
+    """Returns the name for a new unique index."""
     before: Mapping[str, str]
+    """Present name of a column → its name before the first step, if that differs."""
 
 
 def render_statements(
     change: AlterTable, real: PostgresRealTable, index_name: Callable[[UniqueIndex], str]
 ) -> Iterator[str]:
-    """Yield the statements, in order. Raises TargetConfigError where PostgreSQL has no type for a column."""
+    """Yield the statements, in order. Raises TargetConfigError if PostgreSQL has no type for a column."""
     table = change.table
     whole = _TableChange(
         qualify_table(quote, table.db, table.name),
@@ -106,7 +116,10 @@ def render_statements(
 
 
 def _render_renames(name: str, names: Mapping[str, str]) -> Iterator[str]:
-    """One column can be renamed in a statement: names that change places go by others."""
+    """Yield the renames.
+
+    A statement renames one column, so names that are swapped go through temporary names.
+    """
     taken = names.keys() & set(names.values())
     between = {old: f"rowlock renames {at}" for at, old in enumerate(names) if old in taken}
     for old, other in between.items():
@@ -116,7 +129,11 @@ def _render_renames(name: str, names: Mapping[str, str]) -> Iterator[str]:
 
 
 def _group_statements(whole: _TableChange, steps: Iterable[Alteration]) -> Iterator[str]:
-    """The server puts the actions of a statement into an order of its own: those of one column come one after the other."""
+    """Yield statements for steps.
+
+    The server reorders the actions of a statement, so steps that concern the same column go into
+    successive statements.
+    """
     statement = _Statement()
     for step in steps:
         added = _Statement()
@@ -140,7 +157,7 @@ def _render_statement(name: str, statement: _Statement) -> Iterator[str]:
 
 
 def _add_column(_: _TableChange, step: AddColumn, out: _Statement) -> None:
-    """The server remembers the default for the rows that are there, and rewrites none of them."""
+    """Add a column. The server stores the default for the existing rows and rewrites none of them."""
     column, name = step.column, quote(step.column.name)
     rows, default = (
         _render_column_literal(column, choose_fill_value(step)),
@@ -167,7 +184,7 @@ def _change_column(whole: _TableChange, step: ChangeColumn, out: _Statement) -> 
     now, wanted = step.now, step.wanted
     name, new = quote(wanted.name), _render_type(wanted)
     in_key = wanted.name in whole.ending.key.columns
-    # rows may get the implicit value instead of NULL, but not where they would become equal by it
+    # Rows may get the implicit value instead of NULL, but not where it would make them equal.
     filled = (
         None
         if wanted.name in list_indexed_columns(whole.ending)
@@ -178,7 +195,7 @@ def _change_column(whole: _TableChange, step: ChangeColumn, out: _Statement) -> 
     if not now.nullable and not required and not in_key:
         out.actions.append(f"ALTER COLUMN {name} DROP NOT NULL")
     if is_retyped(step):
-        if now.default is not None:  # one of the old type may not be one of the new
+        if now.default is not None:  # a default of the old type may be invalid in the new one
             out.actions.append(f"ALTER COLUMN {name} DROP DEFAULT")
         value = (
             _render_kept_value(step, name, new)
@@ -196,12 +213,12 @@ def _change_column(whole: _TableChange, step: ChangeColumn, out: _Statement) -> 
 
 
 def is_retyped(step: ChangeColumn) -> bool:
-    """Tell whether the column gets another type, and not only another say about NULL."""
+    """Return whether the column gets another type, and not only another nullability."""
     return _render_type(step.wanted) != _find_type(step.now)
 
 
 def _render_kept_value(step: ChangeColumn, name: str, new: str) -> str:
-    """Return the expression of the same value in the new type. A number of bits grows at its front."""
+    """Return the expression for the same value in the new type. A bit string is padded at its front."""
     if step.now.type.kind is step.wanted.type.kind is Kind.BIT:
         return f"lpad({name}::text, {step.wanted.type.length}, '0')::{new}"
     return f"{name}::{new}"
@@ -210,12 +227,15 @@ def _render_kept_value(step: ChangeColumn, name: str, new: str) -> str:
 _NUMBERS = frozenset({Kind.INT, Kind.YEAR, Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE})
 _TEXTS = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.TEXT, Kind.ENUM, Kind.SET})
 _TIMES = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
-#: Kinds whose texts are alike: a value that is one of the new type, too, may be shown until the copy has come.
+#: Kinds with similar texts: a value that is valid in the new type may be shown until the copy has
+#: replaced it.
 _ALIKE = (_NUMBERS | _TEXTS, _TIMES | _TEXTS)
 
 
 def _render_converted_value(whole: _TableChange, step: ChangeColumn, name: str, new: str) -> str:
-    """Return an expression that fails for no value; in a key it may, for there every row needs one of its own."""
+    """Return an expression that fails for no value, except in a key, where every row needs a value of
+    its own.
+    """
     if step.wanted.name in whole.ending.key.columns:
         return f"{name}::text::{new}"
     kinds = {step.now.type.kind, step.wanted.type.kind}
@@ -236,14 +256,14 @@ def _drop_unique(whole: _TableChange, step: DropUnique, out: _Statement) -> None
 
 
 def _drop_index(whole: _TableChange, index: RealIndex, out: _Statement) -> None:
-    if index.constraint:  # it may have gone with a column
+    if index.constraint:  # it may have been dropped with a column
         out.actions.append(f"DROP CONSTRAINT IF EXISTS {quote(index.name)}")
     else:
         out.before.append(f"DROP INDEX IF EXISTS {qualify_table(quote, whole.change.table.db, index.name)}")
 
 
 def find_real_indexes(whole: _TableChange, index: UniqueIndex) -> list[RealIndex]:
-    """Return the real indexes that are `index`: over the same columns, and the one of its name where several are."""
+    """Return the real indexes over the columns of `index`; where several are, the one of its name."""
     columns = tuple(whole.before.get(column, column) for column in index.columns)
     found = [each for each in whole.real.indexes if each.columns == columns and not each.primary]
     return [each for each in found if each.name == index.name] or found
@@ -278,7 +298,9 @@ def _render_type(column: Column) -> str:
 
 
 def _find_type(column: Column) -> str | None:
-    """A table that a person made may have a type that the map does not make."""
+    """Return the type of a column; None for a type of a table made by hand that the type map does not
+    render.
+    """
     try:
         return render_postgres_type(column.type)
     except SchemaError:
@@ -286,7 +308,9 @@ def _find_type(column: Column) -> str | None:
 
 
 def _render_column_literal(column: Column, value: Value) -> str | None:
-    """Return the value as it stands in a statement; None: NULL, also for what PostgreSQL cannot hold (a zero date)."""
+    """Return the value as a literal of a statement; None: NULL, also for what PostgreSQL cannot hold (a
+    zero date).
+    """
     try:
         (text,) = to_postgres(build_one_column_table(column))((value,))
     except ValueRefusedError:
@@ -295,6 +319,6 @@ def _render_column_literal(column: Column, value: Value) -> str | None:
 
 
 def render_literal(text: str) -> str:
-    """Return a string literal, the same whatever standard_conforming_strings says, for a text in which "%" is doubled."""
+    """Return a string literal, with "%" doubled, that is valid for any standard_conforming_strings."""
     quoted = "'" + text.replace("'", "''").replace("%", "%%") + "'"
     return "E" + quoted.replace("\\", "\\\\") if "\\" in text else quoted

@@ -1,6 +1,8 @@
-"""PostgreSQL's changes of tables, carried out: what the real table has, and its lock.
+"""Changes of tables in PostgreSQL: takes the table's lock, reads the real table, and renders the
+statements.
 
-The table's lock comes first, so that it is waited for once, and what is read of the table afterwards stays true.
+The lock is taken first, so that it is waited for only once, and what is read of the table afterwards
+stays true.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ WHERE x.indrelid = %s::regclass AND x.indisunique ORDER BY i.relname"""
 _TAKEN = """
 SELECT c.relname::text FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = %s AND c.relname = ANY(%s)"""
-#: (column, what uses it, its name, the statement that takes it away)
+#: (column, kind of the object that uses it, its name, the statement that removes it)
 _USED = """
 SELECT a.attname::text, u.what, u.name, u.remedy FROM (
   SELECT d.refobjsubid AS number, k.what, v.oid::regclass::text AS name, 'DROP ' || upper(k.what) || ' ' || v.oid::regclass AS remedy
@@ -62,7 +64,7 @@ _OF_TYPES = frozenset({"view", "materialized view", "generated column"})
 
 
 class PostgresAlterer:
-    """`consumer.targets.dialect_components.TableAlterer`."""
+    """Changes tables of PostgreSQL; see `consumer.targets.dialect_components.TableAlterer`."""
 
     transactional = True
 
@@ -107,7 +109,11 @@ class PostgresAlterer:
         return frozenset(str(row[0]) for row in self._link.execute(_TAKEN, [change.table.db, names]))
 
     def _refuse_what_is_used(self, change: AlterTable, place: str) -> None:
-        """The server would refuse it without a remedy, or take a check constraint away with its column, without a word."""
+        """Raise TargetConfigError for columns that other objects use.
+
+        The server would refuse the change without a remedy, or silently drop a check constraint with
+        its column.
+        """
         concerned = _find_affected_columns(change)
         if not concerned:
             return
@@ -124,7 +130,7 @@ class PostgresAlterer:
 
     @contextmanager
     def extend_lock_wait(self, lock_wait_s: float) -> Iterator[None]:
-        """In the open transaction: where it fails, its end takes the setting back."""
+        """Set the lock wait in the open transaction; if that fails, its end restores the setting."""
         setting = "SELECT set_config('lock_timeout', %s, true)"
         [(before,)] = self._link.execute("SELECT current_setting('lock_timeout')", [])
         self._link.execute(setting, [f"{round(lock_wait_s * 1000)}ms"])
@@ -138,7 +144,10 @@ def _list_new_names(change: AlterTable) -> list[str]:
 
 
 def _find_affected_columns(change: AlterTable) -> dict[str, frozenset[str]]:
-    """Return which columns what stands in the way of: a check constraint may take another type, and goes with its column."""
+    """Return column → the kinds of objects that prevent its change.
+
+    A check constraint may allow another type, but is dropped with its column.
+    """
     found: dict[str, frozenset[str]] = {}
     for step in change.steps:
         if isinstance(step, DropColumn):

@@ -1,7 +1,9 @@
-"""Net changes into PostgreSQL: COPY into a temporary table and three statements, or few direct statements when small.
+"""Net changes into PostgreSQL: COPY into a temporary table and three statements, or few direct
+statements when small.
 
-Updates in place are `INSERT … ON CONFLICT (key) DO UPDATE`: the key is the only index that may resolve a conflict, so
-a row of another key under one of the unique values is an error (23505), whether the row of the key exists or not.
+Updates in place are `INSERT … ON CONFLICT (key) DO UPDATE`: the key is the only index that may resolve
+a conflict, so a row of another key under one of the unique values is an error (23505), whether the row
+of the key exists or not.
 """
 
 from __future__ import annotations
@@ -33,14 +35,14 @@ if TYPE_CHECKING:
 
     from consumer.targets.postgres.connection import PostgresLink
 
-#: Up to this many net rows go in direct statements: no COPY, one round trip.
+#: Up to this many net rows are written by direct statements, without COPY, in one round trip.
 MAX_DIRECT_ROWS = 50
 COPY_BLOCK = 1000
 
 
 @dataclass(frozen=True)
 class _Prepared:
-    """One table, prepared for writing: rendered statements and value functions."""
+    """A table prepared for writing: rendered statements and value functions."""
 
     plan: PostgresPlan
     row: Callable[[Row], Sequence[object]]
@@ -50,7 +52,10 @@ class _Prepared:
 
 
 class PostgresApplier:
-    """`session.Applier` over psycopg. Temporary tables live as long as the connection that made them."""
+    """A NetChangeApplier (consumer.targets.dialect_components) over psycopg.
+
+    A temporary table lasts as long as its connection.
+    """
 
     def __init__(self, link: PostgresLink, books: Bookkeeping) -> None:
         self._link = link
@@ -61,7 +66,7 @@ class PostgresApplier:
         self._connection: object = None
         self._temporary: set[str] = set()
         self._uncommitted: set[str] = set()
-        self._filled: set[str] = set()  # in this transaction: they empty themselves at its end
+        self._filled: set[str] = set()  # used in this transaction; they are emptied at its end
 
     def apply_net_change(self, unit: ApplyUnit, net: NetChange, displacing: str | None) -> int:
         names = (qualify_table(bare, net.table.schema, net.table.name), self._books.displaced.table)
@@ -73,7 +78,7 @@ class PostgresApplier:
             return self._apply_by_copy(prepared, net, unit, displacing)
 
     def on_transaction_end(self, *, committed: bool) -> None:
-        """Tables made in a transaction that did not commit are gone."""
+        """Forget tables that were created in a transaction that did not commit."""
         if not committed:
             self._temporary -= self._uncommitted
         self._uncommitted.clear()
@@ -91,7 +96,7 @@ class PostgresApplier:
             self._temporary.discard(prepared.plan.temporary)
 
     def _run_statement(self, text: str, params: Sequence[object] = ()) -> psycopg.Cursor[Any]:
-        """Send a statement. In a pipeline its cursor has a result only once the pipeline has ended."""
+        """Send a statement. In a pipeline its cursor has a result only after the pipeline has ended."""
         return self._link.raw.execute(text, params)
 
     def _apply_directly(self, prepared: _Prepared, net: NetChange) -> None:
@@ -135,7 +140,7 @@ class PostgresApplier:
         return sum(cursor.rowcount for cursor in kept)
 
     def _ensure_empty(self, plan: PostgresPlan) -> None:
-        """Make the temporary table, once per connection, or empty it when this transaction used it before."""
+        """Create the temporary table, once per connection, or empty it if this transaction used it before."""
         if self._connection is not self._link.raw:
             self._connection = self._link.raw
             self._temporary.clear()
@@ -150,7 +155,10 @@ class PostgresApplier:
     def _displace_rows(
         self, plan: PostgresPlan, net: NetChange, unit: ApplyUnit, displacing: str
     ) -> list[psycopg.Cursor[Any]]:
-        """Make room. Returns the cursors of the statements that wrote to rowlock_displaced."""
+        """Remove rows that hold needed unique values.
+
+        Return the cursors of the statements that wrote to rowlock_displaced.
+        """
         kept: list[psycopg.Cursor[Any]] = []
         for delete in plan.displaced:
             text = (
@@ -179,7 +187,7 @@ def make_key_line_encoder(
 
 
 def copy_blocks(net: NetChange, line: Callable[[Row], str], key: Callable[[Key], str]) -> Iterator[str]:
-    """Yield the text of COPY in blocks of COPY_BLOCK rows; each line ends with what to do with the row."""
+    """Yield the text of COPY in blocks of COPY_BLOCK rows; each line ends with the operation on the row."""
     work: list[tuple[str, Callable[[Row], str], list[Row]]] = [
         (DELETE, key, net.deletes),
         (REPLACE, line, net.replaces),

@@ -1,4 +1,6 @@
-"""PostgreSQL's definitions and reads: the real table through SQLAlchemy's inspector, DDL through the type map."""
+"""PostgreSQL's definitions and reads: the real table through SQLAlchemy's inspector, DDL through the
+type map.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped"""
 
 
 class PostgresTargetCatalog(KeyedReads):
-    """`parts.Catalogue` for PostgreSQL."""
+    """PostgreSQL's catalog; see `consumer.targets.dialect_components.TargetCatalog`."""
 
     quote = staticmethod(quote)
 
@@ -97,7 +99,7 @@ class PostgresTargetCatalog(KeyedReads):
         return rights.find_lacking_rights(has, wanted)
 
     def find_durability_risk(self) -> Remark | None:
-        return None  # the link sees to it when it connects
+        return None  # the link ensures it when it connects
 
     def create_statements(self, table: Table) -> list[str]:
         name = qualify_table(quote, table.db, table.name)
@@ -109,7 +111,9 @@ class PostgresTargetCatalog(KeyedReads):
         return [*self._create_schema(table.db), create]
 
     def _create_schema(self, schema: str) -> list[str]:
-        """Only when it is missing: IF NOT EXISTS needs the right to create schemas even when there is nothing to do."""
+        """Return CREATE SCHEMA if the schema is missing: IF NOT EXISTS needs the right to create
+        schemas even if it exists.
+        """
         self._link.connect()
         found = self._link.execute("SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = %s", [schema])
         return [] if found else [f"CREATE SCHEMA IF NOT EXISTS {quote(schema)}"]
@@ -126,7 +130,9 @@ class PostgresTargetCatalog(KeyedReads):
 
 
 def require_short(place: str, *names: str) -> None:
-    """PostgreSQL cuts longer names without an error: two of them may come to one. Raises TargetConfigError."""
+    """Raise TargetConfigError for longer names: PostgreSQL truncates them without an error, so two may
+    become equal.
+    """
     long = [name for name in names if len(name.encode()) > IDENTIFIER_BYTES]
     if long:
         raise TargetConfigError(
@@ -138,7 +144,7 @@ def require_short(place: str, *names: str) -> None:
 
 @contextmanager
 def translate_refusals() -> Iterator[None]:
-    """Translate what the value functions refuse."""
+    """Translate the refusals of the value functions."""
     try:
         yield
     except ValueRefusedError as error:
@@ -163,7 +169,9 @@ def _render_unique_index(table: Table, index: UniqueIndex) -> str:
 
 
 def build_index_name(table: str, index: str) -> str:
-    """Index names are unique per schema in PostgreSQL, per table in MySQL."""
+    """Return the name of an index: in PostgreSQL it must be unique in the schema, in MySQL only in the
+    table.
+    """
     name = f"{table}_{index}_key"
     if len(name.encode()) <= IDENTIFIER_BYTES:
         return name
@@ -194,7 +202,10 @@ def _read_table(
 
 
 def _require_known(formatted: str, place: str) -> None:
-    """Refuse an unknown type (citext, say): its comparison is not known, so nothing can be ordered by its values."""
+    """Raise TargetConfigError for an unknown type (for example citext).
+
+    Its comparison is not known, so writes cannot be ordered by its values.
+    """
     try:
         convert_postgres_type(formatted)
     except SchemaError as error:
@@ -204,7 +215,7 @@ def _require_known(formatted: str, place: str) -> None:
 def _parse_column(column: Any, formatted: str, loose: dict[str, str]) -> Column:
     try:
         type_ = convert_postgres_type(formatted)
-    except SchemaError:  # an enum, a domain, an array: it takes text; indexes over it are refused
+    except SchemaError:  # an enum, a domain, an array: it accepts text; indexes over it are refused
         type_ = ColumnType(kind=Kind.TEXT)
     return Column(
         name=column["name"],

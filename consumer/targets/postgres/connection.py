@@ -1,7 +1,7 @@
-"""The connection to PostgreSQL (psycopg), and the one place that meets its errors.
+"""The connection to PostgreSQL (psycopg), the only place that handles its errors.
 
-The connection is in autocommit mode and says BEGIN itself, so that BEGIN and the guard share one round trip (pipeline
-mode). The guard's rows are known before anything else is sent.
+The connection is in autocommit mode and sends BEGIN itself, so that BEGIN and the guard share one round
+trip (pipeline mode). The guard's rows are known before any other statement is sent.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from schemas.io.server_errors.versions import OLDEST_POSTGRES, explain_version_r
 if TYPE_CHECKING:
     from schemas.config.model import TargetConfig
 
-#: The server ends a transaction that a paused worker left open, and a wait for a lock of another lane or a person.
+#: The server ends a transaction that a paused worker left open, and a wait for a lock of another lane
+#: or a person.
 _SETTINGS = {
     "lock_timeout": "10s",
     "idle_in_transaction_session_timeout": "120s",
@@ -39,14 +40,15 @@ _SETTINGS = {
     "extra_float_digits": "1",
     "default_transaction_isolation": "read committed",
     "client_min_messages": "warning",
-    # A gather touches few rows of a table that may be huge, and has no statistics: always by the index of the key.
-    # Left to itself the planner reads the whole table for a hash join, and keeps that plan while the table grows.
+    # A batch touches few rows of a table that may be huge and has no statistics: always use the index
+    # of the key. Otherwise the planner reads the whole table for a hash join, and keeps that plan while
+    # the table grows.
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
     "enable_seqscan": "off",
     "jit": "off",
 }
-#: With "off" a crash of the server takes back commits that readers have seen: rows would be seen going back.
+#: With "off" a crash of the server takes back commits that readers have already seen.
 _DURABLE = (
     "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
 )
@@ -54,7 +56,10 @@ _TLS = {"full": "verify-full", "ca": "verify-ca", "none": "require"}
 
 
 class PostgresLink:
-    """A `consumer.targets.dialect_components.Link` over psycopg. `raw` is what the applier sends COPY and pipelines through."""
+    """A `consumer.targets.dialect_components.Link` over psycopg.
+
+    The applier uses `raw` for COPY and pipelines.
+    """
 
     def __init__(self, target: TargetConfig, name: str) -> None:
         self._target = target
@@ -83,7 +88,7 @@ class PostgresLink:
                 raise
 
     def _require_supported(self, raw: psycopg.Connection[Any]) -> None:
-        """Raise TargetConfigError where the server is too old."""
+        """Raise TargetConfigError if the server is too old."""
         version = str(raw.info.parameter_status("server_version"))
         if (refused := explain_version_refusal(version, OLDEST_POSTGRES)) is not None:
             target = self._target
@@ -162,7 +167,7 @@ class PostgresLink:
 
     @contextmanager
     def translate_errors(self, *hints: str) -> Iterator[None]:
-        """Translate psycopg's errors: the only place where they are looked at, COMMIT aside.
+        """Translate psycopg's errors; the only place that inspects them, except for COMMIT.
 
         `hints`: texts with the qualified names of the tables in use (the statements).
         """
@@ -170,7 +175,7 @@ class PostgresLink:
             yield
         except psycopg.Error as error:
             if is_stale_plan(error):
-                self.close()  # its prepared statements go with it
+                self.close()  # its prepared statements are dropped with it
             raise build_consumer_error(error, self._where, self._target.user, " ".join(hints)) from error
 
 

@@ -1,4 +1,4 @@
-"""PostgreSQL as a target: how a session is put together, and how it writes what databases write differently."""
+"""PostgreSQL as a target: the assembly of its sessions, and its syntax where databases differ."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from schemas.io.endpoints import POSTGRES_SERVER as SERVER
 if TYPE_CHECKING:
     from schemas.config.model import TargetConfig
 
-#: Where the bookkeeping tables are, whatever the user's search_path says.
+#: The schema of the bookkeeping tables, for any search_path of the user.
 BOOKS_SCHEMA = "public"
 _TYPES = {
     "name": "text NOT NULL",

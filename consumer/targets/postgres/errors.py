@@ -1,4 +1,4 @@
-"""The errors of PostgreSQL, by SQLSTATE: the consumer's class of each, and its remedy for people. Data, and no I/O."""
+"""The errors of PostgreSQL, by SQLSTATE: the consumer's class of each, and its remedy. Data, and no I/O."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from consumer.errors import (
 from consumer.targets.postgres.rights import grant_for
 from schemas.io.server_errors.catalog_reads import UNKNOWN_THERE, name_catalog_read
 
-#: SQLSTATE (class of two characters, or whole) → error; the whole code counts before its class.
+#: SQLSTATE (class of two characters, or whole) → error; the whole code takes precedence over its class.
 ERRORS: dict[str, type[ConsumerError]] = {
     "23505": UniqueViolationError,
     "22": RefusedError,
@@ -26,10 +26,11 @@ ERRORS: dict[str, type[ConsumerError]] = {
     "54": RefusedError,  # a row or index entry larger than the server's limits
     "44": RefusedError,  # WITH CHECK OPTION of a view
     "P0001": RefusedError,  # a trigger's RAISE EXCEPTION
-    "55000": TargetConfigError,  # what is no table that can be written
+    "55000": TargetConfigError,  # a relation that is not a writable table
     "55P03": LockWaitError,
-    "2BP01": TargetConfigError,  # something depends on what would go
-    **dict.fromkeys(("42P06", "42P07", "42710"), AlreadyExistsError),  # also while somebody else makes the same
+    "2BP01": TargetConfigError,  # an object depends on what is to be dropped
+    # also while another process creates the same
+    **dict.fromkeys(("42P06", "42P07", "42710"), AlreadyExistsError),
     "42": TargetConfigError,  # missing table, column or grant
     "28": TargetConfigError,
     "3D": TargetConfigError,
@@ -39,7 +40,8 @@ ERRORS: dict[str, type[ConsumerError]] = {
 DENIED = "42501"
 #: The server does not know a column, a function, a setting or a statement.
 _UNKNOWN = frozenset({"42703", "42883", "42704", "42601"})
-#: A statement that the driver has prepared is of the table's earlier form: another session changed it.
+#: Another session changed the table, so a prepared statement of the driver has the table's earlier
+#: form.
 _STALE_PLAN = "cached plan must not change result type"
 _WITH_VALUES = frozenset({"22", "23", "44"})
 REMEDIES = {
@@ -57,14 +59,20 @@ REMEDIES = {
 
 
 def get_error_class(error: psycopg.Error, state: str) -> type[ConsumerError]:
-    """Return the consumer's class of an error. An unknown one is transient: retries are bounded, and a wrong "refused" would
-    quarantine good rows."""
+    """Return the consumer's class of an error.
+
+    An unknown error is transient: retries are bounded, whereas a wrong "refused" would quarantine good
+    rows.
+    """
     known = ERRORS.get(state) or ERRORS.get(state[:2])
     return known or (RefusedError if isinstance(error, psycopg.DataError) else TransientError)
 
 
 def describe_server_error(error: psycopg.Error, state: str) -> str:
-    """Return the server's words in one line, without the statement; of a refused row without DETAIL, which holds its values."""
+    """Return the server's message in one line, without the statement.
+
+    For a refused row, DETAIL is left out, because it contains the row's values.
+    """
     primary, detail = error.diag.message_primary, error.diag.message_detail
     if primary is None:
         return " ".join(str(error).split())
@@ -72,7 +80,7 @@ def describe_server_error(error: psycopg.Error, state: str) -> str:
     return " ".join(whole.split())
 
 
-#: Failures to log in carry no SQLSTATE in libpq; their messages are not translated when lc_messages is C.
+#: Login failures have no SQLSTATE in libpq; their messages are not translated if lc_messages is C.
 _LOGIN = {
     "password authentication failed": "28P01",
     "no pg_hba.conf entry": "28000",
@@ -91,7 +99,10 @@ def is_stale_plan(error: psycopg.Error) -> bool:
 
 
 def build_consumer_error(error: psycopg.Error, where: str, user: str, hint: str = "") -> ConsumerError:
-    """Return the consumer's error, in words for people. `where`: the target; `hint`: a text with the qualified names of the tables in use."""
+    """Return the consumer's error with a message for people.
+
+    `where`: the target; `hint`: a text with the qualified names of the tables in use.
+    """
     state = error.sqlstate or parse_sqlstate(str(error))
     kind = TransientError if is_stale_plan(error) else get_error_class(error, state)
     read = name_catalog_read(hint)

@@ -1,4 +1,6 @@
-"""Facts about a table in PostgreSQL, beside its definition, that keep rowlock from writing it or change the values written."""
+"""Facts about a table in PostgreSQL, beside its definition, that keep rowlock from writing it or change
+the values written.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from collections.abc import Callable
 from consumer.targets.checks.table_facts import Remark, Remarks, TableFacts, build_table_facts
 from consumer.targets.dialect_components import Rows
 
-#: The table with all its partitions: what is done to one of these is done to rows of the table.
+#: The table with all its partitions: what applies to a partition applies to rows of the table.
 _TREE = "(SELECT t.oid FROM (SELECT %s::regclass AS oid UNION SELECT relid FROM pg_partition_tree(%s::regclass)) AS t)"
 _NAMES = {
     "triggers": f"SELECT DISTINCT tgname FROM pg_catalog.pg_trigger WHERE tgrelid IN {_TREE} AND NOT tgisinternal",
@@ -38,7 +40,10 @@ _FINER = "give the column a deterministic collation"
 
 
 def read_table_facts(rows: Callable[[str], Rows], place: str) -> TableFacts:
-    """`rows`: runs one of the queries for the table, which people call `place`."""
+    """Return the facts of a table.
+
+    `rows`: runs one of the queries for the table; `place`: the table's name in messages.
+    """
     found = {fact: tuple(str(row[0]) for row in rows(query)) for fact, query in _NAMES.items()}
     return build_table_facts(found, _REMARKS, place, _FINER)
 

@@ -1,4 +1,4 @@
-"""The locks of PostgreSQL: who holds what a connection waits for, and how a connection is ended."""
+"""The locks of PostgreSQL: finds the holders of what a connection waits for, and ends connections."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FOREIGN = "a connection of another user holds the progress rows (let all worker
 
 
 class PostgresLocks:
-    """`consumer.targets.dialect_components.ServerLocks`."""
+    """The locks of PostgreSQL; see `consumer.targets.dialect_components.ServerLocks`."""
 
     def __init__(self, link: PostgresLink) -> None:
         self._link = link

@@ -1,4 +1,6 @@
-"""The rights that a role lacks in PostgreSQL: from the catalogue before a run, from the server's message in it; pure."""
+"""The rights that a role lacks in PostgreSQL: from the catalog before a run, or from a server's message
+during it; pure.
+"""
 
 from __future__ import annotations
 
@@ -26,20 +28,24 @@ WHERE c.relkind IN ('r', 'p', 'f', 'v', 'm')
 
 @dataclass(frozen=True, slots=True)
 class PostgresRights:
-    """Rights of a role. `schemas`: those that exist, with (USAGE, CREATE); `tables`: likewise, with their rights. `owned`: tables
-    that are the role's, or a role's that it is in."""
+    """Rights of a role."""
 
     user: str
     database: str
     create: bool
     temporary: bool
     schemas: Mapping[str, tuple[bool, bool]]
+    """Existing schema → (USAGE, CREATE)."""
     tables: Mapping[TablePlace, frozenset[str]]
+    """Existing table → the role's rights."""
     owned: frozenset[TablePlace] = frozenset()
+    """Tables that are owned by the role, or by a role that it is a member of."""
 
 
 def find_lacking_rights(has: PostgresRights, wanted: RequiredRights) -> list[MissingRight]:
-    """Return the rights that a run of `wanted` would miss, each with the statement that gives it."""
+    """Return the rights that a run needs (`wanted`) and the role lacks, each with the statement that
+    gives it.
+    """
     missing = []
     if not has.temporary:
         message = f"user {has.user} may not make temporary tables: changes of many rows go through one (COPY)"
@@ -60,8 +66,11 @@ def find_lacking_rights(has: PostgresRights, wanted: RequiredRights) -> list[Mis
 
 
 def _find_schema_rights(has: PostgresRights, wanted: RequiredRights, schema: str) -> Iterator[MissingRight]:
-    """CREATE … IF NOT EXISTS needs the right to create, also when there is nothing to do: the bookkeeping's always. An index is made
-    in the schema of its table, too."""
+    """Yield the rights that are missing on a schema.
+
+    CREATE … IF NOT EXISTS needs the right to create even if the table exists; this always concerns the
+    bookkeeping. An index, too, is created in the schema of its table.
+    """
     usage, create = has.schemas[schema]
     names = wanted.list_tables_in_schema(schema)
     creates = (
@@ -77,7 +86,7 @@ def _find_schema_rights(has: PostgresRights, wanted: RequiredRights, schema: str
 
 
 def _on_tables(has: PostgresRights, wanted: RequiredRights, schema: str) -> Iterator[MissingRight]:
-    """One statement for all tables of the schema that lack the same."""
+    """Yield one statement for all tables of the schema that lack the same rights."""
     needed: dict[str, tuple[str, ...]] = dict.fromkeys(wanted.list_tables_in_schema(schema), ROW_RIGHTS)
     needed |= wanted.books if schema == wanted.books_schema else {}
     groups: dict[tuple[str, ...], list[str]] = {}
@@ -94,7 +103,11 @@ def _on_tables(has: PostgresRights, wanted: RequiredRights, schema: str) -> Iter
 
 
 def _find_ownership_rights(has: PostgresRights, wanted: RequiredRights) -> Iterator[MissingRight]:
-    """Only the owner of a table changes or drops it: no GRANT gives that right. What rowlock made is its own."""
+    """Yield the tables that the role does not own.
+
+    Only the owner may change or drop a table: no GRANT gives that right. Tables that rowlock created
+    are its own.
+    """
     for place in sorted((wanted.alter | wanted.drop) & has.tables.keys() - has.owned):
         schema, name = place
         message = f"user {has.user} does not own {schema}.{name}, and may not change it as the source's table is changed"
@@ -130,10 +143,12 @@ _SUPERUSER = re.compile(r"with the SUPERUSER attribute|must be a superuser to te
 
 
 def grant_for(message: str, user: str, hint: str = "") -> str | None:
-    """Return the GRANT that a message of "insufficient privilege" asks for; None where it does not say, or none helps.
+    """Return the GRANT that a message of "insufficient privilege" asks for; None if it does not show
+    one, or none helps.
 
-    `hint`: text in which the table is qualified with its schema, which the server does not name: the statement.
-    Messages are English unless the server's lc_messages says otherwise; those of other languages give None.
+    `hint`: the statement, which qualifies the table with its schema; the server's message does not.
+    Messages are English unless the server's lc_messages is set otherwise; those of other languages give
+    None.
     """
     if found := _TABLE.search(message):
         return _render_grant(ROW_RIGHTS, f"TABLE {_qualify_name(found['name'], hint)}", user)
@@ -154,7 +169,7 @@ def grant_for(message: str, user: str, hint: str = "") -> str | None:
 
 
 def _strip_quotes(name: str) -> str:
-    """Some messages put the name between quotation marks."""
+    """Return a name without its quotation marks, which only some messages have."""
     quoted = len(name) > 2 and name.startswith('"') and name.endswith('"')
     return name[1:-1] if quoted else name
 

@@ -1,4 +1,4 @@
-"""Pure rendering of PostgreSQL's statements for one target table."""
+"""The rendering of PostgreSQL's statements for one target table. Pure."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ quote = quote_with('"')
 #: For names that are themselves values (regclass).
 bare = quote_with('"', formatted=False)
 
-#: Column of the temporary table: what to do with the row ("d" delete by key, "r" replace, "u" update in place, "s" the same of a snapshot).
+#: Column of the temporary table, the operation on the row: "d" delete by key, "r" replace, "u" update
+#: in place, "s" the same for a snapshot.
 OPERATION = "rowlock op"
 DELETE, REPLACE, UPDATE, SNAPSHOT = "d", "r", "u", "s"
 
 
 @dataclass(frozen=True)
 class PostgresPlan:
-    """Statements of one table. In all of them "t" is the target table and "n" the temporary one."""
+    """The statements of one table. In all of them "t" is the target table and "n" the temporary one."""
 
-    table_name: str  # "schema.name", for people
+    table_name: str  # "schema.name", for messages
     temporary: str
     create_temporary: str
     drop_temporary: str
@@ -36,11 +37,11 @@ class PostgresPlan:
     upsert_copied: str
     on_conflict: str
     snapshot_copied: str
-    displaced: tuple[str, ...]  # one DELETE per unique index: rows of other keys under needed values
+    displaced: tuple[str, ...]  # one DELETE for each unique index: rows of other keys that hold needed values
 
 
 def build_postgres_plan(table: TargetTable, number: int) -> PostgresPlan:
-    """Render everything for `table`. `number` tells apart the temporary tables of one connection."""
+    """Return all statements for `table`. `number` distinguishes the temporary tables of one connection."""
     name = qualify_table(quote, table.schema, table.name)
     temporary = f"rowlock_net_{number}"
     temp = f"pg_temp.{quote(temporary)}"
@@ -75,7 +76,9 @@ def build_postgres_plan(table: TargetTable, number: int) -> PostgresPlan:
 
 
 def list_orderable_indexes(table: TargetTable) -> list[UniqueIndex]:
-    """Return the unique indexes whose columns rowlock writes; others can hold only NULLs or defaults from it."""
+    """Return the unique indexes with columns that rowlock writes; in others it causes only NULLs or
+    defaults.
+    """
     written = set(table.table.column_names)
     return [index for index in table.table.unique if written.issuperset(index.columns)]
 

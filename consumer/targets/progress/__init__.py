@@ -1,1 +1,3 @@
-"""Progress of units in a target that has transactions: its store, how a unit is taken over, and what is written beside rows."""
+"""The progress of units in a target with transactions: its store, the takeover, and the writer of
+progress beside rows.
+"""

@@ -1,9 +1,11 @@
-"""The progress store of a target that keeps progress itself: the unit's epoch, how far each lane is, their layout, its quarantine.
+"""The progress store of a target that keeps progress itself: each unit's epoch, lane progress, layout
+and quarantine.
 
 The dialect's part is a `Link`: one connection that runs statements, translates its driver's errors into
-consumer.errors, and can tell from a second connection who blocks it. Everything here rests on one fact: guard and
-take-over both need the exclusive lock of the same lane rows, and hold it to the end of their transaction. Whichever
-comes second therefore sees what the first one committed; no clock, pause or message order enters (research/scheduling.md §7).
+consumer.errors, and can find out over a second connection who blocks it. The safety rests on one fact:
+guard and takeover both need the exclusive lock of the same lane rows, and hold it to the end of their
+transaction. The second one therefore always sees what the first one committed, independent of clocks,
+pauses and message order.
 """
 
 from __future__ import annotations
@@ -29,10 +31,10 @@ T = TypeVar("T")
 
 
 class SqlProgressStore:
-    """`consumer.targets.base.ProgressStore` over a Link. Used by one thread at a time."""
+    """A `consumer.targets.base.ProgressStore` over a Link. Used by one thread at a time."""
 
     def __init__(self, link: Link, books: Bookkeeping, fresh: Callable[[], Link]) -> None:
-        """`fresh` makes a second connection to the same database."""
+        """Create the store and connect. `fresh` makes a second connection to the same database."""
         self._link = link
         self._books = books
         self._takeover = SqlTakeover(link, books, fresh)
@@ -59,8 +61,8 @@ class SqlProgressStore:
     ) -> tuple[list[LaneProgress], UnitState, list[QuarantineEntry]]:
         books = self._books
         with commit_block(self._link):
-            # All in one message: under load each round trip costs a turn of the scheduler. What the guard's rows do
-            # not allow has then been done already, and is rolled back.
+            # One message for all, because under load each round trip costs a turn of the scheduler. If
+            # the guard's rows forbid the attempt, the statements have already run, and are rolled back.
             guard, _, about, entries = self._link.begin_all(
                 [
                     books.lanes.build_select(unit, lock=True),
@@ -77,7 +79,9 @@ class SqlProgressStore:
 
     @contextmanager
     def begin_guarded(self, unit: ApplyUnit, guards: Sequence[LaneProgress]) -> Iterator[None]:
-        """A transaction whose guard has passed: what is written over the link in it is committed as a whole, or not at all."""
+        """Begin a transaction for the block after a check of the guard; its writes are committed as a
+        whole, or not at all.
+        """
         if not guards:
             raise ValueError("a transaction needs the lane rows it is guarded by")
         expected = sorted((row.lane, row.epoch, row.attempt, row.offset) for row in guards)
@@ -101,13 +105,13 @@ class SqlProgressStore:
         return self._run_unguarded(run)
 
     def list_unit_topics(self, pipeline: str) -> list[str]:
-        """Return the topics of which `pipeline` has a unit here (status)."""
+        """Return the topics for which this target keeps a unit of `pipeline` (for status)."""
         return self._run_unguarded(
             lambda: [str(row[0]) for row in self._run_fragment(self._books.units.select_topics(pipeline))]
         )
 
     def read_quarantine(self, unit: ApplyUnit) -> list[QuarantineEntry]:
-        """Return the quarantine entries of the unit by (offset, part), without locks (list)."""
+        """Return the quarantine entries of the unit by (offset, part), without locks (for list)."""
         return self._run_unguarded(
             lambda: [
                 parse_quarantine_row(row)
@@ -116,7 +120,9 @@ class SqlProgressStore:
         )
 
     def count_displaced_rows(self, pipeline: str, *, superseded: bool = False) -> dict[str, int]:
-        """Return topic → rows in `rowlock_displaced` that are `superseded` or are not, without topics of which there are none (status)."""
+        """Return topic → number of rows in `rowlock_displaced` that are `superseded` or not; topics
+        without rows are left out.
+        """
         found = self._run_unguarded(
             lambda: self._run_fragment(self._books.displaced.build_count(pipeline, superseded=superseded))
         )
@@ -145,6 +151,6 @@ class SqlProgressStore:
         return self._link.execute(*fragment)
 
     def _run_unguarded(self, work: Callable[[], T]) -> T:
-        """Run statements that need no guard, each in a transaction of its own."""
+        """Run statements that need no guard, each in its own transaction."""
         self._link.connect()
         return work()

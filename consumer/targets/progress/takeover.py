@@ -1,7 +1,8 @@
-"""The takeover of a unit in a target that keeps its progress: a higher epoch in the lane rows, whoever holds these.
+"""The takeover of a unit in a target that keeps its progress: writes a higher epoch into the lane rows
+despite locks.
 
-A worker that is gone, or hangs, may hold the lock of lane rows: from a second connection the takeover sees who blocks the first one,
-and ends those connections.
+A dead or hung worker may hold the lock of lane rows: over a second connection, the takeover finds out
+which connections block the first one, and ends them.
 """
 
 from __future__ import annotations
@@ -27,13 +28,14 @@ from schemas.wire.position import ZERO
 log = structlog.get_logger(__name__)
 
 TAKEOVER_TRIES = 3
-#: Seconds a takeover waits for the lane rows before it looks for who holds them, and before it gives up a try.
+#: Seconds a takeover waits for the lane rows before it looks up their holders, and before it gives up
+#: one try.
 TAKEOVER_LOCK_TIMEOUT_S = 1.0
 LOCK_S = 4.0
 POLL_BLOCKERS_S = 0.1
 
 TakenOver = tuple[int, list[LaneProgress], UnitState]
-"""(new epoch, lane rows, state of the unit as it was)."""
+"""(new epoch, lane rows, previous state of the unit)."""
 
 
 def read_clock_ms() -> int:
@@ -41,10 +43,10 @@ def read_clock_ms() -> int:
 
 
 class SqlTakeover:
-    """Takes units over over a Link."""
+    """Takes over units over a Link."""
 
     def __init__(self, link: Link, books: Bookkeeping, fresh: Callable[[], Link]) -> None:
-        """`fresh` makes a second connection to the same database."""
+        """Create a takeover. `fresh` makes a second connection to the same database."""
         self._link = link
         self._books = books
         self._fresh = fresh
@@ -62,7 +64,7 @@ class SqlTakeover:
             try:
                 return self._take_once(unit, topic_id, layout, lanes, epoch_after)
             except (TransientError, UniqueViolationError) as error:
-                # the latter: another one created the rows
+                # UniqueViolationError: another process created the rows
                 log.info("takeover retried", pipeline=unit.pipeline, topic=unit.topic, error=str(error))
                 last = error
         raise TransientError(
@@ -88,20 +90,25 @@ class SqlTakeover:
         return epoch, [replace(row, epoch=epoch) for row in rows], state or NO_STATE
 
     def _lock_ending_blockers(self, unit: ApplyUnit) -> Rows:
-        """Lock all lane rows; when that waits longer than TAKEOVER_LOCK_TIMEOUT_S, end the connections that hold them."""
+        """Lock all lane rows; if that waits longer than TAKEOVER_LOCK_TIMEOUT_S, end the connections
+        that hold them.
+        """
         text, params = self._books.lanes.build_select(unit, lock=True)
         with ThreadPoolExecutor(1, "take-over") as pool:
             waiting = pool.submit(self._link.begin_transaction, LOCK_S, text, params)
             if not wait([waiting], TAKEOVER_LOCK_TIMEOUT_S).done:
                 try:
                     self._end_blockers(unit, waiting)
-                except TargetConfigError:  # a missing grant; who may not be ended may let go by itself
+                except TargetConfigError:  # a missing grant; the holder may release the lock by itself
                     if waiting.exception() is not None:
                         raise
             return waiting.result()
 
     def _end_blockers(self, unit: ApplyUnit, waiting: Future[Rows]) -> None:
-        """Ask from a second connection who blocks the first. A lock wait shows up late on some servers: ask again."""
+        """End the blockers, found over a second connection.
+
+        The query is repeated, because some servers show a lock wait late.
+        """
         mine = self._link.get_connection_id()
         second = self._fresh()
         try:

@@ -1,4 +1,4 @@
-"""Progress and quarantine as a guarded transaction writes them; the same for every dialect."""
+"""The writer of progress and quarantine in a guarded transaction, common to all dialects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from consumer.targets.sql import Fragment
 
 
 class SqlProgressWriter:
-    """`consumer.targets.base.ProgressWriter`: of a transaction whose guard has passed."""
+    """A `consumer.targets.base.ProgressWriter` for a transaction that has passed its guard."""
 
     def __init__(self, unit: ApplyUnit, link: Link, books: Bookkeeping) -> None:
         self._unit = unit

@@ -1,4 +1,7 @@
-"""Values that a new column has in rows that were there before it: what the source's server put there by itself. Pure, wire values."""
+"""The values of a new column in existing rows, which the source's server sets by itself.
+
+Pure, wire values.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,9 @@ _EMPTY = (Kind.CHAR, Kind.VARCHAR, Kind.TEXT, Kind.VARBINARY, Kind.BLOB, Kind.SE
 
 
 def choose_fill_value(step: AddColumn) -> Value:
-    """Return what rows get that are there: what the step says, else the default, else the implicit value; None: NULL."""
+    """Return the value for existing rows: the step's fill, else the default, else the implicit value;
+    None: NULL.
+    """
     if step.fill is not None:
         return step.fill  # type: ignore[return-value]
     column = step.column
@@ -40,7 +45,9 @@ def parse_default_value(column: Column) -> Value:
 
 
 def get_implicit_value(type_: ColumnType) -> Value:
-    """Return what MySQL and MariaDB put into a NOT NULL column that has no default; None where there is no such value."""
+    """Return the value that MySQL and MariaDB put into a NOT NULL column without a default; None: there
+    is none.
+    """
     kind = type_.kind
     fraction = "." + "0" * type_.fsp if type_.fsp else ""
     if kind in _EMPTY:
@@ -57,5 +64,5 @@ def get_implicit_value(type_: ColumnType) -> Value:
 
 
 def build_one_column_table(column: Column) -> Table:
-    """Return a table of this column alone, for conversions that are made for a table."""
+    """Return a table with only this column, for conversions that need a table."""
     return Table(db="", name="", columns=(column,), key=UniqueIndex(name="", parts=()))

@@ -1,4 +1,6 @@
-"""Ways of writing that many databases share, for a dialect's `Syntax`: only the files of dialects import this."""
+"""Statements with a syntax that many databases share, for a dialect's `Syntax`; only dialects' modules
+import this.
+"""
 
 from __future__ import annotations
 

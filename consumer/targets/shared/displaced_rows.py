@@ -1,6 +1,7 @@
-"""Rows of `rowlock_displaced` that a copy of their table has made meaningless: the mark, which stands in `displaced_by`. Pure.
+"""The mark, in `displaced_by`, of rows of `rowlock_displaced` that a copy of their table has
+superseded. Pure.
 
-It needs neither a column nor a right to alter a table that an earlier version has made.
+It needs neither a new column nor the right to alter a table that an earlier version created.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ import msgspec
 
 SUPERSEDED_KEY = "superseded"
 MARKED = f'%"{SUPERSEDED_KEY}"%'
-"""`displaced_by LIKE` this: the row is marked."""
+"""The pattern for `displaced_by LIKE …` that finds marked rows."""
 ROWS_A_STATEMENT = 500
 
 
 class DisplacedRow(msgspec.Struct, frozen=True):
-    """A row that had to make room, without its values. `by`: JSON of what displaced it."""
+    """A displaced row without its values. `by`: JSON of the events that displaced it."""
 
     id: int
     table: str
@@ -25,7 +26,7 @@ class DisplacedRow(msgspec.Struct, frozen=True):
 
 
 def parse_displaced_row(row: Sequence[object]) -> DisplacedRow:
-    """Build one from (id, table, displaced_by)."""
+    """Return the row of (id, table, displaced_by)."""
     id_, table, by = row
     return DisplacedRow(int(str(id_)), str(table), str(by))
 
@@ -33,9 +34,11 @@ def parse_displaced_row(row: Sequence[object]) -> DisplacedRow:
 def yield_superseded_marks(
     rows: Iterable[DisplacedRow], table: str, before: int, why: str
 ) -> Iterator[tuple[str, list[int]]]:
-    """Yield (`displaced_by` with its mark, ids) of those rows of `table` which events below the offset `before` displaced.
+    """Yield (`displaced_by` with its mark, ids) for the rows of `table` that events below the offset
+    `before` displaced.
 
-    A row that says nothing of its event is left as it is: nobody knows whether the copy brought what it had.
+    A row without information about its event stays as it is, because the copy may not have contained
+    its values.
     """
     ids: dict[str, list[int]] = {}
     for row in rows:

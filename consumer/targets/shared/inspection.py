@@ -1,4 +1,6 @@
-"""SQLAlchemy's inspector over a short connection of its own: catalogues are read rarely, never on the data path."""
+"""SQLAlchemy's inspector over a short connection of its own; catalogs are read rarely, never on the
+data path.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
 
 
 class ErrorTranslator(Protocol):
-    """ErrorTranslator the errors of a dialect's driver inside a block: `MySqlLink.translated` and its like."""
+    """Returns a context that translates the errors of a dialect's driver, such as
+    `MySqlLink.translate_errors`.
+    """
 
     def __call__(self, statement: str, /) -> AbstractContextManager[None]: ...
 
@@ -29,9 +33,10 @@ class ErrorTranslator(Protocol):
 def open_inspector(
     target: TargetConfig, driver: str, tls: Mapping[str, Any], translated: ErrorTranslator
 ) -> Iterator[Inspector]:
-    """Yield an inspector of `target`. `tls`: the driver's arguments; `translated`: what becomes of the driver's errors.
+    """Yield an inspector of `target`. `tls`: the driver's arguments; `translated`: translates the
+    driver's errors.
 
-    Raises what `translated` raises, and TransientError when SQLAlchemy cannot make sense of the catalog.
+    Raises what `translated` raises, and TransientError if SQLAlchemy cannot interpret the catalog.
     """
     url = URL.create(
         driver, target.user, target.password.get_secret_value(), target.host, target.port, target.database
@@ -51,5 +56,8 @@ def open_inspector(
 
 @lru_cache(maxsize=8)
 def _make_engine(url: URL, tls: tuple[tuple[str, Any], ...]) -> Engine:
-    """Return the engine of a target. It holds no connection, but what it has learnt of the server and its compiled queries."""
+    """Return the engine of a target.
+
+    It keeps no connection, only facts about the server and compiled queries.
+    """
     return create_engine(url, poolclass=NullPool, connect_args=dict(tls))

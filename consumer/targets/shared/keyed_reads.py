@@ -1,4 +1,4 @@
-"""Reads of rows by key and by page that every dialect does alike, once it quotes names and encodes keys."""
+"""Reads of rows by key and by page, common to all dialects apart from quoting and the encoding of keys."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from schemas.table.names import EXACT
 
 
 class KeyedReads:
-    """Part of a `consumer.targets.dialect_components.TargetCatalogue`."""
+    """The key and page methods of a `consumer.targets.dialect_components.TargetCatalog`."""
 
     quote: Quote
     column_names = EXACT
@@ -24,7 +24,7 @@ class KeyedReads:
         return list(key)
 
     def order_params(self, table: TargetTable, key: Key) -> Sequence[object]:
-        """Return them for "<" and ">", in the order of the key's index."""
+        """Return the key's values as parameters for "<" and ">", in the order of the key's index."""
         return self.build_key_params(table, key)
 
     def list_key_columns(self, table: TargetTable) -> tuple[str, ...]:

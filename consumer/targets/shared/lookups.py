@@ -1,4 +1,4 @@
-"""Looking for rows by keys of which the target may be unable to hold some."""
+"""Look-ups of rows by keys that the target may be unable to store."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ T = TypeVar("T")
 
 
 def find_under_keys(look: Callable[[Sequence[Key]], Sequence[T]], keys: Sequence[Key]) -> list[T]:
-    """Return what `look` finds under `keys`. Under one that the target refuses (a zero date in PostgreSQL) it has no row.
+    """Return what `look` finds under `keys`; a key that the target refuses (a zero date in PostgreSQL)
+    has no row.
 
-    `look` raises RefusedError for all keys that it was asked for with such a one.
+    `look` raises RefusedError for all keys of a call that includes such a one.
     """
     try:
         return list(look(keys))
     except RefusedError:
         if len(keys) == 1:
             return []
-    half = len(keys) // 2  # the refused key is alone in the end, and hides no other
+    half = len(keys) // 2  # halving isolates the refused key, so that it hides no other
     return find_under_keys(look, keys[:half]) + find_under_keys(look, keys[half:])

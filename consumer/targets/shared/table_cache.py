@@ -1,7 +1,8 @@
 """A cache of the statements that an applier derived from a TargetTable, kept while the table is in use.
 
-A definition in force is one TargetTable object; another definition of the same table is another object. So the object's
-identity is the key (hashing a whole definition at each transaction would cost more than the look-up saves).
+An active definition is one TargetTable object; another definition of the same table is another object.
+So the object's identity is the key (hashing a whole definition at each transaction would cost more than
+the look-up saves).
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from typing import Generic, TypeVar
 from consumer.ordering.model import TargetTable
 
 P = TypeVar("P")
-#: Tables kept per connection; the longest unused goes first.
+#: Tables kept per connection; the least recently used one is evicted first.
 MAX_CACHED_TABLES = 256
 
 
 class TableCache(Generic[P]):
-    """At most LIMIT prepared tables. `gone` is told which one had to go."""
+    """A cache of at most MAX_CACHED_TABLES prepared tables; it calls its second argument with each
+    evicted one.
+    """
 
     def __init__(self, make: Callable[[TargetTable], P], gone: Callable[[P], None] = lambda _: None) -> None:
         self._make = make
@@ -27,7 +30,7 @@ class TableCache(Generic[P]):
 
     def get(self, table: TargetTable) -> P:
         found = self._kept.get(id(table))
-        if found is None:  # the kept reference to the table keeps its identity from being used again
+        if found is None:  # the kept reference prevents the reuse of the table's identity
             found = self._kept[id(table)] = (table, self._make(table))
             if len(self._kept) > MAX_CACHED_TABLES:
                 self._gone(self._kept.popitem(last=False)[1][1])
@@ -36,7 +39,7 @@ class TableCache(Generic[P]):
         return found[1]
 
     def forget_table(self, schema: str, name: str) -> None:
-        """Let go of what was made for a table, in whichever form it was."""
+        """Evict what was made for a table, for every definition of it."""
         for number, (table, made) in list(self._kept.items()):
             if (table.schema, table.name) == (schema, name):
                 del self._kept[number]

@@ -1,20 +1,22 @@
-"""Handlers of agents' messages at an owner: a chain, each a small class with one duty.
+"""The handlers of agents' messages at the leader: a chain of small classes, each with one task.
 
-| handler | duty | ends the chain |
+| handler | task | ends the chain |
 |---|---|---|
-| `CheckLeader` | whether a later owner is obeyed there | by stepping down |
-| `RegisterAgent` | `Hello`: incarnations get an agent epoch, which is stored | always, for a `Hello` |
-| `CheckMember` | whether the agent is registered | for a stranger, who is told |
-| `CheckTerm` | messages to an earlier term | with an announcement |
-| `RenewAgentLease` | incarnation, order, when it was heard; liveness | for stale and late ones, and before its Sync |
-| `CollectStatistics` | marks and rows a second of the replicas that may speak | never |
-| `ReportUnits` | replication sets, what is missing, failures | never |
+| `CheckLeader` | refuses a claim that a later term has begun | for such a claim |
+| `RegisterAgent` | `Hello`: gives a new incarnation an agent epoch and stores it | always, for a `Hello` |
+| `CheckMember` | checks that the agent is registered | for an unknown agent, with `Superseded` |
+| `CheckTerm` | answers messages to an earlier term | with an announcement |
+| `KeepWithinBounds` | removes claims that cannot be true | if the message cannot be used |
+| `RenewAgentLease` | incarnation, order, time of receipt, liveness | for late messages, and before the Sync |
+| `CollectStatistics` | progress and rows a second of the replicas that may write | never |
+| `ReportUnits` | replication sets, missing units, failures | never |
 | `AnswerUnit` | one unit's answer to a dispatch | never |
-| `GrantLeases` | what the agent may go on writing | never |
+| `GrantLeases` | grants the leases of the agent's units | never |
 
-What has to be stored comes out of `RegisterAgent` and of the replication sets as `Persist` effects, before anybody is told.
-Each class is tested by itself; the order is this tuple. A stale message (another incarnation, an earlier number) changes
-nothing behind `RenewAgentLease`, which counts it in `dropped`.
+`RegisterAgent` and the replication sets return what has to be stored as `Persist` effects; no agent is
+informed before it is stored. Each class is tested by itself, and the order is that of `CHAIN`. A stale
+message (of another incarnation, or with an earlier number) changes nothing after `RenewAgentLease`,
+which counts it in `dropped`.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ CHAIN: tuple[Handler, ...] = (
 
 
 def receive_agent_message(state: OwnerState, message: Up, now: float, out: list[OwnerDecision]) -> None:
-    """Take in one message; what is of another term, incarnation or order is dropped and counted."""
+    """Process one message. A message of another term or incarnation, or one out of order, is dropped and
+    counted.
+    """
     context = Context(state, message, now, out)
     for handler in CHAIN:
         if not handler.handle(context):

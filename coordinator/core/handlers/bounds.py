@@ -1,8 +1,10 @@
-"""Bounds of an agent's message: nothing beyond its assignments, nothing later than now. Pure.
+"""Limits of what an agent may report: no assignment that was never given, and no time in the future.
+Pure.
 
-What agents report becomes durable state: assignments that are never given again, checkpoints that never go back. One wrong word
-would stay for ever. So an assignment that was never given, and a mark in the future, are refused, counted and alarmed; so is the
-word of an agent that a later owner leads, for whether that is so the control topic says by refusing our next write.
+Reports of agents become durable state: assignments are never given again, and checkpoints never go back.
+A single wrong value would therefore stay for ever. So an assignment that was never given and progress in
+the future are refused, counted and alarmed. The claim of an agent that a later leader exists is refused
+as well: if it is true, the control topic refuses this leader's next write.
 """
 
 from __future__ import annotations
@@ -15,23 +17,27 @@ from coordinator.core.messages import Checkpoint, DispatchResponse, Heartbeat, S
 from coordinator.core.owner.state import Alarm, OwnerDecision, OwnerState
 from schemas.units import UnitProgress
 
-#: Rows a second of one unit beyond which a number is no measurement.
+#: The highest plausible measurement of one unit's rows a second.
 MOST_ROWS = 10**9
-#: Seconds between two alarms of one kind about one agent; everything is counted.
+#: Seconds between two alarms of one kind about one agent; each case is counted.
 ALARM_EVERY = 60.0
 LONGEST_NAME = 255
 
 
 def compute_latest_ts(state: OwnerState, now: float) -> int | None:
-    """Return the latest commit time (ms) that a mark can have: the clock of the day as it was at the claim, gone on since, and
-    what a source's clock may be ahead. None: this owner knows no clock."""
+    """Return the latest commit time (ms) that progress can have, or None if this leader does not know
+    the time of day.
+
+    It is the time of day at the leader's claim, plus the time since then, plus the allowed clock error
+    of a source.
+    """
     if not state.floor:
         return None
     return state.floor + int(1000 * (now - state.began + state.config.ahead))
 
 
 def is_credible_mark(mark: UnitProgress | None, latest: int | None) -> bool:
-    """Tell whether a mark can be true."""
+    """Return whether progress can be true."""
     if mark is None or latest is None:
         return True
     return mark.checkpoint_ts <= latest and mark.resolved_ts <= latest
@@ -40,7 +46,7 @@ def is_credible_mark(mark: UnitProgress | None, latest: int | None) -> bool:
 def refuse_claim(
     state: OwnerState, agent: str, now: float, out: list[OwnerDecision], *, what: str, about: str
 ) -> None:
-    """Count what an agent cannot mean, and alarm it, now and then."""
+    """Count an agent's claim that cannot be true, and raise an alarm at most every `ALARM_EVERY` seconds."""
     state.dropped[what] += 1
     if now >= state.alarmed.get((agent, what), float("-inf")) + ALARM_EVERY:
         state.alarmed[agent, what] = now
@@ -48,7 +54,7 @@ def refuse_claim(
 
 
 def restrict_message(state: OwnerState, message: Up, now: float, out: list[OwnerDecision]) -> Up | None:
-    """Return the message without marks and numbers that cannot be true; None: nothing of it can be used."""
+    """Return the message without the values that cannot be true, or None if nothing in it can be used."""
     if isinstance(message, Sync | Heartbeat) and not math.isfinite(message.sent):
         seen = f"it says that it sent this at {message.sent}"
         refuse_claim(state, message.agent, now, out, what="time refused", about=seen)
@@ -62,7 +68,10 @@ def restrict_message(state: OwnerState, message: Up, now: float, out: list[Owner
 
 
 def _restrict_to_latest(message: Up, latest: int | None, late: list[str]) -> Up:
-    """Return the message within bounds: the same one, nearly always. `late`: gets what was too late."""
+    """Return the message within the limits; nearly always this is the same object.
+
+    `late` receives a description of each unit with progress in the future.
+    """
     match message:
         case Heartbeat(statuses=statuses) if not _are_all_credible(statuses, latest):
             return replace(message, statuses=_restrict_statuses(statuses, latest, late))

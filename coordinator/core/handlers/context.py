@@ -1,4 +1,4 @@
-"""The context that handlers share: one message on its way through the chain."""
+"""The context that handlers share while one message passes through the chain."""
 
 from __future__ import annotations
 
@@ -12,28 +12,29 @@ from coordinator.core.owner.state import OwnerDecision, OwnerState
 
 @dataclass(slots=True)
 class Context:
-    """`now`: owner's monotonic seconds. `out`: effects so far, in order.
-
-    `known`: the sender, from `CheckMember` on. `news`: statuses that are not just what they were, from `CollectStatistics` on.
-    """
+    """One message of an agent, and what the handlers have found out about it so far."""
 
     state: OwnerState
     message: Up
     now: float
+    """Seconds of the leader's monotonic clock."""
     out: list[OwnerDecision]
+    """Effects so far, in order."""
     known: Member | None = None
+    """The sender, after `CheckMember`."""
     news: list[UnitStatus] = field(default_factory=list)
+    """Statuses that differ from what is known, after `CollectStatistics`."""
 
     @property
     def member(self) -> Member:
-        """The sender. Only for handlers behind `CheckMember`."""
+        """The sender. Raises RuntimeError in handlers before `CheckMember`."""
         if self.known is None:
             raise RuntimeError("a handler asks for the sender before CheckMember")
         return self.known
 
 
 class Handler(Protocol):
-    """One duty. Handlers have no state of their own."""
+    """One task in the chain. Handlers have no state of their own."""
 
     def handle(self, context: Context) -> bool:
-        """Do it; returns whether the message goes on to the next handler."""
+        """Handle the message, and return whether it goes on to the next handler."""

@@ -1,4 +1,4 @@
-"""The handlers that decide whether a message is for this owner at all, and register who is new."""
+"""The handlers that check that a message is for this leader, and register new agents."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from coordinator.core.records import AgentRecord
 
 
 class CheckLeader:
-    """An agent that obeys a later owner is not for this one. Its word ends no term: whoever says so could be anybody, and if it is
-    true our next write to the control topic fails."""
+    """Refuses messages that claim a later term. Such a claim does not end this term, because any agent
+    could send it. If it is true, the next write to the control topic fails.
+    """
 
     def handle(self, context: Context) -> bool:
         message, rev = context.message, context.state.rev
@@ -29,7 +30,9 @@ class CheckLeader:
 
 
 class RegisterAgent:
-    """A known incarnation is announced to; a new one is stored first, then announced to (`owner_members.registered`)."""
+    """Announces the leader to a known incarnation. A new incarnation is stored first, then announced to
+    (`owner.agents.confirm_registration`).
+    """
 
     def handle(self, context: Context) -> bool:
         if not isinstance(context.message, Hello):
@@ -45,7 +48,9 @@ class RegisterAgent:
 
     @staticmethod
     def _has_room(context: Context, message: Hello) -> bool:
-        """One registration of a name at a time, and not more agents than can be."""
+        """Return whether the registration can begin: one at a time for each name, and not more agents
+        than allowed.
+        """
         state, known = context.state, context.state.members.get(message.agent)
         if max(len(message.agent), len(message.incarnation)) > LONGEST_NAME:
             refuse_claim(
@@ -70,7 +75,9 @@ class RegisterAgent:
 
 
 class CheckMember:
-    """A stranger is told that nobody knows it: it begins anew. One whose registration is under way is not heard yet."""
+    """Ends an unknown agent with `Superseded`, so that it starts again. Messages of an agent that is
+    still being registered are ignored.
+    """
 
     def handle(self, context: Context) -> bool:
         state, message = context.state, context.message
@@ -86,7 +93,9 @@ class CheckMember:
 
 
 class CheckTerm:
-    """An agent that still obeys an earlier owner is announced to. A rejection has said all it has to say by now."""
+    """Announces the leader to an agent that still obeys an earlier one. A `Rejected` ends here, because
+    it contains nothing else.
+    """
 
     def handle(self, context: Context) -> bool:
         state, message, member = context.state, context.message, context.member

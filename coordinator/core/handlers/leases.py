@@ -1,4 +1,4 @@
-"""The handlers of leases: that of the agent (it was heard), and those of its units (it may go on writing)."""
+"""The handlers of leases: of the agent (it was heard), and of its units (they may go on writing)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from coordinator.core.replication_table import ReplicaPhase, Role, SetState
 
 
 class RenewAgentLease:
-    """The agent is alive; its state counts only from its Sync on, and only in the order in which it spoke."""
+    """Notes that the agent is alive. Its state counts only after its Sync, and only in the order in
+    which it was sent.
+    """
 
     def handle(self, context: Context) -> bool:
         state, message, head = context.state, context.message, context.message.header
@@ -43,8 +45,12 @@ class RenewAgentLease:
 
 
 class GrantLeases:
-    """Renew the leases of the primaries there, and of what a recovering set has seen to write. Not of what has been told to
-    stop: should it not hear that, its lease ends it."""
+    """Renews the leases of the agent's primaries, and of the replicas that a recovering set has seen
+    writing.
+
+    A replica that has been instructed to stop is not renewed: if the instruction is lost, the lease ends
+    it.
+    """
 
     def handle(self, context: Context) -> bool:
         if isinstance(context.message, Sync | Heartbeat):
@@ -73,7 +79,7 @@ def _list_granted(state: OwnerState, member: Member) -> list[tuple[str, int]]:
         current = state.sets[unit]
         if (
             current.state is SetState.REPLICATING and len(current.replicas) == 1
-        ):  # nearly always: nothing else is to be done
+        ):  # nearly always so: the short way
             one = current.replicas[0]
             if one.agent == member.name and one.agent_epoch == member.agent_epoch:
                 granted.append((unit, one.assignment))

@@ -1,4 +1,4 @@
-"""The handlers of what an agent says about its units."""
+"""The handlers of an agent's reports about its units."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ class KeepWithinBounds:
 
 
 class CollectStatistics:
-    """Marks and rows a second, from replicas that may speak for their unit; the rest goes on as `news`."""
+    """Collects progress and rows a second of replicas that may report for their unit. Statuses with
+    other news are left in `news`.
+    """
 
     def handle(self, context: Context) -> bool:
         state, member, message, steady = context.state, context.member, context.message, 0
@@ -50,7 +52,9 @@ class CollectStatistics:
 
     @staticmethod
     def _collect_status(state: OwnerState, member: Member, status: UnitStatus) -> bool:
-        """Take one status; returns whether that was all there is to it: nearly always, so this way is short."""
+        """Take one status, and return whether it holds no other news. Nearly always it holds none, so
+        this path is short.
+        """
         if _as_it_was(state, member, status):
             memo = state.memos[status.unit]
             memo.mark = advance_mark(memo.mark, status.mark)
@@ -63,7 +67,7 @@ class CollectStatistics:
 
 
 def _as_it_was(state: OwnerState, member: Member, status: UnitStatus) -> bool:
-    """Tell whether the unit replicates as it did. The replication set would change nothing."""
+    """Return whether the unit replicates as before, so that its replication set would not change."""
     current = state.sets.get(status.unit)
     if current is None or current.state is not SetState.REPLICATING or len(current.replicas) != 1:
         return False
@@ -86,8 +90,11 @@ def _take_statistics(
 
 
 def _find_reporting_replica(state: OwnerState, member: Member, unit: str, assignment: int) -> Replica | None:
-    """Return the replica that may speak for the unit: one that writes, or stops having written. A final mark counts
-    although its assignment is superseded, as long as the set still waits for it."""
+    """Return the replica that may report for the unit: one that writes, or one that is stopping after it
+    has written.
+
+    Final progress counts although its assignment is superseded, as long as the set still waits for it.
+    """
     current = state.sets.get(unit)
     me = (member.name, member.agent_epoch, assignment)
     for replica in current.replicas if current else ():
@@ -101,7 +108,9 @@ def _find_reporting_replica(state: OwnerState, member: Member, unit: str, assign
 
 
 class ReportUnits:
-    """Everything the agent holds; what it does not mention it does not hold."""
+    """Reports every unit that the agent holds to its replication set, and the other units of the agent
+    as absent.
+    """
 
     def handle(self, context: Context) -> bool:
         if isinstance(context.message, Sync | Heartbeat):
@@ -118,8 +127,12 @@ class ReportUnits:
 
 
 class AnswerUnit:
-    """An answer never makes the owner say the same again: that would go back and forth as fast as the network allows
-    while, say, an older replica is still stopping. The next heartbeat brings it again."""
+    """Passes the answer to a dispatch to the replication set, and does not repeat the same instruction
+    at once.
+
+    While an older replica is still stopping, such repetitions would go back and forth as fast as the
+    network allows. The next heartbeat causes the repetition instead.
+    """
 
     def handle(self, context: Context) -> bool:
         message = context.message
@@ -140,7 +153,10 @@ class AnswerUnit:
 def report_status(
     state: OwnerState, member: Member, status: UnitStatus, now: float, out: list[OwnerDecision]
 ) -> None:
-    """Feed one status to its replication set."""
+    """Pass one status to its replication set, after noting preparation progress and failures.
+
+    A status with an assignment that was never given raises an alarm first.
+    """
     unit = status.unit
     if status.assignment > state.counter:
         seen = f"it holds {unit} under assignment {status.assignment}, and none above {state.counter} was ever given"

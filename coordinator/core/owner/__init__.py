@@ -1,1 +1,3 @@
-"""The owner of one term: its state, and what it does with events, commands, catalogues, failures and time."""
+"""The leader of one term, named `owner` in code and records: its state, and its reaction to events, commands,
+inventories, failures and time.
+"""

@@ -1,4 +1,4 @@
-"""Agents as an owner deals with them: announced to, registered, expired, forgotten."""
+"""The leader's steps for agents: announce, register, expire, forget."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def announce_owner(state: OwnerState, member: Member, out: list[OwnerDecision]) 
 def drop_other_incarnation(
     state: OwnerState, member: Member, agent_epoch: int, out: list[OwnerDecision]
 ) -> None:
-    """A message of another incarnation is dropped; an earlier one is told that it is over."""
+    """Drop a message of another incarnation, and end an earlier incarnation with `Superseded`."""
     state.dropped["other incarnation"] += 1
     if agent_epoch < member.agent_epoch:
         out.append(SendMessage(member.name, Superseded(build_owner_header(state, agent_epoch))))
@@ -41,7 +41,9 @@ def drop_other_incarnation(
 def confirm_registration(
     state: OwnerState, agent: str, agent_epoch: int, now: float, out: list[OwnerDecision]
 ) -> None:
-    """The registration is durable: earlier incarnations are gone, this one is announced to."""
+    """Note that the registration is durable: drop earlier incarnations, and announce the leader to this
+    one.
+    """
     member = state.members.get(agent)
     if member is None or member.agent_epoch != agent_epoch:
         return
@@ -58,13 +60,13 @@ def confirm_registration(
 def remove_incarnations(
     state: OwnerState, agent: str, agent_epoch: int, now: float, out: list[OwnerDecision]
 ) -> None:
-    """No incarnation of the agent up to this one counts any more."""
+    """Report the incarnations of the agent up to this one as lost to all sets that they are in."""
     for unit in sorted(state.by_agent.get(agent, {})):
         apply_event_to_set(state, unit, AgentGone(agent, agent_epoch), now, out)
 
 
 def expire_silent_agents(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
-    """Agents that have been silent for longer than any lease of theirs are gone."""
+    """Expire the agents that have been silent for longer than any of their leases."""
     for name in list(state.members):
         member = state.members[name]
         expired = members.expire_member(member, now, state.config.silence) if member.durable else None
@@ -76,7 +78,7 @@ def expire_silent_agents(state: OwnerState, now: float, out: list[OwnerDecision]
 
 
 def forget_expired_agents(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
-    """Forget agents that have been gone for long and hold nothing, so that records stay bounded."""
+    """Forget agents that expired long ago and hold no units, so that the number of records stays bounded."""
     for name, member in list(state.members.items()):
         long_gone = member.state is MemberState.EXPIRED and now >= member.heard_at + state.config.retire_after
         if long_gone and not state.by_agent.get(name):

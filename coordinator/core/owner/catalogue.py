@@ -1,4 +1,4 @@
-"""Takes a new catalogue in: adds and removes units."""
+"""Takes in a new inventory: adds and removes units."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from schemas.config.changes.parts import format_pipeline_part
 
 
 def receive_inventory(state: OwnerState, event: Inventory, now: float, out: list[OwnerDecision]) -> None:
-    """A catalogue was read: the same object as last time while nothing is different. Take it, unless it is doubted."""
+    """Adopt an inventory, unless it is a suspicious shrink. An unchanged inventory is the same object as
+    the last one.
+    """
     if not configuration.accept_inventory_config(state, event, now, out):
         state.dropped["catalogue of another configuration"] += 1
         return
@@ -37,7 +39,8 @@ def receive_inventory(state: OwnerState, event: Inventory, now: float, out: list
         told = ", ".join(f"{count} of pipeline {pipeline}" for pipeline, count in missing.items())
         wait = f"they are stopped if that is so for {state.config.doubt:g} s"
         out.append(Alarm("topics are missing", f"Kafka does not list the topics of units: {told}; {wait}"))
-    # Nobody looked for so long (the process stood still, or Kafka did not answer): between two bad answers may have been good ones.
+    # No inventory was read for so long (the process hung, or Kafka did not answer) that good answers may
+    # have been missed between two bad ones.
     unseen = now - state.doubt.last > state.config.doubt / 2
     state.doubt = PendingInventory(now if unseen else state.doubt.since, now)
     if now >= state.doubt.since + state.config.doubt:
@@ -47,13 +50,15 @@ def receive_inventory(state: OwnerState, event: Inventory, now: float, out: list
 
 
 def _list_unchanged_pipelines(before: Inventory | None, now: Inventory) -> list[str]:
-    """Return the pipelines that are configured as they were: of others it is no wonder where units are missing."""
+    """Return the pipelines with an unchanged configuration: only there are missing units suspicious."""
     parts = {} if before is None else before.parts
     return [name for name in now.sources if (part := format_pipeline_part(name)) not in parts or parts[part] == now.parts.get(part)]  # fmt: skip
 
 
 def _map_known_units(state: OwnerState) -> dict[str, str]:
-    """Return the apply units that there are, with their pipelines; before the first catalogue those that may run."""
+    """Return the known apply units with their pipelines; before the first inventory, those that may be
+    running.
+    """
     if state.catalogue is not None:
         specs = state.catalogue.values()
         return {spec.unit: spec.pipeline for spec in specs if spec.pipeline is not None}

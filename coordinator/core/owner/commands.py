@@ -1,4 +1,4 @@
-"""Operators' commands to an owner, and the reasons to refuse them."""
+"""Operators' commands to the leader, and the reasons to refuse them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ from coordinator.core.schedulers import MoveRequest
 def execute_owner_command(
     state: OwnerState, command: OwnerCommand, now: float, out: list[OwnerDecision]
 ) -> None:
-    """Do what is asked, or say Refused. What is to outlive this owner is stored; the others are `Rebalance` and `Resign`."""
+    """Execute the command or return Refused. All commands but `Rebalance` and `Resign` are stored, so
+    that they outlive this leader.
+    """
     why = explain_command_refusal(state, command)
     if why is not None:
         out.append(Refused(command, why))
@@ -67,14 +69,16 @@ def execute_owner_command(
 
 
 def forget_move(state: OwnerState, unit: str, now: float, out: list[OwnerDecision]) -> None:
-    """A move that somebody asked for and that has not begun is no longer wanted."""
+    """Drop a requested move that has not begun."""
     if any(m.unit == unit for m in state.moves):
         state.moves = tuple(m for m in state.moves if m.unit != unit)
         persist_records(state, [], now, out, delete=[f"move/{unit}"])
 
 
 def _cancel_move(state: OwnerState, unit: str, now: float, out: list[OwnerDecision]) -> None:
-    """Balance leaves the unit where it is for a while, or it would begin the same move at once."""
+    """Cancel the move. Balancing leaves the unit where it is for a while, or it would begin the same
+    move at once.
+    """
     forget_move(state, unit, now, out)
     if _is_cancellable(state.sets[unit]):
         memo = state.memos[unit]
@@ -96,7 +100,7 @@ def _set_draining(
 
 
 def explain_command_refusal(state: OwnerState, command: OwnerCommand) -> str | None:
-    """Return why a command cannot be carried out."""
+    """Return why the command cannot be executed, or None."""
     match command:
         case Move(unit, agent):
             return _explain_move_refusal(state, unit, agent)

@@ -1,7 +1,8 @@
-"""The configuration in force, the agents that have it, and the units that still run under an earlier one (docs/adr/0024).
+"""The active configuration, the agents that have it, and the units that still run under an earlier one.
 
-A change is a number of the counter that assignments come from: a unit whose assignment is below the number since which its part is
-as it is was placed before. Agents are given units only while they have said that they have what is in force.
+A change takes a number from the counter of assignments. A unit with an assignment below the number of
+its part's last change was therefore placed under an earlier configuration (docs/adr/0024-reload.md). A
+unit is only given to an agent with the active configuration.
 """
 
 from __future__ import annotations
@@ -25,53 +26,58 @@ from coordinator.core.replication import ReplicationSet
 from coordinator.core.schedulers import InventoryUnit, UnitKind
 from schemas.config.changes.parts import format_pipeline_part, format_source_part
 
-#: Lines that a refusal has of one agent at most.
+#: The most lines of one agent that a refusal contains.
 LINES = 20
 
 
 def restore_configuration(state: OwnerState, record: ConfigRecord) -> None:
-    """Begin with what an earlier owner has put in force."""
+    """Begin with the configuration that an earlier leader activated."""
     state.configuration = record
     state.since = {part: since for part, _, since in record.parts}
     state.counter = max([state.counter, record.revision, *state.since.values()])
 
 
 def get_active_version(state: OwnerState) -> ConfigVersion | None:
-    """Return what agents are to have; None: not known."""
+    """Return the configuration that agents have to load; None: not known."""
     found = state.configuration
     return None if found is None else ConfigVersion(found.digest, found.revision)
 
 
 def has_active_config(state: OwnerState, member: Member) -> bool:
-    """Tell whether the agent has what is in force, as far as it says what it has."""
+    """Return whether the agent has the active configuration. An agent that reports none counts as having
+    it.
+    """
     return member.config is None or state.configuration is None or member.config == get_active_version(state)
 
 
 def accepts_units(state: OwnerState, member: Member) -> bool:
-    """Tell whether the agent can be given units."""
+    """Return whether the agent can be given units."""
     return member.accepts and has_active_config(state, member)
 
 
 def get_config_part(spec: InventoryUnit) -> str:
-    """Return the part of the configuration that a unit runs under."""
+    """Return the part of the configuration under which a unit runs."""
     applies = spec.kind is UnitKind.APPLY and spec.pipeline is not None
     return format_pipeline_part(spec.pipeline or "") if applies else format_source_part(spec.source)
 
 
 def is_stale(state: OwnerState, spec: InventoryUnit, current: ReplicationSet) -> bool:
-    """Tell whether a replica of the unit was placed under what was in force before."""
+    """Return whether a replica of the unit was placed under an earlier configuration."""
     since = state.since.get(get_config_part(spec), 0) if state.since else 0
     return any(replica.assignment < since for replica in current.replicas)
 
 
-# what is in force
+# the active configuration
 
 
 def accept_inventory_config(
     state: OwnerState, event: Inventory, now: float, out: list[OwnerDecision]
 ) -> bool:
-    """Tell whether a catalogue is of what is in force. The first one of a term puts its own in force: its process has just started, or its file is
-    no longer what it was; a later one may have been read before a reload."""
+    """Return whether an inventory was made from the active configuration.
+
+    The first inventory of a term activates its own configuration: the coordinator has just started, or
+    its file has changed. A later one may have been read before a reload.
+    """
     if not event.digest:
         return True
     if not state.is_inventory_adopted and (
@@ -85,8 +91,11 @@ def accept_inventory_config(
 def _enable_config(
     state: OwnerState, new: Inventory | Reload, changed: frozenset[str], now: float, out: list[OwnerDecision]
 ) -> None:
-    """Put a configuration in force: from here on what is placed runs under it. `changed`: parts that are not as they were although
-    their digests are. What was in force is what the record says, not what this coordinator's file held when it was elected."""
+    """Activate a configuration: units that are placed from now on run under it.
+
+    `changed` holds the parts that differ although their digests are equal. The configuration is compared
+    with the record, not with what this coordinator's file held when it was elected.
+    """
     known, digest, parts = state.configuration, new.digest, new.parts
     before = dict(parts) if known is None else {part: was for part, was, _ in known.parts}
     differ = changed | {part for part, now_is in parts.items() if before.get(part) != now_is}
@@ -105,7 +114,7 @@ def _enable_config(
 
 
 def begin_reload(state: OwnerState, command: Reload, now: float, out: list[OwnerDecision]) -> None:
-    """Ask the agents what their files hold; end at once where there is nobody to ask."""
+    """Ask the agents for the content of their files. The reload ends at once if there is no agent to ask."""
     if state.reloading is not None:
         out.append(Refused(command, "another reload is under way: ask again when it has ended"))
         return
@@ -114,7 +123,7 @@ def begin_reload(state: OwnerState, command: Reload, now: float, out: list[Owner
 
 
 def continue_reload(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
-    """End the reload that is under way once all agents have answered, or one has not in time."""
+    """End the current reload once all agents have answered, or one has not answered in time."""
     reloading = state.reloading
     if reloading is None:
         return
@@ -142,7 +151,9 @@ def get_open_question(state: OwnerState, member: Member) -> int:
 
 
 def _list_asked_members(state: OwnerState) -> Iterable[Member]:
-    """The agents that work here and say what they have. One that comes later is given nothing before it has what is in force then."""
+    """Return the synced and live agents that report their configuration. An agent that joins later is
+    given no units before it has the configuration that is then active.
+    """
     for _, member in sorted(state.members.items()):
         here = member.state is MemberState.SYNCED and member.liveness is Liveness.ALIVE
         if here and member.config is not None:

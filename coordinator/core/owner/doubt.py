@@ -1,9 +1,10 @@
-"""Doubt about a catalogue of units that has shrunk suddenly: it is not believed at once. Pure.
+"""Suspicious shrinks of the inventory, which are confirmed before they are believed. Pure.
 
-What units there are comes from Kafka's list of topics, and a broker that has just started, or a client whose rights were
-taken, may answer with a short or an empty one. Believed, it would stop most units and forget them. So a pipeline that is
-still configured and has lost most of its units in one look is doubted: the whole catalogue waits until it has been read like
-that for some time. What somebody has taken out of the configuration is not doubted.
+The inventory comes from Kafka's list of topics. A broker that has just started, or a client without its
+rights, may return a short or empty list. If the leader believed it, most units would be stopped and
+forgotten. So if a pipeline that is still configured has lost most of its units at once, the whole
+inventory waits until it has been read like that for some time. A pipeline that was removed from the
+configuration is not suspicious.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from collections.abc import Iterable, Mapping
 def find_suspicious_shrink(
     known: Mapping[str, str], found: Iterable[str], configured: Iterable[str]
 ) -> dict[str, int]:
-    """Return the pipelines of which most units (more than half) are missing, with how many are.
+    """Return the pipelines that lack more than half of their units, with the number of missing units.
 
-    `known`: apply unit → its pipeline, of all that there were; `found`: units that there are now; `configured`: pipelines.
+    `known`: all earlier apply units with their pipelines; `found`: the units now; `configured`: the
+    pipelines.
     """
     there, pipelines = set(found), set(configured)
     had = Counter(pipeline for pipeline in known.values() if pipeline in pipelines)
@@ -26,6 +28,8 @@ def find_suspicious_shrink(
 
 
 def parse_pipeline_name(unit: str) -> str | None:
-    """Return the pipeline of an apply unit by its name, `apply/PIPELINE/TOPIC`; None: it is no such unit."""
+    """Return the pipeline in the name of an apply unit, `apply/PIPELINE/TOPIC`; None: another kind of
+    unit.
+    """
     kind, _, rest = unit.partition("/")
     return rest.partition("/")[0] or None if kind == "apply" else None

@@ -1,4 +1,6 @@
-"""Failures of units: the unit waits and is rather placed elsewhere, and its agent is judged by them (`health`)."""
+"""Failures of units: the unit waits, another agent is preferred, and the failure counts against its
+agent (`health`).
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ _AT_WORK = frozenset({SetState.PREPARE, SetState.COMMIT})
 
 
 def record_unit_failure(state: OwnerState, unit: str, agent: str, now: float, *, unready: bool) -> None:
-    """Remember that the unit failed on an agent: it waits, longer each time. `unready`: it never got to work there."""
+    """Note that the unit failed on an agent, so that it waits, longer each time. `unready`: it never got
+    to work there.
+    """
     memo, config = state.memos[unit], state.config
     if now - memo.since >= config.stable_after:
         memo.failures = 0
@@ -34,19 +38,21 @@ def _has_failed_elsewhere(state: OwnerState, memo: UnitMemo, agent: str, now: fl
 
 
 def find_avoided_agent(state: OwnerState, memo: UnitMemo, now: float) -> str | None:
-    """Return the agent on which the unit failed not long ago."""
+    """Return the agent on which the unit failed recently."""
     return memo.avoid if memo.failures and now < memo.failed_at + state.config.stable_after else None
 
 
 def was_never_ready(state: OwnerState, current: ReplicationSet, replica: Replica, now: float) -> bool:
-    """Tell whether a replica that fails now has never got to work: it was preparing, or had only just started."""
+    """Return whether a failed replica never got to work: it was preparing, or had only just started."""
     if current.state is SetState.REPLICATING and replica.role is Role.PRIMARY:
         return now < state.memos[current.unit].since + state.config.health.trust_after
     return current.state in _AT_WORK and replica == current.replicas[-1]
 
 
 def clear_recovered_agents(state: OwnerState, now: float) -> None:
-    """Clear the agents on which a unit works that was given to them after the last failure. Once an interval."""
+    """Clear the agents on which a unit works that was placed after the last failure. Runs once an
+    interval.
+    """
     if not state.health or now < state.next_health:
         return
     state.next_health = now + state.config.interval
@@ -64,7 +70,7 @@ def _has_recovered(state: OwnerState, unit: str, agent: str, known: AgentHealth,
 
 
 def clear_agent_health(state: OwnerState, agent: str) -> None:
-    """The agent is as good as any other again."""
+    """Trust the agent like any other again."""
     if state.health.pop(agent, WELL).rounds:
         state.work = True
         story.record_agent_recovery(state, agent)
@@ -72,7 +78,7 @@ def clear_agent_health(state: OwnerState, agent: str) -> None:
 
 
 def wake_backed_off_agents(state: OwnerState, now: float) -> None:
-    """An agent that has backed off long enough may be tried: that is something to plan."""
+    """Plan again when an agent has backed off for long enough to be given a unit on trial."""
     for agent in list(state.backing):
         if state.health.get(agent, WELL).due_at <= now:
             del state.backing[agent]
@@ -80,7 +86,7 @@ def wake_backed_off_agents(state: OwnerState, now: float) -> None:
 
 
 def compute_agent_room(state: OwnerState, agent: str, now: float) -> int | None:
-    """Return how many more units the agent may be given; None: as many as any."""
+    """Return how many more units the agent may be given; None: no limit."""
     known = state.health.get(agent)
     if known is None or known.trusted:
         return None

@@ -1,11 +1,13 @@
-"""The coordinator's pure core for one term: members, replication sets, schedulers and progress wired together.
+"""The pure core of a term's leader: members, replication sets, schedulers and progress wired together.
 
-`begin` builds the state from the durable records; `step` takes an event and the owner's monotonic time, and returns
-effects. Sets are recovered one by one, each as soon as the agents that can hold it have synced or are gone. For speed
-(100 thousand units) `step` changes the state that it is given.
+`begin_owner_term` builds the state from the durable records. `step_owner` takes an event and the
+leader's monotonic time, and returns effects. Sets are recovered one by one, each as soon as the agents
+that can hold it have synced or expired. For speed (100 thousand units) `step_owner` changes the state
+that it is given.
 
-Effects `Persist` are to be committed in their order by the producer that made the claim; the first that fails for being
-fenced ends the term. `SendMessage` may be lost at any time: whatever is still true is said again at the next heartbeat.
+`Persist` effects are to be committed in their order by the producer that made the claim; the first that
+fails because the producer is fenced ends the term. A `SendMessage` may be lost at any time: what is
+still true is repeated at the next heartbeat.
 """
 
 from __future__ import annotations
@@ -57,14 +59,17 @@ def begin_owner_term(
     floor: int = 0,
     claimed_at: float | None = None,
 ) -> tuple[OwnerState, list[OwnerDecision]]:
-    """Return the state of a new term. `rev`: offset of the claim; `records`: the control topic folded up to it;
-    `floor`: the wall clock's ms at the claim: every fresh assignment is above it, should the records have been lost (docs/adr/0005).
+    """Return the state of a new term.
 
-    `claimed_at`: when the writing of the claim began (default: `now`). From then on it counts as confirmed, not from the answer:
-    where that was late, another may have claimed since.
+    `rev`: offset of the claim; `records`: the control topic folded up to that offset; `floor`: the time
+    of day (ms) at the claim. Every new assignment is above `floor`, in case the records have been lost
+    (docs/adr/0005-epochs-from-the-clock.md).
 
-    Every lease that an earlier owner can have granted ends before `now` + owner_lease + silence: so long an agent that
-    says nothing is taken for alive.
+    `claimed_at`: when the write of the claim began (default: `now`). The claim counts as confirmed from
+    then on, not from the answer: if the answer was late, another coordinator may have claimed since.
+
+    Every lease that an earlier leader can have granted ends before `now` + owner_lease + silence. Until
+    then an agent that sends nothing counts as alive.
     """
     state = OwnerState(
         owner,
@@ -115,7 +120,9 @@ def _restore_record(state: OwnerState, record: DurableRecord, now: float) -> Non
 
 
 def step_owner(state: OwnerState, event: OwnerEvent, now: float) -> tuple[OwnerState, list[OwnerDecision]]:
-    """Return the owner after `event` at `now` (its monotonic seconds) and what is to be done, in order."""
+    """Return the leader's state after `event` at `now` (its monotonic seconds), and what has to be done,
+    in order.
+    """
     out: list[OwnerDecision] = []
     if state.stepped_down:
         return state, out
@@ -166,7 +173,7 @@ def _handle_persisted(state: OwnerState, token: int, now: float, out: list[Owner
 
 
 def check_owner_invariants(state: OwnerState) -> None:
-    """Raise AssertionError unless the owner's invariants hold (for tests: linear in the number of units)."""
+    """Raise AssertionError unless the leader's invariants hold. For tests: linear in the number of units."""
     assignments: dict[int, str] = {}
     held: dict[str, set[str]] = {}
     for unit, current in state.sets.items():

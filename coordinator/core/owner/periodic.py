@@ -1,4 +1,4 @@
-"""Periodic work of an owner: give up preparations that hang, plan, compute progress."""
+"""The leader's periodic work: give up preparations that hang, plan, compute progress."""
 
 from __future__ import annotations
 
@@ -47,8 +47,9 @@ AgentPlace = tuple[str, UnitKind, str | None]
 
 
 def abandon_stuck_preparations(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
-    """A preparation or a start that takes too long is given up (`patience`); a stop is only reported: nothing can replace
-    it."""
+    """Give up a preparation or start that takes too long (`patience`). A stop is only reported, because
+    nothing can replace it.
+    """
     for unit in list(state.unsettled):
         memo, current = state.memos[unit], state.sets[unit]
         if not has_prepare_timed_out(state, memo, now):
@@ -70,7 +71,7 @@ def abandon_stuck_preparations(state: OwnerState, now: float, out: list[OwnerDec
 
 
 def retry_fences(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
-    """A fence that was not confirmed is asked for again; one of a unit that is wanted again is no longer needed."""
+    """Request again the fences that are not confirmed, and drop those of units that are to run again."""
     for unit, asked in list(state.fencing.items()):
         if find_desired_unit(state, unit) is not None or state.sets[unit].state is not SetState.ABSENT:
             del state.fencing[unit]
@@ -80,7 +81,7 @@ def retry_fences(state: OwnerState, now: float, out: list[OwnerDecision]) -> Non
 
 
 def schedule_units(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
-    """Plan if anything can have changed, and carry the plan out."""
+    """Make a plan if anything can have changed, and carry it out."""
     if state.catalogue is None or not _has_work(state, now):
         return
     balance = now >= state.next_balance
@@ -101,7 +102,7 @@ def schedule_units(state: OwnerState, now: float, out: list[OwnerDecision]) -> N
 
 
 def _keep_moves(state: OwnerState, begun: set[str], now: float, out: list[OwnerDecision]) -> None:
-    """Forget requested moves that have begun, or never can; their records, too."""
+    """Forget requested moves that have begun or can never begin, together with their records."""
     asked, kept = state.moves, []
     for move in asked:
         why = None if move.unit in begun else explain_impossible_move(state, move.unit, move.agent)
@@ -116,8 +117,9 @@ def _keep_moves(state: OwnerState, begun: set[str], now: float, out: list[OwnerD
 
 
 def explain_impossible_move(state: OwnerState, unit: str, agent: str) -> str | None:
-    """Return why a requested move that could not start yet never can. An agent that this owner has not heard yet may still
-    turn up."""
+    """Return why a requested move that has not begun can never begin, or None. An agent that this leader
+    has not heard yet may still appear.
+    """
     member = state.members.get(agent)
     current = state.sets.get(unit)
     if member is None or member.leaving or member.state is MemberState.EXPIRED:
@@ -138,13 +140,17 @@ def _has_work(state: OwnerState, now: float) -> bool:
 
 
 def _may_move_units(state: OwnerState, wishes: RequestedMoves) -> bool:
-    """Tell whether anything may be moved: then the units that replicate undisturbed are looked at one by one."""
+    """Return whether any unit may be moved. Then the units that replicate undisturbed are examined one
+    by one.
+    """
     leaving = any(m.leaving and state.by_agent.get(name) for name, m in state.members.items())
     return leaving or bool(wishes.moves) or wishes.rebalance or wishes.balance
 
 
 def build_scheduler_view(state: OwnerState, now: float, *, whole: bool) -> SchedulerView:
-    """Return what the schedulers see. Not `whole`: of the units that replicate undisturbed (nearly all) only their sum."""
+    """Return the schedulers' view. Unless `whole`, it contains only the sums of units that replicate
+    undisturbed (nearly all).
+    """
     agents = tuple(
         AgentView(
             name, accepts_units(state, member), member.leaving, room=compute_agent_room(state, name, now)
@@ -163,8 +169,11 @@ def build_scheduler_view(state: OwnerState, now: float, *, whole: bool) -> Sched
 
 
 def _summarize_steady_units(state: OwnerState) -> tuple[list[str], Counter[AgentPlace], Counter[AgentPlace]]:
-    """Return the units that do not replicate undisturbed, and of the others number and rows by place. In one short loop:
-    it is most of what a plan costs."""
+    """Return the units that do not replicate undisturbed, and the number and rows a second of the others
+    by place.
+
+    This is one short loop, because it is most of the cost of a plan.
+    """
     others: list[str] = []
     number: Counter[AgentPlace] = Counter()
     rows: Counter[AgentPlace] = Counter()
@@ -219,7 +228,7 @@ def _apply_task(state: OwnerState, task: ScheduleTask, now: float, out: list[Own
 
 
 def _reset_identity(state: OwnerState, unit: str) -> None:
-    """A unit of the same name with another uid starts without the old one's progress."""
+    """Drop the progress of an earlier unit with the same name and another uid."""
     spec = find_desired_unit(state, unit)
     if spec is not None and state.memos[unit].uid != spec.uid:
         state.memos[unit] = UnitMemo(spec.uid, state.memos[unit].since)
@@ -229,7 +238,7 @@ def _reset_identity(state: OwnerState, unit: str) -> None:
 
 
 def collect_pipeline_units(state: OwnerState) -> dict[str, PipelineUnits]:
-    """Return what each pipeline needs, from the catalogue."""
+    """Return the units that the progress of each pipeline is computed from, by the inventory."""
     found: dict[str, dict[str, list[str]]] = {
         pipeline: {source: [] for source in sources} for pipeline, sources in state.sources.items()
     }
@@ -243,7 +252,7 @@ def collect_pipeline_units(state: OwnerState) -> dict[str, PipelineUnits]:
 
 
 def advance_pipelines(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
-    """Advance the pipelines, and store where they are now and then, one store at a time."""
+    """Advance the progress of the pipelines, and store it at intervals, one store at a time."""
     if state.catalogue is None or now < state.next_progress:
         return
     state.next_progress = now + state.config.interval
@@ -259,7 +268,9 @@ def advance_pipelines(state: OwnerState, now: float, out: list[OwnerDecision]) -
 
 
 def _store_progress(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
-    """Have stored what has moved. What a pipeline waits for is not: the next owner sees that for itself."""
+    """Store the progress that has changed. What a pipeline waits for is not stored: the next leader
+    finds that out itself.
+    """
     known = {p: replace(v, waits_for=()) for p, v in state.pipelines.items()}
     moved = {p: v for p, v in known.items() if state.recorded_pipelines.get(p, PipelineProgress()) != v}
     if moved:
@@ -276,7 +287,9 @@ def confirm_stored_progress(state: OwnerState, token: int) -> None:
 
 
 def forget_pipelines(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
-    """Drop pipelines that are no longer configured, with their records: one of that name that comes later begins anew."""
+    """Drop pipelines that are no longer configured, with their records. A later pipeline of the same
+    name starts from the beginning.
+    """
     gone = [pipeline for pipeline in state.pipelines if pipeline not in state.pipeline_units]
     for pipeline in gone:
         del state.pipelines[pipeline]

@@ -1,4 +1,4 @@
-"""Steps replication sets and turns their outputs into messages and durable records."""
+"""Steps replication sets, and turns their outputs into messages and durable records."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def build_owner_header(state: OwnerState, agent_epoch: int, assignment: int = 0)
 
 
 def compute_heartbeat_interval(state: OwnerState) -> float:
-    """Return the seconds between two heartbeats of an agent: longer with many units, never above a quarter of the lease."""
+    """Return the seconds between two heartbeats of an agent: longer with many units, at most a quarter
+    of the lease.
+    """
     config = state.config
     return max(config.interval, min(len(state.sets) / config.statuses_per_s, config.lease / 4))
 
@@ -54,7 +56,7 @@ def persist_records(
     agent: tuple[str, int] | None = None,
     fence: tuple[str, int] | None = None,
 ) -> None:
-    """Have records stored (with the counter, always) and others deleted; `unit`, `agent` or `fence` waits for it."""
+    """Store records (always with the counter) and delete others; `unit`, `agent` or `fence` waits for it."""
     state.token += 1
     state.waiting[state.token] = PendingRecord(now, unit, agent, fence)
     stored = [(build_record_key(r), r) for r in (CounterRecord(state.counter), *records)]
@@ -64,10 +66,12 @@ def persist_records(
 def apply_event_to_set(
     state: OwnerState, unit: str, event: SetInput, now: float, out: list[OwnerDecision]
 ) -> None:
-    """Step the unit's set, carry out what it says, keep the indexes. Raises RefusedError as the set does."""
+    """Step the unit's set, carry out its outputs, and keep the indexes. Raises SetRefusedError as the
+    set does.
+    """
     before = state.sets.get(unit)
     if before is None:
-        before = ReplicationSet(unit)  # somebody reports a unit that is not ours: an orphan
+        before = ReplicationSet(unit)  # the agent reports a unit that is not in the inventory: an orphan
     state.cells.update(replication.list_cells(before, event))
     after, results = replication.step_set(before, event)
     for result in results:
@@ -119,7 +123,7 @@ def _handle_set_change(
     memo = state.memos.setdefault(unit, UnitMemo())
     memo.since, memo.steps, memo.prepare_progressed_at, state.work = now, 0, now, True
     if after.state is SetState.COMMIT:
-        memo.given_up = 0  # it got ready
+        memo.given_up = 0  # the preparation has succeeded
     if after.state in _SETTLED:
         state.unsettled.pop(unit, None)
     else:
@@ -139,13 +143,13 @@ def _update_indexes(state: OwnerState, before: ReplicationSet, after: Replicatio
 
 
 def find_desired_unit(state: OwnerState, unit: str) -> InventoryUnit | None:
-    """Return the catalogue's unit if it shall run."""
+    """Return the unit from the inventory if it is to run."""
     spec = state.catalogue.get(unit) if state.catalogue is not None else None
     return None if spec is None or unit in state.paused else spec
 
 
 def fence_unless_wanted(state: OwnerState, unit: str, now: float, out: list[OwnerDecision]) -> None:
-    """Fence an unwanted unit: nobody takes it over, so nobody else would fence an agent that was only taken for gone."""
+    """Fence a unit that is not to run. No takeover would fence an agent that was only considered lost."""
     memo = state.memos[unit]
     absent = state.sets[unit].state is SetState.ABSENT
     if state.catalogue is None or find_desired_unit(state, unit) is not None or not absent:
@@ -162,7 +166,9 @@ def fence_unless_wanted(state: OwnerState, unit: str, now: float, out: list[Owne
 
 
 def fence_stored(state: OwnerState, unit: str, assignment: int, now: float, out: list[OwnerDecision]) -> None:
-    """The assignment of a fence is durable: no later owner, whatever its clock says, gives out a lower one."""
+    """Note that the assignment of a fence is durable: no later leader gives a lower one, whatever its
+    clock shows.
+    """
     memo = state.memos.get(unit)
     if memo is not None and memo.fence == assignment:
         memo.fence_durable = True
@@ -172,7 +178,7 @@ def fence_stored(state: OwnerState, unit: str, assignment: int, now: float, out:
 def confirm_fenced(
     state: OwnerState, unit: str, assignment: int, now: float, out: list[OwnerDecision]
 ) -> None:
-    """Nothing of the unit can write any more: its record can go."""
+    """Delete the unit's record, because no process can write for the unit any more."""
     memo = state.memos.get(unit)
     if memo is None or memo.fence != assignment:
         return
@@ -184,7 +190,7 @@ def confirm_fenced(
 
 
 def forget_absent_unit(state: OwnerState, unit: str, now: float, out: list[OwnerDecision]) -> None:
-    """Drop an absent unit that the catalogue does not have, with its record."""
+    """Drop an absent unit that is not in the inventory, with its record."""
     if state.catalogue is None or unit in state.catalogue:
         return
     del state.sets[unit]
@@ -196,4 +202,4 @@ def forget_absent_unit(state: OwnerState, unit: str, now: float, out: list[Owner
     state.paused.pop(unit, None)
     persist_records(
         state, [], now, out, delete=[f"unit/{unit}", *paused]
-    )  # a move of it goes with the next plan
+    )  # a requested move of the unit is dropped with the next plan

@@ -1,4 +1,4 @@
-"""Data of an owner: configuration, durable records, state, events and effects (`owner` moves them)."""
+"""The data of a leader: configuration, durable records, state, events and effects."""
 
 from __future__ import annotations
 
@@ -17,45 +17,56 @@ from coordinator.core.replication_table import Cell
 from coordinator.core.schedulers import InventoryUnit, MoveLimits, MoveRequest
 from schemas.units import UnitProgress
 
-#: What `OwnerState.told` holds at most where nobody empties it.
+#: The most entries that `OwnerState.told` holds while no caller empties it.
 MAX_HISTORY_ENTRIES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class OwnerConfig:
-    """All in seconds. `silence` after the last word of an agent it counts as gone.
-
-    `statuses_per_s`: of all agents together; with more units than that in an `interval` heartbeats come more seldom.
-    `progress_every`: how often progress is stored at most; it is computed once an `interval`, and shown once it is stored.
-    `owner_lease`: an owner whose claim has not been confirmed for so long says nothing more (a later one may be there).
-    `prepare_timeout`: for a preparation or a start that does not get on; then it is given up. `prepare_most`: however it does. `retry_first`, `retry_most`: wait before a unit
-    that failed is tried again, doubled each time; after `stable_after` without failure it starts from the first, and may go
-    where it failed again. `doubt`: how long a catalogue that lacks most units of a pipeline has to be read so before it is
-    believed. `ahead`: how far a source's clock may be ahead of this one's. `reload_timeout`: how long agents may take to say what their files hold. `agents`: known at once at most. `health`: when an agent as a whole is given nothing for a while.
-    """
+    """The settings of a leader. All times are in seconds."""
 
     interval: float = 1.0
+    """Between two heartbeats of an agent with few units, and between two computations of progress."""
     statuses_per_s: int = 5000
+    """Of all agents together. With more units than that in an `interval`, heartbeats are less frequent."""
     lease: float = 10.0
+    """An agent may go on writing for so long after the message that the leader has answered."""
     margin: float = 1.0
+    """Added to the lease before an agent is considered lost."""
     owner_lease: float = 5.0
+    """A leader without a confirmed record for so long sends nothing more, because a later one may exist."""
     prepare_timeout: float = 60.0
+    """A preparation or start without progress is given up after so long."""
     prepare_most: float = 3600.0
+    """A preparation is given up after so long even if it makes progress."""
     balance_every: float = 60.0
     retry_first: float = 1.0
+    """Before a failed unit is tried again; doubled each time."""
     retry_most: float = 60.0
+    """The longest such wait."""
     stable_after: float = 300.0
+    """After so long without failure the wait starts from `retry_first`, and the unit may be placed where
+    it failed.
+    """
     progress_every: float = 5.0
+    """The shortest time between two stores of progress. Progress is shown once it is stored."""
     doubt: float = 30.0
+    """An inventory that lacks most units of a pipeline must be read for so long before it is believed."""
     ahead: float = 900.0
+    """A source's clock may be so far ahead of the leader's."""
     reload_timeout: float = 30.0
+    """Agents must report the content of their files within this time."""
     agents: int = 1000
+    """The most agents that are known at once."""
     retire_after: float = 3600.0
+    """An expired agent without units is forgotten so long after its last message."""
     limits: MoveLimits = field(default_factory=MoveLimits)
     health: HealthConfig = field(default_factory=HealthConfig)
+    """When an agent as a whole is given no units for a while."""
 
     @property
     def silence(self) -> float:
+        """An agent is considered lost so long after its last message."""
         return self.lease + self.margin
 
 
@@ -76,7 +87,9 @@ class Persisted:
 
 @dataclass(frozen=True, slots=True)
 class Confirmed:
-    """A record of ours, whose writing began at `at`, was committed: we were the owner at `at`, by our own clock."""
+    """A record of this leader, with a write that began at `at`, was committed. So it was the leader at
+    `at`, by its own clock.
+    """
 
     at: float
 
@@ -91,14 +104,14 @@ class Fenced:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """The desired set of units. Until the first one nothing is removed and nothing is added.
-
-    `digest`, `parts`: of the configuration that it is made of, and of each of its parts; "": not known."""
+    """The units that the configuration asks for. Before the first inventory no unit is added or removed."""
 
     units: tuple[InventoryUnit, ...]
     sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     digest: str = ""
+    """The digest of the configuration that it is made from; "": not known."""
     parts: Mapping[str, str] = field(default_factory=dict)
+    """The digest of each part of that configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +127,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class CancelMove:
-    """The unit stays where it is: a move that was asked for is dropped, one that prepares is given up."""
+    """Leave the unit where it is: a requested move is dropped, and a move in preparation is given up."""
 
     unit: str
 
@@ -126,7 +139,7 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class Undrain:
-    """The agent keeps its units, and is given others again."""
+    """Let the agent keep its units, and give it others again."""
 
     agent: str
 
@@ -153,13 +166,13 @@ class Resign:
 
 @dataclass(frozen=True, slots=True)
 class Reload:
-    """Put this configuration in force, if the files of all agents hold the same. `changed`: parts that differ from what is in force, if
-    only in a secret. It ends with `ReloadEnded`."""
+    """Activate this configuration, if the files of all agents hold the same. It ends with `ReloadEnded`."""
 
     __match_args__ = ("digest",)
     digest: str
     parts: Mapping[str, str]
     changed: frozenset[str] = frozenset()
+    """The parts that differ from the active configuration, if only in a secret."""
 
 
 OwnerCommand = Move | CancelMove | Drain | Undrain | Rebalance | Pause | Resume | Resign | Reload
@@ -177,7 +190,7 @@ class SendMessage:
 
 @dataclass(frozen=True, slots=True)
 class Persist:
-    """Commit these in one transaction, in order with the others, then say Persisted(token)."""
+    """Commit these records in one transaction, in order with the others, then report Persisted(token)."""
 
     token: int
     records: tuple[tuple[str, DurableRecord | None], ...]
@@ -185,8 +198,12 @@ class Persist:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Raise the unit's fencing token at the target (or in its topic's gen), so that a paused agent that was taken for gone can
-    not write to a unit that nobody runs any more; then say Fenced. Asked again until then."""
+    """Raise the unit's fencing token at the target (or in its topic's gen), then report Fenced; repeated
+    until then.
+
+    It prevents a paused agent that was considered lost from writing to a unit that no agent runs any
+    more.
+    """
 
     unit: str
     uid: str
@@ -195,7 +212,7 @@ class Fence:
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """Something that should not be, or that a person should know; `what` is a short stable phrase."""
+    """A state that should not occur, or that a person should know. `what` is a short constant phrase."""
 
     what: str
     about: str
@@ -203,7 +220,7 @@ class Alarm:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A command that cannot be carried out, and why."""
+    """A command that cannot be executed, and why."""
 
     command: OwnerCommand
     why: str
@@ -211,18 +228,19 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class StepDown:
-    """This owner's term is over: it shall exit."""
+    """This leader's term has ended, and it has to exit."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReloadEnded:
-    """The configuration `digest` is in force once Persist `token` is committed; `refused`: or why it is not."""
+    """The result of a reload. The configuration `digest` is active once Persist `token` is committed."""
 
     digest: str
     token: int = 0
     refused: str | None = None
+    """Why the configuration is not activated; None: it is."""
 
 
 OwnerDecision = SendMessage | Persist | Fence | Alarm | Refused | StepDown | ReloadEnded
@@ -230,52 +248,63 @@ OwnerDecision = SendMessage | Persist | Fence | Alarm | Refused | StepDown | Rel
 
 @dataclass(slots=True)
 class UnitMemo:
-    """The owner's memory of a unit beside its replicas. `steps`: of its preparation, as last reported, `got_on` then;
-    `given_up`: preparations in a row. Times: owner's seconds. `fence`: the assignment under which its target
-    is to be fenced (0: none); it is asked for once it is durable, as every assignment that leaves this process. `waits`: what the
-    replica that replicates waits for a person for."""
+    """What the leader remembers of a unit besides its replicas. Times are the leader's seconds."""
 
     uid: str = ""
     since: float = 0.0
+    """When the state of its replication set last changed."""
     mark: UnitProgress | None = None
     rows_per_s: int = 0
     waits: str | None = None
+    """What the replicating unit waits for a person to do."""
     failures: int = 0
     due_at: float = 0.0
     avoid: str | None = None
+    """The agent on which it failed last."""
     failed_at: float = float("-inf")
     steps: int = 0
+    """The steps of its preparation as last reported."""
     prepare_progressed_at: float = 0.0
+    """When these steps were reported."""
     given_up: int = 0
+    """The number of its preparations that were given up in a row."""
     fence: int = 0
+    """The assignment with which its target is to be fenced; 0: none."""
     fence_durable: bool = False
+    """Whether that assignment is stored, so that the fence can be requested."""
     recorded: tuple[tuple[str, int, int], ...] = ()
+    """Its replicas (agent, agent_epoch, assignment) in the stored record."""
 
 
 @dataclass(slots=True)
 class UnitHistory:
-    """Of one unit, for those who watch: the agent that runs it (`agent`) or ran it last (`last`); since when it is on its way
-    (owner's seconds); why it last went."""
+    """The history of one unit, for operators."""
 
     agent: str | None = None
+    """The agent that runs it."""
     last: str | None = None
+    """The agent that ran it last."""
     begun: float = 0.0
+    """When its last change began, in the leader's seconds."""
     why: str = "nobody ran it"
+    """The reason for its last change."""
 
 
 class PendingRecord(NamedTuple):
-    """A record that becomes durable with a Persist that was asked for at `asked`: (unit, assignment), (agent, agent_epoch), or the (unit,
-    assignment) of a fence."""
+    """What waits for a Persist that was requested at `asked`."""
 
     asked: float
     unit: tuple[str, int] | None = None
+    """(unit, assignment)."""
     agent: tuple[str, int] | None = None
+    """(agent, agent_epoch)."""
     fence: tuple[str, int] | None = None
+    """(unit, assignment of the fence)."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingInventory:
-    """A catalogue is not believed yet; it has been read like that `since`, and at the `last` look too."""
+    """An inventory with a suspicious shrink. It has been read like that from `since` to `last`."""
 
     since: float
     last: float
@@ -283,66 +312,89 @@ class PendingInventory:
 
 @dataclass(frozen=True, slots=True)
 class Reloading:
-    """A reload that waits for agents to say what their files hold. `number`: of the question; `since`: owner's seconds."""
+    """A reload that waits for agents to report the content of their files."""
 
     command: Reload
     number: int
+    """The number of the question."""
     since: float
+    """In the leader's seconds."""
 
 
 @dataclass(slots=True)
 class OwnerState:
-    """`configuration`: what is in force, None: not known; `adopted`: a catalogue of it has been read; `since`: of its parts. `floor`: the clock of the day (ms) when the term `began`; 0: not known. `alarmed`: (agent, what) → when last. `offered`: the catalogue that was last read, `doubt`: it is not believed yet. `by_agent`: units with a replica there, in a fixed order. `waiting`: by Persist's token. `fencing`: units that are absent and not wanted, and when
-    their fence was last asked for. `health`: of agents on which
-    units failed; `backing`: those of them that back off. `pipelines`: as last computed; `recording`: the Persist under way and what it stores of
-    them; `recorded_pipelines`: as they are stored. Only these are shown: a later owner begins with them. `told`: what happened (a phrase,
-    its circumstances), for those who watch; whoever steps the core empties it (core.story)."""
+    """The state of a leader during its term."""
 
     owner: str
     rev: int
     config: OwnerConfig
     confirmed_at: float
+    """The latest time at which this coordinator certainly was the leader."""
     floor: int = 0
+    """The time of day (ms) when the term began; 0: not known."""
     began: float = 0.0
+    """The monotonic time when the term began."""
     counter: int = 0
+    """The highest number given as an assignment or agent epoch."""
     op_seq: int = 0
     token: int = 0
     stepped_down: bool = False
     silent: bool = False
+    """Whether the claim has not been confirmed for so long that no messages may be sent."""
     catalogue: dict[str, InventoryUnit] | None = None
+    """The adopted inventory by unit; None before the first."""
     configuration: ConfigRecord | None = None
+    """The active configuration; None: not known."""
     is_inventory_adopted: bool = False
+    """Whether an inventory of the active configuration has been read."""
     since: dict[str, int] = field(default_factory=dict)
+    """By part of the configuration: the number of its last change."""
     reloading: Reloading | None = None
     last_inventory: Inventory | None = None
+    """The inventory that was read last."""
     doubt: PendingInventory | None = None
+    """Set while an inventory is not believed yet."""
     sources: dict[str, tuple[str, ...]] = field(default_factory=dict)
     members: dict[str, Member] = field(default_factory=dict)
     sets: dict[str, ReplicationSet] = field(default_factory=dict)
     memos: dict[str, UnitMemo] = field(default_factory=dict)
     by_agent: dict[str, dict[str, None]] = field(default_factory=dict)
+    """By agent: the units with a replica there, in a fixed order."""
     unsettled: dict[str, None] = field(default_factory=dict)
+    """Units that are neither absent nor replicating."""
     retrying: dict[str, None] = field(default_factory=dict)
     health: dict[str, AgentHealth] = field(default_factory=dict)
+    """The agents on which units failed."""
     backing: dict[str, None] = field(default_factory=dict)
+    """Those of them that back off."""
     next_health: float = 0.0
     fencing: dict[str, float] = field(default_factory=dict)
+    """Absent units that are not to run, with the time when their fence was last requested."""
     paused: dict[str, None] = field(default_factory=dict)
     waiting: dict[int, PendingRecord] = field(default_factory=dict)
+    """What waits for a Persist, by its token."""
     pipelines: dict[str, PipelineProgress] = field(default_factory=dict)
+    """The progress of the pipelines as last computed."""
     pipeline_units: dict[str, PipelineUnits] = field(default_factory=dict)
     recording: tuple[int, dict[str, PipelineProgress]] | None = None
+    """The token of the Persist under way, and the progress that it stores."""
     recorded_pipelines: dict[str, PipelineProgress] = field(default_factory=dict)
+    """The progress as stored. Only this is shown, because a later leader begins with it."""
     moves: tuple[MoveRequest, ...] = ()
     rebalance: bool = False
     work: bool = True
+    """Whether something has changed that may need a plan."""
     next_balance: float = 0.0
     next_progress: float = 0.0
     next_record: float = 0.0
     alarmed: dict[tuple[str, str], float] = field(default_factory=dict)
+    """By agent and kind of alarm: when it was last raised."""
     whereabouts: dict[str, UnitHistory] = field(default_factory=dict)
     told: deque[tuple[str, dict[str, object]]] = field(
         default_factory=lambda: deque(maxlen=MAX_HISTORY_ENTRIES)
     )
+    """The history since the caller last emptied it, for operators: a phrase and its details
+    (core.owner.story).
+    """
     dropped: Counter[str] = field(default_factory=Counter)
     cells: Counter[Cell] = field(default_factory=Counter)

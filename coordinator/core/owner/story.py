@@ -1,8 +1,8 @@
-"""The history of units and agents, in sentences for the people who run the system: pure.
+"""The history of units and agents, in sentences for the people who run the system. Pure.
 
-The core keeps its transitions to itself; these functions say those that operators follow, in `OwnerState.told`, which the
-shell empties after each step (server.journal). Why a unit went is known where it was decided, and said there (`because`)
-before the set that it concerns changes.
+The core keeps its transitions to itself. These functions write those that operators follow to
+`OwnerState.told`, which the shell empties after each step (`server/operators/journal.py`). The reason
+for a change is set where it is decided (`set_reason`), before the replication set changes.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _MOVERS: Mapping[str, str] = {
 
 
 def set_reason(state: OwnerState, unit: str, why: str) -> None:
-    """Say why the unit is about to go."""
+    """Set the reason for the unit's next change."""
     _get_unit_history(state, unit).why = why
 
 
 def record_move(state: OwnerState, unit: str, mover: str) -> None:
-    """Say that a scheduler moves the unit."""
+    """Set the scheduler's reason to move the unit."""
     set_reason(state, unit, _MOVERS.get(mover, mover))
 
 
 def set_removal_reason(state: OwnerState, unit: str) -> None:
-    """Say why the unit is removed."""
+    """Set the reason to remove the unit."""
     if unit in state.paused:
         set_reason(state, unit, "paused")
     elif (spec := (state.catalogue or {}).get(unit)) is not None:
@@ -47,7 +47,9 @@ def set_removal_reason(state: OwnerState, unit: str) -> None:
 
 
 def record_unit_change(state: OwnerState, before: ReplicationSet, after: ReplicationSet, now: float) -> None:
-    """Tell that a unit was placed, moved or stopped. What a recovering owner finds in its place is no news."""
+    """Record that a unit was placed, moved or stopped. What a recovering leader finds in place is not
+    recorded.
+    """
     place = _get_unit_history(state, after.unit)
     if before.state in _SETTLED and after.state is not before.state:
         place.begun = now
@@ -79,24 +81,24 @@ def _measure_duration(place: UnitHistory, before: ReplicationSet, now: float) ->
 
 
 def record_registration(state: OwnerState, member: Member) -> None:
-    """Tell that an agent's registration is durable."""
+    """Record that an agent's registration is durable."""
     fields = {"agent": member.name, "incarnation": member.incarnation, "agent_epoch": member.agent_epoch}
     state.told.append(("agent joined", fields))
 
 
 def record_agent_return(state: OwnerState, member: Member) -> None:
-    """Tell that an agent that counted as gone is there."""
+    """Record that an expired agent is back."""
     state.told.append(("agent is back", {"agent": member.name}))
 
 
 def record_agent_stopping(state: OwnerState, member: Member) -> None:
-    """Tell that an agent says itself that it stops."""
+    """Record that an agent has reported that it stops."""
     units = len(state.by_agent.get(member.name, {}))
     state.told.append(("agent stops", {"agent": member.name, "units": units}))
 
 
 def record_agent_expiry(state: OwnerState, member: Member, now: float) -> None:
-    """Tell that an agent is gone, and why; call it before its units hear of it."""
+    """Record that an agent has expired, and why. Must be called before its units change."""
     silent = round(now - member.heard_at, 1)
     if member.liveness is Liveness.STOPPING:
         why = "it stopped, as it had said"
@@ -111,20 +113,20 @@ def record_agent_expiry(state: OwnerState, member: Member, now: float) -> None:
 
 
 def set_restart_reason(state: OwnerState, agent: str) -> None:
-    """Say why the units of an agent's earlier start go."""
+    """Set the reason for the changes of the units of an agent's earlier incarnation."""
     for unit in state.by_agent.get(agent, {}):
         set_reason(state, unit, f"agent {agent} was started again")
 
 
 def record_agent_backoff(state: OwnerState, agent: str, known: AgentHealth) -> None:
-    """Tell that an agent on which units do not get ready is given none for a while."""
+    """Record that an agent is given no units for a while, because preparations there fail."""
     for_ = round(known.due_at - known.failed_at, 1)
     why = f"{known.failures} preparations failed there since one last succeeded"
     state.told.append(("agent backs off", {"agent": agent, "why": why, "for_s": for_}))
 
 
 def record_agent_recovery(state: OwnerState, agent: str) -> None:
-    """Tell that it is given units like any other again."""
+    """Record that the agent is given units like any other again."""
     state.told.append(("agent is trusted again", {"agent": agent}))
 
 

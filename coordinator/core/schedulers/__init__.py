@@ -1,8 +1,9 @@
-"""Schedulers decide which unit moves to which agent: pure functions from a view to tasks, in a fixed order of priority.
+"""Schedulers decide which unit is placed on or moved to which agent: pure functions from a view to
+tasks, by priority.
 
-`basic` always runs: a unit without an agent waits for nobody. Of the others (drain, move, rebalance, balance) the first
-that has something to do has the plan, within the limit on moves under way. No scheduler waits for all agents or all
-units to be well: it looks at those that are.
+`basic` always runs, so a unit without an agent never waits. Of the others (drain, move, rebalance,
+balance) the first that has work makes the moves, within the limit on concurrent moves. No scheduler
+waits until all agents or units are well: each uses those that are.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class RequestedMoves:
-    """Moves that are due beside the basic duty: requested moves, a rebalance that somebody asked for, the regular balance."""
+    """The moves that may be planned besides the placements: requested moves, a requested rebalance,
+    regular balancing.
+    """
 
     moves: tuple[MoveRequest, ...] = ()
     rebalance: bool = False
@@ -57,15 +60,17 @@ class RequestedMoves:
 
 @dataclass(frozen=True, slots=True)
 class SchedulePlan:
-    """`by`: which of the movers has the plan ("" if none). `full`: the limit on moves left no room for more."""
+    """The tasks of one plan."""
 
     tasks: tuple[ScheduleTask, ...]
     by: str = ""
+    """The scheduler that planned the moves; "": none."""
     full: bool = False
+    """Whether the limit on concurrent moves is reached."""
 
 
 def plan_tasks(view: SchedulerView, wishes: RequestedMoves, limits: MoveLimits) -> SchedulePlan:
-    """Return what to do next; at most one task a unit."""
+    """Return the next tasks, at most one per unit."""
     loads = AgentLoads(view, limits)
     tasks = plan_basic_tasks(view, loads)
     most = limits.concurrent

@@ -1,8 +1,9 @@
-"""Even loads: by itself now and then (`balance`), or at once because somebody asked (`rebalance`).
+"""Evens out loads: regularly (`balance`), or at once on request (`rebalance`).
 
-A unit that waits after a failure is left where it is, and one that failed somewhere is not sent there again for a while: it
-would come back, and be sent again. Moves the unit that narrows the gap between two agents most, from the most loaded to the least loaded, as long as that
-is worth a move. Before that, units that shall be apart and could be are taken apart.
+Each step moves the unit that narrows the gap between two agents most, from the most to the least loaded,
+as long as that is worth a move. Before that, units with the same `apart` label are separated where
+possible. A unit that waits after a failure is left where it is, and a unit is not moved for a while to
+the agent on which it failed: it would come back and be moved there again.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from coordinator.core.schedulers.model import (
     list_movable_units,
 )
 
-#: A gap below this share of the mean load is left alone: measured rates always vary.
+#: A gap below the mean load divided by this is left alone, because measured rates always vary.
 TOLERANCE = 10
 
 
 def balance_loads(view: SchedulerView, loads: AgentLoads, most: int, why: str = "balance") -> list[MoveTask]:
-    """Return at most `most` moves; none when everything is even enough."""
+    """Return at most `most` moves; none if the loads are even enough."""
     tasks: list[MoveTask] = []
     for kind in UnitKind:
         at: dict[str, list[UnitView]] = {
@@ -79,7 +80,9 @@ def _may_go(unit: UnitView, agent: str, loads: AgentLoads) -> bool:
 
 
 def _find_best_unit(units: list[UnitView], target: str, gap: int, loads: AgentLoads) -> UnitView | None:
-    """Return the unit that leaves the smallest gap, if that is smaller by a whole unit's worth."""
+    """Return the unit that leaves the smallest gap, if the gap becomes smaller by at least the cost of a
+    unit.
+    """
     able = [
         unit
         for unit in units

@@ -1,4 +1,4 @@
-"""Every wanted unit gets an agent, every unwanted one is removed."""
+"""Places every unit that is to run, and removes every unit that is not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ _DONE = frozenset({SetState.ABSENT, SetState.REMOVING})
 
 
 def plan_basic_tasks(view: SchedulerView, loads: AgentLoads) -> list[ScheduleTask]:
-    """Return removals (all) and additions (`MoveLimits.burst` at most); a unit that no agent can take is left out."""
+    """Return all removals, and at most `MoveLimits.burst` additions. A unit that no agent can take is
+    left out.
+    """
     tasks: list[ScheduleTask] = [
         RemoveTask(unit.spec.unit) for unit in view.units if not unit.wanted and unit.state not in _DONE
     ]

@@ -1,8 +1,8 @@
 """The view and the tasks of schedulers, and the loads that they share within one plan.
 
-Load is counted in thousandths of an average unit: every unit costs 1000 for being there, plus up to its measured share
-of rows (`MoveLimits.rate_weight` × 1000 for the mean rate). Capture and apply units are balanced apart: one is a process,
-the other a share of a Spark query.
+Load is counted in thousandths of an average unit: every unit costs 1000, plus its measured rows in
+relation to the mean (`MoveLimits.rate_weight` × 1000 for the mean rate). Capture and apply units are
+balanced separately: one is a process, the other a share of a Spark query.
 """
 
 from __future__ import annotations
@@ -26,32 +26,34 @@ class UnitKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class InventoryUnit:
-    """One unit of the catalogue. `uid` tells a unit from a later one of the same name. `apart`: units with the same
-    label are kept on different agents as far as there are agents."""
+    """One unit of the inventory."""
 
     unit: str
     kind: UnitKind
     source: str
     pipeline: str | None = None
     uid: str = ""
+    """Distinguishes the unit from a later one of the same name."""
     apart: str | None = None
+    """Units with the same label are placed on different agents as far as there are agents."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentView:
-    """`accepts`: synced, within its lease, alive, not draining: it can be given units of `kinds`. `room`: how
-    many more it may be given because it is not trusted with more; None: as many as any."""
+    """An agent as the schedulers see it."""
 
     name: str
     accepts: bool = True
+    """Whether it can be given units of `kinds`: synced, within its lease, alive, not draining."""
     draining: bool = False
     kinds: frozenset[UnitKind] = frozenset(UnitKind)
     room: int | None = None
+    """How many more units it may be given while it is not fully trusted; None: no limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnitView:
-    """`wanted`: in the catalogue and not paused. `due`: not waiting after a failure. `avoid`: where it failed last."""
+    """A unit as the schedulers see it."""
 
     spec: InventoryUnit
     state: SetState
@@ -59,36 +61,41 @@ class UnitView:
     holders: tuple[str, ...] = ()
     rows_per_s: int = 0
     wanted: bool = True
+    """Whether it is to run as it is: in the inventory, not paused, and placed under the active
+    configuration.
+    """
     due: bool = True
+    """Whether it is not waiting after a failure."""
     avoid: str | None = None
+    """The agent on which it failed last."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerView:
-    """Agents and units in the order of their names.
-
-    `steady`: (agent, kind, apart label) → number and rows a second of wanted units that replicate there undisturbed, and
-    are not in `units`. They count as load; only a plan without movers may be made from a view that has such.
-    """
+    """Agents and units in the order of their names."""
 
     agents: tuple[AgentView, ...]
     units: tuple[UnitView, ...]
     steady: Mapping[tuple[str, UnitKind, str | None], tuple[int, int]] = field(default_factory=dict)
+    """(agent, kind, apart label) → number and rows a second of units that replicate undisturbed and are
+    not in `units`. They count as load; a view with such units is only for plans without moves.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class MoveLimits:
-    """`burst`: units added in one plan, so that a plan stays short (a tenth of a second); `agent_burst`: of them to one agent,
-    so that the first agent of many does not get everything. `concurrent`: moves under way at once, `per_agent`: of them to one agent.
-
-    `rate_weight`: how much a unit's measured rows count beside its being there (0: count only).
-    """
+    """How many tasks a plan may contain."""
 
     burst: int = 2000
+    """Units added in one plan, so that planning stays short (a tenth of a second)."""
     agent_burst: int = 20
+    """Units added to one agent in one plan, so that the first of many agents does not get everything."""
     concurrent: int = 10
+    """Concurrent moves."""
     per_agent: int = 5
+    """Concurrent moves to one agent."""
     rate_weight: int = 1
+    """How much a unit's measured rows count besides its fixed cost (0: only the number of units counts)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +106,12 @@ class AddTask:
 
 @dataclass(frozen=True, slots=True)
 class MoveTask:
-    """`why`: drain, move, rebalance or balance."""
+    """Move a unit to another agent."""
 
     unit: str
     agent: str
     why: str
+    """"drain", "move", "rebalance" or "balance"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +150,12 @@ class AgentLoads:
             self._count_unit(unit)
 
     def _count_unit(self, unit: UnitView) -> None:
-        """A unit that moves counts where it will be, so that nothing is placed on the same promise twice. One of which a new
-        owner has not heard everything yet may be moving: it counts as if it were, or more would move than may."""
+        """Add a unit to the load of its agent.
+
+        A unit that moves counts where it will be, so that its place is not given twice. If a new leader
+        has not yet heard all replicas of a unit, the unit counts as moving; otherwise too many units
+        would move.
+        """
         if not unit.holders:
             return
         leaves = unit.primary is not None and unit.state in {SetState.PREPARE, SetState.COMMIT}
@@ -170,13 +182,15 @@ class AgentLoads:
             self._group[agent, unit.spec.apart] += sign
 
     def count_apart_units(self, unit: UnitView, agent: str) -> int:
-        """Return how many units of its `apart` label are there, without itself."""
+        """Return how many other units with its `apart` label are on the agent."""
         if unit.spec.apart is None:
             return 0
         return self._group[agent, unit.spec.apart] - (unit.primary == agent)
 
     def can_take(self, unit: UnitView, agent: str, *, asked: bool = False) -> bool:
-        """`asked`: somebody named the agent, so it is taken whether it is trusted or not."""
+        """Return whether the agent can be given the unit. `asked`: the operator named the agent, so
+        trust does not matter.
+        """
         return agent not in unit.holders and self._is_open(agent, unit.spec.kind, asked=asked)
 
     def _is_open(self, agent: str, kind: UnitKind, *, asked: bool = False) -> bool:
@@ -188,8 +202,11 @@ class AgentLoads:
         return asked or self._nobody[kind] or self.is_trusted(agent)
 
     def is_trusted(self, agent: str) -> bool:
-        """Tell whether the agent may be given one more unit by what is known of its health. Where all agents back off it is not
-        they who are to blame: units without an agent are placed all the same, and nothing is moved."""
+        """Return whether the health of the agent allows one more unit.
+
+        If all agents back off, they are not the cause: units without an agent are placed all the same,
+        and none is moved.
+        """
         allowed = self.agents[agent].room
         return allowed is None or self._given[agent] < allowed
 
@@ -200,15 +217,19 @@ class AgentLoads:
         self._given[agent] += 1
 
     def find_best_agent(self, unit: UnitView) -> str | None:
-        """Return the agent for a unit: apart from its group, not where it failed, least loaded; None if none can."""
+        """Return the best agent for a unit: apart from its group, not where it failed, least loaded;
+        None if there is none.
+        """
         if unit.spec.apart is None and unit.avoid is None and not unit.holders:
             return self._find_least_loaded(unit.spec.kind)
         able = [name for name in self.agents if self.can_take(unit, name)]
         return min(able, key=lambda name: self._rank_agent(unit, name), default=None)
 
     def _find_least_loaded(self, kind: UnitKind) -> str | None:
-        """The same for a unit that may go anywhere, without looking at every agent. What is out of date in the heap was
-        followed by the present load."""
+        """Return the least loaded agent for a unit that may go anywhere, without examining every agent.
+
+        Outdated entries of the heap are skipped; each change of a load has pushed a current one.
+        """
         if kind not in self._least:
             able = [name for name in self.agents if self._is_open(name, kind)]
             self._least[kind] = sorted((self.get_load(name, kind), name) for name in able)
@@ -229,7 +250,7 @@ class AgentLoads:
         )
 
     def has_room(self, agent: str) -> bool:
-        """Tell whether another move may start, to this agent, for all that concerns numbers."""
+        """Return whether the limits allow another move to this agent."""
         return self.moving < self.limits.concurrent and self._incoming[agent] < self.limits.per_agent
 
     def move_unit(self, unit: UnitView, agent: str) -> None:
@@ -242,7 +263,9 @@ class AgentLoads:
 
 
 def list_movable_units(units: Iterable[UnitView]) -> list[UnitView]:
-    """Units that replicate undisturbed. One that does not is left alone, and keeps no other from moving."""
+    """Return the units that replicate undisturbed. Others are left alone, and do not keep these from
+    moving.
+    """
     return [
         unit
         for unit in units

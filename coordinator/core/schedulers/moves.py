@@ -1,4 +1,4 @@
-"""Moves that somebody asked for: off a draining agent, and single units to a named one."""
+"""Requested moves: away from a draining agent, and single units to a named agent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class MoveRequest:
 
 
 def plan_drain_moves(view: SchedulerView, loads: AgentLoads) -> list[MoveTask]:
-    """Return moves off agents that drain, each to the agent that suits it best."""
+    """Return the moves away from draining agents, each to the best agent for the unit."""
     draining = {agent.name for agent in view.agents if agent.draining}
     tasks: list[MoveTask] = []
     for unit in list_movable_units(view.units) if draining else []:
@@ -30,7 +30,7 @@ def plan_drain_moves(view: SchedulerView, loads: AgentLoads) -> list[MoveTask]:
 def plan_requested_moves(
     view: SchedulerView, loads: AgentLoads, requests: tuple[MoveRequest, ...]
 ) -> list[MoveTask]:
-    """Return the requests that can start now; the others stay with the caller."""
+    """Return the requested moves that can start now; the others stay with the caller."""
     by_name = {unit.spec.unit: unit for unit in list_movable_units(view.units)} if requests else {}
     tasks: list[MoveTask] = []
     for request in requests:

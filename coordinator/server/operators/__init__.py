@@ -1,1 +1,1 @@
-"""Operators' view of a coordinator, and their commands to it."""
+"""The operators' view of a coordinator, and their commands to it."""

@@ -1,7 +1,9 @@
-"""The interface of a running coordinator for REST and the command line: one picture of everything, and commands.
+"""The interface of a running coordinator for REST and the command line: one view of everything, and
+commands.
 
-`Coordinator` (server.coordinator) is the implementation; a test needs only an object with these three methods. The rows are
-plain frozen values, built in the owner's thread on request, at most once a second, so that nobody looks at moving state.
+`Coordinator` (server.coordinator) is the implementation; a test needs only an object with these methods.
+The rows are plain frozen values, built in the leader's thread on request, at most once a second, so that
+no caller reads changing state.
 """
 
 from __future__ import annotations
@@ -18,88 +20,108 @@ from coordinator.server.operators.journal import EventRow
 
 @dataclass(frozen=True, slots=True)
 class LeaderView:
-    """The leader, as the asked coordinator knows it. `rev`: its term; `address`, `rest`: "host:port" of its gRPC and its REST;
-    `since_s`: for how many seconds (by the asked coordinator's clock: since it saw the claim); `am_i`: whether the asked
-    coordinator is it. `version`: its version of rowlock, which only the leader itself knows; "" elsewhere."""
+    """The leader, as the asked coordinator knows it."""
 
     rev: int
+    """Its term."""
     name: str
     address: str
+    """"host:port" of its gRPC interface."""
     rest: str
+    """"host:port" of its REST interface."""
     since_s: float = 0.0
+    """Seconds since the asked coordinator has seen its claim, by that coordinator's clock."""
     am_i: bool = False
+    """Whether the asked coordinator is the leader."""
     version: str = ""
+    """Its version of rowlock, which only the leader itself knows; "" elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentRow:
-    """`state`: registered, synced, expired. `liveness`: alive, stopping (what it says itself); `draining`: asked to give its
-    units away. `units`: that it holds in whatever state; `rows_per_s`: over those it writes. `connected`: a stream is open.
-    `failures`: preparations that failed there since one last succeeded; `backs_off_s`: for how many more seconds it is given no
-    units because of them, 0: it is on trial; None: it is trusted. `configuration`: digest of what it runs new units under, "": it does not say;
-    `in_force`: whether that is what is in force: only then it is given units. `version`: its version of rowlock, "": see `Member`."""
+    """An agent, as operators see it."""
 
     name: str
     incarnation: str
     agent_epoch: int
     state: str
+    """"registered", "synced" or "expired"."""
     liveness: str
+    """What the agent itself reports: "alive" or "stopping"."""
     draining: bool
+    """Whether an operator has asked for its units to be moved away."""
     last_heard_s: float
+    """Seconds since its last message."""
     units: int
+    """The number of units that it holds, in whatever state."""
     rows_per_s: int
+    """The sum over the units that it writes."""
     connected: bool = False
+    """Whether it has an open stream."""
     counters: Mapping[str, int] = field(default_factory=dict)
     failures: int = 0
+    """Preparations that have failed there since one last succeeded."""
     backs_off_s: float | None = None
+    """For how many more seconds it is given no units because of them; 0: it is on trial; None: it is
+    trusted.
+    """
     configuration: str = ""
+    """The digest of the configuration under which it runs new units; "": it does not report one."""
     in_force: bool = True
+    """Whether that is the active configuration. Only then the agent is given units."""
     version: str = ""
+    """Its version of rowlock; "": see `Member.version`."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnitRow:
-    """`kind`: capture, apply. `state`: of the replication set (absent, recovering, prepare, commit, replicating, removing).
-    `agent`, `epoch` (its assignment): of the primary, else of the one that gets ready; `moving_to`: the new agent of a move under way.
-    `checkpoint_ts`, `resolved_ts`: source commit time in ms; None: not known yet. `error`: why it last stopped by itself, until
-    it replicates again. `since_s`: seconds in this state."""
+    """A unit, as operators see it."""
 
     unit: str
     kind: str
+    """"capture" or "apply"."""
     source: str
     pipeline: str | None
     state: str
+    """The state of the replication set: absent, recovering, prepare, commit, replicating or removing."""
     agent: str | None
+    """The agent of the primary, else of the replica that is being prepared."""
     epoch: int
+    """The assignment of that replica."""
     checkpoint_ts: int | None
+    """Source commit time in ms; None: not known yet."""
     resolved_ts: int | None
+    """Source commit time in ms; None: not known yet."""
     position: str | None
     rows_per_s: int
     paused: bool
     error: str | None
+    """Why the unit last stopped by itself, until it replicates again."""
     since_s: float
+    """Seconds in this state."""
     moving_to: str | None = None
+    """The new agent, if the unit is being moved."""
     failures: int = 0
 
     @property
     def health(self) -> str:
-        """The unit's health in a word (server.condition)."""
+        """The unit's health in one word (server.operators.condition)."""
         return judge_condition(self).health
 
     @property
     def reason(self) -> str | None:
-        """The reason why the unit does not run; None where it does."""
+        """The reason why the unit does not run; None: it runs."""
         return judge_condition(self).reason
 
     @property
     def remedy(self) -> str | None:
-        """The remedy; None: nothing is to be done, or it is not known."""
+        """The remedy; None: no action is needed, or none is known."""
         return judge_condition(self).remedy
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineRow:
-    """Source commit times in ms; None: not known yet. `waits_for`: what keeps the checkpoint from going on."""
+    """The progress of a pipeline. Times are source commit times in ms; None: not known yet."""
 
     pipeline: str
     checkpoint_ts: int | None
@@ -107,31 +129,36 @@ class PipelineRow:
     cut_ts: int | None
     by_source: Mapping[str, int] = field(default_factory=dict)
     waits_for: tuple[str, ...] = ()
+    """What keeps the checkpoint from advancing."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Everything, each list in order of names. Of a coordinator that does not lead all but `leader` is empty; `leader` is
-    None while nobody is known to lead. `counters`: messages dropped by reason, queue lengths, refusals for want of room."""
+    """All agents, units and pipelines, each list ordered by name.
+
+    If the asked coordinator does not lead, all fields but `leader` and `counters` are empty.
+    """
 
     leader: LeaderView | None = None
+    """None while no leader is known."""
     agents: tuple[AgentRow, ...] = ()
     units: tuple[UnitRow, ...] = ()
     pipelines: tuple[PipelineRow, ...] = ()
     counters: Mapping[str, int] = field(default_factory=dict)
+    """Messages dropped by reason, queue lengths, and refusals because a limit was reached."""
 
     @property
     def leading(self) -> bool:
-        """Tell whether the asked coordinator leads: the rows count only then."""
+        """Whether the asked coordinator leads. The rows count only then."""
         return self.leader is not None and self.leader.am_i
 
 
 class ControlError(Exception):
-    """A question or command that could not be answered; each kind says who is to blame."""
+    """A question or command could not be answered. The subclasses give the cause."""
 
 
 class CommandRefusedError(ControlError):
-    """The command cannot be carried out; `why` is for the one who gave it."""
+    """The command cannot be executed. `why` is meant for the operator."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
@@ -139,12 +166,12 @@ class CommandRefusedError(ControlError):
 
     @property
     def errors(self) -> list[str]:
-        """Everything that is wrong, where that is more than one thing."""
+        """The problems, one per line of `why`."""
         return self.why.splitlines()
 
 
 class NotLeaderError(ControlError):
-    """Another coordinator leads (`leader`: ask it), or nobody does just now (None: ask again soon)."""
+    """Another coordinator leads (`leader`: ask that one), or none does at present (None: ask again soon)."""
 
     def __init__(self, leader: LeaderView | None) -> None:
         where = f"{leader.name} leads: ask {leader.rest}" if leader else "nobody leads just now: ask again"
@@ -153,28 +180,35 @@ class NotLeaderError(ControlError):
 
 
 class NoAnswerError(ControlError):
-    """The owner did not answer within the time given. A command may still be carried out; all of them can be repeated."""
+    """The leader did not answer in time. A command may still be executed; all commands can be repeated."""
 
 
 class Control(Protocol):
     """A coordinator as its operators see it. All methods may be called from any thread."""
 
     def get_leader(self) -> LeaderView | None:
-        """Return who leads as far as is known; never waits."""
+        """Return the leader as far as it is known. Never waits."""
 
     def get_view(self) -> View:
-        """Return the present picture, at most about a second old. Raises NoAnswerError."""
+        """Return the present view, at most about a second old. Raises NoAnswerError."""
 
     def list_events(self, after: int, most: int) -> tuple[EventRow, ...]:
-        """Return what happened behind event `after`, oldest first, the newest `most`; never waits."""
+        """Return the events after number `after`, oldest first, at most the newest `most`. Never waits."""
 
     def record_event(self, what: str, about: Mapping[str, object]) -> None:
-        """Note something that this coordinator did for somebody among its events."""
+        """Record an action that this coordinator has done for an operator."""
 
     def reload_config(self, *, dry_run: bool = False, by: str = "") -> FoundConfiguration:
-        """Read the configuration anew, and put it in force where every agent's file holds the same. Returns what it changes. Raises
-        CommandRefusedError, NotLeaderError, NoAnswerError. `dry_run`: only read it, and say what it would change."""
+        """Reload the configuration file, activate it if every agent's file holds the same, and return
+        the changes.
+
+        Raises CommandRefusedError, NotLeaderError, NoAnswerError. `dry_run`: only read the file and
+        return the changes.
+        """
 
     def execute_command(self, command: OwnerCommand, timeout: float = 5.0, *, by: str = "") -> None:
-        """Carry out a command that `by` gave; returns once it is accepted, and durable where it is to outlive this owner. `timeout` in
-        seconds. Raises RefusedError, NotLeaderError, NoAnswerError."""
+        """Execute a command of operator `by`. Returns once it is accepted, and durable if it is to
+        outlive this leader.
+
+        `timeout` is in seconds. Raises CommandRefusedError, NotLeaderError, NoAnswerError.
+        """

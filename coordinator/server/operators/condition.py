@@ -1,11 +1,12 @@
-"""The condition of a unit as REST, `units list` and `status` show it: its health in a word, the reason, and the remedy. Pure.
+"""The condition of a unit as REST, `units list` and `status` show it: its health in one word, the
+reason, and the remedy.
 
 | condition | when |
 |---|---|
 | `running` | it replicates, or does so while it moves |
 | `starting` | it is being placed for the first time, or again after a command |
-| `restarting` | it stopped by itself, and is tried again without anybody's doing |
-| `stopped` | it waits for a person: to mend what the reason says, or to resume it |
+| `restarting` | it stopped by itself, and is retried automatically |
+| `stopped` | it waits for a person: to repair what the reason states, or to resume it |
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from schemas.findings import TRIES_AGAIN, split_remedy
 
 
 class ConditionFacts(Protocol):
-    """The fields of `api.UnitRow` that a condition is judged by."""
+    """The fields of `api.UnitRow` that determine a condition."""
 
     @property
     def state(self) -> str: ...
@@ -33,15 +34,17 @@ class ConditionFacts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class UnitCondition:
-    """`reason`: why it does not run; None where it does. `remedy`: what to do about it; None: nothing, or not known."""
+    """The condition of a unit."""
 
     health: str
     reason: str | None = None
+    """Why it does not run; None: it runs."""
     remedy: str | None = None
+    """What to do about it; None: no action is needed, or none is known."""
 
 
 def judge_condition(row: ConditionFacts) -> UnitCondition:
-    """Judge a unit."""
+    """Return the condition of a unit."""
     if row.paused:
         before = f"; before that it stopped by itself: {row.error}" if row.error else ""
         return UnitCondition("stopped", f"it is paused{before}", "rowlock units resume")
@@ -56,7 +59,7 @@ def judge_condition(row: ConditionFacts) -> UnitCondition:
 
 
 def _judge_replicating(error: str | None) -> UnitCondition:
-    """An error of a unit that is held says why its worker does not go on."""
+    """Return the condition of a replicating unit. Its error is the reason why its worker does not go on."""
     if error is None:
         return UnitCondition("running")
     if error.startswith(TRIES_AGAIN):

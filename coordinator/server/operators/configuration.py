@@ -1,4 +1,6 @@
-"""The interface of the configuration that a coordinator runs by: read it anew, take what was read. rowlock/coordinator implements it."""
+"""The interface of a coordinator's configuration: read the file, adopt what was read.
+rowlock/coordinator implements it.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +11,21 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class FoundConfiguration:
-    """The configuration that the file holds. `parts`: part → digest; `changed`: parts that differ from what is held, if only in a
-    secret; `gone`: those that are no more; `changes`: key by key, as text."""
+    """The configuration in the file, compared with the one that is held."""
 
     digest: str
     parts: Mapping[str, str] = field(default_factory=dict)
+    """The digest of each part."""
     changed: frozenset[str] = frozenset()
+    """The parts that differ, if only in a secret."""
     gone: frozenset[str] = frozenset()
+    """The parts that no longer exist."""
     changes: tuple[str, ...] = ()
+    """The changes key by key, as text."""
 
 
 class ConfigurationRefusedError(Exception):
-    """The configuration in the file cannot be taken; `lines`: everything that is wrong with it."""
+    """The configuration in the file cannot be used. `lines` are the problems."""
 
     def __init__(self, lines: tuple[str, ...]) -> None:
         super().__init__("\n".join(lines))
@@ -28,13 +33,15 @@ class ConfigurationRefusedError(Exception):
 
 
 class Configuration(Protocol):
-    """From any thread."""
+    """A coordinator's configuration. All methods may be called from any thread."""
 
     def read_file(self) -> FoundConfiguration:
-        """Read the file and keep what it holds for `take`. Raises ConfigurationRefusedError."""
+        """Read the file and keep its content for `adopt_config`. Raises ConfigurationRefusedError."""
 
     def adopt_config(self, digest: str) -> None:
-        """From now on go by what was read last, if that is it; never waits."""
+        """Use the configuration that was read last, if it has this digest. Never waits."""
 
     def catch_up(self, digest: str) -> None:
-        """An earlier owner has put this in force: take it if the file holds it. Reads the file once for each."""
+        """Use the configuration that an earlier leader activated, if the file holds it. Reads the file
+        once for each digest.
+        """

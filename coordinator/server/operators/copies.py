@@ -1,4 +1,6 @@
-"""Copies of one table, as operators ask for them and see them. What carries them out is capture (schemas/wire/copies.py)."""
+"""Copies of one table, as operators request and see them. Capture carries them out
+(schemas/wire/copies.py).
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,12 @@ import msgspec
 
 @dataclass(frozen=True, slots=True)
 class CopyRequested:
-    """A copy that somebody asks for, or takes back (`cancel`), or gives another rate (`rate_only`). `table`: "database.table", odd names in backticks. `source`: None: the one that has the
-    table."""
+    """A request to copy a table, to cancel its copy (`cancel`), or to change the rate (`rate_only`)."""
 
     table: str
+    """"database.table", with backticks around unusual names."""
     source: str | None = None
+    """None: the source that has the table."""
     where: str | None = None
     max_rows_per_second: int | None = None
     cancel: bool = False
@@ -23,8 +26,7 @@ class CopyRequested:
 
 
 class CopyRow(msgspec.Struct, frozen=True):
-    """State of the last request for a table. `phase`: waiting, running, done, refused, cancelled. `eta_s`: seconds until it has read all rows, by
-    its rate so far; None: not known. Times in ms since 1970."""
+    """The state of the last request for a table. Times are in ms since 1970."""
 
     source: str = msgspec.field(name="source")
     table: str = msgspec.field(name="table")
@@ -32,6 +34,7 @@ class CopyRow(msgspec.Struct, frozen=True):
     phase: str = msgspec.field(name="phase")
     by: str = msgspec.field(name="by")
     cause: str = msgspec.field(name="cause")
+    """"waiting", "running", "done", "refused" or "cancelled"."""
     where: str | None = msgspec.field(name="where")
     rows: int = msgspec.field(name="rows")
     estimate: int | None = msgspec.field(name="estimate")
@@ -41,27 +44,31 @@ class CopyRow(msgspec.Struct, frozen=True):
     restarts: int = msgspec.field(name="restarts")
     reason: str = msgspec.field(name="reason")
     eta_s: float | None = msgspec.field(name="eta_s", default=None)
+    """Seconds until all rows are read, by the rate so far; None: not known."""
     max_rows_per_second: int | None = msgspec.field(name="max_rows_per_second", default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class CopyRequestStored:
-    """The request is in Kafka. `id`: by which the listing shows what becomes of it."""
+    """The request is stored in Kafka."""
 
     id: str
+    """The identifier under which the listing shows the request."""
     source: str
     table: str
 
 
 class CopyRefusedError(Exception):
-    """The request cannot be carried out; the message is for the one who asked."""
+    """The request cannot be executed. The message is meant for the operator."""
 
 
 class CopyRequests(Protocol):
-    """The place where requests go, and where their state is read. May be called from any thread, and waits for Kafka."""
+    """Stores requests and reads their state. May be called from any thread; waits for Kafka."""
 
     def request_copy(self, asked: CopyRequested, *, by: str) -> CopyRequestStored:
-        """Put the request where capture reads it. Raises CopyRefusedError."""
+        """Store the request where capture reads it. Raises CopyRefusedError."""
 
     def list_copies(self) -> Sequence[CopyRow]:
-        """Return the copies of all sources, by source and table. Raises CopyRefusedError when Kafka does not answer."""
+        """Return the copies of all sources, by source and table. Raises CopyRefusedError if Kafka does
+        not answer.
+        """

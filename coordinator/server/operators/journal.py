@@ -1,7 +1,8 @@
-"""The journal of a coordinator's actions and observations: a log line each, and the last ones kept for operators (`GET
-/v1/events`, `rowlock events`).
+"""The journal of a coordinator's actions and observations: each is logged, and the last ones are kept
+for operators.
 
-Kept in memory: a later leader begins with its election. Written by the owner's thread, read from any.
+`GET /v1/events` and `rowlock events` show it. It is kept in memory: a later leader begins with its
+election. The leader's thread writes it, and any thread may read it.
 """
 
 from __future__ import annotations
@@ -16,19 +17,23 @@ import structlog
 
 log = structlog.get_logger("coordinator")
 
-#: How many are kept.
+#: The most events that are kept.
 MAX_JOURNAL_EVENTS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class EventRow:
-    """`number` counts from 1 in this process; `ts_ms`: wall clock; `what`: a short stable phrase; `about`: its circumstances."""
+    """An event of the journal."""
 
     number: int
+    """Counts from 1 in this process."""
     ts_ms: int
+    """Wall clock."""
     rev: int
     what: str
+    """A short constant phrase."""
     about: Mapping[str, object]
+    """Its details."""
 
 
 class Journal:
@@ -41,14 +46,14 @@ class Journal:
         self._number = 0
 
     def record_event(self, rev: int, what: str, about: Mapping[str, object], *, alarm: bool = False) -> None:
-        """Log and keep an event of term `rev` (0: of no term of ours)."""
+        """Log and keep an event of term `rev` (0: of no term of this coordinator)."""
         (log.warning if alarm else log.info)(what, rev=rev, **about)
         with self._lock:
             self._number += 1
             self._kept.append(EventRow(self._number, int(self._wall() * 1000), rev, what, about))
 
     def list_events_after(self, number: int, most: int) -> tuple[EventRow, ...]:
-        """Return the events behind `number`, oldest first, the newest `most` of them."""
+        """Return the events after `number`, oldest first, at most the newest `most`."""
         with self._lock:
             found = [row for row in self._kept if row.number > number]
         return tuple(found[-most:])

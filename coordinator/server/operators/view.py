@@ -1,4 +1,4 @@
-"""The picture of a term that operators see, built from the owner's state. Pure; linear in units (about 3 µs each)."""
+"""The operators' view of a term, built from the leader's state. Pure; linear in units (about 3 µs each)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ def build_owner_view(
     streams: Mapping[str, Mapping[str, int]],
     counters: Mapping[str, int],
 ) -> View:
-    """Return the view at `now`. `streams`: counters of each connected agent. Errors of units that replicate are removed."""
+    """Return the view at `now`. `streams`: counters of each connected agent. Errors of units that
+    replicate are removed from `errors`.
+    """
     rates: Counter[str] = Counter()
     units = tuple(_build_unit_row(state, state.sets[name], now, errors, rates) for name in sorted(state.sets))
     agents = tuple(
@@ -38,7 +40,9 @@ def build_owner_view(
 
 
 def list_pipeline_rows(state: OwnerState) -> tuple[PipelineRow, ...]:
-    """Return how far the pipelines are, by what is stored: the next owner begins there, so nothing shown goes back."""
+    """Return the stored progress of the pipelines. The next leader begins with it, so nothing shown goes
+    back.
+    """
     return tuple(
         _build_pipeline_row(name, state.recorded_pipelines.get(name, PipelineProgress()), now.waits_for)
         for name, now in sorted(state.pipelines.items())
@@ -84,7 +88,9 @@ def _build_unit_row(
 
 
 def _find_identity(name: str, spec: InventoryUnit | None) -> tuple[str, str, str | None]:
-    """Return kind, source and pipeline; of a unit that the catalogue no longer has, what its name says."""
+    """Return kind, source and pipeline. For a unit that is no longer in the inventory they are taken
+    from its name.
+    """
     if spec is not None:
         return spec.kind.value, spec.source, spec.pipeline
     kind, _, rest = name.partition("/")

@@ -1,1 +1,3 @@
-"""One term of this coordinator as the owner: its state, its commands; and what lasts beyond it: who leads, the streams of agents."""
+"""One term of this coordinator as the leader (its state and commands), and what outlives it: who leads,
+the agents' streams.
+"""

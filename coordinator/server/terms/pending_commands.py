@@ -1,4 +1,4 @@
-"""Operators' commands in one term: each is answered once what it has stored is durable."""
+"""Operators' commands in one term: each is answered once its records are durable."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from coordinator.server.requests import CommandRequested
 
 
 class PendingCommands:
-    """One command is carried out at a time; those that have stored something wait, by the tokens of what they stored."""
+    """Commands that wait for their records, by the tokens of these. One command is executed at a time."""
 
     def __init__(self) -> None:
         self._now: CommandRequested | None = None
         self._waiting: dict[int, CommandRequested] = {}
 
     def carry_out(self, asked: CommandRequested, work: Callable[[], None]) -> None:
-        """Do `work`, which is the command's: what is stored, refused or resigned meanwhile is so for its sake."""
+        """Run `work` for the command: what is stored, refused or resigned meanwhile belongs to it."""
         self._now = asked
         try:
             work()
@@ -24,12 +24,12 @@ class PendingCommands:
             self._now = None
 
     def add_stored_token(self, token: int) -> None:
-        """Something was stored under `token`."""
+        """Note that the present command has stored records under `token`."""
         if self._now is not None:
             self._waiting[token] = self._now
 
     def await_durable(self, token: int, asked: CommandRequested) -> None:
-        """A command that has ended is answered once what was stored under `token` is durable."""
+        """Answer a finished command once the records of `token` are durable."""
         self._waiting[token] = asked
 
     def refuse_command(self, why: str) -> None:
@@ -37,12 +37,12 @@ class PendingCommands:
             self._now.answer.fail_with(CommandRefusedError(why))
 
     def answer_command(self) -> None:
-        """Answer the command: its effect is part of this very step."""
+        """Answer the present command, because it takes effect in this step."""
         if self._now is not None:
             self._now.answer.give_value(None)
 
     def settle_command(self, asked: CommandRequested) -> None:
-        """Answer a command unless something of it still has to become durable."""
+        """Answer a command unless some of its records are not durable yet."""
         if not any(waiting is asked for waiting in self._waiting.values()):
             asked.answer.give_value(None)
 
@@ -52,7 +52,7 @@ class PendingCommands:
             self.settle_command(asked)
 
     def close(self) -> None:
-        """The term is over: nobody knows what became of those that wait."""
+        """End the term. The results of the waiting commands are unknown, so they fail with NotLeaderError."""
         waiting, self._waiting = self._waiting, {}
         for asked in waiting.values():
             asked.answer.fail_with(NotLeaderError(None))

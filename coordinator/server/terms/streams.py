@@ -1,4 +1,6 @@
-"""The streams of agents to this coordinator: which there are, what they count, and how the last one of an agent ended."""
+"""The streams of agents to this coordinator: the open ones, their counters, and how the last one of an
+agent ended.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ log = structlog.get_logger("coordinator")
 
 
 class StreamTable:
-    """By agent; of an agent that has connected anew the newer one."""
+    """The open streams by agent. If an agent has connected again, the newer stream counts."""
 
     def __init__(self) -> None:
         self._machines: dict[str, AgentMachine] = {}
@@ -26,7 +28,7 @@ class StreamTable:
         log.info("stream of an agent ended", agent=machine.agent, reason=why)
 
     def take_end_reason(self, agent: str) -> str | None:
-        """Return how the agent's last stream ended, once."""
+        """Return how the agent's last stream ended, and forget it."""
         return self._ended.pop(agent, None)
 
     def get_counters(self) -> dict[str, dict[str, int]]:

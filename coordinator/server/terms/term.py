@@ -1,4 +1,6 @@
-"""One term of this coordinator as the owner: the core's state, and what the core's effects do. Nothing of it outlives the term."""
+"""One term of this coordinator as the leader: the core's state, and the execution of its effects. No
+part of it outlives the term.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +36,10 @@ from coordinator.transport.events import LeaderInfo
 
 
 class OwnerEffects(Protocol):
-    """The actions of the owner's machine on the world; none of them blocks."""
+    """The actions of the leader's machine on the outside. None of them blocks."""
 
     def push_messages(self, agent: str, messages: list[Down]) -> int:
-        """Return how many of them were taken."""
+        """Send messages to the agent, and return how many were accepted."""
 
     def append_changes(self, rev: int, token: int, changes: tuple[RecordChange, ...]) -> None: ...
 
@@ -46,12 +48,12 @@ class OwnerEffects(Protocol):
     def queue_fence(self, rev: int, unit: str, uid: str, assignment: int) -> None: ...
 
     def adopt_config(self, digest: str) -> None:
-        """Take the configuration of this digest, which the file was last found to hold, as the one in force."""
+        """Use the configuration of this digest, which the file was last found to hold, as the active one."""
 
     def set_leader(self, leader: LeaderInfo) -> None: ...
 
     def set_term(self, rev: int) -> None:
-        """A term of ours begins; 0: it is over."""
+        """Note that a term of this coordinator begins; 0: it has ended."""
 
     def finish_tick(self, took: float) -> None: ...
 
@@ -60,20 +62,22 @@ class OwnerEffects(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorContext:
-    """The parts of a coordinator that outlast its terms. `clock`: monotonic seconds."""
+    """The parts of a coordinator that outlive its terms."""
 
     outside: OwnerEffects
     clock: Callable[[], float]
+    """Monotonic seconds."""
     journal: Journal
     streams: StreamTable = field(default_factory=StreamTable)
     counts: Counter[str] = field(default_factory=Counter)
 
 
 class OwnerTerm:
-    """One term of the owner: the core's decisions in a round of the batch system are one write of the log (server.round), and
-    `hand_on` makes it.
+    """One term of the leader. The core's decisions in a round of the batch system become one write to
+    the log (server.round), which `finish_round` makes.
 
-    `step_down(why)`: is called when the core gives the term up, and closes it. A closed term does nothing any more.
+    `step_down(why)` is called when the core gives up the term, and closes it. A closed term does nothing
+    any more.
     """
 
     def __init__(
@@ -89,7 +93,7 @@ class OwnerTerm:
         self._errors: dict[str, str] = {}
 
     def may_speak(self) -> bool:
-        """Tell whether this owner may still say something: its claim was confirmed not long ago."""
+        """Return whether this leader may still send messages: its claim was confirmed recently."""
         return not self._closed and not self.state.silent
 
     @property
@@ -102,7 +106,7 @@ class OwnerTerm:
         if self._reload is not None:
             self._reload.answer.fail_with(NotLeaderError(None))
 
-    # events of the core
+    # events for the core
 
     def step_core(self, event: OwnerEvent) -> None:
         if self._closed:
@@ -112,7 +116,7 @@ class OwnerTerm:
         self.carry_out(effects)
 
     def _record_history(self) -> None:
-        """Say what happened in the core; of an agent that is gone also how its last stream ended."""
+        """Record the core's history. For a lost agent the end of its last stream is added."""
         while self.state.told:
             what, about = self.state.told.popleft()
             if what == "agent gone":
@@ -121,13 +125,13 @@ class OwnerTerm:
             self._lasting.journal.record_event(self.rev, what, about)
 
     def receive_messages(self, messages: list[Up], errors: Mapping[str, str]) -> None:
-        """Take in what an agent says. `errors`: of its units."""
+        """Process an agent's messages. `errors`: of its units."""
         self._errors.update({unit: error for unit, error in errors.items() if unit in self.state.sets})
         for message in messages:
             self.step_core(core.Received(message))
 
     def confirm_stored(self, token: int) -> None:
-        """A round's write is committed."""
+        """Note that a round's write is committed."""
         for one in self._round.confirm_durable(token):
             self.step_core(core.Persisted(one))
             self._commands.confirm_durable(one)
@@ -161,7 +165,7 @@ class OwnerTerm:
                 self._step_down(why)
 
     def _reload_ended(self, ended: ReloadEnded) -> None:
-        """It is answered, as a command is, once what it has stored is durable."""
+        """Answer the reload, like any command, once its records are durable."""
         asked, self._reload = self._reload, None
         if ended.refused is None:
             self._lasting.outside.adopt_config(ended.digest)
@@ -174,7 +178,7 @@ class OwnerTerm:
         self._record_command(asked)
 
     def finish_round(self) -> None:
-        """The round is over: what it decided becomes one write of the log, and then what it says goes out."""
+        """End the round: write its records to the log in one write, then send its messages."""
         write = self._round.take_write()
         if write is not None:
             self._lasting.outside.append_changes(self.rev, *write)
@@ -185,17 +189,18 @@ class OwnerTerm:
     # operators
 
     def execute_command(self, asked: CommandRequested) -> None:
-        """Carry out a command; it is answered when what it has stored is durable, at once if it stores nothing."""
+        """Execute a command. It is answered when its records are durable, or at once if it stores none."""
         if not self.may_speak():
             asked.answer.fail_with(NotLeaderError(None))
             return
         if isinstance(asked.command, Reload) and self._reload is None:
-            self._reload = asked  # it is answered when it has ended: agents are asked before
+            self._reload = asked  # answered when it has ended, because agents are asked first
             self.step_core(asked.command)
             return
         self._commands.carry_out(asked, lambda: self.step_core(asked.command))
         self._record_command(asked)
-        if not self.may_speak():  # a long pause ended with this very message (or it was to resign: answered)
+        # a long pause ended with this message, or the command was Resign (already answered)
+        if not self.may_speak():
             asked.answer.fail_with(NotLeaderError(None))
         self._commands.settle_command(asked)
 

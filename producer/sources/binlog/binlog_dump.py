@@ -1,8 +1,8 @@
-"""The only module that touches mysql-replication's privates: it holds the connection, we read the packets.
+"""The connection of a binlog dump, and the only module that uses private names of mysql-replication.
 
-The library connects, authenticates (TLS included), registers, agrees on checksums, asks for heartbeats and sends the
-dump command. Its own read loop costs tens of microseconds an event and decodes rows column by column, so packets are
-cut here out of large socket reads and handed on as bytes.
+The library connects, authenticates (TLS included), registers, agrees on checksums, asks for heartbeats
+and sends the dump command. Its own read loop takes tens of microseconds for each event and decodes rows
+column by column. So this module splits large socket reads into packets itself and returns them as bytes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ _EOF, _ERR = 0xFE, 0xFF
 
 
 class DumpConnection:
-    """A binlog dump that stands at `file`, `pos`. Raises pymysql errors of connecting and of the dump command."""
+    """A binlog dump that begins at `file`, `pos`.
+
+    Raises pymysql's errors of connecting and of the dump command.
+    """
 
     def __init__(
         self, settings: dict[str, Any], *, server_id: int, file: str, pos: int, heartbeat: float
@@ -37,7 +40,8 @@ class DumpConnection:
             raise RuntimeError(
                 f"mysql-replication {found} is installed, this adapter is for {LIBRARY_VERSION}"
             )
-        # is_mariadb would start the dump by GTID; by file and position both servers speak the same protocol.
+        # is_mariadb would start the dump by GTID; by file and position both servers speak the same
+        # protocol.
         library: Any = BinLogStreamReader  # its constructor and privates are not typed
         self._reader = library(
             connection_settings=_with_checksums(settings),
@@ -61,10 +65,11 @@ class DumpConnection:
         self._cutter = PacketSplitter()
 
     def read_packets(self, timeout: float) -> list[bytes]:
-        """Return the packets that arrive within `timeout` seconds (binlog events: 0x00, then header and body).
+        """Return the packets that arrive within `timeout` seconds (binlog events: 0x00, then header and
+        body).
 
-        An empty list: nothing came. Raises TransientSourceError when the connection ends, pymysql's errors when the
-        server sends one.
+        The list is empty when none arrived. Raises TransientSourceError when the connection ends, and
+        pymysql's errors when the server sends one.
         """
         if not self._is_readable(timeout):
             return []
@@ -97,13 +102,18 @@ class DumpConnection:
 
 
 def _with_checksums(settings: dict[str, Any]) -> dict[str, Any]:
-    """Tell the server that checksums are understood, whatever it writes now: its older files may have them."""
+    """Return the settings with a statement that announces checksum support: older files of the server
+    may have checksums whatever it writes now.
+    """
     before = settings.get("init_command")
     return {**settings, "init_command": f"{before}, {_CHECKSUMS}" if before else f"SET {_CHECKSUMS}"}
 
 
 class PacketSplitter:
-    """Cuts what comes from the connection into packets; what there is of a large one is not copied again at each read."""
+    """Splits the data of the connection into packets.
+
+    The part of a large packet that has arrived is not copied at each read.
+    """
 
     def __init__(self) -> None:
         self._rest: bytes | bytearray = b""
@@ -126,7 +136,7 @@ class PacketSplitter:
 
 
 def split_packets(data: bytes) -> tuple[list[bytes], bytes]:
-    """Cut a stretch of the connection into MySQL packets; returns them and the incomplete rest.
+    """Split data of the connection into MySQL packets. Returns the packets and the incomplete rest.
 
     A payload of 2^24 - 1 bytes is continued in the next packet; such chains are joined.
     """

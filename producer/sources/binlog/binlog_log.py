@@ -1,6 +1,7 @@
-"""A source's binlog from a place on, as what capture has to do about it: `SourceLog` of producer/source.py.
+"""A source's binlog from a position on: `SourceLog` of producer/source.py.
 
-It puts together the stream of events, the transactions made of them, and what proves the log up to where they end.
+Combines the stream of events, the transactions assembled from it, and the proof of the log up to their
+end.
 """
 
 from __future__ import annotations
@@ -20,11 +21,14 @@ from schemas.findings import START_OVER
 from schemas.wire.records import LogProof, StoredPosition
 
 Connect = Callable[[Sequence[LogProof], str, int], EventStream]
-"""Opens the log at (file, offset), if it is the one that the proofs are of."""
+"""Opens the log at (file, offset) if the proofs match it."""
 
 
 class BinlogLog:
-    """The log behind `record`. `captured(db, table)` says whether a table is captured; `assembly` holds transactions."""
+    """The log after the position of `record`. `captured(db, table)`: whether a table is captured.
+
+    `assembly`: holds transactions.
+    """
 
     def __init__(
         self,
@@ -47,13 +51,16 @@ class BinlogLog:
         self.record_position_count = self._fold.record_position_count
 
     def read_changes(self, timeout: float) -> Iterator[FoldedChange | TableStoppedError | None]:
-        """Yield what follows from the events that arrive within `timeout` seconds. Raises like LogStream.read."""
+        """Yield the changes in the events that arrive within `timeout` seconds.
+
+        Raises like LogStream.read_events.
+        """
         feed = self._fold.fold_event
         for event in self._stream.read_events(timeout):
             self._event = event
             try:
                 output = feed(event)
-            except TableStoppedError as error:  # everything else goes on
+            except TableStoppedError as error:  # the other tables go on
                 yield error
                 continue
             except DecodeError as error:
@@ -64,12 +71,12 @@ class BinlogLog:
                 yield output
                 if output.__class__ is Barrier:
                     yield self._fold.finish_barrier(event)
-            elif event.type in ANY_ROWS:  # of a table that nobody captures: there may be many
+            elif event.type in ANY_ROWS:  # of a table that is not captured: there may be many
                 yield None
 
     @property
     def moment(self) -> LogMoment:
-        """The place of the event that brought the item yielded last."""
+        """The place of the event that produced the last yielded item."""
         event = self._event
         if event is None:
             raise ValueError("nothing was read yet")

@@ -1,9 +1,12 @@
-"""Proof that a log is the one that was captured: digests of events at and before a position, and GTIDs; pure.
+"""Proof that a log is the one that was captured: digests of the events at and before a position, and GTIDs.
 
-A server that was reset, restored or replaced may have another history at the same file and offset, under the same server
-uuid and even under the same GTIDs. So with every position goes a digest of the last event that ends there, and at a
-file's beginning, where that event says little, also of the last event of the file before. Whoever connects reads these
-events again from their own start, and goes on only if they are what they were (docs/adr/0013).
+Pure.
+
+A server that was reset, restored or replaced may have another history at the same file and offset, under
+the same server uuid and even under the same GTIDs. So each position is stored with a digest of the last
+event that ends there, and at a file's beginning, where that event proves little, also of the last event
+of the file before. On connecting, capture reads these events again from their own start, and continues
+only if they are unchanged (docs/adr/0013).
 """
 
 from __future__ import annotations
@@ -19,7 +22,8 @@ from schemas.findings import START_OVER
 from schemas.wire.position import parse_binlog_file_number
 from schemas.wire.records import LogProof, StoredPosition
 
-#: The head of a file, behind the format description: lists of GTIDs, MariaDB's checkpoints and encryption.
+#: Types of events in the head of a file, after the format description: lists of GTIDs, MariaDB's
+#: checkpoints, encryption.
 HEAD = frozenset({35, 161, 163, 164})
 _FIXED = struct.Struct("<IBIQQ")
 
@@ -27,7 +31,8 @@ _FIXED = struct.Struct("<IBIQQ")
 def digest_event(event: BinlogEvent) -> str:
     """Return a digest of what the server wrote: time, type, server id, place and body.
 
-    Neither flags (the server changes them in a file that it closes) nor the checksum are in it, nor sizes that count one.
+    The digest excludes the flags (the server changes them in a file that it closes), the checksum, and
+    sizes that include the checksum.
     """
     fixed = _FIXED.pack(event.timestamp, event.type, event.server_id, event.start, len(event.body))
     hashed = blake2b(fixed, digest_size=16)
@@ -36,7 +41,7 @@ def digest_event(event: BinlogEvent) -> str:
 
 
 def build_proofs(events: Iterable[BinlogEvent]) -> tuple[LogProof, ...]:
-    """Return what a position record keeps of `events`."""
+    """Return the proofs of `events`, as a position record stores them."""
     return tuple(
         LogProof(file=event.file, start=event.start, end=event.end, digest=digest_event(event))
         for event in events
@@ -44,14 +49,16 @@ def build_proofs(events: Iterable[BinlogEvent]) -> tuple[LogProof, ...]:
 
 
 def find_exact_proof(proofs: Sequence[LogProof], file: str, pos: int) -> LogProof | None:
-    """Return the proof whose event ends at `file`, `pos`: a stream that begins with it is proven itself."""
+    """Return the proof by the event that ends at `file`, `pos`; a stream that begins with this event is
+    proven. None: there is none.
+    """
     return next((proof for proof in proofs if (proof.file, proof.end) == (file, pos)), None)
 
 
 def select_remaining_proofs(proofs: Sequence[LogProof], oldest: str) -> list[LogProof]:
-    """Return the proofs whose files the source still has; `oldest` is the first of them.
+    """Return the proofs in files that the source still has; `oldest` is its oldest file.
 
-    Raises SourceRefusedError when there were some, and none is left.
+    Raises SourceRefusedError when there were proofs and none is left.
     """
     first = parse_binlog_file_number(oldest)
     left = [proof for proof in proofs if parse_binlog_file_number(proof.file) >= first]
@@ -65,7 +72,9 @@ def select_remaining_proofs(proofs: Sequence[LogProof], oldest: str) -> list[Log
 
 
 def check_event(proof: LogProof, event: BinlogEvent) -> None:
-    """Raise SourceRefusedError unless `event`, read at the proof's place, is the one that was captured."""
+    """Raise SourceRefusedError unless `event`, read at the proof's place, is the event that was
+    captured.
+    """
     place = f"{proof.file}:{proof.start}"
     if (event.file, event.start) != (proof.file, proof.start):
         raise build_other_history_error(place, f"the first event there is at {event.file}:{event.start}")
@@ -74,7 +83,7 @@ def check_event(proof: LogProof, event: BinlogEvent) -> None:
 
 
 def build_other_history_error(place: str, seen: str) -> SourceRefusedError:
-    """Return the refusal of a log that holds something else at `place` than what was captured."""
+    """Return the error for a log with other content at `place` than was captured."""
     return SourceRefusedError(
         f"the source's log at {place} is not the one that was captured ({seen}): it was reset, restored from a backup or "
         f"replaced, and changes before and after it may be unknown here: {START_OVER}"
@@ -82,31 +91,37 @@ def build_other_history_error(place: str, seen: str) -> SourceRefusedError:
 
 
 class ProofCollector:
-    """Collects the proof of the log up to where capture may resume: events are noted as they come, and hashed when it is stored."""
+    """Collects the proof of the log up to the position from which capture may resume.
+
+    Events are kept as they arrive, and hashed only when the proof is stored.
+    """
 
     def __init__(self, record: StoredPosition, captured_gtids: Callable[[str], SeenGtids]) -> None:
-        """`captured_gtids`: reads the text of a record."""
+        """Start from the proof of `record`; `captured_gtids` parses its GTIDs."""
         self._proofs = record.proof
         self._events: tuple[BinlogEvent, ...] | None = None  # not hashed yet
         self._gtids = captured_gtids(record.identity.gtid_set or "")
 
     def keep_events(self, events: tuple[BinlogEvent, ...]) -> None:
-        """Take `events` as what ends where capture may resume now; nothing: what was noted before still holds."""
+        """Keep `events` as those that end at the current resume position.
+
+        If empty, the events kept before remain valid.
+        """
         if events:
             self._events = events
 
     def record_gtid(self, gtid: str | None) -> None:
-        """Say that the transaction `gtid` is over."""
+        """Record the end of the transaction `gtid`."""
         if gtid is not None:
             self._gtids.add(gtid)
 
     def build_latest_proofs(self) -> tuple[LogProof, ...]:
-        """Return the proofs by the events that were noted last."""
+        """Return the proofs of the events that were kept last."""
         if self._events is not None:
             self._proofs, self._events = build_proofs(self._events), None
         return self._proofs
 
     @property
     def gtid_set(self) -> str | None:
-        """The GTIDs of all transactions that are over; None: there are none."""
+        """The GTIDs of all transactions that have ended; None: there are none."""
         return str(self._gtids) or None

@@ -1,8 +1,9 @@
-"""The source's log as a stream of events that is never silently dead.
+"""The source's log as a stream of events that detects a dead connection.
 
-`LogStream` adds to the raw connection what every reader of a binlog needs: file and offsets of each event, checksums
-verified and removed, artificial events dropped, and silence noticed: the server is asked for a heartbeat each
-`DUMP_HEARTBEAT_S` seconds, and when nothing at all came for `SILENCE` seconds the connection counts as lost.
+`LogStream` adds what every reader of a binlog needs to the raw connection: the file and offsets of each
+event, verified and removed checksums, and the removal of artificial events. It also detects silence: the
+server sends a heartbeat every `DUMP_HEARTBEAT_S` seconds, and after `SILENCE` seconds without any packet
+the connection is considered lost.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from schemas.wire.records import LogProof
 
 DUMP_HEARTBEAT_S = 1.0
 SILENCE = 15.0
-#: Seconds that the server waits for us to read on; its default is a minute.
+#: Seconds for which the server waits for the next read; its default is one minute.
 PATIENCE_OF_SERVER = 24 * 3600
 _ARTIFICIAL = 0x20
 _checksum_at = struct.Struct("<I").unpack_from
@@ -43,11 +44,14 @@ class PacketSource(Protocol):
 
 
 class NoEventError(TransientSourceError):
-    """The log was opened, and no event came."""
+    """The log was opened, and no event arrived."""
 
 
 class LogStream:
-    """Events from `file`, `pos` on. `read` raises TransientSourceError, SourceRefusedError or StreamStoppedError."""
+    """The events from `file`, `pos` on.
+
+    Reading raises TransientSourceError, SourceRefusedError or StreamStoppedError.
+    """
 
     def __init__(
         self, packets: PacketSource, file: str, pos: int, clock: Callable[[], float] = time.monotonic
@@ -55,10 +59,10 @@ class LogStream:
         self._packets = packets
         self._checksum = packets.checksum
         self.file = file
-        self._pos = pos  # behind the last event
+        self._pos = pos  # after the last event
         self._clock = clock
         self._heard = clock()
-        self._recent: list[BinlogEvent] = []  # what the last read that brought something brought
+        self._recent: list[BinlogEvent] = []  # the events of the last read that returned any
         self._closing: BinlogEvent | None = None  # the ROTATE that ended the file before
         self._ahead: list[BinlogEvent] = []
 
@@ -84,9 +88,9 @@ class LogStream:
         return packets
 
     def require_proven_event(self, proof: LogProof) -> None:
-        """Read the first event, which must be the proven one; the stream goes on behind it.
+        """Read the first event, which must be the proven one; the stream continues after it.
 
-        Raises SourceRefusedError when it is another one, else like `read`.
+        Raises SourceRefusedError when the event differs, otherwise like `read_events`.
         """
         try:
             first, rest = self._read_first_events()
@@ -96,11 +100,14 @@ class LogStream:
         self._recent, self._ahead = [first, *rest], rest
 
     def read_first_event(self) -> BinlogEvent:
-        """Read and return the first event behind the format description; the stream is of no further use."""
+        """Read and return the first event after the format description.
+
+        The stream cannot be used afterwards.
+        """
         return self._read_first_events()[0]
 
     def _read_first_events(self) -> tuple[BinlogEvent, list[BinlogEvent]]:
-        """Return the first event, a ROTATE included, and those that came with it."""
+        """Return the first event, which may be a ROTATE, and the events that arrived with it."""
         deadline = self._clock() + SILENCE
         while self._clock() < deadline:
             packets = self._read_arrived_packets(DUMP_HEARTBEAT_S)
@@ -111,9 +118,10 @@ class LogStream:
         raise NoEventError(f"the source sent no event within {SILENCE:.0f} s from {self.file}:{self._pos}")
 
     def find_evidence(self, file: str, pos: int) -> tuple[BinlogEvent, ...]:
-        """Return the event that ends at `file`, `pos`, and at a file's beginning the last one of the file before.
+        """Return the event that ends at `file`, `pos`, and at a file's beginning also the last event of
+        the file before.
 
-        Empty unless it came with the last read that brought something. No copy is made, nothing computed.
+        Empty unless the event arrived with the last read that returned any. Copies and computes nothing.
         """
         if self._closing is not None and (self._closing.file, self._closing.end) == (file, pos):
             return (self._closing,)
@@ -128,7 +136,7 @@ class LogStream:
 
     @property
     def point(self) -> tuple[str, int]:
-        """The place where the log goes on, as (file, offset): behind everything that was read."""
+        """The place where the log continues, as (file, offset), after everything that was read."""
         return self.file, self._pos
 
     def close(self) -> None:
@@ -145,15 +153,17 @@ class LogStream:
             )
         body = self._verify_checksum(packet, end)
         start, near = self._pos, self._pos + size
-        if end and end != near:  # MariaDB leaves it 0 inside a transaction
+        if end and end != near:  # MariaDB writes 0 inside a transaction
             near = log.widen_offset(end, near)
             start = near - size
         self._pos = near
-        # As BinlogEvent(…), which takes twice as long: one is made for each event of the log.
+        # As BinlogEvent(…), which takes twice as long: one is created for each event of the log.
         return tuple.__new__(BinlogEvent, (kind, timestamp, server_id, flags, self.file, start, near, body))
 
     def _record_stream_event(self, packet: bytes) -> None:
-        """Note what an event says that is of the stream, and no matter of its readers."""
+        """Process an event that concerns the stream itself and not its readers: the checksum setting,
+        the offset, a ROTATE.
+        """
         timestamp, kind, server_id, size, end, flags = parse_header(packet)
         if kind == log.ROTATE:
             self._rotate_file(
@@ -162,11 +172,14 @@ class LogStream:
             return
         if kind == log.FORMAT_DESCRIPTION:
             self._checksum = packet[-5] == 1
-        # An artificial one has 0 here; a heartbeat says how far the server has read.
+        # An artificial event has 0 here; a heartbeat has the offset up to which the server has read.
         self._pos = max(self._pos, log.widen_offset(end, self._pos))
 
     def _rotate_file(self, packet: bytes, event: BinlogEvent) -> None:
-        """Go on in the next file; an artificial event of the same name follows the one that closes a file."""
+        """Continue in the next file.
+
+        After the event that closes a file an artificial one names the same next file.
+        """
         body = None if event.flags & _ARTIFICIAL else self._verify_checksum(packet, event.end)
         try:
             file, pos = log.parse_rotate(packet[1:])
@@ -196,8 +209,9 @@ class LogStream:
 
 
 def open_stream(settings: dict[str, Any], *, server_id: int, file: str, pos: int) -> LogStream:
-    """Connect and start the dump at `file`, `pos`. Raises like `LogStream.read`."""
-    # A transaction that was unpacked or spilled may be published for minutes, while nobody reads the connection.
+    """Connect and start the dump at `file`, `pos`. Raises like `LogStream.read_events`."""
+    # Publishing a transaction that was unpacked or spilled may take minutes in which the connection is
+    # not read.
     settings = {**settings, "init_command": f"SET SESSION net_write_timeout = {PATIENCE_OF_SERVER}"}
     with source_errors():
         connection = DumpConnection(

@@ -1,4 +1,4 @@
-"""GTIDs that were captured; pure. MySQL's sets are producer.sources.binlog.mysql_gtids.GtidSet."""
+"""Sets of captured MariaDB GTIDs. Pure. MySQL's sets are producer.sources.binlog.mysql_gtids.GtidSet."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ from typing import Protocol
 
 
 class SeenGtids(Protocol):
-    """GTIDs of transactions that are over; `str` is their text in a position record."""
+    """The GTIDs of transactions that have ended; `str` returns their text in a position record."""
 
     def add(self, gtid: str) -> None: ...
 
 
 class MariadbGtids:
-    """The last number of each domain and server, all that MariaDB's log promises in order. Mutable; the text is that of gtid_binlog_state, "0-1-42,1-7-9"."""
+    """The last number of each domain and server, which is all that MariaDB's log guarantees to be in order.
+
+    Mutable.
+
+    The text has the form of gtid_binlog_state, "0-1-42,1-7-9".
+    """
 
     __slots__ = ("_last",)
 
@@ -39,7 +44,9 @@ class MariadbGtids:
 
 
 def has_reached_gtids(stored: str | None, now: str | None) -> bool:
-    """Tell whether MariaDB's `now` (gtid_binlog_state) reaches every "domain-server-number" of `stored`."""
+    """Return whether MariaDB's `now` (gtid_binlog_state) reaches every "domain-server-number" of
+    `stored`.
+    """
     reached = _group_by_stream(now)
     return all(reached.get(stream, -1) >= number for stream, number in _group_by_stream(stored).items())
 

@@ -1,6 +1,8 @@
-"""Sets of MySQL GTIDs: which transactions a SELECT surely saw, and which the stream has delivered.
+"""Sets of MySQL GTIDs: the transactions that a SELECT certainly saw, and those that the stream has
+delivered.
 
-Only what the snapshot needs: parse, add, contains, covers. Written for appending in order, one transaction at a time.
+Has only what the snapshot needs: parse, add, contains, covers. Optimised for appending one transaction
+at a time, in order.
 """
 
 from __future__ import annotations
@@ -11,7 +13,9 @@ from bisect import bisect_right
 
 
 class GtidSet:
-    """Transactions as sorted, disjoint, not adjoining intervals [first, last] a UUID (with its tag, if it has one)."""
+    """Transactions as sorted, disjoint, non-adjacent intervals [first, last] for each UUID (with its
+    tag, if it has one).
+    """
 
     __slots__ = ("_intervals",)
 
@@ -32,7 +36,7 @@ class GtidSet:
         source = server = server.lower()
         for part in parts:
             if not part[:1].isdigit():
-                source = f"{server}:{part.lower()}"  # the intervals that follow are of this tag
+                source = f"{server}:{part.lower()}"  # the intervals after it belong to this tag
                 continue
             first, _, last = part.partition("-")
             self._add_interval(source, int(first), int(last or first))
@@ -61,7 +65,7 @@ class GtidSet:
         return i >= 0 and intervals[i][1] >= last
 
     def covers(self, other: GtidSet) -> bool:
-        """Tell whether every transaction of `other` is in this set."""
+        """Return whether every transaction of `other` is in this set."""
         return all(
             self._has_range(source, first, last)
             for source, found in other._intervals.items()

@@ -1,4 +1,6 @@
-"""XA transactions that are prepared and not ended, and what their end does to the tables that they change. Pure."""
+"""XA transactions that are prepared and have not ended, and the effect of their end on the tables that
+they change. Pure.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,10 @@ from schemas.findings import COPY_EACH
 
 
 class PreparedXaTransactions:
-    """`tables`: of each XA transaction, by its xid. It has to be stored with the position: at XA COMMIT the rows are known to nobody else.
+    """The tables that each prepared XA transaction changes, by its xid.
 
-    A mapping that was given out stays as it is.
+    They are stored with the position, because XA COMMIT does not repeat the rows. `tables` is replaced
+    at each change: a mapping that was handed out stays as it is.
     """
 
     def __init__(self, tables: Mapping[str, TableNames]) -> None:
@@ -22,7 +25,11 @@ class PreparedXaTransactions:
         self.tables = {**self.tables, xid: tuple(sorted(changed))}
 
     def commit_prepared(self, xid: str, captured: Callable[[str, str], bool]) -> TableStoppedError | None:
-        """End one; return which captured tables cannot be followed: it publishes rows that stand far back in the log."""
+        """End a transaction by XA COMMIT. Return the stop of captured tables, or None.
+
+        The tables that it changes cannot be followed, because the rows that it publishes are far back in
+        the log. For an unknown xid every captured table is stopped, as the changed rows are unknown.
+        """
         changed = self.tables.get(xid)
         self.roll_back_prepared(xid)
         if changed is None:
@@ -41,5 +48,5 @@ class PreparedXaTransactions:
         )  # fmt: skip
 
     def roll_back_prepared(self, xid: str) -> None:
-        """End one: its rows never came to be."""
+        """End a transaction by XA ROLLBACK: its rows were never committed."""
         self.tables = {other: tables for other, tables in self.tables.items() if other != xid}

@@ -1,4 +1,6 @@
-"""Keeps the events of one large transaction in a file without a name: mode 0600, and gone with the process."""
+"""Keeps the events of one large transaction in a file without a name, with mode 0600, which ends with
+the process.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ _BUFFER = 1 << 20
 
 
 class SpillFile:
-    """Events of one log file, in their order. `append` and reading raise OSError (no room left)."""
+    """The events of one log file, in order. `append` and iterating raise OSError (no room left)."""
 
     def __init__(self, folder: Path) -> None:
         self._file = tempfile.TemporaryFile(dir=folder, buffering=_BUFFER)  # noqa: SIM115 - it lives as long as this does
@@ -36,7 +38,7 @@ class SpillFile:
         self._file.write(event.body)
 
     def __iter__(self) -> Iterator[BinlogEvent]:
-        """Yield the events, once; then the room is given back."""
+        """Yield the events, once; the disk space is freed afterwards."""
         self._file.seek(0)
         while head := self._file.read(_HEAD.size):
             kind, timestamp, server_id, flags, start, end, size = _HEAD.unpack(head)
@@ -45,12 +47,12 @@ class SpillFile:
         self.close()
 
     def close(self) -> None:
-        """Give the room back."""
+        """Free the disk space."""
         self._file.close()
 
 
 def make_spill_factory(folder: Path) -> Callable[[], SpillFile]:
-    """Return what makes a SpillFile in `folder`, which is made if it is not there."""
+    """Return a function that creates a SpillFile in `folder`, and the folder if it is missing."""
 
     def make() -> SpillFile:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -1,8 +1,9 @@
-"""The log's events, those of a transaction once its end is known: what capture reads.
+"""The log's events as capture reads them: those of a transaction once its end is known.
 
-A thin shell around producer/sources/binlog/assembly.py: it unpacks compressed transactions, and when a transaction has to be read a
-second time it goes back, on a connection of its own, to where that begins and goes on from there; the first connection
-has read no further than the transaction's end, and would only be ended by the server while nobody reads it.
+A thin shell around producer/sources/binlog/assembly.py. It unpacks compressed transactions. When a
+transaction has to be read a second time, it opens another connection at the transaction's start and
+continues from there. The first connection has read only up to the transaction's end, and the server
+would end it while it is not read.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _log = structlog.get_logger("capture")
 
 
 class EventStream(Protocol):
-    """The stream of events that it reads: producer.sources.binlog.log_stream.LogStream."""
+    """The stream of events that TransactionStream reads: producer.sources.binlog.log_stream.LogStream."""
 
     def read_events(self, timeout: float) -> list[BinlogEvent]: ...
     @property
@@ -34,7 +35,11 @@ class EventStream(Protocol):
 
 
 class TransactionStream:
-    """`connect(file, pos)` opens the log there, under a server id of its own. `heard`: whether the last read brought anything."""
+    """The events of the log, assembled into transactions.
+
+    `connect(file, pos)` opens the log there, under a server id of its own. `heard`: whether the last
+    read returned any event.
+    """
 
     def __init__(
         self, connect: Callable[[str, int], EventStream], file: str, pos: int, assembly: TransactionBuffer
@@ -42,27 +47,33 @@ class TransactionStream:
         self._connect = connect
         self._assembly = assembly
         self._stream = connect(file, pos)
-        # The connection from before it went back: it brought what stands before the place that it went back to.
+        # The connection that was replaced for a second reading: it brought the events before the place
+        # of the new one.
         self._left: EventStream | None = None
         self.heard = True
 
     @property
     def inside(self) -> bool:
-        """Tell whether a transaction has begun of which nothing went on."""
+        """Whether a transaction has begun and none of its events was passed on."""
         return self._assembly.inside
 
     @property
     def point(self) -> tuple[str, int]:
-        """The place where the log goes on, as (file, offset); of use between transactions only."""
+        """The place where the log continues, as (file, offset); valid only between transactions."""
         return self._stream.point
 
     def find_evidence(self, file: str, pos: int) -> tuple[BinlogEvent, ...]:
-        """Return what proves the log up to there (producer.sources.binlog.log_proof), if it came with the last read; else nothing."""
+        """Return what proves the log up to there (producer.sources.binlog.log_proof), if it came with
+        the last read; otherwise nothing.
+        """
         found = self._stream.find_evidence(file, pos)
         return found if found or self._left is None else self._left.find_evidence(file, pos)
 
     def read_events(self, timeout: float) -> Iterator[BinlogEvent]:
-        """Yield what goes on of the events that arrive within `timeout` seconds. Raises like LogStream.read."""
+        """Yield the assembled events of those that arrive within `timeout` seconds.
+
+        Raises like LogStream.read_events.
+        """
         events = self._stream.read_events(timeout)
         self.heard = bool(events)
         at, count, kinds = 0, len(events), pack_event_types(events)
@@ -80,7 +91,7 @@ class TransactionStream:
             at += 1
 
     def _assemble_event(self, event: BinlogEvent) -> Iterator[Iterable[BinlogEvent] | RereadRequest]:
-        """Yield what follows from an event, or from each of those that a compressed transaction holds."""
+        """Yield the result of an event, or of each event that a compressed transaction contains."""
         try:
             if event.type != log.TRANSACTION_PAYLOAD:
                 yield self._assembly.accept_event(event)

@@ -1,14 +1,19 @@
-"""Folds the events of the log into transactions: pure, and of bounded memory for transactions of any size.
+"""Folds the events of the log into transactions.
 
-The events come from producer/sources/binlog/assembly.py, a transaction's once its end is known; rows that did not come to be are marked.
-Each event goes in on its own, and comes out as what capture has to do about it, in order: encode captured rows
-(`CapturedRows`), carry out a statement at its barrier (`Barrier`), or note that a transaction is over (`Boundary`). Nothing is
-kept but the transaction's header, its TABLE_MAPs, and the row events of *uncaptured* tables that have not been counted
-yet: `row` counts those too, but only a captured row behind them makes the count matter. What cannot be counted (a
-MINIMAL or partial image, a type nobody knows) counts as one row for its event, so that `row` is the same whenever the log is read.
+Pure, and of bounded memory for transactions of any size.
 
-What would be lost or misread is refused, never skipped: `TableStoppedError` where it is known which tables it concerns,
-else `StreamStoppedError`. After a TableStoppedError the fold goes on, the event's rows counted as uncaptured.
+The events come from producer/sources/binlog/assembly.py, those of a transaction once its end is known;
+rows that were rolled back are marked. Each event goes in on its own, and the result is what capture has
+to do about it, in order: encode captured rows (`CapturedRows`), carry out a statement at its barrier
+(`Barrier`), or record the end of a transaction (`Boundary`). Only the transaction's header, its
+TABLE_MAPs, and those row events of *uncaptured* tables are kept that have not been counted yet: `row`
+counts them too, but the count matters only if a captured row follows. An event that cannot be counted (a
+MINIMAL or partial image, an unknown type) counts as one row, so `row` is the same whenever the log is
+read.
+
+Input that would be lost or misread is refused, never skipped: with `TableStoppedError` where the
+affected tables are known, otherwise with `StreamStoppedError`. After a TableStoppedError the fold
+continues, and counts the event's rows as uncaptured.
 """
 
 from __future__ import annotations
@@ -40,7 +45,7 @@ from schemas.findings import START_OVER, format_copy_remedy
 from schemas.table.model import Key
 from schemas.wire.position import parse_binlog_file_number
 
-#: Bytes of uncaptured row events that may wait to be counted, in one transaction.
+#: Bytes of uncaptured row events of one transaction that may wait to be counted.
 DEFER_LIMIT = 4 << 20
 _DUMMY_TABLE = 0xFFFFFF
 
@@ -48,13 +53,16 @@ _NONE: frozenset[TableName] = frozenset()
 
 
 class CodecProvider(Protocol):
-    """Makes the codec of a layout once: producer.tables.TableState."""
+    """Creates the codec of a row layout once: producer.tables.TableState."""
 
     def get_codec(self, table_map: TableMap, source: SourceContext, /) -> TableCodec: ...
 
 
 class CapturedRows(NamedTuple):
-    """A row event of a captured table (`LoggedRows` of producer/source.py); whoever encodes it says how many rows it had."""
+    """A row event of a captured table (`LoggedRows` of producer/source.py).
+
+    Its encoder reports how many rows it had.
+    """
 
     header: TransactionHeader
     table_map: TableMap
@@ -93,9 +101,12 @@ FoldedChange = CapturedRows | Barrier | Boundary
 
 @dataclass(slots=True)
 class _OpenTransaction:
-    """The transaction at hand. `grouped`: it ends by COMMIT or XID; else by its one statement.
+    """The transaction that is being read.
 
-    `announced`: its statement is the beginning of an ALTER, or one that failed: nothing has changed.
+    `grouped`: it ends with COMMIT or XID; otherwise with its one statement.
+
+    `announced`: its statement is the beginning of an ALTER, or an ALTER that failed, so nothing has
+    changed.
     """
 
     header: TransactionHeader
@@ -109,7 +120,7 @@ class _OpenTransaction:
     deferred_bytes: int = 0
 
     def defer_rows(self, table_map: TableMap, event: BinlogEvent) -> None:
-        """Keep rows that are not captured: they count once a captured one follows."""
+        """Keep an event that is not captured; its rows are counted if a captured one follows."""
         self.deferred.append((table_map, event.type, event.body))
         self.deferred_bytes += len(event.body)
         if self.deferred_bytes > DEFER_LIMIT:
@@ -123,11 +134,12 @@ class _OpenTransaction:
 
 
 class TransactionAssembler:
-    """`captured(db, table)` says whether a table is captured.
+    """Folds events into changes, one transaction at a time.
 
-    `objects_changed`: where the last statement starts, (number of the file, offset), that may have changed a table, a view, a
-    trigger or a routine.
-    `xa`: XA transactions that are prepared and not ended; `prepared`: those of before.
+    `captured(db, table)`: whether a table is captured. `prepared`: the XA transactions that were
+    prepared before. `objects_changed`: the start of the last statement that may have changed a table, a
+    view, a trigger or a routine, as (number of the file, offset). `xa`: the XA transactions that are
+    prepared and have not ended.
     """
 
     def __init__(
@@ -143,20 +155,23 @@ class TransactionAssembler:
 
     @property
     def inside(self) -> bool:
-        """Tell whether a transaction is open."""
+        """Whether a transaction is open."""
         return self._open is not None
 
     def record_position_count(self, rows: int) -> None:
-        """Say how many positions the last `CapturedRows` or `Barrier` took."""
+        """Record how many positions the last `CapturedRows` or `Barrier` took."""
         self._require_open("rows").row += rows
 
     def skip_uncaptured(self, rows: CapturedRows) -> None:
-        """Say that the rows of the last `CapturedRows` were not captured after all."""
+        """Count the rows of the last `CapturedRows` as uncaptured."""
         transaction = self._require_open("rows")
         transaction.deferred.append((rows.table_map, rows.event_type, rows.body))
 
     def fold_event(self, event: BinlogEvent) -> FoldedChange | None:
-        """Return what follows from `event`. Raises StreamStoppedError."""
+        """Return the change that `event` completes, or None.
+
+        Raises StreamStoppedError, TableStoppedError.
+        """
         kind = event.type
         if kind in log.ANY_ROWS:
             return self._handle_rows(event)
@@ -256,7 +271,10 @@ class TransactionAssembler:
         )
 
     def finish_barrier(self, event: BinlogEvent) -> Boundary | None:
-        """Say that the Barrier that `event` gave is dealt with; a lone statement's transaction ends with it."""
+        """Finish the Barrier of `event`.
+
+        Returns the Boundary if the statement was the whole transaction.
+        """
         return None if self._require_open(event).grouped else self._end_transaction(event)
 
     def _handle_control(self, event: BinlogEvent, control: ddl.TransactionControl) -> Boundary | None:
@@ -281,7 +299,7 @@ class TransactionAssembler:
         return None
 
     def _handle_xa_prepare(self, event: BinlogEvent) -> Boundary:
-        """An XA group is over; if it is only prepared, all of its rows are marked as undone."""
+        """End an XA group. If it is only prepared, all of its rows are marked as rolled back."""
         transaction = self._require_open(event)
         if transaction.xa is not None and event.body[:1] != ONE_PHASE:
             self.xa.add_prepared(transaction.xa, transaction.undone)
@@ -300,9 +318,10 @@ class TransactionAssembler:
 
 
 def count_event_positions(table_map: TableMap, kind: int, body: bytes) -> int:
-    """Return how many positions an event takes of which no row is published: its rows, or one where they cannot be counted.
+    """Return how many positions an unpublished event takes: its number of rows, or 1 if they cannot be
+    counted.
 
-    It depends on nothing but the log: a transaction that is read again gets the same numbers.
+    The result depends on the log alone: a transaction that is read again gets the same numbers.
     """
     try:
         kind, body = unpack_rows_event(kind, body)

@@ -1,1 +1,3 @@
-"""Oracle's materialized view logs, as data: what their rows mean, which SQL reads and deletes them, what the catalogue says. Pure."""
+"""Oracle's materialized view logs, as data: the meaning of their rows, the SQL that reads and deletes
+them, and the catalog. Pure.
+"""

@@ -1,8 +1,10 @@
-"""The facts of Oracle's catalogue on tables and their logs: whether a table can be captured, and whether it is the same by its columns. Pure.
+"""What Oracle's catalog shows about tables and their logs: whether a table can be captured, and whether
+its columns are unchanged. Pure.
 
-A table is captured when it has a primary key and a log WITH PRIMARY KEY, SEQUENCE, all its other columns, INCLUDING NEW VALUES: so every
-image in the log is whole, but for columns that no log can hold (LOBs), which are read from the table. A log that has keys only does, too, where
-the table has no other unique index: the whole row is read from the table then.
+A table can be captured if it has a primary key and a log WITH PRIMARY KEY, SEQUENCE, all its other
+columns, INCLUDING NEW VALUES. Then every image in the log is complete, except for columns that no log
+can hold (LOBs), which are read from the table. A log with keys only is enough if the table has no other
+unique index; the whole row is then read from the table.
 """
 
 from __future__ import annotations
@@ -19,11 +21,11 @@ from schemas.table.model import Column, IndexPart, Table, UniqueIndex
 TableColumns = Mapping[TableName, Sequence[OracleColumn]]
 XID, COMMIT_SCN = "XID$$", "COMMIT_SCN"
 _OWN = {"SEQUENCE$$", "DMLTYPE$$", "OLD_NEW$$"}
-"""Columns of a log without which nothing can be told."""
+"""Columns without which a log cannot be interpreted."""
 
 
 class MlogOptions(NamedTuple):
-    """A row of ALL_MVIEW_LOGS. `table`: the log's own name, of the table's owner."""
+    """A row of ALL_MVIEW_LOGS. `table`: the log's own name; its owner is the table's owner."""
 
     name: TableName
     table: str
@@ -47,10 +49,12 @@ class Constraint(NamedTuple):
 
 
 class LoggedTable(NamedTuple):
-    """A table that can be captured. `extra`: which of XID$$ and COMMIT_SCN its log has. `columns`: of the table's definition.
+    """A table that can be captured, with its log.
 
-    `unlogged`: the columns that its log does not have, whose values are read from the row as it is when the log has been read; `keys_only`:
-    these are all columns but the key, and the log's rows say no more than which row was changed.
+    `extra`: which of XID$$ and COMMIT_SCN the log has. `columns`: those of the table's definition.
+    `unlogged`: the columns that the log does not have; their values are read from the present row after
+    the log. `keys_only`: the unlogged columns are all but the key, and the log's rows identify the
+    changed row only.
     """
 
     table: Table
@@ -62,18 +66,21 @@ class LoggedTable(NamedTuple):
 
     @property
     def by_commit(self) -> bool:
-        """Tell whether its log puts transactions in the order of their commits, whoever wrote them."""
+        """Whether the log puts transactions in the order of their commits, from any instance."""
         return COMMIT_SCN in self.extra
 
     @property
     def wanted_by_commit(self) -> str:
-        """Return the statement that makes a log which does."""
+        """The statement that creates a log with commit SCNs."""
         wanted = _list_required_columns(self.columns, self.table.key.columns)
         return build_log_statement((self.table.db, self.table.name), wanted, ", COMMIT SCN")
 
     @property
     def remark(self) -> tuple[str, str] | None:
-        """Return what a person should know of how the table is read, and what to do where that is not wanted."""
+        """What users should know about how the table is read, and the remedy if that does not suit them.
+
+        None: nothing.
+        """
         if not self.unlogged:
             return None
         if self.keys_only:
@@ -102,10 +109,11 @@ def judge_oracle_table(
     policies: Sequence[str] = (),
     several: bool = False,
 ) -> tuple[ExaminedTable, LoggedTable | None]:
-    """Say whether a table can be captured, and as what.
+    """Return whether a table can be captured, and its columns and log if it can.
 
-    `columns`: also those of its log. `views`: that are refreshed from the log. `policies`: that hide rows from the user. `several`: instances
-    have the database open.
+    `columns`: by table, also those of the log. `views`: materialized views that are refreshed from the
+    log. `policies`: row level policies that hide rows from the user. `several`: several instances have
+    the database open.
     """
     place, own = f"table {name[0]}.{name[1]}", columns.get(name, ())
     if not own:
@@ -149,7 +157,10 @@ def _find_unlogged_columns(
 def _has_keys_only(
     log: MlogOptions, columns: Sequence[OracleColumn], key: Collection[str], all_columns: TableColumns
 ) -> bool:
-    """Tell whether a log was made without any column: one that lacks some was forgotten when the table was altered."""
+    """Return whether a log was created without any column.
+
+    A log without only some columns was not extended when the table was altered.
+    """
     unlogged = _find_unlogged_columns(log, columns, all_columns)
     others = {column.name for column in columns} - set(key)
     return unlogged == others and (bool(_list_required_columns(columns, key)) or not log.new_values)
@@ -165,7 +176,10 @@ def _build_columns(columns: Sequence[OracleColumn]) -> tuple[Column, ...]:
 def _build_keys(
     name: TableName, constraints: Sequence[Constraint], columns: Sequence[OracleColumn]
 ) -> tuple[UniqueIndex, tuple[UniqueIndex, ...]]:
-    """Return the primary key, and all other unique indexes over plain columns (those over expressions are the source's own business)."""
+    """Return the primary key and all other unique indexes over plain columns.
+
+    Indexes over expressions are enforced by the source alone.
+    """
     by_name = {column.name: column for column in columns}
     primary = next((each for each in constraints if each.kind == "P"), None)
     if primary is None:
@@ -203,7 +217,7 @@ def log_refusal(
     views: Sequence[str],
     unique: Sequence[UniqueIndex] = (),
 ) -> str | None:
-    """Return why the log does not do ("…seen…: what to do"); None: it does."""
+    """Return why the log is not suitable ("…seen…: what to do"); None: it is."""
     wanted = build_log_statement(name, _list_required_columns(columns, key))
     if log is None:
         return f"it has no materialized view log, or the user may not see it: {wanted}"
@@ -237,7 +251,7 @@ def log_refusal(
 
 
 def explain_shared_log(views: Sequence[str]) -> str:
-    """Return what is wrong with a log from which materialized views are refreshed."""
+    """Return the problem of a log from which materialized views are refreshed."""
     listed = ", ".join(sorted(views))
     return (
         f"materialized views are refreshed from its log too ({listed}), whose refresh purges what capture has not read, and which would miss what "
@@ -246,22 +260,24 @@ def explain_shared_log(views: Sequence[str]) -> str:
 
 
 def explain_unordered_log(log: str) -> str:
-    """Return what is wrong with a log without commit SCNs where several instances have the database open."""
+    """Return the problem of a log without commit SCNs when several instances have the database open."""
     return f"several instances (RAC) write its log {log}, and only commit SCNs put their rows in order"
 
 
 def build_log_statement(name: TableName, columns: Sequence[str], more: str = "") -> str:
-    """Return the statement that makes the log which capture wants."""
+    """Return the statement that creates the log that capture needs."""
     listed = f" ({', '.join(quote_names(each) for each in columns)})" if columns else ""
     return f"CREATE MATERIALIZED VIEW LOG ON {quote_names(*name)} WITH PRIMARY KEY, SEQUENCE{more}{listed} INCLUDING NEW VALUES"
 
 
 def is_followable(before: LoggedTable, now: LoggedTable) -> bool:
-    """Tell whether rows of the log mean the same under both definitions, of which no statement on columns stands between.
+    """Return whether rows of the log have the same meaning under both definitions, if no statement on
+    columns came between them.
 
-    Behind such a statement nothing is proven, whatever the columns look like: of a column that came, rows of the log lack values that it has
-    by then; one that got longer, and one that has not changed, may have been dropped and added again, or have been given another's name.
-    Another unique index is followed, and another nullability.
+    After a statement on columns nothing is proven, even if the columns look the same: rows of the log
+    lack the values of an added column, and a column that became longer or looks unchanged may have been
+    dropped and added again, or renamed from another. Changes of unique indexes and of nullability are
+    followed.
     """
     same = before.table.key == now.table.key and before.log == now.log and before.unlogged == now.unlogged
     return (
@@ -270,5 +286,5 @@ def is_followable(before: LoggedTable, now: LoggedTable) -> bool:
 
 
 def _list_value_columns(logged: LoggedTable) -> list[OracleColumn]:
-    """Return the columns by what matters to their values."""
+    """Return the columns reduced to what affects their values."""
     return [each._replace(nullable=True, has_default=False) for each in logged.columns]

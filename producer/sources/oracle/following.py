@@ -1,8 +1,11 @@
-"""The tables that are followed: as what they are, what of their logs is not to be published, and when the record may say so.
+"""The tables that capture follows: their definitions, the rows of their logs that are not published, and
+what the record may contain.
 
-A table is followed from a definition on that was asked for (`take_up`). What its log holds by then is older than all that follows (a
-snapshot, a copy), may lack what a foreign purge took, or speak of rows that a TRUNCATE has removed since: it is deleted unread. Until
-that is done the record does not name the table (`settled`): a start that finds a table captured, and not named, stops it for a copy.
+A table is followed from the moment its definition was requested (`take_up`). The rows that its log has
+at that moment are older than everything that follows (a snapshot, a copy), may lack rows that a foreign
+purge deleted, or may be of rows that a TRUNCATE has removed since. They are deleted unread. Until then
+the record does not name the table (`settled`): a start that finds a captured table that the record does
+not name stops it for a copy.
 """
 
 from __future__ import annotations
@@ -20,12 +23,14 @@ TableName = tuple[str, str]
 
 @dataclass(slots=True)
 class FollowedTable:
-    """A table as the last look found it. `old`: rows of its log that are deleted unread; `settled`: whether the record may name it;
-    `recorded`: whether it does, and its log is read; `brought`: the number before which stands all that its log held when the last poll
-    began that brought all of it, 0: there was none; `again`: whether it is to be looked at closely the next time; `unsure`: whether its log
-    may hold rows that the topic had, in events which are gone; `held`: polls, one behind the other, that found rows without their commit SCN.
+    """A table as the last look at the catalog found it.
 
-    `logged` is None as long as only the record of a process before is known (`segments`).
+    `logged`: None while only the record of an earlier process is known (`segments`). `old`: rows of its
+    log that are deleted unread. `settled`: whether the record may name the table. `recorded`: whether
+    the record names it, so that its log is read. `brought`: a poll number before which everything is
+    that the log held when the last poll that read all of it began; 0: there was none. `again`: whether
+    the next look examines the table closely. `unsure`: whether its log may hold rows with events that
+    the topic has lost. `held`: consecutive polls that found rows without their commit SCN.
     """
 
     segments: TableSegments
@@ -41,23 +46,27 @@ class FollowedTable:
 
 @dataclass(slots=True)
 class FollowedTables:
-    """All of them, by name. `published`: numbers of log rows that the topics had when capture began; `captured`: see SourceLog."""
+    """All followed tables, by name.
+
+    `published`: numbers of log rows that the topics had when capture began. `captured`: whether a table
+    is captured now.
+    """
 
     tables: dict[TableName, FollowedTable] = field(default_factory=dict)
     published: dict[TableName, frozenset[int]] = field(default_factory=dict)
     captured: Callable[[str, str], bool] = lambda _db, _table: True
 
     def list_readable_tables(self) -> list[tuple[TableName, LoggedTable]]:
-        """Return the tables whose log can be read."""
+        """Return the tables with a known log."""
         return [(name, each.logged) for name, each in self.tables.items() if each.logged is not None]
 
     def get_captured_table(self, name: TableName) -> LoggedTable | None:
-        """Return what a table is that is followed, and captured just now."""
+        """Return the table if it is followed and captured now, otherwise None."""
         table = self.tables.get(name)
         return table.logged if table is not None and self.captured(*name) else None
 
     def mark_brought(self, names: Iterable[TableName], number: int) -> None:
-        """Take it that a poll which ends before `number` has brought all of the logs of these tables."""
+        """Record that a poll which ends before `number` has read the whole logs of these tables."""
         for name in names:
             if name in self.tables:
                 self.tables[name].brought = number
@@ -68,7 +77,7 @@ class FollowedTables:
 
     @property
     def has_old(self) -> bool:
-        """Tell whether a log holds rows that are to be deleted unread."""
+        """Whether a log has rows that must be deleted unread."""
         return any(table.old for table in self.tables.values())
 
     def take_up(
@@ -79,11 +88,11 @@ class FollowedTables:
 
     @property
     def unrecorded(self) -> bool:
-        """Tell whether there is a table that the record may name, and does not."""
+        """Whether there is a table that the record may name and does not."""
         return any(table.settled and not table.recorded for table in self.tables.values())
 
     def confirm_proofs(self, proofs: Iterable[LogProof]) -> None:
-        """Take it that a record with these proofs is stored."""
+        """Record that a position record with these proofs is stored."""
         for name in parse_segments_proofs(proofs):
             if name in self.tables and self.tables[name].settled:
                 self.tables[name].recorded = True
@@ -92,7 +101,7 @@ class FollowedTables:
         self.tables.pop(name, None)
 
     def list_proofs(self) -> tuple[LogProof, ...]:
-        """Return what the record keeps of the tables that it may name."""
+        """Return the proofs of the tables that the record may name."""
         return tuple(
             build_segments_proof(name, each.segments)
             for name, each in sorted(self.tables.items())
@@ -100,13 +109,13 @@ class FollowedTables:
         )
 
     def restore_tables(self, proofs: Iterable[LogProof]) -> None:
-        """Follow the tables that a record names, unless they have just been taken up."""
+        """Follow the tables that a record names, except those that are followed already."""
         for name, segments in parse_segments_proofs(proofs).items():
             self.tables.setdefault(name, FollowedTable(segments))
 
 
 def build_segments_proof(name: TableName, segments: TableSegments) -> LogProof:
-    """Return a table's segments as a record has them."""
+    """Return a table's segments in the form of a position record."""
     data = ",".join(map(str, sorted(segments.data)))
     return LogProof(
         file="\0".join(name),

@@ -1,4 +1,6 @@
-"""The forms in which a table's columns are selected, from itself and from its log, and read: pure."""
+"""The SQL expressions by which a table's columns are selected from the table and from its log, and the
+conversion of the results. Pure.
+"""
 
 from __future__ import annotations
 
@@ -12,24 +14,24 @@ from producer.sources.oracle.types import build_column_form
 from schemas.table.model import Key, Row
 
 _BEFORE_IMAGE = 6
-"""Columns of `sql.log_rows` before the image."""
+"""Columns of `sql.select_log_rows` before the image."""
 
 
 def list_column_expressions(logged: LoggedTable) -> list[str]:
-    """Return the SQL expression of every column, of a table called `l`."""
+    """Return the SQL expression of every column; the table has the alias `l`."""
     return [
         build_column_form(column).select.format(f"l.{quote_names(column.name)}") for column in logged.columns
     ]
 
 
 def list_log_expressions(logged: LoggedTable) -> list[str]:
-    """Return those of the columns that the log has."""
+    """Return the SQL expressions of the columns that the log has."""
     pairs = zip(logged.columns, list_column_expressions(logged), strict=True)
     return [each for column, each in pairs if column.name not in logged.unlogged]
 
 
 def make_row_converter(logged: LoggedTable) -> Callable[[Sequence[Any]], Row]:
-    """Return the function from what the driver gives for `expressions` to wire values."""
+    """Return a function that converts the driver's values for `list_column_expressions` to wire values."""
     converters = [build_column_form(column).convert for column in logged.columns]
 
     def convert(values: Sequence[Any]) -> Row:
@@ -41,7 +43,10 @@ def make_row_converter(logged: LoggedTable) -> Callable[[Sequence[Any]], Row]:
 
 
 def make_log_row_converter(logged: LoggedTable) -> Callable[[Sequence[Any]], LogRow]:
-    """Return the function from what the driver gives for a row of the log; what the log does not have is None in the image."""
+    """Return a function that converts the driver's values for a row of the log.
+
+    Values that the log does not have are None in the image.
+    """
     whole = make_row_converter(logged)
     there = [column.name not in logged.unlogged for column in logged.columns]
 
@@ -64,13 +69,13 @@ def make_key_extractor(logged: LoggedTable) -> Callable[[Row], Key]:
 
 
 def list_key_binds(logged: LoggedTable) -> list[tuple[str, str]]:
-    """Return the name of each key column, and how a bind becomes its value."""
+    """Return the name of each key column, and the expression of its bind."""
     by_name = {column.name: column for column in logged.columns}
     return [(name, build_column_form(by_name[name]).bind or "{}") for name in logged.table.key.columns]
 
 
 def bind_key(logged: LoggedTable, key: Key) -> list[object]:
-    """Return the binds that hold a key."""
+    """Return the bind values of a key."""
     by_name = {column.name: column for column in logged.columns}
     return [
         build_column_form(by_name[name]).bound(value)

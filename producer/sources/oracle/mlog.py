@@ -1,11 +1,15 @@
-"""Rows of a materialized view log → changes, and what is deleted of the log when Kafka has them. Pure.
+"""Converts rows of a materialized view log to changes, and plans the deletion of log rows that Kafka has.
 
-The log of a table has a row for each image: DMLTYPE$$ I with OLD_NEW$$ N; D with O; and for an update U with U, the image before, and U
-with N, the one behind. An update of the primary key is a D of the old key and an I of the new one. SEQUENCE$$ counts statements' images
-as they were made; rows become visible at their commit, so that a later poll may bring lower numbers, but never of a row, or of a unique
-value, that an earlier poll has brought: those were locked until the commit.
+Pure.
 
-Numbers of one instance rise. Those of several (RAC) do not, so that there the commit SCN is asked for; it comes first in the order.
+The log of a table has a row for each image: DMLTYPE$$ I with OLD_NEW$$ N; D with O; and for an update U
+with U, the image before, and U with N, the image after. An update of the primary key is a D of the old
+key and an I of the new one. SEQUENCE$$ numbers the images in the order in which statements create them.
+Rows become visible at their commit, so a later poll may bring lower numbers, but never for a row or a
+unique value that an earlier poll brought: those were locked until the commit.
+
+Numbers of one instance rise. Those of several instances (RAC) do not; there the commit SCN is selected,
+and comes first in the order.
 """
 
 from __future__ import annotations
@@ -17,9 +21,10 @@ from schemas.table.model import Key, Row
 
 
 class LogRow(NamedTuple):
-    """A row of a log. `scn`: commit SCN, 0 where the log has none, or where it is not known; `xid`: XID$$ as text, None where the log has none.
+    """A row of a log.
 
-    `image`: wire values of the table's columns, in their order.
+    `scn`: commit SCN, 0 where the log has none or it is not known. `xid`: XID$$ as text, None where the
+    log has none. `image`: wire values of the table's columns, in their order.
     """
 
     rowid: str
@@ -32,15 +37,22 @@ class LogRow(NamedTuple):
 
 
 class LogPlace(NamedTuple):
-    """The place of a row of a log: ROWID alone may be given to another row, and a sequence number alone says nothing of where it is."""
+    """The identity of a row of a log.
+
+    A ROWID alone may be reused by another row, and a sequence number alone does not locate the row.
+    """
 
     rowid: str
     sequence: int
 
 
 class LoggedChange(NamedTuple):
-    """A change of a row of the table. `places`: the rows of the log that say it (of a whole image one, of an update two); `xid`: of their
-    transaction. An update without an image before: the row was changed or made, by a log that has keys only."""
+    """A change of a row of the table.
+
+    `places`: the log rows that describe it (one, or two for an update with whole images). `xid`: that of
+    their transaction. An update without an image before: the row was changed or inserted, and the log
+    has keys only.
+    """
 
     op: Literal["c", "u", "d"]
     before: Row | None
@@ -50,18 +62,22 @@ class LoggedChange(NamedTuple):
 
 
 class LogBrokenError(Exception):
-    """Rows of a log that make no change: another hand was in it, or its options are others than those that were checked."""
+    """Rows of a log that form no change: something else wrote to it, or its options differ from those
+    that were checked.
+    """
 
 
 class LogReadResult(NamedTuple):
-    """`changes` in the order in which they are published."""
+    """The changes in the rows of a log, in the order in which they are published."""
 
     changes: list[LoggedChange]
     left: int  # rows at the end that wait for the rest of their update
 
 
 def parse_log_rows(rows: Sequence[LogRow], key: Callable[[Row], Key], *, whole: bool) -> LogReadResult:
-    """Return what rows of a poll, in any order, say. `whole`: the poll has brought all of the log, not only its beginning.
+    """Return the changes in the rows of a poll, which may be in any order.
+
+    `whole`: the poll has read all of the log, not only its beginning.
 
     Raises LogBrokenError.
     """
@@ -107,10 +123,11 @@ def _build_change(row: LogRow, old: LogRow | None) -> LoggedChange:
 
 
 def _group_by_transaction(found: list[tuple[LogRow, LoggedChange]]) -> list[LoggedChange]:
-    """Put changes of one transaction together, where it is known.
+    """Group the changes by transaction, where it is known.
 
-    Transactions follow in the order of their last numbers. Of two that changed the same row, the later one waited for the earlier one's
-    commit, and has a number behind all of the earlier one's: so the order of each row's changes is kept.
+    Transactions follow in the order of their last numbers. Of two that changed the same row, the later
+    one waited for the earlier one's commit and has a number after all of the earlier one's, so the order
+    of each row's changes is kept.
     """
     last: dict[str, int] = {}
     for row, _ in found:
@@ -125,7 +142,7 @@ def _group_by_transaction(found: list[tuple[LogRow, LoggedChange]]) -> list[Logg
 
 
 MOST_PLACES = 500
-"""Rows of a log of one event, where it stands for many."""
+"""Rows of a log in one event, where an event represents many."""
 
 
 def with_current(
@@ -134,9 +151,11 @@ def with_current(
     key: Callable[[Row], Key],
     unlogged: Collection[int],
 ) -> list[LoggedChange]:
-    """Give images behind a change what the log does not have: the values of `unlogged` columns in the row as it is now.
+    """Complete the images after each change with values that the log does not have: those of `unlogged`
+    columns in the present row.
 
-    A row that is gone by now is deleted here: the row of the log that says so is in this poll or in a later one.
+    A change of a row that is missing by now becomes a delete; the log row of the deletion is in this
+    poll or in a later one.
     """
     return [_fill_unlogged_columns(change, current, key, unlogged) for change in changes]
 
@@ -154,10 +173,11 @@ def _fill_unlogged_columns(
 
 
 def list_finally_deleted_keys(rows: Iterable[LogRow], key: Callable[[Row], Key]) -> list[Key]:
-    """Return the keys of which the last row of the log says that they are gone.
+    """Return the keys that the log deletes last.
 
-    Keys are checked at the end of a statement (or at the commit, if deferred), and logged row by row: `SET id = id + 1` gives 2 to one row
-    before it takes 2 from another. So such a key may be there, and the images do not tell.
+    Keys are checked at the end of a statement (or at the commit, if deferred), but logged row by row:
+    `SET id = id + 1` gives 2 to one row before it takes 2 from another. So such a key may exist in the
+    table, which the images do not show.
     """
     last = {key(row.image): row for row in sorted(rows, key=_build_sort_key)}
     return [here for here, row in last.items() if row.dml == "D"]
@@ -166,7 +186,9 @@ def list_finally_deleted_keys(rows: Iterable[LogRow], key: Callable[[Row], Key])
 def with_kept(
     changes: Sequence[LoggedChange], kept: Mapping[Key, Row], key: Callable[[Row], Key]
 ) -> list[LoggedChange]:
-    """Make the last change of each key of `kept` what it came to: the row that the table has, though the log has deleted its key."""
+    """Replace the last change of each key of `kept` by an update to the row that the table has, although
+    the log deletes its key last.
+    """
     left, found = dict(kept), list[LoggedChange]()
     for change in reversed(changes):
         image = change.before if change.after is None else change.after
@@ -178,7 +200,9 @@ def with_kept(
 def merge_log_rows(
     rows: Iterable[LogRow], current: Mapping[Key, Row], key: Callable[[Row], Key]
 ) -> list[LoggedChange]:
-    """Return what rows of a log that has keys only say: each key once, as the row is now, or that it is gone."""
+    """Return the changes in the rows of a log with keys only: each key once, with its present row or as
+    a delete.
+    """
     by_key: dict[Key, list[LogRow]] = {}
     for row in sorted(rows, key=_build_sort_key):
         by_key.setdefault(key(row.image), []).append(row)
@@ -196,12 +220,17 @@ def merge_log_rows(
 
 
 def find_published_row(rows: Iterable[LogRow], published: Collection[int]) -> LogRow | None:
-    """Return a row whose number the topic has already: its ROWID is another one, or it would have been deleted."""
+    """Return a row of the log with a number that the topic already has.
+
+    Its ROWID must have changed, or it would have been deleted.
+    """
     return next((row for row in rows if row.sequence in published), None)
 
 
 def plan_purge(places: Sequence[LogPlace], most: int) -> list[list[LogPlace]]:
-    """Divide what is to be deleted into statements of at most `most` rows, in the order of their places in the log's blocks."""
+    """Split a deletion into statements of at most `most` rows, in the order of the rows' places in the
+    log's blocks.
+    """
     ordered = sorted(set(places))
     return [ordered[at : at + most] for at in range(0, len(ordered), most)]
 
@@ -209,15 +238,18 @@ def plan_purge(places: Sequence[LogPlace], most: int) -> list[list[LogPlace]]:
 # --- numbers of polls
 
 STEP = 2
-"""A poll has two numbers: what its look at the catalogue found stands at the first one, its rows at the second."""
+"""A poll has two numbers: events found by its look at the catalog have the first one, its rows the
+second one.
+"""
 _APART = 1 << 16
 
 
 def compute_next_poll(stored: int, highest: int | None, *, again: bool) -> int:
-    """Return the number of the first poll of a stretch.
+    """Return the number of the first poll of a run.
 
-    `stored`: where the record says that capture goes on; `highest`: the highest number that a topic has, which a process before may have
-    given without a record; `again`: there was one, whose watermarks may have named numbers behind its last record.
+    `stored`: the number from which the record continues. `highest`: the highest number in any topic; an
+    earlier process may have assigned it without a record. `again`: there was an earlier process; its
+    watermarks may contain numbers after its last record.
     """
     at_least = stored if highest is None else max(stored, highest + 1)
     if again:
@@ -226,12 +258,18 @@ def compute_next_poll(stored: int, highest: int | None, *, again: bool) -> int:
 
 
 def has_whole_poll_between(before: int, now: int) -> bool:
-    """Tell whether a poll began, and ended, while the number of the next one went from `before` to `now` within a stretch: the poll
-    `before` may have begun earlier, and the one behind it has not."""
+    """Return whether a whole poll took place while the number of the next poll went from `before` to
+    `now` within a run.
+
+    The poll `before` may have begun earlier, but the one after it has not.
+    """
     return now >= before + 2 * STEP
 
 
 def build_high_watermark(begun: int) -> int:
-    """Return a place of the log that is behind all that is committed by now. `begun`: the number of the last poll that has begun, which
-    may have read before now; the next one surely reads behind it, and ends there."""
+    """Return a place of the log that is after everything committed by now.
+
+    `begun`: the number of the last poll that has begun, which may have read earlier. The next poll
+    certainly reads later, and ends at the returned place.
+    """
     return begun + 2 * STEP

@@ -1,4 +1,7 @@
-"""The places where Oracle keeps a table's rows, and what they tell that no log does. Pure."""
+"""The segments in which Oracle stores a table's rows, and the changes that they reveal and no log shows.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,17 @@ from typing import NamedTuple
 
 
 class TableSegments(NamedTuple):
-    """The place where a table and its partitions are kept, and the statements by which it may have changed.
+    """The segments of a table and its partitions, and the times of statements that may have changed it.
 
-    `id`: OBJECT_ID, another one when it was dropped and made again; `data`: DATA_OBJECT_IDs of its segments, others when rows were put there
-    or taken away otherwise than by DML; `ddl`: time of the last DDL of it or of its log (a grant counts); `log_id`: OBJECT_ID of the log;
-    `load`: SCN of the last direct-path load, "" without one; `altered`: TIMESTAMP of the table and of its log, which only statements move
-    that may change columns; "": a record of before does not say. `came`: those of `data` that are not the numbers of their own partition (or
-    table), as they are when it is made: it was filled, emptied or moved by a statement; `parts`: DATA_OBJECT_ID of each partition and the time
-    of its own last DDL (a record has but the last of these times); `times`: of the last DDL of the table, of each partition and of the log.
+    `id`: OBJECT_ID, which changes when the table is dropped and created again. `data`: DATA_OBJECT_IDs
+    of its segments, which change when rows are added or removed by other means than DML. `ddl`: time of
+    the last DDL of the table or of its log (a GRANT counts). `log_id`: OBJECT_ID of the log. `load`: SCN
+    of the last direct-path load, "" without one. `altered`: TIMESTAMP of the table and of its log,
+    changed only by statements that may change columns; "": an older record does not contain it. `came`:
+    the members of `data` that differ from the number of their own partition (or table), with which they
+    are created: a statement filled, emptied or moved the segment. `parts`: DATA_OBJECT_ID of each
+    partition and the time of its last DDL (a record has only the latest of these times). `times`: of the
+    last DDL of the table, of each partition and of the log.
     """
 
     id: int
@@ -29,12 +35,12 @@ class TableSegments(NamedTuple):
 
     @property
     def last_part(self) -> str:
-        """The time of the last DDL of a partition; "": it is not known, or there is none."""
+        """The time of the last DDL of a partition; "": it is not known, or there are no partitions."""
         return max((time for _, time in self.parts), default="")
 
 
 def explain_replaced_rows(before: TableSegments, now: TableSegments) -> str | None:
-    """Return by what rows may have come or gone that the log does not have; None: by nothing that can be seen."""
+    """Return how rows may have been added or removed without the log; None: there is no sign of it."""
     if now.id != before.id:
         return "was dropped and made again"
     if now.log_id != before.log_id:
@@ -54,16 +60,19 @@ def explain_replaced_rows(before: TableSegments, now: TableSegments) -> str | No
 
 
 def may_have_other_columns(before: TableSegments, now: TableSegments) -> bool:
-    """Tell whether a statement on the table, or on its log, may have changed columns."""
+    """Return whether a statement on the table, or on its log, may have changed columns."""
     return before.altered != now.altered if before.altered else before.ddl != now.ddl
 
 
 _CLOCKS_S = 60
-"""Seconds that another instance's clock may be ahead. A time further ahead is of before the clocks were set back."""
+"""Seconds by which another instance's clock may be ahead. A time further ahead is from before the clocks
+were set back.
+"""
 
 
 def is_over(now: TableSegments, fresh: str) -> bool:
-    """Tell whether the second of a table's last statement is over: until then another one would leave no other time.
+    """Return whether the second of a table's last statement is over; until then another statement would
+    have the same time.
 
     `fresh`: two seconds before the times were read.
     """

@@ -1,15 +1,18 @@
-"""A log from which other materialized views are refreshed, too: which of its rows are read, and when a view of our own is refreshed. Pure.
+"""A log that other materialized views use as well: the rows of it that are read, and when rowlock's own
+views are refreshed. Pure.
 
-**Nothing of the product leads here yet**: such a log is refused until `make test-oracle` has shown that a server keeps to what follows (R5 of
-docs/adr/0028). Played are these rules in tests/sim/test_oracle_shared_log.py, and on stand (a).
+**The product does not use this module yet**: such a log is refused until `make test-oracle` has shown
+that a server follows these rules (docs/adr/0028). tests/sim/test_oracle_shared_log.py simulates them.
 
-A refresh at a time t stamps the rows that nobody has stamped by then (SNAPTIME$$), and purges those up to the oldest of the last refreshes of all
-views. So two views are registered as rowlock's, and refreshed in turn: at any time rows up to the older one's time may be gone, and all of
-these are acknowledged; what stands behind it, up to the newer one's time, is read. Only when Kafka has all of that is the older one refreshed,
-and becomes the newer one. Nothing is deleted by capture. Where it was killed, these two times say where it was.
+A refresh at a time t stamps the rows that were not stamped before (SNAPTIME$$), and purges those up to
+the oldest of the last refreshes of all views. So two views are registered for rowlock and refreshed in
+turn. At any time rows up to the older view's time may be deleted, and all of these are acknowledged; the
+rows after it, up to the newer view's time, are read. Only when Kafka has all of them is the older view
+refreshed, and becomes the newer one. Capture itself deletes nothing. After a crash these two times show
+where to continue.
 
-Times are whole seconds. Another view's refresh may stamp rows with the newer one's time as long as that second is not over: so the last look at
-the rows comes behind it.
+Times are whole seconds. The refresh of another view may stamp rows with the newer view's time until that
+second is over, so the last look at the rows comes after it.
 """
 
 from __future__ import annotations
@@ -26,7 +29,10 @@ REFRESH = "BEGIN DBMS_MVIEW.REFRESH(:1, 'F'); END;"
 
 
 class OwnViews(NamedTuple):
-    """Our two views of a table. `older`: the one that is refreshed next; `low`, `high`: times of the last refreshes of the older and the newer one."""
+    """The two views of rowlock on a table. `older`: the one that is refreshed next.
+
+    `low`, `high`: times of the last refreshes of the older and the newer one.
+    """
 
     older: str
     low: str
@@ -34,7 +40,7 @@ class OwnViews(NamedTuple):
 
 
 def parse_own_views(rows: Sequence[tuple[str, str]]) -> OwnViews:
-    """Return what rows of `refreshed` say. Raises ValueError: they are not two."""
+    """Parse rows of `select_view_refreshes`. Raises ValueError unless there are two."""
     if len(rows) != 2:
         raise ValueError(f"of the two views that hold the log's rows for rowlock, {len(rows)} are registered")
     (low, older), (high, _) = sorted((time, name) for name, time in rows)
@@ -42,15 +48,17 @@ def parse_own_views(rows: Sequence[tuple[str, str]]) -> OwnViews:
 
 
 def choose_view_to_refresh(views: OwnViews, now: str) -> str | None:
-    """Return the view that may be refreshed once Kafka has all rows of `stamped`; None: none may be yet.
+    """Return the view that may be refreshed once Kafka has all stamped rows.
 
-    `now`: asked before those were read.
+    None: none may be refreshed yet.
+
+    `now`: the server's time, read before those rows.
     """
     return views.older if now > views.high else None
 
 
 def select_view_refreshes(table: TableName, views: Sequence[str]) -> SqlStatement:
-    """Rows: name of a view of ours, time of its last refresh by the log's table of consumers."""
+    """Return a SELECT of (name of a view of rowlock, time of its last refresh from the log's table)."""
     return (
         f"SELECT R.NAME, TO_CHAR(B.MVIEW_LAST_REFRESH_TIME, {_SECONDS}) FROM ALL_BASE_TABLE_MVIEWS B "
         "JOIN ALL_REGISTERED_MVIEWS R ON R.MVIEW_ID = B.MVIEW_ID WHERE B.OWNER = :1 AND B.MASTER = :2 AND R.NAME IN (:3, :4)"
@@ -60,7 +68,9 @@ def select_view_refreshes(table: TableName, views: Sequence[str]) -> SqlStatemen
 def select_stamped_log_rows(
     log: TableName, expressions: Sequence[str], extra: Sequence[str], limit: int, views: OwnViews
 ) -> SqlStatement:
-    """Return the SELECT of the first rows of a log that may not be purged, and are stamped, as `log_rows` has them."""
+    """Return the SELECT of the first stamped rows of a log that may not be purged, with the columns of
+    `select_log_rows`.
+    """
     text, _ = select_log_rows(log, expressions, extra, limit)
     head, _, tail = text.partition(" ORDER BY ")
     between = f'l."SNAPTIME$$" > TO_DATE(:1, {_SECONDS}) AND l."SNAPTIME$$" <= TO_DATE(:2, {_SECONDS})'

@@ -1,7 +1,8 @@
-"""The SQL of capture on Oracle, as text: pure. Binds are numbered, names are quoted, and times and numbers are written out by formats of
-their own, so that nothing depends on a session's NLS settings.
+"""The SQL of capture on Oracle, as text. Pure.
 
-What is from Oracle's reference, and not seen on a server by now, is proven by `make test-oracle` only.
+Binds are numbered, names are quoted, and times and numbers are converted with explicit formats, so that
+nothing depends on a session's NLS settings. Statements that come from Oracle's reference, and have not
+run on a server yet, are tested by `make test-oracle` only.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ SELECT_TIME_PAIR = (
     "SELECT TO_CHAR(SYS_EXTRACT_UTC(SYSTIMESTAMP), 'YYYY-MM-DD\"T\"HH24:MI:SS.FF3'), "
     "TO_CHAR(SYSDATE - 2 / 86400, 'YYYY-MM-DD\"T\"HH24:MI:SS') FROM DUAL"
 )
-"""The time of now in UTC, and that of two seconds ago as the server's clock shows it, which LAST_DDL_TIME follows."""
+"""The present time in UTC, and the time two seconds ago by the server's clock, which LAST_DDL_TIME uses."""
 
 LOGS = (
     "SELECT LOG_OWNER, MASTER, LOG_TABLE, PRIMARY_KEY, SEQUENCE, INCLUDE_NEW_VALUES, COMMIT_SCN_BASED, STAGING_LOG "
@@ -61,14 +62,17 @@ def _build_name_condition(names: Sequence[TableName], owner: str, table: str) ->
 
 
 def select_objects(names: Sequence[TableName]) -> SqlStatement:
-    """Rows: owner, name, type, OBJECT_ID, DATA_OBJECT_ID, times of the last DDL and of the last one that changed columns, in whole seconds; of
-    tables and of their partitions."""
+    """Return a SELECT of tables and their partitions.
+
+    Columns: owner, name, type, OBJECT_ID, DATA_OBJECT_ID, and the times of the last DDL and of the last
+    DDL that changed columns, in whole seconds.
+    """
     condition, binds = _build_name_condition(names, "OWNER", "OBJECT_NAME")
     return f"{_OBJECTS} {condition}", binds
 
 
 def select_direct_loads(ids: Sequence[int]) -> SqlStatement:
-    """Rows: OBJECT_ID of a table, SCN of the last direct-path load into it."""
+    """Return a SELECT of (OBJECT_ID of a table, SCN of the last direct-path load into it)."""
     return _LOADS.format(", ".join(f":{i + 1}" for i in range(len(ids)))), list(ids)
 
 
@@ -78,19 +82,22 @@ def select_columns(names: Sequence[TableName]) -> SqlStatement:
 
 
 def select_constraints(names: Sequence[TableName]) -> SqlStatement:
-    """Rows: owner, table, name, P or U, column; columns in their order."""
+    """Return a SELECT of (owner, table, name, P or U, column), columns in their order."""
     condition, binds = _build_name_condition(names, "C.OWNER", "C.TABLE_NAME")
     return f"{_CONSTRAINTS} {condition} {_CONSTRAINTS_END}", binds
 
 
 def select_indexes(names: Sequence[TableName]) -> SqlStatement:
-    """Rows like those of `constraints`."""
+    """Return a SELECT with the columns of `select_constraints`."""
     condition, binds = _build_name_condition(names, "I.TABLE_OWNER", "I.TABLE_NAME")
     return f"{_INDEXES} {condition} {_INDEXES_END}", binds
 
 
 def select_refreshed_views(names: Sequence[TableName]) -> SqlStatement:
-    """Rows: owner of a table, table, name of a materialized view that is refreshed from its log (NULL: it is not registered here), its number."""
+    """Return a SELECT of the materialized views that are refreshed from the logs of tables.
+
+    Columns: owner of a table, table, name of the view (NULL: it is not registered here), its number.
+    """
     condition, binds = _build_name_condition(names, "B.OWNER", "B.MASTER")
     return (
         "SELECT B.OWNER, B.MASTER, R.NAME, B.MVIEW_ID FROM ALL_BASE_TABLE_MVIEWS B "
@@ -99,7 +106,9 @@ def select_refreshed_views(names: Sequence[TableName]) -> SqlStatement:
 
 
 def select_policies(names: Sequence[TableName]) -> SqlStatement:
-    """Rows: owner, table, name of a row level policy by which some rows are not shown to this user; none, where it passes them all."""
+    """Return a SELECT of (owner, table, name) of the row level policies that hide rows from this user;
+    no row if the user is exempt from all.
+    """
     condition, binds = _build_name_condition(names, "P.OBJECT_OWNER", "P.OBJECT_NAME")
     return (
         "SELECT P.OBJECT_OWNER, P.OBJECT_NAME, P.POLICY_NAME FROM ALL_POLICIES P WHERE P.ENABLE = 'YES' AND P.SEL = 'YES' AND NOT EXISTS "
@@ -112,7 +121,7 @@ def select_row_estimate(name: TableName) -> SqlStatement:
 
 
 def select_size_estimate(name: TableName) -> SqlStatement:
-    """Rows: number of rows, bytes of one, both as the statistics have them."""
+    """Return a SELECT of (number of rows, bytes of a row), both from the statistics."""
     return _ESTIMATE, list(name)
 
 
@@ -126,10 +135,11 @@ def quote_names(*names: str) -> str:
 def select_log_rows(
     log: TableName, expressions: Sequence[str], extra: Collection[str], limit: int
 ) -> SqlStatement:
-    """Return the SELECT of the first `limit` rows of a log: ROWID, SEQUENCE$$, DMLTYPE$$, OLD_NEW$$, XID$$, commit SCN, then the images.
+    """Return the SELECT of the first `limit` rows of a log.
 
-    `extra`: which of XID$$ and COMMIT_SCN the log has. The table is `l`. Rows whose commit SCN is not known (NULL) come first: they must not be
-    passed over.
+    Columns: ROWID, SEQUENCE$$, DMLTYPE$$, OLD_NEW$$, XID$$, commit SCN, then the image. `extra`: which
+    of XID$$ and COMMIT_SCN the log has. The log has the alias `l`. Rows without a known commit SCN
+    (NULL) come first, because they must not be skipped.
     """
     xid = 'TO_CHAR(l."XID$$")' if "XID$$" in extra else "NULL"
     scn, join, order = "0", "", 'l."SEQUENCE$$"'
@@ -164,22 +174,22 @@ def select_log_end(log: TableName) -> SqlStatement:
 
 
 def select_log_until(log: TableName, end: int) -> SqlStatement:
-    """Return the SELECT of a row of a log whose number is not above `end`."""
+    """Return the SELECT of one row of a log with a number up to `end`."""
     return f'SELECT 1 FROM {quote_names(*log)} l WHERE l."SEQUENCE$$" <= :1 FETCH FIRST 1 ROWS ONLY', [end]
 
 
 def delete_places(log: TableName) -> str:
-    """Return the DELETE of one row of a log, to be run for many: by ROWID and SEQUENCE$$."""
+    """Return the DELETE of one row of a log by ROWID and SEQUENCE$$, to be executed for many rows."""
     return f'DELETE FROM {quote_names(*log)} WHERE ROWID = :1 AND "SEQUENCE$$" = :2'
 
 
 def select_no_row(table: TableName) -> SqlStatement:
-    """Return a SELECT of no row: it shows whether the user may."""
+    """Return a SELECT of no row, which tests the user's right to read."""
     return f"SELECT COUNT(*) FROM {quote_names(*table)} WHERE 1 = :1", [0]
 
 
 def delete_no_row(log: TableName) -> str:
-    """Return a DELETE of no row, with 0 for its bind."""
+    """Return a DELETE of no row (its bind is 0), which tests the user's right to delete."""
     return f"DELETE FROM {quote_names(*log)} WHERE 1 = :1"
 
 
@@ -192,10 +202,11 @@ def build_chunk_select(
     *,
     behind: bool,
 ) -> str:
-    """Return the SELECT of a chunk of a table, `l`, in key order.
+    """Return the SELECT of a chunk of a table in key order; the table has the alias `l`.
 
-    `keys`: name of each key column, and how a bind becomes its value (with `{}` for the bind). `behind`: rows behind a key, whose values
-    are bound once for each comparison (`chunk_binds`). `where`: a condition that the rows meet, whole in itself.
+    `keys`: name of each key column, and the expression of its bind (with `{}` for the bind). `behind`:
+    select the rows after a key; its values are bound once for each comparison (`build_chunk_binds`).
+    `where`: a complete condition that the rows must meet.
     """
     conditions = [f"({where}\n)"] if where is not None else []
     if behind:
@@ -211,7 +222,9 @@ def build_chunk_select(
 def select_rows_by_keys(
     table: TableName, expressions: Sequence[str], keys: Sequence[tuple[str, str]], count: int
 ) -> str:
-    """Return the SELECT of the rows of a table, `l`, that have one of `count` keys, each bound in the order of its columns."""
+    """Return the SELECT of the rows of a table (alias `l`) with one of `count` keys, each bound in the
+    order of its columns.
+    """
     number, alternatives = 0, []
     for _ in range(count):
         parts = []
@@ -225,7 +238,9 @@ def select_rows_by_keys(
 def select_log_rows_by_keys(
     log: TableName, expressions: Sequence[str], keys: Sequence[tuple[str, str]], count: int
 ) -> str:
-    """Return the SELECT of all rows of a log that have one of `count` keys, as `log_rows` has them, without transactions."""
+    """Return the SELECT of all rows of a log with one of `count` keys, with the columns of
+    `select_log_rows`, without transactions.
+    """
     own = [
         "ROWIDTOCHAR(l.ROWID)",
         *(f"l.{quote_names(each)}" for each in ("SEQUENCE$$", "DMLTYPE$$", "OLD_NEW$$")),
@@ -234,7 +249,10 @@ def select_log_rows_by_keys(
 
 
 def _build_key_condition(keys: Sequence[tuple[str, str]]) -> str:
-    """Return a condition for keys behind a key, with the values of the first columns once for each column behind them."""
+    """Return a condition for the keys after a key.
+
+    The values of the first columns are bound once for each later column.
+    """
     number, alternatives = 0, []
     for last in range(len(keys)):
         parts = []
@@ -246,5 +264,5 @@ def _build_key_condition(keys: Sequence[tuple[str, str]]) -> str:
 
 
 def build_chunk_binds(key: Sequence[object]) -> list[object]:
-    """Return the binds of `chunk` behind a key."""
+    """Return the binds of `build_chunk_select` for the rows after a key."""
     return [value for last in range(len(key)) for value in key[: last + 1]]

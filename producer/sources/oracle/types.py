@@ -1,7 +1,10 @@
-"""Oracle's types → neutral types, how a value is selected, and its wire value. Pure; docs/how-to/oracle-source.md has the table.
+"""Maps Oracle's types to neutral types, SQL expressions and wire values.
 
-Each column is selected so that the driver gives one Python type whatever its settings: text for numbers and times, bytes for RAW, float for
-BINARY_FLOAT and BINARY_DOUBLE. The empty string is NULL to Oracle, so that no text ever is empty here, but CHAR that is all blanks.
+Pure; docs/how-to/oracle-source.md has the table.
+
+Each column is selected so that the driver returns one Python type whatever its settings: text for
+numbers and times, bytes for RAW, float for BINARY_FLOAT and BINARY_DOUBLE. The empty string is NULL to
+Oracle, so no text is ever empty here except a CHAR of blanks.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from schemas.table.typemap import WIDEST_DECIMAL
 from schemas.values.converter import from_base64, normalize_decimal, to_base64
 
 MAX_TIME_DIGITS = 6
-"""Digits of a fraction of a second that other databases keep. A finer time is text."""
+"""Digits of a fraction of a second that other databases store. A more precise time is text."""
 _UTF8: dict[str, Any] = {"charset": "utf8mb4", "collation": "utf8mb4_0900_bin"}
 _NUMBER_FORMAT = "TO_CHAR({}, 'TM9', 'NLS_NUMERIC_CHARACTERS=''.,''')"
 _DAY = "SYYYY-MM-DD"
@@ -27,7 +30,10 @@ ToWireValue = Callable[..., Value]
 
 
 class OracleColumn(NamedTuple):
-    """A column of ALL_TAB_COLS. `declared`: DATA_TYPE, with its precision where that is part of the name."""
+    """A column of ALL_TAB_COLS.
+
+    `declared`: DATA_TYPE, with its precision where that is part of the name.
+    """
 
     name: str
     declared: str
@@ -41,9 +47,11 @@ class OracleColumn(NamedTuple):
 
 
 class OracleColumnForm(NamedTuple):
-    """`select`: the expression of the column `{}`; `convert`: from what the driver gives, which is not None, to the wire value.
+    """How a column is selected, read and compared.
 
-    `bind`: how a bind becomes a value of the column's type; None: it can be no key; `bound`: the bind of a wire value.
+    `select`: the expression of the column `{}`. `convert`: from the driver's value, never None, to the
+    wire value. `bind`: the expression that makes a bind a value of the column's type; None: the column
+    cannot be part of a key. `bound`: the bind of a wire value.
     """
 
     type: ColumnType
@@ -69,7 +77,10 @@ def _build_text_form(column: OracleColumn) -> OracleColumnForm:
 
 
 def _build_char_form(column: OracleColumn) -> OracleColumnForm:
-    """A bind is VARCHAR2, to which its blanks would count."""
+    """Return the form of CHAR.
+
+    A bind would be VARCHAR2, which compares with its trailing blanks, so it is cast.
+    """
     type_ = ColumnType(kind=Kind.CHAR, length=column.chars, **_UTF8)
     unit = "" if column.declared.startswith("N") else " CHAR"
     bind = f"CAST({{}} AS {column.declared}({column.chars}{unit}))"
@@ -77,7 +88,9 @@ def _build_char_form(column: OracleColumn) -> OracleColumnForm:
 
 
 def _strip_padding(text: str) -> str:
-    """CHAR compares without its blanks, and is kept without them, as elsewhere."""
+    """Return the text without trailing blanks, which do not count in comparisons of CHAR; other
+    databases store it like that too.
+    """
     return text.rstrip(" ")
 
 
@@ -92,8 +105,11 @@ def _build_rowid_form(column: OracleColumn) -> OracleColumnForm:
 
 
 def _build_number_form(column: OracleColumn) -> OracleColumnForm:
-    """NUMBER(p, s); without a scale, and with one that goes further than elsewhere (-84 to 127), it is a decimal of any scale (precision 0),
-    which is written without zeros at its end."""
+    """Return the form of NUMBER(p, s).
+
+    Without a scale, or with one outside the range of other databases (-84 to 127), the column is a
+    decimal of any scale (precision 0), written without trailing zeros.
+    """
     if column.scale is None:
         return _build_float_form(column)
     precision, scale = column.precision or 38, column.scale
@@ -106,12 +122,15 @@ def _build_number_form(column: OracleColumn) -> OracleColumnForm:
 
 
 def _build_float_form(_: OracleColumn) -> OracleColumnForm:
-    """FLOAT(b) is such a NUMBER, too, of so many binary digits."""
+    """Return the form of a NUMBER of any scale; FLOAT(b) is one, with b binary digits."""
     return OracleColumnForm(ColumnType(kind=Kind.DECIMAL), _NUMBER_FORMAT, "{}", normalize_decimal, Decimal)
 
 
 def _format_scaled(text: str, scale: int) -> str:
-    """Return a number with exactly `scale` digits behind the point: "-0.50". It has no more than that."""
+    """Return a number with exactly `scale` digits after the point, as in "-0.50".
+
+    The number has no more digits than that.
+    """
     whole, _, fraction = normalize_decimal(text).partition(".")
     return f"{whole}.{fraction.ljust(scale, '0')}" if scale else whole
 
@@ -121,7 +140,7 @@ def _make_binary_float_builder(bits: Kind) -> Callable[[OracleColumn], OracleCol
 
 
 def convert_oracle_float(value: float) -> Value:
-    """JSON has no NaN and no infinity: those are text."""
+    """Return the float, or text for NaN and infinity, which JSON does not have."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -133,7 +152,7 @@ def convert_oracle_float(value: float) -> Value:
 
 
 def _build_date_form(_: OracleColumn) -> OracleColumnForm:
-    """DATE has a time of day."""
+    """Return the form of DATE, which has a time of day."""
     form = f"{_DAY} HH24:MI:SS"
     return _build_time_form(Kind.DATETIME, 0, f"TO_CHAR({{}}, '{form}')", f"TO_DATE({{}}, '{form}')")
 
@@ -147,7 +166,10 @@ def _build_timestamp_form(column: OracleColumn) -> OracleColumnForm:
 
 
 def _build_instant_form(column: OracleColumn) -> OracleColumnForm:
-    """TIMESTAMP WITH (LOCAL) TIME ZONE: the instant, in UTC. The zone in which it was written is not kept."""
+    """Return the form of TIMESTAMP WITH (LOCAL) TIME ZONE: the instant in UTC.
+
+    The original time zone is not kept.
+    """
     digits = column.scale or 0
     form = f'{_DAY}"T"HH24:MI:SS{f".FF{digits}" if digits else ""}"Z"'
     bind = f"FROM_TZ(TO_TIMESTAMP({{}}, '{form}'), 'UTC')"
@@ -162,17 +184,17 @@ def _build_time_form(kind: Kind, digits: int, select: str, bind: str) -> OracleC
 
 
 def _strip_blanks(text: str) -> str:
-    """SYYYY has a blank or a minus before the year."""
+    """Strip the blank that SYYYY writes before the year in place of a minus."""
     return text.strip()
 
 
 def _build_interval_form(_: OracleColumn) -> OracleColumnForm:
-    """As Oracle writes it: "+000000002 03:04:05.000000", "+02-03"."""
+    """Return the form of an interval: Oracle's own text, "+000000002 03:04:05.000000" or "+02-03"."""
     type_ = ColumnType(kind=Kind.VARCHAR, length=40, **_UTF8)
     return OracleColumnForm(type_, "TO_CHAR({})", None, _strip_blanks)
 
 
-# --- what no log holds
+# --- types that no log holds
 
 
 def _build_clob_form(_: OracleColumn) -> OracleColumnForm:
@@ -207,5 +229,5 @@ _IN_NO_LOG = frozenset({"CLOB", "NCLOB", "BLOB"})
 
 
 def can_be_logged(column: OracleColumn) -> bool:
-    """Tell whether a materialized view log can hold the column."""
+    """Return whether a materialized view log can hold the column."""
     return column.declared not in _IN_NO_LOG

@@ -1,1 +1,3 @@
-"""Parts of `rowlock check`: of coordination, of Debezium's topics, and of tables on their way that meet in one place."""
+"""Parts of `rowlock check`: coordination, Debezium's topics, and tables that meet in one target table or
+topic.
+"""

@@ -1,4 +1,4 @@
-"""Check of the section `coordination`: everything that would keep a coordinator or agent from starting."""
+"""Check of the section `coordination`: all that would keep a coordinator or agent from starting."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from schemas.findings import Finding
 
 
 def yield_coordination_findings(config: Config) -> Iterator[Finding]:
-    """Yield findings; looks at files only, connects to nothing."""
+    """Yield findings. Only files are read; no connection is made."""
     wanted = config.coordination
     try:
         load_security(wanted.tls)

@@ -1,6 +1,6 @@
 """Check of a source that Debezium captures, as far as its topics and its database show.
 
-The connector's own configuration is not asked for; where what it must be depends on the tables, that is said.
+The connector's own configuration is not read. Where it has to fit the tables, the finding states how.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _COMPRESSION = "SHOW GLOBAL VARIABLES LIKE 'binlog_transaction_compression'"
 
 
 def yield_debezium_findings(config: Config, name: str, tables: Sequence[Table]) -> Iterator[Finding]:
-    """Yield findings about source `name`, whose selected tables are `tables`. Nothing is written anywhere."""
+    """Yield findings about source `name` with the selected `tables`. Nothing is written."""
     if not tables:
-        return  # that is what is wrong, and said
+        return  # that is a finding already
     topics: dict[str, list[str]] = defaultdict(list)
     for table in tables:
         topics[format_debezium_topic(config.kafka.prefix, name, table.db, table.name)].append(
             f"{table.db}.{table.name}"
         )
     yield from _yield_shared_topic_findings(name, topics)
-    with contextlib.suppress(CommandError):  # Kafka does not answer: said already
+    with contextlib.suppress(CommandError):  # Kafka does not answer: a finding already
         yield from _yield_topic_findings(config, name, topics)
     yield from _yield_server_findings(config, name, tables)
     yield from yield_null_findings(name, tables)
@@ -72,11 +72,11 @@ def _yield_topic_findings(config: Config, name: str, topics: dict[str, list[str]
 
 
 def _yield_server_findings(config: Config, name: str, tables: Sequence[Table]) -> Iterator[Finding]:
-    """Yield what the server's settings and foreign keys show; where it cannot be asked, why not."""
+    """Yield the findings of the server's settings and foreign keys, or why they cannot be read."""
     try:
         yield from _yield_setting_findings(config, name, tables)
     except CommandError as error:
-        if not isinstance(error.__cause__, ServerConnectError):  # else it is reported already
+        if not isinstance(error.__cause__, ServerConnectError):  # otherwise it is reported already
             place = f"source {name}"
             yield Finding("error", place, *split_at_remedy(str(error).removeprefix(f"{place}: ")))
 
@@ -112,7 +112,7 @@ def _yield_setting_findings(config: Config, name: str, tables: Sequence[Table]) 
 
 
 def yield_null_findings(name: str, tables: Sequence[Table]) -> Iterator[Finding]:
-    """Yield a warning where the JSON converter would write a column's default for NULL. Pure."""
+    """Yield a warning if the JSON converter would write a column's default for NULL. Pure."""
     places = [
         f"{table.db}.{table.name}.{column.name}"
         for table in tables
@@ -131,7 +131,9 @@ def yield_null_findings(name: str, tables: Sequence[Table]) -> Iterator[Finding]
 
 
 def yield_empty_label_findings(name: str, tables: Sequence[Table]) -> Iterator[Finding]:
-    """Yield a warning for each table of whose ENUM or SET values Debezium writes texts that mean two of them. Pure."""
+    """Yield a warning for each table with ENUM or SET values for which Debezium writes ambiguous texts.
+    Pure.
+    """
     for table in tables:
         columns = [column.name for column in table.columns if column.type.kind in NUMBERED.values()]
         if columns:

@@ -1,4 +1,6 @@
-"""Source tables on their way to a target, and whether those that meet in one table or topic are kept apart. Pure."""
+"""The source tables with their target tables, and whether those with the same target table or topic are
+kept apart. Pure.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from schemas.table.model import Table
 
 @dataclass(frozen=True, slots=True)
 class TableFlow:
-    """A source table on its way: `place` of it in the target is (target, schema, table)."""
+    """A source table and its route to a target. `place` is (target, schema, table)."""
 
     pipeline: str
     source: str
@@ -29,7 +31,7 @@ class TableFlow:
 
 
 def list_flows(config: Config, tables: dict[str, list[Table]]) -> list[TableFlow]:
-    """Return every source table that a route takes, with where it goes."""
+    """Return every source table that a route selects, with its target."""
     out: list[TableFlow] = []
     for name, options in config.pipelines.items():
         routes = build_pipeline_routes(config, options)
@@ -41,7 +43,9 @@ def list_flows(config: Config, tables: dict[str, list[Table]]) -> list[TableFlow
 
 
 def yield_mixed_row_findings(config: Config, feeding: list[TableFlow]) -> Iterator[Finding]:
-    """Sources of one target table must differ in what `add:` gives them: else their equal keys are one row."""
+    """Yield an error for sources of one target table with the same values of `add:`, because their equal
+    keys would be one row.
+    """
     if feeding and feeding[0].routed.topic is not None:
         yield from _yield_mixed_topic_findings(config, feeding)
         return
@@ -59,7 +63,9 @@ def yield_mixed_row_findings(config: Config, feeding: list[TableFlow]) -> Iterat
 
 
 def _yield_mixed_topic_findings(config: Config, feeding: list[TableFlow]) -> Iterator[Finding]:
-    """Tables of one topic must be kept apart by a column of its key. A worker refuses what it knows of them, those of its own pipeline."""
+    """Yield an error for tables of one topic that no column of its key keeps apart. (A worker refuses
+    only tables of its own pipeline.)
+    """
     for at, flow in enumerate(feeding):
         for other in feeding[:at]:
             if why := explain_key_clash(flow.table, flow.routed, other.routed, other.table):

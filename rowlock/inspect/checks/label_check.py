@@ -1,4 +1,4 @@
-"""Check of rows that versions before 0.1.0 wrote of ENUM and SET columns with an empty label."""
+"""Check of rows of ENUM and SET columns with an empty label that versions before 0.1.0 have written."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from schemas.table.names import format_table_text
 def yield_ambiguous_row_findings(
     session: TargetView, pipeline: str, debezium: Collection[tuple[str, str]] = ()
 ) -> Iterator[Finding]:
-    """Yield a warning for each unit whose rows in the target were written as texts of labels that can mean two values.
+    """Yield a warning for each unit with rows in the target that were written as ambiguous label texts.
 
-    `debezium`: (database, name) of the tables whose topics Debezium writes.
+    `debezium`: (database, name) of the tables with topics that Debezium writes.
     """
     for topic in sorted(read_known_topics(session, pipeline)):
         _, state = session.read_progress(ApplyUnit(pipeline, topic))

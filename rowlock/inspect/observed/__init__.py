@@ -1,1 +1,1 @@
-"""Readings of sources and of units, which `status` and `--until-caught-up` judge."""
+"""Readings of sources and units, which `status` and `--until-caught-up` judge."""

@@ -1,4 +1,6 @@
-"""AppliedUnit positions of units: what the target and Kafka have of each. Nothing here judges (rowlock/inspect/status.py does)."""
+"""The applied positions of units, read from targets and Kafka. They are judged in
+rowlock/inspect/status.py.
+"""
 
 from __future__ import annotations
 
@@ -24,39 +26,43 @@ from schemas.findings import Finding
 
 @dataclass(frozen=True, slots=True)
 class AppliedUnit:
-    """`slowest`: the lane that is least far, None where nothing was ever applied. `quarantined`, `displaced`: rows in the target.
-
-    `outdated`: (what is so, what to do) of rows in a topic of the target that are as their route was before, `options`: of what in it.
-
-    `age_s`: of the oldest event that is not applied; None: there is none, or its time cannot be told. `headroom_s`: how long it is kept
-    yet; None: not asked, or not known. `alarms`: what is to be said of that.
-    """
+    """The readings of one unit."""
 
     name: ApplyUnitName
     slowest: LaneProgress | None
+    """The lane with the lowest offset; None: nothing was ever applied."""
     state: UnitState | None
     span: OffsetSpan
     quarantined: int
+    """Rows in the target's quarantine."""
     displaced: int = 0
+    """Displaced rows in the target."""
     options: tuple[str, ...] = ()
+    """The options of the route that have changed for rows in a topic of the target."""
     outdated: tuple[str, str] | None = None
+    """(state, remedy) of rows in a topic of the target that were written by an earlier route."""
     age_s: float | None = None
+    """The age of the oldest event that is not applied; None: there is none, or its time is not known."""
     headroom_s: float | None = None
+    """For how long that event is still kept; None: not read, or not known."""
     alarms: tuple[Finding, ...] = ()
+    """Warnings about that."""
 
     @property
     def offset(self) -> int:
-        """Return the offset up to which all is applied; -1: none."""
+        """The offset up to which all is applied; -1: none."""
         return self.slowest.offset if self.slowest else -1
 
     @property
     def late(self) -> int:
-        """Return how many offsets are not applied."""
+        """The number of offsets that are not applied."""
         return count_lag(self.offset, self.span)
 
 
 def count_lag(offset: int, span: OffsetSpan) -> int:
-    """Return how many offsets of a topic are not applied, given the highest applied one of its slowest lane."""
+    """Return how many offsets of a topic are not applied, given the highest applied offset of its
+    slowest lane.
+    """
     return max(0, span.high - max(offset + 1, span.low))
 
 
@@ -67,7 +73,9 @@ class AppliedReader:
         self._config, self._kafka, self._settings = config, kafka, settings
 
     def read_units(self, target: str, wanted: Iterable[ApplyUnitName], now_ms: int) -> list[AppliedUnit]:
-        """Return what is known of units of one target. Raises CommandError that names who does not answer."""
+        """Return the readings of one target's units. Raises CommandError that names the server that does
+        not answer.
+        """
         units = list(wanted)
         with target_session(self._config.targets[target], target, "status") as session:
             known = {name: read_known_topics(session, name) for name in {unit.pipeline for unit in units}}
@@ -98,7 +106,7 @@ class AppliedReader:
         )
 
     def _with_topic(self, session: TargetView, unit: AppliedUnit) -> AppliedUnit:
-        """Add how the rows of a unit stand in a topic of the target."""
+        """Add the state of a unit's rows in a topic of the target."""
         options, definition = self._config.pipelines[unit.name.pipeline], unit.state and unit.state.definition
         if not definition or not find_target_kind(self._config.targets[unit.name.target].type).events:
             return unit

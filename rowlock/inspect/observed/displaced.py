@@ -1,4 +1,6 @@
-"""Rows of targets that had to make room, as `rowlock quarantine list` counts them: without their values, which may be confidential."""
+"""The numbers of displaced rows of targets for `rowlock quarantine list`, without their values, which
+may be confidential.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,14 @@ from schemas.config.model import Config
 
 
 class DisplacedRows(msgspec.Struct, frozen=True):
-    """Number of rows in `rowlock_displaced` that events of a topic displaced. `superseded`: those more that a copy has brought since, as the source
-    has them."""
+    """The number of rows in `rowlock_displaced` that events of a topic have displaced."""
 
     pipeline: str = msgspec.field(name="pipeline")
     target: str = msgspec.field(name="target")
     topic: str = msgspec.field(name="topic")
     rows: int = msgspec.field(name="rows")
     superseded: int = msgspec.field(name="superseded")
+    """More such rows, which a copy has since written as the source has them."""
 
     def as_dict(self) -> dict[str, object]:
         """Return the documented JSON object."""
@@ -34,12 +36,11 @@ class DocumentedEntry(Protocol):
 
 
 def build_dicts(found: Iterable[DocumentedEntry]) -> list[dict[str, object]]:
-    """Return their JSON objects."""
     return [each.as_dict() for each in found]
 
 
 def list_displaced_rows(config: Config) -> list[DisplacedRows]:
-    """Count in the targets of all pipelines. Raises CommandError."""
+    """Count the displaced rows in the targets of all pipelines. Raises CommandError."""
     out: list[DisplacedRows] = []
     for pipeline, options in config.pipelines.items():
         with target_session(config.targets[options.target], options.target, "quarantine") as session:

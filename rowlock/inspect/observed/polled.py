@@ -1,7 +1,8 @@
-"""The end of a source that is polled, for `--until-caught-up`: its log has no end that a watermark could pass.
+"""The end of a polled source for `--until-caught-up`: its log has no end that a watermark could pass.
 
-What the logs held at the start must be gone from them, for capture deletes what Kafka has. Then a whole poll must have begun and ended, and
-nothing may be left to snapshot: so tables that were made before the start are not missed either.
+The rows that the logs held at the start must have been deleted from them, because capture deletes what
+Kafka has. Then a whole poll must have begun and ended with no snapshot pending, so that tables created
+before the start are not missed either.
 """
 
 from __future__ import annotations
@@ -15,7 +16,11 @@ from schemas.wire.records import Watermark
 
 
 class PolledStart:
-    """`view`: opens the source, and raises CommandError; `written`: the offset of the next watermark, at the start `watermark_from`."""
+    """A polled source as it was at the start.
+
+    `view` opens the source, and raises CommandError; `written` returns the offset of the next watermark,
+    at the start `watermark_from`.
+    """
 
     def __init__(
         self, view: Callable[[], AbstractContextManager[SourceView]], written: Callable[[], int]
@@ -28,7 +33,9 @@ class PolledStart:
         self._first: Watermark | None = None
 
     def is_captured(self, seen: tuple[int, Watermark] | None) -> bool:
-        """Tell whether all that there was at the start is in Kafka. `seen`: the last watermark, with its offset."""
+        """Return whether all changes from before the start are in Kafka. `seen`: the last watermark,
+        with its offset.
+        """
         if self._from is None:
             if seen is None or self._has_unread_log(seen[1]):
                 return False
@@ -44,7 +51,9 @@ class PolledStart:
         return polled and not mark.snapshot_pending
 
     def _has_unread_log(self, mark: Watermark) -> bool:
-        """Tell whether a log holds something of before the start; that of a table that has stopped is read by nobody."""
+        """Return whether a log holds rows from before the start. Logs of stopped tables do not count,
+        because capture does not read them.
+        """
         said = {*mark.stops, *mark.left_out}
         out = [name for name in self._ends if {".".join(name), format_table_text(*name)} & said]
         with self._view() as source:

@@ -1,6 +1,8 @@
-"""The status of a source, by its last watermark and by its capture unit as the coordinator knows it. Pure.
+"""The status of a source, by its last watermark and by the coordinator's knowledge of its capture unit.
+Pure.
 
-Lag never lies by silence: a source of which nothing is heard is never "running", whatever its last watermark said.
+Missing reports never look like health: a source without recent reports is never "running", whatever its
+last watermark was.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from schemas.wire.position import Position
 from schemas.wire.records import SNAPSHOT_COMPLETE, TableStop, Watermark
 
 SILENT_S = 10.0
-"""Capture writes a watermark a second; without one for this long nothing is heard of it."""
+"""Capture writes a watermark a second. A source without one for this many seconds is silent."""
 NOT_RUNNING_TEXT = "nothing runs it"
 LEFT_OUT = "the start left it out"
 SEE_CHECK = "`rowlock check` says why"
@@ -25,36 +27,38 @@ SEE_CHECK = "`rowlock check` says why"
 
 @dataclass(frozen=True, slots=True)
 class StateReason:
-    """The reason that keeps a unit from running: `since_ms` since 1970, None: not known."""
+    """The state of a unit, and the reason if it does not run."""
 
     state: str
     reason: str | None = None
     remedy: str | None = None
     since_ms: int | None = None
+    """Since when, in ms since 1970; None: not known."""
 
 
 class TableStatus(msgspec.Struct, frozen=True):
-    """A table of which capture publishes nothing. `state`: stopped | left out (it never was captured).
-
-    `at`: "file:pos" of the cause in the source's log; `since_ms`: when that was.
-    """
+    """A table without published events."""
 
     table: str = msgspec.field(name="table")
     state: str = msgspec.field(name="state")
+    """"stopped" or "left out" (it was never captured)."""
     reason: str = msgspec.field(name="reason")
     remedy: str = msgspec.field(name="remedy")
     cause: str | None = msgspec.field(name="cause", default=None)
     at: str | None = msgspec.field(name="at", default=None)
+    """"file:pos" of the cause in the source's log."""
     since_ms: int | None = msgspec.field(name="since_ms", default=None)
+    """When that was."""
 
 
 class SourceStatus(msgspec.Struct, frozen=True):
-    """state: running | restarting | stopped | silent | new (never captured) | finished (its snapshot was all there was to do) |
-    external (Debezium captures it: nothing else is known). `idle`: nothing is in its log behind the position. `copies`: of its tables, that
-    are not complete."""
+    """The status of a source."""
 
     name: str = msgspec.field(name="name")
     state: str = msgspec.field(name="state")
+    """running | restarting | stopped | silent | new (never captured) | finished (its snapshot was all it
+    had to do) | external (Debezium captures it: nothing else is known).
+    """
     position: str | None = msgspec.field(name="position", default=None)
     captured_to_ms: int | None = msgspec.field(name="captured_to_ms", default=None)
     lag_seconds: float | None = msgspec.field(name="lag_seconds", default=None)
@@ -63,11 +67,13 @@ class SourceStatus(msgspec.Struct, frozen=True):
     events: int = msgspec.field(name="events", default=0)
     error: str | None = msgspec.field(name="error", default=None)
     idle: bool = msgspec.field(name="idle", default=False)
+    """Whether the log holds nothing after the position."""
     reason: str | None = msgspec.field(name="reason", default=None)
     remedy: str | None = msgspec.field(name="remedy", default=None)
     tables: tuple[TableStatus, ...] = msgspec.field(name="tables", default=())
     headroom_seconds: float | None = msgspec.field(name="headroom_seconds", default=None)
     copies: tuple[CopyRow, ...] = msgspec.field(name="copies", default=())
+    """The copies of its tables that are not complete."""
 
 
 def judge_source(
@@ -77,7 +83,11 @@ def judge_source(
     placement: Placement | None = None,
     row: PlacementRow | None = None,
 ) -> SourceStatus:
-    """Judge a source. `row`: its capture unit as REST gives it, None: the coordinator has none; `placement` None: not asked."""
+    """Return the status of a source.
+
+    `row`: its capture unit as REST returns it; None: the coordinator has none. `placement` None: not
+    read.
+    """
     said = explain_placement(placement, row)
     if seen is None:
         ill = (
@@ -93,7 +103,8 @@ def judge_source(
         state=why.state,
         position=f"{seen.file}:{seen.position[2]}",
         captured_to_ms=seen.commit_ts_ms,
-        # An idle source's watermark speaks of the moment it was written; what came since is at most its age.
+        # The watermark of an idle source describes the moment when it was written; later changes are at
+        # most as old as it is.
         lag_seconds=round(max(0.0, age if seen.idle else (now_ms - seen.commit_ts_ms) / 1000), 3),
         watermark_age_seconds=round(age, 3),
         snapshot_pending=seen.snapshot_pending,
@@ -108,13 +119,15 @@ def judge_source(
 
 
 def explain_placement(placement: Placement | None, row: PlacementRow | None) -> StateReason | None:
-    """Return how a unit does by what the coordinator knows; None: nothing is known of it, or it runs where nobody leads."""
+    """Return a unit's state as the coordinator knows it; None: it is not known, or nothing is known
+    without a leader.
+    """
     if row is not None:
         return StateReason(str(row["health"]), row["reason"], row["remedy"])
     if placement is None or not placement.known:
         return None
     if placement.problem:
-        return StateReason("stopped", NOT_RUNNING_TEXT)  # and why not is a problem of the status
+        return StateReason("stopped", NOT_RUNNING_TEXT)  # the problem of the status contains the reason
     return StateReason("stopped", LEFT_OUT, SEE_CHECK)
 
 
@@ -148,7 +161,7 @@ def _explain_not_running(seen: Watermark, age: float, said: StateReason) -> Stat
     if said.reason != NOT_RUNNING_TEXT:
         return said
     if seen.ended is None and age <= SILENT_S:
-        return StateReason("running")  # by hand, without a coordinator
+        return StateReason("running")  # started by hand, without a coordinator
     reason, remedy = split_remedy(seen.ended) if seen.ended else (NOT_RUNNING_TEXT, "")
     return StateReason("stopped", reason, remedy or None)
 
@@ -170,7 +183,9 @@ def _build_table_status(table: str, stop: TableStop) -> TableStatus:
 
 
 def format_log_position(position: Position, file: str | None) -> str:
-    """Return "file:pos" of a position in a log whose present file is `file`; None: only the file's number is known."""
+    """Return "file:pos" of a position in a log with the present file `file`. Without `file` only the
+    number of the file is known.
+    """
     stem, _, number = (file or "").rpartition(".")
     name = f"{stem}.{position[1]:0{len(number)}d}" if stem else str(position[1])
     return f"{name}:{position[2]}"

@@ -1,6 +1,7 @@
-"""Versions of rowlock of the processes that run: what `status` and `agents list` show of them. Pure.
+"""The versions of rowlock of the running processes, for `status` and `agents list`. Pure.
 
-An agent's capture and apply processes have the agent's version: one that finds another ends (rowlock/processes/child.py).
+An agent's capture and apply processes have the agent's version: a process that finds another version
+ends (rowlock/processes/child.py).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import msgspec
 ProcessRow = Mapping[str, Any]
 
 BEFORE = "before 0.1.0"
-"""The version of a process that does not report one: 0.1.0 is the first that does."""
+"""The version of a process that reports none: 0.1.0 is the first that reports it."""
 UNKNOWN_VERSION = "?"
 
 
@@ -31,7 +32,9 @@ def read_leader_version(leader: ProcessRow) -> str:
 
 
 def read_agent_version(agent: ProcessRow) -> str | None:
-    """Return an agent's version by its row of REST; None: the leader does not know it, because it is older or has not heard the agent yet."""
+    """Return an agent's version by its row of REST; None: the leader does not know it, because it is
+    older or has not heard the agent yet.
+    """
     version = agent.get("version")
     if version:
         return str(version)
@@ -48,7 +51,7 @@ def process_versions(
 
 
 def format_version_lines(versions: Iterable[ProcessVersion]) -> list[str]:
-    """Return a line for each version that runs, with the processes that have it."""
+    """Return a line for each running version, with its processes."""
     processes: dict[str, list[str]] = {}
     for each in versions:
         processes.setdefault(each.version or UNKNOWN_VERSION, []).append(f"{each.kind} {each.name}")

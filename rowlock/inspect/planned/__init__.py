@@ -1,1 +1,1 @@
-"""`rowlock check --plan`: what a configuration would change of what is stored, before anything is done."""
+"""`rowlock check --plan`: what a configuration would change in stored state, before it is done."""

@@ -1,6 +1,8 @@
-"""Finds what a configuration would change: tables captured or no more, topics, copies and their size, target tables, layouts. Pure.
+"""Finds what a configuration would change: captured tables, topics, copies and their size, target
+tables, layouts. Pure.
 
-It is compared with what is stored (position records, topics, target tables, progress), so it is true whether anything runs or not.
+It is compared with stored state (position records, topics, target tables, progress), so it is right
+whether the system runs or not.
 """
 
 from __future__ import annotations
@@ -21,28 +23,26 @@ NEW, AGAIN, NO_MORE = "new", "selected again", "no more"
 
 @dataclass(frozen=True, slots=True)
 class StoredSource:
-    """Of one source that rowlock captures. `selected`: "db.table" → its topic, by the file, of tables that can be captured.
-
-    `known`: of the position record, "db.table" that is captured; `stops`: "db.table" → cause. `topics`: that Kafka has. `sizes`: "db.table" → (rows,
-    bytes), estimated by the server. `copies`: whether a new table's rows are copied (`snapshot`).
-    """
+    """The stored state of one source that rowlock captures."""
 
     name: str
     selected: Mapping[str, str]
+    """"db.table" → its topic, by the file, for tables that can be captured."""
     known: frozenset[str] = frozenset()
+    """The captured tables by the position record, as "db.table"."""
     stops: Mapping[str, str] = field(default_factory=dict)
+    """"db.table" → cause."""
     topics: frozenset[str] = frozenset()
+    """The topics in Kafka."""
     sizes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """"db.table" → (rows, bytes), estimated by the server."""
     copies: bool = True
+    """Whether the rows of a new table are copied (`snapshot`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredFlow:
-    """A source table on its way. `wanted`: columns of the target table as rowlock would make it; `there`: of the real one, None: there is none.
-
-    `create`: whether the pipeline makes tables. `layout`, `stored`: (lanes, fingerprint of the routes) by the file, and of the unit's progress, None: it
-    has none. `topic`: None: the target has tables.
-    """
+    """A source table and the stored state of its target."""
 
     pipeline: str
     source: str
@@ -50,78 +50,97 @@ class StoredFlow:
     target: str
     place: str
     wanted: tuple[str, ...]
+    """The columns of the target table as rowlock would create it."""
     there: tuple[str, ...] | None
+    """The columns of the real table; None: it does not exist."""
     create: bool
+    """Whether the pipeline creates tables."""
     layout: tuple[int, str]
+    """(lanes, fingerprint of the routes) by the file."""
     stored: tuple[int, str] | None = None
+    """The same by the unit's progress; None: it has none."""
     topic: StoredTopic | None = None
+    """None: the target has tables."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredTopic:
-    """Of a source table `names` (db, name) on its way to a topic of a target that holds its records. `outdated`: options of the route by which they are not as they
-    would be written now; `conflicts`: what would stop the unit."""
+    """The records of the source table `names` (db, name) in a topic of a target."""
 
     names: tuple[str, str]
     outdated: tuple[str, ...] = ()
+    """The options of the route that differ from those with which the records were written."""
     conflicts: tuple[str, ...] = ()
+    """What would stop the unit."""
     debezium: bool = False
 
 
 class PlannedTable(msgspec.Struct, frozen=True):
-    """`what`: new, selected again, no more. `rows`, `bytes`: of the copy that follows, estimated; None: none follows."""
+    """A table that is captured newly, again, or no more."""
 
     source: str = msgspec.field(name="source")
     table: str = msgspec.field(name="table")
     what: str = msgspec.field(name="what")
+    """"new", "selected again" or "no more"."""
     topic: str = msgspec.field(name="topic")
     creates_topic: bool = msgspec.field(name="creates_topic", default=False)
     rows: int | None = msgspec.field(name="rows", default=None)
+    """The estimated rows of the copy that follows; None: none follows."""
     bytes: int | None = msgspec.field(name="bytes", default=None)
+    """The estimated bytes of that copy."""
     note: str = msgspec.field(name="note", default="")
 
 
 class PlannedTarget(msgspec.Struct, frozen=True):
-    """`creates`: the table is made; else `columns` are what it lacks."""
+    """A change of a target table."""
 
     pipeline: str = msgspec.field(name="pipeline")
     target: str = msgspec.field(name="target")
     table: str = msgspec.field(name="table")
     creates: bool = msgspec.field(name="creates")
+    """Whether the table is created."""
     columns: tuple[str, ...] = msgspec.field(name="columns")
+    """The columns of the created table, or else those that the table lacks."""
 
 
 class PlannedTopic(msgspec.Struct, frozen=True):
-    """Of a topic of a target with records of the source table `table`. `stops`: the unit stops at its next change, with `why`; else rows stay as
-    they are, by the route's options `outdated`, until what `remedy` says is done."""
+    """A topic of a target with records of the source table `table`, written by an earlier route."""
 
     pipeline: str = msgspec.field(name="pipeline")
     target: str = msgspec.field(name="target")
     topic: str = msgspec.field(name="topic")
     table: str = msgspec.field(name="table")
     stops: bool = msgspec.field(name="stops")
+    """Whether the unit stops at its next change, because of `why`; otherwise rows stay as they are until
+    `remedy` is carried out.
+    """
     outdated: tuple[str, ...] = msgspec.field(name="outdated")
+    """The options of the route that have changed."""
     why: str = msgspec.field(name="why")
     remedy: str = msgspec.field(name="remedy")
 
 
 class PlannedLayout(msgspec.Struct, frozen=True):
-    """`why`: what is different of a unit that has been applied; it is switched at its next takeover."""
+    """A change of layout of a unit that has been applied; it takes effect at its next takeover."""
 
     pipeline: str = msgspec.field(name="pipeline")
     table: str = msgspec.field(name="table")
     why: str = msgspec.field(name="why")
+    """What is different."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """`asked`: what the running leader would make of its own file (REST's Reloaded), or why it would refuse; None: nothing runs."""
+    """What a configuration would change."""
 
     tables: tuple[PlannedTable, ...] = ()
     targets: tuple[PlannedTarget, ...] = ()
     layouts: tuple[PlannedLayout, ...] = ()
     topics: tuple[PlannedTopic, ...] = ()
     asked: Mapping[str, Any] | None = None
+    """What the running leader would change by its own file (REST's Reloaded), or why it would refuse;
+    None: no leader runs.
+    """
 
     @property
     def copies(self) -> tuple[PlannedTable, ...]:
@@ -206,7 +225,7 @@ def _plan_topics(flows: Iterable[StoredFlow]) -> Iterator[PlannedTopic]:
 
 
 def plan_lines(plan: RunPlan) -> list[str]:
-    """Return the plan for people, a line for each change."""
+    """Return the plan for people, one line for each change."""
     lines = [_format_table_line(each) for each in plan.tables]
     lines += [_format_target_line(each) for each in plan.targets]
     lines += [

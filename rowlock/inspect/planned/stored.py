@@ -1,4 +1,6 @@
-"""Reads what is stored of a system, for `check --plan`: asked of the sources, of Kafka, of the targets and of the leader. Nothing is written."""
+"""Reads the stored state of a system for `check --plan`, from the sources, Kafka, the targets and the
+leader. Nothing is written.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ from schemas.wire.topic_names import TopicNames
 
 
 def read_run_plan(config: Config) -> RunPlan:
-    """Return what the configuration would change. Raises CommandError where a server does not answer."""
+    """Return what the configuration would change. Raises CommandError if a server does not answer."""
     topics = _list_topics(config)
     tables = {name: read_selected_tables(source, name) for name, source in config.sources.items()}
     records = {
@@ -173,7 +175,11 @@ def _read_flow(
 
 
 def _read_columns(flow: TableFlow, session: UnitTarget) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
-    """Return the columns of the target table as rowlock would make it, and of the real one, None: it is not there. A topic has none."""
+    """Return the columns of the target table as rowlock would create it, and of the real one (None: it
+    does not exist).
+
+    A topic has no columns.
+    """
     place = flow.routed.schema, flow.routed.table
     if flow.routed.topic is not None:
         return (), None if session.read_surroundings(*place) is None else ()
@@ -188,7 +194,7 @@ def _read_columns(flow: TableFlow, session: UnitTarget) -> tuple[tuple[str, ...]
 def _read_stored_topic(
     config: Config, flow: TableFlow, unit: ApplyUnit, options: TopicOptions, session: UnitTarget
 ) -> StoredTopic:
-    """Return how the records of a unit stand to what the route says now."""
+    """Return how the records of a unit differ from what the route requires now."""
     topics = cast(EventTables, session)
     table = build_topic_table(
         build_desired_table(flow.table, flow.routed), flow.routed, flow.source, flow.table
@@ -214,7 +220,7 @@ def _parse_layout(text: str) -> tuple[int, str]:
 
 
 def _ask_leader(config: Config) -> Mapping[str, Any] | None:
-    """Return what the leader would make of its file; None: nobody leads."""
+    """Return what the leader would change by its file; None: no coordinator leads."""
     try:
         with LeaderClient.from_config(config) as leader:
             return leader.reload_config(dry_run=True)

@@ -1,1 +1,1 @@
-"""Comparing a source's table with what a topic's records leave, for targets of events."""
+"""Comparison of a source table with the rows that a topic's records yield, for targets of events."""

@@ -1,4 +1,6 @@
-"""Words for rows in a topic of the target that are as their route was before, and stay so until they are written again. Pure."""
+"""Messages about rows in a topic of the target that an earlier route has written and that have not been
+rewritten. Pure.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from schemas.findings import START_OVER, format_copy_remedy
 
 
 def explain_outdated(options: Sequence[str]) -> str:
-    """Return what is so, given the options of the route that changed."""
+    """Return the state of the rows, given the changed options of the route."""
     left = {
         "where": "rows that the filter let in are missing and those that it leaves out are still there",
         "columns": "rows have the columns that were chosen before",
@@ -19,7 +21,9 @@ def explain_outdated(options: Sequence[str]) -> str:
 
 
 def explain_rewrite(db: str, table: str, *, debezium: bool) -> str:
-    """Return the remedy, given the table at its source; `debezium`: Debezium writes the source's topics."""
+    """Return the remedy for a table of the source. `debezium`: whether Debezium writes the source's
+    topics.
+    """
     if debezium:
         return f"{START_OVER} with another topic"
     return (

@@ -1,4 +1,6 @@
-"""A source's table beside its topic, as `verify` compares them (rowlock/inspect/verify.py): rows of both are digests."""
+"""A source table and its topic, as `verify` compares them (rowlock/inspect/verify.py): the rows of both
+are digests.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from schemas.table.model import Key, Kind, Row
 
 
 class TopicSides:
-    """Both ends of a pair. `left`: its source; `reading`: its topic."""
+    """Both sides of a pair. `left`: its source; `reading`: its topic."""
 
     def __init__(self, pair: TablePair, left: RowsView, reading: EventReading, page: int) -> None:
         self._left, self._reading, self.page = left, reading, page
@@ -28,7 +30,7 @@ class TopicSides:
         self.shape = TableShape(reading.names, kinds, tuple(range(len(reading.primary))))
 
     def yield_source_pages(self) -> Iterator[dict[Key, Row]]:
-        """Yield the rows that the filter lets through."""
+        """Yield the rows that pass the filter."""
         after: Key | None = None
         while rows := self._left.fetch_rows(self._source, after, self.page):
             yield self._build_expected_rows(rows)
@@ -62,7 +64,9 @@ def build_written_table(pair: TablePair) -> TargetTable:
 
 
 def explain_unclaimed(pair: TablePair, others: Iterable[TablePair]) -> str:
-    """Return why records do not tell whose rows they are; "": they do. `others`: pairs that write to the same target."""
+    """Return why the records of a topic cannot be assigned to their tables; "": they can. `others`:
+    pairs with the same target.
+    """
     topic = pair.routed.topic
     if topic is None or topic.names_origin:
         return ""

@@ -1,1 +1,3 @@
-"""A configuration that changes while rowlock runs: its text handed on, its parts told apart by digests, and what is different."""
+"""Changes of a configuration while rowlock runs: the transfer of its text, digests of its parts, and
+the differences.
+"""

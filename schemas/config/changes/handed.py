@@ -1,4 +1,6 @@
-"""A configuration that one process hands to another: in a nameless file whose descriptor the child inherits, or in a line."""
+"""The transfer of a configuration between processes: in an unnamed file through an inherited
+descriptor, or as a line.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ _BEGINS = b'{"kind":"configuration"'
 
 
 def is_handed(line: bytes) -> bool:
-    """Tell whether a line of a process's input is a configuration, and not an instruction."""
+    """Return whether a line of a process's input is a configuration rather than an instruction."""
     return line.startswith(_BEGINS)
 
 
@@ -30,26 +32,31 @@ def encode_config(config: Config) -> bytes:
 
 
 def announce_config(config: Config) -> None:
-    """Tell the parent, as a line on stdout, that this is what goes from now on."""
+    """Write the configuration that is used from now on to stdout, as a line for the parent process."""
     line = msgspec.json.encode(msgspec.structs.replace(config.made_of, changes=()))
     with contextlib.suppress(BrokenPipeError):
         print(line.decode(), flush=True)  # noqa: T201
 
 
 def is_said(line: Mapping[str, Any]) -> bool:
-    """Tell whether a line on a child's stdout is what `say` says."""
+    """Return whether a line on a child's stdout was written by `announce_config`."""
     return line.get("kind") == "configuration"
 
 
 def decode_announced_config(line: Mapping[str, Any]) -> Config:
-    """Return what `say` was given, without the changes of that command line. Raises ConfigErrors."""
+    """Return the configuration of an `announce_config` line, without the changes of that command line.
+
+    Raises ConfigErrors.
+    """
     return rebuild_config(msgspec.json.encode(line))
 
 
 def rebuild_config(data: bytes, changes: Mapping[tuple[str, ...], str] | None = None) -> Config:
-    """Return the configuration of `encode`'s line. Raises msgspec.DecodeError, ConfigErrors.
+    """Return the configuration of an `encode_config` line. Raises msgspec.DecodeError, ConfigErrors.
 
-    `changes`: values that this command line gives instead, beside those of whoever has made the line."""
+    `changes`: values of this command line; they take precedence over the changes of the process that
+    made the line.
+    """
     handed = _DECODER.decode(data)
     secrets = handed.secrets
 
@@ -64,12 +71,19 @@ def rebuild_config(data: bytes, changes: Mapping[tuple[str, ...], str] | None = 
 
 
 def reload_config_file(config: Config) -> Config:
-    """Return what the file of `config` holds now, under the same changes of the command line. Raises ConfigErrors."""
+    """Return the configuration that the file of `config` contains now, with the same changes of the
+    command line.
+
+    Raises ConfigErrors.
+    """
     return load_config(config.path, changes=dict(config.made_of.changes))
 
 
 def make_nameless_file(data: bytes) -> int:
-    """Return the descriptor of a file without a name, at its beginning, that a child may inherit; to be closed by whoever asks."""
+    """Return the descriptor of an unnamed file, positioned at its beginning, that a child may inherit.
+
+    The caller closes it.
+    """
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("rowlock-config", 0)
     else:
@@ -84,9 +98,10 @@ def make_nameless_file(data: bytes) -> int:
 def load_handed_config(
     path: Path, descriptor: int | None, changes: Mapping[tuple[str, ...], str] | None = None
 ) -> Config:
-    """Return the configuration that the parent has handed over at `descriptor`; None: that of the file. Raises ConfigErrors.
+    """Return the configuration that the parent handed over at `descriptor`; None: that of the file.
+    Raises ConfigErrors.
 
-    `changes`: values that the command line gives instead.
+    `changes`: values of the command line, which take precedence.
     """
     if descriptor is None:
         return load_config(path, changes=changes)

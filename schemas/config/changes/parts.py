@@ -1,7 +1,9 @@
-"""The parts of a configuration that units run under, and digests that tell whether two processes have the same. Pure.
+"""The parts of a configuration that units run under, and digests by which two processes compare them.
+Pure.
 
-A part is `source/NAME` (a capture unit's) or `pipeline/NAME` (its apply units': with the target, and with those of its sources that
-Debezium writes, which apply reads itself). Digests leave out secrets and paths, which are a machine's own.
+A part is `source/NAME` (of a capture unit) or `pipeline/NAME` (of its apply units: with the target, and
+with those of its sources that Debezium writes, which apply reads itself). Digests leave out secrets and
+paths, which differ between machines.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ def format_pipeline_part(pipeline: str) -> str:
 
 
 def collect_config_parts(config: Config) -> dict[str, tuple[BaseModel, ...]]:
-    """Return part → the sections of the configuration that are in it."""
+    """Return part → the sections of the configuration that belong to it."""
     found: dict[str, tuple[BaseModel, ...]] = {
         format_source_part(name): (source, *_collect_repairs(config, name))
         for name, source in config.sources.items()
@@ -42,7 +44,10 @@ def collect_config_parts(config: Config) -> dict[str, tuple[BaseModel, ...]]:
 
 
 def _collect_repairs(config: Config, source: str) -> tuple[BaseModel, ...]:
-    """`repair` of the pipelines that a source goes to, where it is not the default: capture copies by it what was dropped and is there again."""
+    """Return `repair` of a source's pipelines where it is not the default.
+
+    Capture uses it to copy tables that were dropped and exist again.
+    """
     repairs = [each.repair for _, each in sorted(config.pipelines.items()) if source in each.sources]
     return tuple(each for each in repairs if each != RepairConfig())
 
@@ -56,7 +61,7 @@ def compute_part_digests(config: Config) -> dict[str, str]:
 
 
 def compute_config_digest(config: Config) -> str:
-    """Return what tells one configuration from another: all of its parts, and the topics' prefix."""
+    """Return a digest of the configuration: of all its parts and the topics' prefix."""
     return _compute_digest([config.kafka.prefix, compute_part_digests(config)])
 
 
@@ -66,7 +71,7 @@ def _compute_digest(value: object) -> str:
 
 
 def _convert_to_plain(value: Any) -> Any:
-    """Return a value of a model as JSON has it, without secrets and paths."""
+    """Return a value of a model in the form of JSON, without secrets and paths."""
     if isinstance(value, BaseModel):
         return {
             name: _convert_to_plain(each) for name, each in value if not isinstance(each, SecretStr | Path)

@@ -1,6 +1,7 @@
-"""Finds what a new configuration changes of the one that is in force: key by key, and which units that concerns. Pure.
+"""The differences between the active configuration and a new one: changed keys, and the units they
+concern. Pure.
 
-It walks the models' fields, so a key that is added to them is compared without anything here.
+The comparison walks the fields of the models, so it includes new keys automatically.
 """
 
 from __future__ import annotations
@@ -15,18 +16,21 @@ from pydantic import BaseModel, SecretStr
 from schemas.config.changes.parts import collect_config_parts
 from schemas.config.model import Config
 
-#: Sections that a running process has built on: connections, folders, addresses, the Spark session.
+#: Sections that a running process depends on: connections, folders, addresses, the Spark session.
 FIXED = ("kafka", "state_dir", "coordination", "spark")
 HIDDEN_VALUE = "(hidden)"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ConfigChange:
-    """One key. `place`: its path with dots; `before`, `after`: as text, None: it is not there. Secrets are hidden."""
+    """A change of one key."""
 
     place: str
+    """The key's path with dots."""
     before: str | None
+    """The old value as text; None: the key did not exist. Secrets are hidden."""
     after: str | None
+    """The new value as text; None: the key no longer exists. Secrets are hidden."""
 
     def __str__(self) -> str:
         if self.before is None:
@@ -40,19 +44,20 @@ class ConfigChange:
 
 @dataclass(frozen=True, slots=True)
 class ConfigPlan:
-    """`changes`: in the order of their places. `parts`: what they concern (schemas.config.changes.parts), of those that are left or new.
-
-    `gone`: parts that are no more. `refused`: why this cannot be taken into a running system, a line each.
-    """
+    """The changes of a configuration and their consequences."""
 
     changes: tuple[ConfigChange, ...] = ()
+    """In the order of their keys' paths."""
     parts: frozenset[str] = frozenset()
+    """The kept or new parts that the changes concern (schemas.config.changes.parts)."""
     gone: frozenset[str] = frozenset()
+    """Parts that no longer exist."""
     refused: tuple[str, ...] = ()
+    """Why a running system cannot adopt the configuration, one line each."""
 
 
 def plan_config_change(old: Config, new: Config) -> ConfigPlan:
-    """Return what `new` changes of `old`."""
+    """Return the changes from `old` to `new`."""
     changes = tuple(sorted(_yield_changes("", old, new)))
     fixed = [each for each in changes if each.place.partition(".")[0] in FIXED]
     before, after = collect_config_parts(old), collect_config_parts(new)

@@ -1,4 +1,6 @@
-"""Holds what a configuration was made of: enough to make the same again in another process, whatever the files say by then."""
+"""The texts that a configuration was made from: enough to make it again in another process, whatever
+the files contain by then.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +8,13 @@ import msgspec
 
 
 class ConfigText(msgspec.Struct, frozen=True, tag_field="kind", tag="configuration"):
-    """`file`: its absolute path; `text`: what stood in it; `secrets`: what stood in the files that it names, by the name given there.
-
-    `changes`: values that the command line gave instead of the file's, by place. It holds secrets: never log it.
-    """
+    """The texts of one configuration. It contains secrets: never log it."""
 
     file: str = msgspec.field(name="file")
+    """The file's absolute path."""
     text: str = msgspec.field(name="text")
+    """The file's content."""
     secrets: dict[str, str] = msgspec.field(name="secrets", default_factory=dict)
+    """Name of a secret's file in the configuration → its content."""
     changes: tuple[tuple[tuple[str, ...], str], ...] = msgspec.field(name="changes", default=())
+    """Values of the command line that replaced the file's, by place."""

@@ -1,1 +1,1 @@
-"""The kinds of sources and of targets that a configuration may name, each one entry of a table."""
+"""The kinds of sources and of targets that a configuration may name, as tables."""

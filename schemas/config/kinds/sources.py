@@ -1,6 +1,7 @@
-"""The kinds of sources: the one table that a new kind is entered in (docs/how-to/add-a-source.md).
+"""The kinds of sources: the table in which a new kind is registered (docs/how-to/add-a-source.md).
 
-The configuration takes these words as `type` of a source; capture finds the modules by them. Data only: nothing is imported here.
+The configuration accepts these words as `type` of a source, and capture finds the modules by them. Data
+only: nothing is imported here.
 """
 
 from __future__ import annotations
@@ -10,17 +11,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SourceKind:
-    """`attribute` of `module` makes a `producer.source.SourceDatabase` of the configuration and the source's name in it.
+    """A kind of source.
 
-    `view`: "module:attribute" of what makes the `producer.source_view.SourceView` of a source's section and its name, for the command line; "": what
-    it asks is answered as MySQL does.
+    `attribute` of `module` makes a `producer.source.SourceDatabase` from the configuration and the
+    source's name in it.
     """
 
     module: str
     attribute: str
     view: str = ""
+    """"module:attribute" of the function that makes the `producer.source_view.SourceView` from a
+    source's section and its name, for the command line; "": that of MySQL.
+    """
     port: int = 0
-    """The port that its servers usually listen on: the default of the section's `port`. 0: there is none."""
+    """The port that its servers usually listen on, the default of the section's `port`; 0: there is none."""
 
 
 _BINLOG = SourceKind("producer.flavours.binlog_source", "make_binlog_source", port=3306)

@@ -1,7 +1,8 @@
-"""The kinds of targets: the one table that a new kind is entered in (docs/how-to/add-a-target.md).
+"""The kinds of targets: the table in which a new kind is registered (docs/how-to/add-a-target.md).
 
-The configuration takes these words as `type` of a target; apply finds the modules by them. Data only: nothing of a kind is imported here, but
-that an installed package brings one is asked for a word that the table does not have.
+The configuration accepts these words as `type` of a target, and apply finds the modules by them. Data
+only: no module of a kind is imported here. For a word that is missing in the table, installed packages
+are searched.
 """
 
 from __future__ import annotations
@@ -9,25 +10,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 ENTRY_POINTS = "rowlock.targets"
-"""The group of entry points by which a package of somebody else's brings a kind: `word = module:KIND`."""
+"""The group of entry points by which an external package adds a kind: `word = module:KIND`."""
 
 
 @dataclass(frozen=True, slots=True)
 class TargetKind:
-    """`attribute` of `module` is its `consumer.targets.dialect.Dialect`.
-
-    `warm`: further modules that it would import with its first table: workers import them before they are forked.
-    `batches`: it takes whole batches (consumer.targets.batches), and has no sessions. `events`: and of these every change as an event, in
-    topics (docs/adr/0030-kafka-as-a-target.md); its section is a `KafkaTargetConfig`.
-    """
+    """A kind of target: `attribute` of `module` is its `consumer.targets.dialect.Dialect`."""
 
     module: str
     attribute: str
     warm: tuple[str, ...] = ()
+    """Further modules that its first table would import; workers import them before they are forked."""
     batches: bool = False
+    """It takes whole batches (consumer.targets.batches), and has no sessions."""
     events: bool = False
+    """It takes every change as an event, in topics (docs/adr/0030-kafka-as-a-target.md); implies
+    `batches`.
+
+    Its section is a `KafkaTargetConfig`.
+    """
     port: int = 0
-    """The port that its servers usually listen on: the default of the section's `port`. 0: there is none."""
+    """The port that its servers usually listen on, the default of the section's `port`; 0: there is none."""
 
 
 _MYSQL = ("consumer.targets.mysql.dialect", ("sqlalchemy.dialects.mysql.pymysql",))
@@ -47,8 +50,11 @@ TARGET_KINDS = {
 
 
 def find_target_kind(word: str) -> TargetKind:
-    """Return the kind that the configuration calls `word`. Raises KeyError: there is none; ValueError, TypeError and whatever an installed
-    package raises: it is not told which one is meant, or the package is wrong."""
+    """Return the kind that the configuration calls `word`.
+
+    Raises KeyError if there is none, ValueError if several packages have it, TypeError or whatever an
+    installed package raises if that is faulty.
+    """
     if word not in TARGET_KINDS:
         from importlib.metadata import entry_points  # it takes a while, and hardly anybody needs it
 

@@ -1,4 +1,6 @@
-"""Rules of a Kafka target and of the topics that its routes write: what cannot work is refused when the file is read."""
+"""Rules for a Kafka target and for the topics of its routes; what cannot work is refused when the file
+is read.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ KeyPath = tuple[str, ...]
 _PREFIX = re.compile(r"[A-Za-z0-9._-]{1,80}\Z")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]*\Z")
 _FILLED = re.compile(r"\{\w+\}|`")
-#: Keys of a database's section → what a Kafka target has instead.
+#: Keys of a database's section → the equivalent for a Kafka target.
 _OTHERS = {
     "host": "write bootstrap: host:port",
     "port": "write bootstrap: host:port",
@@ -30,7 +32,7 @@ _OTHERS = {
 
 
 def check_brokers(bootstrap: str, place: KeyPath, document: YamlDocument) -> None:
-    """Add a problem for each broker that is none."""
+    """Add a problem for each invalid broker."""
     for broker in bootstrap.split(","):
         host, _, port = broker.strip().rpartition(":")
         if not host or not port.isdigit() or not 0 < int(port) < 65536:
@@ -40,7 +42,7 @@ def check_brokers(bootstrap: str, place: KeyPath, document: YamlDocument) -> Non
 def check_fixed_client_options(
     options: Mapping[str, str], fixed: Mapping[str, str], place: KeyPath, document: YamlDocument
 ) -> None:
-    """Add a problem for each client setting that rowlock fixes. `fixed`: setting → why."""
+    """Add a problem for each client setting that rowlock fixes. `fixed`: setting → the reason."""
     for name in options:
         if name in fixed:
             document.add_problem((*place, name), "this setting cannot be changed", fixed[name])
@@ -49,7 +51,7 @@ def check_fixed_client_options(
 def check_topic_target(
     name: str, target: TargetConfig, fixed: Mapping[str, str], document: YamlDocument
 ) -> None:
-    """Judge the section of a Kafka target; others are not judged here."""
+    """Check the section of a Kafka target; other sections are ignored."""
     kafka = _find_kafka_target(target)
     if kafka is None:
         return
@@ -71,7 +73,7 @@ def check_topics(
     place: KeyPath,
     document: YamlDocument,
 ) -> None:
-    """Judge what a pipeline says of its topics; of a target that has none, that it says nothing of them."""
+    """Check a pipeline's topic settings; for a target without topics, check that it has none."""
     kafka = _find_kafka_target(target)
     for i, route in enumerate(pipeline.routes):
         at = (*place, "routes", str(i))
@@ -105,7 +107,7 @@ _IGNORE = (
 def _check_name(
     route: Route, kafka: KafkaTargetConfig, own: KafkaConfig | None, place: KeyPath, document: YamlDocument
 ) -> None:
-    """The parts of a topic's name that the route itself writes; what is filled in is judged with each table."""
+    """Check the literal parts of a route's topic name; the filled-in parts are checked for each table."""
     text = _FILLED.sub("", route.to)
     if not _TOPIC.match(text):
         seen = f"{route.to!r} cannot be a topic's name"

@@ -1,4 +1,4 @@
-"""Holds what the configuration says of the topics that a route of a Kafka target writes: `routes[].kafka`."""
+"""The configuration of the topics of a Kafka target's route: `routes[].kafka`."""
 
 from __future__ import annotations
 

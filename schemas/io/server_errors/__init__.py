@@ -1,1 +1,1 @@
-"""Errors of database servers as sentences: versions that are refused, and reads of a catalog that fail."""
+"""Messages for errors of database servers: refused versions, and failed reads of a catalog."""

@@ -1,7 +1,8 @@
-"""Errors of PyMySQL in words: what was read, what the server answered, and what to do. The errors themselves stay as they are.
+"""Messages for PyMySQL's errors: what was read, what the server answered, and the remedy. The errors
+stay unchanged.
 
-Every connection of schemas.io.mysql_connection notes on an error what its statement read (`note_read`), so that whoever translates
-the error can name it, wherever that is.
+Every connection of schemas.io.mysql_connection notes on an error what its statement read (`note_read`),
+so that any code that translates the error can name it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
     import pymysql
 
 _NOTE = "reading "
-#: Characters of a statement: no question about a server is longer, and statements on rows may have millions.
+#: Characters of a statement that are inspected: catalog reads are shorter, and statements on rows may
+#: have millions.
 _LOOKED_AT = 4000
 #: The server does not know a column, a view, a statement, a setting or a function.
 UNKNOWN_OBJECT_CODES = frozenset({1054, 1064, 1109, 1193, 1235, 1305})
@@ -30,13 +32,13 @@ def note_read(error: pymysql.MySQLError, statement: str | bytes) -> None:
 
 
 def get_noted_read(error: Exception) -> str | None:
-    """Return what was read when `error` came; None: rows, or nothing."""
+    """Return what was read when `error` occurred; None: rows, or nothing."""
     notes = (note.removeprefix(_NOTE) for note in getattr(error, "__notes__", ()) if note.startswith(_NOTE))
     return next(notes, None)
 
 
 def format_mysql_error(error: Exception) -> str:
-    """Return "reading …: the server's words (number)"."""
+    """Return "reading …: the server's message (number)"."""
     words = " ".join(str(error.args[1] if len(error.args) > 1 else error).split())
     text = f"{words} ({error.args[0] if error.args else type(error).__name__})"
     read = get_noted_read(error)
@@ -44,7 +46,7 @@ def format_mysql_error(error: Exception) -> str:
 
 
 def choose_mysql_remedy(error: Exception) -> str:
-    """Return what a person does about an error of a source's catalog."""
+    """Return what a person should do about an error of a source's catalog."""
     code = error.args[0] if error.args else 0
     if code in _DENIED:
         return "`rowlock check` prints the GRANT that is missing (docs/how-to/source-setup.md)"

@@ -1,4 +1,6 @@
-"""The oldest version of each server that rowlock reads and writes, and the sentence that refuses an older one. Pure."""
+"""The oldest version of each server that rowlock supports, and the message that refuses an older one.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -31,18 +33,23 @@ OLDEST_POSTGRES = OldestVersion(
     "the catalog of earlier versions does not show which collations are deterministic",
 )
 
-#: MariaDB before 11 has this in front of its version when a client connects, for replicas of old MySQLs.
+#: MariaDB before 11 shows this before its version when a client connects, for replicas of old MySQLs.
 _DISGUISE = "5.5.5-"
 
 
 def explain_mysql_version_refusal(version: str) -> str | None:
-    """Judge VERSION(), or the version in the handshake, of a server of MySQL's protocol (see version_refusal)."""
+    """Return why a server of MySQL's protocol is refused, by its VERSION() or handshake (see
+    explain_version_refusal).
+    """
     shown = version.removeprefix(_DISGUISE)
     return explain_version_refusal(shown, OLDEST_MARIADB if "mariadb" in shown.lower() else OLDEST_MYSQL)
 
 
 def explain_version_refusal(version: str, oldest: OldestVersion) -> str | None:
-    """Return why a server of this version is refused ("is …, reason: remedy"); None: it is supported, or the text names no version."""
+    """Return why a server of this version is refused ("is …, reason: remedy").
+
+    None if it is supported, or if the text contains no version.
+    """
     numbers = tuple(int(number) for number in re.findall(r"\d+", version.partition("-")[0])[:3])
     if numbers >= oldest.numbers[: len(numbers)]:
         return None

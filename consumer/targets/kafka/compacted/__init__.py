@@ -1,1 +1,3 @@
-"""Rows that a topic's records leave: the last record of each key, kept in a file, for a topic is larger than memory."""
+"""The rows that a topic's records leave after compaction, kept in a file, because a topic is larger
+than memory.
+"""

@@ -1,6 +1,8 @@
-"""Rows of a topic by where their record stands and by what row they are, in a file: a topic is larger than memory.
+"""A store of a topic's rows, by the place of their record and by their key, in a file: a topic is
+larger than memory.
 
-A place is bytes that begin with the partition. Memory holds a few thousand changes and the database's cache.
+A place is a byte string that begins with the partition. Memory holds a few thousand changes and the
+database's cache.
 """
 
 from __future__ import annotations
@@ -15,17 +17,17 @@ from schemas.io.scratch import SCRATCH_ERRORS, get_scratch_folder, open_nameless
 MAX_PENDING_ROWS = 10_000
 """Changes that are written to the file at a time."""
 _ASKED = 500
-"""Keys that are asked for at a time."""
+"""Keys that are looked up at a time."""
 
 
 class RowStore:
-    """place → (key, value), and the other way: the places of a key. A key may stand at several places. Used by one thread.
+    """A map of place → (key, value) that can also be searched by key. Used by one thread.
 
-    Raises TransientError: the disk is full, or not there.
+    A key may be at several places. Raises TransientError if the disk is full or missing.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        """`folder`: None: where the system has its temporary files."""
+        """Create the store in `folder`; None: in the system's folder for temporary files."""
         self._folder = folder or get_scratch_folder()
         self._waiting: dict[bytes, tuple[bytes, bytes] | None] = {}
         self._by_key = False
@@ -46,7 +48,7 @@ class RowStore:
             self._write_pending()
 
     def clear_prefix(self, prefix: bytes) -> None:
-        """Forget what stands at places that begin with `prefix`."""
+        """Delete the rows at places that begin with `prefix`."""
         self._write_pending()
         end = prefix + b"\xff" * 64
         with self._translate_errors():
@@ -68,7 +70,7 @@ class RowStore:
         return found
 
     def list_values_by_prefix(self, prefix: bytes) -> list[bytes]:
-        """Return the values of all rows whose key begins with `prefix`."""
+        """Return the values of all rows with keys that begin with `prefix`."""
         self._write_pending()
         self._create_key_index()
         with self._translate_errors():
@@ -78,7 +80,11 @@ class RowStore:
             return [row[0] for row in found]
 
     def yield_key_pages(self, size: int) -> Iterator[list[bytes]]:
-        """Yield the keys, each once, `size` at a time. The store may change meanwhile: of what comes in behind, some may be there."""
+        """Yield the keys, each once, `size` at a time.
+
+        The store may change meanwhile: a key that is added after the current page may or may not be
+        included.
+        """
         self._create_key_index()
         last = b""
         while True:
@@ -112,7 +118,7 @@ class RowStore:
             )
 
     def _create_key_index(self) -> None:
-        """Behind the first reading of the topic, which is faster without."""
+        """Create the index after the topic was first read, which is faster without it."""
         if not self._by_key:
             self._write_pending()
             with self._translate_errors():

@@ -1,4 +1,4 @@
-"""The rows of one table that its topic holds, as whoever deletes them must know them: whole, for a delete says what the row was."""
+"""The rows of one table in its topic, read whole, because the record of a delete contains the deleted row."""
 
 from __future__ import annotations
 
@@ -27,9 +27,12 @@ _encode = msgspec.json.Encoder().encode
 
 
 class TopicContents:
-    """`columns`: those of the primary key, then those of the routing key that are none of it: by them rows are told apart. It reads the topic
-    when it is asked for the first time, and what has come since each time after. `broken`: a reading failed half-way. Close it. Raises
-    consumer.errors."""
+    """The rows of one table in its topic. Close it. Raises consumer.errors.
+
+    `columns`: those of the primary key, then the other ones of the routing key; they distinguish rows.
+    The topic is read at the first call, and its new records at each later one. `broken`: a read failed
+    half-way.
+    """
 
     def __init__(
         self,
@@ -39,7 +42,11 @@ class TopicContents:
         columns: Sequence[str],
         values: Sequence[ValueForm] = (),
     ) -> None:
-        """`values`: since when the table's columns have the forms of now: older values are left out, for they would be read as something else."""
+        """Create the contents of a topic.
+
+        `values`: since when the table's columns have their present forms; older values are left out,
+        because they would be misread.
+        """
         self._reader, self._form, self._columns = reader, form, tuple(columns)
         self._origin, self._primary = identity.origin, frozenset(identity.primary)
         self._values = [each for each in values if each.since]
@@ -52,7 +59,11 @@ class TopicContents:
         self._store.close()
 
     def yield_keys(self, names: Sequence[str], where: dict[str, str]) -> Iterator[list[Key]]:
-        """Yield (values of `names`) of the rows that have those of `where` in columns of the primary key. `names` begin as `columns` do."""
+        """Yield pages of keys (values of `names`) of the rows that have the values `where` in columns
+        of the primary key.
+
+        `names` must be a prefix of `columns`.
+        """
         self._read_new_records()
         at = [(self._columns.index(name), value) for name, value in where.items()]
         last: Key | None = None
@@ -68,7 +79,7 @@ class TopicContents:
                 yield found
 
     def yield_rows(self, keys: Sequence[Key]) -> Iterator[StateRow]:
-        """Yield the rows there of keys as `keys` yields them."""
+        """Yield the existing rows of keys that `yield_keys` yielded."""
         self._read_new_records()
         if keys and len(keys[0]) < len(self._columns):
             for key in keys:
@@ -86,7 +97,7 @@ class TopicContents:
             yield from self.yield_rows(page)
 
     def _read_new_records(self) -> None:
-        """Raises UnitStoppedError: a record is none of the format."""
+        """Read the new records. Raises UnitStoppedError if a record does not have the format."""
         try:
             for message in self._reader.to_end():
                 key = message.key()
@@ -107,7 +118,10 @@ class TopicContents:
             raise
 
     def _hide_older_values(self, state: State, older: set[str]) -> State:
-        """Return what a record leaves, None in the columns whose values it has in an older form. Raises EnvelopeError: they say which row it is."""
+        """Return a record's state with None in the columns that have values of an older form.
+
+        Raises EnvelopeError if such a column belongs to the primary key.
+        """
         images = state.values, state.gone
         if state.origin not in (None, self._origin):
             return state
@@ -123,7 +137,7 @@ class TopicContents:
 
 
 class FollowedTopics:
-    """Contents of topics, each followed from when it was asked for until it is forgotten."""
+    """The contents of topics, each followed from its first use until it is forgotten."""
 
     def __init__(self) -> None:
         self._topics: dict[TargetTopic, TopicContents] = {}

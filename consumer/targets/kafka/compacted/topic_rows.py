@@ -1,7 +1,10 @@
-"""The rows of one table that a topic leaves: the last record of each key, and none where that says that the row is gone. Pure but for the store.
+"""The rows of one table that a topic leaves after compaction: the last record of each key, unless it is
+a delete.
 
-Where the routing key holds the primary key, a key is one row, as for whoever compacts the topic. Where it does not, a key is many rows: then
-a record concerns the row that it holds, a delete the one that it names, and a null value says nothing, for the delete before it did.
+Pure, except for the store. Where the routing key contains the primary key, a key is one row, as for any
+compacting reader of the topic. Otherwise a key is many rows: a record then concerns the row that it
+contains, and a delete the row that it names; a null value has no effect, because the delete before it
+already removed the row.
 """
 
 from __future__ import annotations
@@ -22,18 +25,25 @@ encode_identity = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class RowIdentity:
-    """Says how rows are told apart. `origin`: (source, db, table) of the table's records, as far as these say it; `where`: the values that its
-    rows have in added columns, asked where a record says no origin. `primary`: columns of the primary key; `many`: a record's key may
-    be several rows; `deletes`: a record says which row it deletes."""
+    """How rows are distinguished, and which belong to the table."""
 
     origin: tuple[str, str, str]
+    """(source, db, table) of the table's records, as far as the records contain these."""
     where: tuple[tuple[str, str], ...]
+    """Values of the rows' added columns, compared where a record does not name its origin."""
     primary: tuple[str, ...]
+    """The columns of the primary key."""
     many: bool
+    """Whether several rows may share a record's key."""
     deletes: bool = True
+    """Whether a record states which row it deletes."""
 
     def owns_row(self, origin: tuple[str, str, str] | None, values: Values) -> bool:
-        """Tell whether a row is of the table. A record that names its origin is judged by that alone: values of added columns may be older ones."""
+        """Return whether a row belongs to the table.
+
+        A record that names its origin is judged by that alone: the values of its added columns may be
+        older ones.
+        """
         if not all(name in values for name in self.primary):
             return False
         if origin is not None:
@@ -42,8 +52,12 @@ class RowIdentity:
 
 
 class TopicRows:
-    """Take the records, those of a partition in their order. `key_of`: the columns by which rows are asked for; `value_of`: what is kept of a
-    row, given (partition, key, values)."""
+    """The rows of a table, kept up to date by its records; those of a partition must be given in their
+    order.
+
+    `key_of`: the columns by which rows are looked up; `value_of`: (partition, key, values) of a row →
+    the stored value.
+    """
 
     def __init__(
         self,
@@ -71,7 +85,7 @@ class TopicRows:
             value = self._value_of(partition, key, state.values)
             self.store.put_row(self._build_row_place(place, state.values), row, value)
         elif not identity.many:
-            self.store.drop_row(place)  # another's row has the key now
+            self.store.drop_row(place)  # a row of another table has the key now
 
     def _drop_row(self, place: bytes, state: State) -> None:
         identity = self._identity

@@ -1,4 +1,4 @@
-"""Formats of records: what a change of a routed table is in a topic."""
+"""Formats of records, which represent the changes of a routed table in a topic."""
 
 from __future__ import annotations
 
@@ -17,4 +17,7 @@ FORMATS: dict[str, Callable[[RoutedTable], RecordFormat]] = {
     "debezium": Debezium,
     "debezium-schemas": DebeziumWithSchemas,
 }
-"""Word of the configuration → what makes the format for a table; it raises TargetConfigError: a column that the format cannot carry."""
+"""Name in the configuration → constructor of the format for a table.
+
+It raises TargetConfigError for a column that the format cannot represent.
+"""

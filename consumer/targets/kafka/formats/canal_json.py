@@ -1,8 +1,10 @@
-"""Canal's flat messages: one message a row, every value a string (canal_json_columns). Pure.
+"""Canal's flat messages: one message for each row, with every value as a string (canal_json_columns).
+Pure.
 
-`database` and `table` are those of the target, for a consumer knows no others. `es` and `ts` are the commit time, `id` the place in the
-source's log file. TRUNCATE and definitions are messages with `isDdl`; their `sql` says what they do. A table into which several sources go
-is not emptied by the TRUNCATE of one: that is a DELETE of its rows, which names the source in a comment.
+`database` and `table` are those of the target, because a consumer knows no others. `es` and `ts` are
+the commit time, `id` the place in the source's log file. TRUNCATE and definitions are messages with
+`isDdl`; their effect is in `sql`. A TRUNCATE of one source of a shared table does not empty it: it is a
+DELETE of that source's rows, and names the source in a comment.
 """
 
 from __future__ import annotations
@@ -35,7 +37,10 @@ _ORIGIN = re.compile(r"/\* rowlock (\[.*\]) \*/\Z", re.DOTALL)
 
 
 class CanalJson(KeyedRecords):
-    """Format `canal-json`. Keys are JSON objects of the routing key's columns, their values strings as in `data`."""
+    """The format `canal-json`.
+
+    Keys are JSON objects of the routing key's columns, with values as strings like in `data`.
+    """
 
     word = "canal-json"
 
@@ -73,7 +78,7 @@ class CanalJson(KeyedRecords):
         return self._encode_message("INSERT", place, data=[self._data(after)], **self._types)
 
     def encode_update(self, before: Row, after: Row, place: Place) -> bytes:
-        """`old` has the columns that changed alone."""
+        """Return the value of an update. `old` has only the columns that changed."""
         was, now = self._data(before), self._data(after)
         old = {name: value for name, value in was.items() if value != now[name]}
         return self._encode_message("UPDATE", place, data=[now], old=[old], **self._types)
@@ -82,7 +87,10 @@ class CanalJson(KeyedRecords):
         return self._encode_message("DELETE", place, data=[self._data(before)], **self._types)
 
     def build_clear_records(self, where: dict[str, str] | None, place: Place) -> list[FormattedRecord]:
-        """Return the message of a TRUNCATE; of the rows of `where` alone, a DELETE: who runs the other would lose all other sources' rows."""
+        """Return the message of a TRUNCATE; with `where`, of a DELETE of these rows.
+
+        A consumer that executed a TRUNCATE would lose the rows of all other sources.
+        """
         origin, table = self.routed.origin, _quote_table(self.routed.table)
         if not where:
             return [FormattedRecord(None, self._encode_ddl("TRUNCATE", f"TRUNCATE TABLE {table}", place))]
@@ -96,15 +104,17 @@ class CanalJson(KeyedRecords):
         ]
 
     def build_definition_records(self, definition: Table, place: Place) -> list[FormattedRecord]:
-        """Return the message of a definition: what columns and keys the table has from here on, as a statement that makes it."""
+        """Return the message of a definition: a CREATE TABLE with the columns and keys from here on."""
         return [
             FormattedRecord(None, self._encode_ddl("CREATE", self._render_create_table(definition), place))
         ]
 
     def decode_state(self, key: bytes | None, value: bytes | None) -> State | None:
-        """Return what a record does to the topic's state (see Format.state). Raises EnvelopeError: it is none of this format.
+        """Return the effect of a record on the topic's state (see RecordFormat.decode_state).
 
-        Of a record with other values of added columns nothing is read. Columns that the table does not have now are left out; one that the record does not have yet is missing, one that it has in an older type None.
+        Raises EnvelopeError if the record does not have this format. Of a record with other values of
+        added columns, no values are decoded. Columns that the table no longer has are left out, those
+        that the record does not have yet are missing, and those of an older type are None.
         """
         if value is None:
             return State(key)
@@ -114,7 +124,8 @@ class CanalJson(KeyedRecords):
             if message["isDdl"]:
                 return self._decode_cleared_state(kind, message["sql"])
             said = message["data"][0]
-            # nothing else of a record says whose it is: one of another table has values of that one's types
+            # only these values identify a record's table: another table's record has values of other
+            # types
             image = {} if self._is_other_origin(said) else self._values(said)
             return State(key, gone=image) if kind == "DELETE" else State(key, image)
         except (msgspec.DecodeError, AttributeError, IndexError, *VALUE_ERRORS) as error:

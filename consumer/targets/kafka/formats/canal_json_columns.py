@@ -1,7 +1,9 @@
-"""Columns as Canal's flat messages have them: every value a string, its type in words of MySQL and as a number of JDBC. Pure.
+"""Columns in the form of Canal's flat messages: every value a string, its type in MySQL's notation and
+as a JDBC number. Pure.
 
-Texts are those of MySQL, so zero dates stand as they are. A TIMESTAMP is text in UTC. Bytes are text whose characters are the bytes (ISO
-8859-1); a geometry is MySQL's own form of it, four bytes of SRID before the WKB. An ENUM is the number of its label, a SET the number that its bits make.
+Texts are those of MySQL, so zero dates stay unchanged. A TIMESTAMP is text in UTC. Bytes are text with
+the bytes as characters (ISO 8859-1); a geometry is MySQL's own form of it, four bytes of SRID before
+the WKB. An ENUM is the number of its label, a SET the number of its bits.
 """
 
 from __future__ import annotations
@@ -20,16 +22,20 @@ _BYTES = "latin-1"
 
 
 class CanalColumn(NamedTuple):
-    """`mysql`: the type in MySQL's words; `sql`: its number in java.sql.Types; `write`: wire value → text, `read`: back."""
+    """The form of a column."""
 
     mysql: str
+    """The type in MySQL's notation."""
     sql: int
+    """Its number in java.sql.Types."""
     write: Convert
+    """Wire value → text."""
     read: Convert
+    """Text → wire value."""
 
 
 def build_canal_column(type_: ColumnType) -> CanalColumn | None:
-    """Return how Canal writes a type; None: it has no form for it."""
+    """Return Canal's form of a type; None: it has none."""
     make = _FORMS.get(type_.kind)
     if make is None:
         return None
@@ -44,7 +50,10 @@ _Form = tuple[int, Convert, Convert]
 
 
 def _build_int_form(type_: ColumnType) -> _Form:
-    """Unsigned integers have the number of the next larger type, which holds them all."""
+    """Return the form of an integer.
+
+    An unsigned one has the number of the next larger type, which can hold its values.
+    """
     wide = type_.bits + 1 if type_.unsigned else type_.bits
     limits = ((8, -6), (16, 5), (32, 4), (64, -5))
     return (
@@ -61,7 +70,7 @@ def _format_text(value: Any) -> str:
 
 
 def _format_shortest_float(value: Any) -> str:
-    """NaN and the infinities, which Oracle has, are text already."""
+    """Return the shortest text of a float. NaN and the infinities, which Oracle has, are text already."""
     return value if isinstance(value, str) else repr(float(value))
 
 
@@ -70,7 +79,7 @@ def _parse_number(text: str) -> Value:
 
 
 def _format_timestamp(value: Any) -> str:
-    """The zero timestamp has no T and no Z."""
+    """Return the text of a TIMESTAMP. The zero timestamp has neither T nor Z."""
     return str(value).replace("T", " ").removesuffix("Z")
 
 
@@ -96,7 +105,7 @@ def _read_geometry(text: str) -> Value:
 
 
 def _build_enum_form(type_: ColumnType) -> _Form:
-    """Labels count from 1. 0 is the error value: "", unless that is a label."""
+    """Return the form of an ENUM. Labels count from 1; 0 is the error value, "" unless that is a label."""
     numbers = {"": "0", **{label: str(i) for i, label in enumerate(type_.members, 1)}}
     labels = ("", *type_.members)
     return 4, numbers.__getitem__, lambda text: labels[int(text)]

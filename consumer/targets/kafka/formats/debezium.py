@@ -1,8 +1,10 @@
-"""Debezium's envelope, without and with schemas: what Debezium 3's connector for MySQL writes by Connect's JSON converter. Pure.
+"""Debezium's envelope, without and with schemas, as Debezium 3's connector for MySQL writes it by
+Connect's JSON converter. Pure.
 
-What it says of the place at the source is less than rowlock's own format does: `file` is "binlog." and the number of the source's
-file, `gtid`, `thread` and `query` are null, `server_id` is 0. A snapshot's rows are `r`. TRUNCATE is `t`, which concerns the rows of
-`source.name`, `source.db` and `source.table`. There are no events of definitions: with schemas each record has its own.
+It contains less about the place at the source than rowlock's own format: `file` is "binlog." and the
+number of the source's file, `gtid`, `thread` and `query` are null, `server_id` is 0. Rows of a snapshot
+are `r`. TRUNCATE is `t`, for the rows of `source.name`, `source.db` and `source.table`. There are no
+definition events: with schemas, each record has its own.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from schemas.errors import EnvelopeError
 from schemas.table.model import Row, Table
 
 DEBEZIUM_VERSION = "3.0.0.rowlock"
-"""`source.version`: whose form it is, and that Debezium did not write it."""
+"""`source.version`: the version of the form, marked as written by rowlock."""
 _REMEDY = (
     "Debezium's form cannot hold this value (a zero date, a day that no calendar has, a year beyond 1 to 9999, an SRID beyond int32): take "
     "`format: rowlock` or `canal-json`, or leave the column out of the route (`columns`)"
@@ -38,7 +40,7 @@ _dumps = msgspec.json.encode
 
 
 class Debezium(KeyedRecords):
-    """Format `debezium`: the envelope alone. `word`: what the configuration calls the format."""
+    """The format `debezium`: the envelope alone. `word`: the format's name in the configuration."""
 
     word = "debezium"
 
@@ -71,7 +73,7 @@ class Debezium(KeyedRecords):
         return self._primary_image([row[i] for i in self.routed.primary_at])
 
     def build_move_headers(self, other: bytes | None, *, to: bool) -> tuple[tuple[str, bytes], ...]:
-        """Return the headers by which Debezium ties the halves of a move together."""
+        """Return the headers by which Debezium links the two records of a move."""
         if other is None:
             return ()
         return (("__debezium.newkey" if to else "__debezium.oldkey", other),)
@@ -86,17 +88,21 @@ class Debezium(KeyedRecords):
         return self._encode_event("d", before, None, place)
 
     def build_clear_records(self, where: dict[str, str] | None, place: Place) -> list[FormattedRecord]:
-        """Return the record of a TRUNCATE of this origin's rows, which `source` names; `where` has no place in it."""
+        """Return the record of a TRUNCATE of this origin's rows, which `source` names; `where` is not
+        used.
+        """
         return [FormattedRecord(None, self._encode_event("t", None, None, place))]
 
     def build_definition_records(self, definition: Table, place: Place) -> list[FormattedRecord]:
-        """Return nothing: Debezium has no event of a definition in a table's topic."""
+        """Return no record: Debezium has no definition event in a table's topic."""
         return []
 
     def decode_state(self, key: bytes | None, value: bytes | None) -> State | None:
-        """Return what a record does to the topic's state (see Format.state). Raises EnvelopeError: it is none of this format.
+        """Return the effect of a record on the topic's state (see RecordFormat.decode_state).
 
-        Columns that the table does not have now are left out; one that the record does not have yet is missing, one that it has in an older type None.
+        Raises EnvelopeError if the record does not have this format. Columns that the table no longer
+        has are left out, those that the record does not have yet are missing, and those of an older
+        type are None.
         """
         if value is None:
             return State(key)
@@ -133,7 +139,7 @@ class Debezium(KeyedRecords):
 
 
 class DebeziumWithSchemas(Debezium):
-    """Format `debezium-schemas`: each key and value with its Connect schema before it."""
+    """The format `debezium-schemas`: each key and value is preceded by its Connect schema."""
 
     word = "debezium-schemas"
 
@@ -155,7 +161,7 @@ class DebeziumWithSchemas(Debezium):
 
 
 class _SourceBlock:
-    """Writes the `source` of an event."""
+    """Renders the `source` of an event."""
 
     def __init__(self, routed: RoutedTable) -> None:
         origin = routed.origin

@@ -1,9 +1,11 @@
-"""Columns as Debezium's connector for MySQL writes them: one Connect schema, one function to its value and one back, a column. Pure.
+"""Columns in the form of Debezium's MySQL connector: a Connect schema and the conversions of values to
+it and back. Pure.
 
-Debezium's default settings: `decimal.handling.mode` precise, `time.precision.mode` adaptive_time_microseconds,
-`bigint.unsigned.handling.mode` long, `binary.handling.mode` bytes; Connect's JSON converter writes bytes as base64. Where these
-lose a value it is refused (a zero date, which Debezium replaces), and where Debezium knows no form there is one of ours:
-docs/reference/kafka-formats.md lists them.
+The forms follow Debezium's default settings: `decimal.handling.mode` precise, `time.precision.mode`
+adaptive_time_microseconds, `bigint.unsigned.handling.mode` long, `binary.handling.mode` bytes;
+Connect's JSON converter writes bytes as base64. A value that these would lose is refused (a zero date,
+which Debezium replaces). Types for which Debezium has no form get one of ours, listed in
+docs/reference/kafka-formats.md.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from schemas.wire.debezium_values import make_debezium_converter as reader_of
 
 Schema = dict[str, object]
 FINEST_DIGITS = 6
-"""Digits of a second that Debezium's forms for MySQL hold."""
+"""Digits of a second that Debezium's forms for MySQL can hold."""
 
 _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 - wall time
 _EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
@@ -28,15 +30,18 @@ _INT32 = 2**31
 
 
 class ColumnForm(NamedTuple):
-    """`schema`: of Kafka Connect, without optional, default and field. `write`: wire value → JSON value, None: it is the same one; `read`: back."""
+    """The form of a column."""
 
     schema: Schema
+    """The schema of Kafka Connect, without optional, default and field."""
     write: Convert | None
+    """Wire value → JSON value; None: the same value."""
     read: Convert | None
+    """JSON value → wire value; None: the same value."""
 
 
 def build_debezium_form(type_: ColumnType) -> ColumnForm | None:
-    """Return how Debezium writes a type; None: it has no form that keeps every value."""
+    """Return Debezium's form of a type; None: it has no form that keeps every value."""
     if type_.fsp > FINEST_DIGITS or type_.kind not in _FORMS:
         return None
     schema, write = _FORMS[type_.kind](type_)
@@ -54,9 +59,9 @@ def build_debezium_form(type_: ColumnType) -> ColumnForm | None:
 
 
 def build_column_field(column: Column, form: ColumnForm) -> Schema:
-    """Return the field of a struct's schema, members in the order of Connect's JSON converter.
+    """Return the field of a struct's schema, with members in the order of Connect's JSON converter.
 
-    A default stands only at columns that are NOT NULL: a reader by the schema would put it in the place of a NULL.
+    Only NOT NULL columns have a default: readers of the schema would replace a NULL by it.
     """
     schema = dict(form.schema)
     field: Schema = {"type": schema.pop("type")}
@@ -71,7 +76,8 @@ def build_column_field(column: Column, form: ColumnForm) -> Schema:
 
 # --- defaults
 
-#: Kinds whose literal in a definition is read for certain → its wire value. A TIMESTAMP's is in the time zone of who reads it.
+#: Kinds with an unambiguous literal in a definition → its wire value. A TIMESTAMP's depends on the
+#: reader's time zone.
 _LITERALS: dict[Kind, Callable[[ColumnType, str], Value]] = {
     **dict.fromkeys((Kind.INT, Kind.YEAR, Kind.BIT), lambda _, text: int(text)),
     **dict.fromkeys((Kind.FLOAT, Kind.DOUBLE), lambda _, text: float(text)),
@@ -85,13 +91,13 @@ _LITERALS: dict[Kind, Callable[[ColumnType, str], Value]] = {
 
 
 def _pad_fraction(text: str, digits: int) -> str:
-    """Return a literal with exactly `digits` behind the point."""
+    """Return a literal with exactly `digits` digits after the decimal point."""
     whole, _, fraction = text.partition(".")
     return f"{whole}.{fraction.ljust(digits, '0')}" if digits else whole
 
 
 def _convert_default(column: Column, form: ColumnForm) -> object | None:
-    """Return a literal default as Debezium writes the value; None: it cannot be said, as a zero date cannot."""
+    """Return a literal default in Debezium's form; None: it has none there, for instance a zero date."""
     read = _LITERALS.get(column.type.kind)
     if read is None or column.default is None:
         return None
@@ -119,13 +125,13 @@ def _build_int_form(type_: ColumnType) -> tuple[Schema, Convert | None]:
 
 
 def _wrap_to_int64(value: Any) -> int:
-    """BIGINT UNSIGNED from 2^63 on is negative, as in Debezium: the same 64 bits."""
+    """Return BIGINT UNSIGNED as signed: from 2^63 on it is negative, as in Debezium (the same 64 bits)."""
     number = int(value)
     return number - 2 * _SIGN if number >= _SIGN else number
 
 
 def _encode_unscaled(number: int) -> str:
-    """Return base64 of the shortest big-endian two's complement, as Java's BigInteger has it."""
+    """Return base64 of the shortest big-endian two's complement, like Java's BigInteger."""
     size = (~number if number < 0 else number).bit_length() // 8 + 1
     return to_base64(number.to_bytes(size, "big", signed=True))
 
@@ -170,7 +176,10 @@ _single = struct.Struct("<f")
 
 
 def _convert_float(value: Any) -> Value:
-    """Return the shortest digits that are this float of 32 bits. NaN and the infinities, which Oracle has, are text."""
+    """Return the shortest digits for this 32-bit float.
+
+    NaN and the infinities, which Oracle has, are text.
+    """
     if isinstance(value, str):
         return value
     bits = _single.pack(value)
@@ -191,7 +200,9 @@ def _read_nan_as_text(read: Convert) -> Convert:
 
 
 def _reject_booleans(read: Convert) -> Convert:
-    """A boolean, which Python takes for a number, is what a BIT(1) wrote."""
+    """Return `read` for numbers only: a boolean, which Python takes for a number, was written for a
+    BIT(1).
+    """
 
     def number(value: Any) -> Value:
         if isinstance(value, bool):
@@ -223,7 +234,9 @@ def _encode_time(value: Any) -> int:
 
 
 def _build_datetime_form(type_: ColumnType) -> tuple[Schema, Convert | None]:
-    """Milliseconds up to DATETIME(3), microseconds beyond: of wall time, as if it were UTC."""
+    """Return the form of a DATETIME: milliseconds up to DATETIME(3), else microseconds, of wall time as
+    if it were UTC.
+    """
     coarse = type_.fsp <= 3
     unit = datetime.timedelta(microseconds=1000 if coarse else 1)
     schema = _build_named_schema("int64", f"io.debezium.time.{'Timestamp' if coarse else 'MicroTimestamp'}")
@@ -231,7 +244,7 @@ def _build_datetime_form(type_: ColumnType) -> tuple[Schema, Convert | None]:
 
 
 def _format_timestamp(value: Any) -> str:
-    datetime.datetime.fromisoformat(value)  # the zero timestamp, and a day that no calendar has
+    datetime.datetime.fromisoformat(value)  # fails for the zero timestamp, and for a day that no calendar has
     if not value.endswith("Z"):
         raise ValueError("it is no instant")
     return str(value)

@@ -1,7 +1,9 @@
-"""The form in which a format writes the columns of a record's key: whatever its bytes depend on but the values. Pure.
+"""The form in which a format writes the columns of a record's key: everything but the values that its
+bytes depend on. Pure.
 
-Two definitions of a column that have one form here give every row the bytes that it had: a wider INT is the same number in JSON. Where the forms differ a
-row would stand under two keys. In doubt they differ: a table that stops is seen, an old record is not.
+If two definitions of a column have the same form, every row keeps its bytes: a wider INT is the same
+number in JSON. If the forms differ, a row would be under two keys. In doubt they differ, because a
+stopped table is noticed, but an old record is not.
 """
 
 from __future__ import annotations
@@ -17,11 +19,16 @@ from schemas.table.model import Column, ColumnType, Kind, Table
 _LONGEST = 200
 _DIGITS = 16
 UNSIGNED = ", unsigned"
-"""The end of the form of numbers that may be negative where they are large; smaller ones are as in the form without it."""
+"""The suffix of forms in which large numbers may be negative; smaller numbers are the same in the form
+without it.
+"""
 
 
 class KeyForm(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The form of a key's column. `labels`: those whose order or number is written; more of them may come, at the end."""
+    """The form of a key's column.
+
+    `labels`: those that are written by order or number; more labels may be appended.
+    """
 
     column: str = msgspec.field(name="column")
     form: str = msgspec.field(name="form")
@@ -31,14 +38,17 @@ class KeyForm(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{self.form} {list(self.labels)}" if self.labels else self.form
 
     def goes_on_as(self, now: KeyForm) -> bool:
-        """Tell whether rows that were written so have the same bytes in the form `now`."""
+        """Return whether rows that were written in this form have the same bytes in the form `now`."""
         if (self.column, self.form) != (now.column, now.form):
             return False
         return not now.labels or now.labels[: len(self.labels)] == self.labels
 
 
 class ValueForm(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
-    """The form of a column's values. `since`: of each partition, the offset from which on records have it; none: all of them do."""
+    """The form of a column's values.
+
+    `since`: by partition, the offset from which on records have it; empty: all records have it.
+    """
 
     column: str = msgspec.field(name="column")
     form: str = msgspec.field(name="form")
@@ -47,9 +57,10 @@ class ValueForm(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True
 
 
 def build_value_forms(word: str, shown: Table, masked: Mapping[str, str], salt: str) -> tuple[ValueForm, ...]:
-    """Return the forms of all columns in the values of format `word`: two of one form say the same by the same bytes.
+    """Return the forms of all columns in the values of format `word`. Values with the same form and
+    bytes are equal.
 
-    `shown`: the table as its topic has it; `masked`: what is written in place of a column's values, or how.
+    `shown`: the table as its topic has it; `masked`: column → the description of its mask.
     """
     keys = frozenset(shown.key.columns)
     return tuple(
@@ -61,8 +72,12 @@ def build_value_forms(word: str, shown: Table, masked: Mapping[str, str], salt: 
 
 
 def _build_value_form(word: str, column: Column, keyed: bool) -> str:
-    """The schema of a record of `debezium-schemas` is no part of the value. A BIGINT UNSIGNED is negative from 2^63 on in Debezium's forms: of a key's
-    column no other type could hold such a value."""
+    """Return the form of a column in values.
+
+    The schema in a record of `debezium-schemas` does not belong to the value. In Debezium's forms a
+    BIGINT UNSIGNED is negative from 2^63 on, but a column of the key can hold such a value in no other
+    type.
+    """
     if not word.startswith("debezium"):
         return _FORMS[word](column)
     type_, form = column.type, _describe_debezium_form(column)
@@ -75,7 +90,8 @@ def build_key_forms(
 ) -> tuple[KeyForm, ...]:
     """Return the forms of the columns `names` in the keys of format `word`.
 
-    `shown`: the table as its topic has it; `masked`: the columns that are hashed there, as they are before; `salt`: goes before what is hashed.
+    `shown`: the table as its topic has it; `masked`: hashed columns, as they are before the hash;
+    `salt`: the hash's salt.
     """
     return tuple(_build_key_form(word, shown.get_column(name), masked.get(name), salt) for name in names)
 
@@ -95,7 +111,11 @@ def _compute_digest(text: str) -> str:
 
 
 def _list_labels(word: str, type_: ColumnType) -> tuple[str, ...]:
-    """A SET's labels are written in the order of its members; numbers of labels follow from their places, and Canal has no others."""
+    """Return the labels that the form depends on by their places.
+
+    A SET's labels are written in the order of its members; numbers of labels depend on their places,
+    and Canal writes only numbers.
+    """
     return type_.members if type_.kind in _IN_ORDER or word == "canal-json" else ()
 
 
@@ -126,7 +146,7 @@ def _describe_json_form(type_: ColumnType) -> str:
 
 
 def _describe_text_form(type_: ColumnType) -> str:
-    """Return the form of a wire value as text: there a DECIMAL without digits after the point is an integer's."""
+    """Return the form of a wire value as text: there a DECIMAL without fraction digits equals an integer."""
     whole = type_.kind is Kind.DECIMAL and type_.precision and not type_.scale
     return "number" if whole else _describe_json_form(type_)
 
@@ -161,7 +181,9 @@ def _describe_debezium_form(column: Column) -> str:
 
 
 def _with_schema(column: Column) -> str:
-    """The schema is part of each key: with a column's type, default, and whether it may be NULL."""
+    """Return the form with the schema, which is part of each key: the column's type, default and
+    nullability.
+    """
     form = build_debezium_form(column.type)
     schema = "" if form is None else msgspec.json.encode(build_column_field(column, form)).decode()
     said = schema if len(schema) <= _LONGEST else f"of digest {_compute_digest(schema)}"

@@ -1,4 +1,4 @@
-"""The records of a row change, whichever format writes them: what stands under which key, and in which order."""
+"""The records of a row change in any format: their keys and their order."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from schemas.values.converter import Convert, ConvertRow, compile_row
 
 encoded = msgspec.json.Encoder().encode
 VALUE_ERRORS = (TypeError, ValueError, OverflowError, KeyError)
-"""Raised by a column's converter for a value that its form cannot hold."""
+"""The errors of a column's converter for a value that its form cannot represent."""
 
 
 class KeyedRecords(ABC):
-    """A format whose records say one row each. Keys are compared by their bytes: what a source holds equal may be two keys of Kafka."""
+    """A format in which a record contains one row.
+
+    Keys are compared by their bytes: values that a source considers equal may be two keys in Kafka.
+    """
 
     def __init__(self, routed: RoutedTable) -> None:
         self.routed = routed
@@ -26,7 +29,10 @@ class KeyedRecords(ABC):
     def build_change_records(
         self, before: Row | None, after: Row | None, place: Place
     ) -> list[FormattedRecord]:
-        """Return the records of a change (see Format.change). Raises RefusedError: a value that the format cannot carry."""
+        """Return the records of a change (see RecordFormat.build_change_records).
+
+        Raises RefusedError for a value that the format cannot represent.
+        """
         old = None if before is None else self.encode_key(before)
         new = None if after is None else self.encode_key(after)
         moves = old != new
@@ -41,7 +47,7 @@ class KeyedRecords(ABC):
                     self.build_move_headers(new, to=True) if moves else (),
                 )
             )
-            if moves and self.routed.tombstones:  # under one key a null value would take its other rows along
+            if moves and self.routed.tombstones:  # a null value would delete other rows under the same key
                 records.append(FormattedRecord(old, None))
         if after is not None:
             records.append(
@@ -54,45 +60,54 @@ class KeyedRecords(ABC):
         return records
 
     def _is_same_row(self, before: Row, after: Row) -> bool:
-        """Tell whether two images under one key are one row: to whoever reads the records, rows are told apart by the primary key."""
+        """Return whether two images under one key are one row; readers of the records distinguish rows
+        by the primary key.
+        """
         if self.routed.has_same_key(before, after):
             return True
         return encoded(self.encode_primary_key(before)) == encoded(self.encode_primary_key(after))
 
     def build_move_headers(self, other: bytes | None, *, to: bool) -> tuple[tuple[str, bytes], ...]:
-        """Return the headers of the half of a move: `other` is the key that the row has after it (`to`) or had before; None: no move."""
+        """Return the headers of one record of a move, which is a delete and an insert.
+
+        `other`: the key that the row has after the move (`to`) or had before it. Empty for formats
+        without such headers.
+        """
         return ()
 
     @abstractmethod
     def encode_key(self, row: Row) -> bytes:
-        """Return the record's key of a row."""
+        """Return the key of a row's record."""
 
     @abstractmethod
     def encode_primary_key(self, row: Row) -> dict[str, object]:
-        """Return the columns of a row's primary key as they are written."""
+        """Return column → written value for the columns of a row's primary key."""
 
     @abstractmethod
     def encode_insert(self, after: Row, place: Place) -> bytes:
-        """Return the value of a row that is new, or was read by a snapshot."""
+        """Return the value of a record for a row that is new or was read by a snapshot."""
 
     @abstractmethod
     def encode_update(self, before: Row, after: Row, place: Place) -> bytes:
-        """Return the value of a row that stays under its key."""
+        """Return the value of a record for a row that keeps its key."""
 
     @abstractmethod
     def encode_delete(self, before: Row, place: Place) -> bytes:
-        """Return the value of a row that is gone."""
+        """Return the value of a record for a deleted row."""
 
 
 class RowConverter:
-    """Converts a row to what a format writes. `at`: ordinals in the row of the columns that are converted, all without it."""
+    """Converts a row to the values that a format writes."""
 
     def __init__(self, names: Sequence[str], converters: Sequence[Convert | None], remedy: str) -> None:
         self._names, self._each, self._remedy = names, converters, remedy
         self._row: ConvertRow = compile_row(converters)
 
     def __call__(self, row: Sequence[object]) -> dict[str, object]:
-        """Return column name → converted value, in the order of the columns. Raises RefusedError naming the column, without the value."""
+        """Return column name → converted value, in the order of the columns.
+
+        Raises RefusedError, which names the column but does not contain the value.
+        """
         try:
             return dict(zip(self._names, self._row(row), strict=True))
         except VALUE_ERRORS as error:
@@ -109,7 +124,10 @@ class RowConverter:
 
 
 def refuse_uncarried_column(routed: RoutedTable, column: str, seen: str, word: str) -> TargetConfigError:
-    """Return the refusal of a definition. `seen`: what of the column the format `word` cannot carry."""
+    """Return the error by which a definition is refused.
+
+    `seen`: the property of the column that the format `word` cannot represent.
+    """
     return TargetConfigError(
         f"topic {routed.topic}, column {column}: format {word} cannot carry {seen}: leave the column out of the route (`columns`), or "
         "take `format: rowlock`"

@@ -1,7 +1,9 @@
-"""Values of records that were written when a column was of another type: what the column's type of now cannot hold is not known. Pure.
+"""Values of records that were written when a column had another type; those that its present type
+cannot hold are unknown. Pure.
 
-A topic keeps its records when a column changes its type, and a record does not say which type it was written by. Whoever deletes the row writes
-what is left of it. A column of the key cannot be left out: nobody would know which row it is.
+A topic keeps its records when a column changes its type, and a record does not state by which type it
+was written. A delete contains what can still be read of the row. A column of the key cannot be left
+out, because the row would be unidentified.
 """
 
 from __future__ import annotations
@@ -15,16 +17,19 @@ from schemas.errors import EnvelopeError
 from schemas.values.converter import Convert
 
 UNREAD = (AttributeError, IndexError, struct.error, *VALUE_ERRORS)
-"""Raised by what reads a column, or writes it again, for a value that is none of its type."""
+"""Errors that reading or writing a column raises for a value of another type."""
 
 
 def explain_older_key(column: str, error: Exception) -> str:
-    """Return what is to say of a value of a key that does not convert, without the value."""
+    """Return a message about a value of a key that does not convert, without the value."""
     return f"column {column} is of the key, and a value there is none of its type ({type(error).__name__}): it may be of an older type of the column"
 
 
 class ImageReader:
-    """Reads images of rows. `read`, `write`: a column's, in the order of the table's; None: the value is the same one."""
+    """Reads images of rows.
+
+    `read`, `write`: converters in the order of the table's columns; None: the value is used as it is.
+    """
 
     def __init__(
         self, routed: RoutedTable, read: Sequence[Convert | None], write: Sequence[Convert | None]
@@ -39,7 +44,10 @@ class ImageReader:
         ]
 
     def __call__(self, image: Mapping[str, object]) -> dict[str, object]:
-        """Return column → wire value of the columns that the record has; None: it is of another type. Raises EnvelopeError: it is of the key, too."""
+        """Return column → wire value of the record's columns; None for a value of another type.
+
+        Raises EnvelopeError if such a column belongs to a key.
+        """
         found: dict[str, object] = {}
         for name, keyed, read, write in self._columns:
             if name not in image:

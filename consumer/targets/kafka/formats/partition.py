@@ -1,7 +1,8 @@
-"""Partitioners: the partition of a topic that a key goes to, as other producers of the same topic choose it. Pure.
+"""Partitioners: choose the partition of a key in a topic as other producers of the topic do. Pure.
 
-A consumer that joins two topics, or reads one partition of each, counts on one key being in one partition, whoever wrote it. So both
-are exactly those of the clients that people have: Java's default, and librdkafka's `consistent`.
+A consumer that joins two topics, or reads one partition of each, relies on a key being in one
+partition, whichever producer wrote it. So both are exactly those of common clients: Java's default, and
+librdkafka's `consistent`.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ _SEED, _M, _WORD = 0x9747B28C, 0x5BD1E995, 0xFFFFFFFF
 
 
 def choose_murmur2_partition(key: bytes, partitions: int) -> int:
-    """Return the partition that Java's default partitioner gives a key."""
+    """Return the partition that Java's default partitioner chooses for a key."""
     return (compute_murmur2_hash(key) & 0x7FFFFFFF) % partitions
 
 
 def choose_crc32_partition(key: bytes, partitions: int) -> int:
-    """Return the partition that librdkafka's `consistent` gives a key."""
+    """Return the partition that librdkafka's `consistent` chooses for a key."""
     return checksum(key) % partitions
 
 
@@ -41,4 +42,4 @@ def compute_murmur2_hash(key: bytes) -> int:
 
 
 PARTITIONERS: dict[str, Partitioner] = {"murmur2": choose_murmur2_partition, "crc32": choose_crc32_partition}
-"""The words of the configuration (`partitioner:`)."""
+"""The values of `partitioner:` in the configuration."""

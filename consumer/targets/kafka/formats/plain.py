@@ -1,4 +1,6 @@
-"""Plain rows: the value is the row as a JSON object, the key is the routing key as one, and a deleted row is a null value. Pure."""
+"""Plain rows: the value is the row as a JSON object, the key the routing key as one; a null value is a
+deleted row. Pure.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,13 @@ class JsonKeys:
 
 
 class PlainFormat:
-    """See Format. It has no word for a TRUNCATE (each row is deleted) and none for a definition."""
+    """The format `plain`; see RecordFormat.
+
+    It represents neither a TRUNCATE (each row is deleted) nor a definition.
+    """
 
     def __init__(self, routed: RoutedTable) -> None:
-        """Raises TargetConfigError."""
+        """Create the format. Raises TargetConfigError if the route has no tombstones."""
         if not routed.tombstones:
             raise TargetConfigError(
                 f"topic {routed.topic}: format plain says that a row is gone by a null value alone: set tombstones: true"

@@ -1,7 +1,8 @@
-"""The envelope of rowlock's own topics (schemas/wire/event.py): rows under the target's names, the origin in the source's. Pure.
+"""The envelope of rowlock's own topics (schemas/wire/event.py), with rows under the target's names and
+the origin in the source's. Pure.
 
-What a target does not get to know of the source's log (file, server, GTID, place in the transaction) stays empty; an event's identity is its
-position and gen, as in the source's own topic.
+What a target does not learn of the source's log (file, server, GTID, place in the transaction) stays
+empty; an event's identity is its position and gen, as in the source's own topic.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _READ = msgspec.json.Decoder(_Read)
 
 
 class RowlockFormat:
-    """See Format."""
+    """The format `rowlock`; see RecordFormat."""
 
     def __init__(self, routed: RoutedTable) -> None:
         self._routed = routed
@@ -57,7 +58,7 @@ class RowlockFormat:
         records: list[FormattedRecord] = []
         if before is not None:
             records.append(FormattedRecord(old, self._encode_event("d", place, before, None)))
-            if moves and self._routed.tombstones:  # under one key it would take other rows along
+            if moves and self._routed.tombstones:  # under one key it would delete other rows
                 records.append(FormattedRecord(old, None))
         if after is not None:
             records.append(
@@ -66,7 +67,7 @@ class RowlockFormat:
         return records
 
     def build_clear_records(self, where: dict[str, str] | None, place: Place) -> list[FormattedRecord]:
-        del where  # the origin says which rows
+        del where  # the origin determines the rows
         return [FormattedRecord(None, self._encode_event("t", place, None, None))]
 
     def build_definition_records(self, definition: Table, place: Place) -> list[FormattedRecord]:

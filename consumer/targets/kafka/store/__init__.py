@@ -1,1 +1,1 @@
-"""Progress of a Kafka target: records of units in a compacted topic, and who may write them."""
+"""The progress of a Kafka target: records of units in a compacted topic, and the fence of their writers."""

@@ -1,9 +1,11 @@
 """The progress store of a Kafka target: a compacted topic, written in the transactions that write rows.
 
-The fence has two parts. A unit has one transactional id, so a producer that begins ends the transactions of all before it: that is Kafka's. But
-whoever begins last has it, be it the rightful owner or a worker that slept. So the token decides: a producer begins, *then* reads the topic to
-its end, and writes only where the token there is the one that it has. An owner that was fenced by such a worker finds its own token, and takes the
-id again; the other one finds a higher one, and stops.
+The fence has two parts. A unit has one transactional id, so a producer that begins ends the
+transactions of all earlier ones; Kafka guarantees that. But the producer that begins last has the id,
+be it the rightful owner or a worker that was paused. So the fencing token decides: a producer begins,
+*then* reads the topic to its end, and writes only if the token there is its own. An owner that was
+fenced by such a worker finds its own token and takes the id again; the other worker finds a higher
+token and stops.
 """
 
 from __future__ import annotations
@@ -30,14 +32,17 @@ from schemas.wire.position import ZERO
 log = structlog.get_logger(__name__)
 
 FENCES = 8
-"""How often an owner takes its transactional id back before it lets others have a turn."""
+"""How often an owner takes its transactional id back before it gives up with an error."""
 WRITER_RETRY_DELAY_S = 0.02
 UnitChange = Callable[[KnownUnit], KnownUnit]
-"""Says what becomes of a unit. Raises FencedError: it is somebody else's. The same object: nothing becomes of it."""
+"""A function that returns the new state of a unit, or the same object if nothing changes.
+
+It raises FencedError if the unit belongs to another worker.
+"""
 
 
 class ProgressTopicUnits:
-    """The units of which a progress topic tells (consumer.targets.base.EventTables)."""
+    """The units recorded in a progress topic (consumer.targets.base.EventTables)."""
 
     _progress: ProgressTopic
 
@@ -58,7 +63,7 @@ class ProgressTopicUnits:
 
 
 class KafkaProgress(ProgressTopicUnits):
-    """See consumer.targets.base.ProgressStore."""
+    """The progress store in Kafka; see consumer.targets.base.ProgressStore."""
 
     def __init__(
         self, config: KafkaTargetConfig, now_ms: Callable[[], int] = lambda: int(time.time() * 1000)
@@ -155,13 +160,19 @@ class KafkaProgress(ProgressTopicUnits):
     # --- the writer of a unit
 
     def _get_known_unit(self, unit: ApplyUnit) -> KnownUnit:
-        """Return the unit as its writer knows it, or else as it is read: no transaction is awaited that a new writer would end."""
+        """Return the unit as its writer knows it, or else as the topic has it.
+
+        The read does not wait for open transactions: a new writer would end them.
+        """
         had = self._writers.get(unit)
         return self._progress.read_new_records(stable=True).get_unit(unit) if had is None else had.known
 
     def _commit_change(self, unit: ApplyUnit, change: UnitChange, epoch: int | None) -> KnownUnit:
-        """Commit what `change` makes of a unit; return it. `epoch`: see `_opened`. Raises FencedError: `change` does, of what was read behind
-        a new producer's begin."""
+        """Commit the change of a unit that `change` returns, and return the unit. `epoch`: see
+        `_open_writer`.
+
+        Raises FencedError if `change` raises it for what was read after a new producer began.
+        """
         for tries in range(1, FENCES + 1):
             had = self._writers.get(unit)
             writer = had or self._open_writer(unit, change, epoch)
@@ -173,14 +184,14 @@ class KafkaProgress(ProgressTopicUnits):
                     self._commit_records(unit, writer, after, ())
                     return after
             except FencedError:
-                self._discard_writer(unit)  # what it knows may be of before somebody else's commits
+                self._discard_writer(unit)  # its knowledge may be older than another worker's commits
                 if had is None:
                     raise
             except WriterFencedError:
                 log_lost_writer(self._config, unit)
                 time.sleep(
                     pause_after(tries, WRITER_RETRY_DELAY_S)
-                )  # who takes the unit over at the same time gets through
+                )  # lets a concurrent takeover of the unit succeed
             else:
                 if had is None:
                     return after
@@ -192,10 +203,12 @@ class KafkaProgress(ProgressTopicUnits):
     def _open_writer(
         self, unit: ApplyUnit, change: UnitChange, epoch: int | None, batch: int = PRODUCER_BATCH_BYTES
     ) -> UnitWriter | None:
-        """Take the transactional id of a unit, and read what is there since; None: `change` does nothing to it.
+        """Take the transactional id of a unit and read the unit's records after that; None: `change`
+        does nothing to it.
 
-        `epoch`: the highest that is the caller's own. Whoever sees a higher one before fences nobody: tokens never fall. Of anything else that
-        is seen before a producer begins nothing is concluded. Raises what `change` raises.
+        `epoch`: the highest epoch that belongs to the caller. A caller that finds a higher one first
+        fences no producer, because tokens never fall. Nothing else that is read before a producer
+        begins is used. Raises what `change` raises.
         """
         if self._progress.facts is None:
             self._progress.ensure_exists()
@@ -214,7 +227,10 @@ class KafkaProgress(ProgressTopicUnits):
     def _commit_records(
         self, unit: ApplyUnit, writer: UnitWriter, after: KnownUnit, records: Sequence[Outgoing]
     ) -> None:
-        """Commit records and what becomes of the unit. Raises consumer.errors; the writer is gone then."""
+        """Commit records together with the new state of the unit.
+
+        Raises consumer.errors; the writer is then discarded.
+        """
         outgoing = self._progress.build_records(unit, writer.known, after)
         try:
             writer.commit_records([*records, *outgoing])
@@ -230,7 +246,7 @@ class KafkaProgress(ProgressTopicUnits):
 
 
 def log_lost_writer(config: KafkaTargetConfig, unit: ApplyUnit) -> None:
-    """Say that another producer has taken the unit's transactional id."""
+    """Log that another producer has taken the unit's transactional id."""
     log.warning(
         "transactional id taken by another producer",
         pipeline=unit.pipeline, topic=unit.topic, transactional_id=build_transactional_id(config, unit),

@@ -1,4 +1,6 @@
-"""The topic in which a Kafka target keeps progress, followed from its begin; and the size of a record, by which one is refused before it is written."""
+"""The topic in which a Kafka target keeps progress, read from its beginning; and the size of records,
+by which a record that is too large is refused before it is written.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,13 @@ from schemas.config.model import KafkaTargetConfig
 
 PROGRESS_TOPIC_SETTINGS = {"cleanup.policy": "compact"}
 OVERHEAD = 200
-"""Bytes of a record beside key, value and headers, and of the batch that holds it alone: at most."""
+"""Upper limit of a record's bytes beside key, value and headers, together with a batch that contains
+only it.
+"""
 
 
 class ProgressTopic:
-    """The topic, followed from its begin."""
+    """The progress topic, read from its beginning."""
 
     def __init__(self, config: KafkaTargetConfig, topics: TargetTopics) -> None:
         self.name = f"{config.prefix}.rowlock_progress"
@@ -28,7 +32,7 @@ class ProgressTopic:
         self.units = TopicUnits()
 
     def ensure_exists(self) -> None:
-        """Make the topic where it is missing. Raises TargetConfigError: one that is there cannot serve."""
+        """Create the topic where it is missing. Raises TargetConfigError if an existing one is unusable."""
         found = self._topics.read_topic_facts(self.name)
         if found is None:
             found = self._topics.ensure_topic(self.name, 1, PROGRESS_TOPIC_SETTINGS)
@@ -47,19 +51,19 @@ class ProgressTopic:
         self.facts = found
 
     def read_new_records(self, *, stable: bool = False) -> TopicUnits:
-        """Read to the end of now (`stable`: to the first open transaction). Raises consumer.errors."""
+        """Read to the present end (`stable`: to the first open transaction). Raises consumer.errors."""
         if self._reader is None:
             if self.facts is None:
                 self._require_usable(self._topics.read_topic_facts(self.name))
             if self.facts is None:
-                return self.units  # nobody has ever written
+                return self.units  # no unit has ever been written
             self.units = TopicUnits()
             self._reader = CommittedReader(self._config, self._topics, self.name, 1)
         try:
             for message in self._reader.to_end(stable=stable):
                 self._take_record(message.offset(), message.key(), message.value())
         except Exception:
-            self.close()  # from its begin, the next time
+            self.close()  # the next read starts at the beginning
             raise
         return self.units
 
@@ -73,7 +77,10 @@ class ProgressTopic:
             ) from error
 
     def build_records(self, unit: ApplyUnit, before: KnownUnit, after: KnownUnit) -> list[Outgoing]:
-        """Return the records that make `after` of `before`. Raises UnitStoppedError: the topic does not take one of that size."""
+        """Return the records that turn `before` into `after`.
+
+        Raises UnitStoppedError if the topic does not accept a record of that size.
+        """
         records = [
             Outgoing(self.name, 0, key, value) for key, value in yield_progress_pairs(unit, before, after)
         ]
@@ -89,13 +96,17 @@ class ProgressTopic:
 
 
 def measure_record(record: Outgoing) -> int:
-    """Return the bytes of a record and of the batch that holds it alone: not less than a broker counts."""
+    """Return the bytes of a record and of a batch that contains only it, at least as many as a broker
+    counts.
+    """
     size = OVERHEAD + len(record.key or b"") + len(record.value or b"")
     return size + sum(len(name) + len(value) + 10 for name, value in record.headers)
 
 
 def check_size(record: Outgoing, facts: TopicFacts) -> None:
-    """Raise UnitStoppedError for a record that the topic would refuse: a producer that meets that has lost its transaction."""
+    """Raise UnitStoppedError for a record that the topic would refuse: the refusal would cost a
+    producer its transaction.
+    """
     size = measure_record(record)
     if size > facts.limit:
         raise UnitStoppedError(

@@ -1,4 +1,6 @@
-"""The records of a unit in the progress topic of a Kafka target: one of the unit itself, and one of each event that is held. Pure."""
+"""The records of a unit in the progress topic of a Kafka target: one for the unit itself, and one for
+each quarantined event. Pure.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,10 @@ EventId = tuple[int, int]
 
 
 class RecordScheme(msgspec.Struct, frozen=True):
-    """The way a unit's records are written: another one would give the rows that are there other keys, or other partitions.
+    """The way a unit's records are written; another one would give existing rows other keys or other
+    partitions.
 
-    `forms`: of the key's columns; `added`: the values of added columns. None: an older rowlock wrote it, nothing is compared. `topic_id`: Kafka's
-    own, by which a topic that was deleted and made again is told; "": nobody knows it. `values`: the forms of all columns' values, which may change: then
-    those of older records are not read. `shape`: digests of the route's options about rows, which may change, too; `outdated`: those that did, each with
-    the offset of the unit's own topic up to which rows were written as the option was before, until a copy from behind it has written all of them again.
+    `forms`, `added` None: an older rowlock wrote the record, and they are not compared.
     """
 
     topic: str = msgspec.field(name="topic")
@@ -30,14 +30,26 @@ class RecordScheme(msgspec.Struct, frozen=True):
     partitions: int = msgspec.field(name="partitions")
     partitioner: str = msgspec.field(name="partitioner")
     forms: tuple[KeyForm, ...] | None = msgspec.field(name="forms", default=None)
+    """Forms of the key's columns."""
     added: tuple[tuple[str, str], ...] | None = msgspec.field(name="added", default=None)
+    """The values of added columns."""
     topic_id: str = msgspec.field(name="topic_id", default="")
+    """Kafka's id, by which a topic that was deleted and created again is recognised; "": unknown."""
     values: tuple[ValueForm, ...] | None = msgspec.field(name="values", default=None)
+    """The forms of all columns' values, which may change; older records' values of another form are not
+    read.
+    """
     shape: tuple[tuple[str, str], ...] | None = msgspec.field(name="shape", default=None)
+    """Digests of the route's options about rows, which may change, too."""
     outdated: tuple[tuple[str, int], ...] = msgspec.field(name="outdated", default=())
+    """Options that changed, each with the offset of the unit's own topic up to which rows were written
+    by the old option, until a copy that begins after it has written all of them again.
+    """
 
     def list_incompatibilities(self, now: RecordScheme) -> list[str]:
-        """Return what `now` writes in another way, each as "… was …, now …"; none: every row keeps its key and its place."""
+        """Return the incompatible differences of `now`, each as "… was …, now …"; empty: rows keep
+        their keys and partitions.
+        """
         found = [
             f"{word} was {_describe_value(was)}, now {_describe_value(other)}"
             for word in ("topic", "format", "key", "partitions", "partitioner")
@@ -54,7 +66,10 @@ class RecordScheme(msgspec.Struct, frozen=True):
         return found
 
     def list_reshaped_options(self, now: RecordScheme) -> list[str]:
-        """Return the options of the route that `now` has otherwise: rows keep their keys, and stay as they are until they are written again."""
+        """Return the options of the route in which `now` differs.
+
+        Rows keep their keys, and stay unchanged until they are written again.
+        """
         if self.shape is None or now.shape is None:
             return []
         was = dict(self.shape)
@@ -66,19 +81,23 @@ def _describe_value(value: object) -> str:
 
 
 class ProgressRecord(msgspec.Struct, frozen=True):
-    """The record of a unit. `written`: None before its first row. `commits`: how many batches its owner has committed; by it he knows his own
-    last one again, for not every one moves an offset."""
+    """The record of a unit."""
 
     lanes: tuple[LaneProgress, ...] = msgspec.field(name="lanes")
     state: UnitState = msgspec.field(name="state")
     written: RecordScheme | None = msgspec.field(name="written", default=None)
+    """None before the unit's first row."""
     version: int = msgspec.field(name="version", default=PROGRESS_RECORD_VERSION)
     commits: int = msgspec.field(name="commits", default=0)
+    """How many batches the unit's owner has committed.
+
+    The owner recognises its last commit by it, because not every commit moves an offset.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class KnownUnit:
-    """A unit as it was last read or written. `record`: None: nothing is there. `held` by (offset, part)."""
+    """A unit as it was last read or written. `record` None: there is none. `held` by (offset, part)."""
 
     record: ProgressRecord | None = None
     held: Mapping[EventId, QuarantineEntry] = field(default_factory=dict)
@@ -106,13 +125,16 @@ RecordPair = tuple[bytes, bytes | None]
 
 
 class TopicUnits:
-    """The units of a progress topic, as the records that were taken so far leave them."""
+    """The units of a progress topic, according to the records taken so far."""
 
     def __init__(self) -> None:
         self._units: dict[ApplyUnit, KnownUnit] = {}
 
     def take_record(self, key: bytes | None, value: bytes | None) -> None:
-        """Take a record. Raises msgspec.DecodeError: rowlock did not write it; ValueError: a newer rowlock did."""
+        """Take a record.
+
+        Raises msgspec.DecodeError if it is not rowlock's, ValueError if a newer rowlock wrote it.
+        """
         pipeline, topic, *event = msgspec.json.decode(key or b"", type=list[str | int])
         unit = ApplyUnit(str(pipeline), str(topic))
         known = self.get_unit(unit)
@@ -141,7 +163,11 @@ class TopicUnits:
         )
 
     def find_topic_writers(self, unit: ApplyUnit, topic: str) -> dict[str, tuple[UnitState, int]]:
-        """See consumer.targets.base.EventTables. One that has written to another topic stops before it writes to this one (`RecordScheme.changes`)."""
+        """See consumer.targets.base.EventTables.
+
+        A unit that has written to another topic does not count: it stops before it writes to this one
+        (`RecordScheme.list_incompatibilities`).
+        """
         mine = self._get_scheme(unit)
         first = mine is None or mine.topic != topic
         found = {}
@@ -160,7 +186,7 @@ class TopicUnits:
 
 
 def yield_progress_pairs(unit: ApplyUnit, before: KnownUnit, after: KnownUnit) -> Iterator[RecordPair]:
-    """Yield the records that make `after` of `before`; the unit's own comes last."""
+    """Yield the records that turn `before` into `after`; the unit's own comes last."""
     for each in before.held:
         if each not in after.held:
             yield _encode_unit_key(unit, *each), None
@@ -171,7 +197,7 @@ def yield_progress_pairs(unit: ApplyUnit, before: KnownUnit, after: KnownUnit) -
 
 
 class ClosedEntry(msgspec.Struct, frozen=True):
-    """An event that waited: the entry that has left the quarantine, why, and when."""
+    """A quarantine entry that was closed, with the reason and the time."""
 
     pipeline: str = msgspec.field(name="pipeline")
     topic: str = msgspec.field(name="topic")
@@ -190,7 +216,7 @@ class ClosedEntry(msgspec.Struct, frozen=True):
 def list_closed_entries(
     unit: ApplyUnit, before: KnownUnit, after: KnownUnit, why: str, now_ms: int
 ) -> list[ClosedEntry]:
-    """Return what has left the quarantine between two states of a unit, in the order of events."""
+    """Return the entries that left the quarantine between two states of a unit, in the order of events."""
     return [
         ClosedEntry(
             unit.pipeline, unit.topic, **msgspec.structs.asdict(entry), closed=why, closed_at_ms=now_ms
@@ -213,7 +239,7 @@ def _encode_unit_key(unit: ApplyUnit, *event: int) -> bytes:
 def apply_progress_change(
     known: KnownUnit, change: ProgressChange, written: RecordScheme | None
 ) -> KnownUnit:
-    """Return what a commit makes of a unit."""
+    """Return the unit's state after a commit."""
     before = -1 if change.closed_before is None else change.closed_before
     closed = set(change.closed)
     held = {each: entry for each, entry in known.held.items() if each[0] >= before and each not in closed} | {
@@ -225,12 +251,12 @@ def apply_progress_change(
 
 
 def count_commit(known: KnownUnit, after: KnownUnit) -> KnownUnit:
-    """Return `after`, which a batch makes of `known`, with the number of that commit."""
+    """Return `after` with the number of the commit by which a batch turns `known` into it."""
     if after.record is None:
         return after
     return KnownUnit(msgspec.structs.replace(after.record, commits=known.commits + 1), after.held)
 
 
 def list_guards(rows: Sequence[LaneProgress]) -> list[tuple[int, int, int, int]]:
-    """Return what a commit compares."""
+    """Return the values that a commit compares."""
     return sorted((row.lane, row.epoch, row.attempt, row.offset) for row in rows)

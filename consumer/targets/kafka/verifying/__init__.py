@@ -1,1 +1,3 @@
-"""Topics as `verify` reads them: as their readers do, by what the records say, and not by what wrote them."""
+"""Readers of topics for `verify`: they decode records like external readers, independently of the code
+that wrote them.
+"""

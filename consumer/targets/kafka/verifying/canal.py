@@ -1,4 +1,4 @@
-"""Values of Canal's flat messages, by the types that each message brings along (`mysqlType`). Pure."""
+"""Values of Canal's flat messages, decoded by the types that each message contains (`mysqlType`). Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ _INTEGERS = frozenset(["tinyint", "smallint", "mediumint", "int", "bigint", "bit
 
 
 def decode_canal_values(message: dict[str, Any], wanted: Collection[str]) -> dict[str, object]:
-    """Return column → wire value of the row of a message, as far as it has the `wanted` columns. Raises KeyError, TypeError, ValueError."""
+    """Return column → wire value of a message's row for the `wanted` columns it has.
+
+    Raises KeyError, TypeError, ValueError.
+    """
     (row,) = message["data"]
     types = message["mysqlType"]
     return {
@@ -44,7 +47,9 @@ def decode_canal_values(message: dict[str, Any], wanted: Collection[str]) -> dic
 
 
 def parse_deleted_origin(sql: str) -> tuple[str, str, str] | None:
-    """Return whose rows a DELETE of a whole source deletes, by the comment behind it; None: it says nothing."""
+    """Return the (source, db, table) of a DELETE of all rows of a source, from the comment after it;
+    None: there is none.
+    """
     found = _COMMENT.search(sql)
     if found is None:
         return None
@@ -54,7 +59,7 @@ def parse_deleted_origin(sql: str) -> tuple[str, str, str] | None:
 
 @lru_cache(maxsize=1000)
 def _choose_text_reader(type_: str) -> Callable[[str], object]:
-    """Return what reads values of a type in MySQL's words."""
+    """Return the reader for values of a type in MySQL's notation."""
     found = _WORD.match(type_)
     word = found[0] if found else ""
     if word in _TEXT:
@@ -71,7 +76,7 @@ def _choose_text_reader(type_: str) -> Callable[[str], object]:
         return int
     if word in ("enum", "set"):
         labels = [_unquote_label(each) for each in _LABEL.findall(type_)]
-        if "" in labels:  # a text of labels would be ambiguous: the source's values are numbers, too
+        if "" in labels:  # labels would be ambiguous as text: the source's values are numbers, too
             return _read_integer
         return _make_enum_reader(labels) if word == "enum" else _make_set_reader(labels)
     if word == "geometry":
@@ -85,12 +90,12 @@ def _read_integer(text: str) -> object:
 
 
 def _unquote_label(label: str) -> str:
-    """Return a label of a type as it is: quotes stand twice in it, backslashes too."""
+    """Return the text of a label: quotes and backslashes are doubled in the type."""
     return re.sub(r"''|\\(.)", lambda found: found[1] or "'", label, flags=re.DOTALL)
 
 
 def _make_enum_reader(labels: list[str]) -> Callable[[str], object]:
-    """0 is no label: the error value."""
+    """Return the reader of an ENUM. 0 is not a label, but the error value."""
     return lambda text: labels[int(text) - 1] if int(text) else ""
 
 

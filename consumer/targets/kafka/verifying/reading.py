@@ -1,7 +1,9 @@
-"""Readers of the records of a Kafka target: each finds out what a record leaves as its users do, by the published form of the format. Pure.
+"""Readers of the records of a Kafka target, which decode a record as its users do, by the published
+form of the format. Pure.
 
-It shares nothing with what wrote the record (consumer/targets/kafka/formats): rowlock's events are read as the events of its own topics
-are, Debezium's values as those that Debezium itself writes, Canal's by the types that each message brings along.
+They share no code with the writers of the records (consumer/targets/kafka/formats): rowlock's events
+are decoded like the events of its own topics, Debezium's values like those that Debezium itself writes,
+Canal's by the types that each message contains.
 """
 
 from __future__ import annotations
@@ -20,15 +22,22 @@ from schemas.wire.codec import decode_event
 from schemas.wire.debezium_values import CONVERSION_ERRORS, make_debezium_converter
 
 RecordDecoder = Callable[[bytes | None, bytes | None], State | None]
-"""(key, value) of a record → what it leaves; None: nothing. Raises EnvelopeError: it is no record of the format."""
+"""(key, value) of a record → the state it leaves; None: it leaves none.
+
+Raises EnvelopeError if the record does not have the format.
+"""
 _parse: Callable[[bytes], Any] = msgspec.json.decode
 UNREADABLE_VALUE: Final = object()
-"""Stands for a value that is none of its column's type: the column was of another one when the record was written."""
+"""The value of a column that the record has in the form of an older type, so that it cannot be decoded."""
 _NOT_READ = (msgspec.DecodeError, AttributeError, IndexError, *CONVERSION_ERRORS)
 
 
 def build_record_reader(word: str, table: Table, origin: Origin) -> RecordDecoder:
-    """Return what reads the records of a table. `word`: the format's; `table`: as it is written; `origin`: of its own records."""
+    """Return the reader of a table's records.
+
+    `word`: name of the format; `table`: the table as it is written; `origin`: the origin of its own
+    records.
+    """
     read = _READERS[word](table, (origin.source, origin.db, origin.table))
 
     def checked(key: bytes | None, value: bytes | None) -> State | None:
@@ -44,7 +53,7 @@ def build_record_reader(word: str, table: Table, origin: Origin) -> RecordDecode
 
 
 def decode_key_document(key: bytes | None) -> Any:
-    """Return the document of a record's key without its schema; None: it is none."""
+    """Return the document of a record's key without its schema; None: the key is not a document."""
     try:
         document: Any = None if key is None else _parse(key)
     except msgspec.DecodeError:
@@ -55,7 +64,9 @@ def decode_key_document(key: bytes | None) -> Any:
 
 
 def is_key_of_row(word: str, key: bytes | None, value: bytes, names: Sequence[str]) -> bool:
-    """Tell whether a record's key says what its row says of the routing key's columns `names`, in their order."""
+    """Return whether a record's key has its row's values of the routing key's columns `names`, in their
+    order.
+    """
     document = _parse(value)
     if word == "debezium-schemas":
         document = document["payload"]
@@ -143,7 +154,11 @@ def _make_debezium_reader(table: Table, origin: tuple[str, str, str]) -> RecordD
 
 
 def _make_lenient_reader(convert: Convert) -> Convert:
-    """Return what reads a value as far as it is one of its column's type. A record does not say by which type it was written."""
+    """Return a reader that accepts values of another type, because a record does not state which type
+    it was written by.
+
+    Such a value is read as UNREADABLE_VALUE.
+    """
 
     def read(value: Any) -> Any:
         try:
@@ -155,7 +170,10 @@ def _make_lenient_reader(convert: Convert) -> Convert:
 
 
 def _make_key_reader(column: Column) -> Convert:
-    """Return what reads a value that says which row it is: it must be one. Raises ValueError, which names the column."""
+    """Return the reader of a column that identifies the row, which must be readable.
+
+    The reader raises ValueError, which names the column.
+    """
     convert = _make_debezium_value_reader(column.type)
 
     def read(value: Any) -> Any:
@@ -168,7 +186,11 @@ def _make_key_reader(column: Column) -> Convert:
 
 
 def _make_debezium_value_reader(type_: Any) -> Convert:
-    """A number without a scale of its own says it with each value; a float that is no number is text."""
+    """Return the reader of a Debezium value.
+
+    A number without a fixed scale contains its scale with each value; a float that is not a number is
+    text.
+    """
     any_scale = type_.kind == "decimal" and not type_.precision
     convert = make_debezium_converter(type_, decimal_strings=False)
 

@@ -1,8 +1,9 @@
-"""The rows of a topic as `verify` compares them: as digests, for a topic is larger than memory.
+"""The rows of a topic as `verify` compares them: as digests, because a topic is larger than memory.
 
-The topic is read once from its begin, and what its last record of each key says goes to a file without a name in the folder for temporary
-files: the primary key, and eight bytes of each column. A source's rows are shaped as the route says (filter, columns, masks) and digested in
-the same way. Reading goes on in the topic whenever rows are looked at again. Only what is committed is read.
+The topic is read once from its beginning. The last record of each key is reduced to the primary key and
+eight bytes of each column, which go to an unnamed file in the folder for temporary files. A source's
+rows are shaped as the route specifies (filter, columns, masks) and digested in the same way. Reading
+continues whenever rows are compared again. Only committed records are read.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ from schemas.table.fills import find_fill
 from schemas.table.model import Key, Kind, Row, Table, Value
 
 PLACE = "(record key)"
-"""Stands for a column in a difference: the row is under another key or in another partition than the route gives it, or is there twice."""
+"""The pseudo-column of a difference for a row that is under another key or in another partition than
+the route gives it, or that exists twice.
+"""
 CUT = "the topic's retention has deleted records: rows whose last record was among them are missing in it"
 NEGATIVE_ZERO = "-0.0"
 _RIGHT, _WRONG = b"+", b"-"
@@ -45,7 +48,10 @@ Added = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """A table's topic, and what is known of it. `added`: the values of its added columns; `salt`: goes before what a mask hashes."""
+    """A table's topic and its properties.
+
+    `added`: the values of its added columns; `salt`: prefix of masked values before they are hashed.
+    """
 
     topic: TargetTopic
     facts: TopicFacts
@@ -54,8 +60,10 @@ class TopicPlan:
 
 
 class TopicReading:
-    """See consumer.targets.batches.EventReading. `records`: what is committed in the topic since they were asked for last, those of a
-    partition in their order. Close it."""
+    """The rows of a topic; see consumer.targets.batches.EventReading. Close it.
+
+    `records` returns the records committed since its last call, those of a partition in their order.
+    """
 
     def __init__(
         self,
@@ -64,7 +72,9 @@ class TopicReading:
         note: str = "",
         store: RowStore | None = None,
     ) -> None:
-        """Raises TargetConfigError: the route does not fit the table, or its records do not say which rows are there."""
+        """Raise TargetConfigError if the route does not fit the table, or if its records do not
+        determine the rows.
+        """
         topic, options = plan.topic, plan.topic.options
         self.note = note
         self._records, self._partitions = records, plan.facts.partitions
@@ -132,13 +142,16 @@ class TopicReading:
         for _, raw, value in self._rows.store.find_rows(keys):
             values: Key = tuple(msgspec.json.decode(raw))
             key = self._mark_negative_zero(values)
-            place = _WRONG if key in found else value[:1]  # twice: under one key of the two it should not be
+            place = _WRONG if key in found else value[:1]  # twice: one of the two keys is wrong
             digests = [value[at : at + DIGEST] for at in range(1, len(value), DIGEST)]
             found[key] = _build_row(values, place, digests)
         return found
 
     def _mark_negative_zero(self, key: Key) -> Key:
-        """Return a key with the text "-0.0" in place of that number, which Python holds equal to 0.0: in a topic they are two keys."""
+        """Return a key with the text "-0.0" in place of that number.
+
+        Python considers -0.0 and 0.0 equal, but in a topic they are two keys.
+        """
         if not self._floats:
             return key
         return tuple(
@@ -147,7 +160,7 @@ class TopicReading:
         )
 
     def _restore_key_values(self, key: Key) -> list[Value]:
-        """Return the values of a key of `_told_apart`."""
+        """Return the values of a key of `_mark_negative_zero`."""
         return [
             -0.0 if at in self._floats and value == NEGATIVE_ZERO else value for at, value in enumerate(key)
         ]
@@ -158,7 +171,10 @@ def _digest_value(kind: Kind, value: object) -> bytes:
 
 
 def _digest_unknown_columns(whole: Table, shaping: RowShaper) -> list[bytes]:
-    """Return the digests of columns that a record is older than: a reader knows what is there by the definition, or it differs."""
+    """Return the digests of columns that a record is too old to contain.
+
+    A reader knows such a value from the definition; an unknown one differs from every value.
+    """
     fills = {column.name: find_fill(column) for column in whole.columns}
     row = shaping.mask_row(tuple(None if fill is None else fill.value for fill in fills.values()))
     return [
@@ -173,7 +189,7 @@ def _build_row(key: Key, place: bytes, digests: Iterable[bytes]) -> Row:
 
 
 def _check_told(topic: TargetTopic, facts: TopicFacts, *, many: bool) -> None:
-    """Raise TargetConfigError where nobody can tell from the topic which rows are there."""
+    """Raise TargetConfigError if the topic does not determine which rows exist."""
     if not many:
         return
     if topic.options.format == "plain":
@@ -190,8 +206,11 @@ def _check_told(topic: TargetTopic, facts: TopicFacts, *, many: bool) -> None:
 
 @contextmanager
 def topic_reading(target: TargetConfig, table: TargetTable, added: Added) -> Iterator[TopicReading]:
-    """Open the topic of a table for reading. Raises TargetConfigError: it is not there, or nobody can tell its rows; TransientError: no broker
-    answers."""
+    """Open the topic of a table for reading.
+
+    Raises TargetConfigError if the topic does not exist or does not determine its rows, TransientError
+    if no broker answers.
+    """
     config, topic = cast(KafkaTargetConfig, target), get_target_topic(table)
     topics = TargetTopics(lambda told: make_admin_client(config, told), config.replication)
     facts = topics.read_topic_facts(topic.name)
