@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 #: The remedy for a statement that the target refuses now but accepted before; follows a colon
 #: (schemas.findings.split_remedy).
-UNDO = "undo what was changed in the target, `rowlock check` says what does not fit"
+UNDO = "undo what was changed in the target, `rowlock check` lists what does not fit"
 
 #: The remedy where a copy of the table helps, before the table's name.
 COPY = "rowlock copy"
@@ -131,8 +131,8 @@ class CopyNeededError(UnitStoppedError):
         self.after = after if self.after is None else self.after
 
     def __str__(self) -> str:
-        again = format_debezium_remedy if self.debezium else format_copy_remedy
-        command = COPY if self.table is None else again(*self.table)
+        format_remedy = format_debezium_remedy if self.debezium else format_copy_remedy
+        command = COPY if self.table is None else format_remedy(*self.table)
         return f"{self.seen}: {f'{self.first}, then ' if self.first else ''}{command}"
 
 

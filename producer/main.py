@@ -89,8 +89,8 @@ def _run_unit(options: argparse.Namespace, go: threading.Event, stop: threading.
         structlog.get_logger("capture").exception(
             "capture failed by an internal error", source=options.source
         )
-        said = str(error).strip().splitlines()
-        named = f"{type(error).__name__}: {said[0][:200]}" if said else type(error).__name__
+        lines = str(error).strip().splitlines()
+        named = f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
         _write_line(kind="failed", source=options.source, error=f"rowlock itself failed here ({named})")
         return 1
     return 0
@@ -112,21 +112,21 @@ def _build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--config", required=True, type=Path, help="the configuration file")
     parser.add_argument(
-        "--handed", type=int, metavar="FD", help="the parent has handed the configuration over there"
+        "--handed", type=int, metavar="FD", help="file descriptor from which the configuration is read"
     )
     parser.add_argument("--source", required=True, help="name of the source in it")
     parser.add_argument("--detached", action="store_true", help="do not end when standard input ends")
     parser.add_argument(
         "--new-snapshot", action="store_true",
-        help="give up the stored position: begin at the log's end with a new snapshot of all tables (epoch + 1), which "
+        help="discard the stored position: begin at the log's end with a new snapshot of all tables (epoch + 1), which "
         "apply refuses in this version",
     )  # fmt: skip
     parser.add_argument(
-        "--wait", action="store_true", help="get ready, and begin when a line comes in on stdin"
+        "--wait", action="store_true", help="prepare, and begin when a line arrives on standard input"
     )
     parser.add_argument(
         "--gen-at-least", type=int, metavar="E",
-        help="the assignment: capture under this gen or a higher one, and end when somebody else captures the source",
+        help="the assignment: capture with this gen or a higher one, and end when another process captures the source",
     )  # fmt: skip
     return parser
 

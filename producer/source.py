@@ -153,14 +153,14 @@ class PublishedRows(NamedTuple):
     """The rows of a consumed log that the topics have when capture begins.
 
     `rows`: rows that may still be in the log, by table. `highest`: the highest `pos` of this era.
-    `again`: whether a process has captured before. `tables`: active definitions. `bare`: those of them
+    `captured_before`: whether a process has captured before. `tables`: active definitions. `bare`: those of them
     with a topic that has nothing but the definition. `cut`: those with lost events that no record knew;
     their rows are missing in `rows`.
     """
 
     rows: Mapping[TableName, Sequence[tuple[str, int]]]
     highest: int | None
-    again: bool
+    captured_before: bool
     tables: Mapping[TableName, Table]
     bare: Collection[TableName]
     cut: Collection[TableName] = ()

@@ -38,7 +38,7 @@ CAUSES: dict[str, str] = {
     "dropped": "the table was dropped at the source",
     "rows-replaced": "a statement emptied, replaced or swapped rows that the log does not show",
     "statement": "a statement that is logged as text may have changed rows of the table",
-    "definition": "the definition in force at a place of the log cannot be proven, or does not fit the rows there",
+    "definition": "the active definition at a position of the log cannot be proven, or does not fit the rows there",
     "value": "a value cannot be decoded",
     "size": "a row is larger than Kafka takes",
     "unfit": "the table changed so that it cannot be captured",
@@ -151,7 +151,7 @@ def find_stop_at_start(
         )  # fmt: skip
     if not exists:
         return TableStoppedError(
-            one, "dropped", f"{table} was captured and is gone (dropped or renamed, or the user may not see it any more)",
+            one, "dropped", f"{table} was captured and no longer exists (dropped or renamed, or the user may no longer see it)",
             explain_dropped_remedy(name),
         )  # fmt: skip
     if unfit is not None:
@@ -179,7 +179,7 @@ def build_ambiguous_label_stop(table: Table) -> TableStoppedError | None:
     return TableStoppedError(
         frozenset([name]),
         "definition",
-        f"column {', '.join(columns)} of {'.'.join(name)} has an empty label, so that a text of its labels can mean two values: "
+        f"column {', '.join(columns)} of {'.'.join(name)} has an empty label, so a text of its labels can mean two values: "
         "they are written as numbers from now on, and rows that were written before may be wrong",
         format_copy_remedy(*name),
     )

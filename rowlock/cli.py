@@ -49,13 +49,13 @@ for _command in COMMANDS:
 @click.option(
     "--until-caught-up",
     is_flag=True,
-    help="End once everything that is in the sources now is in the targets.",
+    help="End as soon as all rows that the sources have now are in the targets.",
 )
 @report_command_errors
 def run(config_file: Path, until_caught_up: bool) -> None:
     """Run everything in one process tree, until SIGTERM or Ctrl-C.
 
-    A process that dies is restarted; one that refuses to run (its message says why) is not, and the others go on.
+    A process that dies is restarted. A process that refuses to run (its message gives the reason) is not restarted, and the others continue.
     """
     config = load_config(config_file)
     without = _check_before_start(config, all_needed=until_caught_up)
@@ -98,10 +98,15 @@ def _check_before_start(config: Config, *, all_needed: bool) -> list[str]:
 @main.command()
 @config_option
 @output_option
-@click.option("--plan", "with_plan", is_flag=True, help="Say what a start or a reload would change instead.")
+@click.option(
+    "--plan",
+    "with_plan",
+    is_flag=True,
+    help="Show what a start or a reload would change, instead of checking.",
+)
 @report_command_errors
 def check(config_file: Path, output: str, with_plan: bool) -> None:
-    """Check configuration, servers, grants and tables. Exit 1 when something would stop a run."""
+    """Check configuration, servers, grants and tables. Exit 1 if a finding would stop a run."""
     config = load_config(config_file)
     if with_plan:
         _show_plan(config, output)
@@ -115,11 +120,11 @@ def check(config_file: Path, output: str, with_plan: bool) -> None:
     kept, warnings = measure_headroom(config)
     findings += warnings
     if output == "json":
-        told = {
+        report = {
             "findings": [as_dict(finding) for finding in findings],
             "headroom": [each.as_dict() for each in kept],
         }
-        click.echo(json.dumps({"version": 1, **told}))
+        click.echo(json.dumps({"version": 1, **report}))
     else:
         if findings:
             make_console().print(build_findings_table(findings))
@@ -147,10 +152,10 @@ def _show_plan(config: Config, output: str) -> None:
 @main.command()
 @config_option
 @output_option
-@click.option("--watch", is_flag=True, help="Again and again, every two seconds, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Repeat every two seconds, until Ctrl-C.")
 @report_command_errors
 def status(config_file: Path, output: str, watch: bool) -> None:
-    """Show how far capture and apply are, and what does not run and why. Exit 1 when something does not."""
+    """Show the progress of capture and apply, and why units do not run. Exit 1 if a unit does not run."""
     config = load_config(config_file)
     from rowlock.inspect.status import StatusReader
 
@@ -205,29 +210,29 @@ def _show_status(reader: Any, output: str) -> bool:
     "settle_s",
     default=15.0,
     show_default=True,
-    help="Seconds in which rows under way may arrive.",
+    help="Seconds to wait for rows that are still in transit.",
 )
-@click.option("--all", "show_all", is_flag=True, help="Print all differing keys, not only the first ones.")
+@click.option("--all", "show_all", is_flag=True, help="Print all differing keys, not only the first.")
 @report_command_errors
 def verify(  # noqa: PLR0917 - click passes options by name
     config_file: Path, output: str, pipeline: str | None, table: str | None, settle_s: float, show_all: bool
 ) -> None:
-    """Compare the rows of sources and targets. Exit 1 when they differ."""
+    """Compare the rows of sources and targets. Exit 1 if they differ."""
     config = load_config(config_file)
     from rowlock.commands.tables import SHOWN, verify_lines
     from rowlock.inspect.pairs import list_table_pairs
     from rowlock.inspect.verify import verify_pairs as compare
 
-    wanted = list_table_pairs(
+    pairs = list_table_pairs(
         config, [_require_pipeline(config, pipeline)] if pipeline else config.pipelines, table
     )
-    if not wanted:
+    if not pairs:
         fail_command(
             "there is nothing to compare: no selected table of the sources has a route"
             + (f" ({table})" if table else "")
         )
     equal = True
-    for result in compare(config, wanted, settle_s=settle_s):
+    for result in compare(config, pairs, settle_s=settle_s):
         equal = equal and result.equal
         if output == "json":
             click.echo(json.dumps(result.as_dict()))
@@ -252,7 +257,7 @@ def quarantine() -> None:
 @output_option
 @report_command_errors
 def quarantine_list(config_file: Path, output: str) -> None:
-    """List the held events, and how many rows had to make room."""
+    """List the held events, and the number of displaced rows."""
     config = load_config(config_file)
     from rowlock.inspect.observed.displaced import build_dicts, format_displaced_lines, list_displaced_rows
     from rowlock.inspect.quarantine import format_quarantine_lines, list_quarantined_events
@@ -272,7 +277,7 @@ def quarantine_list(config_file: Path, output: str) -> None:
 @click.option("--key", help="Only this key, as `list` shows it.")
 @report_command_errors
 def quarantine_retry(config_file: Path, pipeline: str | None, topic: str | None, key: str | None) -> None:
-    """Apply the final image of the held keys. Exit 1 when the target refuses one again."""
+    """Apply the final image of the held keys. Exit 1 if the target refuses one again."""
     _resolve_entries(config_file, "retry", pipeline, topic, key)
 
 
@@ -286,10 +291,10 @@ def quarantine_retry(config_file: Path, pipeline: str | None, topic: str | None,
 def quarantine_skip(
     config_file: Path, pipeline: str | None, topic: str | None, key: str | None, yes: bool
 ) -> None:
-    """Give the held events up: the rows stay in the target as they are, later changes of the keys are applied again."""
+    """Discard the held events: the rows stay in the target as they are, and later changes of the keys are applied again."""
     if not yes:
         click.confirm(
-            "The held events are dropped and the target then differs from the source. Go on?", abort=True
+            "The held events are discarded and the target then differs from the source. Continue?", abort=True
         )
     _resolve_entries(config_file, "skip", pipeline, topic, key)
 
@@ -306,7 +311,9 @@ def _resolve_entries(
 
 
 @main.command()
-@click.option("--keep", is_flag=True, help="Leave it running until Ctrl-C, and say how to look around.")
+@click.option(
+    "--keep", is_flag=True, help="Leave everything running until Ctrl-C, and print commands to explore it."
+)
 @click.option(
     "--seconds",
     default=45,
@@ -316,7 +323,7 @@ def _resolve_entries(
 )
 @report_command_errors
 def demo(keep: bool, seconds: int) -> None:
-    """Two branch databases flow into a head office, on this machine, with figures and a row-by-row verdict."""
+    """Replicate two branch databases into a head office on this machine, and show figures and a comparison of all rows."""
     from rowlock.demo.run import run_demo as show
 
     sys.exit(show(keep=keep, seconds=seconds))

@@ -38,17 +38,17 @@ def partitions_refusal(topic: str, partitions: int, *, debezium: bool = False) -
     return f"{topic} has {partitions} partitions, its events have lost their order: {remedy}"
 
 
-def own_policy_refusal(topic: str, policy: CleanupPolicy, wanted: CleanupPolicy) -> str | None:
+def own_policy_refusal(topic: str, policy: CleanupPolicy, required: CleanupPolicy) -> str | None:
     """Return why one of rowlock's own topics cannot be used; None: it can.
 
-    `wanted`: its policy ("compact" or "delete").
+    `required`: its policy ("compact" or "delete").
     """
-    other = "delete" if wanted == "compact" else "compact"
-    if wanted in policy.split(",") and other not in policy:
+    other = "delete" if required == "compact" else "compact"
+    if required in policy.split(",") and other not in policy:
         return None
     why = (
         "capture's position would be deleted"
-        if wanted == "compact"
+        if required == "compact"
         else "records that are needed would be removed"
     )
-    return f"topic {topic} has cleanup.policy={policy}, so {why}: set the policy to {wanted} ({_set_policy(topic, wanted)})"
+    return f"topic {topic} has cleanup.policy={policy}, so {why}: set the policy to {required} ({_set_policy(topic, required)})"

@@ -97,7 +97,7 @@ class FakeControl:
         self.given_by.append(by)
         if error := self.fails.get(Reload):
             raise error
-        changes = ("sources.b1.tables: [bank.*] → [bank.*, !bank.tmp]", "pipelines.old: gone")
+        changes = ("sources.b1.tables: [bank.*] → [bank.*, !bank.tmp]", "pipelines.old: removed")
         self.reloads.append(dry_run)
         return FoundConfiguration("abc", {}, frozenset({"source/b1"}), frozenset({"pipeline/old"}), changes)
 

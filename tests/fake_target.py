@@ -419,20 +419,20 @@ def _value(step: Alteration, column: str, values: dict[str, Any], names: dict[st
     if isinstance(step, AddColumn) and column == step.column.name:
         return step.fill
     value = values[names.get(column, column)]
-    if isinstance(step, ChangeColumn) and column == step.wanted.name:
+    if isinstance(step, ChangeColumn) and column == step.desired.name:
         return converted(step, value)
     return value
 
 
 def converted(step: ChangeColumn, value: Any) -> Any:
     """A lossless change keeps the value, in the form that the new type has; any other leaves something that is wrong."""
-    kind, fsp = step.wanted.type.kind, step.wanted.type.fsp
+    kind, fsp = step.desired.type.kind, step.desired.type.fsp
     if not step.lossless:
-        return None if step.wanted.nullable else value
+        return None if step.desired.nullable else value
     if value is None:
         return None
     if kind is Kind.DECIMAL:
-        return f"{Decimal(str(value)):.{step.wanted.type.scale}f}"
+        return f"{Decimal(str(value)):.{step.desired.type.scale}f}"
     if kind in (Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP):
         whole, _, digits = str(value).removesuffix("Z").partition(".")
         end = "Z" if kind is Kind.TIMESTAMP else ""

@@ -357,9 +357,9 @@ def kept_values(change: AlterTable) -> dict[str, str]:
             elif isinstance(step, AddColumn):
                 values[step.column.name] = literal(choose_fill_value(step))
             elif isinstance(step, ChangeColumn):
-                kept = values[step.wanted.name] if step.lossless else "NULL"
-                values[step.wanted.name] = (
-                    f"coalesce({kept}, {literal(choose_fill_value(AddColumn(step.wanted)))})"
+                kept = values[step.desired.name] if step.lossless else "NULL"
+                values[step.desired.name] = (
+                    f"coalesce({kept}, {literal(choose_fill_value(AddColumn(step.desired)))})"
                 )
     return {name: values[name] for name in apply_alterations(change).column_names}
 

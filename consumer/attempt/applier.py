@@ -56,7 +56,7 @@ class Applier:
         layout: Layout,
         target: TargetTable,
         *,
-        wanted: Table | None,
+        expected: Table | None,
         held: Sequence[QuarantineEntry],
         limits: LaneLimits,
         replace: bool,
@@ -64,7 +64,7 @@ class Applier:
         small_batch: int,
         signals: SignalsFor,
     ) -> None:
-        """`wanted`: the source's table in target terms. `held`: the unit's quarantine.
+        """`expected`: the source's table in target terms. `held`: the unit's quarantine.
 
         `replace`: whether the pipeline has `conflicts: replace`. `unfit`: see Lane.
         """
@@ -72,7 +72,7 @@ class Applier:
         self._progress = progress
         self._layout = layout
         self._target = target
-        self._wanted = wanted
+        self._expected = expected
         self._held = held
         self._limits = limits
         self._replace, self._unfit = replace, unfit
@@ -116,7 +116,7 @@ class Applier:
     def _open_lanes(self) -> Machine[None]:
         locks = LockTable(self._layout.lanes)
         dispatcher = Dispatcher(self._layout, locks, self._progress.rows)
-        self._plan = dispatcher.plan_table(self._target, self._wanted)
+        self._plan = dispatcher.plan_table(self._target, self._expected)
         self._signals = self._signals_for(self._layout.lanes)
         self._lanes = LaneGroup(
             dispatcher, locks, self._commit_batch,
@@ -155,7 +155,7 @@ class Applier:
             "row quarantined",
             pipeline=self._unit.pipeline, topic=self._unit.topic, table=entry.table, key=entry.key,
             first_event=f"{entry.offset}.{entry.part}", reason=entry.error[:300],
-            remedy="mend the target, then run rowlock quarantine retry; or give the row up: rowlock quarantine skip",
+            remedy="correct the target, then run rowlock quarantine retry; or give the row up: rowlock quarantine skip",
         )  # fmt: skip
 
     def _log_drift(self, batch: LaneBatch, rows: int) -> None:

@@ -108,7 +108,9 @@ class Attempt:
         state = self._state
         yield from state.begin_attempt()
         if state.active_definition is None:
-            yield from self._next.put_in_force(StoredDefinition(table), state.progress.rows, first=True)
+            yield from self._next.activate_definition(
+                StoredDefinition(table), state.progress.rows, first=True
+            )
         yield from state.close()
 
     # --- its end
@@ -169,12 +171,14 @@ class Attempt:
         )
         yield from state.close()
         if spec.debezium is not None:
-            again = yield from begin_snapshot(spec, state.progress, state.changes.before, error)
-            if again is not None:
-                state.changes.before = again[0]
-                mark = compute_mark_before_snapshot(state.progress.rows, again[1])
-                yield from self._next.adopt_definition(again[1].table, AdoptDefinition(rewrite=True), mark)
-            return again is not None
+            snapshot_begin = yield from begin_snapshot(spec, state.progress, state.changes.before, error)
+            if snapshot_begin is not None:
+                state.changes.before = snapshot_begin[0]
+                mark = compute_mark_before_snapshot(state.progress.rows, snapshot_begin[1])
+                yield from self._next.adopt_definition(
+                    snapshot_begin[1].table, AdoptDefinition(rewrite=True), mark
+                )
+            return snapshot_begin is not None
         if not (yield from move_to_copy_begin(spec, state.progress, error)):
             return False
         log.info("unit skips to a copy", topic=spec.unit.topic, skipped=error.seen[:300])
@@ -267,11 +271,11 @@ class Attempt:
                 yield from self._apply_chunk_marker(taken.event, taken.mark)
 
     def _truncate_target(self, mark: LaneMark) -> Machine[None]:
-        state, in_force = self._state, self._state.active_definition
-        if in_force is None:
+        state, active = self._state, self._state.active_definition
+        if active is None:
             return
         operations: list[Operation] = [
-            TruncateTarget(in_force.target, in_force.routed.where),
+            TruncateTarget(active.target, active.routed.where),
             CloseQuarantineBefore(mark[0], f"the source's table was emptied at offset {mark[0]}"),
         ]
         lanes = state.progress.list_lanes_below(mark)
@@ -282,24 +286,24 @@ class Attempt:
     def _apply_chunk_marker(self, event: EventEnvelope, mark: LaneMark) -> Machine[None]:
         """Apply the marker of a copy's chunk."""
         state = self._state
-        in_force, chunk = state.active_definition, build_copy_chunk(self.spec.unit.topic, event)
-        if in_force is None or chunk is None or not chunk.can_sweep(in_force):
+        active, chunk = state.active_definition, build_copy_chunk(self.spec.unit.topic, event)
+        if active is None or chunk is None or not chunk.can_sweep(active):
             return
         yield from state.drain()
-        held = yield from state.copies.apply_chunk_marker(chunk, mark, in_force, state.progress)
+        held = yield from state.copies.apply_chunk_marker(chunk, mark, active, state.progress)
         if held is not None:
             yield from state.set_quarantine(held)
 
 
-def explain_trouble(topic: str, in_force: ActiveDefinition | None, trouble: Trouble) -> Machine[Trouble]:
+def explain_trouble(topic: str, active: ActiveDefinition | None, trouble: Trouble) -> Machine[Trouble]:
     """Return `trouble` with the message of `check` if the target table itself is the cause.
 
     The server's message names the failed statement, but not the reason.
     """
-    if in_force is None:
+    if active is None:
         return trouble
     try:
-        why: str | None = yield ExplainMisfit(in_force.stored)
+        why: str | None = yield ExplainMisfit(active.stored)
     except Exception as error:  # noqa: BLE001  # the server's message is kept
         log.info("target table not inspected", topic=topic, error=str(error)[:300])
         return trouble

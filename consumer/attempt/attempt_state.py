@@ -72,19 +72,19 @@ class AttemptState:
         self.applier = self._make_applier()
 
     def _make_applier(self) -> Applier | None:
-        in_force = self.active_definition
-        if in_force is None:
+        active = self.active_definition
+        if active is None:
             return None
         return Applier(
             self.spec.unit,
             self.progress,
             self.plan.layout,
-            in_force.target,
-            wanted=in_force.expected,
-            held=recompute_folded_keys(self.quarantine, in_force.target),
+            active.target,
+            expected=active.expected,
+            held=recompute_folded_keys(self.quarantine, active.target),
             limits=self.spec.limits,
             replace=self.spec.replace,
-            unfit=in_force.unfit,
+            unfit=active.unfit,
             small_batch=self.spec.small_batch,
             signals=self._signals,
         )
@@ -131,15 +131,15 @@ class AttemptState:
                 self._figures.displaced += applier.displaced
 
 
-def choose_layout(spec: UnitSpec, in_force: ActiveDefinition | None) -> Layout:
+def choose_layout(spec: UnitSpec, active: ActiveDefinition | None) -> Layout:
     """Return the layout that a unit should have by its configuration and its active definition (None:
     none yet).
     """
     layout = build_initial_layout(spec.routes, spec.lanes)
     return (
         layout
-        if in_force is None
-        else msgspec.structs.replace(layout, keys=compute_keys_fingerprint([in_force.target]))
+        if active is None
+        else msgspec.structs.replace(layout, keys=compute_keys_fingerprint([active.target]))
     )
 
 
@@ -158,6 +158,6 @@ def check_state(spec: UnitSpec, topic_id: str, state: UnitState) -> None:
 def describe_recreated_topic(topic: str) -> str:
     """Return the message for a topic with another id than the one in the progress."""
     return (
-        f"{topic}: the Kafka topic was deleted and made again: its offsets mean something else now: "
+        f"{topic}: the Kafka topic was deleted and created again: the stored offsets do not apply to it: "
         f"{START_OVER}"
     )

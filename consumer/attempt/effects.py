@@ -215,7 +215,7 @@ class ReadPassed:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadBehind:
+class ReadRest:
     """Read the next slice of the topic from the offset `start` to its present end.
 
     The effect after the last None opens the read again. Result: a RecordSlice, None at the end.
@@ -294,7 +294,7 @@ class JoinLanes:
     lanes: LaneGroup
 
 
-RecordEffect = NextSlice | ReadMissing | ReadPassed | ReadBehind | FindBegin | FindSnapshot | AskSource
+RecordEffect = NextSlice | ReadMissing | ReadPassed | ReadRest | FindBegin | FindSnapshot | AskSource
 """The effects that read the topic, or the source to which it belongs."""
 AttemptEffect = (
     RecordEffect

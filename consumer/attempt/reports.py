@@ -108,9 +108,9 @@ class ReportSender:
 
 
 def _shorten_message(report: Report) -> Report:
-    said = report.message
-    if len(said) > MESSAGE_HEAD + MESSAGE_TAIL:
-        report.message = f"{said[:MESSAGE_HEAD]} … {said[-MESSAGE_TAIL:]}"
+    text = report.message
+    if len(text) > MESSAGE_HEAD + MESSAGE_TAIL:
+        report.message = f"{text[:MESSAGE_HEAD]} … {text[-MESSAGE_TAIL:]}"
     return report
 
 

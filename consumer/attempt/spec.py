@@ -102,7 +102,7 @@ def resolve_definition(
         source_name=spec.source,
         routes=spec.routes,
         create=spec.create_tables and first,
-        gone=not first,
+        existed=not first,
         real=_decode_known_table(spec, stored),
         debezium=spec.debezium,
     )

@@ -113,11 +113,11 @@ def build_attempt_report(
 
 def _describe_fault(topic: str, error: Exception) -> str:
     return (
-        f"{topic}: rowlock itself failed here ({_describe_error(error)}), the other tables go on: look for the traceback in the log "
-        f"of the agent and report it; rowlock tries again when something has changed, and every few minutes"
+        f"{topic}: rowlock itself failed here ({_describe_error(error)}), the other tables continue: look for the traceback in the log "
+        f"of the agent and report it; rowlock tries again after every change, and every few minutes"
     )
 
 
 def _describe_error(error: BaseException) -> str:
-    said = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {said[0][:200]}" if said else type(error).__name__
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__

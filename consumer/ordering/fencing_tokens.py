@@ -31,13 +31,13 @@ def compute_next_epoch(
     first, beyond = assigned << BITS, (assigned + 1) << BITS
     if highest >= beyond:
         raise FencedError(
-            f"{unit.topic} of pipeline {unit.pipeline} is assigned to somebody else now: this assignment is {assigned}, "
+            f"{unit.topic} of pipeline {unit.pipeline} was assigned to another process: this assignment is {assigned}, "
             f"the target has {highest >> BITS}"
         )
     epoch = max(highest + 1, above + 1, first)
     if epoch >= beyond:
         raise FencedError(
             f"{unit.topic} of pipeline {unit.pipeline} was started {1 << BITS} times under the assignment {assigned}: "
-            f"it must be assigned anew (move it, or restart the agent)"
+            f"it needs a new assignment (move it, or restart the agent)"
         )
     return epoch

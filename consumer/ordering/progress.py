@@ -38,7 +38,7 @@ class ResumePlan:
     """Whether all lanes are at one offset and another layout is configured: replace the rows first."""
 
 
-def plan_resume(rows: Sequence[LaneProgress], wanted: Layout) -> ResumePlan:
+def plan_resume(rows: Sequence[LaneProgress], configured: Layout) -> ResumePlan:
     """Return the plan for the rows read at the begin of an attempt.
 
     Raises UnitStoppedError if the rows are damaged, or if the lanes are at different offsets and this
@@ -52,28 +52,28 @@ def plan_resume(rows: Sequence[LaneProgress], wanted: Layout) -> ResumePlan:
         )
     offsets = [row.offset for row in rows]
     start = min(offsets) + 1
-    if stored == wanted:
+    if stored == configured:
         return ResumePlan(start, stored)
     if min(offsets) == max(offsets):
-        return ResumePlan(start, wanted, switch_now=True)
+        return ResumePlan(start, configured, switch_now=True)
     if not stored.computable:
         raise UnitStoppedError(
-            f"the lanes stand apart (offsets {offsets}) with a layout of another version ({rows[0].layout}): start the "
+            f"the lanes are at different offsets ({offsets}) with a layout of another version ({rows[0].layout}): start the "
             "version of rowlock that wrote it until it has caught up, then this one"
         )
     return ResumePlan(start, stored, finish=max(offsets))
 
 
-def relay_rows(rows: Sequence[LaneProgress], wanted: Layout) -> list[LaneProgress]:
-    """Return the rows of the layout `wanted`, all at the offset of `rows`.
+def relay_rows(rows: Sequence[LaneProgress], configured: Layout) -> list[LaneProgress]:
+    """Return the rows of the layout `configured`, all at the offset of `rows`.
 
     Raises ValueError if `rows` are at different offsets: keys would move to a lane with other progress.
     """
     first = rows[0]
     if any(row.offset != first.offset for row in rows):
-        raise ValueError(f"lanes stand apart: {[row.offset for row in rows]}")
-    text = wanted.encode()
-    return [replace(first, lane=lane, layout=text) for lane in range(wanted.lanes)]
+        raise ValueError(f"lanes are at different offsets: {[row.offset for row in rows]}")
+    text = configured.encode()
+    return [replace(first, lane=lane, layout=text) for lane in range(configured.lanes)]
 
 
 def advance_row(row: LaneProgress, mark: LaneMark) -> LaneProgress:
@@ -96,10 +96,10 @@ def was_committed(read: LaneProgress | None, guard: LaneProgress, wrote: LanePro
     is no: applying a range again is harmless. Raises FencedError if the row is neither.
     """
     if read is not None and (read.epoch, read.attempt) == (guard.epoch, guard.attempt):
-        stands = (read.offset, read.layout)
-        if stands == (guard.offset, guard.layout):
+        found = (read.offset, read.layout)
+        if found == (guard.offset, guard.layout):
             return False
-        if stands == (wrote.offset, wrote.layout):
+        if found == (wrote.offset, wrote.layout):
             return True
     raise FencedError(
         f"lane {guard.lane}: another attempt owns the unit now (row {read}, expected {guard} or {wrote})"

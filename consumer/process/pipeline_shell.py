@@ -198,7 +198,7 @@ class PipelineShell:
                 if not self._state.units:
                     return
                 for unit in list(self._state.units.values()):
-                    if not unit.stop_asked:
+                    if not unit.stop_requested:
                         self._handle_event(RemoveUnit(unit.topic, unit.assignment))
 
     def _handle_event(self, event: PipelineEvent) -> None:

@@ -107,11 +107,11 @@ class UnitOperations:
             found = self._topics.describe_topic(unit)
             if found is None:
                 return OperationFailed(
-                    unit.topic, unit.assignment, f"{unit.topic}: no such topic yet", again=True
+                    unit.topic, unit.assignment, f"{unit.topic}: no such topic yet", should_retry=True
                 )
             self._topics.fetch_expected_bounds(unit)
         except Exception as error:  # noqa: BLE001  # nothing can be done without its topic
-            return replace(build_failure(unit, error), again=True, waits=False)
+            return replace(build_failure(unit, error), should_retry=True, waits=False)
         try:
             with self._hands.borrow_connections() as sessions:
                 real = self._looks.read_real_table(sessions.get_connection(0), unit)
@@ -136,7 +136,7 @@ class UnitOperations:
         if isinstance(took, UnitTakenOver):
             log.info(
                 "unit taken over", pipeline=self._pipeline.name, topic=unit.topic, epoch=took.epoch,
-                offset=took.offset, backlog=took.behind, ms=round((time.monotonic() - began) * 1000),
+                offset=took.offset, backlog=took.has_backlog, ms=round((time.monotonic() - began) * 1000),
             )  # fmt: skip
         return took
 
@@ -241,7 +241,7 @@ class UnitOperations:
         digest = hashlib.blake2b(all_seen.encode(), digest_size=16).hexdigest()
         return StoppedProbed(
             unit.topic, unit.assignment, digest, unit.topic_id if found is None else found.id, real,
-            said=None if copy is None else copy.waiting_reason, begun=copy is not None and copy.has_begun,
+            message=None if copy is None else copy.waiting_reason, begun=copy is not None and copy.has_begun,
         )  # fmt: skip
 
     def check_table(self, asked: CheckTable) -> TableChecked:

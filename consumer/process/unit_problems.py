@@ -44,7 +44,7 @@ class UnitProblems:
         if isinstance(event, OperationFailed) and not event.waits:
             log.warning(
                 "unit retried", pipeline=self._pipeline.name, topic=event.topic, error=event.error,
-                again=event.again,
+                again=event.should_retry,
             )  # fmt: skip
             self._status.write_problem(f"unit {event.topic} in trouble", event.error)
         elif isinstance(event, UnitTakenOver):

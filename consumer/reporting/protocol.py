@@ -39,17 +39,17 @@ class LineWriter:
     def __init__(self, out: TextStream) -> None:
         self._out = out
         self._mutex = threading.Lock()
-        self._gone = False
+        self._reader_closed = False
 
     def write(self, text: str, /) -> None:
         with self._mutex:
-            if self._gone:
+            if self._reader_closed:
                 return
             try:
                 self._out.write(text)
                 self._out.flush()
             except (BrokenPipeError, ValueError):
-                self._gone = True
+                self._reader_closed = True
 
     def flush(self) -> None:
         """Do nothing: every line is flushed when it is written."""

@@ -42,9 +42,9 @@ def make_class_archive() -> bool:
 
     Raises OSError, RuntimeError.
     """
-    file, says = archive_file(), archive_file().with_suffix(".txt")
-    wanted = _describe_inputs()
-    if file.exists() and says.exists() and says.read_text() == wanted:
+    file, stamp = archive_file(), archive_file().with_suffix(".txt")
+    expected = _describe_inputs()
+    if file.exists() and stamp.exists() and stamp.read_text() == expected:
         return False
     file.unlink(missing_ok=True)  # no start may use it from here on
     with tempfile.TemporaryDirectory(prefix="rowlock-classes-") as folder:
@@ -54,7 +54,7 @@ def make_class_archive() -> bool:
             made.replace(file)
         finally:
             made.unlink(missing_ok=True)
-    says.write_text(wanted)
+    stamp.write_text(expected)
     return True
 
 

@@ -310,6 +310,8 @@ def _make_fresh_name(checkpoints: Path) -> str:
 
 def find_cause(lines: list[str]) -> str:
     """Return the last informative line of a Java or Python trace."""
-    said = [line.strip() for line in lines if line.strip() and not line.strip().startswith(("at ", "..."))]
-    errors = [line for line in said if "Error" in line or "Exception" in line]
-    return (errors or said or ["unknown"])[-1][:400]
+    messages = [
+        line.strip() for line in lines if line.strip() and not line.strip().startswith(("at ", "..."))
+    ]
+    errors = [line for line in messages if "Error" in line or "Exception" in line]
+    return (errors or messages or ["unknown"])[-1][:400]

@@ -22,8 +22,7 @@ from consumer.tables.event_decoder import (
     make_image_converter,
     make_row_decoder,
 )
-from consumer.tables.fitness import explain_missing_target as gone_message
-from consumer.tables.fitness import find_table_misfit
+from consumer.tables.fitness import explain_missing_target, find_table_misfit
 from consumer.tables.key_order import are_ranges_alike
 from consumer.tables.router import (
     ResolvedRoute,
@@ -98,7 +97,7 @@ def prepare_definition(
     source_name: str,
     routes: tuple[TableRoute, ...],
     create: bool,
-    gone: bool = False,
+    existed: bool = False,
     real: Table | None = None,
     debezium: ConnectorModes | None = None,
 ) -> ActiveDefinition:
@@ -106,7 +105,7 @@ def prepare_definition(
     real one.
 
     `real`: the target table, if it was just read. `debezium`: the connector's settings, if Debezium
-    writes the events. `gone`: the target table has existed, so a missing one is an error. Raises
+    writes the events. `existed`: the target table has existed, so a missing one is an error. Raises
     UnitStoppedError if the target does not fit, CopyNeededError if the target has a column now that it
     lacked before, and the session's errors.
     """
@@ -117,54 +116,56 @@ def prepare_definition(
     same = session.column_names
     if twice := find_duplicate_columns(source, routed, stored.names, same):
         raise UnitStoppedError(format_findings(twice))
-    wanted = build_desired_table(source, routed, stored.names)
+    expected = build_desired_table(source, routed, stored.names)
     if (
         real is None
-        and not gone
+        and not existed
         and (why := find_table_misfit(session, source, source_name, routes, stored.names)) is not None
     ):
         raise UnitStoppedError(why)  # the takeover has checked the table of an active definition
     added = routed.added_names
     try:
         if routed.topic is not None:
-            there, target = wanted, build_topic_table(wanted, routed, source_name, source)
-            cast(EventTables, session).open_topic(target, create=create, gone=gone)
+            there, target = expected, build_topic_table(expected, routed, source_name, source)
+            cast(EventTables, session).open_topic(target, create=create, existed=existed)
         else:
-            lost = gone_message(routed, source, debezium=debezium is not None) if gone else None
-            there = real or _read_real_table(session, wanted, create, lost)
-            stored = _adopt_spelling(stored, wanted, there, same)
-            wanted = build_desired_table(source, routed, stored.names)
-            stored = _record_unmapped(stored, wanted, there, routed, same)
-            wanted = select_written_columns(wanted, there, routed.policy)
-            target = build_target_table(wanted, there, added)
+            missing_error = (
+                explain_missing_target(routed, source, debezium=debezium is not None) if existed else None
+            )
+            there = real or _read_real_table(session, expected, create, missing_error)
+            stored = _adopt_spelling(stored, expected, there, same)
+            expected = build_desired_table(source, routed, stored.names)
+            stored = _record_unmapped(stored, expected, there, routed, same)
+            expected = select_written_columns(expected, there, routed.policy)
+            target = build_target_table(expected, there, added)
     except (TargetConfigError, SchemaError) as error:
         raise UnitStoppedError(str(error)) from error
-    written = _select_written(source, wanted, stored)
+    written = _select_written(source, expected, stored)
     decode, decode_row, row = _make_event_functions(written, target, routed, debezium)
     return ActiveDefinition(
         text=stored.encode(),
         stored=stored,
         written=written,
         routed=routed,
-        expected=wanted,
+        expected=expected,
         real=there,
         target=target,
         decode=decode,
         decode_row=decode_row,
         row=row,
-        narrow=_list_narrow_columns(wanted, there) if routed.policy == "ignore" else (),
+        narrow=_list_narrow_columns(expected, there) if routed.policy == "ignore" else (),
         ordered=routed.topic is None
         and are_ranges_alike(source, there, added),  # a topic lists keys in any order
     )
 
 
 def _adopt_spelling(
-    stored: StoredDefinition, wanted: Table, there: Table, same: NameRules
+    stored: StoredDefinition, expected: Table, there: Table, same: NameRules
 ) -> StoredDefinition:
     """Return `stored` with the target's spelling of the names that its server takes as equal to those of
-    `wanted`.
+    `expected`.
     """
-    spelled = match_other_spellings(wanted, there, {}, (), same)
+    spelled = match_other_spellings(expected, there, {}, (), same)
     if not spelled:
         return stored
     now = {name: stored.get_target_name(name) for name in stored.table.column_names}
@@ -173,37 +174,37 @@ def _adopt_spelling(
 
 
 def _record_unmapped(
-    stored: StoredDefinition, wanted: Table, there: Table, routed: ResolvedRoute, same: NameRules
+    stored: StoredDefinition, expected: Table, there: Table, routed: ResolvedRoute, same: NameRules
 ) -> StoredDefinition:
     """Return `stored` with the columns that are not written.
 
     Raises CopyNeededError if such a column exists in the target now: its rows lack the values of the
     time between.
     """
-    both = {*map(same.fold_name, {*there.column_names}.intersection(wanted.column_names))}
+    both = {*map(same.fold_name, {*there.column_names}.intersection(expected.column_names))}
     come = [name for name in stored.unmapped_columns if same.fold_name(name) in both]
     if come:
         raise CopyNeededError(
-            f"the target table {there.db}.{there.name} lacked the column {come[0]} and has it now: its rows do not have the values of the "
+            f"the target table {there.db}.{there.name} lacked the column {come[0]} and now has it: its rows do not have the values of the "
             "source's column",
             cause="definition",
         )
-    return with_(stored, unmapped_columns=list_unmapped_columns(wanted, there, routed.policy))
+    return with_(stored, unmapped_columns=list_unmapped_columns(expected, there, routed.policy))
 
 
-def _list_narrow_columns(wanted: Table, there: Table) -> tuple[str, ...]:
+def _list_narrow_columns(expected: Table, there: Table) -> tuple[str, ...]:
     real = {each.name: each for each in there.columns}
     return tuple(
         each.name
-        for each in wanted.columns
+        for each in expected.columns
         if (column := real.get(each.name)) is not None
         and (not can_hold_all_values(each.type, column.type) or (each.nullable and not column.nullable))
     )
 
 
-def _select_written(source: Table, wanted: Table, stored: StoredDefinition) -> Table:
-    """Return `source` with only the columns that are in `wanted`."""
-    there = set(wanted.column_names)
+def _select_written(source: Table, expected: Table, stored: StoredDefinition) -> Table:
+    """Return `source` with only the columns that are in `expected`."""
+    there = set(expected.column_names)
     columns = tuple(each for each in source.columns if stored.get_target_name(each.name) in there)
     return source if len(columns) == len(source.columns) else replace(source, columns=columns)
 
@@ -243,23 +244,25 @@ def read_real(
     session: TargetTables, stored: StoredDefinition, source_name: str, routes: tuple[TableRoute, ...]
 ) -> Table | None:
     """Return the present target table of a definition; None if it is missing or no route matches."""
-    wanted = route_definition(stored, source_name, routes)
-    return None if wanted is None else session.read_table(wanted.db, wanted.name)
+    routed = route_definition(stored, source_name, routes)
+    return None if routed is None else session.read_table(routed.db, routed.name)
 
 
-def _read_real_table(session: TargetTables, wanted: Table, create: bool, gone: str | None) -> Table:
+def _read_real_table(
+    session: TargetTables, expected: Table, create: bool, missing_error: str | None
+) -> Table:
     """Read the target table, and create it if needed.
 
-    `gone`: the error message for a missing table that has existed.
+    `missing_error`: the error message for a missing table that has existed.
     """
-    real = session.read_table(wanted.db, wanted.name)
-    if real is None and gone:
-        raise TargetConfigError(gone)
+    real = session.read_table(expected.db, expected.name)
+    if real is None and missing_error:
+        raise TargetConfigError(missing_error)
     if real is None and create:
-        session.create_table(wanted)
-        real = session.read_table(wanted.db, wanted.name)
+        session.create_table(expected)
+        real = session.read_table(expected.db, expected.name)
     if real is None:
         remedy = "" if create else "create it, or set `create_tables: true`; "
         remedy += "if it is there and the target's user does not see it, `rowlock check` prints the GRANT"
-        raise TargetConfigError(f"{wanted.db}.{wanted.name}: the target has no such table: {remedy}")
+        raise TargetConfigError(f"{expected.db}.{expected.name}: the target has no such table: {remedy}")
     return real

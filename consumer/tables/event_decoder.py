@@ -54,7 +54,7 @@ or None."""
 
 def decode_none(_raw: bytes) -> Any:
     """Refuse every event: the row decoder while there is no active definition."""
-    raise msgspec.DecodeError("no definition is in force")
+    raise msgspec.DecodeError("no definition is active")
 
 
 decode_any: DecodeEvent = msgspec.json.Decoder(SlimEvent).decode
@@ -137,7 +137,7 @@ def build_event_error(topic: str, offset: int, raw: bytes, error: Exception) -> 
     except EnvelopeError as problem:
         return UnitStoppedError(f"{topic} offset {offset}: {problem}")
     return CopyNeededError(
-        f"{topic} offset {offset}: the event does not fit the definition in force ({error}): the table was changed at "
+        f"{topic} offset {offset}: the event does not fit the active definition ({error}): the table was changed at "
         "the source without a definition event in the topic",
         cause="event", after=offset,
     )  # fmt: skip

@@ -71,12 +71,12 @@ def explain_missing_target(routed: ResolvedRoute, source: Table, *, debezium: bo
     An empty table in its place would look complete. `debezium`: rowlock does not copy such a table. If
     several sources write the table, each of them lacks its rows.
     """
-    again = (format_debezium_remedy if debezium else format_copy_remedy)(source.db, source.name)
+    copy_remedy = (format_debezium_remedy if debezium else format_copy_remedy)(source.db, source.name)
     if routed.added and not debezium:
-        again += " and the same for each other table that goes there"
+        copy_remedy += " and the same for each other table that goes there"
     return (
-        f"{routed.schema}.{routed.table}: the target table is not there any more, with the rows that were applied to it: restore it, or "
-        f"{again}; if it is there and the target's user does not see it, `rowlock check` prints the GRANT"
+        f"{routed.schema}.{routed.table}: the target table no longer exists, nor the rows that were applied to it: restore it, or "
+        f"{copy_remedy}; if it is there and the target's user does not see it, `rowlock check` prints the GRANT"
     )
 
 
@@ -84,7 +84,7 @@ def describe_lost_rows(place: str) -> str:
     """Return the message for a target table `place` that was missing and that another unit has created
     again.
     """
-    return f"{place}: the target table was gone, and the copy of another source's table has made it anew: the rows of this source are not in it"
+    return f"{place}: the target table was missing, and the copy of another source's table has recreated it: the rows of this source are not in it"
 
 
 def explain_changed_table(

@@ -16,7 +16,7 @@ from schemas.table.model import Value
 from schemas.wire.codec import decode_event, encode_event_value
 
 
-def decode_quarantined_event(in_force: ActiveDefinition, raw: bytes) -> Any:
+def decode_quarantined_event(active: ActiveDefinition, raw: bytes) -> Any:
     """Decode a quarantined event as `ActiveDefinition.decode` does.
 
     Columns that were added later get the value that the source gave to existing rows. An image is valid
@@ -24,26 +24,24 @@ def decode_quarantined_event(in_force: ActiveDefinition, raw: bytes) -> Any:
     known.
     """
     try:
-        return in_force.decode(raw)
+        return active.decode(raw)
     except msgspec.DecodeError:
         pass
     except EnvelopeError as error:  # Debezium's, and not of the present table
         raise _build_unreadable_error(error) from error
     try:
         event = decode_event(raw)
-        event.before, event.after = (_as_now(in_force, image) for image in (event.before, event.after))
-        return in_force.decode(encode_event_value(event))
+        event.before, event.after = (_as_now(active, image) for image in (event.before, event.after))
+        return active.decode(encode_event_value(event))
     except (EnvelopeError, msgspec.DecodeError) as error:
         raise _build_unreadable_error(error) from error
 
 
 def _build_unreadable_error(error: Exception) -> RefusedError:
-    return RefusedError(
-        f"the held event cannot be read any more ({error}): copy the table, or skip the event"
-    )
+    return RefusedError(f"the held event can no longer be read ({error}): copy the table, or skip the event")
 
 
-def refuse_other_columns(in_force: ActiveDefinition, entry: QuarantineEntry) -> None:
+def refuse_other_columns(active: ActiveDefinition, entry: QuarantineEntry) -> None:
     """Raise RefusedError if a name in an entry's image may be another column now: renamed, or dropped
     and added again.
 
@@ -51,21 +49,21 @@ def refuse_other_columns(in_force: ActiveDefinition, entry: QuarantineEntry) -> 
     does not contain since when its names are stable; then a name that the table no longer has shows that
     a column was renamed or dropped.
     """
-    since = in_force.stored.columns_stable_since
+    since = active.stored.columns_stable_since
     if since is not None and entry.offset >= since:
         return
-    gone = _list_dropped_columns(in_force, entry.event.encode()) if since is None else []
-    if since is None and not gone:
+    dropped = _list_dropped_columns(active, entry.event.encode()) if since is None else []
+    if since is None and not dropped:
         return
-    seen = f": it has no column {', '.join(gone)} any more" if gone else f" (offset {since})"
-    again = format_copy_remedy(in_force.source.db, in_force.source.name)
+    seen = f": it has no column {', '.join(dropped)} now" if dropped else f" (offset {since})"
+    copy_remedy = format_copy_remedy(active.source.db, active.source.name)
     raise RefusedError(
-        f"the event was held before columns of its table were renamed or dropped, or the table was copied anew{seen}; which values of the event "
-        f"are the row's is known to the source alone: copy the table (`{again}`; a copy that is under way brings the row), or skip the event"
+        f"the event was held before columns of its table were renamed or dropped, or the table was copied again{seen}; only the source knows which values of the event "
+        f"are the row's: copy the table (`{copy_remedy}`; a copy that is under way brings the row), or skip the event"
     )
 
 
-def _list_dropped_columns(in_force: ActiveDefinition, raw: bytes) -> list[str]:
+def _list_dropped_columns(active: ActiveDefinition, raw: bytes) -> list[str]:
     """Return the columns of a quarantined event that its table no longer has.
 
     Debezium's decoder refuses other columns itself.
@@ -74,21 +72,21 @@ def _list_dropped_columns(in_force: ActiveDefinition, raw: bytes) -> list[str]:
         after = decode_event(raw).after
     except EnvelopeError:
         return []
-    return sorted({*(after or ())}.difference(in_force.source.column_names))
+    return sorted({*(after or ())}.difference(active.source.column_names))
 
 
-def _as_now(in_force: ActiveDefinition, image: dict[str, Value] | None) -> dict[str, Value] | None:
+def _as_now(active: ActiveDefinition, image: dict[str, Value] | None) -> dict[str, Value] | None:
     if image is None:
         return None
     whole = dict(image)
-    for column in in_force.written.columns:
+    for column in active.written.columns:
         if column.name in whole:
             continue
         fill = find_fill(column)
         if fill is None:
             raise RefusedError(
-                f"the event was held before its table had the column {column.name}, and what the row has there is known to the source "
-                "alone: copy the table, or skip the event"
+                f"the event was held before its table had the column {column.name}, and only the source knows the row's "
+                "value there: copy the table, or skip the event"
             )
         whole[column.name] = fill.value
     return whole

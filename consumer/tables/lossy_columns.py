@@ -17,15 +17,15 @@ MOST_BYTES = 4
 """Largest number of bytes of a character."""
 
 
-def find_lossy_columns(wanted: Table, real: Table) -> tuple[LossyColumn, ...]:
-    """Return the columns of `wanted` in which the real table may change values.
+def find_lossy_columns(expected: Table, real: Table) -> tuple[LossyColumn, ...]:
+    """Return the columns of `expected` in which the real table may change values.
 
     Only their values are checked in rows.
     """
     there = {column.name: column.type for column in real.columns}
     return tuple(
         LossyColumn(at, column.name, *lost)
-        for at, column in enumerate(wanted.columns)
+        for at, column in enumerate(expected.columns)
         if column.name in there and (lost := find_value_loss(column.type, there[column.name])) is not None
     )
 
@@ -39,7 +39,7 @@ def refuse_losses(net: ReducedChanges) -> None:
             value = row[column.at]
             if isinstance(value, str) and _LOSES[column.loss](value, column.room):
                 where = f"column {column.name} of {net.table.schema}.{net.table.name}"
-                raise RefusedError(f"{where} {_SAID[column.loss].format(column.room)}")
+                raise RefusedError(f"{where} {_LOSS_TEXTS[column.loss].format(column.room)}")
 
 
 def _loses_fraction(value: str, room: int) -> bool:
@@ -72,10 +72,10 @@ _LOSES: dict[LossKind, Callable[[str, int], bool]] = {
     "padding": _needs_padding,
     "label": lambda value, _room: not value,
 }
-_SAID: dict[LossKind, str] = {
-    "digits": "has {} digits behind the point, and the value has more, which its server would round",
-    "characters": "has room for {} characters, and the value has spaces behind them, which its server would drop",
-    "bytes": "has room for {} bytes, and the value has spaces behind them, which its server would drop",
+_LOSS_TEXTS: dict[LossKind, str] = {
+    "digits": "has {} digits after the decimal point, and the value has more, which its server would round",
+    "characters": "has room for {} characters, and the value has spaces after them, which its server would drop",
+    "bytes": "has room for {} bytes, and the value has spaces after them, which its server would drop",
     "spaces": "is a CHAR, and the value has spaces at its end, which its server would drop",
     "padding": "has {} bytes always, and the value has fewer, which its server would pad with zero bytes",
     "label": "has an empty label, and the value is the error value of an ENUM, which its server would take for that label",

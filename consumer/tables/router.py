@@ -191,24 +191,24 @@ def find_duplicate_columns(
     ]
 
 
-def select_written_columns(wanted: Table, real: Table, policy: SchemaChangePolicy) -> Table:
-    """Return `wanted` without the columns that the target lacks, if the policy leaves these out
+def select_written_columns(expected: Table, real: Table, policy: SchemaChangePolicy) -> Table:
+    """Return `expected` without the columns that the target lacks, if the policy leaves these out
     (`ignore`).
     """
     there = set(real.column_names)
-    if policy != "ignore" or there.issuperset(wanted.column_names):
-        return wanted
+    if policy != "ignore" or there.issuperset(expected.column_names):
+        return expected
     return structs.replace(
-        wanted,
-        columns=tuple(column for column in wanted.columns if column.name in there),
-        unique=tuple(index for index in wanted.unique if there.issuperset(index.columns)),
+        expected,
+        columns=tuple(column for column in expected.columns if column.name in there),
+        unique=tuple(index for index in expected.unique if there.issuperset(index.columns)),
     )
 
 
-def list_unmapped_columns(wanted: Table, real: Table, policy: SchemaChangePolicy) -> tuple[str, ...]:
-    """Return the columns of `wanted` that `select_written_columns` leaves out."""
+def list_unmapped_columns(expected: Table, real: Table, policy: SchemaChangePolicy) -> tuple[str, ...]:
+    """Return the columns of `expected` that `select_written_columns` leaves out."""
     there = set(real.column_names)
-    return tuple(name for name in wanted.column_names if policy == "ignore" and name not in there)
+    return tuple(name for name in expected.column_names if policy == "ignore" and name not in there)
 
 
 def _build_added_column(name: str) -> Column:
@@ -220,31 +220,31 @@ def _prepend_parts(first: tuple[IndexPart, ...], index: UniqueIndex) -> UniqueIn
     return structs.replace(index, parts=first + index.parts)
 
 
-def build_target_table(wanted: Table, real: Table, added: tuple[str, ...] = ()) -> TargetTable:
-    """Return the table as rowlock writes it: the columns of `wanted`, the key and unique indexes of the
+def build_target_table(expected: Table, real: Table, added: tuple[str, ...] = ()) -> TargetTable:
+    """Return the table as rowlock writes it: the columns of `expected`, the key and unique indexes of the
     real table.
 
     The target's primary key identifies a row, so it must contain all columns of the source's (otherwise
     two source rows share it). A unique index without written columns is left out. Raises
     TargetConfigError.
     """
-    names = set(wanted.column_names)
+    names = set(expected.column_names)
     missing = names - set(real.column_names)
     if missing:
         raise TargetConfigError(
             f"{_format_name(real)}: the target table lacks the columns {sorted(missing)}: {explain_missing_columns(missing, real, added)}"
         )
-    _check_key(wanted, real)
+    _check_key(expected, real)
     unique = tuple(index for index in real.unique if _is_usable_index(index, names, real))
-    coming = _list_missing_indexes(wanted, unique) if added else ()
+    coming = _list_missing_indexes(expected, unique) if added else ()
     table = Table(
-        db=wanted.db,
-        name=wanted.name,
-        columns=wanted.columns,
+        db=expected.db,
+        name=expected.name,
+        columns=expected.columns,
         key=_use_real_collations(real.key, real),
         unique=(*(_use_real_collations(index, real) for index in unique), *coming),
-        charset=wanted.charset,
-        collation=wanted.collation,
+        charset=expected.charset,
+        collation=expected.collation,
     )
     return TargetTable(
         table=table,
@@ -252,27 +252,27 @@ def build_target_table(wanted: Table, real: Table, added: tuple[str, ...] = ()) 
         unique_at=tuple(table.find_ordinals(index.columns) for index in (*unique, *coming)),
         added=added,
         more=not names.issuperset(real.column_names),
-        lossy=find_lossy_columns(wanted, real),
+        lossy=find_lossy_columns(expected, real),
     )
 
 
-def build_topic_table(wanted: Table, routed: ResolvedRoute, source: str, table_there: Table) -> TargetTable:
+def build_topic_table(expected: Table, routed: ResolvedRoute, source: str, table_there: Table) -> TargetTable:
     """Return the table as it is written to its topic. A topic has no definition of its own, and only the
     key is unique.
 
     `source`: the source's name. `table_there`: the table at the source.
     """
     if routed.topic is None:
-        raise ValueError(f"{wanted.db}.{wanted.name} is no topic")
-    exact = tuple(structs.replace(part, collation="") for part in wanted.key.parts)
-    table = structs.replace(wanted, key=structs.replace(wanted.key, parts=exact), unique=())
+        raise ValueError(f"{expected.db}.{expected.name} is no topic")
+    exact = tuple(structs.replace(part, collation="") for part in expected.key.parts)
+    table = structs.replace(expected, key=structs.replace(expected.key, parts=exact), unique=())
     return TargetTable(
         table=table,
         key_at=table.find_ordinals(table.key.columns),
         unique_at=(),
         added=routed.added_names,
         topic=TargetTopic(
-            f"{wanted.db}.{wanted.name}",
+            f"{expected.db}.{expected.name}",
             routed.topic,
             source,
             dict(routed.topic.kinds).get(source, ""),
@@ -284,14 +284,14 @@ def build_topic_table(wanted: Table, routed: ResolvedRoute, source: str, table_t
     )
 
 
-def _list_missing_indexes(wanted: Table, there: tuple[UniqueIndex, ...]) -> tuple[UniqueIndex, ...]:
+def _list_missing_indexes(expected: Table, there: tuple[UniqueIndex, ...]) -> tuple[UniqueIndex, ...]:
     """Return the source's unique indexes that the target table lacks.
 
     Another source of the table may add them (docs/adr/0027-following-schema-changes.md), and no row may
     be written before the locks know them.
     """
     known = {frozenset(index.columns) for index in there}
-    return tuple(index for index in wanted.unique if frozenset(index.columns) not in known)
+    return tuple(index for index in expected.unique if frozenset(index.columns) not in known)
 
 
 def _use_real_collations(index: UniqueIndex, real: Table) -> UniqueIndex:
@@ -305,14 +305,14 @@ def _use_real_collations(index: UniqueIndex, real: Table) -> UniqueIndex:
     return structs.replace(index, parts=parts)
 
 
-def _check_key(wanted: Table, real: Table) -> None:
-    coarse = set(wanted.key.columns) - set(real.key.columns)
+def _check_key(expected: Table, real: Table) -> None:
+    coarse = set(expected.key.columns) - set(real.key.columns)
     if coarse:
         raise TargetConfigError(
             f"{_format_name(real)}: the target's key {list(real.key.columns)} lacks {sorted(coarse)} of the source's: rows "
-            f"that differ at the source would share one row: make the key {list(wanted.key.columns)}"
+            f"that differ at the source would share one row: make the key {list(expected.key.columns)}"
         )
-    foreign = set(real.key.columns) - set(wanted.column_names)
+    foreign = set(real.key.columns) - set(expected.column_names)
     if foreign:
         raise TargetConfigError(
             f"{_format_name(real)}: the target's key holds {sorted(foreign)}, which no event carries"

@@ -15,10 +15,8 @@ from schemas.table.model import Table
 from schemas.table.names import TableName
 from schemas.wire.records import parse_topic_origin
 
-SHARED_TOPIC_REMEDY = 'add a column that tells them apart and is in the key (add: {branch: "{source}"}; where the route has a `key`, write it there, too), or write to another topic'
-UNUSED_TOPIC_REMEDY = (
-    "if that table is no more, put a route that takes it to another topic before the one that it matches"
-)
+SHARED_TOPIC_REMEDY = 'add a column that distinguishes them and is in the key (add: {branch: "{source}"}; if the route has a `key`, write it there, too), or write to another topic'
+UNUSED_TOPIC_REMEDY = "if that table no longer exists, put a route that takes it to another topic before the one that it matches"
 
 
 def explain_key_clash(
@@ -33,13 +31,13 @@ def explain_key_clash(
     if len(formats) < 2:
         return ""
     other = dict(theirs.added)
-    telling = {name for name, value in mine.added if other.get(name, value) != value}
+    distinguishing = {name for name, value in mine.added if other.get(name, value) != value}
     nameless = [each.format for each in formats if not each.names_origin]
-    if nameless and not telling:
-        return f"records of format {nameless[0]} do not say whose row they are, and a TRUNCATE or copy of one takes the other's rows along"
+    if nameless and not distinguishing:
+        return f"records of format {nameless[0]} do not name the table of their row, and a TRUNCATE or copy of one table also removes the other's rows"
     sides = ((mine, table), (theirs, there or table))
     one, two = (_list_key_columns(*side) for side in sides)
-    if one != two or telling & one:
+    if one != two or distinguishing & one:
         return ""
     # A routing key without the key of the source's table has many rows anyway, and their records
     # distinguish them.

@@ -16,8 +16,8 @@ from schemas.table.model import Row, Table
 from schemas.wire.event import Undecodable
 
 _REMEDY = (
-    "correct the value at the source, or give the row up (rowlock quarantine skip); `rowlock quarantine retry` applies what the row "
-    "has become then"
+    "correct the value at the source, or give the row up (rowlock quarantine skip); `rowlock quarantine retry` then applies the row's "
+    "current image"
 )
 
 
@@ -35,11 +35,11 @@ def explain_undecodable(table: Table, columns: Collection[str]) -> str:
     return f"column {name}: its bytes at the source are no {charset}: {_REMEDY}"
 
 
-def check_key(in_force: ActiveDefinition, marked: Undecodable, place: str) -> None:
+def check_key(active: ActiveDefinition, marked: Undecodable, place: str) -> None:
     """Raise CopyNeededError if a value of the key is undecodable: the row could not be identified."""
-    key = set(in_force.target.table.key.columns)
+    key = set(active.target.table.key.columns)
     if odd := sorted(key.intersection((*marked.before, *marked.after))):
         raise CopyNeededError(
-            f"{place}: {odd[0]} of the key cannot be decoded at the source, so the row cannot be told from others",
+            f"{place}: {odd[0]} of the key cannot be decoded at the source, so the row cannot be distinguished from others",
             cause="key", first="correct the value at the source",
         )  # fmt: skip

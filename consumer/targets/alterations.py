@@ -47,7 +47,7 @@ class ChangeColumn:
     """
 
     now: Column
-    wanted: Column
+    desired: Column
     lossless: bool
 
 
@@ -63,10 +63,10 @@ class DropUnique:
 
 @dataclass(frozen=True, slots=True)
 class ChangeKey:
-    """A change of the primary key to `wanted`."""
+    """A change of the primary key to `desired`."""
 
     now: UniqueIndex
-    wanted: UniqueIndex
+    desired: UniqueIndex
 
 
 Alteration = AddColumn | DropColumn | RenameColumn | ChangeColumn | AddUnique | DropUnique | ChangeKey
@@ -119,8 +119,8 @@ def require_same_columns(table: Table, columns: Iterable[str]) -> None:
     """Raise TableChangedError unless the table still has the columns for which its change was planned."""
     if (now := sorted(columns)) != sorted(table.column_names):
         raise TableChangedError(
-            f"target table {table.db}.{table.name} was changed by somebody else meanwhile (its columns are {', '.join(now) or 'gone'}): "
-            "nothing was done, what is to be changed is worked out anew"
+            f"target table {table.db}.{table.name} was meanwhile changed by another session (its columns are {', '.join(now) or 'missing'}): "
+            "nothing was done, the change is planned again"
         )
 
 
@@ -141,7 +141,7 @@ def _drop_column(table: Table, step: DropColumn) -> Table:
 
 
 def _change_column(table: Table, step: ChangeColumn) -> Table:
-    columns = (step.wanted if column.name == step.wanted.name else column for column in table.columns)
+    columns = (step.desired if column.name == step.desired.name else column for column in table.columns)
     return replace(table, columns=tuple(columns))
 
 
@@ -156,12 +156,12 @@ def _drop_unique(table: Table, step: DropUnique) -> Table:
     The source's name of an index may differ.
     """
     same = [index for index in table.unique if index.columns == step.index.columns]
-    gone = [index for index in same if index.name == step.index.name] or same
-    return replace(table, unique=tuple(index for index in table.unique if index not in gone))
+    dropped = [index for index in same if index.name == step.index.name] or same
+    return replace(table, unique=tuple(index for index in table.unique if index not in dropped))
 
 
 def _with_key(table: Table, step: ChangeKey) -> Table:
-    return replace(table, key=step.wanted)
+    return replace(table, key=step.desired)
 
 
 _STEPS: dict[type[Alteration], Callable[[Table, Any], Table]] = {

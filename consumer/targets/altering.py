@@ -35,9 +35,7 @@ PATIENCE_S, POLL_S = 0.5, 0.5
 END_S, END_POLL_S = 20.0, 0.05
 _STATEMENT = 60
 #: The remedy where nothing more is known.
-_BY_HAND = (
-    "make the target table what the source's is, by hand, or take away what keeps it from being changed"
-)
+_BY_HAND = "alter the target table by hand as the source's is, or remove what prevents the change"
 
 
 class TableChanger:
@@ -120,8 +118,8 @@ class TableChanger:
         while self._link.locks.end_connection(connection):
             if monotonic() > deadline:
                 raise TransientError(
-                    f"connection {connection} of an earlier attempt was ended {END_S:.0f} s ago and still takes back what it did "
-                    "to its table: it is waited for"
+                    f"connection {connection} of an earlier attempt was ended {END_S:.0f} s ago and still rolls back its change "
+                    "of the table: rowlock waits for it"
                 )
             sleep(END_POLL_S)
 
@@ -129,7 +127,7 @@ class TableChanger:
 def describe_holders(table: Table, seen: LockHolders) -> str:
     """Return a message about who holds the lock of `table`."""
     place = f"the change of target table {table.db}.{table.name} waits for a lock"
-    tried = "nothing was changed, and it is tried again: end what they do if they do not end it themselves"
+    tried = "nothing was changed, and it is tried again: end these sessions if they do not end themselves"
     if not seen.found:
         reason = f" ({seen.unseen})" if seen.unseen else ""
         return f"{place} whose holder was not seen{reason}; {tried}"
@@ -155,16 +153,16 @@ def _explain_not_unique(
     """Return an error that names the index; if several are built, by its name in the server's message."""
     steps = change.steps if isinstance(change, AlterTable) else ()
     added = [step.index for step in steps if isinstance(step, AddUnique)]
-    keys = [step.wanted for step in steps if isinstance(step, ChangeKey)]
-    said, table = str(error), change.table
-    named = [index for index in added if alterer.get_index_name(table, index) in said]
+    keys = [step.desired for step in steps if isinstance(step, ChangeKey)]
+    message, table = str(error), change.table
+    named = [index for index in added if alterer.get_index_name(table, index) in message]
     named.sort(key=lambda index: len(index.name), reverse=True)
     guilty = [*named, *keys, *added]
     if not guilty:
         return error
     columns, place = ", ".join(guilty[0].columns), f"{table.db}.{table.name}"
     return NotUniqueError(
-        f"rows of target table {place} are equal in ({columns}), so that index {guilty[0].name} cannot be built ({said}): copy the "
+        f"rows of target table {place} are equal in ({columns}), so that index {guilty[0].name} cannot be built ({message}): copy the "
         f"table again, or change those rows, which are shown by SELECT {columns}, COUNT(*) FROM {place} GROUP BY {columns} "
         "HAVING COUNT(*) > 1",
         guilty[0],

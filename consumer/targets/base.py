@@ -197,10 +197,10 @@ class EventTables(Protocol):
     could be read.
     """
 
-    def open_topic(self, table: TargetTable, *, create: bool, gone: bool = False) -> None:
+    def open_topic(self, table: TargetTable, *, create: bool, existed: bool = False) -> None:
         """Check that the topic of a table can take its records.
 
-        `create`: create the topic where it is missing. `gone` (it existed before): leave a missing one
+        `create`: create the topic where it is missing. `existed` (the topic existed before): leave a missing one
         alone, because `records_lost` reports it.
 
         Raises TargetConfigError: the topic is missing, has another number of partitions, or its format

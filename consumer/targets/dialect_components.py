@@ -131,8 +131,8 @@ class TargetCatalog(Protocol):
 
     def read_table_facts(self, schema: str, name: str) -> TableFacts: ...
 
-    def find_missing_rights(self, wanted: RequiredRights) -> list[MissingRight]:
-        """Return the rights that the user certainly lacks of `wanted`."""
+    def find_missing_rights(self, required: RequiredRights) -> list[MissingRight]:
+        """Return the rights that the user certainly lacks of `required`."""
 
     def find_durability_risk(self) -> Remark | None:
         """Return why a crash of the server may take back commits that readers have seen; None: it may not."""

@@ -113,8 +113,8 @@ class SqlSession(SqlProgressStore):
             raise ValueError("this target changes tables within a transaction")
         if (mine := self._link.get_connection_id()) != connection:
             raise TransientError(
-                f"connection {connection}, over which a table was to be changed, is lost and may have been ended by somebody who owns "
-                f"the unit now (this is {mine}): nothing was changed, and it is tried again"
+                f"connection {connection}, over which a table was to be changed, is lost and may have been ended by the process that now owns "
+                f"the unit (this is {mine}): nothing was changed, and it is tried again"
             )
         try:
             self._altering.apply_change(change)

@@ -162,7 +162,7 @@ def _close_unit(state: PipelineState, unit: LocalUnit, error: str | None, out: l
     if unit.phase in {ApplyPhase.PREPARING, ApplyPhase.PREPARED}:
         _remove_unit(state, unit, out)
         return
-    unit.stop_asked = True
+    unit.stop_requested = True
     if unit.busy:
         out.append(AbortOperation(unit.topic, unit.assignment))
 
@@ -224,16 +224,16 @@ def _record_takeover(unit: LocalUnit, event: UnitTakenOver, now: float) -> None:
         applied=watched.applied + event.applied,
         displaced=watched.displaced + event.displaced,
     )
-    if not unit.stop_asked:
-        unit.phase, unit.query_number, unit.behind, unit.polls_near_end = (
+    if not unit.stop_requested:
+        unit.phase, unit.query_number, unit.has_backlog, unit.polls_near_end = (
             ApplyPhase.APPLYING,
             None,
-            event.behind,
+            event.has_backlog,
             0,
         )
         unit.waits, unit.error, unit.copy, unit.needs_long_run = False, None, None, False
         unit.last_reported_error = (
-            unit.last_reported_error if event.behind else None
+            unit.last_reported_error if event.has_backlog else None
         )  # otherwise the same error would be logged again
 
 
@@ -245,7 +245,7 @@ def _record_applied_range(state: PipelineState, unit: LocalUnit, event: RangeApp
     if event.report is not None:
         _record_figures(unit, event.report, "ok")
     if unit.phase is ApplyPhase.APPLYING:
-        unit.behind = event.left > MAX_LIVE_BACKLOG
+        unit.has_backlog = event.left > MAX_LIVE_BACKLOG
         followed = sum(
             each.phase is ApplyPhase.APPLYING and each.query_number is None for each in state.units.values()
         )
@@ -257,7 +257,7 @@ def _handle_failure(
     state: PipelineState, unit: LocalUnit, event: OperationFailed, now: float, out: list[PipelineEffect]
 ) -> None:
     unit.epoch = max(unit.epoch, event.epoch)
-    if event.again:
+    if event.should_retry:
         unit.watched = replace(unit.watched, state="behind", message=event.error)
         if unit.phase is ApplyPhase.APPLYING:  # the failure is of direct apply
             unit.phase = ApplyPhase.TAKING_OVER
@@ -284,7 +284,7 @@ def _stop_unit(
         out.append(LogWaiting(unit.topic, unit.source, why))
     if unit.phase is ApplyPhase.APPLYING:  # otherwise it was retried after a probe, and keeps what that saw
         unit.seen, unit.unobservable, unit.tried = None, False, False
-    if not unit.stop_asked:
+    if not unit.stop_requested:
         unit.phase, unit.try_at, unit.again_at = ApplyPhase.WAITING, now, now + STOPPED_RETRY_S
 
 
@@ -300,8 +300,8 @@ def _handle_probe(unit: LocalUnit, event: StoppedProbed, now: float, pause: floa
         return
     before = unit.seen
     unit.seen = event.seen
-    if event.said is not None:
-        unit.watched = replace(unit.watched, message=event.said)
+    if event.message is not None:
+        unit.watched = replace(unit.watched, message=event.message)
     untried = before is not None and not unit.tried
     begun = event.begun and before is None
     if begun or untried or unit.unobservable or before not in (None, event.seen) or now >= unit.again_at:
@@ -333,23 +333,23 @@ def _handle_report(
     unit = state.units.get(report.topic)
     if unit is None or report.epoch != unit.epoch or unit.phase is not ApplyPhase.APPLYING:
         return
-    said = report.state if query == unit.query_number or report.state == "stopped" else "ok"
-    _record_figures(unit, report, said)
-    if said == "ok":
+    state_text = report.state if query == unit.query_number or report.state == "stopped" else "ok"
+    _record_figures(unit, report, state_text)
+    if state_text == "ok":
         return
-    if said == "stopped":
+    if state_text == "stopped":
         _stop_unit(unit, report.message, now, out, report.copy)
     else:
         unit.needs_long_run = report.long
         _retry_takeover(unit, now)
 
 
-def _record_figures(unit: LocalUnit, report: Report, said: str) -> None:
-    facts = {name: getattr(report, name) for name in FIGURES} | {"state": said}
+def _record_figures(unit: LocalUnit, report: Report, state_text: str) -> None:
+    facts = {name: getattr(report, name) for name in FIGURES} | {"state": state_text}
     if report.offset >= unit.watched.offset and report.position is not None:
         unit.position = report.position
     unit.watched = apply_report(unit.watched, **facts)
-    if said == "ok" and report.applied:
+    if state_text == "ok" and report.applied:
         unit.last_reported_error = None
 
 
@@ -388,11 +388,11 @@ def _handle_progress(state: PipelineState, event: QueryProgress, now: float) -> 
             continue
         if (
             query.kind is QueryKind.LIVE
-            and unit.behind
+            and unit.has_backlog
             and unit.topic in event.ends
             and has_caught_up(unit, event)
         ):
-            unit.behind, unit.query_number = (
+            unit.has_backlog, unit.query_number = (
                 False,
                 None,
             )  # moves from the catching-up query to the live one
@@ -407,9 +407,9 @@ def _handle_progress(state: PipelineState, event: QueryProgress, now: float) -> 
 def _start_operations(state: PipelineState, now: float, out: list[PipelineEffect]) -> None:
     """Start the next operation of every unit that has none running and is due."""
     for unit in list(state.units.values()):
-        if unit.busy or (now < unit.try_at and not unit.stop_asked):
+        if unit.busy or (now < unit.try_at and not unit.stop_requested):
             continue
-        if unit.stop_asked:
+        if unit.stop_requested:
             unit.phase, unit.busy = ApplyPhase.STOPPING, True
             out.append(_build_fence(unit))
         elif unit.phase is ApplyPhase.PREPARING:
@@ -421,7 +421,7 @@ def _start_operations(state: PipelineState, now: float, out: list[PipelineEffect
             out.append(
                 TakeOver(unit.ref, unit.epoch, look=unit.waits, here=unit.waits or unit.needs_long_run)
             )
-        elif unit.needs_direct_apply and (not unit.behind or not state.queries.spark):
+        elif unit.needs_direct_apply and (not unit.has_backlog or not state.queries.spark):
             # While Spark is up, a backlog belongs to the catching-up query from the moment that query is
             # requested.
             unit.busy = True

@@ -18,7 +18,7 @@ directly."""
 
 def needs_fast_polling(units: Iterable[LocalUnit]) -> bool:
     """Return whether Spark's progress should be polled fast: a unit is new to its query, or catches up."""
-    return any(unit.phase is ApplyPhase.APPLYING and (unit.behind or not unit.checked) for unit in units)
+    return any(unit.phase is ApplyPhase.APPLYING and (unit.has_backlog or not unit.checked) for unit in units)
 
 
 def has_caught_up(unit: LocalUnit, look: QueryProgress) -> bool:

@@ -54,7 +54,7 @@ class UnitTakenOver:
     assignment: int
     epoch: int
     offset: int
-    behind: bool = False
+    has_backlog: bool = False
     """Whether a longer backlog is left."""
     position: Position | None = None
     commit_ts_ms: int = 0
@@ -92,7 +92,7 @@ class OperationFailed:
     topic: str
     assignment: int
     error: str
-    again: bool
+    should_retry: bool
     """Whether a retry may succeed; otherwise the unit stops (`waits`) or ends with `error`."""
     epoch: int = 0
     """The highest fencing token that was written; 0 if none."""
@@ -112,7 +112,7 @@ class StoppedProbed:
     """A digest of everything the unit depends on; None if it could not be read."""
     topic_id: str = ""
     real: bytes = b""
-    said: str | None = None
+    message: str | None = None
     """What the unit waits for now; replaces the message with which it stopped."""
     begun: bool = False
     """Whether a copy has begun from which the unit can continue."""

@@ -100,7 +100,7 @@ def plan_queries(
     additions).
     """
     for unit in units.values():
-        kind = QueryKind.CATCHING_UP if unit.behind else QueryKind.LIVE
+        kind = QueryKind.CATCHING_UP if unit.has_backlog else QueryKind.LIVE
         if unit.needs_direct_apply and queries.is_read(kind, unit):
             unit.query_number = queries.current[kind]
             unit.forget_query_progress()
@@ -113,8 +113,10 @@ def plan_queries(
 def _list_members(kind: QueryKind, units: Mapping[str, LocalUnit]) -> list[LocalUnit]:
     """Return the units that a query of this kind should read."""
     if kind is QueryKind.LIVE:
-        return [u for u in units.values() if u.topic_id and not u.stop_asked and not u.waits]
-    return [u for u in units.values() if u.behind and u.phase is ApplyPhase.APPLYING and not u.stop_asked]
+        return [u for u in units.values() if u.topic_id and not u.stop_requested and not u.waits]
+    return [
+        u for u in units.values() if u.has_backlog and u.phase is ApplyPhase.APPLYING and not u.stop_requested
+    ]
 
 
 def _start_query_if_needed(
@@ -165,7 +167,7 @@ def _choose_first_offset(kind: QueryKind, unit: LocalUnit) -> int:
 
     Only the catching-up query must not miss records; workers fill the gaps of the live one from Kafka.
     """
-    if kind is QueryKind.CATCHING_UP or (unit.phase is ApplyPhase.APPLYING and not unit.behind):
+    if kind is QueryKind.CATCHING_UP or (unit.phase is ApplyPhase.APPLYING and not unit.has_backlog):
         return unit.watched.offset + 1
     return -1
 

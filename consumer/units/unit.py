@@ -73,7 +73,7 @@ class LocalUnit:
     real: bytes = b""
     """The target table (JSON) as last read."""
     start_asked: bool = False
-    stop_asked: bool = False
+    stop_requested: bool = False
     error: str | None = None
     """Why the unit is stopped, or ends."""
     waits: bool = False
@@ -103,7 +103,7 @@ class LocalUnit:
     position: Position | None = None
     query_number: int | None = None
     """The query that applies the unit."""
-    behind: bool = False
+    has_backlog: bool = False
     """Whether the unit has a backlog and belongs to the catching-up query."""
     polls_near_end: int = 0
     """Number of consecutive polls that found the unit near its topic's end."""
@@ -123,7 +123,7 @@ class LocalUnit:
 
         No query may apply a unit on which an operation works.
         """
-        free = self.query_number is None and not self.busy and not self.stop_asked
+        free = self.query_number is None and not self.busy and not self.stop_requested
         return self.phase is ApplyPhase.APPLYING and free
 
     def forget_query_progress(self) -> None:

@@ -135,8 +135,8 @@ class Poller(Generic[F, M]):
             if mailbox.remove_if_empty():
                 self._control = None  # otherwise messages wait: it is handled again
         elif seen is not None:
-            again = mailbox.release_machine(fsm, seen)
-            self._control = (mailbox, again) if again is not None else None
+            reacquired = mailbox.release_machine(fsm, seen)
+            self._control = (mailbox, reacquired) if reacquired is not None else None
 
     def _fetch_machines(self, limit: int) -> None:
         while len(self._batch) < limit and not self._scheduler.control_waiting:
@@ -166,8 +166,8 @@ class Poller(Generic[F, M]):
         if held.fsm.is_stopped():
             return self._router.forget_mailbox(held.mailbox)
         if isinstance(held.result, ReleaseMachine):
-            again = held.mailbox.release_machine(held.fsm, held.result.seen)
-            if again is None:
+            reacquired = held.mailbox.release_machine(held.fsm, held.result.seen)
+            if reacquired is None:
                 return True
             held.result = KeepMachine()
             return False

@@ -88,7 +88,7 @@ class ControlLog:
             self._nonce,
             self._config.writer,
             report=self._step_election,
-            tell=self._forward_event,
+            notify=self._forward_event,
             discarded=lambda: self._step_election(Discarded(self._choose_jitter())),
         )
 

@@ -121,7 +121,7 @@ class ControlTopic:
         except KafkaException as error:
             _pass_on_if_passing(error)
             if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
-                why = f"topic {self.name} exists and is not listed: a broker is behind, or the user lacks Describe on it"
+                why = f"topic {self.name} exists and is not listed: a broker lags, or the user lacks Describe on it"
                 raise KafkaException(KafkaError(KafkaError.TOPIC_ALREADY_EXISTS, why)) from error
             raise ControlTopicError(
                 f"Kafka refuses to create topic {self.name} with {replication} replicas: {error.args[0].str()}: "
@@ -146,10 +146,10 @@ class ControlTopic:
             self._admin.incremental_alter_configs([change])[change].result(_PATIENCE)
         except KafkaException as error:
             _pass_on_if_passing(error)
-            wanted = ", ".join(f"{name}={TOPIC_CONFIG[name]}" for name in wrong)
+            settings = ", ".join(f"{name}={TOPIC_CONFIG[name]}" for name in wrong)
             raise ControlTopicError(
                 f"topic {self.name} would forget the coordinator's state, and its settings cannot be changed: "
-                f"{error.args[0].str()}: set {wanted}"
+                f"{error.args[0].str()}: set {settings}"
             ) from error
 
     def trim_topic(self, before: int) -> None:

@@ -28,7 +28,7 @@ log = structlog.get_logger("control")
 class ControlWriter:
     """Writes the control topic in a thread, which alone uses `transactions`.
 
-    From that thread it calls `report` with events for the election, and `tell` with events for the
+    From that thread it calls `report` with events for the election, and `notify` with events for the
     coordinator.
     """
 
@@ -40,12 +40,12 @@ class ControlWriter:
         config: WriterConfig,
         *,
         report: Callable[[Claimed | WriteFailed], None],
-        tell: Callable[[ControlLogEvent], None],
+        notify: Callable[[ControlLogEvent], None],
         discarded: Callable[[], None],
     ) -> None:
         self.transactions = TermTransactions(kafka, candidate, nonce, config)
         self._config = config
-        self._report, self._tell, self._discarded = report, tell, discarded
+        self._report, self._notify, self._discarded = report, notify, discarded
         self._changed = threading.Condition()
         self._jobs: deque[Callable[[], None]] = deque()
         self._term: LedTerm | None = None
@@ -146,11 +146,11 @@ class ControlWriter:
         with self._changed:
             tokens, changes = term.take_changes(self._config.batch)
         self.transactions.write_changes(term, changes)
-        self._tell(WriteConfirmed(term.rev, term.begun))
+        self._notify(WriteConfirmed(term.rev, term.begun))
         for token in tokens:
-            self._tell(RecordsCommitted(term.rev, token))
+            self._notify(RecordsCommitted(term.rev, token))
         if self.transactions.write_snapshot_if_due(term):
-            self._tell(WriteConfirmed(term.rev, term.begun))
+            self._notify(WriteConfirmed(term.rev, term.begun))
             log.info("control topic trimmed", before=term.base, records=len(term.records), bytes=term.cost)
             self.transactions.trim_topic(term.base)
 

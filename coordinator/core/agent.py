@@ -270,10 +270,12 @@ def _send_sync(state: AgentState, now: float, out: list[AgentEffect]) -> None:
 
 
 def _handle_dispatch(state: AgentState, message: Dispatch, now: float, out: list[AgentEffect]) -> None:
-    told = Instruction(message.op, message.header.assignment, message.mark, message.echo + message.lease)
+    instruction = Instruction(
+        message.op, message.header.assignment, message.mark, message.echo + message.lease
+    )
     held = state.units.get(message.unit, AgentUnit(message.unit))
     if state.ending is None or message.op in {UnitOperation.REMOVE, UnitOperation.FORGET}:
-        held = _step_unit(state, message.unit, told, now, out)
+        held = _step_unit(state, message.unit, instruction, now, out)
     header = _build_header(state, held.assignment)
     out.append(SendUp(DispatchResponse(header, state.name, message.header.op_seq, held.status, message.op)))
 
@@ -364,8 +366,8 @@ def _send_heartbeat(state: AgentState, now: float, out: list[AgentEffect]) -> No
     if state.agent_epoch == 0:
         out.append(SendUp(Hello(_build_header(state), state.name, state.incarnation)))
         return
-    header, said = _build_header(state), list_statuses(state)
-    out.append(SendUp(Heartbeat(header, state.name, now, said, state.liveness, state.config, state.file)))
+    header, statuses = _build_header(state), list_statuses(state)
+    out.append(SendUp(Heartbeat(header, state.name, now, statuses, state.liveness, state.config, state.file)))
 
 
 def _send_checkpoint(state: AgentState, out: list[AgentEffect]) -> None:

@@ -150,33 +150,39 @@ def step_agent_unit(
 
 
 def _follow_instruction(
-    held: AgentUnit, told: Instruction, now: float
+    held: AgentUnit, instruction: Instruction, now: float
 ) -> tuple[AgentUnit, tuple[UnitEffect, ...]]:
-    if told.op is UnitOperation.REMOVE:
-        return _remove_worker(held, told.assignment)
-    if told.op is UnitOperation.FORGET:
-        noted = held.state is UnitPhase.STOPPED and held.assignment <= told.assignment
+    if instruction.op is UnitOperation.REMOVE:
+        return _remove_worker(held, instruction.assignment)
+    if instruction.op is UnitOperation.FORGET:
+        noted = held.state is UnitPhase.STOPPED and held.assignment <= instruction.assignment
         return AgentUnit(held.unit, closed=held.closed) if noted else held, ()
-    if told.op is UnitOperation.PREPARE:
-        return _prepare_worker(held, told)
+    if instruction.op is UnitOperation.PREPARE:
+        return _prepare_worker(held, instruction)
     startable = (
-        held.assignment == told.assignment and held.state is UnitPhase.PREPARED and told.deadline > now
+        held.assignment == instruction.assignment
+        and held.state is UnitPhase.PREPARED
+        and instruction.deadline > now
     )
     if not startable:
         return held, ()
-    started = replace(held, state=UnitPhase.REPLICATING, deadline=told.deadline)
-    return started, (StartWorker(held.unit, held.assignment, told.mark),)
+    started = replace(held, state=UnitPhase.REPLICATING, deadline=instruction.deadline)
+    return started, (StartWorker(held.unit, held.assignment, instruction.mark),)
 
 
-def _prepare_worker(held: AgentUnit, told: Instruction) -> tuple[AgentUnit, tuple[UnitEffect, ...]]:
-    if told.assignment <= max(held.closed, held.assignment):
+def _prepare_worker(held: AgentUnit, instruction: Instruction) -> tuple[AgentUnit, tuple[UnitEffect, ...]]:
+    if instruction.assignment <= max(held.closed, held.assignment):
         return held, ()
     if held.state not in _EMPTY:
         return _halt_worker(held)  # the older replica ends first; the leader repeats its prepare
     opened = AgentUnit(
-        held.unit, told.assignment, UnitPhase.PREPARING, max(held.closed, held.assignment), mark=told.mark
+        held.unit,
+        instruction.assignment,
+        UnitPhase.PREPARING,
+        max(held.closed, held.assignment),
+        mark=instruction.mark,
     )
-    return opened, (PrepareWorker(held.unit, told.assignment, told.mark),)
+    return opened, (PrepareWorker(held.unit, instruction.assignment, instruction.mark),)
 
 
 def _remove_worker(held: AgentUnit, assignment: int) -> tuple[AgentUnit, tuple[UnitEffect, ...]]:

@@ -97,7 +97,7 @@ class ReplicaReport:
 
 
 @dataclass(frozen=True, slots=True)
-class AgentGone:
+class AgentLost:
     """Every incarnation of the agent up to `agent_epoch` is lost: its lease has run out, or a later one
     has registered.
     """
@@ -116,7 +116,7 @@ class Cancel:
     """Give up the preparation of the secondary (only in Prepare)."""
 
 
-SetInput = Assign | ReplicaPersisted | ReplicaReport | AgentGone | Remove | Cancel
+SetInput = Assign | ReplicaPersisted | ReplicaReport | AgentLost | Remove | Cancel
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ def step_set(current: ReplicationSet, event: SetInput) -> tuple[ReplicationSet, 
     match event:
         case ReplicaReport():
             after = _apply_report(current, event, out)
-        case AgentGone(agent, agent_epoch):
+        case AgentLost(agent, agent_epoch):
             after = _remove_agent(current, agent, agent_epoch, out)
         case ReplicaPersisted(assignment):
             after = _mark_persisted(current, assignment, out)
@@ -182,9 +182,9 @@ def step_set(current: ReplicationSet, event: SetInput) -> tuple[ReplicationSet, 
 
 def list_cells(current: ReplicationSet, event: SetInput) -> list[Cell]:
     """Return the table cells that `event` passes through (for the coverage count)."""
-    if isinstance(event, AgentGone):
+    if isinstance(event, AgentLost):
         return [
-            (current.state, r.role, ReplicaPhase.GONE)
+            (current.state, r.role, ReplicaPhase.LOST)
             for r in current.replicas
             if r.agent == event.agent and r.agent_epoch <= event.agent_epoch
         ]
@@ -250,7 +250,7 @@ def _match_report(current: ReplicationSet, event: ReplicaReport) -> list[tuple[R
         if replica.agent != event.agent or replica.agent_epoch > event.agent_epoch:
             continue
         if replica.agent_epoch < event.agent_epoch:
-            found.append((replica, ReplicaPhase.GONE))
+            found.append((replica, ReplicaPhase.LOST))
         elif replica.assignment == event.assignment:
             found.append((replica, ReplicaPhase(event.state.value)))
         else:
@@ -274,7 +274,7 @@ def _remove_agent(
 ) -> ReplicationSet:
     about = [r for r in current.replicas if r.agent == agent and r.agent_epoch <= agent_epoch]
     for replica in about:
-        current = _apply_cell(current, replica, ReplicaPhase.GONE, out)
+        current = _apply_cell(current, replica, ReplicaPhase.LOST, out)
     return _settle_set(current, out) if about else current
 
 
@@ -396,10 +396,10 @@ def _assign_replica(current: ReplicationSet, event: Assign, out: list[SetOutput]
 
 
 def _remove_replicas(current: ReplicationSet, out: list[SetOutput]) -> ReplicationSet:
-    told = tuple(replace(r, role=Role.UNDETERMINED) for r in current.replicas if r.durable)
-    for replica in told:
+    removed = tuple(replace(r, role=Role.UNDETERMINED) for r in current.replicas if r.durable)
+    for replica in removed:
         _instruct_replica(replica, UnitOperation.REMOVE, out)
-    return replace(current, state=SetState.REMOVING if told else SetState.ABSENT, replicas=told)
+    return replace(current, state=SetState.REMOVING if removed else SetState.ABSENT, replicas=removed)
 
 
 def _cancel_secondary(current: ReplicationSet, out: list[SetOutput]) -> ReplicationSet:

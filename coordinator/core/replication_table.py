@@ -34,7 +34,7 @@ class Role(Enum):
 
 
 class ReplicaPhase(Enum):
-    """The last reported phase of a replica, or `GONE` if its agent is lost."""
+    """The last reported phase of a replica, or `LOST` if its agent is lost."""
 
     ABSENT = "absent"
     PREPARING = "preparing"
@@ -42,7 +42,7 @@ class ReplicaPhase(Enum):
     REPLICATING = "replicating"
     STOPPING = "stopping"
     STOPPED = "stopped"
-    GONE = "gone"
+    LOST = "gone"
 
 
 class ReplicaAction(Enum):
@@ -65,7 +65,7 @@ Cell = tuple[SetState, Role, ReplicaPhase]
 _ENDED: dict[ReplicaPhase, tuple[ReplicaAction, ...]] = {
     ReplicaPhase.STOPPING: (ReplicaAction.LEAVE,),
     ReplicaPhase.STOPPED: (ReplicaAction.FORGET, ReplicaAction.DROP),
-    ReplicaPhase.GONE: (ReplicaAction.DROP,),
+    ReplicaPhase.LOST: (ReplicaAction.DROP,),
 }
 #: The replica has reported a later phase before, in the same assignment. It is not trusted: it is stopped
 #: and replaced.
@@ -180,8 +180,8 @@ Composition = tuple[SetState, Primary, Secondary, bool]
 
 def _matches_rule(rule: Rule, key: Composition) -> bool:
     return all(
-        want is None or want is have
-        for want, have in zip((rule.state, rule.primary, rule.secondary, rule.leaving), key, strict=True)
+        expected is None or expected is have
+        for expected, have in zip((rule.state, rule.primary, rule.secondary, rule.leaving), key, strict=True)
     )
 
 

@@ -59,13 +59,14 @@ def _from_here(request: Request) -> None:
 def identify_asker(
     request: Request,
     by: Annotated[
-        str, Header(alias=ASKED_BY, description="Name of the operator who gives the command, for the events.")
+        str,
+        Header(alias=ASKED_BY, description="Name of the operator who gives the command; the events show it."),
     ] = "",
 ) -> str:
     """Return the caller: the name that it gives, and its address."""
-    said = "".join(char for char in by[:100] if char.isprintable())
+    printable = "".join(char for char in by[:100] if char.isprintable())
     host = request.client.host if request.client else "an unknown address"
-    return f"{said} at {host}" if said else host
+    return f"{printable} at {host}" if printable else host
 
 
 Asker = Annotated[str, Depends(identify_asker)]

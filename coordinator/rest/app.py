@@ -97,7 +97,7 @@ def _require_leading_view(control: Control) -> View:
 def _add_listings(router: APIRouter, control: Control) -> None:
     @router.get("/leader", tags=["coordinators"])
     def leader() -> Leader:
-        """The leader; every coordinator answers this. A leader that nothing was heard of for a lease (5 s) is not named."""
+        """The leader; every coordinator answers this. A leader that sent no message for a lease (5 s) is not named."""
         found = control.get_leader()
         if found is None:
             raise NotLeaderError(None)
@@ -129,10 +129,10 @@ def _add_listings(router: APIRouter, control: Control) -> None:
         )
 
     @router.get("/events", tags=["coordinators"])
-    def events(wanted: Annotated[EventQuery, Query()]) -> EventList:
+    def events(query: Annotated[EventQuery, Query()]) -> EventList:
         """Events since this coordinator began to lead, oldest first; the last 1,000 are kept."""
         _require_leading_view(control)
-        found = control.list_events(wanted.after, wanted.limit)
+        found = control.list_events(query.after, query.limit)
         return EventList(events=[ClusterEvent.model_validate(row) for row in found])
 
     _add_units(router, control)
@@ -140,11 +140,11 @@ def _add_listings(router: APIRouter, control: Control) -> None:
 
 def _add_units(router: APIRouter, control: Control) -> None:
     @router.get("/units", tags=["units"])
-    def units(wanted: Annotated[UnitQuery, Query()]) -> UnitList:
+    def units(query: Annotated[UnitQuery, Query()]) -> UnitList:
         """Units, a page at a time."""
-        found = [row for row in _require_leading_view(control).units if wanted.matches_row(row)]
-        page = [Unit.model_validate(row) for row in found[: wanted.limit]]
-        return UnitList(units=page, next=page[-1].unit if len(found) > wanted.limit else None)
+        found = [row for row in _require_leading_view(control).units if query.matches_row(row)]
+        page = [Unit.model_validate(row) for row in found[: query.limit]]
+        return UnitList(units=page, next=page[-1].unit if len(found) > query.limit else None)
 
     @router.get("/units/{unit:path}", tags=["units"])
     def unit(unit: UnitName) -> Unit:
@@ -165,7 +165,7 @@ def _add_commands(router: APIRouter, control: Control) -> None:
 
     @router.post("/units/{unit:path}/pause", tags=["units"], status_code=202)
     def pause(unit: UnitName, by: Asker) -> Accepted:
-        """Stop a unit until it is resumed; also a new coordinator knows of it."""
+        """Stop a unit until it is resumed, also if another coordinator is elected."""
         return give(Pause(unit), by)
 
     @router.post("/units/{unit:path}/resume", tags=["units"], status_code=202)
@@ -175,22 +175,22 @@ def _add_commands(router: APIRouter, control: Control) -> None:
 
     @router.post("/units/{unit:path}/move", tags=["units"], status_code=202)
     def move(unit: UnitName, to: MoveTo, by: Asker) -> Accepted:
-        """Move a unit to another agent; the old one goes on until the new one is ready."""
+        """Move a unit to another agent; the old agent runs it until the new one is ready."""
         return give(Move(unit, to.agent), by)
 
     @router.post("/units/{unit:path}/cancel", tags=["units"], status_code=202)
     def cancel(unit: UnitName, by: Asker) -> Accepted:
-        """Have a unit stay where it is: give up its move, as long as the old agent has not been told to stop."""
+        """Cancel the move of a unit, so that it stays on its agent. Refused once the old agent was asked to stop."""
         return give(CancelMove(unit), by)
 
     @router.post("/agents/{name}/drain", tags=["agents"], status_code=202)
     def drain(name: AgentName, by: Asker) -> Accepted:
-        """Give all units of an agent to others, and no more to it."""
+        """Move all units of an agent to other agents, and place no more on it."""
         return give(Drain(name), by)
 
     @router.post("/agents/{name}/undrain", tags=["agents"], status_code=202)
     def undrain(name: AgentName, by: Asker) -> Accepted:
-        """Undo that: the agent keeps what it still has, and is given units again."""
+        """End a drain: the agent keeps the units that it still has, and is given units again."""
         return give(Undrain(name), by)
 
     @router.post("/rebalance", tags=["coordinators"], status_code=202)
@@ -199,20 +199,20 @@ def _add_commands(router: APIRouter, control: Control) -> None:
         return give(Rebalance(), by)
 
     @router.post("/reload", tags=["coordinators"])
-    def reload(by: Asker, wanted: Annotated[ReloadQuery, Query()]) -> Reloaded:
-        """Put in force what the configuration file holds now: of this coordinator, and the same of all agents."""
-        found = control.reload_config(dry_run=wanted.dry_run, by=by)
+    def reload(by: Asker, query: Annotated[ReloadQuery, Query()]) -> Reloaded:
+        """Activate the current content of the configuration file of this coordinator; the files of all agents must be the same."""
+        found = control.reload_config(dry_run=query.dry_run, by=by)
         return Reloaded(
             digest=found.digest,
             changes=found.changes,
             changed=sorted(found.changed),
-            gone=sorted(found.gone),
-            in_force=not wanted.dry_run,
+            removed=sorted(found.removed),
+            is_active=not query.dry_run,
         )
 
     @router.post("/resign", tags=["coordinators"], status_code=202)
     def resign(by: Asker) -> Accepted:
-        """Have this coordinator give up leading; another one, or it again, is elected."""
+        """Make this coordinator step down; a new leader is elected, which may be the same one."""
         return give(Resign(), by)
 
 
@@ -238,7 +238,7 @@ def _add_health(app: FastAPI, control: Control) -> None:
 
     @app.get("/readyz", tags=["health"])
     def readyz() -> Health:
-        """It leads, or has heard within a lease from who does; needs no token."""
+        """This coordinator leads, or has received a message of the leader within a lease; needs no token."""
         leader = control.get_leader()
         if leader is None:
             raise NotLeaderError(None)
@@ -270,19 +270,25 @@ def describe_interface(app: FastAPI) -> dict[str, Any]:
 
 
 def _describe_errors(path: str, method: str, responses: dict[str, Any]) -> None:
-    said = {"503": "Another coordinator leads, or nobody does just now.", "500": "An error in rowlock."}
+    descriptions = {
+        "503": "Another coordinator leads, or none does at the moment.",
+        "500": "An error in rowlock.",
+    }
     if path.startswith("/v1"):
-        said |= {"401": "The token is missing or wrong.", "403": "Without a token: not from this machine."}
-        said |= {
-            "421": "Asked for another system's Kafka prefix.",
-            "504": "The owner did not answer in time.",
+        descriptions |= {
+            "401": "The token is missing or wrong.",
+            "403": "Without a token: not from this machine.",
+        }
+        descriptions |= {
+            "421": "The request names another system's Kafka prefix.",
+            "504": "The leader did not answer in time.",
         }
     if "{" in path:
-        said["404"] = "There is no such thing."
+        descriptions["404"] = "There is no object of this name."
     if "422" in responses:
-        said["422"] = "The request does not fit."
+        descriptions["422"] = "The request does not fit."
     if method == "post":
-        said["409"] = "It cannot be carried out; the detail says why."
+        descriptions["409"] = "The command cannot be carried out; `detail` gives the reason."
     content = {problems.MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    for status, what in sorted(said.items()):
+    for status, what in sorted(descriptions.items()):
         responses[status] = {"description": what, "content": content}

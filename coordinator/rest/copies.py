@@ -15,12 +15,14 @@ class _NamedTable(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     table: str = Field(
-        alias="table", min_length=3, description="`database.table` at the source; odd names in backticks."
+        alias="table",
+        min_length=3,
+        description="`database.table` at the source; names with special characters in backticks.",
     )
     source: str | None = Field(
         alias="source",
         default=None,
-        description="Name of the source; not needed where one source has such a table.",
+        description="Name of the source; not needed if only one source has such a table.",
     )
 
 
@@ -31,13 +33,13 @@ class CopyTable(_NamedTable):
         alias="where",
         default=None,
         min_length=1,
-        description="An SQL condition of the source: only rows that match are copied, and nothing is deleted for it.",
+        description="An SQL condition of the source: only rows that match are copied, and no row is deleted.",
     )
     max_rows_per_second: int | None = Field(
         alias="max_rows_per_second",
         default=None,
         ge=0,
-        description="Most rows a second that are read; 0: as many as the source gives; null: the source's `copy_rows_per_second`.",
+        description="Maximum of rows a second that are read; 0: as many as the source gives; null: the source's `copy_rows_per_second`.",
     )
 
 
@@ -51,14 +53,14 @@ class CopyRate(_NamedTable):
     max_rows_per_second: int | None = Field(
         alias="max_rows_per_second",
         ge=0,
-        description="Most rows a second that are read from now on; null or 0: as many as the source gives.",
+        description="Maximum of rows a second that are read from now on; null or 0: as many as the source gives.",
     )
 
 
 class CopyAccepted(Answer):
     """The request is durable; the listing shows what becomes of it."""
 
-    id: str = Field(serialization_alias="id", description="Of the request.")
+    id: str = Field(serialization_alias="id", description="Identifier of the request.")
     source: str = Field(serialization_alias="source", description="The source that copies.")
     table: str = Field(serialization_alias="table", description="The table.")
 
@@ -68,24 +70,24 @@ class Copy(Answer):
 
     source: str = Field(serialization_alias="source", description="The source.")
     table: str = Field(serialization_alias="table", description="The table.")
-    id: str = Field(serialization_alias="id", description="Of the request.")
+    id: str = Field(serialization_alias="id", description="Identifier of the request.")
     phase: str = Field(
         serialization_alias="phase",
         description="`waiting`, `running`, `done`, `refused` (see `reason`) or `cancelled`.",
     )
     by: str = Field(
         serialization_alias="by",
-        description="Origin of the request: `operator`, `pipeline NAME` (a unit that cannot go on), `capture`.",
+        description="Origin of the request: `operator`, `pipeline NAME` (a unit that cannot continue), `capture`.",
     )
     cause: str = Field(
         serialization_alias="cause", description="Reason for which a unit needs it; empty for an operator's."
     )
     where: str | None = Field(
-        serialization_alias="where", description="The condition of its rows; null: all."
+        serialization_alias="where", description="The condition that its rows match; null: all rows."
     )
     rows: int = Field(serialization_alias="rows", description="Rows published so far.")
     estimate: int | None = Field(
-        serialization_alias="estimate", description="About how many there are; null: not known."
+        serialization_alias="estimate", description="Estimated number of rows; null: not known."
     )
     eta_s: float | None = Field(
         serialization_alias="eta_s",
@@ -93,7 +95,7 @@ class Copy(Answer):
     )
     max_rows_per_second: int | None = Field(
         serialization_alias="max_rows_per_second",
-        description="Most rows a second that it reads; null: no limit.",
+        description="Maximum of rows a second that it reads; null: no limit.",
     )
     requested_ms: int = Field(
         serialization_alias="requested_ms", description="Time of the request, in ms since 1970."
@@ -105,11 +107,11 @@ class Copy(Answer):
         serialization_alias="ended_ms", description="Time of its end; null: not yet."
     )
     restarts: int = Field(
-        serialization_alias="restarts", description="Times that it began anew because the table was altered."
+        serialization_alias="restarts", description="Number of restarts because the table was altered."
     )
     reason: str = Field(
         serialization_alias="reason",
-        description="Of one that is refused or cancelled: what was seen, and what to do.",
+        description="Cause and remedy of a copy that is refused or cancelled.",
     )
 
 
@@ -146,19 +148,19 @@ def add_copy_paths(router: APIRouter, control: Control, desk: CopyRequests) -> N
         return CopyAccepted.model_validate(taken)
 
     @router.post("/copies", tags=["copies"], status_code=202)
-    def ask(wanted: CopyTable, by: Asker) -> CopyAccepted:
+    def ask(request: CopyTable, by: Asker) -> CopyAccepted:
         """Copy one table again while everything runs."""
-        return given(CopyRequested(**wanted.model_dump()), by)
+        return given(CopyRequested(**request.model_dump()), by)
 
     @router.post("/copies/cancel", tags=["copies"], status_code=202)
-    def cancel(wanted: CancelCopy, by: Asker) -> CopyAccepted:
+    def cancel(request: CancelCopy, by: Asker) -> CopyAccepted:
         """Take a copy back that waits or runs."""
-        return given(CopyRequested(**wanted.model_dump(), cancel=True), by)
+        return given(CopyRequested(**request.model_dump(), cancel=True), by)
 
     @router.post("/copies/rate", tags=["copies"], status_code=202)
-    def rate(wanted: CopyRate, by: Asker) -> CopyAccepted:
+    def rate(request: CopyRate, by: Asker) -> CopyAccepted:
         """Have a copy that waits or runs go on faster or slower; it does not begin anew."""
-        return given(CopyRequested(**wanted.model_dump(), rate_only=True), by)
+        return given(CopyRequested(**request.model_dump(), rate_only=True), by)
 
     @router.get("/copies", tags=["copies"])
     def copies() -> CopyList:

@@ -58,11 +58,11 @@ class RequestGuard:
         """Raise HTTPException for what the headers alone forbid."""
         if request.url.path.startswith(_SECURED):
             check_rest_access(self._token, request)
-        said = request.headers.get("content-length", "0")
-        if not (said.isascii() and said.isdigit()):
-            raise HTTPException(400, f"Content-Length is {said[:40]!r}, which is no number of bytes")
-        if int(said) > BODY_LIMIT:
-            raise _build_too_large_error(f"{said} bytes")
+        length = request.headers.get("content-length", "0")
+        if not (length.isascii() and length.isdigit()):
+            raise HTTPException(400, f"Content-Length is {length[:40]!r}, which is no number of bytes")
+        if int(length) > BODY_LIMIT:
+            raise _build_too_large_error(f"{length} bytes")
 
     async def _read_body(self, receive: Receive) -> bytes | None:
         """Return the whole body, also of a request without a length; None: the client has disconnected."""
@@ -80,7 +80,7 @@ class RequestGuard:
                     if size > BODY_LIMIT:
                         raise _build_too_large_error(f"more than {BODY_LIMIT} bytes")
         except TimeoutError:
-            raise HTTPException(408, f"the body did not come within {self._body_s:g} s") from None
+            raise HTTPException(408, f"the body did not arrive within {self._body_s:g} s") from None
         return b"".join(parts)
 
 

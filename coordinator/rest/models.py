@@ -31,14 +31,14 @@ class Leader(Answer):
     rest: str = Field(serialization_alias="rest", description="`host:port` of its REST interface.")
     since_s: float = Field(
         serialization_alias="since_s",
-        description="Seconds since the coordinator that was asked saw its claim.",
+        description="Seconds since the coordinator that answers saw the leader's claim.",
     )
     am_i: bool = Field(
-        serialization_alias="am_i", description="Whether the coordinator that was asked is it."
+        serialization_alias="am_i", description="Whether the coordinator that answers is the leader."
     )
     version: str = Field(
         serialization_alias="version",
-        description="Its version of rowlock; empty where another coordinator was asked.",
+        description="Its version of rowlock; empty if another coordinator answers.",
     )
 
 
@@ -53,45 +53,50 @@ class Agent(Answer):
     )
     state: str = Field(
         serialization_alias="state",
-        description="`registered`: not heard in this term yet; `synced`; `expired`: silent for longer than its lease.",
+        description="`registered`: no message in this term yet; `synced`; `expired`: silent for longer than its lease.",
     )
-    liveness: str = Field(serialization_alias="liveness", description="Its own word: `alive` or `stopping`.")
+    liveness: str = Field(
+        serialization_alias="liveness", description="What the agent reports: `alive` or `stopping`."
+    )
     draining: bool = Field(
-        serialization_alias="draining", description="Whether it was asked to give its units away."
+        serialization_alias="draining",
+        description="Whether it is being drained: its units move to other agents.",
     )
-    connected: bool = Field(serialization_alias="connected", description="Whether a stream of it is open.")
+    connected: bool = Field(
+        serialization_alias="connected", description="Whether it has an open stream to the leader."
+    )
     last_heard_s: float = Field(
         serialization_alias="last_heard_s", description="Seconds since its last message."
     )
-    units: int = Field(serialization_alias="units", description="Units that it holds, in whatever state.")
+    units: int = Field(serialization_alias="units", description="Number of its units, in any state.")
     rows_per_s: int = Field(
-        serialization_alias="rows_per_s", description="Rows a second over the units that it runs."
+        serialization_alias="rows_per_s", description="Rows a second of all units that it runs."
     )
     failures: int = Field(
         serialization_alias="failures",
-        description="Preparations that failed there since a unit last got to work.",
+        description="Preparations that failed on it since one last succeeded.",
     )
     backs_off_s: float | None = Field(
         serialization_alias="backs_off_s",
-        description="Seconds for which it is still given no units because of them (0: it is tried with one); null: it is "
-        "given units like any other.",
+        description="Seconds for which it is still given no units because of these failures (0: it is tried with one unit); null: it is "
+        "given units like any other agent.",
     )
     counters: dict[str, int] = Field(
         serialization_alias="counters", description="Statistics of its messages, by name."
     )
     configuration: str = Field(
         serialization_alias="configuration",
-        description="Digest of the configuration that it runs new units under (without secrets and paths); empty: "
-        "it does not say.",
+        description="Digest of the configuration under which it runs new units (without secrets and paths); empty: "
+        "it does not report one.",
     )
-    in_force: bool = Field(
+    has_active_config: bool = Field(
         serialization_alias="in_force",
-        description="Whether that is the configuration in force. Where not, it keeps what it has and is given no units: bring the file to its "
-        "machine; it looks again every few seconds.",
+        description="Whether that is the active configuration. If not, the agent keeps its units and is given no new ones: copy the file to its "
+        "machine; the agent reads it again every few seconds.",
     )
     version: str = Field(
         serialization_alias="version",
-        description="Its version of rowlock, which its capture and apply processes have as well; empty: not heard in this term yet, or older than "
+        description="Its version of rowlock, which its capture and apply processes have as well; empty: no message in this term yet, or a version before "
         "0.1.0.",
     )
 
@@ -103,7 +108,7 @@ class Unit(Answer):
         serialization_alias="unit", description="Its name: `capture/SOURCE` or `apply/PIPELINE/TOPIC`."
     )
     kind: str = Field(serialization_alias="kind", description="`capture` or `apply`.")
-    source: str = Field(serialization_alias="source", description="The source its rows come from.")
+    source: str = Field(serialization_alias="source", description="The source of its rows.")
     pipeline: str | None = Field(
         serialization_alias="pipeline", description="Its pipeline; null: a capture unit."
     )
@@ -113,10 +118,10 @@ class Unit(Answer):
         "`removing`.",
     )
     agent: str | None = Field(
-        serialization_alias="agent", description="The agent that runs it, or that gets ready to."
+        serialization_alias="agent", description="The agent that runs it or prepares to run it."
     )
     moving_to: str | None = Field(
-        serialization_alias="moving_to", description="The new agent of a move under way."
+        serialization_alias="moving_to", description="The new agent, while the unit is being moved."
     )
     epoch: int = Field(
         serialization_alias="epoch", description="Number of its assignment: the fencing token in the target."
@@ -130,26 +135,27 @@ class Unit(Answer):
         description="Source commit time (ms) up to which it is captured; null: not known.",
     )
     position: str | None = Field(
-        serialization_alias="position", description="Position in the source's log up to which it is done."
+        serialization_alias="position",
+        description="Position in the source's log up to which it is captured or applied.",
     )
     rows_per_s: int = Field(serialization_alias="rows_per_s", description="Measured rows a second.")
     paused: bool = Field(
-        serialization_alias="paused", description="Whether it shall not run until it is resumed."
+        serialization_alias="paused", description="Whether it is paused: it does not run until it is resumed."
     )
     health: str = Field(
         serialization_alias="health",
-        description="`running`; `starting`: it is being placed; `restarting`: it stopped by itself and is tried again; `stopped`: it "
-        "waits for a person.",
+        description="`running`; `starting`: it is being placed; `restarting`: it failed and is tried again; `stopped`: it "
+        "waits for an operator.",
     )
     reason: str | None = Field(
-        serialization_alias="reason", description="Reason why it does not run; null where it does."
+        serialization_alias="reason", description="Reason why it does not run; null if it runs."
     )
     remedy: str | None = Field(
-        serialization_alias="remedy", description="Remedy; null: nothing is to be done, or it is not known."
+        serialization_alias="remedy", description="Remedy; null: nothing to do, or not known."
     )
     error: str | None = Field(
         serialization_alias="error",
-        description="Reason of its last stop by itself, until it replicates again; of one that replicates: why its worker does not go on.",
+        description="Its last failure, until it replicates again; for a unit that replicates: why its worker does not continue.",
     )
     failures: int = Field(serialization_alias="failures", description="Failures since it was last stable.")
     since_s: float = Field(serialization_alias="since_s", description="Seconds in this state.")
@@ -161,21 +167,21 @@ class Pipeline(Answer):
     pipeline: str = Field(serialization_alias="pipeline", description="Its name.")
     checkpoint_ts: Ts = Field(
         serialization_alias="checkpoint_ts",
-        description="Everything up to here is applied, of every unit; never goes back.",
+        description="Every unit has applied all changes up to this time; never goes back.",
     )
     resolved_ts: Ts = Field(
-        serialization_alias="resolved_ts", description="Everything up to here is captured."
+        serialization_alias="resolved_ts", description="All changes up to this time are captured."
     )
     cut_ts: Ts = Field(
         serialization_alias="cut_ts",
-        description="Up to here all sources are applied: where the target is consistent.",
+        description="The changes of all sources up to this time are applied: the target is consistent at this time.",
     )
     by_source: dict[str, int] = Field(
         serialization_alias="by_source", description="The same for each source alone."
     )
     waits_for: tuple[str, ...] = Field(
         serialization_alias="waits_for",
-        description="Units and sources that keep the checkpoint from going on.",
+        description="Units and sources that hold the checkpoint back.",
     )
 
 
@@ -191,7 +197,7 @@ class UnitList(Answer):
     units: list[Unit] = Field(serialization_alias="units", description="The units.")
     next: str | None = Field(
         serialization_alias="next",
-        description="Give it as `after` for the next page; null: this is the last one.",
+        description="Value of `after` for the next page; null: this is the last page.",
     )
 
 
@@ -210,7 +216,7 @@ class Counters(Answer):
 
 
 class ClusterEvent(Answer):
-    """An event that the leader caused or saw."""
+    """An event that the leader caused or observed."""
 
     number: int = Field(serialization_alias="number", description="Counts from 1 in the leader's process.")
     ts_ms: int = Field(
@@ -220,11 +226,11 @@ class ClusterEvent(Answer):
     what: str = Field(
         serialization_alias="what",
         description="`elected`, `resigned`, `term lost`; `configuration in force`; `agent joined`, `agent is back`, `agent stops`, `agent gone`, `agent backs off`, `agent is trusted again`; `unit placed`, "
-        "`unit moved`, `unit stopped`; `command accepted`, `command refused`; alarms, as the log has them.",
+        "`unit moved`, `unit stopped`; `command accepted`, `command refused`; alarms, as in the log.",
     )
     about: dict[str, Any] = Field(
         serialization_alias="about",
-        description="Its circumstances: `unit`, `agent`, `from`, `to`, `why`, `took_s`, `command`, `by`, `digest`, `was`, `changed`, as they apply.",
+        description="Its details: `unit`, `agent`, `from`, `to`, `why`, `took_s`, `command`, `by`, `digest`, `was`, `changed`, as they apply.",
     )
 
 
@@ -239,8 +245,14 @@ class EventQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    after: int = Field(alias="after", default=0, ge=0, description="Only with a greater `number`.")
-    limit: int = Field(alias="limit", default=1000, ge=1, le=1000, description="At most so many, the newest.")
+    after: int = Field(alias="after", default=0, ge=0, description="Only events with a greater `number`.")
+    limit: int = Field(
+        alias="limit",
+        default=1000,
+        ge=1,
+        le=1000,
+        description="Maximum number of events; the newest are returned.",
+    )
 
 
 class Health(Answer):
@@ -251,27 +263,27 @@ class Health(Answer):
 
 
 class Accepted(Answer):
-    """The command is accepted: the listings show how it goes on."""
+    """The command is accepted; the listings show its progress."""
 
     status: str = Field(serialization_alias="status", default="accepted", description="`accepted`.")
     durable: bool = Field(
         serialization_alias="durable",
-        description="Whether it is stored, so that a later coordinator carries it out as well; a rebalance is not: ask again.",
+        description="Whether it is stored, so that a later leader carries it out as well. A rebalance is not stored: repeat it.",
     )
 
 
 class ReloadQuery(BaseModel):
-    """Tell whether to reload, or only to look."""
+    """Whether to reload, or only to check."""
 
     model_config = ConfigDict(extra="forbid")
 
     dry_run: bool = Field(
-        alias="dry_run", default=False, description="Only read the file, and say what it would change."
+        alias="dry_run", default=False, description="Only read the file, and return what it would change."
     )
 
 
 class Reloaded(Answer):
-    """Changes of the file against the configuration in force. Units of `changed` parts are placed anew, others go on."""
+    """Changes of the file against the active configuration. Units of `changed` parts are placed again, others continue."""
 
     digest: str = Field(
         serialization_alias="digest", description="Digest of this configuration (without secrets and paths)."
@@ -283,11 +295,12 @@ class Reloaded(Answer):
         serialization_alias="changed",
         description="Parts that are new or different: `source/NAME` (its capture unit), `pipeline/NAME` (its apply units).",
     )
-    gone: list[str] = Field(
-        serialization_alias="gone", description="Parts that are no more: their units are removed."
+    removed: list[str] = Field(
+        serialization_alias="gone", description="Parts that were removed: their units are removed as well."
     )
-    in_force: bool = Field(
-        serialization_alias="in_force", description="Whether it is in force now; with `dry_run` it is not."
+    is_active: bool = Field(
+        serialization_alias="in_force",
+        description="Whether this configuration is active now; false with `dry_run`.",
     )
 
 
@@ -301,14 +314,14 @@ class UnitQuery(BaseModel):
     )
     source: str | None = Field(alias="source", default=None, description="Only of this source.")
     pipeline: str | None = Field(alias="pipeline", default=None, description="Only of this pipeline.")
-    agent: str | None = Field(
-        alias="agent", default=None, description="Only on this agent, or on the way to it."
-    )
+    agent: str | None = Field(alias="agent", default=None, description="Only on this agent, or moving to it.")
     state: str | None = Field(alias="state", default=None, description="Only in this state.")
     after: str = Field(
         alias="after", default="", description="Only names greater than this: `next` of a page."
     )
-    limit: int = Field(alias="limit", default=1000, ge=1, le=10_000, description="Most units in the answer.")
+    limit: int = Field(
+        alias="limit", default=1000, ge=1, le=10_000, description="Maximum number of units in the answer."
+    )
 
     def matches_row(self, row: UnitRow) -> bool:
         """Return whether a unit is asked for."""
@@ -316,8 +329,8 @@ class UnitQuery(BaseModel):
             self.agent is not None and self.agent not in {row.agent, row.moving_to}
         ):
             return False
-        wanted = ((self.kind, row.kind), (self.source, row.source), (self.pipeline, row.pipeline))
-        return all(value is None or value == seen for value, seen in (*wanted, (self.state, row.state)))
+        filters = ((self.kind, row.kind), (self.source, row.source), (self.pipeline, row.pipeline))
+        return all(value is None or value == seen for value, seen in (*filters, (self.state, row.state)))
 
 
 class MoveTo(BaseModel):
@@ -337,16 +350,16 @@ class Problem(BaseModel):
     title: str = Field(serialization_alias="title", description="The kind of error in words.")
     status: int = Field(serialization_alias="status", description="The HTTP status.")
     detail: str = Field(
-        serialization_alias="detail", description="The message: who is to blame, what was seen, what to do."
+        serialization_alias="detail", description="The message: the object, the problem and the remedy."
     )
-    instance: str = Field(serialization_alias="instance", description="The path that was asked.")
+    instance: str = Field(serialization_alias="instance", description="The path of the request.")
     leader: Leader | None = Field(
         serialization_alias="leader",
         default=None,
-        description="With `not-leader`: who leads; null: nobody just now, ask again.",
+        description="With `not-leader`: the leader; null: none at the moment, ask again.",
     )
     errors: list[str] | None = Field(
         serialization_alias="errors",
         default=None,
-        description="With `invalid`: each thing that is wrong with the request; with `refused`: each reason, where there are several.",
+        description="With `invalid`: each error of the request; with `refused`: each reason, if there are several.",
     )

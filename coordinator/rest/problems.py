@@ -98,7 +98,7 @@ def _handle_framework_error(request: Request, error: Exception) -> JSONResponse:
         return _handle_unexpected(request, error)
     detail = error.detail
     if error.status_code == 404:
-        detail = f"there is nothing at {request.url.path}; GET /v1/openapi.json says what there is"
+        detail = f"there is nothing at {request.url.path}; GET /v1/openapi.json lists what there is"
     return build_problem_response(request, error.status_code, detail, headers=error.headers)
 
 

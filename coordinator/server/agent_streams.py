@@ -18,9 +18,9 @@ class AgentStreams:
     """The open streams of agents."""
 
     def __init__(
-        self, system: BatchSystem[AgentMachine, Up], tell: Callable[[object], None], outbox: int
+        self, system: BatchSystem[AgentMachine, Up], notify: Callable[[object], None], outbox: int
     ) -> None:
-        self._system, self._tell, self._outbox = system, tell, outbox
+        self._system, self._notify, self._outbox = system, notify, outbox
         self._machines: dict[int, AgentMachine] = {}
         self.counts: Counter[str] = Counter()
         """Lost messages, by reason."""
@@ -32,14 +32,14 @@ class AgentStreams:
                 machine = AgentMachine(agent, stream, self._outbox)
                 self._machines[stream] = machine
                 self._system.router.register_machine(stream, lambda: machine)
-                self._tell(StreamJoined(machine))
+                self._notify(StreamJoined(machine))
             case MessagesArrived(_, stream, message):
                 self._handle_arrived(stream, message)
             case StreamClosed(_, stream, why):
-                gone = self._machines.pop(stream, None)
+                machine_left = self._machines.pop(stream, None)
                 self._system.router.close_mailbox(stream)
-                if gone is not None:
-                    self._tell(StreamLeft(gone, why))
+                if machine_left is not None:
+                    self._notify(StreamLeft(machine_left, why))
 
     def _handle_arrived(self, stream: int, message: Up) -> None:
         try:

@@ -43,8 +43,8 @@ class AgentMachine:
         with self._lock:
             for message in messages:
                 self._outbox.put_message(message)
-            tell, self._noticed = not self._noticed, True
-            return tell
+            should_notify, self._noticed = not self._noticed, True
+            return should_notify
 
     def take_messages(self) -> tuple[list[Up], dict[str, str]]:
         with self._lock:
@@ -78,8 +78,8 @@ class ControlMachine(Protocol):
 class BatchHandler:
     """The handler of one poller (`batch.PollHandler`)."""
 
-    def __init__(self, tell: Callable[[MailWaiting], None]) -> None:
-        self._tell = tell
+    def __init__(self, notify: Callable[[MailWaiting], None]) -> None:
+        self._notify = notify
         self._owner: ControlMachine | None = None
 
     def begin_round(self, batch_size: int) -> None: ...
@@ -95,7 +95,7 @@ class BatchHandler:
         messages = mailbox.drain_messages(ROUND)
         fsm.counts["mailbox full"] = mailbox.full_count
         if messages and fsm.put_messages(messages):
-            self._tell(MailWaiting(fsm))
+            self._notify(MailWaiting(fsm))
         return ReleaseMachine(skip_end=True) if len(messages) < ROUND else KeepMachine()
 
     def finish_handling(self, batch: list[AgentMachine]) -> None: ...

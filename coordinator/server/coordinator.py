@@ -77,7 +77,7 @@ class Coordinator:
         configuration: Configuration | None = None,
     ) -> None:
         self._config, self._kafka = config, kafka
-        self._configuration, self._in_force = configuration, ""
+        self._configuration, self._active_digest = configuration, ""
         self._reloading = threading.Lock()
         self._candidate = Candidate(config.name, config.listen, config.rest)
         self._view_lock = threading.Lock()
@@ -221,9 +221,9 @@ class Coordinator:
         """Return the inventory. Before the first one of a term, load the configuration that an earlier
         leader activated, if the file holds it.
         """
-        wanted, self._in_force = self._in_force, ""
-        if wanted and self._configuration is not None:
-            self._configuration.catch_up(wanted)
+        digest, self._active_digest = self._active_digest, ""
+        if digest and self._configuration is not None:
+            self._configuration.catch_up(digest)
         return catalogue()
 
     # incoming events
@@ -237,7 +237,7 @@ class Coordinator:
             return
         if isinstance(event, Elected):
             record = event.records.get("configuration")
-            self._in_force = record.digest if isinstance(record, ConfigRecord) else ""
+            self._active_digest = record.digest if isinstance(record, ConfigRecord) else ""
         if isinstance(event, WriteConfirmed):
             self._machine.leadership.confirmed = event
         self._send_to_owner(event)

@@ -49,7 +49,7 @@ class PendingAnswer(Generic[T]):
         seconds.
         """
         if not self._filled.wait(timeout):
-            raise NoAnswerError(f"the owner has not answered within {timeout:g} s")
+            raise NoAnswerError(f"the leader has not answered within {timeout:g} s")
         if self._error is not None:
             raise self._error
         return self._value  # type: ignore[return-value]  # filled without an error

@@ -51,8 +51,8 @@ class OwnerRound:
 
     def take_messages(self) -> dict[str, list[Down]]:
         """Return the messages to send, once the records of the earlier decisions are handed to the log."""
-        said, self.messages = self.messages, {}
-        return said
+        taken, self.messages = self.messages, {}
+        return taken
 
     def confirm_durable(self, token: int) -> tuple[int, ...]:
         """Return the tokens of the decisions in the write of this token and in all before it, in order:

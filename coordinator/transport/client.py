@@ -135,7 +135,7 @@ class HeartbeatClient:
         self._outbox: _Outbox | None = None  # of a stream that is served
         self._call: grpc.Call | None = None
         self._hint = ""
-        self._said = ("", "")
+        self._last_logged = ("", "")
         self._asked_at: float | None = None  # when the first message since the last answer was sent
         self.known_rev = 0
         self.on_open: Callable[[], None] | None = None
@@ -255,9 +255,9 @@ class HeartbeatClient:
             served = self._has_lost_stream(outbox)
             call.cancel()
             channel.close()
-        said = (leader.address, why)
-        if not self._closing.is_set() and (served or said != self._said):
-            self._said = said
+        logged = (leader.address, why)
+        if not self._closing.is_set() and (served or logged != self._last_logged):
+            self._last_logged = logged
             _log.info(
                 "stream to the leader ended",
                 agent=self._agent,
@@ -272,7 +272,7 @@ class HeartbeatClient:
         if isinstance(message, NotLeader):
             self.known_rev, self._hint = max(self.known_rev, message.known_rev), message.address
             self.counts["not leader"] += 1
-            return "not the leader any more"
+            return "no longer the leader"
         if isinstance(message, Serving):
             if message.owner_rev < self.known_rev:
                 self.counts["stale leader"] += 1

@@ -187,17 +187,17 @@ class HeartbeatServer:
 
     # one call
 
-    def _explain_refusal(self, said: Iterable[Any]) -> tuple[grpc.StatusCode, str] | None:
+    def _explain_refusal(self, metadata: Iterable[Any]) -> tuple[grpc.StatusCode, str] | None:
         """Return why a caller with this metadata is refused; None: it is served.
 
         It is refused if it is not authenticated, or belongs to another system, because the units of
         another system and the databases of these names are not those of this one.
         """
-        why = explain_unknown_caller(self._token, said)
+        why = explain_unknown_caller(self._token, metadata)
         if why is not None:
             self._past["strangers"] += 1
             return grpc.StatusCode.UNAUTHENTICATED, why
-        why = explain_other_caller_system(self._system, said)
+        why = explain_other_caller_system(self._system, metadata)
         return None if why is None else (grpc.StatusCode.FAILED_PRECONDITION, why)
 
     def _ask_leader(self, question: bytes, context: grpc.ServicerContext) -> bytes:

@@ -157,8 +157,8 @@ class StreamRegistry:
         streams = self._by_agent.get(agent)
         if not streams:
             return None
-        wanted = message.header.agent_epoch
+        agent_epoch = message.header.agent_epoch
         for stream in reversed(streams):
-            if stream.agent_epoch == wanted and stream.why is None:
+            if stream.agent_epoch == agent_epoch and stream.why is None:
                 return stream
         return streams[-1]

@@ -155,8 +155,8 @@ def _peek_version(data: bytes) -> int | None:
     Every frame, question and answer is a short list (its head is one byte), and its first entry a number
     below 128 (one byte as well).
     """
-    says = len(data) > 1 and 0x90 < data[0] < 0xA0 and data[1] < 0x80
-    return data[1] if says else None
+    has_version = len(data) > 1 and 0x90 < data[0] < 0xA0 and data[1] < 0x80
+    return data[1] if has_version else None
 
 
 def _build_unreadable_error(what: str, data: bytes, error: Exception | None) -> WireError:

@@ -43,16 +43,16 @@ def _fetch_services() -> None:
 
 
 def _select_services(arguments: argparse.Namespace) -> dict[str, Service]:
-    wanted: dict[str, Service] = {}
+    selected: dict[str, Service] = {}
     if arguments.kafka:
-        wanted["kafka"] = Kafka()
+        selected["kafka"] = Kafka()
     for number in range(1, arguments.mariadb + 1):
-        wanted[f"mariadb{number}"] = MariaDB()
+        selected[f"mariadb{number}"] = MariaDB()
     if arguments.postgres:
-        wanted["postgres"] = PostgreSQL()
+        selected["postgres"] = PostgreSQL()
     if arguments.mysql:
-        wanted["mysql"] = MySQL()
-    return wanted
+        selected["mysql"] = MySQL()
+    return selected
 
 
 def _describe_service(service: Service) -> dict[str, str | int]:
@@ -66,10 +66,11 @@ def _describe_service(service: Service) -> dict[str, str | int]:
     }
 
 
-def _run_services(wanted: dict[str, Service]) -> None:
-    with terminate_cleanly(), combine_services(*wanted.values()):
+def _run_services(services: dict[str, Service]) -> None:
+    with terminate_cleanly(), combine_services(*services.values()):
         print(
-            json.dumps({name: _describe_service(each) for name, each in wanted.items()}, indent=2), flush=True
+            json.dumps({name: _describe_service(each) for name, each in services.items()}, indent=2),
+            flush=True,
         )
         signal.pause()
 

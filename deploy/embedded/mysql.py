@@ -134,8 +134,8 @@ def _build_unshare_command() -> list[str]:
 
 def _build_error(log: Path) -> EmbeddedError:
     lines = log.read_text(errors="replace").splitlines()
-    telling = [line for line in lines if line.startswith(("E:", "W:"))] or lines
-    seen = "debootstrap failed:" + "".join(f"\n    {line}" for line in telling[-8:])
+    important = [line for line in lines if line.startswith(("E:", "W:"))] or lines
+    seen = "debootstrap failed:" + "".join(f"\n    {line}" for line in important[-8:])
     return EmbeddedError("installing MySQL", seen, "check the network and apt's mirror, then run it again")
 
 
@@ -151,7 +151,7 @@ def _require_version_9(root: Path) -> None:
     if not version.startswith("9."):
         raise EmbeddedError(
             "Debian unstable",
-            f"its MySQL is version {version or 'unknown'}, wanted is 9",
+            f"its MySQL is version {version or 'unknown'}, required is 9",
             "tests on MySQL cannot run until deploy/embedded/mysql.py names another suite",
         )
 

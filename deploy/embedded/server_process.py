@@ -25,15 +25,15 @@ class ServerProcess:
     """The server of a service, which writes its log into `home`. Failures raise EmbeddedError with the
     end of that log.
 
-    `environment`: variables in addition to this process's own; `as_nobody`: it runs as the user nobody
+    `environment`: variables in addition to this process's own; `unprivileged`: it runs as the user nobody
     instead of root.
     """
 
-    def __init__(self, kind: str, home: ServiceHome, *, as_nobody: bool) -> None:
+    def __init__(self, kind: str, home: ServiceHome, *, unprivileged: bool) -> None:
         self.environment = {"TZ": "UTC", "LC_ALL": "C.UTF-8"}
         self._kind = kind
         self._home = home
-        self._as_nobody = as_nobody
+        self._unprivileged = unprivileged
         self._process: subprocess.Popen[bytes] | None = None
         self._closed = False
         self._gate = threading.Lock()  # between a start in one thread and a close in another
@@ -110,7 +110,7 @@ class ServerProcess:
         home = self._home
         with home.log.open("ab") as log:
             return spawn_process(
-                command, output=log, env=self.environment, cwd=home.folder, unprivileged=self._as_nobody
+                command, output=log, env=self.environment, cwd=home.folder, unprivileged=self._unprivileged
             )
 
     def _send_signal(self, number: signal.Signals) -> None:

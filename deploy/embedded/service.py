@@ -43,7 +43,7 @@ class Service:
         self.port = port or pick_port()
         self.extra = list(extra)
         self.home = ServiceHome(self.kind, home, self._make_temporary_home)
-        self.process = ServerProcess(self.kind, self.home, as_nobody=self.refuses_root and as_root())
+        self.process = ServerProcess(self.kind, self.home, unprivileged=self.refuses_root and as_root())
         self._min_free = min_free
 
     # --- implemented by each service

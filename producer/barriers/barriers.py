@@ -45,7 +45,7 @@ class BarrierHandler:
     """Processes barriers.
 
     `selected`: the source's patterns. `changed`: called with every captured table with changed rows or
-    form. `made_again`: called with a table that stopped as dropped, and that a statement has created
+    form. `on_recreated_table`: called with a table that stopped as dropped, and that a statement has created
     again; only a copy brings its rows.
     """
 
@@ -55,7 +55,7 @@ class BarrierHandler:
     selected: Callable[[str, str], bool]
     changed: Callable[[TableState, TransactionContext], None]
     new_tables: NewTableCapture
-    made_again: Callable[[TableName, Barrier], None] = lambda name, barrier: None
+    on_recreated_table: Callable[[TableName, Barrier], None] = lambda name, barrier: None
     shadows: ShadowTables = field(default_factory=lambda: ShadowTables(NO_TOOLS))
 
     @property
@@ -101,7 +101,7 @@ class BarrierHandler:
         dropped = self.captured.stopped[name].stop.cause == "dropped"
         if makes and dropped and verdict.rows != "gone" and self.selected(*name):
             _log.info("table recreated", source=self.captured.source, table=format_table_name(name))
-            self.made_again(name, barrier)
+            self.on_recreated_table(name, barrier)
 
     def _apply_verdict(
         self, barrier: Barrier, verdict: StatementVerdict, transaction: TransactionContext, row: int

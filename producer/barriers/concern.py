@@ -18,7 +18,7 @@ from producer.tables import CapturedTables
 from schemas.table.names import NameRules
 
 _log = structlog.get_logger("capture")
-_HIDDEN = "the session has temporary tables, and one of them may hide the table: no session should give one a captured table's name"
+_HIDDEN = "the session has temporary tables, and one of them may hide the table: do not give temporary tables the name of a captured table"
 
 
 @dataclass(slots=True)
@@ -67,19 +67,19 @@ class StatementImpact:
         statement, tokens = ddl.classify_with_tokens(barrier.sql, barrier.db, escapes=barrier.escapes)
         if not isinstance(statement, DmlStatement) and not _has_select(tokens):
             return []
-        reach = self.reaches.find_impact(
+        impact = self.reaches.find_impact(
             build_definition_place(barrier), tokens, self.names.fold_name(barrier.db), self.captured.known
         )
-        tables = self.captured.known if reach.tables is None else self.captured.known & reach.tables
+        tables = self.captured.known if impact.tables is None else self.captured.known & impact.tables
         going = tables - self.captured.stopped.keys()
-        if reach.tables is None and going:
+        if impact.tables is None and going:
             _log.error(
                 "statement may affect every table",
                 source=self.captured.source,
                 sql=cut_row_values(barrier.sql)[:500],
-                reason=reach.why,
+                reason=impact.why,
             )
-        return [StatementVerdict(name, "unknown", logged=True, why=reach.why) for name in sorted(going)]
+        return [StatementVerdict(name, "unknown", logged=True, why=impact.why) for name in sorted(going)]
 
 
 def _has_select(tokens: Sequence[Token]) -> bool:

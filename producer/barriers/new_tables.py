@@ -63,7 +63,7 @@ class NewTableCapture:
             return 0
         place = build_definition_place(barrier)
         if _is_table_move(barrier.statement) and not self.snapshots:
-            reason = f"{format_table_name(verdict.table)} came with rows that capture has not seen: {barrier.sql[:200]}"
+            reason = f"{format_table_name(verdict.table)} was created with rows that capture has not read: {barrier.sql[:200]}"
             self._pass_over(verdict.table, place.point, reason, "rows-replaced")
             return 0
         table = self._prove_definition(verdict.table, place, rows=False)
@@ -150,8 +150,8 @@ class NewTableCapture:
         passed_over = self.started.late.pop(name, None) is not None or sql is None
         self.writer.drain()
         end = max(state.topic.end, self.writer.offsets.get(state.topic.name, -1) + 1)
-        again = self.started.get_copy_mark(name)
-        send_definition(self.writer, self.started.context, state, transaction, sql, copy=again)
+        copy_mark = self.started.get_copy_mark(name)
+        send_definition(self.writer, self.started.context, state, transaction, sql, copy=copy_mark)
         self.writer.drain()
         if passed_over and state.definition_offset != end:
             raise _build_taken_up_twice_stop(state)

@@ -25,5 +25,5 @@ def unpack_compressed(packed: bytes, what: str) -> bytes:
     except zlib.error as error:
         raise UndecodableRow(f"{what} cannot be unpacked: {error}") from error
     if len(data) != length or not reader.eof:
-        raise UndecodableRow(f"{what} has another length than it says")
+        raise UndecodableRow(f"{what} unpacks to another length than its header states")
     return data

@@ -62,8 +62,8 @@ def parse_metadata(data: bytes, types: list[int], parsers: Mapping[int, Parser])
 
 
 def _select_columns_of_kinds(types: list[int], kinds: Iterable[int]) -> list[int]:
-    wanted = frozenset(kinds)
-    return [i for i, kind in enumerate(types) if kind in wanted]
+    selected = frozenset(kinds)
+    return [i for i, kind in enumerate(types) if kind in selected]
 
 
 def _parse_signedness(field: ByteReader, types: list[int], found: LoggedMetadata) -> None:

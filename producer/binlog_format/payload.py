@@ -70,7 +70,7 @@ def _parse_payload_header(body: bytes) -> tuple[int, memoryview]:
             size = value.read_lenenc()
     rest = memoryview(body)[len(body) - reader.rest :]
     if size not in (-1, len(rest)):
-        raise ValueError(f"it says {size} bytes, there are {len(rest)}")
+        raise ValueError(f"its header states {size} bytes, but {len(rest)} follow")
     return compression, rest
 
 

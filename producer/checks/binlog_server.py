@@ -41,8 +41,8 @@ class _Setting(NamedTuple):
     servers: tuple[str, ...] = ("mysql", "mariadb")
 
 
-def _make_differs_check(wanted: str) -> Callable[[str], bool]:
-    return lambda value: value.upper() != wanted
+def _make_differs_check(expected: str) -> Callable[[str], bool]:
+    return lambda value: value.upper() != expected
 
 
 def _make_equals_check(refused: str) -> Callable[[str], bool]:
@@ -66,7 +66,7 @@ REQUIRED_SETTINGS: tuple[_Setting, ...] = (
         f"SET GLOBAL binlog_row_value_options = ''; {_RECONNECT}",
     ),
     _Setting(
-        "gtid_mode", _make_differs_check("ON"), "without GTIDs nothing says which transactions a SELECT of the snapshot has seen",
+        "gtid_mode", _make_differs_check("ON"), "without GTIDs nothing shows which transactions a SELECT of the snapshot has seen",
         "SET GLOBAL enforce_gtid_consistency = ON; then gtid_mode = OFF_PERMISSIVE, ON_PERMISSIVE and ON, step by step",
         ("mysql",),
     ),
@@ -145,12 +145,12 @@ def _as_configured(catalog: Catalog, source: SourceConfig, place: str) -> Iterat
 def _check_flavour(catalog: Catalog, source: SourceConfig, place: str) -> Iterator[Finding]:
     version = str(catalog.session.run_query("SELECT VERSION() AS v")[0]["v"])
     if not catalog.session.flavour.is_of(version):
-        wanted = next(flavour.type for flavour in BINLOG_FLAVOURS.values() if flavour.is_of(version))
+        detected = next(flavour.type for flavour in BINLOG_FLAVOURS.values() if flavour.is_of(version))
         yield Finding(
             "error",
             place,
             f"the server is {version}, configured is type: {source.type}",
-            f"set `type` to {wanted}",
+            f"set `type` to {detected}",
         )
     elif (
         refused := explain_mysql_version_refusal(version)
@@ -172,8 +172,8 @@ def check_server_settings(variables: dict[str, str], source: SourceConfig, place
     if metadata.upper() != "FULL":
         yield Finding(
             "warning", place,
-            f"binlog_row_metadata is {metadata}: only with FULL the log says names, labels and keys of columns, so that a definition that "
-            "does not fit the rows is refuted by the log itself",
+            f"binlog_row_metadata is {metadata}: only with FULL does the log contain names, labels and keys of columns, with which capture "
+            "detects a definition that does not fit the rows",
             "SET GLOBAL binlog_row_metadata = FULL",
         )  # fmt: skip
 
@@ -186,7 +186,7 @@ def _check_tables(catalog: Catalog, source: SourceConfig, place: str) -> Iterato
         yield Finding(
             "warning", f"{place}, table {db}.{table}",
             f"it is left out as one in which gh-ost or pt-online-schema-change alters {owner[0]}.{owner[1]}",
-            "nothing, if it is; else name it in `tables:` as it is, or see `online_ddl`",
+            "nothing, if it is such a table; otherwise write its full name in `tables:`, or see `online_ddl`",
         )  # fmt: skip
     for name, surveyed in catalog.tables.examine_tables(names).items():
         if surveyed.reason is not None:

@@ -21,7 +21,7 @@ from schemas.findings import Finding
 _DENIED = 1227  # ER_SPECIFIC_ACCESS_DENIED_ERROR
 _PARSE_ERROR = 1064
 _LOST = (
-    "what it kept out of the log is in no topic, so let `rowlock verify` compare afterwards, or start over"
+    "changes that it kept out of the log are in no topic, so run `rowlock verify` afterwards, or start over"
 )
 _ON = frozenset({"ON", "1"})
 
@@ -58,7 +58,7 @@ def log_findings(facts: LogFacts, place: str) -> Iterator[Finding]:
     if facts.variables.get("binlog_error_action", "").upper() == "IGNORE_ERROR":
         yield Finding(
             "error", place,
-            "binlog_error_action is IGNORE_ERROR: when the log cannot be written the server goes on without one",
+            "binlog_error_action is IGNORE_ERROR: if the server cannot write its log, it continues without one",
             "SET GLOBAL binlog_error_action = ABORT_SERVER; and set it in the server's configuration",
         )  # fmt: skip
     yield from _check_crash_safety(facts, place)
@@ -108,7 +108,7 @@ def _check_replica(facts: LogFacts, place: str) -> Iterator[Finding]:
 def _check_crash_safety(facts: LogFacts, place: str) -> Iterator[Finding]:
     costs = {
         "sync_binlog": "after a crash of the machine the log may lack the last transactions that the tables have, and they "
-        "are never captured; or capture has read what is gone from the log, and refuses to go on",
+        "are never captured; or capture has read transactions that the log has lost, and refuses to continue",
         "innodb_flush_log_at_trx_commit": "after a crash the tables may lack the last transactions that the log has, and "
         "the targets have them",
     }

@@ -82,13 +82,13 @@ def _judge_own(topics: SourceTopics, partitions: Mapping[str, int], prefix: str,
 
 
 def _judge_topics(
-    name: str, wanted: Mapping[str, TableName], topics: SourceTopics, partitions: Mapping[str, int]
+    name: str, expected: Mapping[str, TableName], topics: SourceTopics, partitions: Mapping[str, int]
 ) -> list[Finding]:
     """Return what is wrong with the topics that the source's tables have, or would get.
 
-    `wanted`: topic → table.
+    `expected`: topic → table.
     """
-    place = {topic: f"source {name}, table {format_table_text(*table)}" for topic, table in wanted.items()}
+    place = {topic: f"source {name}, table {format_table_text(*table)}" for topic, table in expected.items()}
     there = {topic: partitions[topic] for topic in place if topic in partitions}
     policies = topics.read_cleanup_policies(there)
     found = [

@@ -52,7 +52,9 @@ def _explain_repair_refusal(request: CopyRequest, restarts: int) -> str:
         format_copy_remedy(request.db, request.table),
     )
     if request.limits is None:
-        return f"{table} is there again, and `repair` of the pipelines is `stop`: {by_hand}"
+        return f"{table} exists again, and `repair` of its pipelines is `stop`: {by_hand}"
     if restarts >= MAX_COPY_RESTARTS:
-        return f"{table} was dropped in the middle of {restarts} copies, one after the other: {by_hand}, once nobody drops it"
+        return (
+            f"{table} was dropped during {restarts} copies in a row: {by_hand}, once it is no longer dropped"
+        )
     return ""

@@ -78,10 +78,10 @@ class CopyBook:
         self._rate = rate
         self.requests = requests
         self._altered: list[str] = []
-        self._behind = [
-            state.behind
+        self._next_requests = [
+            state.next_request
             for state in self.states.all.values()
-            if state.behind is not None and not is_open(state)
+            if state.next_request is not None and not is_open(state)
         ]
 
     # --- requests
@@ -98,7 +98,7 @@ class CopyBook:
         if state is not None and (state.id == request.id or is_copy_satisfied(state, request)):
             return []
         if state is not None and state.phase == "running" and request.limits is not None:
-            self.states.put_state(replace(state, behind=request))
+            self.states.put_state(replace(state, next_request=request))
             return []
         stopped = seen.stopped or (state.ended_stop if state is not None and is_open(state) else "")
         reason = seen.refusal or explain_copy_refusal(request, stopped, self.states, seen.estimate, now)
@@ -127,7 +127,7 @@ class CopyBook:
         new = replace(
             _make_copy_state(request, state, now, self._rate),
             estimate=seen.estimate,
-            behind=state.behind if state else None,
+            next_request=state.next_request if state else None,
         )
         if not seen.stopped:
             new = replace(new, ended_stop=stopped)
@@ -145,7 +145,7 @@ class CopyBook:
     def _cancel_copy(self, state: CopyState | None, request: CopyRequest, now: int) -> list[CopyEffect]:
         if state is None or not is_open(state):
             return []
-        reason = f"{request.by} took the copy of {format_copied_table(state)} back: {format_copy_remedy(state.db, state.table)}"
+        reason = f"{request.by} cancelled the copy of {format_copied_table(state)}: {format_copy_remedy(state.db, state.table)}"
         return self._give_up(state, "cancelled", reason, now)
 
     # --- events
@@ -155,7 +155,7 @@ class CopyBook:
         if (state := self.states.find_running(table, copy)) is None:
             return
         self.states.put_state(_end_copy(state, now))
-        self._ask_behind(state)
+        self._queue_next_request(state)
 
     def handle_table_stop(self, table: str, cause: str, reason: str, now: int) -> None:
         """Record that the table was stopped.
@@ -169,7 +169,7 @@ class CopyBook:
         if state.phase == "running" and (cause not in _PASSING or state.restarts >= MAX_COPY_RESTARTS):
             why = f"{reason}, in the middle of copy number {state.restarts + 1}: {format_copy_remedy(state.db, state.table)}"
             self.states.put_state(replace(state, phase="refused", ended_ms=now, reason=why))
-            self._ask_behind(state)
+            self._queue_next_request(state)
         elif state.phase == "running":
             self.states.put_state(replace(state, phase="waiting", restarts=state.restarts + 1))
         else:
@@ -182,7 +182,7 @@ class CopyBook:
     @property
     def pending(self) -> bool:
         """Whether `settle_changes` has something to do."""
-        return bool(self._altered or self._behind)
+        return bool(self._altered or self._next_requests)
 
     def settle_changes(self, now: int) -> list[CopyEffect]:
         """Process the changes of tables, between two transactions.
@@ -190,14 +190,14 @@ class CopyBook:
         The effects are stored in one record with them.
         """
         altered, self._altered = self._altered, []
-        behind, self._behind = self._behind, []
-        for request in behind:
+        next_requests, self._next_requests = self._next_requests, []
+        for request in next_requests:
             self.states.put_state(
-                replace(self.states.all[format_table_text(request.db, request.table)], behind=None)
+                replace(self.states.all[format_table_text(request.db, request.table)], next_request=None)
             )
         return [
             *(effect for table in altered for effect in self._begin_anew(table, now)),
-            *map(JudgeRequest, behind),
+            *map(JudgeRequest, next_requests),
         ]
 
     def _begin_anew(self, table: str, now: int) -> list[CopyEffect]:
@@ -206,8 +206,8 @@ class CopyBook:
             return []
         if state.restarts >= MAX_COPY_RESTARTS:
             why = (
-                f"{table} was altered in the middle of {MAX_COPY_RESTARTS + 1} copies, one after the other: {format_copy_remedy(state.db, state.table)}, once nobody "
-                "alters it"
+                f"{table} was altered during {MAX_COPY_RESTARTS + 1} copies in a row: {format_copy_remedy(state.db, state.table)}, once it is "
+                "no longer altered"
             )
             return self._give_up(state, "refused", why, now)
         self.states.put_state(replace(state, phase="waiting", restarts=state.restarts + 1))
@@ -228,16 +228,16 @@ class CopyBook:
             seen = f"the copy of {format_copied_table(state)} that had ended its stop ({state.ended_stop}) was given up"
             effects.append(RestoreStop(format_copied_table(state), state.ended_stop, seen))
         self.states.put_state(replace(state, phase=phase, ended_ms=now, reason=reason, ended_stop=""))
-        self._ask_behind(state)
+        self._queue_next_request(state)
         return effects
 
-    def _ask_behind(self, state: CopyState) -> None:
+    def _queue_next_request(self, state: CopyState) -> None:
         """Schedule the request that came meanwhile.
 
         It stays in the state until it is judged: a record may be stored before.
         """
-        if state.behind is not None:
-            self._behind.append(state.behind)
+        if state.next_request is not None:
+            self._next_requests.append(state.next_request)
 
     # --- at a start
 
@@ -249,18 +249,18 @@ class CopyBook:
         `altered`: the table's definition has changed since.
         """
         state = self.states.all.get(table)
-        if state is not None and state.behind is not None and state.behind.id == begun.mark.id:
+        if state is not None and state.next_request is not None and state.next_request.id == begun.mark.id:
             # An earlier process ended the copy and began the one that was requested after it, without
             # storing that.
-            self._behind = [request for request in self._behind if request.id != begun.mark.id]
+            self._next_requests = [request for request in self._next_requests if request.id != begun.mark.id]
             before = _end_copy(state, now) if is_open(state) else state
-            state = _make_copy_state(state.behind, before, now, self._rate)
+            state = _make_copy_state(state.next_request, before, now, self._rate)
             self.states.put_state(state)
         if state is None or state.id != begun.mark.id or not is_open(state):
             return
         if state.begin != begun.position:
-            again = state.begin is not None and state.phase == "running"
-            self.states.put_state(replace(state, restarts=state.restarts + again))
+            is_restart = state.begin is not None and state.phase == "running"
+            self.states.put_state(replace(state, restarts=state.restarts + is_restart))
             self.states.mark_begun(table, begun, now)
         if altered:
             self.mark_table_altered(table)

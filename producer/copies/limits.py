@@ -33,7 +33,7 @@ def explain_unbalanced_condition(where: str) -> str:
             break
     if texts and depth == 0 and not _NOT_WHOLE & set(texts):
         return ""
-    return f"the condition {where[:200]!r} is not whole: give one SQL condition of the source, with all its parentheses"
+    return f"the condition {where[:200]!r} is incomplete: give one SQL condition of the source, with all its parentheses"
 
 
 def is_copy_satisfied(state: CopyState, request: CopyRequest) -> bool:
@@ -56,7 +56,7 @@ def explain_copy_refusal(
     """
     table = format_table_text(request.db, request.table)
     if request.where is not None and stopped:
-        return f"{table} is stopped ({stopped}), and a copy of a part of it does not end that: {format_copy_remedy(request.db, request.table)}"
+        return f"{table} is stopped ({stopped}), and a copy of a part of its rows does not end the stop: {format_copy_remedy(request.db, request.table)}"
     return explain_exceeded_limit(request, states.all.get(table), states.all.values(), estimate, now)
 
 

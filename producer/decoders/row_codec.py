@@ -226,7 +226,7 @@ class TableCodec:
 def _build_formats(table: Table, table_map: TableMap, source: SourceContext) -> tuple[ColumnFormat, ...]:
     where = f"{table.db}.{table.name}"
     if source.form is None:
-        raise ValueError(f"{where}: how the source writes TABLE_MAPs is not said")
+        raise ValueError(f"{where}: the form of the source's TABLE_MAP events is not given")
     try:
         wrong = explain_mismatch(table, table_map, source.charsets, source.form)
     except UndecodableRow as error:

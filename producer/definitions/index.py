@@ -110,9 +110,9 @@ class StatementIndex:
             self.begin, self.end = min(self.begin, begin), max(self.end, end)
 
     def find_last_statement(
-        self, name: TableName, behind: LogPoint, before: LogPoint | None = None, *, unchanged: bool = False
+        self, name: TableName, after: LogPoint, before: LogPoint | None = None, *, unchanged: bool = False
     ) -> LogPoint | None:
-        """Return the start of the last known statement on the table after `behind` (and before `before`).
+        """Return the start of the last known statement on the table after `after` (and before `before`).
 
         None: there is none.
 
@@ -121,11 +121,11 @@ class StatementIndex:
         points = self._touched if unchanged else self._changed
         keys = (self._same(name), self._same((name[0], "")), EVERY_TABLE)
         found = [
-            at for key in keys if (at := _find_last_point(points.get(key, []), behind, before)) is not None
+            at for key in keys if (at := _find_last_point(points.get(key, []), after, before)) is not None
         ]
         return max(found, default=None)
 
 
-def _find_last_point(points: list[LogPoint], behind: LogPoint, before: LogPoint | None) -> LogPoint | None:
+def _find_last_point(points: list[LogPoint], after: LogPoint, before: LogPoint | None) -> LogPoint | None:
     at = len(points) if before is None else bisect_left(points, before)
-    return points[at - 1] if at and points[at - 1] > behind else None
+    return points[at - 1] if at and points[at - 1] > after else None

@@ -26,7 +26,7 @@ from schemas.config.model import SourceConfig
 from schemas.wire.position import LogPoint
 
 _log = structlog.get_logger("capture")
-_TOLD_AFTER = 5.0
+_LOG_AFTER_S = 5.0
 _WAIT = 0.2
 
 
@@ -68,7 +68,7 @@ class StatementScan:
     def _read_range(
         self, low: LogPoint, high: LogPoint, names: FileNames, server_id: int, beat: Callable[[], None]
     ) -> None:
-        began = heard = self._clock()
+        began = last_read_at = self._clock()
         with closing(self._open_dump(names(low[0]), low[1])) as packets:
             walker = StatementWalker(names(low[0]), low[1], checksum=packets.checksum)
             while walker.point < high:
@@ -79,14 +79,14 @@ class StatementScan:
                 self.index.mark_covered(low, walker.point)
                 self.read_bytes += sum(map(len, batch))
                 now = self._clock()
-                heard = now if batch else heard
-                if now - heard > SILENCE:
+                last_read_at = now if batch else last_read_at
+                if now - last_read_at > SILENCE:
                     raise TransientSourceError(
                         f"the source was silent for {SILENCE:.0f} s while its log was scanned for statements"
                     )
                 beat()
         took = self._clock() - began
-        if took > _TOLD_AFTER:
+        if took > _LOG_AFTER_S:
             _log.info(
                 "log scanned for statements",
                 from_=f"{names(low[0])}:{low[1]}",

@@ -24,7 +24,7 @@ from schemas.wire.position import LogPoint
 
 _PATIENCE = 30  # seconds
 _POLL = 0.05
-_GONE = frozenset({1146, 1049, 1142})  # no such table, no such database, may not read it
+_INVISIBLE_TABLE_ERRORS = frozenset({1146, 1049, 1142})  # no such table, no such database, may not read it
 
 
 def await_transaction(session: SourceSession, gtid: str | None, names: Collection[TableName]) -> None:
@@ -53,7 +53,7 @@ def _await_statements(session: SourceSession, names: Collection[TableName]) -> N
         try:
             session.run_query(f"SELECT 1 FROM {quote_name(db)}.{quote_name(table)} LIMIT 0")
         except pymysql.MySQLError as error:
-            if error.args[0] not in _GONE:
+            if error.args[0] not in _INVISIBLE_TABLE_ERRORS:
                 raise
 
 

@@ -78,9 +78,9 @@ def find_first_unexecuted(settings: dict[str, Any], executed: str) -> LogPoint |
     with contextlib.closing(connection):
         with connection.cursor() as cursor:
             cursor.execute("SET @source_binlog_checksum = 'NONE', @master_binlog_checksum = 'NONE'")
-        wanted = GtidSet.parse(executed).encode()
-        head = struct.pack("<HIIQI", _NON_BLOCK, server_id, 0, 4, len(wanted))
-        connection._execute_command(_DUMP_GTID, head + wanted)
+        executed_set = GtidSet.parse(executed).encode()
+        head = struct.pack("<HIIQI", _NON_BLOCK, server_id, 0, 4, len(executed_set))
+        connection._execute_command(_DUMP_GTID, head + executed_set)
         return _find_first_gtid_event(connection)
 
 

@@ -69,13 +69,13 @@ class SourceTopics:
         Raises KafkaRefusedError if one has several partitions or another clean-up policy, or cannot be
         created.
         """
-        wanted = sorted(set(names) - self._known)
-        if not wanted:
+        requested = sorted(set(names) - self._known)
+        if not requested:
             return set()
         existing = self.count_partitions()
-        there = [name for name in wanted if name in existing]
+        there = [name for name in requested if name in existing]
         refuse_own({name: existing[name] for name in there}, self.read_cleanup_policies(there), settings)
-        missing = [name for name in wanted if name not in existing]
+        missing = [name for name in requested if name not in existing]
         created = set()
         for name, error in self._create_topics(missing, settings).items():
             if error is None:
@@ -83,14 +83,14 @@ class SourceTopics:
             elif error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise KafkaRefusedError(self._explain_creation_failure(name, error))
         self._await_leaders(missing)
-        self._known.update(wanted)
+        self._known.update(requested)
         return created
 
     def open_topics(self, names: Iterable[str]) -> TopicOpenings:
         """Create the topics of tables that are missing, and check those that exist."""
-        wanted, existing = sorted(set(names)), self.count_partitions()
-        there = [name for name in wanted if name in existing]
-        made = self._create_topics([name for name in wanted if name not in existing], EVENTS)
+        requested, existing = sorted(set(names)), self.count_partitions()
+        there = [name for name in requested if name in existing]
+        made = self._create_topics([name for name in requested if name not in existing], EVENTS)
         created = {name for name, error in made.items() if error is None}
         self._await_leaders(sorted(created))
         refused = find_unfit_topics(
@@ -108,9 +108,9 @@ class SourceTopics:
         """Return the clean-up policy of each topic, without topics with settings that the user may not
         read.
         """
-        wanted, found, hidden = sorted(names), dict[str, str](), list[str]()
-        for first in range(0, len(wanted), _AT_ONCE):
-            asked = [_RESOURCE(_TOPIC, name) for name in wanted[first : first + _AT_ONCE]]
+        requested, found, hidden = sorted(names), dict[str, str](), list[str]()
+        for first in range(0, len(requested), _AT_ONCE):
+            asked = [_RESOURCE(_TOPIC, name) for name in requested[first : first + _AT_ONCE]]
             for resource, future in self._admin.describe_configs(asked, request_timeout=30).items():
                 try:
                     found[resource.name] = str(future.result()["cleanup.policy"].value)
@@ -193,7 +193,7 @@ class SourceTopics:
                 KafkaError._TRANSPORT,
             ):
                 raise TransientSourceError(
-                    f"topic {name} cannot be created just now: {kafka_error.str()}"
+                    f"topic {name} cannot be created at the moment: {kafka_error.str()}"
                 ) from error
             return kafka_error
         return None
@@ -201,14 +201,14 @@ class SourceTopics:
     def _explain_creation_failure(self, name: str, error: KafkaError) -> str:
         """Return the reason that Kafka gives for not creating a topic, and the remedy."""
         if error.code() == KafkaError.TOPIC_EXCEPTION:
-            return f"Kafka refuses to create topic {name}: {error.str()}: delete the other topic if nobody needs it, or choose another kafka.prefix"
+            return f"Kafka refuses to create topic {name}: {error.str()}: delete the other topic if it is not needed, or choose another kafka.prefix"
         return (
             f"Kafka refuses to create topic {name} with {self._kafka.replication} replicas: {error.str()}: "
             "set kafka.replication to what the cluster can do, or allow the user to create topics"
         )
 
 
-MAY_DESCRIBE = "allow the user DescribeConfigs on the topics, or look yourself: a table's topic needs cleanup.policy=delete"
+MAY_DESCRIBE = "allow the user DescribeConfigs on the topics, or check them yourself: a table's topic needs cleanup.policy=delete"
 
 
 def find_unfit_topics(partitions: Mapping[str, int], policies: Mapping[str, str]) -> dict[str, str]:

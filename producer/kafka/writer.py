@@ -146,7 +146,7 @@ class KafkaWriter:
             try:
                 taken = self._producer.produce_batch(topic, messages, partition=0)
             except (KafkaException, BufferError) as error:
-                self._failure = self._failure or f"Kafka took nothing more for {topic}: {error}"
+                self._failure = self._failure or f"Kafka no longer accepts records for {topic}: {error}"
                 taken = -1
             if taken != len(messages):
                 self._failure = self._failure or _explain_refused_messages(topic, messages)
@@ -191,7 +191,7 @@ class KafkaWriter:
 
     def _destroy_client(self) -> None:
         self.abandon_unacknowledged()
-        raise DeliveryError(self._failure or "Kafka did not take a message")
+        raise DeliveryError(self._failure or "Kafka did not accept a message")
 
 
 def _build_too_large_error(topic: str, key: bytes, size: int) -> KafkaRefusedError:
@@ -208,7 +208,9 @@ def _explain_refused_messages(topic: str, messages: list[dict[str, Any]]) -> str
 
 def _explain_kafka_error(error: KafkaError, topic: str) -> str:
     text = (
-        f"Kafka did not take a message for {topic}: {error.str()} ({error.name()})" if topic else error.str()
+        f"Kafka did not accept a message for {topic}: {error.str()} ({error.name()})"
+        if topic
+        else error.str()
     )
     if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
         text += f"; raise max.message.bytes of the topic to {MAX_MESSAGE_BYTES} (kafka-configs --alter)"

@@ -59,7 +59,7 @@ class CaptureLoop:
             self._used_up.learn_published(started.published)
         self._snapshots = snapshots = SnapshotScheduler(
             started, writer, ports.open_reader, ports.clock, ports.chunk_rows,
-            wanted=source.snapshot != "never", delivered=log.delivered,
+            enabled=source.snapshot != "never", delivered=log.delivered,
         )  # fmt: skip
 
         def changed(state: TableState, at: TransactionContext) -> None:
@@ -95,7 +95,7 @@ class CaptureLoop:
             position=self._position,
             topics=topics,
         )
-        self._barriers.made_again = self._copies.handle_recreated_table
+        self._barriers.on_recreated_table = self._copies.handle_recreated_table
         self._ticker = CaptureTicker(
             started, ports, log=log, position=self._position, rows=self._rows, snapshots=snapshots, stops=self._stops,
             watermarks=self._watermarks, copies=self._copies, only_snapshot=source.snapshot == "only",

@@ -114,7 +114,7 @@ class CapturePosition:
             raise ValueError("a log that is used up needs a reader of topics")
         if self._store.is_superseded(self._reader, self._record.gen):
             raise SupersededError(
-                f"another process captures source {self._record.source} since: what this one read is not deleted at the source, and it ends"
+                f"another process has begun to capture source {self._record.source}: this process ends, and does not delete at the source what it has read"
             )
         yield from log.purge_published()
 

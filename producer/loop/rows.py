@@ -57,7 +57,7 @@ class RowSender:
         name = self._names.normalize_table(rows.table)
         state = self._captured.tables.get(name) or self._new_tables.take_up_unknown_table(name, context)
         if state is None:
-            self._left_out.setdefault(name, "its definition is unknown: it was dropped since")
+            self._left_out.setdefault(name, "its definition is unknown: it has been dropped")
             self._log.skip_uncaptured(rows)
             return
         if self._begins and self._was_before_takeover(name, context):

@@ -82,7 +82,7 @@ class TableStops:
         Return whether any was sent.
         """
         number = parse_binlog_file_number(file)
-        said = False
+        sent = False
         for name in sorted(self._captured.unsaid):
             stopped, topic = self._captured.stopped[name], self._captured.get_topic(name)
             topic.raise_ceiling_to_tail()
@@ -97,8 +97,8 @@ class TableStops:
             stopped.position = position
             self._captured.unsaid.discard(name)
             self.send_table_stop(name)
-            said = True
-        return said
+            sent = True
+        return sent
 
     def send_table_stop(self, name: TableName) -> None:
         """Send the stop of a table at its place."""

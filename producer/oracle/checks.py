@@ -21,12 +21,12 @@ MIN_ORACLE_VERSION = (12, 1)
 
 def list_grant_statements(user: str, logged: Sequence[LoggedTable]) -> list[str]:
     """Return the statements that grant what capture needs: for the server, then for each table."""
-    whom = _quote_grantee(user)
-    own = [f"GRANT CREATE SESSION TO {whom}"]
+    grantee = _quote_grantee(user)
+    own = [f"GRANT CREATE SESSION TO {grantee}"]
     own += [_build_view_grant(view, user) for view in ("V_$DATABASE", "GV_$INSTANCE")]
     for each in logged:
-        own.append(f"GRANT SELECT ON {sql.quote_names(each.table.db, each.table.name)} TO {whom}")
-        own.append(f"GRANT SELECT, DELETE ON {sql.quote_names(*each.log)} TO {whom}")
+        own.append(f"GRANT SELECT ON {sql.quote_names(each.table.db, each.table.name)} TO {grantee}")
+        own.append(f"GRANT SELECT, DELETE ON {sql.quote_names(*each.log)} TO {grantee}")
     return own
 
 

@@ -86,15 +86,15 @@ class OracleChunkReader:
             )
         logged = self._following.get_captured_table(name)
         if logged is None or logged.table != request.table:
-            return ChunkFailed(request.request, "the table is another one now")
-        behind = request.after is not None
+            return ChunkFailed(request.request, "the table was replaced by another one")
+        has_lower_bound = request.after is not None
         statement = sql.build_chunk_select(
             name,
             list_column_expressions(logged),
             list_key_binds(logged),
             request.limit,
             request.where,
-            behind=behind,
+            has_lower_bound=has_lower_bound,
         )
         binds = sql.build_chunk_binds(bind_key(logged, request.after)) if request.after is not None else []
         low: LogPoint = (0, self._done())

@@ -109,7 +109,7 @@ class OracleDefinitions:
             if len(rows) > MOST_OLD:
                 log = format_table_name(logged.log)
                 reason = (
-                    f"{log}, the log of {format_table_name(name)}, holds more than {MOST_OLD} rows of before, which nobody wants: "
+                    f"{log}, the log of {format_table_name(name)}, holds more than {MOST_OLD} rows from before the capture, which are not needed: "
                     f"DELETE FROM {sql.quote_names(*logged.log)} and COMMIT, then restart capture"
                 )
                 found[name] = ProvenDefinition(None, reason)
@@ -144,6 +144,6 @@ class OracleDefinitions:
 
 def _explain_unsettled_table(name: TableName) -> str:
     return (
-        f"{format_table_name(name)}, or its log, has had a statement (DDL) in every second for a minute, so that which one came last cannot be told: start "
-        "capture, or copy the table, when they have ended"
+        f"{format_table_name(name)}, or its log, has had a statement (DDL) in every second for a minute, so the last one cannot be determined: start "
+        "capture, or copy the table, when these statements have ended"
     )

@@ -82,7 +82,7 @@ class OracleLog:
     def learn_published(self, published: PublishedRows) -> None:
         """Delete what Kafka has, and continue after all numbers that an earlier process may have used."""
         self._number = self.begun_poll = compute_next_poll(
-            self._number, published.highest, again=published.again
+            self._number, published.highest, captured_before=published.captured_before
         )
         self._purger.purge_published(published)
         self._looks = CatalogWatcher(self._catalog, self._following, published)

@@ -52,9 +52,9 @@ def needs_close_look(table: FollowedTable, now: TableSegments | None) -> bool:
     """Return whether the table may have changed: by its segments, or because it was not examined yet.
 
     The time of its last DDL is in whole seconds, so a second statement may have the same time as the
-    first. While that is possible, the table is examined closely (`FollowedTable.again`).
+    first. While that is possible, the table is examined closely (`FollowedTable.must_examine`).
     """
-    return now is None or table.logged is None or table.again or now != table.segments
+    return now is None or table.logged is None or table.must_examine or now != table.segments
 
 
 def judge_followed_table(
@@ -67,7 +67,7 @@ def judge_followed_table(
     now = look.segments.get(name)
     survey, logged = look.surveyed.get(name, (None, table.logged))
     if survey == MISSING:
-        reason = f"{format_table_name(name)} was captured and is gone (dropped or renamed, or the user may not see it any more)"
+        reason = f"{format_table_name(name)} was captured and no longer exists (dropped or renamed, or the user may no longer see it)"
         return TableStoppedError(frozenset([name]), "dropped", reason, explain_dropped_remedy(name))
     if now is not None and (what := explain_replaced_rows(table.segments, now)) is not None:
         return _build_stop(
@@ -77,9 +77,11 @@ def judge_followed_table(
         return unfit
     if logged is None or now is None:
         seen, remedy = split_at_remedy(survey.reason or "" if survey is not None else "")
-        return _build_stop(name, "unfit", seen or f"the log of {format_table_name(name)} is gone", remedy)
+        return _build_stop(
+            name, "unfit", seen or f"the log of {format_table_name(name)} no longer exists", remedy
+        )
     before, altered = table.logged, may_have_other_columns(table.segments, now)
-    table.again = now.ddl >= look.fresh
+    table.must_examine = now.ddl >= look.fresh
     table.segments, table.logged = now, logged
     if before is None:
         if altered or defined is None or not is_same_definition(defined, logged.table):
@@ -88,9 +90,7 @@ def judge_followed_table(
             )
         return None
     if altered or not is_followable(before, logged):
-        reason = (
-            f"{format_table_name(name)} was altered, and which rows of its log are of before cannot be told"
-        )
+        reason = f"{format_table_name(name)} was altered, and it is unknown which rows of its log are older than that"
         return _build_stop(name, "definition", reason)
     if is_same_definition(before.table, logged.table):
         return None
@@ -112,11 +112,11 @@ def _find_sharing_stop(
         )
     if look.several and logged is not None and not logged.by_commit:
         reason = f"{format_table_name(name)}: {explain_unordered_log(logged.log[1])}"
-        return _build_stop(name, "log", reason, f"{logged.wanted_by_commit} in its place")
+        return _build_stop(name, "log", reason, f"{logged.statement_by_commit} in its place")
     if table.unsure:
         reason = (
-            f"events of {format_table_name(name)} that capture wrote before it ended are gone from its topic (retention), and rows of its log may stand in them: "
-            "they would be published twice"
+            f"events of {format_table_name(name)} that capture wrote before it ended were deleted from its topic (retention), and may include rows that its log still has: "
+            "these would be published twice"
         )
         return _build_stop(name, "log", reason)
     return None
@@ -124,5 +124,7 @@ def _find_sharing_stop(
 
 def _build_stop(name: TableName, cause: str, reason: str, remedy: str = "") -> TableStoppedError:
     """Return the stop of a table. `remedy`: what to do before the table is copied."""
-    again = format_copy_remedy(*name)
-    return TableStoppedError(frozenset([name]), cause, reason, f"{remedy}, then {again}" if remedy else again)
+    copy_remedy = format_copy_remedy(*name)
+    return TableStoppedError(
+        frozenset([name]), cause, reason, f"{remedy}, then {copy_remedy}" if remedy else copy_remedy
+    )

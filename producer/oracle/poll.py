@@ -112,8 +112,8 @@ class LogReader:
         table.held = table.held + 1 if waits else 0
         if table.held > MOST_HELD:
             raise SourceRefusedError(
-                f"ALL_SUMMAP has no commit SCN for rows of {format_table_name(logged.log)}, and no other thing puts them in order: let the user read it, "
-                f"end what purges it, and {format_copy_remedy(*name)}"
+                f"ALL_SUMMAP has no commit SCN for rows of {format_table_name(logged.log)}, and nothing else defines their order: let the user read it, "
+                f"stop what purges it, and {format_copy_remedy(*name)}"
             )
         return waits
 
@@ -126,11 +126,11 @@ class LogReader:
         of a newer one by now.
         """
         key = make_key_extractor(logged)
-        gone = [] if logged.keys_only else list_finally_deleted_keys(rows, key)
-        asked = dict.fromkeys(key(row.image) for row in rows) if logged.unlogged else gone
+        deleted = [] if logged.keys_only else list_finally_deleted_keys(rows, key)
+        asked = dict.fromkeys(key(row.image) for row in rows) if logged.unlogged else deleted
         current = self._read_current_rows(logged, list(asked))
         kept = self._keep_unchanged_rows(
-            logged, rows, {here: current[here] for here in gone if here in current}
+            logged, rows, {here: current[here] for here in deleted if here in current}
         )
         return LogPart(rows, current, whole, kept)
 
@@ -182,11 +182,11 @@ class LogReader:
         followed = self._following.tables.get(name)
         if followed is None or followed.logged is None:
             return None
-        again = find_published_row(part.rows, self._following.published.get(name, frozenset()))
+        moved = find_published_row(part.rows, self._following.published.get(name, frozenset()))
         try:
-            if again is not None:
+            if moved is not None:
                 raise LogBrokenError(
-                    f"SEQUENCE$$ {again.sequence} is published, and is there under another ROWID: the log was moved"
+                    f"SEQUENCE$$ {moved.sequence} is published, and is there under another ROWID: the log was moved"
                 )
             changes = _build_logged_changes(followed.logged, part, whole=whole)
         except LogBrokenError as error:

@@ -19,7 +19,7 @@ ALTERED = 904
 _REFUSED = {
     942: "grant SELECT on it, and DELETE on the log (`rowlock check` prints the grants), or create it again",
     1031: "`rowlock check` prints the grants that are missing",
-    ALTERED: "`rowlock check` says what the logs must have",
+    ALTERED: "`rowlock check` lists what the logs must have",
 }
 """Numbers of ORA- errors for which a retry does not help, with the remedy."""
 
@@ -61,7 +61,7 @@ def translate_oracle_error(error: Exception) -> CaptureError:
     remedy = _REFUSED.get(parse_error_number(error))
     if remedy is not None:
         return SourceRefusedError(f"Oracle refuses: {error}: {remedy}")
-    return TransientSourceError(f"Oracle cannot be asked just now: {error}")
+    return TransientSourceError(f"Oracle does not answer at the moment: {error}")
 
 
 class OracleSession:

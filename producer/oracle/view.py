@@ -47,7 +47,7 @@ class OracleSourceView:
         logged = self._get_logged_table(table)
         binds = sql.build_chunk_binds(bind_key(logged, after)) if after is not None else []
         statement = sql.build_chunk_select(
-            (table.db, table.name), list_column_expressions(logged), list_key_binds(logged), limit, None, behind=after is not None
+            (table.db, table.name), list_column_expressions(logged), list_key_binds(logged), limit, None, has_lower_bound=after is not None
         )  # fmt: skip
         return list(map(make_row_converter(logged), self._session.fetch_rows(statement, binds)))
 
@@ -87,10 +87,10 @@ class OracleSourceView:
         self, ends: Mapping[TableName, int], left_out: Collection[TableName]
     ) -> list[TableName]:
         logs = self._read_selected_logs()
-        wanted = [name for name in ends if name in logs and name not in left_out]
+        unread = [name for name in ends if name in logs and name not in left_out]
         return [
             name
-            for name in wanted
+            for name in unread
             if self._session.fetch_rows(*sql.select_log_until(logs[name].log, ends[name]))
         ]
 
@@ -122,7 +122,7 @@ class OracleSourceView:
         by_name = {column.name: column for column in logged.columns}
         if lacking := [each for each in table.column_names if each not in by_name]:
             raise SourceRefusedError(
-                f"table {format_table_name(name)} has no column {', '.join(lacking)} any more: verify again"
+                f"table {format_table_name(name)} has no column {', '.join(lacking)} now: verify again"
             )
         return logged._replace(table=table, columns=tuple(by_name[each] for each in table.column_names))
 

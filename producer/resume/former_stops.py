@@ -65,12 +65,12 @@ class FormerStops:
         recorded = {*record.anchors, *record.stops}
         concerned = {*names, *former, *unusable}
         self.captured.known = set(tails) | {name for name in concerned if format_table_name(name) in recorded}
-        said = (
+        known_stops = (
             {}
             if started.fresh
             else {format_table_name(n): t.stop for n, t in tails.items() if t.stop is not None}
         )
-        before = merge_table_stops(_select_open_stops(record, tails), said)
+        before = merge_table_stops(_select_open_stops(record, tails), known_stops)
         surveyed = self.tables.examine_tables([name for name in names if name in self.captured.known])
         patterns = self.tables.names.fold_patterns(self.config.tables)  # once: this queries the source
         of_a_tool = find_tool_tables(

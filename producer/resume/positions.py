@@ -74,18 +74,20 @@ def check_gtids(stored: StoredPosition, now: Identity, *, contained: bool) -> No
 def check_log(stored: StoredPosition, files: Sequence[LogFile]) -> None:
     """Raise SourceRefusedError unless the source's log still holds the stored position."""
     sizes = {parse_binlog_file_number(file.name): file.size for file in files}
-    wanted = parse_binlog_file_number(stored.file)
+    number = parse_binlog_file_number(stored.file)
     place = f"{stored.file}:{stored.pos}"
     if not sizes:
-        raise SourceRefusedError(f"the source lists no binlog files, capture stands at {place}: {START_OVER}")
-    if wanted < min(sizes):
         raise SourceRefusedError(
-            f"the source has purged the log that capture needs: it stands at {place}, the oldest file is "
+            f"the source lists no binlog files, capture's position is {place}: {START_OVER}"
+        )
+    if number < min(sizes):
+        raise SourceRefusedError(
+            f"the source has purged the log that capture needs: its position is {place}, the oldest file is "
             f"{files[0].name}: keep the log longer (binlog_expire_logs_seconds), and {START_OVER}"
         )
-    if wanted not in sizes or sizes[wanted] < stored.pos:
+    if number not in sizes or sizes[number] < stored.pos:
         raise SourceRefusedError(
-            f"the source's log is shorter than what was captured: capture stands at {place}, the log ends at "
+            f"the source's log is shorter than what was captured: capture's position is {place}, the log ends at "
             f"{files[-1].name}:{files[-1].size}: it was reset or restored: {START_OVER}"
         )
 

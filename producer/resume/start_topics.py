@@ -93,7 +93,7 @@ def _stop_topic_sharers(record: StoredPosition, shared: dict[str, list[TableName
 
     Each of them has a topic of its own from now on, which the record does not contain.
     """
-    stops, gone = dict(record.stops), set[str]()
+    stops, stopped = dict(record.stops), set[str]()
     cause = StopCause(
         record.epoch, record.file, parse_binlog_file_number(record.file), record.pos, get_wall_clock_ms()
     )
@@ -102,11 +102,11 @@ def _stop_topic_sharers(record: StoredPosition, shared: dict[str, list[TableName
         for name in tables:
             error = TableStoppedError(
                 frozenset([name]), "topic",
-                f"{both} were captured into one topic, {topic}, by an earlier version, and their rows cannot be told apart there; each has a "
-                "topic of its own now", format_copy_remedy(*name),
+                f"{both} were captured into one topic, {topic}, by an earlier version, and their rows cannot be distinguished there; each table "
+                "now has its own topic", format_copy_remedy(*name),
             )  # fmt: skip
             stops[format_table_name(name)] = cause.build_table_stop(name, error)
-            gone.add(format_table_name(name))
+            stopped.add(format_table_name(name))
             _log.error(
                 "table stopped",
                 source=record.source,
@@ -117,6 +117,6 @@ def _stop_topic_sharers(record: StoredPosition, shared: dict[str, list[TableName
     return msgspec.structs.replace(
         record,
         stops=stops,
-        anchors={text: anchor for text, anchor in record.anchors.items() if text not in gone},
-        snapshot_done=tuple(text for text in record.snapshot_done if text not in gone),
+        anchors={text: anchor for text, anchor in record.anchors.items() if text not in stopped},
+        snapshot_done=tuple(text for text in record.snapshot_done if text not in stopped),
     )

@@ -81,7 +81,7 @@ class CaptureStarter:
         for name, why in topics.unusable.items():
             self._leave_out(started, name, why)
         self._define_all(started, names, former, found, topics.unusable)
-        started.published = collect_published(found, self.captured, record.epoch, again=not fresh)
+        started.published = collect_published(found, self.captured, record.epoch, captured_before=not fresh)
         return started
 
     def _exclude_tool_tables(self, names: list[TableName]) -> list[TableName]:
@@ -200,16 +200,16 @@ class CaptureStarter:
         record = started.record
         started.tails[name] = tail
         here = (record.epoch, parse_binlog_file_number(record.file), record.pos, -1)
-        in_force = tail.find_definition(here[1], here[2], record.epoch)
+        active = tail.find_definition(here[1], here[2], record.epoch)
         begun = tail.find_last_copy(record.epoch)
         if begun is not None and begun.position > here:
-            in_force = begun.position, tail.definitions[begun.position]
+            active = begun.position, tail.definitions[begun.position]
             started.begins[name] = begun.position
-        elif in_force is None and (in_force := tail.find_first_definition(record.epoch)) is not None:
-            started.begins[name] = in_force[0]  # capture has been at this place before
-        if in_force is None or started.fresh:
+        elif active is None and (active := tail.find_first_definition(record.epoch)) is not None:
+            started.begins[name] = active[0]  # capture has been at this place before
+        if active is None or started.fresh:
             return False
-        position, table = in_force
+        position, table = active
         state = TableState(name, self.captured.get_topic(name), table, position)
         state.marker_offset, state.begun = tail.marker_offset, begun
         self.captured.tables[name] = state
@@ -219,20 +219,20 @@ class CaptureStarter:
     def _define_new(self, started: StartedCapture, names: list[TableName]) -> None:
         """Define the tables without an active definition, if it can be proven at the record's position."""
         record = started.record
-        wanted = []
+        missing = []
         for name in names:
             if name not in self.captured.stopped:
-                wanted.append(name)
-        if not wanted:
+                missing.append(name)
+        if not missing:
             return
         proofs = self.source.definitions.prove_definitions(
-            DefinitionPlace(record.file, record.pos, beginning=True), wanted
+            DefinitionPlace(record.file, record.pos, beginning=True), missing
         )
         for name, proof in proofs.items():
             if isinstance(proof, UnprovenDefinition):
                 self._postpone_table(started, name, proof)
             elif proof.table is None:
-                self._leave_out(started, name, proof.reason or "the table is gone")
+                self._leave_out(started, name, proof.reason or "the table no longer exists")
             else:
                 self._define_table(started, name, proof.table)
 
@@ -308,7 +308,7 @@ class CaptureStarter:
 
 
 def collect_published(
-    found: dict[str, TopicFindings], captured: CapturedTables, era: int, *, again: bool
+    found: dict[str, TopicFindings], captured: CapturedTables, era: int, *, captured_before: bool
 ) -> PublishedRows:
     """Return the rows of a consumed log that the topics contain.
 
@@ -323,15 +323,15 @@ def collect_published(
         state.name for state in captured.tables.values() if state.topic.ceiling in (None, state.defined_at)
     }
     cut = {name for name in tables if found[captured.assign_topic_name(name)].cut}
-    return PublishedRows(rows, max(here, default=None), again, tables, bare, cut)
+    return PublishedRows(rows, max(here, default=None), captured_before, tables, bare, cut)
 
 
-WAITS = "it is taken up, with a snapshot, once capture has passed that statement"
+WAITS = "its capture begins, with a snapshot, once capture has passed that statement"
 
 
 def explain_unproven(name: TableName, file: str, pos: int, proof: UnprovenDefinition) -> str:
     """Return why the definition of a table at a position of the log is not known."""
     return (
         f"the definition of {format_table_name(name)} at {file}:{pos} cannot be proven: another statement that may concern it follows in the log (in file "
-        f"{proof.last[0]} at {proof.last[1]}), and the catalogue shows the table as it is behind that"
+        f"{proof.last[0]} at {proof.last[1]}), and the catalog shows the table as it is after that statement"
     )

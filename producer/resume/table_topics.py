@@ -104,7 +104,7 @@ class TableTopics:
             )
         raise build_topic_stop(
             [name],
-            f"topic {topic.name} holds records of something else: delete it if nobody needs it, and restart capture",
+            f"topic {topic.name} holds records that capture did not write: delete the topic if it is not needed, and restart capture",
         )
 
 

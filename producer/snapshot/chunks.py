@@ -157,8 +157,8 @@ class SnapshotMachine:
             case ChunkRead():
                 return self._handle_chunk_read(state, event, now)
             case ChunkFailed():
-                again = event.request == state.request and state.chunk is None
-                return self._plan_read(state, now + _FAILED_RETRY) if again else (state, [])
+                can_retry = event.request == state.request and state.chunk is None
+                return self._plan_read(state, now + _FAILED_RETRY) if can_retry else (state, [])
             case StreamReached():
                 return self._handle_stream_position(state, event, now)
 

@@ -120,8 +120,8 @@ def _handle_read_error(request: ReadChunk, error: Exception) -> ChunkFailed | Ch
     of_server = isinstance(error, pymysql.MySQLError) and isinstance(number, int) and number > 0
     if request.where is not None and of_server and number not in _NOT_OF_A_CONDITION:
         return ChunkRefused(request.request, str(error.args[-1]))
-    again = (pymysql.err.OperationalError, pymysql.err.InterfaceError, OSError)
-    if number in _TABLE_CHANGED or (isinstance(error, again) and number not in _PERMANENT):
+    retryable = (pymysql.err.OperationalError, pymysql.err.InterfaceError, OSError)
+    if number in _TABLE_CHANGED or (isinstance(error, retryable) and number not in _PERMANENT):
         return ChunkFailed(request.request, str(error))
     raise error
 
@@ -152,8 +152,8 @@ def build_chunk_query(
     if where is not None:
         conditions.append(f"({where.replace('%', '%%')}\n)")
     if after is not None:
-        behind, parameters = _build_key_condition(names, _build_parameters(table, columns, after))
-        conditions.append(behind)
+        condition, parameters = _build_key_condition(names, _build_parameters(table, columns, after))
+        conditions.append(condition)
     sql = (
         f"SELECT {', '.join(build_select_expressions(table)).replace('%', '%%')} FROM {quote_name(table.db)}.{quote_name(table.name)}"
         f"{' WHERE ' if conditions else ''}{' AND '.join(conditions)} ORDER BY {', '.join(names)} LIMIT {limit:d}"

@@ -15,11 +15,11 @@ def resume_point(state: TableState, tail: TableTail | None, copies: CopyStates) 
     `tail`: the table's part of its topic at the start.
     """
     begun = state.begun
-    again = FROM_START._replace(repeated=begun is not None)
+    restart = FROM_START._replace(repeated=begun is not None)
     if begun is not None and not copies.should_resume(format_table_name(state.name), begun):
-        return again._replace(done=True)
+        return restart._replace(done=True)
     if tail is None or not tail.markers or tail.begun != begun:
-        return again
+        return restart
     resume = resume_after(tail, state.table)
     return None if resume == FROM_START._replace(repeated=True) else resume
 

@@ -39,7 +39,7 @@ MAX_CONCURRENT_SNAPSHOTS = 3
 class SnapshotScheduler:
     """All snapshots of a run. Every method is called from the thread that reads the stream.
 
-    `wanted`: whether the source's tables get snapshots at all. `open_reader`, `chunk_rows`: see Ports.
+    `enabled`: whether the source's tables get snapshots at all. `open_reader`, `chunk_rows`: see Ports.
     `delivered`: the set, initially empty, of the GTIDs that the stream delivers, where LOW is such a
     set. `tables`: the progress of each. `refused`: (table, reason) of copies with a condition that the
     source rejects. `sender`: sends their chunks.
@@ -53,7 +53,7 @@ class SnapshotScheduler:
         clock: Clock,
         chunk_rows: int,
         *,
-        wanted: bool,
+        enabled: bool,
         delivered: GtidSet | None,
     ) -> None:
         self._context: SourceContext = started.context
@@ -62,7 +62,7 @@ class SnapshotScheduler:
         self._clock = clock
         self._chunk_rows = chunk_rows
         self._copies: CopyBook = started.copies
-        self._wanted = wanted
+        self._enabled = enabled
         self._tails: dict[TableName, TableTail] = started.tails
         self._delivered = delivered
         record = started.record
@@ -88,7 +88,7 @@ class SnapshotScheduler:
 
     def add_table(self, state: TableState) -> None:
         """Add a table at the place where its topic has its snapshot or its copy."""
-        if (self._wanted or state.begun is not None) and state.ignored is None:
+        if (self._enabled or state.begun is not None) and state.ignored is None:
             self.tables.waiting[state.name] = state
 
     def add_copy(self, state: TableState) -> None:

@@ -45,17 +45,17 @@ def may_be_converted(session: SourceSession, name: TableName, doubt: DoubtedValu
     times = (
         () if not doubt.times or not session.flavour.converts_times or is_fixed_zone(zone) else doubt.times
     )
-    wanted = [
+    conditions = [
         *(_build_repeated_predicate(column) for column in times),
         *(f"{quote_name(column)} = '0000-00-00'" for column in doubt.dates),
     ]
-    if not wanted:
+    if not conditions:
         return False
     table = ".".join(quote_name(part) for part in name)
     try:
         with _in_zone(session, zone):
             return bool(
-                session.run_query(f"SELECT 1 AS found FROM {table} WHERE {' OR '.join(wanted)} LIMIT 1")
+                session.run_query(f"SELECT 1 AS found FROM {table} WHERE {' OR '.join(conditions)} LIMIT 1")
             )
     except (pymysql.err.ProgrammingError, pymysql.err.OperationalError):
         if not session.alive:

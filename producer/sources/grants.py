@@ -96,11 +96,11 @@ class Grants:
                 columns.add(names)
         return cls(tuple(found), frozenset(columns), _parse_account(lines))
 
-    def has_everywhere(self, *wanted: str) -> bool:
-        """Return whether one of the `wanted` privileges is granted on the whole server, and revoked
+    def has_everywhere(self, *privileges: str) -> bool:
+        """Return whether one of the `privileges` privileges is granted on the whole server, and revoked
         nowhere.
         """
-        asked = frozenset(wanted) | _ALL
+        asked = frozenset(privileges) | _ALL
         taken = (each for each in self.grants if each.revoked and each.database.lower() not in SYSTEM_SCHEMAS)
         if any(asked & each.privileges for each in taken):
             return False
@@ -110,9 +110,9 @@ class Grants:
             if not each.revoked
         )
 
-    def has_on_database(self, db: str, *wanted: str) -> bool:
-        """Return whether one of the `wanted` privileges is granted on all tables of `db`."""
-        asked = frozenset(wanted) | _ALL
+    def has_on_database(self, db: str, *privileges: str) -> bool:
+        """Return whether one of the `privileges` privileges is granted on all tables of `db`."""
+        asked = frozenset(privileges) | _ALL
         if any(asked & each.privileges and each.covers_database(db) for each in self.grants if each.revoked):
             return False
         return any(
@@ -121,22 +121,22 @@ class Grants:
             if each.object == "*" and not each.revoked
         )
 
-    def has_on_part(self, db: str, *wanted: str) -> bool:
-        """Return whether one of the `wanted` privileges is granted on any object in `db`."""
-        asked = frozenset(wanted) | _ALL
+    def has_on_part(self, db: str, *privileges: str) -> bool:
+        """Return whether one of the `privileges` privileges is granted on any object in `db`."""
+        asked = frozenset(privileges) | _ALL
         return any(
             asked & each.privileges and each.covers_database(db) for each in self.grants if not each.revoked
         )
 
-    def has_on_table(self, db: str, table: str, *wanted: str) -> bool:
-        """Return whether one of the `wanted` privileges is granted on the table."""
-        asked = frozenset(wanted) | _ALL
+    def has_on_table(self, db: str, table: str, *privileges: str) -> bool:
+        """Return whether one of the `privileges` privileges is granted on the table."""
+        asked = frozenset(privileges) | _ALL
         exact = any(
             asked & each.privileges and (each.database, each.object) == (db, table)
             for each in self.grants
             if not each.revoked
         )
-        return exact or self.has_on_database(db, *wanted)
+        return exact or self.has_on_database(db, *privileges)
 
 
 @dataclass(frozen=True)
@@ -179,13 +179,13 @@ class CatalogVisibility:
         return self.grants.has_on_database(db, *self.rights.foreign_keys)
 
 
-def list_hidden_objects(sight: CatalogVisibility, source: SourceConfig) -> list[tuple[str, str]]:
+def list_hidden_objects(visibility: CatalogVisibility, source: SourceConfig) -> list[tuple[str, str]]:
     """Return (effect on a change that is logged as a statement, the GRANT) for each kind of object that
     the user cannot see everywhere.
     """
-    account = sight.grants.account or f"'{source.user}'@'%'"
+    account = visibility.grants.account or f"'{source.user}'@'%'"
     found = []
-    if not (sight.grants.has_everywhere("TRIGGER") and sight.can_see_all_tables()):
+    if not (visibility.grants.has_everywhere("TRIGGER") and visibility.can_see_all_tables()):
         found.append(
             (
                 (
@@ -195,14 +195,14 @@ def list_hidden_objects(sight: CatalogVisibility, source: SourceConfig) -> list[
                 f"GRANT TRIGGER, SHOW VIEW ON *.* TO {account};",
             )
         )
-    if not sight.can_see_routines():
+    if not visibility.can_see_routines():
         found.append(
             (
                 (
                     f"user {source.user} does not see the stored routines: a change logged as a statement that calls a function would "
                     "stop every table of the source"
                 ),
-                f"GRANT {sight.rights.routines} ON *.* TO {account};",
+                f"GRANT {visibility.rights.routines} ON *.* TO {account};",
             )
         )
     return found

@@ -34,10 +34,10 @@ def translate_mysql_error(error: pymysql.MySQLError) -> CaptureError:
     code = error.args[0] if error.args else 0
     text = format_mysql_error(error)
     if code in _TRANSIENT or isinstance(error, pymysql.InterfaceError):
-        return TransientSourceError(f"the source cannot be reached just now: {text}")
+        return TransientSourceError(f"the source cannot be reached at the moment: {text}")
     if code == _PURGED:
         return SourceRefusedError(
-            f"the source cannot continue the log where capture stands: {text}. If the log was purged: "
+            f"the source cannot continue the log at capture's position: {text}. If the log was purged: "
             f"keep it longer (binlog_expire_logs_seconds), and {START_OVER}"
         )
     return SourceRefusedError(f"the source refuses capture: {text}: {choose_mysql_remedy(error)}")

@@ -1,7 +1,7 @@
 """Objects through which a statement affects other tables than those it names: views, triggers, routines
 and foreign keys of the source.
 
-They are read in bulk with the user's privileges. `SourceObjects.sight` describes for which objects a
+They are read in bulk with the user's privileges. `SourceObjects.visibility` describes for which objects a
 missing entry proves that there is none; where the user cannot see, a missing entry must be taken as
 "unknown".
 """
@@ -47,7 +47,7 @@ class SourceObjects:
     …).
     """
 
-    sight: CatalogVisibility
+    visibility: CatalogVisibility
     kinds: dict[TableName, str] = field(default_factory=dict)
     triggers: dict[TableName, tuple[tuple[str, str], ...]] = field(default_factory=dict)
     views: dict[TableName, str | None] = field(default_factory=dict)
@@ -69,7 +69,9 @@ def read_objects(catalog: Catalog) -> SourceObjects:
     for row in query(_KEYS):
         cascades[row["parent_db"], row["parent"]].add((row["db"], row["name"]))
     return SourceObjects(
-        sight=CatalogVisibility.from_grants(catalog.server.read_grants(), catalog.session.flavour.rights),
+        visibility=CatalogVisibility.from_grants(
+            catalog.server.read_grants(), catalog.session.flavour.rights
+        ),
         kinds={(row["db"], row["name"]): _normalize_kind(row["kind"]) for row in query(_TABLES)},
         triggers={name: tuple(found) for name, found in triggers.items()},
         views={(row["db"], row["name"]): row["body"] or None for row in query(_VIEWS)},

@@ -46,7 +46,7 @@ def judge_catalog_table(
     if entry.engine is not None:
         return ExaminedTable(
             None,
-            f"{place} has the engine {entry.engine}, whose changes no ROLLBACK takes back and no snapshot reads consistently: "
+            f"{place} has the engine {entry.engine}, without ROLLBACK and without consistent snapshots: "
             "ALTER TABLE … ENGINE=InnoDB, or exclude the table",
         )
     otherwise = [column for column in entry.columns if stored_otherwise(column)]

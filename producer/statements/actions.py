@@ -194,9 +194,9 @@ _FIRST_OF_OPTIONS = ("DEFAULT", "CHARACTER", "CHARSET", "COLLATE", "DATA", "INDE
 
 
 def _matches_pattern(pattern: str, words: list[str]) -> bool:
-    wanted = pattern.split()
-    return len(words) >= len(wanted) and all(
-        word in each.split("|") for each, word in zip(wanted, words, strict=False)
+    expected = pattern.split()
+    return len(words) >= len(expected) and all(
+        word in each.split("|") for each, word in zip(expected, words, strict=False)
     )
 
 

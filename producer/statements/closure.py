@@ -34,7 +34,7 @@ class CatalogObjects(Protocol):
     """The objects that the catalog shows (producer.sources.source_objects.SourceObjects)."""
 
     @property
-    def sight(self) -> ProvenVisibility: ...
+    def visibility(self) -> ProvenVisibility: ...
     @property
     def kinds(self) -> Mapping[TableName, str]: ...
     @property
@@ -239,7 +239,7 @@ class _ClosureWalk:
         if name in self.written:
             return
         self.written.add(name)
-        if not self.objects.sight.can_see_triggers(name[0]):
+        if not self.objects.visibility.can_see_triggers(name[0]):
             raise UnknownImpactError(
                 f"the triggers of {name[0]} are hidden from this user: GRANT TRIGGER ON *.* TO it (docs/how-to/source-setup.md)"
             )
@@ -273,7 +273,7 @@ class _ClosureWalk:
         A name that is not a stored routine is a built-in or loadable function and changes no row.
         """
         whole = ((name[0] or db).lower(), name[1].lower())
-        if not self.objects.sight.can_see_routines():
+        if not self.objects.visibility.can_see_routines():
             if name[0] or name[1].upper() not in BUILT_IN:
                 raise UnknownImpactError(
                     f"{what} calls {name[1]}, and the stored routines are hidden from this user: GRANT SHOW_ROUTINE (MySQL), "
@@ -296,9 +296,9 @@ def find_impacted_tables(
     tokens: list[Token], db: str, objects: CatalogObjects, names: NameRules = EXACT
 ) -> ImpactedTables:
     """Return the tables that a statement may write that was executed with `db` as the current database."""
-    sight = objects.sight
-    if not sight.can_see_all_tables() or not all(
-        sight.can_see_foreign_keys(each) for each in {kind[0] for kind in objects.kinds}
+    visibility = objects.visibility
+    if not visibility.can_see_all_tables() or not all(
+        visibility.can_see_foreign_keys(each) for each in {kind[0] for kind in objects.kinds}
     ):
         return ImpactedTables(
             None,

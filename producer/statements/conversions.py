@@ -68,9 +68,9 @@ def find_alter_doubt(
     )
     if not times and not dates:
         return None
-    said = [f"times were taken to the time zone {settings.zone} and back"] if times else []
-    said += ["dates that the session's sql_mode does not allow became zero"] if dates else []
-    return DoubtedValues(", and ".join(said), settings.zone, times, dates)
+    reasons = [f"times were taken to the time zone {settings.zone} and back"] if times else []
+    reasons += ["dates that the session's sql_mode does not allow became zero"] if dates else []
+    return DoubtedValues(", and ".join(reasons), settings.zone, times, dates)
 
 
 def find_swap_doubt(before: Table, after: Table) -> DoubtedValues | None:

@@ -198,7 +198,7 @@ class ShadowTables:
         """Return the effect on a table of its replacement by `shadow`, by the statement at `at`."""
         known = self._shadows.get(shadow)
         if known is None or known.at != at:
-            return SwapResult("nothing was seen of its shadow table")
+            return SwapResult("no statement of its shadow table was seen")
         if known.unknown:
             return SwapResult(known.unknown)
         missing = {"INSERT", "UPDATE", "DELETE"} - set(known.triggers)
@@ -220,13 +220,13 @@ def judge_shadow_statements(statements: Sequence[str], db: str, before: Table, a
     known = [each for each in actions if each is not None]
     columns = compute_column_changes(known, before, after) if len(known) == len(actions) else None
     if columns is None:
-        return SwapResult("its statements do not say what became of each column")
+        return SwapResult("its statements do not show what happened to each column")
     if columns.renamed:
         return SwapResult(
             f"it has renamed {', '.join(columns.renamed)}, and whether the tool took the values over is not known"
         )
-    if again := sorted(set(columns.added) & set(columns.dropped)):
-        return SwapResult(f"{', '.join(again)} was dropped and added, and the tool takes old values over")
+    if replaced := sorted(set(columns.added) & set(columns.dropped)):
+        return SwapResult(f"{', '.join(replaced)} was dropped and added, and the tool takes old values over")
     if refusal := _refuses_rows(before, after):
         return SwapResult(refusal)
     same = is_same_definition(before, after)
@@ -293,7 +293,7 @@ def _explain_lost_rows(done: ExecutedStatement, statement: TableDdl) -> str:
     """Return why a statement on a shadow may lose rows of its table; "": it does not."""
     _, tokens = ddl.classify_with_tokens(done.sql, done.db, escapes=done.escapes)
     if statement.action != "alter" or parse_column_actions(done.sql, done.db, escapes=done.escapes) is None:
-        return f"nobody knows that this keeps rows: {done.sql[:200]}"
+        return f"it is unknown whether this keeps rows: {done.sql[:200]}"
     if not done.escapes and "\\" in done.sql:
         return "one of its statements holds a backslash, under NO_BACKSLASH_ESCAPES"
     if not _MAY_REFUSE.isdisjoint(token.upper for token in tokens):

@@ -187,8 +187,8 @@ class ApplyWorker:
         if line.get("kind") == "failed":
             self._error = str(line.get("error"))
         if line.get("kind") == "unit":
-            said = msgspec.convert(line, UnitLine)
-            self._readied += isinstance(said.event, Prepared)
-            self._ledger.report_event(said.unit, said.event)
+            reported = msgspec.convert(line, UnitLine)
+            self._readied += isinstance(reported.event, Prepared)
+            self._ledger.report_event(reported.unit, reported.event)
         else:
             _LOG.debug("status of a process", child="apply", status=line)

@@ -66,9 +66,9 @@ class _CaptureUnit:
     finished: bool = False
     """Its snapshot was all it had to do; it is kept as a unit without work."""
     waits: bool = False
-    """It waits for a person, until `again` starts a new process."""
-    again: threading.Timer | None = None
-    looks: Backoff = REFUSAL_RETRY_BACKOFF
+    """It waits for a person, until `retry_timer` starts a new process."""
+    retry_timer: threading.Timer | None = None
+    retry_backoff: Backoff = REFUSAL_RETRY_BACKOFF
     """How often it has been retried."""
     events: int = 0
     counted_at: float = field(default_factory=monotonic)
@@ -86,10 +86,10 @@ class CaptureWorkers:
         config: Config,
         ledger: CaptureLedger,
         on_refusal: OnRefusal | None = None,
-        looks: Backoff = REFUSAL_RETRY_BACKOFF,
+        retry_backoff: Backoff = REFUSAL_RETRY_BACKOFF,
     ) -> None:
         """`on_refusal(unit, error)` is called when a process ends because a person must act."""
-        self._looks = looks
+        self._retry_backoff = retry_backoff
         self._on_refusal = on_refusal
         self.config = config
         self._ledger = ledger
@@ -103,7 +103,7 @@ class CaptureWorkers:
             raise ValueError(f"{unit}: this agent's configuration has no source {source}")
         if config.sources[source].events != "rowlock":
             raise ValueError(f"{unit}: by this agent's configuration Debezium captures {source}")
-        new = _CaptureUnit(unit, assignment, source, config, mark=mark, looks=self._looks)
+        new = _CaptureUnit(unit, assignment, source, config, mark=mark, retry_backoff=self._retry_backoff)
         with self._mutex:
             self._units[unit] = new
         self._start_process(new)
@@ -138,10 +138,10 @@ class CaptureWorkers:
         with self._mutex:
             if found is None or found.stopped:
                 return
-            found.stopped, nobody_runs = True, found.finished or found.waits
-            if found.again is not None:
-                found.again.cancel()
-        if nobody_runs:
+            found.stopped, is_ended = True, found.finished or found.waits
+            if found.retry_timer is not None:
+                found.retry_timer.cancel()
+        if is_ended:
             self._ledger.report_event(found.name, WorkerEnded(found.assignment, found.mark))
         elif found.process is not None:
             _end_process(found.process)
@@ -175,7 +175,7 @@ class CaptureWorkers:
             case "prepared":
                 self._ledger.report_event(unit.name, Prepared(unit.assignment))
             case "captured":
-                unit.trouble, unit.looks = None, self._looks
+                unit.trouble, unit.retry_backoff = None, self._retry_backoff
                 self._report_progress(unit, line)
             case "trouble":
                 unit.trouble = f"{TRIES_AGAIN}{line.get('error')}"
@@ -218,10 +218,10 @@ class CaptureWorkers:
                 return False
             unit.waits = unit.started
             if unit.waits:
-                unit.looks = unit.looks.with_failure(monotonic())
-                unit.again = threading.Timer(unit.looks.pause, self._look_again, (unit,))
-                unit.again.daemon = True
-                unit.again.start()
+                unit.retry_backoff = unit.retry_backoff.with_failure(monotonic())
+                unit.retry_timer = threading.Timer(unit.retry_backoff.pause, self._look_again, (unit,))
+                unit.retry_timer.daemon = True
+                unit.retry_timer.start()
         if self._on_refusal is not None and unit.trouble != error:
             self._on_refusal(unit.name, error)
         unit.trouble = error
@@ -233,7 +233,7 @@ class CaptureWorkers:
         with self._mutex:
             if unit.stopped:
                 return
-            unit.waits, unit.again = False, None
+            unit.waits, unit.retry_timer = False, None
         try:
             self._start_process(unit)
         except OSError as error:

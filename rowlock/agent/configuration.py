@@ -34,7 +34,7 @@ class AgentConfiguration:
             return "", tuple(errors.lines)
         return compute_config_digest(found), planned.refused
 
-    def adopt_config(self, wanted: str) -> bool:
+    def adopt_config(self, digest: str) -> bool:
         """Read the file and, if it holds this configuration, use it. False: it does not hold it.
 
         If the present configuration has the same digest, only secrets can differ. It is then kept when
@@ -43,23 +43,23 @@ class AgentConfiguration:
         try:
             found, planned = self._load_file()
         except ConfigErrors as errors:
-            return self._keep_current(wanted, errors.lines)
-        if compute_config_digest(found) != wanted or planned.refused:
+            return self._keep_current(digest, errors.lines)
+        if compute_config_digest(found) != digest or planned.refused:
             return self._keep_current(
-                wanted, planned.refused or (f"{found.path} holds {compute_config_digest(found)}",)
+                digest, planned.refused or (f"{found.path} holds {compute_config_digest(found)}",)
             )
-        self._held, self.digest = found, wanted
+        self._held, self.digest = found, digest
         self._use(found)
-        _LOG.info("configuration adopted", digest=wanted, changes=[str(each) for each in planned.changes])
+        _LOG.info("configuration adopted", digest=digest, changes=[str(each) for each in planned.changes])
         return True
 
-    def _keep_current(self, wanted: str, why: Sequence[str]) -> bool:
+    def _keep_current(self, digest: str, why: Sequence[str]) -> bool:
         """Keep the present configuration. False: it is not the active one."""
-        if self.digest == wanted:
+        if self.digest == digest:
             _LOG.warning("configuration file refused", reason=list(why))
             return True
         _LOG.error(
-            "configuration file differs from the active one", active=wanted, reason=list(why)
+            "configuration file differs from the active one", active=digest, reason=list(why)
         )  # fmt: skip
         return False
 

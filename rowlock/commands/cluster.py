@@ -42,10 +42,10 @@ def _show_rows(name: str, rows: list[dict[str, Any]], output: str, table: Callab
 
 def reload_lines(answer: Mapping[str, Any]) -> list[str]:
     """Return the changes of a reload as lines for people."""
-    lines = [str(each) for each in answer["changes"]] or ["nothing is different in the coordinator's file"]
-    lines += [f"placed anew: {_describe_units(part)}" for part in answer["changed"]]
+    lines = [str(each) for each in answer["changes"]] or ["the coordinator's file is unchanged"]
+    lines += [f"placed again: {_describe_units(part)}" for part in answer["changed"]]
     lines += [f"removed: {_describe_units(part)}" for part in answer["gone"]]
-    return [*lines, f"in force: {answer['digest']}"]
+    return [*lines, f"active: {answer['digest']}"]
 
 
 def _describe_units(part: str) -> str:
@@ -68,7 +68,7 @@ def _post_command(config_file: Path, path: str, done: str, body: dict[str, Any] 
 @click.option("--name", help="Name of this agent in the cluster [default: host name and process number].")
 @click.option("--listen", metavar="HOST:PORT", help="Instead of coordination.listen.")
 @click.option("--rest", metavar="HOST:PORT", help="Instead of coordination.rest.")
-@click.option("--or-any-port", is_flag=True, help="REST on a free port if that one is taken.")
+@click.option("--or-any-port", is_flag=True, help="Serve REST on a free port if that port is in use.")
 @click.option(
     "--without",
     metavar="KIND/NAME",
@@ -86,7 +86,7 @@ def coordinator(  # noqa: PLR0917 - click passes options by name
     without: tuple[str, ...],
     handed: int | None,
 ) -> None:
-    """Lead the agents, or follow and be ready to, until SIGTERM or Ctrl-C. Start two or three, on different machines."""
+    """Run a coordinator, which leads the agents or stands by, until SIGTERM or Ctrl-C. Start two or three, on different machines."""
     given = (("listen", listen), ("rest", rest))
     config = load_handed_config(
         config_file, handed, {("coordination", key): value for key, value in given if value}
@@ -111,17 +111,19 @@ def coordinator(  # noqa: PLR0917 - click passes options by name
 
 @click.command()
 @config_option
-@click.option("--name", required=True, help="Its name: one process a name.")
+@click.option("--name", required=True, help="Name of the agent; only one process may use it.")
 @click.option(
     "--coordinator", "peers", metavar="HOST:PORT", multiple=True, help="Instead of coordination.coordinators."
 )
-@click.option("--end-on-refusal", is_flag=True, help="End with exit code 2 as soon as a unit needs a person.")
+@click.option(
+    "--end-on-refusal", is_flag=True, help="End with exit code 2 as soon as a unit needs an operator."
+)
 @handed_option
 @report_command_errors
 def agent(
     config_file: Path, name: str, peers: tuple[str, ...], end_on_refusal: bool, handed: int | None
 ) -> None:
-    """Run the units that the coordinator gives it, until SIGTERM or Ctrl-C."""
+    """Run an agent, with the units that the coordinator assigns to it, until SIGTERM or Ctrl-C."""
     config = load_handed_config(config_file, handed)
     from rowlock.agent.run import run_agent
     from rowlock.coordinator.hangup import reload_on_hangup
@@ -135,21 +137,21 @@ def agent(
 
 @click.group()
 def units() -> None:
-    """Units of scheduling: capture units (a source each) and apply units (a topic of a pipeline each)."""
+    """Units of scheduling: capture units (one per source) and apply units (one per topic of a pipeline)."""
 
 
 @units.command("list")
 @config_option
 @output_option
-@click.option("--pipeline", help="Only of this pipeline.")
-@click.option("--source", help="Only of this source.")
-@click.option("--agent", help="Only on this agent, or on the way to it.")
-@click.option("--state", help="Only in this state.")
+@click.option("--pipeline", help="Only units of this pipeline.")
+@click.option("--source", help="Only units of this source.")
+@click.option("--agent", help="Only units on this agent, or moving to it.")
+@click.option("--state", help="Only units in this state.")
 @report_command_errors
-def units_list(config_file: Path, output: str, **wanted: str | None) -> None:
-    """List units: where they run, how far they are, why they last failed."""
+def units_list(config_file: Path, output: str, **filters: str | None) -> None:
+    """List units with their agents, their progress and their last failures."""
     with _open_client(config_file) as leader:
-        rows = leader.list_units({name: value for name, value in wanted.items() if value is not None})
+        rows = leader.list_units({name: value for name, value in filters.items() if value is not None})
     from rowlock.commands.cluster_tables import build_cluster_units_table
 
     _show_rows("units", rows, output, lambda: build_cluster_units_table(rows, _read_clock_ms()))
@@ -161,7 +163,7 @@ def units_list(config_file: Path, output: str, **wanted: str | None) -> None:
 @click.argument("agent")
 @report_command_errors
 def units_move(config_file: Path, unit: str, agent: str) -> None:
-    """Move UNIT to AGENT; the old agent goes on until the new one is ready."""
+    """Move UNIT to AGENT; the old agent runs it until the new one is ready."""
     _post_command(config_file, f"/v1/units/{quote(unit)}/move", f"{unit} moves to {agent}", {"agent": agent})
 
 
@@ -170,7 +172,7 @@ def units_move(config_file: Path, unit: str, agent: str) -> None:
 @click.argument("unit")
 @report_command_errors
 def units_cancel(config_file: Path, unit: str) -> None:
-    """Give up the move of UNIT, as long as its old agent has not been told to stop."""
+    """Cancel the move of UNIT. Refused once its old agent was asked to stop."""
     _post_command(config_file, f"/v1/units/{quote(unit)}/cancel", f"{unit} stays where it is")
 
 
@@ -215,7 +217,7 @@ def agents_list(config_file: Path, output: str) -> None:
 @click.argument("agent")
 @report_command_errors
 def agents_drain(config_file: Path, agent: str) -> None:
-    """Give all units of AGENT to others, and no more to it until it is undrained or started again."""
+    """Move all units of AGENT to other agents, and place no more on it until it is undrained or started again."""
     _post_command(config_file, f"/v1/agents/{quote(agent, safe='')}/drain", f"{agent} is being drained")
 
 
@@ -224,7 +226,7 @@ def agents_drain(config_file: Path, agent: str) -> None:
 @click.argument("agent")
 @report_command_errors
 def agents_undrain(config_file: Path, agent: str) -> None:
-    """Undo a drain: AGENT keeps what it still has, and is given units again."""
+    """End a drain: AGENT keeps the units that it still has, and is given units again."""
     _post_command(config_file, f"/v1/agents/{quote(agent, safe='')}/undrain", f"{agent} takes units again")
 
 
@@ -255,12 +257,12 @@ def pipelines_list(config_file: Path, output: str) -> None:
     default=50,
     show_default=True,
     type=click.IntRange(1, 1000),
-    help="Most events that are shown.",
+    help="Maximum number of events that are shown.",
 )
-@click.option("--after", default=0, metavar="NUMBER", help="Only those behind this one.")
+@click.option("--after", default=0, metavar="NUMBER", help="Only events with a greater number.")
 @report_command_errors
 def events(config_file: Path, output: str, limit: int, after: int) -> None:
-    """Show what the coordinator that leads did and saw: units placed and moved and why, agents, commands and from whom."""
+    """Show events of the leading coordinator: units placed and moved, with reasons; agents; commands, with their operators."""
     with _open_client(config_file) as leader:
         rows = leader.get("/v1/events", {"after": after, "limit": limit})["events"]
     from rowlock.commands.cluster_tables import build_events_table
@@ -272,26 +274,24 @@ def events(config_file: Path, output: str, limit: int, after: int) -> None:
 @config_option
 @output_option
 @click.argument("table", required=False)
-@click.option("--source", help="The source that has it, where several may.")
+@click.option("--source", help="The source of the table, if several sources may have it.")
 @click.option(
     "--where",
     metavar="CONDITION",
-    help="Copy only rows that match it (SQL of the source); nothing is deleted.",
+    help="Copy only rows that match it (SQL of the source); no rows are deleted.",
 )
 @click.option(
     "--max-rows-per-second",
     type=click.IntRange(min=0),
-    help="Read no faster; 0: no limit. Default: the source's copy_rows_per_second.",
+    help="Maximum read rate; 0: no limit. Default: the source's copy_rows_per_second.",
 )
-@click.option("--cancel", is_flag=True, help="Take a copy back that waits or runs.")
+@click.option("--cancel", is_flag=True, help="Cancel a copy that waits or runs.")
 @click.option(
     "--rate-only",
     is_flag=True,
-    help="Have the copy that waits or runs go on at --max-rows-per-second, or without a limit.",
+    help="Change the rate of a copy that waits or runs to --max-rows-per-second, or to no limit.",
 )
-@click.option(
-    "--wait", is_flag=True, help="Show how far it is until it has ended. Exit 1 when it is refused."
-)
+@click.option("--wait", is_flag=True, help="Show its progress until it has ended. Exit 1 if it is refused.")
 @report_command_errors
 def copy(  # noqa: PLR0917 - click passes options by name
     config_file: Path,
@@ -304,17 +304,17 @@ def copy(  # noqa: PLR0917 - click passes options by name
     rate_only: bool,
     wait: bool,
 ) -> None:
-    """Copy TABLE (database.table) again while everything runs; without TABLE, show how far copies are.
+    """Copy TABLE (database.table) again while everything runs; without TABLE, show the progress of copies.
 
-    The target's rows are replaced chunk by chunk, and rows that the source no longer has are deleted: readers never see the table empty. It
-    ends whatever stopped the table. `rowlock copy` afterwards shows how far it is.
+    The target's rows are replaced chunk by chunk, and rows that the source no longer has are deleted: readers never see the table empty. The copy
+    ends any stop of the table. `rowlock copy` without TABLE shows its progress.
     """
     from rowlock.commands.copying import post_copy_request, show_copies, wait_for
 
     if table is None:
         sys.exit(show_copies(config_file, output))
     if (cancel or rate_only) and (where is not None or (cancel and rate_only)):
-        raise click.UsageError("--where, --cancel and --rate-only are three things: say one of them")
+        raise click.UsageError("--where, --cancel and --rate-only exclude each other: give one of them")
     body: dict[str, object] = {"table": table, "source": source}
     if not cancel:
         body["max_rows_per_second"] = max_rows_per_second
@@ -338,9 +338,9 @@ def rebalance(config_file: Path) -> None:
 @output_option
 @report_command_errors
 def reload(config_file: Path, output: str) -> None:
-    """Take the configuration file, as it is now on the machines of the leader and of all agents, into the running system.
+    """Activate the configuration file, as it is now on the machines of the leader and of all agents, in the running system.
 
-    It is refused, with everything that is wrong, where one of them is bad or differs; what was in force then goes on.
+    The command is refused, with all errors, if one of these files is invalid or differs. The active configuration then stays.
     """
     with _open_client(config_file) as leader:
         answer = leader.reload_config()

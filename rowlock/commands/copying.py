@@ -46,12 +46,12 @@ def post_copy_request(config_file: Path, body: CopyJson, what: Literal["", "canc
         post = leader.post_new if what == "rate" else leader.post
         taken = post(f"/v1/copies/{what}".rstrip("/"), body)
     rate = body.get("max_rows_per_second")
-    said = {
-        "": "is copied again: `rowlock copy` shows how far it is",
-        "cancel": "the copy is taken back",
-        "rate": f"the copy goes on {f'at {rate:,} rows a second at most' if rate else 'as fast as the source gives rows'}",
+    outcome = {
+        "": "is copied again: `rowlock copy` shows the progress",
+        "cancel": "the copy is cancelled",
+        "rate": f"the copy continues {f'at {rate:,} rows a second at most' if rate else 'as fast as the source gives rows'}",
     }[what]
-    click.echo(f"{taken['table']} of {taken['source']}: {said}")
+    click.echo(f"{taken['table']} of {taken['source']}: {outcome}")
     return taken
 
 
@@ -91,7 +91,7 @@ def wait_for(config_file: Path, request: str, output: str) -> int:
         while True:
             found = next((each for each in _fetch_copies(leader) if each["id"] == request), None)
             if found is None and row is not None:
-                click.echo(f"{row['table']}: somebody has asked for another copy of it since", err=True)
+                click.echo(f"{row['table']}: another copy of it was requested meanwhile", err=True)
                 return FINDING
             row = found
             line = format_copy_progress(row)

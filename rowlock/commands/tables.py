@@ -47,7 +47,7 @@ def format_headroom_lines(kept: Sequence[Backlog]) -> list[str]:
     """
     ordered = sorted(kept, key=lambda each: math.inf if each.headroom_s is None else each.headroom_s)
     more = (
-        [f"… and {len(ordered) - SHOWN:,} more that are kept as long or longer"]
+        [f"… and {len(ordered) - SHOWN:,} more that are kept at least as long"]
         if len(ordered) > SHOWN
         else []
     )
@@ -93,10 +93,10 @@ def build_unit_status_table(status: Status) -> Table:
 
 def _format_unit_cells(unit: ApplyUnitStatus) -> tuple[str, ...]:
     offset = "–" if unit.offset is None else f"{unit.offset}/{unit.end_offset}"
-    behind = "–" if unit.lag_events is None else f"{unit.lag_events:,}"
+    backlog = "–" if unit.lag_events is None else f"{unit.lag_events:,}"
     held = str(unit.quarantined or "")
     return (
-        unit.pipeline, unit.topic, unit.state, unit.at or "–", offset, behind, format_duration(unit.lag_seconds), held,
+        unit.pipeline, unit.topic, unit.state, unit.at or "–", offset, backlog, format_duration(unit.lag_seconds), held,
     )  # fmt: skip
 
 
@@ -160,7 +160,7 @@ def verify_lines(result: PairResult, shown: int = SHOWN) -> list[str]:
     if not result.findings:
         return [f"NOT COMPARED TO THE END {label}: {result.rows:,} rows of the source were compared"]
     more = " at least" if result.more else ""
-    rest = "; the rows behind them were not compared" if not result.complete else ""
+    rest = "; the rows after them were not compared" if not result.complete else ""
     lines = [f"DIFFERENT {label}:{more} {len(result.findings):,} of {result.rows:,} rows{rest}"]
     for finding in result.findings[:shown]:
         key = ", ".join(map(repr, finding.key))

@@ -62,7 +62,7 @@ class ActiveConfiguration:
         self._found = (compute_config_digest(found), found, planned)
         changes = tuple(str(each) for each in planned.changes)
         return FoundConfiguration(
-            compute_config_digest(found), compute_part_digests(found), planned.parts, planned.gone, changes
+            compute_config_digest(found), compute_part_digests(found), planned.parts, planned.removed, changes
         )
 
     def adopt_config(self, digest: str) -> None:
@@ -78,14 +78,14 @@ class ActiveConfiguration:
             self._on_taken(self._held)
         _LOG.info("configuration adopted", digest=digest, changes=[str(each) for each in planned.changes])
 
-    def catch_up(self, wanted: str) -> None:
+    def catch_up(self, digest: str) -> None:
         """Use the configuration that an earlier leader activated, if the file holds it."""
-        if compute_config_digest(self._held) == wanted:
+        if compute_config_digest(self._held) == digest:
             return
         try:
             found = self.read_file()
         except ConfigurationRefusedError as refused:
             _LOG.error("configuration file refused", errors=refused.lines)
             return
-        if found.digest == wanted:
-            self.adopt_config(wanted)
+        if found.digest == digest:
+            self.adopt_config(digest)

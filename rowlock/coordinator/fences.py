@@ -48,8 +48,8 @@ class UnitFencer:
     def use_config(self, config: Config, changed: Collection[str]) -> None:
         """Use this configuration. A target that is no longer in it is reached by its last known settings."""
         del changed
-        gone = {name: each for name, each in self._config.targets.items() if name not in config.targets}
-        self._config = config.model_copy(update={"targets": {**gone, **config.targets}})
+        removed = {name: each for name, each in self._config.targets.items() if name not in config.targets}
+        self._config = config.model_copy(update={"targets": {**removed, **config.targets}})
 
     def __call__(self, unit: str, uid: str, assignment: int) -> None:
         parts = split_unit_name(unit, uid)

@@ -135,23 +135,23 @@ class LeaderClient:
         params = {"dry_run": "true"} if dry_run else {}
         return self.post_new("/v1/reload", params=params, timeout=scale_timeout(RELOAD_REQUEST_TIMEOUT_S))
 
-    def list_units(self, wanted: Mapping[str, str]) -> list[Json]:
-        """Return the units that match `wanted` (query parameters of /v1/units), from all pages."""
+    def list_units(self, filters: Mapping[str, str]) -> list[Json]:
+        """Return the units that match `filters` (query parameters of /v1/units), from all pages."""
         found: list[Json] = []
         after: str | None = ""
         while after is not None:
-            page = self.get("/v1/units", {**wanted, "after": after, "limit": 10_000})
+            page = self.get("/v1/units", {**filters, "after": after, "limit": 10_000})
             found, after = found + page["units"], page["next"]
         return found
 
     def _send_request(self, method: str, path: str, **how: Any) -> Json:
-        began, hops, heard = time.monotonic(), 0, False
+        began, hops, has_answered = time.monotonic(), 0, False
         while True:
             outcome = self._send_once(method, path, how)
             if not isinstance(outcome, _Redirect):
                 return outcome
-            heard, hops = heard or outcome.heard, hops + 1
-            patience = self._patience_s if heard or outcome.at else min(self._patience_s, UNHEARD_S)
+            has_answered, hops = has_answered or outcome.heard, hops + 1
+            patience = self._patience_s if has_answered or outcome.at else min(self._patience_s, UNHEARD_S)
             if time.monotonic() >= began + scale_timeout(patience):
                 raise CommandError(f"no coordinator took the command: {outcome.why}; {_REMEDY}")
             known = outcome.at is not None and outcome.at != self._at
@@ -194,7 +194,7 @@ def _describe_user() -> str:
     try:
         user = getpass.getuser()
     except (OSError, KeyError):  # a container's user without a name
-        user = "somebody"
+        user = "unknown"
     return f"rowlock of {user}@{socket.gethostname()}".encode("ascii", "replace").decode()
 
 

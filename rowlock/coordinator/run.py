@@ -98,17 +98,17 @@ def run_coordinator(
     taken. `without`: see rowlock.coordinator.unit_catalogue. `on_taken(config)` is called when another
     configuration becomes active.
     """
-    wanted = config.coordination
+    settings = config.coordination
     with stopped_by_signals() as stop:
-        listening, address = listen_for_rest(wanted, or_any_port=or_any_port)
+        listening, address = listen_for_rest(settings, or_any_port=or_any_port)
         catalogue, fences = InventoryReader(config, without=without), UnitFencer(config)
         held = ActiveConfiguration(config, (catalogue, fences, copies), on_taken)
-        coordinator = Coordinator(build_server_config(wanted, name), config.kafka, catalogue, fences, held)
+        coordinator = Coordinator(build_server_config(settings, name), config.kafka, catalogue, fences, held)
         try:
-            coordinator.start(rest=wanted.get_reachable_address(address))
+            coordinator.start(rest=settings.get_reachable_address(address))
         except OSError as error:
             listening.close()
-            raise CommandError(f"coordinator cannot listen on {wanted.listen}: {error}; {_FREE}") from error
+            raise CommandError(f"coordinator cannot listen on {settings.listen}: {error}; {_FREE}") from error
         except ControlTopicError as error:
             listening.close()
             raise CommandError(str(error)) from error

@@ -152,7 +152,7 @@ class RunningDemo:
         waiting = DemoWait(what)
         while True:
             figures = self.show_figures(waiting=waiting)
-            if figures is not None and figures.behind == 0:
+            if figures is not None and figures.backlog == 0:
                 return figures
             time.sleep(DEMO_POLL_S)
 

@@ -30,7 +30,7 @@ class DemoFigures:
     """Table → rows, over all branches."""
     applied: dict[str, int] = field(default_factory=dict)
     """Table → rows, over all branches."""
-    behind: int = 0
+    backlog: int = 0
     """Events that are not applied yet."""
     lag: float | None = None
     stopped: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class DemoFigures:
             table = (unit.table or "").rpartition(".")[2]
             for counts, offset in ((figures.captured, unit.end_offset), (figures.applied, unit.offset)):
                 counts[table] = counts.get(table, 0) + (0 if offset is None else rows(unit.topic, offset))
-            figures.behind += unit.lag_events or 0
+            figures.backlog += unit.lag_events or 0
         lags = [unit.lag_seconds for unit in status.units if unit.lag_seconds is not None]
         figures.lag = max(lags, default=None)
         figures.stopped = tuple(f"{unit.topic}: {unit.stopped}" for unit in status.units if unit.stopped)
@@ -141,7 +141,7 @@ class DemoView:
     def _format_line(self, figures: DemoFigures, latency: float | None) -> str:
         shown = "–" if latency is None else f"{latency * 1000:.0f} ms"
         rate = figures.compute_rate(self._last)
-        return f"{rate:,.0f} rows/s · behind {figures.behind:,} events · lag {format_duration(figures.lag)} · latency p50 {shown}"
+        return f"{rate:,.0f} rows/s · backlog {figures.backlog:,} events · lag {format_duration(figures.lag)} · latency p50 {shown}"
 
     @staticmethod
     def _build_table(figures: DemoFigures) -> Table:

@@ -103,8 +103,8 @@ def describe_next_step(
         return "Spark to be ready for its first batch"
     if figures.count_applied() == 0 and log.taken == 0:
         return "the tables to be taken over by Spark"
-    if figures.behind:
-        return f"{figures.behind:,} events to be applied"
+    if figures.backlog:
+        return f"{figures.backlog:,} events to be applied"
     return "the figures to be complete"
 
 
@@ -154,10 +154,10 @@ class DemoWait:
             self._patience.renew()
         if self._patience.is_over():
             busy = self._busy()
-            load = f", with the processors wanted {busy:.0f} times over" if busy >= 2 else ""
+            load = f", with {busy:.0f} times as much work as the processors can do" if busy >= 2 else ""
             error = f"; its last error: {log.error}" if log.error else ""
             raise CommandError(
-                f"{self._what}: it waited for {waiting}, and nothing has moved for {self._patience.waited:.0f} s{load}{error}"
+                f"{self._what}: it waited for {waiting}, and there was no progress for {self._patience.waited:.0f} s{load}{error}"
             )
         return waiting
 

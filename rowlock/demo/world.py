@@ -103,11 +103,11 @@ def run_servers() -> Iterator[DemoServers]:
             _prepare_servers(made)
             yield made
     except Exception as error:
-        said = made.keep_log() if made else ""
-        if said and isinstance(error, CommandError | EmbeddedError):
-            raise CommandError(f"{error}\n{said}") from error
-        if said:
-            error.add_note(said)
+        kept_logs = made.keep_log() if made else ""
+        if kept_logs and isinstance(error, CommandError | EmbeddedError):
+            raise CommandError(f"{error}\n{kept_logs}") from error
+        if kept_logs:
+            error.add_note(kept_logs)
         raise
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -80,7 +80,7 @@ class CaughtUpGoal:
         self._config = config
         self._report = report
         self._stopped: dict[str, str] = {}
-        self._said = ""
+        self._last_logged = ""
         self._kafka = KafkaView(config.kafka)
         self._starts = {
             name: self._read_start(config.sources[name], name) for name in list_sources_to_capture(config)
@@ -157,12 +157,12 @@ class CaughtUpGoal:
         return not late
 
     def _read_progress(
-        self, session: TargetView, wanted: list[ApplyUnitName]
+        self, session: TargetView, units: list[ApplyUnitName]
     ) -> dict[ApplyUnitName, list[LaneProgress]]:
         found: dict[ApplyUnitName, list[LaneProgress]] = {}
-        for pipeline in sorted({unit.pipeline for unit in wanted}):
+        for pipeline in sorted({unit.pipeline for unit in units}):
             known = read_known_topics(session, pipeline)
-            for unit in (unit for unit in wanted if unit.pipeline == pipeline):
+            for unit in (unit for unit in units if unit.pipeline == pipeline):
                 lanes, state = read_unit_progress(session, known, ApplyUnit(pipeline, unit.topic))
                 if state is not None and state.stopped:
                     self._stopped[_describe_unit(unit)] = state.stopped
@@ -172,8 +172,8 @@ class CaughtUpGoal:
         return found
 
     def _log_remaining(self, text: str) -> None:
-        if text != self._said:
-            self._said = text
+        if text != self._last_logged:
+            self._last_logged = text
             self._report(text)
 
 

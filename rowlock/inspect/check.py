@@ -69,11 +69,11 @@ def list_scoped_findings(config: Config) -> list[ScopedFinding]:
     for name in config.sources:
         debezium = config.sources[name].events == "debezium"
         # the preflight also checks the topics
-        told = [] if unreachable or debezium else _list_source_findings(config, name)
-        told = [*told, *_yield_table_findings(config, name, tables, told)]
+        findings = [] if unreachable or debezium else _list_source_findings(config, name)
+        findings = [*findings, *_yield_table_findings(config, name, tables, findings)]
         if debezium:
-            told += yield_debezium_findings(config, name, tables[name])
-        found += attach_source_scopes(name, told)
+            findings += yield_debezium_findings(config, name, tables[name])
+        found += attach_source_scopes(name, findings)
     return found + list(_yield_target_findings(config, list_flows(config, tables), tables))
 
 
@@ -147,7 +147,7 @@ def _list_source_findings(config: Config, name: str) -> list[Finding]:
 
 
 def _yield_table_findings(
-    config: Config, name: str, tables: dict[str, list[Table]], told: list[Finding]
+    config: Config, name: str, tables: dict[str, list[Table]], findings: list[Finding]
 ) -> Iterator[Finding]:
     """Note the source's tables for the targets. Findings of the preflight about them or the server are
     not repeated.
@@ -156,15 +156,15 @@ def _yield_table_findings(
     try:
         selected = read_selected_tables(config.sources[name], name)
     except CommandError as error:
-        if not any(each.level == "error" for each in told):
+        if not any(each.level == "error" for each in findings):
             yield _build_unreached_finding(config, name, error)
         return
     tables[name] = selected.tables
-    places = {each.place for each in told}
+    places = {each.place for each in findings}
     for (db, table), why in selected.unfit.items():
         if (place := f"source {name}, table {db}.{table}") not in places:
             yield _build_finding(place, why)
-    if not selected.tables and not selected.unfit and not any(NO_TABLE in each.message for each in told):
+    if not selected.tables and not selected.unfit and not any(NO_TABLE in each.message for each in findings):
         yield build_no_table_finding(f"source {name}", config.sources[name].tables)
 
 
@@ -256,11 +256,11 @@ def _build_unasked_finding(config: Config, target: str, error: Exception) -> Fin
     if isinstance(error, MissingGrantError):
         return _build_finding(where, f"target {target}: {error.seen}", error.statement)
     at = config.targets[target]
-    wanted = load_dialect(at).answers
+    expected = load_dialect(at).answers
     if (
-        wanted
+        expected
         and isinstance(error, TransientError)
-        and (other := explain_wrong_service(at.host, at.port, wanted))
+        and (other := explain_wrong_service(at.host, at.port, expected))
     ):
         return _build_finding(where, f"target {target}: {other}", "correct host and port of the target")
     return _build_finding(where, f"target {target}: {error}")
@@ -272,11 +272,11 @@ def _judge_target_tables(
     """Judge each target table for every source that feeds it, because each may be wider, or compare
     finer, than another.
     """
-    said: set[Finding] = set()
+    reported: set[Finding] = set()
     for flow in mine:
         for each in _judge_flow(config, flow, found, session):
-            if each.finding not in said:
-                said.add(each.finding)
+            if each.finding not in reported:
+                reported.add(each.finding)
                 yield each
 
 
@@ -287,7 +287,7 @@ def _judge_flow(
     other sources, the pipeline.
     """
     feeding = [other for other in found if other.place == flow.place]
-    wanted = build_desired_table(flow.table, flow.routed)
+    expected = build_desired_table(flow.table, flow.routed)
     if flow.routed.topic is not None:
         yield from attach_scope(
             FindingScope.TABLE, flow.target, _judge_topic(config, flow, cast(EventTables, session))
@@ -302,11 +302,11 @@ def _judge_flow(
         )
     if (
         not config.pipelines[flow.pipeline].create_tables
-        and session.read_table(wanted.db, wanted.name) is None
+        and session.read_table(expected.db, expected.name) is None
     ):
         remedy = "create it, or set create_tables: true"
         missing = _build_finding(
-            f"target table {wanted.db}.{wanted.name}", "does not exist in the target", remedy
+            f"target table {expected.db}.{expected.name}", "does not exist in the target", remedy
         )
         yield ScopedFinding(missing, FindingScope.TABLE, flow.target)
 
@@ -317,10 +317,10 @@ def _judge_topic(config: Config, flow: TableFlow, session: EventTables) -> Itera
     if twice:
         yield from twice
         return
-    wanted = build_topic_table(
+    expected = build_topic_table(
         build_desired_table(flow.table, flow.routed), flow.routed, flow.source, flow.table
     )
     try:
-        session.judge_topic(wanted, create=config.pipelines[flow.pipeline].create_tables)
+        session.judge_topic(expected, create=config.pipelines[flow.pipeline].create_tables)
     except TargetConfigError as error:
         yield _build_finding(f"topic {flow.place[1]}.{flow.place[2]}", str(error))

@@ -28,13 +28,13 @@ def measure_headroom(config: Config) -> tuple[list[Backlog], list[Finding]]:
     """
     try:
         seen = _read_status(config)
-        told = [*_yield_source_backlogs(config, seen), *_list_unit_backlogs(config, seen)]
+        measured = [*_yield_source_backlogs(config, seen), *_list_unit_backlogs(config, seen)]
     except KafkaUnreachableError:
         return [], []
-    found = [each for each in told if isinstance(each, Backlog)]
-    warnings = [each for each in told if isinstance(each, Finding)]
+    found = [each for each in measured if isinstance(each, Backlog)]
+    warnings = [each for each in measured if isinstance(each, Finding)]
     return found, warnings + [
-        said for each in found for said in (*each.list_alarms(), *each.list_short_warnings())
+        alarm for each in found for alarm in (*each.list_alarms(), *each.list_short_warnings())
     ]
 
 
@@ -63,11 +63,11 @@ def _yield_source_backlogs(config: Config, seen: Status) -> Iterator[Backlog | F
 def _list_unit_backlogs(config: Config, seen: Status) -> list[Backlog | Finding]:
     kafka = KafkaView(config.kafka)
     try:
-        wanted = []
+        parts = []
         for unit in seen.units:
             if unit.offset is not None:  # otherwise its target does not answer
                 first = max(unit.offset + 1, kafka.read_span(unit.topic).low) if unit.lag_events else None
-                wanted.append(UnappliedPart(unit.topic, unit.pipeline, first))
-        return list(measure_topic_backlogs(kafka, TopicSettings(config.kafka), wanted, seen.time_ms))
+                parts.append(UnappliedPart(unit.topic, unit.pipeline, first))
+        return list(measure_topic_backlogs(kafka, TopicSettings(config.kafka), parts, seen.time_ms))
     finally:
         kafka.close()

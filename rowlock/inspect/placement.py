@@ -79,9 +79,9 @@ class PlacementReader:
             answers = self._ask(candidate.rest)
         except CommandError as error:
             seen = f"coordinator {candidate.name}, the last to lead, does not answer at {candidate.rest}"
-            gone = "does not answer (" in str(error) and "refused" in str(error)
-            why = f"{seen}: {START}" if gone else f"{seen} ({error}): let this machine reach it"
-            return Placement(problem=why, known=gone)
+            is_refused = "does not answer (" in str(error) and "refused" in str(error)
+            why = f"{seen}: {START}" if is_refused else f"{seen} ({error}): let this machine reach it"
+            return Placement(problem=why, known=is_refused)
         versions = process_versions(candidate.name, answers.leader, answers.agents)
         return Placement({str(row["unit"]): row for row in answers.units}, versions=versions)
 

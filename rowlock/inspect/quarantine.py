@@ -73,10 +73,10 @@ class EntrySelection:
     """JSON of the target key, as `list` prints it."""
 
     def matches_entry(self, entry: QuarantinedEvent) -> bool:
-        wanted = (self.pipeline, self.topic, self.key)
+        selected = (self.pipeline, self.topic, self.key)
         return all(
-            want in (None, got)
-            for want, got in zip(wanted, (entry.pipeline, entry.topic, entry.held.key), strict=True)
+            expected in (None, got)
+            for expected, got in zip(selected, (entry.pipeline, entry.topic, entry.held.key), strict=True)
         )
 
 
@@ -116,7 +116,7 @@ def resolve_quarantine(config: Config, how: str, selection: EntrySelection) -> R
     chosen = [entry for entry in list_quarantined_events(config) if selection.matches_entry(entry)]
     outcome = ResolveOutcome()
     if not chosen:
-        outcome.lines.append("nothing is held that this selects")
+        outcome.lines.append("no held event matches this selection")
     for (pipeline, topic), group in groupby(chosen, key=lambda entry: (entry.pipeline, entry.topic)):
         target = config.pipelines[pipeline].target
         with target_session(config.targets[target], target, "quarantine") as session:
@@ -150,7 +150,7 @@ class _OwnedUnit:
     session: TargetView
     unit: ApplyUnit
     guards: list[LaneProgress]
-    in_force: ActiveDefinition
+    active: ActiveDefinition
 
     def close_entries(self, ids: list[tuple[int, int]], net: NetChange | None, why: str) -> None:
         """Remove entries from the quarantine, and write `net` together with that. Raises the errors
@@ -165,7 +165,7 @@ class _OwnedUnit:
                 self.unit, [] if net is None else [net], change
             )
             if isinstance(ended, BatchFenced):
-                raise FencedError(f"another worker owns {self.unit.topic} now: {ended.seen}")
+                raise FencedError(f"another worker now owns {self.unit.topic}: {ended.seen}")
             return
         with self.session.begin_transaction(self.unit, self.guards) as transaction:
             if net is not None:
@@ -206,7 +206,7 @@ def _resolve_unit(
     taken: _OwnedUnit, how: str, chosen: list[QuarantineEntry], outcome: ResolveOutcome
 ) -> None:
     held = taken.session.read_quarantine(taken.unit)  # read again: no other process writes to it now
-    for entries in group_by_target_key(taken.in_force.target, chosen, held):
+    for entries in group_by_target_key(taken.active.target, chosen, held):
         _resolve_key(taken, how, entries, outcome)
 
 
@@ -222,8 +222,8 @@ def group_by_target_key(
     groups: dict[str, list[QuarantineEntry]] = {}
     for entry in recompute_folded_keys(held, target):
         groups.setdefault(entry.folded, []).append(entry)
-    wanted = sorted({entry.folded for entry in recompute_folded_keys(chosen, target)})
-    return [groups[folded] for folded in wanted if folded in groups]
+    folded_keys = sorted({entry.folded for entry in recompute_folded_keys(chosen, target)})
+    return [groups[folded] for folded in folded_keys if folded in groups]
 
 
 def _resolve_key(
@@ -232,7 +232,7 @@ def _resolve_key(
     ids = [(entry.offset, entry.part) for entry in entries]
     label = f"{taken.unit.topic} {entries[0].table} key {entries[-1].key}"
     try:
-        net = build_final_change(taken.in_force, entries) if how == "retry" else None
+        net = build_final_change(taken.active, entries) if how == "retry" else None
         taken.close_entries(ids, net, f"by rowlock quarantine {how}")
     except RefusedError as error:
         outcome.complete = False
@@ -241,49 +241,49 @@ def _resolve_key(
     outcome.lines.append(f"{'applied' if net is not None else 'skipped'} {label}: {len(ids)} events")
 
 
-def build_final_change(in_force: ActiveDefinition, entries: Iterable[QuarantineEntry]) -> NetChange:
+def build_final_change(active: ActiveDefinition, entries: Iterable[QuarantineEntry]) -> NetChange:
     """Return the change that gives the rows of `entries` (all of one folded key) their state after the
     last of them. Pure.
     """
     entries = sorted(entries, key=lambda each: (each.offset, each.part))
     last = {entry.key: entry for entry in entries}
-    images = {key: _decode_image(in_force, entry) for key, entry in last.items()}
+    images = {key: _decode_image(active, entry) for key, entry in last.items()}
     keys = {text: _decode_key(text) for text in images}
     deletes = [keys[text] for text, row in images.items() if row is None]
     rows = {text: row for text, row in images.items() if row is not None}
-    new = {entry.key for entry in entries if entry.key in rows and _is_another_row(in_force, entry)}
+    new = {entry.key for entry in entries if entry.key in rows and _is_another_row(active, entry)}
     return NetChange(
-        in_force.target,
+        active.target,
         deletes=deletes,
         replaces=[row for text, row in rows.items() if text in new],
         snapshot=[row for text, row in rows.items() if text not in new],
     )
 
 
-def _is_another_row(in_force: ActiveDefinition, entry: QuarantineEntry) -> bool:
+def _is_another_row(active: ActiveDefinition, entry: QuarantineEntry) -> bool:
     """Return whether the row of an entry's key after it is another one than before it, or that is not
     known.
     """
     try:
-        event = decode_quarantined_event(in_force, entry.event.encode())
+        event = decode_quarantined_event(active, entry.event.encode())
     except RefusedError:
         return True
     return entry.part > 0 or event.op not in ("u", SNAPSHOT_READ)
 
 
-def _decode_image(in_force: ActiveDefinition, entry: QuarantineEntry) -> Row | None:
+def _decode_image(active: ActiveDefinition, entry: QuarantineEntry) -> Row | None:
     """Return the row that an entry leaves under its own key; None: no row (a delete, or the first half
     of a key change).
     """
-    event = decode_quarantined_event(in_force, entry.event.encode())
+    event = decode_quarantined_event(active, entry.event.encode())
     after, marked = event.after, getattr(event, "undecodable", None)
     if after is None:
         return None
-    refuse_other_columns(in_force, entry)
+    refuse_other_columns(active, entry)
     if marked is not None and marked.after:
-        raise RefusedError(explain_undecodable(in_force.written, marked.after))
-    row = in_force.row(after)
-    key = make_key_function(in_force.target)(row)
+        raise RefusedError(explain_undecodable(active.written, marked.after))
+    row = active.row(after)
+    key = make_key_function(active.target)(row)
     return row if msgspec.json.encode(key).decode() == entry.key else None
 
 

@@ -113,21 +113,21 @@ def list_not_started(found: Iterable[ScopedFinding], debezium: Iterable[str]) ->
 
 def list_consequences(found: Iterable[ScopedFinding]) -> list[str]:
     """Return a sentence for each part that a start leaves out, in the order of the findings, each once."""
-    said = [
+    consequences = [
         _describe_consequence(each)
         for each in found
         if each.is_error and each.scope is not FindingScope.EVERYTHING
     ]
-    return list(dict.fromkeys(said))
+    return list(dict.fromkeys(consequences))
 
 
 def _describe_consequence(each: ScopedFinding) -> str:
     match each.scope:
         case FindingScope.SOURCE:
-            return f"source {each.name} does not run until this is mended; the others go on"
+            return f"source {each.name} does not run until this is corrected; the others continue"
         case FindingScope.TARGET:
-            return f"nothing is applied to target {each.name} until this is mended; the others go on"
+            return f"nothing is applied to target {each.name} until this is corrected; the others continue"
         case FindingScope.PIPELINE:
-            return f"pipeline {each.name} does not run until this is mended; the others go on"
+            return f"pipeline {each.name} does not run until this is corrected; the others continue"
         case _:
-            return f"{each.finding.place} is left out or stops until this is mended; all other tables go on"
+            return f"{each.finding.place} is left out or stops until this is corrected; all other tables continue"

@@ -102,7 +102,7 @@ def judge_unit_state(
     late: int,
     in_target: UnitState | None,
     at_capture: TableStatus | None,
-    said: StateReason | None,
+    placed: StateReason | None,
 ) -> StateReason:
     """Return a unit's state by the first that applies: a stop by capture, a stop in the target, the
     coordinator's state, its progress.
@@ -115,13 +115,15 @@ def judge_unit_state(
         reason, remedy = split_remedy(in_target.stopped)
         return StateReason("stopped", reason, remedy or None, in_target.since_ms)
     usual = "new" if not applied else "behind" if late else "current"
-    if said is None or said.state == "running":
+    if placed is None or placed.state == "running":
         return StateReason(usual)
-    if not applied and (said.state == "starting" or said.reason in (NOT_RUNNING_TEXT, LEFT_OUT)):
+    if not applied and (placed.state == "starting" or placed.reason in (NOT_RUNNING_TEXT, LEFT_OUT)):
         return StateReason(
-            "new", said.reason, said.remedy
+            "new", placed.reason, placed.remedy
         )  # a topic that was just made is placed in a moment
-    return StateReason("restarting" if said.state == "starting" else said.state, said.reason, said.remedy)
+    return StateReason(
+        "restarting" if placed.state == "starting" else placed.state, placed.reason, placed.remedy
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,13 +163,13 @@ class StatusReader:
         marks = {name: self._read_watermark(name) for name in self._config.sources}
         partitions = self._kafka.count_partitions()
         assigned = self._kafka.read_topic_tables(list_sources_to_capture(self._config), partitions)
-        wanted = list_apply_units(self._config, partitions, assigned)
-        problems = self._list_unreadable(marks) + self._split_topics(wanted, partitions)
-        problems += self._list_unsupported_targets({unit.target for unit in wanted})
+        expected = list_apply_units(self._config, partitions, assigned)
+        problems = self._list_unreadable(marks) + self._split_topics(expected, partitions)
+        problems += self._list_unsupported_targets({unit.target for unit in expected})
         applied: list[AppliedUnit] = []
         unknown: list[ApplyUnitName] = []
-        for target in sorted({unit.target for unit in wanted}):
-            mine = [unit for unit in wanted if unit.target == target]
+        for target in sorted({unit.target for unit in expected}):
+            mine = [unit for unit in expected if unit.target == target]
             try:
                 applied += self._applied.read_units(target, mine, now_ms)
             except CommandError as error:
@@ -208,8 +210,8 @@ class StatusReader:
         """
         asked = (name for name, mark in marks.items() if mark is None and not self._is_external(name))
         return [
-            f"the last watermark of source {name} cannot be read, so how far its capture is, and which of its tables have "
-            "stopped, is not known: the next one comes within a second while it is captured; if this lasts, a newer rowlock wrote it"
+            f"the last watermark of source {name} cannot be read, so the progress of its capture and its stopped tables "
+            "are not known: the next one is written within a second while it is captured; if this lasts, a newer rowlock wrote it"
             for name in asked
             if self._kafka.read_watermark_end(name)
             and not self._read_watermark(name)  # the first may have been written meanwhile
@@ -264,9 +266,9 @@ class StatusReader:
                 found.append(f"{place}: {refused}")
         return found
 
-    def _split_topics(self, wanted: list[ApplyUnitName], partitions: Mapping[str, int]) -> list[str]:
+    def _split_topics(self, expected: list[ApplyUnitName], partitions: Mapping[str, int]) -> list[str]:
         """Return why topics with several partitions are not applied."""
-        refusals = [split_refusal(self._config, unit, partitions[unit.topic]) for unit in wanted]
+        refusals = [split_refusal(self._config, unit, partitions[unit.topic]) for unit in expected]
         return sorted({refusal for refusal in refusals if refusal is not None})
 
 
@@ -275,10 +277,10 @@ def judge_unit(unit: AppliedUnit, seen: _SharedFacts) -> ApplyUnitStatus:
     name, slowest, in_target = unit.name, unit.slowest, unit.state.stopped if unit.state else None
     source, mark = seen.sources[name.source], seen.marks[name.source]
     at_capture = find_capture_stop(name.table, source.tables)
-    said = explain_placement(
+    placed = explain_placement(
         seen.placement, seen.placement.units.get(build_apply_unit_name(name.pipeline, name.topic))
     )
-    why = judge_unit_state(slowest is not None, unit.late, unit.state, at_capture, said)
+    why = judge_unit_state(slowest is not None, unit.late, unit.state, at_capture, placed)
     if why.reason is None and unit.outdated is not None:
         why = replace(why, reason=unit.outdated[0], remedy=unit.outdated[1])
     waits = why.state == "stopped" and why.remedy is not None

@@ -43,11 +43,11 @@ class TableSides:
         real = right.read_table(pair.routed.schema, pair.routed.table)
         if real is None:
             raise CommandError(f"the target has no table {pair.routed.schema}.{pair.routed.table}")
-        wanted = select_written_columns(
+        expected = select_written_columns(
             build_desired_table(pair.table, pair.routed, names), real, pair.routed.policy
         )
-        target = build_target_table(wanted, real, pair.routed.added_names)
-        written = set(wanted.column_names)
+        target = build_target_table(expected, real, pair.routed.added_names)
+        written = set(expected.column_names)
         columns = tuple(each for each in pair.table.columns if names.get(each.name, each.name) in written)
         shown = replace(pair.table, columns=columns, unique=())
         source = build_target_table(shown, shown)

@@ -99,7 +99,7 @@ class PairResult:
 
 def verify_pairs(
     config: Config,
-    wanted: Iterable[TablePair],
+    pairs: Iterable[TablePair],
     *,
     settle_s: float,
     page: int = COMPARED_PAGE_ROWS,
@@ -108,7 +108,7 @@ def verify_pairs(
     """Compare each pair. Raises CommandError if a server does not answer."""
     limits = VerifyLimits(settle_s, page, suspects)
     claims: dict[str, list[TablePair]] = {}
-    for pair in wanted:
+    for pair in pairs:
         if pair.problem:
             yield PairResult(pair, problem=pair.problem)
             continue
@@ -251,10 +251,10 @@ class _Comparison:
         differences.
         """
         sides, limits = self.sides, self.limits
-        deadline, looks = limits.now() + limits.settle_s, 0
+        deadline, attempts = limits.now() + limits.settle_s, 0
         while len(self.suspects) and limits.now() < deadline:
-            looks += 1
-            limits.sleep(pause_after(looks, FIRST_RECHECK_PAUSE_S, LONGEST_PAUSE_S))
+            attempts += 1
+            limits.sleep(pause_after(attempts, FIRST_RECHECK_PAUSE_S, LONGEST_PAUSE_S))
             for chunk in self.suspects.split_chunks(sides.page):
                 source = sides.fetch_source_rows(chunk.values())
                 self.suspects.observe_keys(chunk, source, sides.fetch_target_rows(chunk))

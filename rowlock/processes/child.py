@@ -87,9 +87,9 @@ def _own_stdin() -> tuple[int, int]:
 
 def _follow_parent(parent: int, pipe: int) -> None:
     """Pass on the parent's input until its last writer, the parent, has ended."""
-    while said := os.read(parent, 1 << 16):
-        while said:
-            said = said[os.write(pipe, said) :]
+    while data := os.read(parent, 1 << 16):
+        while data:
+            data = data[os.write(pipe, data) :]
     os.close(pipe)
     group = os.getpgid(0)
     if group == os.getpid():  # otherwise a person has started this by hand in a group of their own

@@ -88,7 +88,7 @@ def await_addresses(config: Config, patience_s: float = ADDRESS_S) -> None:
             if time.monotonic() >= until:
                 raise CommandError(
                     f"{address} of coordination is taken ({why}): if another `rowlock run` or `rowlock coordinator` of this "
-                    "configuration runs here, it does the work already (see `rowlock status`); else give free addresses"
+                    "configuration runs here, it already does the work (see `rowlock status`); otherwise configure free addresses"
                 )
             time.sleep(SUPERVISOR_TICK_S)
 
@@ -162,7 +162,7 @@ class ChildProcesses:
         """Note a configuration that a child has adopted. Overrides of the command line are not part of
         it: they are in the child's command.
         """
-        if handed.is_said(line):
+        if handed.is_announced_config(line):
             self._config = handed.decode_announced_config(line)
         else:
             _LOG.debug("status of a process", child=name, status=line)

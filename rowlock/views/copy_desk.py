@@ -78,7 +78,7 @@ class KafkaCopyDesk:
             )
         if len(having) > 1:
             raise CopyRefusedError(
-                f"{db}.{table} may be a table of {', '.join(having)}: say which with --source"
+                f"{db}.{table} may be a table of {', '.join(having)}: name one with --source"
             )
         if sources[having[0]].events == "debezium":
             raise CopyRefusedError(explain_debezium_signal(self._config.kafka.prefix, having[0], db, table))
@@ -90,7 +90,7 @@ class KafkaCopyDesk:
             known = topic in view.list_topics()
         if not known:
             raise CopyRefusedError(
-                f"there is no topic {topic}: capture of the source makes it when it starts: start `rowlock run` (or the agents) first"
+                f"there is no topic {topic}: capture of the source creates it when it starts: start `rowlock run` (or the agents) first"
             )
         settings = build_client_settings(
             kafka.bootstrap, kafka.options, {"acks": "all", "enable.idempotence": True, "linger.ms": 0}
@@ -112,7 +112,7 @@ class KafkaCopyDesk:
         if left or failed:
             seen = failed[0] if failed else "no answer in time"
             raise CopyRefusedError(
-                f"Kafka did not take the request ({seen}): look whether it came (`rowlock copy`), and ask again"
+                f"Kafka did not take the request ({seen}): see with `rowlock copy` whether it arrived, and ask again"
             )
 
     @contextlib.contextmanager
@@ -137,7 +137,7 @@ def parse_table_name(text: str) -> tuple[str, str]:
         db, table = ("".join(piece for piece, _ in part) for part in split_parts(text))
     except PatternError as error:
         raise CopyRefusedError(
-            f"{text!r} is no table: {error}: write database.table, odd names in backticks"
+            f"{text!r} is no table: {error}: write database.table, names with special characters in backticks"
         ) from error
     return db, table
 
@@ -175,8 +175,8 @@ def explain_debezium_signal(prefix: str, source: str, db: str, table: str) -> st
     asked = encode_snapshot_signal(db, table)
     data = asked.partition('"data":')[2][:-1].replace("\\", "\\\\").replace("'", "''")
     return (
-        f"Debezium captures {source}, so Debezium copies {db}.{table}. A unit that is stopped goes on with the rows which it reads, and deletes what "
-        "the source has no more; one that runs writes them over the target's, tries those in quarantine anew, and deletes nothing "
+        f"Debezium captures {source}, so Debezium copies {db}.{table}. A unit that is stopped continues with the rows that Debezium reads, and deletes rows "
+        "that the source no longer has; a unit that runs overwrites the target's rows, retries those in quarantine, and deletes nothing "
         f"(docs/how-to/debezium.md). Put its signal into the connector's signal topic, under the key {prefix}.{source}: {asked} or into its signal "
         f"table: INSERT INTO <signal.data.collection> (id, type, data) VALUES (UUID(), 'execute-snapshot', '{data}')"
     )

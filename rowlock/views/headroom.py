@@ -43,14 +43,14 @@ def measure_source_backlog(source: SourceConfig, name: str, lag_s: float, at: st
 
 
 def measure_topic_backlogs(
-    kafka: KafkaView, settings: TopicSettings, wanted: Iterable[UnappliedPart], now_ms: int
+    kafka: KafkaView, settings: TopicSettings, parts: Iterable[UnappliedPart], now_ms: int
 ) -> Iterator[Backlog | Finding]:
     """Yield each backlog with its retention, or a warning if that is not known. Raises
     KafkaUnreachableError.
     """
-    wanted = list(wanted)
-    kept = settings.read_retention(dict.fromkeys(each.topic for each in wanted))
-    for each in wanted:
+    parts = list(parts)
+    kept = settings.read_retention(dict.fromkeys(each.topic for each in parts))
+    for each in parts:
         if each.topic not in kept:
             yield build_unknown_headroom_finding(
                 f"topic {each.topic}",

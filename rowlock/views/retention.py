@@ -125,13 +125,13 @@ class Backlog:
 
     def __str__(self) -> str:
         age = self.headroom_s
-        told = [
+        retained = [
             "kept for ever"
             if age is None
             else f"kept for {format_period(self.kept.seconds or 0.0)} ({self.kept.by})"
         ]
         if self.kept.bytes is not None:
-            told.append(f"up to {format_bytes(self.kept.bytes)} ({self.kept.bytes_by})")
+            retained.append(f"up to {format_bytes(self.kept.bytes)} ({self.kept.bytes_by})")
         needed = (
             f"the oldest that {self.reader} is {format_period(self.age_s)} old"
             if self.age_s
@@ -141,7 +141,7 @@ class Backlog:
             needed += f", {self.rows} rows wait in it"
         left = [] if age is None else [format_period(age)]
         left += [] if self.headroom_bytes is None else [format_bytes(self.headroom_bytes)]
-        return f"{self.place}: {self.what} is {', '.join(told)}; {needed}" + (
+        return f"{self.place}: {self.what} is {', '.join(retained)}; {needed}" + (
             f"; headroom {' and '.join(left)}" if left else ""
         )
 

@@ -115,10 +115,10 @@ def read_source_log(source: SourceConfig, name: str) -> RetainedLog:
     """Return the retention of the source's log, and its files. Raises CommandError."""
     import pymysql
 
-    wanted = ", ".join(f"'{each}'" for each in _EXPIRY)
+    names = ", ".join(f"'{each}'" for each in _EXPIRY)
     with source_connection(source, name) as conn, conn.cursor() as cursor:
         try:
-            cursor.execute(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({wanted})")
+            cursor.execute(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
             variables = {str(row[0]).lower(): str(row[1]) for row in cursor.fetchall()}
             cursor.execute("SHOW BINARY LOGS")
             files = tuple((str(row[0]), int(row[1])) for row in cursor.fetchall())
@@ -157,10 +157,10 @@ def estimate_tables(
     if has_view(source):
         with source_view(source, name) as view:
             return {format_table_text(*table): sizes for table, sizes in view.estimate_sizes(tables).items()}
-    wanted = ", ".join(["(%s, %s)"] * len(tables))
+    placeholders = ", ".join(["(%s, %s)"] * len(tables))
     query = (
         "SELECT TABLE_SCHEMA, TABLE_NAME, COALESCE(TABLE_ROWS, 0), COALESCE(DATA_LENGTH, 0) "
-        f"FROM information_schema.TABLES WHERE (TABLE_SCHEMA, TABLE_NAME) IN ({wanted})"
+        f"FROM information_schema.TABLES WHERE (TABLE_SCHEMA, TABLE_NAME) IN ({placeholders})"
     )
     with source_connection(source, name) as conn, conn.cursor() as cursor:
         try:

@@ -62,6 +62,6 @@ def explain_other_system(asked: str, theirs: str) -> str | None:
     if not asked or not theirs or asked == theirs:
         return None
     return (
-        f"the coordinator here is of kafka.prefix {asked!r}, who asks is of {theirs!r}; correct the addresses under "
+        f"this coordinator has kafka.prefix {asked!r}, the request has {theirs!r}; correct the addresses under "
         f"coordination, or give each system addresses of its own"
     )

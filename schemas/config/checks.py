@@ -57,7 +57,7 @@ FIXED_OPTIONS: Mapping[str, str] = {
     "group.id": "positions live in the target, not in a consumer group",
     "enable.auto.commit": "positions live in the target, not in a consumer group",
     "enable.auto.offset.store": "positions live in the target, not in a consumer group",
-    "auto.offset.reset": "the progress rows say where to start",
+    "auto.offset.reset": "the progress rows define where to start",
     "isolation.level": "rowlock sets it where it matters",
     "partitioner": "every topic has one partition",
     "minPartitions": "it would split a topic over tasks and break the order",
@@ -119,7 +119,9 @@ def _check_source(name: str, source: SourceConfig, document: YamlDocument) -> No
     if source.tables and all(pattern.startswith("!") for pattern in source.tables):
         place = ("sources", name, "tables")
         document.add_problem(
-            place, "every pattern takes tables out", 'begin with those to take, say ["bank.*", "!bank.tmp_*"]'
+            place,
+            "every pattern excludes tables",
+            'begin with patterns of tables to capture, for example ["bank.*", "!bank.tmp_*"]',
         )
     if source.type == "oracle":
         _check_oracle(name, source, document)
@@ -127,7 +129,7 @@ def _check_source(name: str, source: SourceConfig, document: YamlDocument) -> No
         document.add_problem(
             ("sources", name, "database"),
             f"a source of type {source.type!r} has no service",
-            "remove it: `tables` says what is captured",
+            "remove it: `tables` selects what is captured",
         )
     if source.events == "debezium":
         _check_debezium(name, source, document)
@@ -145,7 +147,7 @@ def _check_oracle(name: str, source: SourceConfig, document: YamlDocument) -> No
         document.add_problem(
             (*place, "database"),
             "an Oracle needs the service to connect to",
-            "write database: NAME, say FREEPDB1",
+            "write database: NAME, for example FREEPDB1",
         )
     if source.events != "rowlock":
         document.add_problem(
@@ -163,7 +165,7 @@ def _check_debezium(name: str, source: SourceConfig, document: YamlDocument) -> 
     capture such a source.
     """
     if source.snapshot != "initial":
-        seen = f"{source.snapshot!r} is not rowlock's to do: Debezium takes the snapshot"
+        seen = f"{source.snapshot!r} is not possible here: Debezium takes the snapshot"
         document.add_problem(
             ("sources", name, "snapshot"), seen, "remove it, and set snapshot.mode in the connector"
         )
@@ -207,7 +209,7 @@ def _check_route(route: Route, earlier: list[Route], place: tuple[str, ...], doc
     try:
         split_parts(route.to, dots=False)
     except PatternError as error:
-        right = "write schema.table, say public.{table}; names with dots in backticks"
+        right = "write schema.table, for example public.{table}; names with dots in backticks"
         document.add_problem((*place, "to"), f"{route.to!r} is no target table: {error}", right)
     _check_placeholders(route.to, (*place, "to"), document)
     for column, text in route.add.items():
@@ -218,7 +220,7 @@ def _check_pattern(pattern: str, place: tuple[str, ...], document: YamlDocument)
     try:
         check_pattern(pattern)
     except PatternError as error:
-        right = "write database.table, with * and ? as needed; odd names in backticks, say bank.`a.b`"
+        right = "write database.table, with * and ? as needed; names with special characters in backticks, for example bank.`a.b`"
         document.add_problem(place, f"{pattern!r} is no table pattern: {error}", right)
 
 

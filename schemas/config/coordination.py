@@ -15,7 +15,7 @@ from schemas.config.base import ConfigModel, Text
 
 
 class CoordinationTls(ConfigModel):
-    """TLS between coordinators and agents, and of the REST interface. All certificates are of one authority."""
+    """TLS between coordinators and agents, and of the REST interface. One authority signs all certificates."""
 
     ca: Path = Field(description="File with the certificates to trust.")
     cert: Path = Field(
@@ -25,12 +25,12 @@ class CoordinationTls(ConfigModel):
     key: Path = Field(description="File with its private key.")
     mutual: bool = Field(
         default=True,
-        description="Whether agents must show a certificate, too. REST asks for `token`, never for a certificate.",
+        description="Whether agents must also present a certificate. REST asks for `token`, never for a certificate.",
     )
 
 
 class CoordinationConfig(ConfigModel):
-    """Placement of units by `rowlock coordinator` and `rowlock agent`. One file serves every machine: what differs can be
+    """Placement of units by `rowlock coordinator` and `rowlock agent`. All machines can use the same file; settings that differ can be
     given on the command line."""
 
     coordinators: list[Text] = Field(
@@ -44,7 +44,7 @@ class CoordinationConfig(ConfigModel):
     )
     rest: Text = Field(
         default="127.0.0.1:7780",
-        description="Address on which that coordinator serves REST, and at which `rowlock units`, `agents`, … look for it first: `host:port`.",
+        description="Address on which that coordinator serves REST, and where `rowlock units`, `agents`, … try it first: `host:port`.",
     )
     advertise: Text | None = Field(
         default=None,
@@ -52,9 +52,9 @@ class CoordinationConfig(ConfigModel):
     )
     token: SecretStr | None = Field(
         default=None,
-        description="Bearer token that REST asks for, and that agents prove themselves with where `tls` is not mutual: "
+        description="Bearer token that REST requires, and that authenticates agents if `tls` is not mutual: "
         "`${NAME}` from the environment, or `token_file: F` instead. Required unless `rest` and `listen` are on loopback; for "
-        "`listen` mutual TLS does as well.",
+        "`listen`, mutual TLS is sufficient as well.",
     )
     tls: CoordinationTls | None = Field(
         default=None,
@@ -65,23 +65,26 @@ class CoordinationConfig(ConfigModel):
         default=10.0,
         ge=1,
         le=600,
-        description="Seconds after which an agent that hears nothing stops writing, and its units go elsewhere.",
+        description="Seconds after which an agent that receives no message of the leader stops writing, and its units move to other agents.",
     )
     interval_s: float = Field(
         default=1.0, ge=0.1, le=60, description="Seconds between heartbeats; at most a third of `lease_s`."
     )
     balance_every_s: float = Field(
-        default=60.0, ge=1, le=86400, description="Seconds between looks at how even the load is."
+        default=60.0, ge=1, le=86400, description="Seconds between checks of the balance of the load."
     )
     prepare_timeout_s: float = Field(
         default=60.0,
         ge=1,
         le=86400,
-        description="Seconds that a unit may take to get ready on an agent without getting on; then it is given up there. A unit "
-        "that was given up has twice as long the next time, up to eight times.",
+        description="Seconds that the preparation of a unit on an agent may take without progress; then it is abandoned there. The next time "
+        "the unit has twice as long, up to eight times.",
     )
     prepare_most_s: float = Field(
-        default=3600.0, ge=1, le=864000, description="Seconds that it may take however much it gets on."
+        default=3600.0,
+        ge=1,
+        le=864000,
+        description="Maximum seconds of a preparation, whatever its progress.",
     )
     retry_first_s: float = Field(
         default=1.0,
@@ -94,33 +97,40 @@ class CoordinationConfig(ConfigModel):
         default=3,
         ge=1,
         le=10_000,
-        description="Units in a row that do not get ready on an agent before it is given none for a while.",
+        description="Failed preparations in a row on an agent, after which it is given no units for a while.",
     )
     agent_retry_first_s: float = Field(
         default=10.0,
         ge=0.1,
         le=86400,
-        description="Seconds before such an agent is tried again, with one unit; doubled.",
+        description="Seconds before such an agent is tried again, with one unit; doubled each time.",
     )
     agent_retry_most_s: float = Field(
         default=600.0, ge=0.1, le=86400, description="The most of these seconds."
     )
-    agents: int = Field(default=1000, ge=1, le=100_000, description="Agents that may be known at once.")
+    agents: int = Field(default=1000, ge=1, le=100_000, description="Maximum number of agents.")
     concurrent_moves: int = Field(
-        default=10, ge=1, le=100_000, description="Moves of units under way at once."
+        default=10, ge=1, le=100_000, description="Maximum number of simultaneous moves of units."
     )
-    moves_per_agent: int = Field(default=5, ge=1, le=100_000, description="Of them to one agent.")
+    moves_per_agent: int = Field(
+        default=5, ge=1, le=100_000, description="Maximum number of simultaneous moves to one agent."
+    )
     burst: int = Field(
         default=2000,
         ge=1,
         le=1_000_000,
-        description="Units without an agent that are placed in one plan (each 0.1 s).",
+        description="Maximum number of units without an agent that one plan places (one plan each 0.1 s).",
     )
-    burst_per_agent: int = Field(default=20, ge=1, le=1_000_000, description="Of them on one agent.")
+    burst_per_agent: int = Field(
+        default=20,
+        ge=1,
+        le=1_000_000,
+        description="Maximum number of units that one plan places on one agent.",
+    )
     apart: dict[str, str] = Field(
         default_factory=dict,
-        description="Source → label: units of sources with the same label are kept on different agents, as far as there "
-        "are any.",
+        description="Source → label: units of sources with the same label are kept on different agents, if there are "
+        "enough.",
     )
 
     @property

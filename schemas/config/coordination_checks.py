@@ -42,12 +42,12 @@ def _check_servers(config: CoordinationConfig, document: YamlDocument) -> None:
     rest = _read_host(config.rest, ("rest",), document)
     for name, host in (("listen", listen), ("rest", rest)):
         if host is not None and is_any(host) and config.advertise is None:
-            seen = f"{host} is every address of this machine, so nobody can be told where to connect"
+            seen = f"{host} means every address of this machine, so agents cannot learn where to connect"
             document.add_problem((_PLACE, name), seen, "set coordination.advertise to this machine's name")
     if listen is not None and not is_loopback(listen):
         _check_listen(config, listen, document)
     if rest is not None and not is_loopback(rest) and not _get_secret(config):
-        seen = f"{rest} can be reached from elsewhere and no token is asked for"
+        seen = f"{rest} can be reached from other machines and requires no token"
         document.add_problem((_PLACE, "rest"), seen, "set coordination.token or token_file")
 
 
@@ -56,10 +56,10 @@ def _check_listen(config: CoordinationConfig, host: str, document: YamlDocument)
     databases' rows.
     """
     if config.tls is None:
-        seen = f"{host} can be reached from elsewhere without TLS: whoever does can be an agent, and read what is said"
+        seen = f"{host} can be reached from other machines without TLS: any of them can act as an agent, and read the messages"
         document.add_problem((_PLACE, "listen"), seen, "set coordination.tls, or listen on 127.0.0.1")
     elif not config.tls.mutual and not _get_secret(config):
-        seen = f"{host} can be reached from elsewhere, and an agent need prove nothing"
+        seen = f"{host} can be reached from other machines, and agents are not authenticated"
         document.add_problem(
             (_PLACE, "tls"), seen, "set coordination.tls.mutual: true, or coordination.token or token_file"
         )

@@ -97,11 +97,11 @@ def _make_paths_absolute(config: Config, file: Path, lines: dict[tuple[str, ...]
     state_dir = (here / config.state_dir.expanduser()).resolve()
     # An update counts as set, and whether the file has a coordination section decides where a run
     # listens.
-    said = {"coordination"} & config.model_fields_set
+    given = {"coordination"} & config.model_fields_set
     config = config.model_copy(
         update={
             "state_dir": state_dir,
-            **{name: _make_tls_paths_absolute(getattr(config, name), here) for name in said},
+            **{name: _make_tls_paths_absolute(getattr(config, name), here) for name in given},
             "sources": {name: _make_tls_paths_absolute(each, here) for name, each in config.sources.items()},
             "targets": {name: _make_tls_paths_absolute(each, here) for name, each in config.targets.items()},
         }
@@ -164,7 +164,7 @@ def _explain_missing_key(path: tuple[str, ...]) -> tuple[str, str]:
 
 
 def _describe_expected(kind: str, context: Mapping[str, Any]) -> str:
-    wanted = {
+    texts = {
         "int_parsing": "a whole number",
         "int_type": "a whole number",
         "int_from_float": "a whole number",
@@ -184,7 +184,7 @@ def _describe_expected(kind: str, context: Mapping[str, Any]) -> str:
         "less_than_equal": "a number of at most {le}",
         "string_pattern_mismatch": "text of the form {pattern}",
     }.get(kind, "")
-    return wanted.format(**context)
+    return texts.format(**context)
 
 
 def _show_value(value: object) -> str:

@@ -57,11 +57,11 @@ SchemaChanges = Literal["ignore", "lenient", "evolve", "stop"]
 
 
 class RepairConfig(ConfigModel):
-    """The way on for a table that cannot be followed. A bare `copy` or `stop` is its `mode`."""
+    """Repair of a table that can no longer be replicated. A bare `copy` or `stop` is its `mode`."""
 
     mode: Literal["copy", "stop"] = Field(
         default="copy",
-        description="`copy`: the table is copied again by itself, within the limits below; `stop`: it waits for `rowlock copy`.",
+        description="`copy`: the table is copied again automatically, within the limits below; `stop`: it waits for `rowlock copy`.",
     )
     max_rows: int = Field(
         default=50_000_000,
@@ -71,7 +71,7 @@ class RepairConfig(ConfigModel):
     max_per_day: int = Field(
         default=3,
         ge=1,
-        description="So many copies of one table within a day; then it waits for `rowlock copy`.",
+        description="Maximum number of automatic copies of one table within a day; then it waits for `rowlock copy`.",
     )
 
     @model_validator(mode="before")
@@ -81,7 +81,7 @@ class RepairConfig(ConfigModel):
 
 
 class Route(ConfigModel):
-    """A route: source tables, and the target tables that they go to. The first route that matches a table counts; a table without
+    """A route: source tables, and the target tables that they go to. The first route that matches a table is used; a table without
     one is not applied."""
 
     from_: str = Field(
@@ -90,7 +90,7 @@ class Route(ConfigModel):
     )
     to: str = Field(
         description="Target table `schema.table` (MySQL: `database.table`); `{source}`, `{db}` and `{table}` are filled in, "
-        "whatever dots they hold. A dot of your own in a name stands in backticks."
+        "also if they contain dots. Write a name that contains a dot in backticks."
     )
     add: dict[str, str] = Field(
         default_factory=dict,
@@ -98,7 +98,7 @@ class Route(ConfigModel):
         "primary key and every unique key of tables that rowlock creates, so that many sources fit into one table.",
     )
     schema_changes: SchemaChanges | None = Field(
-        default=None, description="For these tables, instead of the pipeline's."
+        default=None, description="For the tables of this route, instead of the pipeline's setting."
     )
     kafka: TopicConfig | None = Field(
         default=None,
@@ -114,36 +114,39 @@ class PipelineConfig(ConfigModel):
     routes: list[Route] = Field(
         default_factory=lambda: [Route.model_validate({"from": "*.*", "to": "{db}.{table}"})],
         min_length=1,
-        description="Source tables and the target tables that they go to (default: every table to the schema and name it has at the source).",
+        description="Source tables and their target tables (default: every table keeps the schema and name of the source).",
     )
     consistency: Literal["row"] = Field(default="row", description="`row`: lanes commit on their own.")
     lanes: int = Field(
-        default=4, ge=1, le=64, description="Ordered streams (threads, connections) per topic at work."
+        default=4,
+        ge=1,
+        le=64,
+        description="Ordered streams (threads, connections) for each topic that is being applied.",
     )
     schema_changes: SchemaChanges = Field(
         default="lenient",
         description="Effect of an ALTER TABLE at the source. `ignore`: nothing at the target; a row that no longer fits stops the table. "
-        "`lenient`: what adds and widens is done, nothing is dropped or narrowed. `evolve`: the target follows. `stop`: the table waits "
-        "for a person.",
+        "`lenient`: the target follows additions and widenings, but nothing is dropped or narrowed. `evolve`: the target follows every change. `stop`: the table waits "
+        "for an operator.",
     )
     on_drop: Literal["keep", "empty", "drop"] = Field(
         default="keep",
-        description="Effect of DROP TABLE and DROP DATABASE at the source on the target's rows, whatever `schema_changes` says.",
+        description="Effect of DROP TABLE and DROP DATABASE at the source on the target's rows, independently of `schema_changes`.",
     )
     repair: RepairConfig = Field(
         default_factory=RepairConfig,
-        description="Repair of a table that cannot be followed: `copy` or `stop`, or the keys below.",
+        description="Repair of a table that can no longer be replicated: `copy` or `stop`, or the keys below.",
     )
     conflicts: Literal["replace", "quarantine"] = Field(
         default="replace",
-        description="Drift, a row of another key that holds a needed unique value: `replace` moves that row to "
+        description="Drift, that is, a row of another key has a unique value that an event needs: `replace` moves that row to "
         "`rowlock_displaced`; `quarantine` holds the event back instead.",
     )
     create_tables: bool = Field(default=True, description="Create target tables that are missing.")
     max_gather: int | None = Field(
         default=None,
         ge=1,
-        description="Most events a lane puts into one transaction (default: chosen by load; 1: row at a time).",
+        description="Maximum number of events in one transaction of a lane (default: chosen by load; 1: one row at a time).",
     )
     commit_every: float | None = Field(
         default=None,
@@ -179,7 +182,7 @@ class SparkConfig(ConfigModel):
     memory: str = Field(
         default="1g",
         pattern=r"^[1-9][0-9]*[mg]$",
-        description="Heap of an agent's Java process, which all pipelines that it applies share.",
+        description="Heap of an agent's Java process, which all its pipelines share.",
     )
 
 
@@ -189,15 +192,15 @@ class Config(ConfigModel):
     kafka: KafkaConfig = Field(description="The Kafka cluster.")
     state_dir: Path = Field(
         default=Path("state"),
-        description="Folder for caches and logs, never the truth. Relative to the configuration file.",
+        description="Folder for caches and logs; rowlock can recreate its content. Relative to the configuration file.",
     )
     spark: SparkConfig = Field(default_factory=SparkConfig, description="The Spark that runs the pipelines.")
     coordination: CoordinationConfig = Field(
         default_factory=CoordinationConfig, description="Coordinators and agents on several machines."
     )
-    sources: dict[str, SourceConfig] = Field(min_length=1, description="Databases that are read, by name.")
+    sources: dict[str, SourceConfig] = Field(min_length=1, description="Source databases, by name.")
     targets: dict[str, Annotated[TargetConfig, BeforeValidator(validate_by_type)]] = Field(
-        default_factory=dict, description="Databases that are written, by name."
+        default_factory=dict, description="Targets, by name."
     )
     pipelines: dict[str, PipelineConfig] = Field(
         default_factory=dict, description="Pipelines: the sources, the target, and the tables of each."

@@ -85,7 +85,7 @@ class SourceConfig(ConfigModel):
     )
     database: str = Field(
         default="",
-        description="Oracle: name of the service to connect to. The others have none.",
+        description="Oracle: name of the service to connect to. Not for other databases.",
     )
     user: Text = Field(description="User to connect as; `rowlock check` prints the grants that are missing.")
     password: SecretStr = Field(
@@ -93,9 +93,9 @@ class SourceConfig(ConfigModel):
     )
     tables: list[str] = Field(
         min_length=1,
-        description="Captured tables: `database.table` with `*` and `?`; `!` before a pattern takes tables out again. The "
-        "last pattern that matches a table decides. The first dot separates database and table; what stands in backticks "
-        'is taken as it is: ``"bank.`a.b`"`` is the table `a.b`, ``"`my.db`.*"`` all tables of `my.db`.',
+        description="Captured tables: `database.table` with `*` and `?`; `!` before a pattern excludes tables. The "
+        "last pattern that matches a table decides. The first dot separates database and table; text in backticks "
+        'is taken literally: ``"bank.`a.b`"`` is the table `a.b`, ``"`my.db`.*"`` all tables of `my.db`.',
     )
     snapshot: Literal["initial", "never", "only"] = Field(
         default="initial",
@@ -105,23 +105,23 @@ class SourceConfig(ConfigModel):
     copy_rows_per_second: int = Field(
         default=10_000,
         ge=0,
-        description="Most rows a second that the copy of a table reads which was asked for without a rate, or by rowlock itself: the changes of other "
-        "tables wait behind its rows. `0`: no limit.",
+        description="Maximum of rows a second that a copy of a table reads, if it was requested without a rate or by rowlock itself: the changes of other "
+        "tables wait for its rows. `0`: no limit.",
     )
     topics: Literal["table"] = Field(
         default="table",
-        description="`table`: a topic a table.",
+        description="`table`: one topic for each table.",
     )
     online_ddl: OnlineDdlConfig = Field(
         default_factory=enable_all_tools,
-        description="Tools that alter a table by a copy of it which they put in its place: a list of `gh-ost` and `pt-osc` (default: both), or "
-        "the keys below. Their tables are left out of `tables:` unless a pattern names one as it is, and what they alter is followed "
+        description="Tools that alter a table through a copy that replaces it: a list of `gh-ost` and `pt-osc` (default: both), or "
+        "the keys below. Their tables are left out of `tables:` unless a pattern names one literally, and their changes are replicated "
         "(docs/explanation/schema-tools.md). `[]`: none.",
     )
     large_transactions: Literal["read-again", "spill"] = Field(
         default="read-again",
-        description="A transaction above 64 MB: `read-again`: once it is known to be committed, the log is read a second time; "
-        "`spill`: its events, rows in the clear, wait in a nameless file under `state_dir`.",
+        description="A transaction above 64 MB: `read-again`: after its commit, the log is read a second time; "
+        "`spill`: its events wait, unencrypted, in an unnamed file under `state_dir`.",
     )
     events: Literal["rowlock", "debezium"] = Field(
         default="rowlock",
@@ -131,17 +131,17 @@ class SourceConfig(ConfigModel):
     )
     decimals: Literal["precise", "string"] = Field(
         default="precise",
-        description="With `events: debezium`: the connector's `decimal.handling.mode`; it cannot be told from the events.",
+        description="With `events: debezium`: the connector's `decimal.handling.mode`; the events do not show it.",
     )
     binaries: Literal["bytes", "base64", "base64-url-safe", "hex"] | None = Field(
         default=None,
-        description="With `events: debezium`: the connector's `binary.handling.mode`. Not said, `bytes` is expected, and without "
-        "schemas a value that could be hexadecimal as well stops its table.",
+        description="With `events: debezium`: the connector's `binary.handling.mode`. Without this setting, `bytes` is expected, and without "
+        "schemas a value that could also be hexadecimal stops its table.",
     )
     times: Literal["adaptive_time_microseconds"] | None = Field(
         default=None,
-        description="With `events: debezium`: the connector's `time.precision.mode`. Not said, without schemas a TIME or DATETIME(4…6) "
-        "that could count milliseconds (`connect`) as well stops its table.",
+        description="With `events: debezium`: the connector's `time.precision.mode`. Without this setting and without schemas, a TIME or DATETIME(4…6) "
+        "that could also count milliseconds (`connect`) stops its table.",
     )
     tls: TlsConfig | None = Field(default=None, description="TLS towards the database (default: none).")
 
@@ -160,7 +160,7 @@ def _require_target_kind(kind: str) -> str:
         return _require_known_kind(kind, TARGET_KINDS)  # which raises
     except Exception as error:
         why = {"why": f"{type(error).__name__}: {error}"}
-        raise PydanticCustomError("target_kind", "mend the package that brings it: {why}", why) from error
+        raise PydanticCustomError("target_kind", "repair the package that provides it: {why}", why) from error
     return kind
 
 
@@ -196,15 +196,16 @@ class TargetConfig(ConfigModel):
 class KafkaTargetConfig(TargetConfig):
     """A Kafka cluster that is written: `type: kafka` has these keys and no others; those of a database are not for it."""
 
-    host: str = Field(default="", description="Not for Kafka: `bootstrap`.")
-    port: int = Field(default=0, description="Not for Kafka: `bootstrap`.")
-    user: str = Field(default="", description="Not for Kafka: `options`, say `sasl.username`.")
+    host: str = Field(default="", description="Not for Kafka: use `bootstrap`.")
+    port: int = Field(default=0, description="Not for Kafka: use `bootstrap`.")
+    user: str = Field(default="", description="Not for Kafka: use `options`, for example `sasl.username`.")
     password: SecretStr = Field(
-        default=SecretStr(""), description="Not for Kafka: `options`, say `sasl.password_file: F`."
+        default=SecretStr(""),
+        description="Not for Kafka: use `options`, for example `sasl.password_file: F`.",
     )
     database: str = Field(default="", description="Not for Kafka.")
     tls: TlsConfig | None = Field(
-        default=None, description="Not for Kafka: `options`, say `ssl.ca.location`."
+        default=None, description="Not for Kafka: use `options`, for example `ssl.ca.location`."
     )
     bootstrap: Text = Field(description="Brokers to begin with: `host:port`, several separated by commas.")
     prefix: Text = Field(
@@ -212,7 +213,7 @@ class KafkaTargetConfig(TargetConfig):
         description="First part of the names of rowlock's own topic there, `<prefix>.rowlock_progress`, and of its transactional ids.",
     )
     replication: int = Field(
-        default=1, ge=1, le=32767, description="Replication factor of the topics that rowlock makes there."
+        default=1, ge=1, le=32767, description="Replication factor of the topics that rowlock creates there."
     )
     options: dict[str, str] = Field(
         default_factory=dict,
@@ -221,7 +222,7 @@ class KafkaTargetConfig(TargetConfig):
     )
     mask_salt: SecretStr = Field(
         default=SecretStr(""),
-        description="Text in front of every value that `sha256` masks: `${NAME}` from the environment, or `mask_salt_file: F`.",
+        description="Text that precedes every value that `sha256` masks: `${NAME}` from the environment, or `mask_salt_file: F`.",
     )
     _lease_s: float = PrivateAttr(default=10.0)
 

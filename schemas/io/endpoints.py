@@ -43,19 +43,19 @@ def identify_service(host: str, port: int) -> str | None:
             continue
         if (kind := judge(answer)) is not None:
             return kind
-    return "something that takes connections and says nothing"
+    return "a server that accepts connections and sends nothing"
 
 
-def explain_wrong_service(host: str, port: int, wanted: str) -> str | None:
-    """Return "at h:p answers …, not …" if something else than `wanted` ("a MySQL or MariaDB server")
+def explain_wrong_service(host: str, port: int, expected: str) -> str | None:
+    """Return "at h:p answers …, not …" if something else than `expected` ("a MySQL or MariaDB server")
     answers, or nothing.
 
-    None if no connection is accepted, or if `wanted` answers.
+    None if no connection is accepted, or if `expected` answers.
     """
     found = identify_service(host, port)
-    if found is None or found == wanted:
+    if found is None or found == expected:
         return None
-    return f"at {host}:{port} answers {found}, not {wanted}"
+    return f"at {host}:{port} answers {found}, not {expected}"
 
 
 def parse_bootstrap_addresses(bootstrap: str) -> list[tuple[str, int]]:
@@ -85,7 +85,7 @@ def _identify_greeting(greeting: bytes) -> str:
     if greeting.startswith(b"SSH-"):
         return "an SSH server"
     shown = greeting[:40].decode("ascii", "backslashreplace").strip()
-    return f"something that says {shown!r}"
+    return f"a server that sends {shown!r}"
 
 
 def _recognize_http(answer: bytes) -> str | None:

@@ -106,11 +106,11 @@ def read_tables(conn: Connection[Any], names: Iterable[TableName]) -> dict[Table
     between the queries can mix two definitions; a caller that depends on one must prove that none
     happened (producer/definitions).
     """
-    flavour, wanted = _detect_flavour(conn), list(dict.fromkeys(names))
+    flavour, distinct = _detect_flavour(conn), list(dict.fromkeys(names))
     same = read_name_rules(conn).normalize_table
     found: dict[TableName, CatalogEntry] = {}
-    for at in range(0, len(wanted), _AT_ONCE):
-        found |= _read_entries(conn, flavour, wanted[at : at + _AT_ONCE], same)
+    for at in range(0, len(distinct), _AT_ONCE):
+        found |= _read_entries(conn, flavour, distinct[at : at + _AT_ONCE], same)
     return found
 
 
@@ -230,7 +230,7 @@ def choose_key(columns: Sequence[Column], indexes: Sequence[UniqueIndex], name: 
     if not fit:
         raise NoKeyError(
             f"table {name} has neither a primary key nor a unique index over NOT NULL columns, so its rows cannot be "
-            "told apart: add a primary key, or exclude the table"
+            "distinguished: add a primary key, or exclude the table"
         )
     return min(fit, key=lambda index: (index.columns, index.name))
 

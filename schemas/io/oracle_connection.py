@@ -45,7 +45,7 @@ _REMEDIES: dict[str, str] = {
     "DPY-3001": "the server wants native network encryption, which needs an Oracle client: let the server accept TLS (tcps), or "
     "connections without it (SQLNET.ENCRYPTION_SERVER = ACCEPTED)",
     "DPY-3010": "the driver needs Oracle 12.1 or later",
-    "DPY-3015": "the user's password has a verifier of Oracle 10 only: set the password anew",
+    "DPY-3015": "the user's password has a verifier of Oracle 10 only: set the password again",
     "DPY-6005": "nothing answers there: check host and port, and whether the listener runs",
 }
 _UNREACHABLE = "DPY-6005"
@@ -116,8 +116,8 @@ def get_oracle_error_code(error: Exception) -> str:
 
 def format_oracle_error(error: Exception) -> str:
     """Return the server's message in one line, without its code and the driver's pointer to a help page."""
-    said = str(getattr(error.args[0], "message", error.args[0])) if error.args else str(error)
-    text = " ".join(said.partition("Help:")[0].split())
+    message = str(getattr(error.args[0], "message", error.args[0])) if error.args else str(error)
+    text = " ".join(message.partition("Help:")[0].split())
     return text.removeprefix(f"{get_oracle_error_code(error)}: ")
 
 

@@ -56,9 +56,9 @@ def _ensure_topic(kafka: KafkaConfig, topic: str) -> None:
     admin = open_admin(build_client_settings(kafka.bootstrap, kafka.options, {}), log=ClientLog.QUIET)
     if topic in admin.list_topics(timeout=SEND_TIMEOUT_S).topics:
         return
-    wanted = NewTopic(topic, 1, kafka.replication, config={"cleanup.policy": "compact"})
+    requested = NewTopic(topic, 1, kafka.replication, config={"cleanup.policy": "compact"})
     try:
-        admin.create_topics([wanted], request_timeout=SEND_TIMEOUT_S)[topic].result(SEND_TIMEOUT_S)
+        admin.create_topics([requested], request_timeout=SEND_TIMEOUT_S)[topic].result(SEND_TIMEOUT_S)
     except KafkaException as error:
         if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
             raise

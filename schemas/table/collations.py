@@ -109,7 +109,7 @@ def make_key_collation_chooser(available: Collection[str]) -> Choose:
             if candidate in known:
                 return known[candidate]
         raise UnsupportedTypeError(
-            f"this server has no collation that tells apart what {name} of the source does: it needs {describe_key_collations(name)}, "
+            f"this server has no collation that distinguishes the same values as {name} of the source: it needs {describe_key_collations(name)}, "
             "which MariaDB has from 10.2 and MySQL from 8.0.17"
         )
 

@@ -24,5 +24,5 @@ def compile_row_filter(table: Table, where: RowCondition) -> Callable[[Row], boo
 
     Raises KeyError if a column does not exist.
     """
-    wanted = [(table.find_ordinals((name,))[0], frozenset(values)) for name, values in where]
-    return lambda row: all(format_wire_value(row[i]) in values for i, values in wanted)
+    conditions = [(table.find_ordinals((name,))[0], frozenset(values)) for name, values in where]
+    return lambda row: all(format_wire_value(row[i]) in values for i, values in conditions)

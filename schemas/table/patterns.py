@@ -66,7 +66,7 @@ def _compile_pattern(pattern: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
 def check_pattern(pattern: str) -> None:
     """Raise PatternError if `pattern` (without "!") is invalid, or could be misread by its writer."""
     if any(piece in "[]" for part in split_parts(pattern) for piece, literal in part if not literal):
-        raise PatternError("brackets must stand in backticks")
+        raise PatternError("brackets must be in backticks")
 
 
 def is_pattern_match(pattern: str, db: str, table: str) -> bool:

@@ -88,7 +88,7 @@ class CopyState(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """(time, cause) of this table's copies that ended within the last day, oldest first."""
     ended_stop: str = msgspec.field(name="ended_stop", default="")
     """Cause of the stop that the copy's begin ended; the table is stopped again if the copy is given up."""
-    behind: CopyRequest | None = msgspec.field(name="behind", default=None)
+    next_request: CopyRequest | None = msgspec.field(name="behind", default=None)
     """A request made meanwhile, not by a person; judged once this copy has ended."""
 
 

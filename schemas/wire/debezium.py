@@ -172,7 +172,7 @@ class DebeziumDecoder:
         op, before, after = event.op, event.before, event.after
         if op not in _IMAGES:
             raise EnvelopeError(
-                f"Debezium's op {op!r} is none of a MySQL table: look at what writes to this topic"
+                f"Debezium's op {op!r} does not belong to a MySQL table: find out what writes to this topic"
             )
         with_before, with_after = _IMAGES[op]
         converters = self._shown if schema else self._bare
@@ -237,11 +237,11 @@ class DebeziumDecoder:
         return self._explain_other_columns(set(event.after or event.before or self._table.column_names))
 
     def _explain_other_columns(self, seen: set[str]) -> EnvelopeError:
-        wanted = set(self._table.column_names)
-        lacks, more = sorted(wanted - seen), sorted(seen - wanted)
-        said = f"no column {', '.join(lacks)}" if lacks else f"a column {', '.join(more)}"
+        expected = set(self._table.column_names)
+        lacks, more = sorted(expected - seen), sorted(seen - expected)
+        difference = f"no column {', '.join(lacks)}" if lacks else f"a column {', '.join(more)}"
         return EnvelopeError(
-            f"Debezium's event has {said}: the table's definition in force and the topic do not fit (an ALTER TABLE, or "
+            f"Debezium's event has {difference}: the table's active definition and the topic do not fit (an ALTER TABLE, or "
             "columns that the connector leaves out)"
         )
 

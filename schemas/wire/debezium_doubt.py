@@ -16,16 +16,14 @@ LONGEST_TIME_MS = 3_020_399_999
 LATEST_MS = 253_402_300_800_000
 """The end of the year 9999 in milliseconds since 1970: as microseconds that is in January 1978."""
 
-_SAY = "turn schemas on in the connector's JSON converter (value.converter.schemas.enable), or say in the source's configuration"
+_SCHEMAS_REMEDY = "turn schemas on in the connector's JSON converter (value.converter.schemas.enable), or set in the source's configuration"
 
 
 def explain_doubtful_bytes(text: str) -> str | None:
     """Return why base64 could be hexadecimal; None: it could not, or it is empty."""
     if _HEX.match(text) is None:
         return None
-    return (
-        f"it could be base64 or hexadecimal: {_SAY} `binaries`, which is the connector's binary.handling.mode"
-    )
+    return f"it could be base64 or hexadecimal: {_SCHEMAS_REMEDY} `binaries`, which is the connector's binary.handling.mode"
 
 
 def explain_doubtful_time(value: int, fsp: int) -> str | None:
@@ -44,6 +42,6 @@ def explain_doubtful_datetime(value: int, fsp: int) -> str | None:
 
 def _format_unit_doubt() -> str:
     return (
-        f"it could count microseconds or milliseconds (time.precision.mode=connect, which loses digits): {_SAY} "
+        f"it could count microseconds or milliseconds (time.precision.mode=connect, which loses digits): {_SCHEMAS_REMEDY} "
         "`times: adaptive_time_microseconds` if that is the connector's time.precision.mode"
     )

@@ -46,11 +46,11 @@ BYTES = frozenset({Kind.BINARY, Kind.VARBINARY, Kind.BLOB})
 
 def _make_undoubted_converter(type_: ColumnType) -> Convert:
     """Return the converter of a TIME or DATETIME that refuses values which could have another unit."""
-    doubt = explain_doubtful_time if type_.kind is Kind.TIME else explain_doubtful_datetime
+    explain_doubt = explain_doubtful_time if type_.kind is Kind.TIME else explain_doubtful_datetime
     convert, fsp = _MAKE[type_.kind](type_), type_.fsp
 
     def undoubted(value: Any) -> Value:
-        why = doubt(operator.index(value), fsp)
+        why = explain_doubt(operator.index(value), fsp)
         if why is not None:
             raise ValueError(why)
         found: Value = convert(value)
@@ -227,7 +227,7 @@ def _set_number(type_: ColumnType) -> Convert:
             raise ValueError("it is either the empty label or no label")
         chosen = [bits[label] for label in value.split(",")]
         if chosen[0] > empty:
-            raise ValueError("a snapshot's text does not say whether the empty label is in front of it")
+            raise ValueError("a snapshot's text does not show whether the empty label precedes it")
         return encode_wire_int(sum(chosen))
 
     return convert

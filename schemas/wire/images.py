@@ -29,11 +29,11 @@ def make_image_type(names: Sequence[str], kept: Collection[str], *, exact: bool 
     """
     if not has_plain_names(names):
         return dict[str, Any]
-    nobody = " " * (1 + max(map(len, names)))  # longer than any column's name
+    unused_name = " " * (1 + max(map(len, names)))  # longer than any column's name
     fields: list[Any] = [
         (f"c{i}", Any) if name in kept else (f"c{i}", Any, None) for i, name in enumerate(names)
     ]
-    rename = {f"c{i}": name if name in kept else f"{nobody}{i}" for i, name in enumerate(names)}
+    rename = {f"c{i}": name if name in kept else f"{unused_name}{i}" for i, name in enumerate(names)}
     return msgspec.defstruct(
         "Image", fields, rename=rename, kw_only=True, gc=False, forbid_unknown_fields=exact
     )
@@ -54,12 +54,12 @@ def make_checked_decoder(
     """
     if has_plain_names(names):
         return decode
-    wanted = set(names)
+    expected = set(names)
 
     def decoded(raw: bytes) -> Any:
         event = decode(raw)
         for image in (event.before, event.after):
-            if image is not None and not (image.keys() == wanted if exact else image.keys() >= wanted):
+            if image is not None and not (image.keys() == expected if exact else image.keys() >= expected):
                 raise msgspec.ValidationError(f"the image has the columns {sorted(image)}")
         return event
 

@@ -300,7 +300,7 @@ def test_a_paused_process_can_never_write_again(world: World, place: Place) -> N
     applied(place, topic)
     assert place.query(f"SELECT version FROM {source.table.name} ORDER BY id") == [(4,), (5,)]
     _, ended = paused.wait(unit, old, "ended")
-    assert "assigned to somebody else" in str(ended["error"])
+    assert "assigned to another process" in str(ended["error"])
     assert paused.popen.poll() is None
     assert "connections that locked progress rows killed" in heir.errors.read_text()
 

@@ -316,7 +316,7 @@ class Term:
             str(number),
             config,
             report=self.reported.append,
-            tell=self.told.append,
+            notify=self.told.append,
             discarded=lambda: None,
         )
         self.writer.start()

@@ -276,7 +276,7 @@ def apply_by_hand(world: World, table: str) -> None:
     took = hands.take_over(TakeOver(replace(unit, topic_id=warmed.topic_id, real=warmed.real), 0))
     hands.close()
     assert isinstance(took, UnitTakenOver), took
-    assert (took.behind, took.applied) == (False, 3)
+    assert (took.has_backlog, took.applied) == (False, 3)
 
 
 def test_what_cannot_begin_says_why(world: World) -> None:

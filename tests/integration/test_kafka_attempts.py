@@ -221,7 +221,7 @@ def test_a_topic_that_was_deleted_stops_its_unit_at_its_start_and_a_copy_heals_i
         unit.take_over()
         report = unit.apply()
         assert report.state == "stopped"
-        assert ("was deleted and made again" if again else "is not there any more") in report.message
+        assert ("was deleted and created again" if again else "no longer exists") in report.message
         assert "then rowlock copy bank.acct" in report.message
     begin = len(unit.topic)
     CopyOf(source, unit.topic).all()
@@ -274,7 +274,7 @@ def test_what_the_topic_cannot_be_stops_the_unit_at_its_definition(real: Cluster
     unit = unit_of(real, topic={"partitions": 2})
     unit.write([unit.source.put(unit.source.row(1, None, 1))])
     report = unit.apply()
-    assert (report.state, "has 3 partitions, and its route says 2" in report.message) == ("stopped", True)
+    assert (report.state, "has 3 partitions, and its route sets 2" in report.message) == ("stopped", True)
     assert messages(real.kafka, f"{real.schema}.acct") == []
 
 

@@ -154,7 +154,7 @@ def config_of(real: Cluster, **topic: Any) -> Config:
     [
         ({"where": {"note": ["open"]}}, OPEN, None),
         ({"where": {"note": ["shut"]}}, SHUT, "rows that the filter let in are missing"),
-        ({"where": {"note": ["open"]}, "masks": {"owner": "x"}}, OPEN | {"masks": (("owner", "x"),)}, "what is to be hidden"),
+        ({"where": {"note": ["open"]}, "masks": {"owner": "x"}}, OPEN | {"masks": (("owner", "x"),)}, "values that should be hidden"),
     ],
 )  # fmt: skip
 def test_status_and_plan_say_it_with_the_remedy(
@@ -210,7 +210,7 @@ def test_a_plan_says_what_would_stop_the_unit_and_makes_a_topic_only_where_none_
     for options, said in (
         ({"format": "plain"}, "format was rowlock, now plain"),
         ({"key": ("owner",)}, "key was ['id'], now ['owner']"),
-        ({"partitions": 3}, "has 1 partitions, and its route says 3"),
+        ({"partitions": 3}, "has 1 partitions, and its route sets 3"),
         ({"columns": ("id", "nothing")}, "has no column nothing"),
     ):
         flow = flow_of(unit, config, OPEN | options)

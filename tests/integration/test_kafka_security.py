@@ -28,7 +28,7 @@ RIGHTS = {
     (T, AclOperation.READ): "cannot be read: .*the user may not use the topic: allow Read",
     (T, AclOperation.WRITE): "the user may not use the topic: allow Read, Write",
     (T, AclOperation.DESCRIBE_CONFIGS): "the user may not use the topic: allow Read, Write, DescribeConfigs",
-    (T, AclOperation.CREATE): "cannot be made",
+    (T, AclOperation.CREATE): "cannot be created",
     (I, AclOperation.WRITE): "allow Write and Describe on the transactional ids",
 }
 

@@ -159,7 +159,7 @@ def test_what_was_committed_before_a_producer_begins_is_read_behind_its_begin(
 
 def test_a_later_assignment_is_not_taken_over(owner: Owner, config: KafkaTargetConfig) -> None:
     later = Owner(config, owner.table, assigned=(owner.epoch >> 16) + 2)
-    with pytest.raises(FencedError, match="assigned to somebody else"):
+    with pytest.raises(FencedError, match="assigned to another process"):
         owner.target.take_over(UNIT, "id", "{}", 1, assigned=owner.epoch >> 16)
     assert later.apply(4, (None, account(1))) == BatchCommitted()
 
@@ -285,7 +285,7 @@ def test_another_number_of_partitions_is_refused(
 ) -> None:
     make_topic(kafka, f"{unique}.acct", 3)
     owner = Owner(config, table_of(unique, **PLAIN))
-    with pytest.raises(TargetConfigError, match="has 3 partitions, and its route says 4"):
+    with pytest.raises(TargetConfigError, match="has 3 partitions, and its route sets 4"):
         owner.target.open_topic(table_of(unique, partitions=4), create=True)
     owner.apply(4, *((None, account(key)) for key in range(30)))
     assert {each.partition() for each in messages(kafka, f"{unique}.acct")} == {0, 1, 2}
@@ -342,13 +342,13 @@ def test_a_topic_that_is_deleted_while_its_unit_runs_stops_it(
     remove_topic(kafka, f"{unique}.acct")
     if again:
         make_again(owner, kafka, f"{unique}.acct")
-    said = "was deleted and made again" if again else "is not there any more"
+    said = "was deleted and created again" if again else "no longer exists"
     with pytest.raises(UnitStoppedError, match=rf"topic {unique}\.acct of the target {said}.* then rowlock copy bank\.acct"):  # fmt: skip
         owner.apply(5, (None, account(2)))
     other = KafkaTarget(config)
     assert said in str(other.records_lost(UNIT, owner.table))
     with closing(other):
-        other.open_topic(owner.table, create=False, gone=True)
+        other.open_topic(owner.table, create=False, existed=True)
     if again:
         assert messages(kafka, f"{unique}.acct") == []
     assert KafkaTarget(config).read_progress(UNIT)[0] == owner.rows, "its progress stays"
@@ -360,7 +360,7 @@ def test_a_topic_that_is_made_again_is_accepted_where_every_row_comes_anew(
     owner.apply(4, (None, account(1)))
     remove_topic(kafka, f"{unique}.acct")
     make_again(owner, kafka, f"{unique}.acct", 3)
-    with pytest.raises(UnitStoppedError, match="was deleted and made again"):
+    with pytest.raises(UnitStoppedError, match="was deleted and created again"):
         owner.apply(5, TableDefined(owner.table, account_table()))
     assert owner.apply(5, TableDefined(owner.table, account_table(), anew=True)) == BatchCommitted()
     second = Owner(config, owner.table)  # a client that knows the partitions of now
@@ -445,14 +445,14 @@ def deleted_image(word: str, value: Any) -> Any:
 
 def test_a_topic_that_is_missing_is_made_only_where_that_is_allowed(owner: Owner, unique: str) -> None:
     elsewhere = table_of(f"{unique}x")
-    with pytest.raises(TargetConfigError, match="make it, or set `create_tables: true`"):
+    with pytest.raises(TargetConfigError, match="create it, or set `create_tables: true`"):
         owner.target.open_topic(elsewhere, create=False)
     owner.target.open_topic(elsewhere, create=True)
     owner.target.open_topic(elsewhere, create=False)
 
 
 def test_a_mask_of_the_primary_key_is_refused(owner: Owner, unique: str) -> None:
-    with pytest.raises(TargetConfigError, match="id is of the primary key"):
+    with pytest.raises(TargetConfigError, match="id belongs to the primary key"):
         owner.target.open_topic(table_of(unique, masks=(("id", "sha256"),)), create=True)
 
 

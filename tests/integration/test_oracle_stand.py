@@ -761,7 +761,7 @@ def test_a_process_that_was_replaced_deletes_nothing(site: OracleSite) -> None:
     site.step(loop)
     successor, _ = site.start(new, config, Client(site.broker, site.rng, lambda: 0.0, lambda: None))
     site.put("a", 1, 1, 2)
-    with pytest.raises(SupersededError, match="another process captures"):
+    with pytest.raises(SupersededError, match="another process has begun to capture"):
         site.step(loop)
     assert site.stand.logged("a") == 2
     for _ in range(2):  # the first one looks at what the tables are
@@ -891,7 +891,7 @@ def test_check_says_what_a_table_lacks(site: OracleSite) -> None:
     assert tables == [(OWNER, "a"), (OWNER, "b")]
     assert [(each.place, each.message) for each in findings] == [
         ("source s, table BANK.a", "table BANK.a: its log MLOG$_a lacks INCLUDING NEW VALUES"),
-        ("source s, table BANK.b", "table BANK.b: materialized views are refreshed from its log too (SALES_MV), whose refresh purges what capture has not read, and which would miss what capture deletes"),
+        ("source s, table BANK.b", "table BANK.b: materialized views are refreshed from its log too (SALES_MV), and a refresh purges rows that capture has not read, and misses rows that capture deletes"),
     ]  # fmt: skip
     assert findings[0].remedy.startswith(
         'CREATE MATERIALIZED VIEW LOG ON "BANK"."a" WITH PRIMARY KEY, SEQUENCE ("version")'

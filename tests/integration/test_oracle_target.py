@@ -192,7 +192,7 @@ def test_what_check_refuses(target: Target) -> None:
         ),
         "filled with blanks": (
             ["ALTER TABLE {t} ADD code CHAR(9)", "CREATE UNIQUE INDEX code ON {t} (code)"],
-            "column code of unique index CODE is CHAR, which Oracle fills with blanks",
+            "column code of unique index CODE is CHAR, which Oracle pads with blanks",
             "",
         ),
         "policy": (
@@ -278,7 +278,7 @@ def test_a_change_is_made_over_the_connection_of_its_mark_alone(target: Target) 
     with pytest.raises(TransientError):
         made.session.alter_table(change, connection=number)
     assert made.session.get_connection_id() != number
-    with pytest.raises(TransientError, match="may have been ended by somebody who owns"):
+    with pytest.raises(TransientError, match="may have been ended by the process that now owns"):
         made.session.alter_table(change, connection=number)
     assert made.real == before
     made.session.alter_table(change, connection=made.session.get_connection_id())

@@ -202,7 +202,9 @@ def _left(story: Story, unit: PlayedUnit, report: Report) -> str | None:
     real = unit.real.session.read_table(*unit.place)
     if report.copy is None or report.copy.cause != "dropped" or unit.said or real is None:
         return None  # it had stopped before, and no copy can come
-    if "is gone (" in report.message:  # found at a start: what the log had before the table went was not read
+    if (
+        "no longer exists (" in report.message
+    ):  # found at a start: what the log had before the table went was not read
         return None
     if _copy_broken_off(
         story.play.events(unit.name)

@@ -177,7 +177,7 @@ def settled(system: System, before: dict[str, int], *changed: str) -> dict[str, 
         now = system.epochs()
         return now if all(now.get(unit, 0) > before.get(unit, 0) for unit in changed) else None
 
-    now: dict[str, int] = until(all_anew, f"{changed} placed anew", PATIENCE_S)
+    now: dict[str, int] = until(all_anew, f"{changed} placed again", PATIENCE_S)
     kept = {unit: epoch for unit, epoch in before.items() if unit not in changed}
     assert {unit: now.get(unit) for unit in kept} == kept
     return now
@@ -190,7 +190,7 @@ def test_a_running_system_takes_changes_in(system: System) -> None:
     before = until(lambda: (e := system.epochs()) and len(e) == 4 and e, "four units", PATIENCE_S)
     assert set(before) == {"capture/b1", "capture/b2", one, other}
 
-    # a table more: only the capture of its source is placed anew
+    # a table more: only the capture of its source is placed again
     assert planned(system) == {"tables": [], "targets": [], "layouts": []}
     system.write(lambda raw: raw["sources"]["b1"]["tables"].append(f"{system.db}.two"))
     (new,) = planned(system)["tables"]
@@ -200,7 +200,7 @@ def test_a_running_system_takes_changes_in(system: System) -> None:
     before = settled(system, before, "capture/b1")
     system.flows("one", "public.one")
 
-    # a route for it, planned: the units of the pipeline are placed anew, and there is one more
+    # a route for it, planned: the units of the pipeline are placed again, and there is one more
     system.write(
         lambda raw: raw["pipelines"]["p"]["routes"].append(
             {"from": f"{system.db}.two", "to": "public.second"}

@@ -147,7 +147,7 @@ def test_all_machines_or_none(cluster: Processes, unique: str) -> None:
         stack.enter_context(AgentThread("a3", cluster.addresses.grpc, files.from_config("a3")))
         until(lambda: "a3" in agents(cluster) and not agents(cluster)["a3"]["in_force"], 60, "a3 is behind")
         with LeaderClient.from_config(load_config(cluster.config)) as leading:
-            with pytest.raises(CommandError, match="does not have the configuration in force"):
+            with pytest.raises(CommandError, match="does not have the active configuration"):
                 leading.post(f"/v1/units/{q}/move", {"agent": "a3"})
             files.bring("a3")
             until(lambda: agents(cluster)["a3"]["in_force"], 60, "a3 has caught up")

@@ -358,7 +358,7 @@ def test_status_after_a_run(system: System) -> None:
     }
     sources = {source["name"]: source for source in seen["sources"]}
     for unit in units.values():
-        assert (unit["state"], unit["reason"]) == ("stopped", "nothing runs it")
+        assert (unit["state"], unit["reason"]) == ("stopped", "no process runs it")
         assert unit["offset"] == unit["end_offset"] >= 0
         assert unit["lag_events"] == 0
         assert unit["lag_seconds"] == sources[unit["source"]]["lag_seconds"] >= 0
@@ -400,7 +400,7 @@ def test_the_table_of_status_has_the_same_figures(system: System) -> None:
 
 def test_status_of_what_is_captured_and_not_applied(system: System) -> None:
     late = units_of(system.behind)[system.topic("b1", "sync")]
-    assert (late["state"], late["reason"]) == ("stopped", "nothing runs it")
+    assert (late["state"], late["reason"]) == ("stopped", "no process runs it")
     assert late["lag_events"] == late["end_offset"] - late["offset"] > 0
     assert 0 < late["lag_seconds"] < 300
     assert late["position"] < units_of(json.loads(system.status.stdout))[late["topic"]]["position"]  # type: ignore[union-attr]

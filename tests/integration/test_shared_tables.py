@@ -272,7 +272,7 @@ def test_a_dropped_table_that_one_copy_makes_anew_waits_for_the_copies_of_the_ot
     north, south = both.north, both.south
     drop(both)
     north.put(1, version=2)
-    north.stops("the target table is not there any more")
+    north.stops("the target table no longer exists")
     north.copied()
     for times in range(2):
         south.put(1, version=3 + times)
@@ -336,8 +336,8 @@ def test_a_unit_under_way_does_not_write_over_what_another_one_says_of_its_rows(
         require_rows_present(spec, transaction)
     drop(both)
     north.put(1, version=2)
-    north.stops("the target table is not there any more")
+    north.stops("the target table no longer exists")
     north.copied()
-    with pytest.raises(TransientError, match="made the target table anew"):
+    with pytest.raises(TransientError, match="recreated the target table"):
         with session.begin_transaction(unit, lanes) as transaction:
             require_rows_present(spec, transaction)

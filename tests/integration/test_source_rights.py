@@ -165,7 +165,7 @@ def test_what_is_not_seen_is_not_taken_for_absent(bank: Bank) -> None:
     found = bank.objects()
     assert found.kinds == {(bank.db, "acct"): "table"}
     assert (found.triggers, found.views, found.routines) == ({}, {}, {})
-    sight = found.sight
+    sight = found.visibility
     assert not (sight.can_see_all_tables())
     assert not (sight.can_see_triggers(bank.other))
     assert not (sight.can_see_triggers(bank.db))
@@ -186,7 +186,7 @@ def test_the_optional_right_shows_what_a_statement_may_reach(bank: Bank) -> None
     assert "INSERT INTO" in found.triggers[bank.other, "audit"][0][1]
     assert f"`{bank.db}`.`acct`" in str(found.views[bank.other, "window"])
     assert found.cascades[bank.other, "audit"] == {(bank.other, "entry")}
-    sight = found.sight
+    sight = found.visibility
     assert sight.can_see_all_tables()
     assert sight.can_see_triggers(bank.other)
     assert sight.can_see_foreign_keys(bank.other)
@@ -220,14 +220,16 @@ def test_sight_agrees_with_the_server(bank: Bank, roles: bool) -> None:
         for right, where in wants:
             bank.server.execute(f"GRANT {right} ON {where} TO {to}")
             found = other.objects()
-            assert found.sight.can_see_triggers(bank.other) == bool(found.triggers), right
-            assert found.sight.can_see_views(bank.other) == bool(found.views.get((bank.other, "window"))), (
+            assert found.visibility.can_see_triggers(bank.other) == bool(found.triggers), right
+            assert found.visibility.can_see_views(bank.other) == bool(
+                found.views.get((bank.other, "window"))
+            ), right
+            assert found.visibility.can_see_routines() == bool(found.routines.get((bank.other, "adds"))), (
                 right
             )
-            assert found.sight.can_see_routines() == bool(found.routines.get((bank.other, "adds"))), right
-            assert found.sight.can_see_foreign_keys(bank.other) == bool(found.cascades), right
-            assert not found.sight.can_see_all_tables() or (bank.other, "entry") in found.kinds
-        assert found.sight.can_see_all_tables()
+            assert found.visibility.can_see_foreign_keys(bank.other) == bool(found.cascades), right
+            assert not found.visibility.can_see_all_tables() or (bank.other, "entry") in found.kinds
+        assert found.visibility.can_see_all_tables()
     finally:
         bank.server.execute(f"DROP USER '{name}'@'%'")
         if roles:

@@ -168,7 +168,7 @@ def a_dropped_table_stops_with_a_remedy_that_loses_nothing(system: System) -> No
     system.change("INSERT INTO dropped VALUES (2, 'after')")
     for pipeline in ("pg", "my"):
         found = system.stops(pipeline, "dropped")
-        assert "not there any more, with the rows that were applied to it" in found["reason"]
+        assert "no longer exists, nor the rows that were applied to it" in found["reason"]
         assert found["remedy"].startswith("restore it, or rowlock copy")
 
 
@@ -179,7 +179,7 @@ def rights_that_are_revoked_and_given_back_need_nobody(system: System) -> None:
     system.my.execute(f"REVOKE ALL ON {user}.* FROM {user}")
     system.change("UPDATE calm SET v = 'three'")
     log = system.run.log
-    until(lambda: log.read_text().count("cannot be looked at") >= 4, f"nothing can be seen: {log}", PATIENCE)
+    until(lambda: log.read_text().count("unit not readable") >= 4, f"nothing can be seen: {log}", PATIENCE)
     system.pg.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {user}", database=user)
     system.my.execute(f"GRANT {RIGHTS} ON {user}.* TO {user}")
     system.arrives("SELECT v FROM calm", [("three",)], seconds=STOPPED_RETRY_S * 0.7)

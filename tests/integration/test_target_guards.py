@@ -145,10 +145,10 @@ POSTGRES = {
     "unlogged partition": (
         parted("RANGE (id)", "CREATE UNLOGGED TABLE part PARTITION OF {t} DEFAULT"), "is UNLOGGED (part)"
     ),
-    "row level security": (["ALTER TABLE {t} ENABLE ROW LEVEL SECURITY"], "row level security in force"),
+    "row level security": (["ALTER TABLE {t} ENABLE ROW LEVEL SECURITY"], "row level security that applies"),
     "forced row level security": (
         ["ALTER TABLE {t} OWNER TO {u}", "ALTER TABLE {t} ENABLE ROW LEVEL SECURITY", "ALTER TABLE {t} FORCE ROW LEVEL SECURITY"],
-        "row level security in force",
+        "row level security that applies",
     ),
     "row level security of the owner": (
         ["ALTER TABLE {t} OWNER TO {u}", "ALTER TABLE {t} ENABLE ROW LEVEL SECURITY"], ""

@@ -46,7 +46,7 @@ def identity(real: Real) -> list[str]:
 
 SEEN = {
     generated: "column note is generated there",
-    dropped: "the target table is not there any more",
+    dropped: "the target table no longer exists",
     narrower: "lacks the columns",
     identity: "version are GENERATED ALWAYS",
 }

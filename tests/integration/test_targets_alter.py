@@ -255,7 +255,7 @@ def test_a_table_that_somebody_else_changed_is_left_alone(target: Target) -> Non
     fixture = Altered.made(target)
     stale = AlterTable(fixture.real, [AddColumn(column("n", INT))])
     fixture.alter(AddColumn(column("n", INT)))
-    with pytest.raises(TableChangedError, match="worked out anew"):
+    with pytest.raises(TableChangedError, match="the change is planned again"):
         fixture.run(stale)
     fixture.run(DropTable(fixture.real))
     with pytest.raises(ConsumerError):

@@ -60,7 +60,7 @@ def test_an_assignment_is_fenced_by_a_later_one_alone(target: Target) -> None:
     again, _, _ = session.take_over(UNIT, "id", LAYOUT, 2, assigned=5, above=first)
     assert (first, again) == (5 << 16, (5 << 16) + 1)
     later, _, _ = target.open().take_over(UNIT, "id", LAYOUT, 2, assigned=6)
-    with pytest.raises(FencedError, match="assigned to somebody else"):
+    with pytest.raises(FencedError, match="assigned to another process"):
         session.take_over(UNIT, "id", LAYOUT, 2, assigned=5, above=again)
     assert {row.epoch for row in session.read_progress(UNIT)[0]} == {later} == {6 << 16}
     assert session.take_over(UNIT, "id", LAYOUT, 2)[0] == later + 1, "without one, the row's next"

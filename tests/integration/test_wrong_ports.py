@@ -34,14 +34,14 @@ def test_a_source_s_port_is_another_server_s(
     with listening(http) as port:
         assert "answers an HTTP server" in of_source(tmp_path, kafka, mariadb, port)
     with listening(silent) as port:
-        assert "takes connections and says nothing" in of_source(tmp_path, kafka, mariadb, port)
+        assert "accepts connections and sends nothing" in of_source(tmp_path, kafka, mariadb, port)
 
 
 def test_a_source_that_hangs_is_not_waited_for(kafka: Kafka, mariadb2: MariaDB, tmp_path: Path) -> None:
     mariadb2.process.pause()
     try:
         told = of_source(tmp_path, kafka, mariadb2, mariadb2.port)
-        assert "takes connections and says nothing" in told
+        assert "accepts connections and sends nothing" in told
     finally:
         mariadb2.process.resume()
 

@@ -335,8 +335,8 @@ def _value(step: Alteration, column: str, row: Values, names: dict[str, str]) ->
     if isinstance(step, AddColumn) and column == step.column.name:
         return step.fill  # type: ignore[return-value]
     value = row[names.get(column, column)]
-    if isinstance(step, ChangeColumn) and column == step.wanted.name and not step.lossless:
-        return None if step.wanted.nullable else get_implicit_value(step.wanted.type)
+    if isinstance(step, ChangeColumn) and column == step.desired.name and not step.lossless:
+        return None if step.desired.nullable else get_implicit_value(step.desired.type)
     return value
 
 

@@ -322,7 +322,7 @@ def _ranges_everywhere(*_: object) -> bool:
 
 def _by_their_looks(self: Sweep, keys: KeyComparison, after: Key | None, upto: Key | None) -> Machine[int]:
     """What the target shows is what counts."""
-    while page := (yield ListKeys(self._table, after, upto, self._in_force.routed.where)):
+    while page := (yield ListKeys(self._table, after, upto, self._active.routed.where)):
         keys.compare_keys(page)
         after = page[-1]
     return (yield from self._delete_doubted_rows(keys))

@@ -268,7 +268,7 @@ def test_a_column_that_comes_into_a_key_keeps_apart_all_that_the_source_does() -
     labels = replace(foreign, kind=Kind.ENUM, members=("a", "A"))
     assert "COLLATE utf8mb4_0900_bin" in in_mysql(AddColumn(column("n", labels)))[0]
     none = replace_choosers(("latin1_bin",))
-    with pytest.raises(TargetConfigError, match="no collation that tells apart"):
+    with pytest.raises(TargetConfigError, match="no collation that distinguishes"):
         in_mysql(AddColumn(column("n", foreign, null=False)), AddUnique(index("u", "n")), real=none)
 
 

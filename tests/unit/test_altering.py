@@ -196,7 +196,7 @@ def test_errors_and_their_remedies() -> None:
         carried_out(FakeLink(RefusedError("a foreign key")), DropTable(TABLE))
     with pytest.raises(RefusedError, match="too long"):
         carried_out(FakeLink(RefusedError("too long")))
-    with pytest.raises(TargetConfigError, match="seen: make the target table what the source's is"):
+    with pytest.raises(TargetConfigError, match="seen: alter the target table by hand as the source's is"):
         carried_out(FakeLink(TargetConfigError(f"seen: {UNDO}")))
     with pytest.raises(TargetConfigError, match=r"^seen: do it$"):
         carried_out(FakeLink(TargetConfigError("seen: do it")))

@@ -195,7 +195,9 @@ class World:
                 return self.do(QueryUp(number, kind, about))
             case PrepareTarget(unit):
                 if bad:
-                    return self.do(OperationFailed(unit.topic, unit.assignment, "no topic", again=True))
+                    return self.do(
+                        OperationFailed(unit.topic, unit.assignment, "no topic", should_retry=True)
+                    )
                 return self.do(
                     TargetPrepared(unit.topic, unit.assignment, "id", self.rng.choice([b"", b"t"]))
                 )
@@ -203,7 +205,7 @@ class World:
                 if bad:
                     again, waits = self.rng.choice([(True, False), (False, True), (False, False)])
                     return self.do(
-                        OperationFailed(unit.topic, unit.assignment, "no", again=again, waits=waits)
+                        OperationFailed(unit.topic, unit.assignment, "no", should_retry=again, waits=waits)
                     )
                 row = self.rows[unit.topic]
                 row[0] = max(row[0], above, unit.assignment << 16) + 1
@@ -232,7 +234,9 @@ class World:
         if bad:
             again = self.rng.random() < 0.5
             return self.do(
-                OperationFailed(unit.topic, unit.assignment, "no", again=again, epoch=epoch, waits=not again)
+                OperationFailed(
+                    unit.topic, unit.assignment, "no", should_retry=again, epoch=epoch, waits=not again
+                )
             )
         if row[1] + 1 >= end:
             return self.do(RangeApplied(unit.topic, unit.assignment))
@@ -436,7 +440,7 @@ def test_a_unit_goes_onto_a_board_only_when_its_hand_has_ended() -> None:
 
 def test_a_unit_is_behind_or_not_by_what_its_hand_has_left() -> None:
     run = cold("a")
-    run(UnitTakenOver("a", 1, 10, 99, behind=True))
+    run(UnitTakenOver("a", 1, 10, 99, has_backlog=True))
     run(SparkUp(), 1.0)
     run(QueryUp(1, QueryKind.LIVE, {"a": ("id", b"")}))
     assert run(RangeApplied("a", 1, applied("a", 120), left=MAX_LIVE_BACKLOG)) == [
@@ -453,7 +457,7 @@ def test_a_unit_is_behind_or_not_by_what_its_hand_has_left() -> None:
 
 def test_a_backlog_is_applied_by_hands_until_spark_is_up_and_then_by_a_query_that_no_hand_is_beside() -> None:
     run = cold("a")
-    (follow,) = run(UnitTakenOver("a", 1, 10, 99, behind=True))
+    (follow,) = run(UnitTakenOver("a", 1, 10, 99, has_backlog=True))
     assert isinstance(follow, ApplyRange)
     (live,) = run(SparkUp(), 1.0)
     assert isinstance(live, StartQuery)
@@ -476,14 +480,14 @@ def test_a_backlog_is_applied_by_hands_until_spark_is_up_and_then_by_a_query_tha
 def test_hands_that_meet_trouble_take_the_unit_over_anew() -> None:
     run = cold("a")
     run(UnitTakenOver("a", 1, 10, 99))
-    assert run(OperationFailed("a", 1, "fenced", again=True, epoch=10)) == []
+    assert run(OperationFailed("a", 1, "fenced", should_retry=True, epoch=10)) == []
     (take,) = run(PipelineTick(), 1.0)
     assert isinstance(take, TakeOver)
     assert take.above == 10
     (follow,) = run(UnitTakenOver("a", 1, 11, 99))
     assert isinstance(follow, ApplyRange)
     assert follow.epoch == 11
-    effects = run(OperationFailed("a", 1, "gap", again=False, epoch=11, waits=True))
+    effects = run(OperationFailed("a", 1, "gap", should_retry=False, epoch=11, waits=True))
     assert effects == [LogWaiting("a", "s", "gap"), ProbeStopped(run.state.units["a"].ref, why="gap")]
 
 
@@ -550,7 +554,7 @@ def tried_once(run: Script, why: str) -> None:
     run(PipelineTick(), PROBE_INTERVAL_S)
     (take,) = (effect for effect in run(StoppedProbed("a", 1, "x", "id")) if isinstance(effect, TakeOver))
     assert take.look, "whatever was written before, the target table is judged first"
-    run(OperationFailed("a", 1, why, again=False, epoch=11, waits=True))
+    run(OperationFailed("a", 1, why, should_retry=False, epoch=11, waits=True))
     run(StoppedProbed("a", 1, "x", "id"))
 
 
@@ -581,7 +585,7 @@ def test_a_unit_that_waits_is_tried_again_when_something_has_changed_or_after_lo
     (take,) = run(StoppedProbed("a", 1, "y", "id", b"t"))
     assert take == TakeOver(run.state.units["a"].ref, 11, look=True, here=True)
     assert run.state.units["a"].real == b"t", "with the target table as it is now"
-    again = run(OperationFailed("a", 1, "gap", again=False, epoch=12, waits=True))
+    again = run(OperationFailed("a", 1, "gap", should_retry=False, epoch=12, waits=True))
     assert again == [ProbeStopped(run.state.units["a"].ref, why="gap")], "told already"
     run(StoppedProbed("a", 1, "y", "id"))
     run(PipelineTick(), STOPPED_RETRY_S)
@@ -607,7 +611,7 @@ def test_a_unit_that_could_not_be_looked_at_is_tried_when_it_can(seen_before: bo
         run(PipelineTick(), PROBE_INTERVAL_S)
     (take,) = run(StoppedProbed("a", 1, "x", "id"))
     assert isinstance(take, TakeOver)
-    run(OperationFailed("a", 1, "no right", again=False, epoch=12, waits=True))
+    run(OperationFailed("a", 1, "no right", should_retry=False, epoch=12, waits=True))
     for _ in range(3):
         run(StoppedProbed("a", 1, "x", "id"))
         run(PipelineTick(), PROBE_INTERVAL_S)
@@ -643,7 +647,7 @@ def test_many_units_that_wait_are_looked_at_less_often() -> None:
     run(QueryUp(1, QueryKind.LIVE, dict.fromkeys(run.state.units, ("id", b""))))
     for topic in list(run.state.units):
         run(StartUnit(topic, 1))
-        run(OperationFailed(topic, 1, "no right", again=False, waits=True))
+        run(OperationFailed(topic, 1, "no right", should_retry=False, waits=True))
     for topic in list(run.state.units):
         run(StoppedProbed(topic, 1, "x", "id"))
     looks = 0
@@ -695,7 +699,7 @@ def test_a_unit_in_trouble_is_taken_over_anew_and_the_others_go_on(state: Report
     assert run(AttemptsReported([(1, Report(topic="a", state=state, epoch=10, offset=100))])) == [
         PostActiveUnits(1, {"b": 10})
     ]
-    assert [(unit.phase, unit.stop_asked) for unit in run.state.units.values()] == [
+    assert [(unit.phase, unit.stop_requested) for unit in run.state.units.values()] == [
         (ApplyPhase.TAKING_OVER, False),
         (ApplyPhase.APPLYING, False),
     ]
@@ -722,7 +726,7 @@ def test_a_backlog_goes_to_a_query_of_its_own_and_comes_back() -> None:
     run(PipelineTick(), 5)
     run(QueryUp(2, QueryKind.LIVE, dict.fromkeys("abc", ("id", b""))))
     run(StartUnit("c", 1))
-    (query,) = run(UnitTakenOver("c", 1, 20, 99, behind=True), MIN_START_INTERVAL_S)
+    (query,) = run(UnitTakenOver("c", 1, 20, 99, has_backlog=True), MIN_START_INTERVAL_S)
     assert isinstance(query, StartQuery)
     assert (query.kind, query.starting, query.epochs) == (QueryKind.CATCHING_UP, {"c": 100}, {"c": 20})
     assert run(QueryUp(3, QueryKind.CATCHING_UP, {"c": ("id", b"")})) == []

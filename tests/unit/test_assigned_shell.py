@@ -106,7 +106,7 @@ def test_the_end_of_a_topic_without_records_is_not_tried_for_ever(
         return
     failed = hand.catch_up(UnitRef("a", "s", 1), taken, 6, sessions)  # type: ignore[arg-type]
     assert isinstance(failed, OperationFailed)
-    assert (failed.again, failed.waits, failed.epoch) == (True, False, 1)
+    assert (failed.should_retry, failed.waits, failed.epoch) == (True, False, 1)
     assert "a: offsets 5 to 5 hold no records" in failed.error
 
 

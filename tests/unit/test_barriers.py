@@ -123,7 +123,7 @@ class Stage:
         )
         return BarrierHandler(
             begun, writer, nothing, self.selected, self._changed, new_tables,
-            made_again=lambda name, _: self.again.append(name), shadows=self.shadows,
+            on_recreated_table=lambda name, _: self.again.append(name), shadows=self.shadows,
         )  # fmt: skip
 
     def _changed(self, state: TableState, _: object) -> None:

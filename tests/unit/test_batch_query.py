@@ -391,7 +391,7 @@ def test_a_row_that_is_refused_again_stays_held(driven: Driven) -> None:
 def test_a_command_that_is_fenced_every_time_resolves_nothing(driven: Driven) -> None:
     _, topic = held(driven)
     driven.folder.paused = lambda: driven.take(topic)
-    with pytest.raises(CommandError, match="another worker owns"):
+    with pytest.raises(CommandError, match="another worker now owns"):
         resolve_quarantine(driven.config, "skip", EntrySelection())
     assert len(driven.folder.read_quarantine(ApplyUnit("p", topic))) == 2
 

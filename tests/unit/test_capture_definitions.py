@@ -184,4 +184,7 @@ def test_of_a_log_that_is_used_up_tables_without_a_row_in_their_topic_are_told()
         state.topic.ceiling = ceiling
         captured.tables[state.name], captured.topics[state.topic.name] = state, state.topic
     found = {captured.assign_topic_name(name): TopicFindings() for name in captured.tables}
-    assert collect_published(found, captured, 0, again=False).bare == {("bank", "none"), ("bank", "defined")}
+    assert collect_published(found, captured, 0, captured_before=False).bare == {
+        ("bank", "none"),
+        ("bank", "defined"),
+    }

@@ -103,7 +103,8 @@ def test_another_server_is_refused(was: Identity, now: Identity, contained: bool
 
 def test_a_source_that_lists_no_log_is_refused() -> None:
     with pytest.raises(
-        SourceRefusedError, match=r"lists no binlog files, capture stands at binlog\.000010:400: start over"
+        SourceRefusedError,
+        match=r"lists no binlog files, capture's position is binlog\.000010:400: start over",
     ):
         check_log(record(), [])
 

@@ -141,7 +141,8 @@ def test_rows_are_not_deleted_at_the_source_when_another_process_captures_it_by_
 
     capture.writer.meanwhile = claimed  # while ours waits for Kafka
     with pytest.raises(
-        SupersededError, match=r"another process captures source b1 since: .* is not deleted at the source"
+        SupersededError,
+        match=r"another process has begun to capture source b1: .* does not delete at the source",
     ):
         list(capture.position.use_up(capture.log))
     assert capture.did == []

@@ -51,7 +51,7 @@ def test_a_first_start_begins_era_0_at_the_logs_end_under_gen_1() -> None:
     assert (record.gen, record.epoch, record.assigned, record.copy_requests) == (1, 0, 0, 0)
     assert (record.file, record.pos) == (RECORD.file, RECORD.pos)
     assert started.fresh
-    assert (started.published.again, started.published.cut) == (False, set())
+    assert (started.published.captured_before, started.published.cut) == (False, set())
     (event,) = start.sent()
     assert (event.source.position, event.source.gen, event.definition, event.copy) == (NEW, 1, table(), None)
     assert start.captured.tables[ACCT].definition_offset == 0
@@ -66,7 +66,7 @@ def test_a_start_goes_on_where_the_record_stands_under_the_next_gen() -> None:
     claimed = msgspec.structs.replace(RECORD, gen=5, assigned=3, ts_ms=started.record.ts_ms, topics=names)
     assert start.claimed() == [claimed]
     assert not started.fresh
-    assert started.published.again
+    assert started.published.captured_before
     (event,) = start.sent()
     assert (event.source.position, event.source.gen, event.definition, event.copy) == (
         DEFINED,
@@ -460,8 +460,8 @@ def test_the_highest_place_of_a_used_up_log_is_of_this_era() -> None:
         "a": TopicFindings(highest=(0, 1, 90, 3)), "b": TopicFindings(highest=(1, 2, 5, 8)), "c": TopicFindings(highest=(1, 2, 7, 1)),
         "d": TopicFindings(),
     }  # fmt: skip
-    assert collect_published(found, start.captured, 1, again=False).highest == 7
-    assert collect_published(found, start.captured, 2, again=False).highest is None
+    assert collect_published(found, start.captured, 1, captured_before=False).highest == 7
+    assert collect_published(found, start.captured, 2, captured_before=False).highest is None
 
 
 def test_times_are_in_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:

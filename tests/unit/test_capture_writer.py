@@ -328,7 +328,7 @@ def test_a_log_never_goes_on_in_a_file_before_it() -> None:
             assert stream.read_events(0) == []
             assert stream.point == (name.decode(), 4)
         else:
-            with pytest.raises(StreamStoppedError, match=r"goes on in b\.000006, which comes before it"):
+            with pytest.raises(StreamStoppedError, match=r"continues in b\.000006, which precedes it"):
                 stream.read_events(0)
 
 

@@ -112,7 +112,7 @@ def test_the_coordinator_of_another_system_takes_no_commands(
     """Two runs on one machine, the second one's commands at the first one's address."""
     refused = rowlock(f"units pause {UNIT}", serve(control, prefix="other"))
     assert refused.exit_code == 2
-    assert "of kafka.prefix 'other'" in refused.stderr
+    assert "kafka.prefix 'other'" in refused.stderr
     assert "'rowlock'" in refused.stderr
     assert control.commands == []
     assert rowlock(f"units pause {UNIT}", serve(control, prefix="rowlock")).exit_code == 0
@@ -136,7 +136,7 @@ def test_a_leader_that_is_said_to_be_where_another_system_answers_is_not_asked_f
     led.append(serve(control, prefix="other"))
     refused = rowlock("rebalance", serve(FakeControl(), prefix="third"))
     assert (refused.exit_code, control.commands) == (2, [])
-    assert "of kafka.prefix 'other'" in refused.stderr
+    assert "kafka.prefix 'other'" in refused.stderr
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_agents_and_pipelines(rowlock: Callable[..., Result]) -> None:
     ],
 )
 def test_an_agent_that_backs_off_is_seen(health: dict[str, object], shown: str) -> None:
-    row = Agent.model_validate(agent("a", **health)).model_dump()
+    row = Agent.model_validate(agent("a", **health)).model_dump(by_alias=True)
     assert list(build_agents_table([row]).columns[1].cells) == [escape_markup(shown)]
 
 
@@ -242,12 +242,12 @@ def test_an_agent_that_backs_off_is_seen(health: dict[str, object], shown: str) 
     ],
 )
 def test_an_agent_is_listed_with_its_version(row: dict[str, object], shown: str) -> None:
-    listed = Agent.model_validate(agent("a", **row)).model_dump()
+    listed = Agent.model_validate(agent("a", **row)).model_dump(by_alias=True)
     assert list(build_agents_table([listed]).columns[-1].cells) == [shown]
 
 
 def test_a_leader_that_does_not_know_versions_has_its_agents_listed() -> None:
-    listed = Agent.model_validate(agent("a")).model_dump()
+    listed = Agent.model_validate(agent("a")).model_dump(by_alias=True)
     del listed["version"]
     assert list(build_agents_table([listed]).columns[-1].cells) == ["?"]
 
@@ -276,8 +276,8 @@ def test_commands(
 @pytest.mark.parametrize(
     ("words", "asked", "said"),
     [
-        ("--where id>3 --max-rows-per-second 5", CopyRequested("b.t", where="id>3", max_rows_per_second=5), "shows how far it is"),
-        ("--source b1 --cancel", CopyRequested("b.t", source="b1", cancel=True), "taken back"),
+        ("--where id>3 --max-rows-per-second 5", CopyRequested("b.t", where="id>3", max_rows_per_second=5), "shows the progress"),
+        ("--source b1 --cancel", CopyRequested("b.t", source="b1", cancel=True), "cancelled"),
         ("--rate-only --max-rows-per-second 5000", CopyRequested("b.t", max_rows_per_second=5000, rate_only=True), "at 5,000 rows a second at most"),
         ("--rate-only", CopyRequested("b.t", rate_only=True), "as fast as the source gives rows"),
         ("--rate-only --cancel", None, ""),
@@ -399,10 +399,10 @@ def test_a_reload_is_shown_and_a_refused_one_is_exit_2_with_every_line(
     assert shown.exit_code == 0, shown.output
     assert shown.stdout.splitlines() == [
         "sources.b1.tables: [bank.*] → [bank.*, !bank.tmp]",
-        "pipelines.old: gone",
-        "placed anew: capture of b1",
+        "pipelines.old: removed",
+        "placed again: capture of b1",
         "removed: apply units of pipeline old",
-        "in force: abc",
+        "active: abc",
     ]
     said = json.loads(rowlock("reload --output json").stdout)
     assert (said["version"], said["digest"], control.reloads) == (1, "abc", [False, False])
@@ -440,7 +440,7 @@ def test_an_election_that_takes_too_long(control: FakeControl, serve: Serve) -> 
     control.seen_leader = None
     config = CoordinationConfig(rest=serve(control))
     with LeaderClient(config, patience_s=0.0, find=FoundLeader) as leader:
-        with pytest.raises(CommandError, match="nobody leads just now"):
+        with pytest.raises(CommandError, match="no coordinator leads at the moment"):
             leader.get("/v1/units")
 
 

@@ -118,7 +118,7 @@ def test_figures_add_up_over_branches() -> None:
     figures = DemoFigures.from_status(status(*units), 10.0, all_rows)
     assert figures.captured == {"acct": 11}
     assert figures.applied == {"acct": 4}
-    assert figures.behind == 7
+    assert figures.backlog == 7
     assert figures.lag == 2.5
     later = DemoFigures.from_status(status(unit("d.n.bank.acct", 9, 9, 0.0)), 12.0, all_rows)
     assert later.compute_rate(figures) == 3.0
@@ -137,7 +137,7 @@ def test_plain_lines_every_five_seconds(capsys: pytest.CaptureFixture[str]) -> N
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3
     assert (
-        lines[0] == "  captured 10 · applied 4 · 0 rows/s · behind 6 events · lag 1.0 s · latency p50 12 ms"
+        lines[0] == "  captured 10 · applied 4 · 0 rows/s · backlog 6 events · lag 1.0 s · latency p50 12 ms"
     )
 
 
@@ -246,7 +246,7 @@ def test_the_demo_waits_as_long_as_anything_moves_and_then_says_why_not_in_one_s
     said = str(given_up.value)
     assert said.startswith("the rows did not arrive: it waited for 5 events")
     assert "101 s" in said
-    assert "11 times over" in said
+    assert "11 times as much work" in said
     assert said.endswith("its last error: query failed")
     assert "\n" not in said
 

@@ -371,11 +371,11 @@ def test_where_nobody_leads_nothing_runs(read: Any) -> None:
         "server_id is 0",
         "SET GLOBAL server_id = 1;",
     )
-    assert (only(found).state, only(found).reason) == ("stopped", "nothing runs it")
+    assert (only(found).state, only(found).reason) == ("stopped", "no process runs it")
     assert found.problems == (nobody.problem,)
     assert not found.healthy
     late = read(Seen([lane(0, 9)], placement=nobody, idle_ms=60_000))
-    assert (late.sources[0].state, late.sources[0].reason) == ("stopped", "nothing runs it")
+    assert (late.sources[0].state, late.sources[0].reason) == ("stopped", "no process runs it")
 
 
 def test_a_coordinator_that_cannot_be_asked_leaves_what_the_topics_say(read: Any) -> None:
@@ -391,7 +391,7 @@ def test_a_coordinator_that_cannot_be_asked_leaves_what_the_topics_say(read: Any
 def test_what_the_start_left_out_is_stopped(read: Any) -> None:
     found = read(Seen([lane(0, 9)], placement=Placement({})))
     assert (found.sources[0].state, only(found).state) == ("stopped", "stopped")
-    assert only(found).remedy == "`rowlock check` says why"
+    assert only(found).remedy == "`rowlock check` shows the reason"
     assert only(read(Seen(placement=Placement({CAPTURE: row(CAPTURE)})))).state in ("new", "stopped")
 
 

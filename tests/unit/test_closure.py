@@ -37,7 +37,7 @@ class Seen:
 
 @dataclass
 class Source:
-    sight: Seen = field(default_factory=Seen)
+    visibility: Seen = field(default_factory=Seen)
     kinds: dict[TableName, str] = field(default_factory=dict)
     triggers: dict[TableName, tuple[tuple[str, str], ...]] = field(default_factory=dict)
     views: dict[TableName, str | None] = field(default_factory=dict)
@@ -135,14 +135,14 @@ def test_names_compare_as_the_server_compares_them() -> None:
 @pytest.mark.parametrize("hidden", ["tables", "triggers", "keys"])
 def test_what_is_hidden_leaves_no_answer(hidden: str) -> None:
     found = find_impacted_tables(
-        tokenize_sql("INSERT INTO log VALUES (1)"), "bank", source(sight=Seen((hidden,)))
+        tokenize_sql("INSERT INTO log VALUES (1)"), "bank", source(visibility=Seen((hidden,)))
     )
     assert found.tables is None
     assert "GRANT" in found.why
 
 
 def test_hidden_routines_matter_where_something_is_called() -> None:
-    hidden = source(sight=Seen(("routines",)))
+    hidden = source(visibility=Seen(("routines",)))
     assert reached("INSERT INTO log (a, b) VALUES (NOW(), CONCAT('a', 'b'))", hidden) == set()
     assert reached("INSERT INTO log VALUES (unheard_of(1))", hidden) is None
     assert reached("CALL p()", hidden) is None

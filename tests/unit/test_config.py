@@ -204,7 +204,7 @@ def test_secret_files_and_environment(tmp_path: Path) -> None:
         (
             "[bank.*,",
             "[",
-            "c.yaml:9: sources.branch1.tables: every pattern takes tables out; begin with those",
+            "c.yaml:9: sources.branch1.tables: every pattern excludes tables; begin with patterns",
         ),
         (
             "[branch1]",
@@ -256,7 +256,7 @@ def test_secret_files_and_environment(tmp_path: Path) -> None:
         (
             "host: 127.0.0.1",
             "snapshot: never\n    events: debezium\n    host: 127.0.0.1",
-            "c.yaml:6: sources.branch1.snapshot: 'never' is not rowlock's to do: Debezium takes the snapshot; remove it",
+            "c.yaml:6: sources.branch1.snapshot: 'never' is not possible here: Debezium takes the snapshot; remove it",
         ),
     ],
 )
@@ -413,24 +413,24 @@ def test_coordination_of_several_machines(tmp_path: Path) -> None:
     [
         (
             "{rest: '10.0.0.1:80'}",
-            "rest: 10.0.0.1 can be reached from elsewhere and no token is asked for; set",
+            "rest: 10.0.0.1 can be reached from other machines and requires no token; set",
         ),
         (
             "{rest: 'host:80', token: ''}",
-            "rest: host can be reached from elsewhere and no token is asked for",
+            "rest: host can be reached from other machines and requires no token",
         ),
         (
             "{listen: '127.0.0.1:80', rest: '[::]:0', token: x}",
-            "rest: :: is every address of this machine, so nobody can be told",
+            "rest: :: means every address of this machine, so agents cannot learn",
         ),
         (
             "{listen: '10.0.0.1:80'}",
-            "listen: 10.0.0.1 can be reached from elsewhere without TLS: whoever does",
+            "listen: 10.0.0.1 can be reached from other machines without TLS: any of them",
         ),
-        ("{listen: 'host:80', token: x}", "listen: host can be reached from elsewhere without TLS"),
+        ("{listen: 'host:80', token: x}", "listen: host can be reached from other machines without TLS"),
         (
             "{listen: 'host:80', tls: {ca: a, cert: b, key: c, mutual: false}}",
-            "tls: host can be reached from elsewhere, and an agent need prove nothing; set coordination.tls.mutual",
+            "tls: host can be reached from other machines, and agents are not authenticated; set coordination.tls.mutual",
         ),
         ("{coordinators: ['[::]:80']}", "coordinators.0: '[::]:80' is no place to connect to; name the host"),
         ("{coordinators: [a]}", "coordinators.0: 'a' is no address; write host:port"),
@@ -456,7 +456,7 @@ def test_values_of_the_command_line_are_checked_like_those_of_the_file(tmp_path:
     changes = {("coordination", "rest"): "127.0.0.1:1", ("coordination", "listen"): "127.0.0.1:2"}
     config = load_config(file, ENV, changes=changes)
     assert (config.coordination.rest, config.coordination.listen) == ("127.0.0.1:1", "127.0.0.1:2")
-    with pytest.raises(ConfigErrors, match="can be reached from elsewhere and no token"):
+    with pytest.raises(ConfigErrors, match="can be reached from other machines and requires no token"):
         load_config(file, ENV, changes={("coordination", "rest"): "0.0.0.0:1"})
     file.write_text(GOOD + "coordination: 3\n")
     with pytest.raises(ConfigErrors, match="coordination: 3 does not fit; a mapping of keys"):

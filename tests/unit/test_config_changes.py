@@ -97,8 +97,8 @@ def test_what_the_command_line_gave_is_handed_on_and_read_again_and_not_said_to_
         assert again.kafka.prefix == "given"
     handed.announce_config(config)
     line = yaml.safe_load(capsys.readouterr().out)
-    assert handed.is_said(line)
-    assert not handed.is_said({"kind": "ready"})
+    assert handed.is_announced_config(line)
+    assert not handed.is_announced_config({"kind": "ready"})
     assert handed.decode_announced_config(line).kafka.prefix == "x"
 
 
@@ -130,7 +130,7 @@ def _reordered(raw: dict[str, Any]) -> None:
         (lambda r: r["pipelines"]["p"].update(repair="stop"), {"pipeline/p", "source/b1"}, ("pipelines.p.repair.mode: copy → stop",)),
         (lambda r: r["pipelines"]["p"]["routes"][0].update(schema_changes="evolve"), {"pipeline/p"},
          ("pipelines.p.routes: [{from: bank.*, to: public.{table}}] → [{from: bank.*, to: public.{table}, schema_changes: evolve}]",)),
-        (lambda r: r["pipelines"].pop("q"), set(), ("pipelines.q: gone",)),
+        (lambda r: r["pipelines"].pop("q"), set(), ("pipelines.q: removed",)),
         (lambda r: r["pipelines"].update(n={"sources": ["b2"], "target": "hq"}), {"pipeline/n"}, ("pipelines.n: new",)),
     ],
 )  # fmt: skip
@@ -143,7 +143,7 @@ def test_a_change_is_shown_and_concerns_whoever_runs_under_it(
     assert tuple(map(str, found.changes)) == shown
     assert found.refused == ()
     gone = set(collect_config_parts(old)) - set(collect_config_parts(new))
-    assert found.gone == gone
+    assert found.removed == gone
 
 
 def test_every_key_of_a_section_is_compared() -> None:

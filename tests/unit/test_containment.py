@@ -241,7 +241,7 @@ def test_a_hand_never_raises(
     unit = UnitRef(TOPIC, "b1", 1, "id")
     warmed = hands.prepare_target(PrepareTarget(unit))
     assert isinstance(warmed, TargetPrepared | OperationFailed)
-    assert not isinstance(warmed, OperationFailed) or warmed.again, (
+    assert not isinstance(warmed, OperationFailed) or warmed.should_retry, (
         "nothing is known to be wrong with the unit yet"
     )
     hands.queue_takeover()
@@ -250,8 +250,8 @@ def test_a_hand_never_raises(
         return  # not asked again
     assert isinstance(taken, OperationFailed)
     assert taken.error
-    assert taken.again != taken.waits
-    assert taken.again == isinstance(error, TransientError | MemoryError)
+    assert taken.should_retry != taken.waits
+    assert taken.should_retry == isinstance(error, TransientError | MemoryError)
     assert isinstance(hands.probe_stopped(ProbeStopped(unit)), StoppedProbed)
 
 
@@ -265,7 +265,7 @@ def test_a_unit_whose_rows_are_lost_waits_also_where_nothing_comes(
     assert isinstance(hands.prepare_target(PrepareTarget(unit)), TargetPrepared)
     taken = hands.take_over(TakeOver(unit, 0))
     assert isinstance(taken, OperationFailed)
-    assert (taken.waits, taken.again, taken.error.endswith(said)) == (True, False, True)
+    assert (taken.waits, taken.should_retry, taken.error.endswith(said)) == (True, False, True)
     assert taken.copy is not None
     assert lost.state.unit.stopped == taken.error
     why = hands.check_table(CheckTable(unit, taken.epoch)).why

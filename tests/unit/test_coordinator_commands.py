@@ -111,7 +111,7 @@ def test_too_late_to_cancel(cluster: Cluster) -> None:
     cluster.do(Move("u", "b"))
     cluster.do(Tick())
     cluster.holds("b", "u", UnitPhase.PREPARED)
-    assert "told to stop" in refused(cluster, CancelMove("u"))
+    assert "asked to stop" in refused(cluster, CancelMove("u"))
 
 
 def test_a_move_off_an_agent_that_drains_is_not_cancelled_alone(cluster: Cluster) -> None:

@@ -17,7 +17,7 @@ import pytest
 from coordinator.core import agent_unit, replication
 from coordinator.core.agent_unit import AgentUnit, Instruction, StartWorker
 from coordinator.core.replication import (
-    AgentGone,
+    AgentLost,
     Assign,
     ImpossibleReport,
     Instruct,
@@ -182,7 +182,7 @@ class Explorer:
             return world
         if message.incarnation > world.known[index]:
             world = world._replace(known=put(world.known, index, message.incarnation))
-            world = self.feed(world, AgentGone(NAMES[index], message.incarnation - 1))
+            world = self.feed(world, AgentLost(NAMES[index], message.incarnation - 1))
             first = True
         if (first and message.kind != "sync") or (not first and message.seq <= world.heard[index]):
             return world

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from coordinator.core.replication import (
-    AgentGone,
+    AgentLost,
     Assign,
     Cancel,
     ImpossibleReport,
@@ -80,7 +80,7 @@ def said(out: tuple[SetOutput, ...]) -> str:
 
 def event_of(agent: str, assignment: int, seen: str) -> SetInput:
     if seen == "gone":
-        return AgentGone(agent, 1)
+        return AgentLost(agent, 1)
     return ReplicaReport(agent, 1, 0 if seen == "absent" else assignment, UnitPhase(seen))
 
 
@@ -452,7 +452,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(agent=AGENTS)
     def gone(self, agent: str) -> None:
-        self.feed(AgentGone(agent, 1))
+        self.feed(AgentLost(agent, 1))
 
     @rule()
     def remove(self) -> None:

@@ -81,9 +81,9 @@ def test_the_first_agent_of_many_does_not_get_everything() -> None:
 
 
 def test_basic_removes_what_is_not_wanted_and_leaves_what_is_going() -> None:
-    going = unit("x", "A", wanted=False, state=SetState.REMOVING)
+    going = unit("x", "A", desired=False, state=SetState.REMOVING)
     done = plan_tasks(
-        view("A", unit("u", "A", wanted=False), going, unit("v", wanted=False)),
+        view("A", unit("u", "A", desired=False), going, unit("v", desired=False)),
         RequestedMoves(),
         MoveLimits(),
     )

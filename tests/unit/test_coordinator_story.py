@@ -23,7 +23,9 @@ def test_a_first_placement_names_the_agent_and_what_it_took() -> None:
     assert [each["agent"] for each in told(world, "agent joined")] == ["a1"]
     placed = told(world, "unit placed")
     assert [each["unit"] for each in placed] == sorted(world.states())
-    assert {(each["to"], each["why"], "from" in each) for each in placed} == {("a1", "nobody ran it", False)}
+    assert {(each["to"], each["why"], "from" in each) for each in placed} == {
+        ("a1", "no agent ran it", False)
+    }
     assert all(each["took_s"] >= 0 for each in placed)
     assert told(world, "unit moved") == []
 
@@ -48,7 +50,7 @@ def test_a_drain_moves_units_and_says_so() -> None:
     world.run(10.0)
     moved = told(world, "unit moved")
     assert sorted(each["unit"] for each in moved) == sorted(there)
-    assert {each["why"] for each in moved} == {"the agent gives its units away"}
+    assert {each["why"] for each in moved} == {"the agent gives up its units"}
 
 
 def test_an_agent_that_is_gone_takes_its_units_with_it_for_the_true_reason() -> None:
@@ -60,13 +62,13 @@ def test_an_agent_that_is_gone_takes_its_units_with_it_for_the_true_reason() -> 
     (gone,) = told(world, "agent gone")
     assert gone["agent"] == "a1"
     assert gone["units"] == len(lost) > 0
-    assert "its lease has run out" in gone["why"]
+    assert "its lease has expired" in gone["why"]
     assert gone["stream"] == "the connection was reset"
     stopped = told(world, "unit stopped")
     assert sorted(each["unit"] for each in stopped) == sorted(lost)
     again = [each for each in told(world, "unit placed") if each["to"] == "a2" and each.get("from") == "a1"]
     assert sorted(each["unit"] for each in again) == sorted(lost)
-    assert {each["why"] for each in [*stopped, *again]} == {"agent a1 is gone"}
+    assert {each["why"] for each in [*stopped, *again]} == {"agent a1 was lost"}
 
 
 def test_a_failure_is_told_with_the_worker_s_words() -> None:

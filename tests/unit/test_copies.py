@@ -147,7 +147,7 @@ def test_nobody_begins_a_copy_anew_by_itself() -> None:
     assert book.pending
     assert book.settle_changes(500) == [JudgeRequest(repair(2, cause="value", after=50))]
     assert not book.pending
-    assert state(book).behind is None
+    assert state(book).next_request is None
 
 
 def test_what_was_asked_meanwhile_is_not_forgotten_by_a_restart() -> None:
@@ -229,7 +229,7 @@ def test_what_is_there_again_is_copied_within_the_limits_alone() -> None:
     assert judge_recreated_table(book, again(1), DROPPED, 100) == ""
     assert (state(book).phase, state(book).estimate) == ("waiting", 7)
     for limits, seen, said in (
-        (None, DROPPED, "`repair` of the pipelines is `stop`: rowlock copy bank.acct"),
+        (None, DROPPED, "`repair` of its pipelines is `stop`: rowlock copy bank.acct"),
         (
             LIMITS,
             KnownTable(stopped="dropped", estimate=1001),
@@ -284,7 +284,7 @@ def test_a_table_that_is_dropped_in_the_middle_of_its_copies_is_not_copied_for_e
     for turn in (7, 8):
         reason = judge_recreated_table(book, again(turn), DROPPED, 400)
         assert reason == (
-            "bank.acct was dropped in the middle of 3 copies, one after the other: rowlock copy bank.acct, once nobody drops it"
+            "bank.acct was dropped during 3 copies in a row: rowlock copy bank.acct, once it is no longer dropped"
         )
         assert (state(book).phase, state(book).reason) == ("refused", reason)
     assert judge_recreated_table(book, again(9), DROPPED, 401 + DAY_MS) == "", "that was yesterday"
@@ -561,7 +561,7 @@ def test_a_copy_that_began_behind_one_that_ended_runs_after_a_start(altered: boo
     again = CopyBook(book.states.all)
     again.recover_copy(ACCT, begun(2, 60, position=(0, 3, 900, -5)), 600, altered=altered)
     assert (state(again).id, state(again).phase, state(again).offset) == (request(2).id, "running", 60)
-    assert state(again).behind is None
+    assert state(again).next_request is None
     assert state(again).ended[-1][0] == 600, "the first has come to its end"
     assert again.settle_changes(700) == ([DiscardChunks(ACCT)] if altered else [])
     assert state(again).phase == ("waiting" if altered else "running")

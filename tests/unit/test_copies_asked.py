@@ -58,7 +58,7 @@ def test_a_request_goes_to_the_only_source_that_has_the_table(config: Config, se
 
 def test_of_several_sources_one_is_named(config: Config, sent: list[Any]) -> None:
     desk = KafkaCopyDesk(config)
-    with pytest.raises(CopyRefusedError, match="b1, b2: say which with --source"):
+    with pytest.raises(CopyRefusedError, match="b1, b2: name one with --source"):
         desk.request_copy(CopyRequested("bank.acct"), by="")
     assert desk.request_copy(CopyRequested("bank.acct", source="b2", cancel=True), by="").source == "b2"
     assert desk.request_copy(

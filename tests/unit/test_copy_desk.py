@@ -89,7 +89,7 @@ def test_a_copy_is_asked_for_once_with_the_pipelines_limits(tmp_path: Path) -> N
         seen = desk.desk.check_needed_copy(UNIT, NEED, WHY)
         assert (
             seen.waiting_reason
-            == "topic offset 41: rows are gone; a copy of the table is asked for: nothing, it begins by itself (rowlock status)"
+            == "topic offset 41: rows are gone; a copy of the table is requested: nothing to do, it begins automatically (rowlock status)"
         )
         assert not seen.has_begun
     [(source, request)] = desk.sent
@@ -148,7 +148,7 @@ def test_a_unit_says_why_capture_did_not_copy_what_is_there_again(tmp_path: Path
     dropped = desk.desk.check_needed_copy(UNIT, CopyNeed(41, "dropped"), "it was dropped: rowlock copy")
     assert (
         dropped.waiting_reason
-        == "it was dropped; a copy was asked for and refused: too large: rowlock copy bank.acct (about 9 rows)"
+        == "it was dropped; a copy was requested and refused: too large: rowlock copy bank.acct (about 9 rows)"
     )
     other = desk.desk.check_needed_copy(UNIT, CopyNeed(41, "policy"), "it is another one: rowlock copy")
     assert other.waiting_reason is None
@@ -159,7 +159,7 @@ def test_repair_stop_asks_for_nothing_and_leaves_the_reason(tmp_path: Path) -> N
     desk = Desk(tmp_path, repair="stop")
     assert desk.desk.check_needed_copy(UNIT, NEED, WHY).waiting_reason is None
     desk.told(phase="running", id="by hand")
-    assert "it begins by itself" in str(desk.desk.check_needed_copy(UNIT, NEED, WHY).waiting_reason)
+    assert "it begins automatically" in str(desk.desk.check_needed_copy(UNIT, NEED, WHY).waiting_reason)
     assert desk.sent == []
 
 
@@ -173,7 +173,7 @@ def test_a_refused_request_says_why_and_changes_what_is_seen(tmp_path: Path) -> 
     )
     second = desk.desk.check_needed_copy(UNIT, NEED, WHY)
     assert second.waiting_reason == (
-        "topic offset 41: rows are gone; a copy was asked for and refused: about 70000000 rows: rowlock copy bank.my acct (about 70000000 rows)"
+        "topic offset 41: rows are gone; a copy was requested and refused: about 70000000 rows: rowlock copy bank.my acct (about 70000000 rows)"
     )
     assert second.digest != first.digest
     assert len(desk.sent) == 1
@@ -222,7 +222,7 @@ def waiting() -> PipelineState:
 
 def test_a_unit_that_needs_a_copy_has_one_asked_for_and_says_so() -> None:
     state = waiting()
-    state, _ = step_pipeline(state, StoppedProbed("a", 1, "seen", "id", said="asked for"), 2.0)
+    state, _ = step_pipeline(state, StoppedProbed("a", 1, "seen", "id", message="asked for"), 2.0)
     assert state.units["a"].watched.message == "asked for"
     assert state.units["a"].error == WHY, "what the target says stays as it is"
     assert state.units["a"].phase is ApplyPhase.WAITING

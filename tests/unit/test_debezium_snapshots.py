@@ -67,7 +67,7 @@ class HealBench(Bench):
             read_missing=self.slices,
             tables=self.tables,
             find_snapshot=self.find,
-            read_behind=lambda start: self.slices(start, len(self.topic)),
+            read_rest=lambda start: self.slices(start, len(self.topic)),
             ask_source=self.request_copy,
         )
 

@@ -172,7 +172,7 @@ def test_a_source_that_cannot_be_asked_now_stops_nothing_for_good(hand: Hand, er
     failed = hand.take()
     assert isinstance(failed, OperationFailed)
     waits = isinstance(error, TargetConfigError)  # a person must act; it is tried again all the same
-    assert (failed.again, failed.waits, failed.error) == (not waits, waits, str(error))
+    assert (failed.should_retry, failed.waits, failed.error) == (not waits, waits, str(error))
     assert hand.target.state.unit.stopped == (str(error) if waits else None)
     hand.source = account_table()
     assert isinstance(hand.take(), UnitTakenOver)
@@ -182,7 +182,7 @@ def test_a_table_that_cannot_be_applied_waits_for_a_person(hand: Hand) -> None:
     hand.source = UnitStoppedError("source b1: no key")
     failed = hand.take()
     assert isinstance(failed, OperationFailed)
-    assert (failed.again, failed.waits, failed.error) == (False, True, "source b1: no key")
+    assert (failed.should_retry, failed.waits, failed.error) == (False, True, "source b1: no key")
     assert hand.target.state.unit.stopped == "source b1: no key"
 
 
@@ -202,7 +202,7 @@ def test_a_topic_with_several_partitions_waits_for_a_person(hand: Hand) -> None:
     hand.partitions = 3
     failed = hand.take()
     assert isinstance(failed, OperationFailed)
-    assert (failed.again, failed.waits) == (False, True)
+    assert (failed.should_retry, failed.waits) == (False, True)
     assert failed.error.startswith(f"{TOPIC} has 3 partitions")
     assert "topic.creation.default.partitions=1" in failed.error
     assert hand.target.state.unit.stopped == failed.error

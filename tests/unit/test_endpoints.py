@@ -83,10 +83,10 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 CASES: dict[str, tuple[Answer, str]] = {
-    "silent": (silent, "something that takes connections and says nothing"),
+    "silent": (silent, "a server that accepts connections and sends nothing"),
     "http": (http, "an HTTP server"),
     "ssh": (says(b"SSH-2.0-OpenSSH_9.7\r\n"), "an SSH server"),
-    "mail": (says(b"220 mail.bank.example ESMTP\r\n"), "something that says '220 mail.bank.example ESMTP'"),
+    "mail": (says(b"220 mail.bank.example ESMTP\r\n"), "a server that sends '220 mail.bank.example ESMTP'"),
     "mysql": (says(b"\x4a\0\0\0\x0a9.7.4\0"), MYSQL_SERVER),
     "postgres": (asked(b"\0\0\0\x08\x04\xd2\x16\x2f", b"N"), POSTGRES_SERVER),
     "kafka": (asked(b"\0\0\0\x0a\0\x12", b"\0\0\0\x10\0\0\0\x01\0\0\0\0"), KAFKA_BROKER),

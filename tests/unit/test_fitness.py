@@ -124,7 +124,7 @@ def test_a_column_of_the_route_has_the_name_that_the_route_gives() -> None:
     assert "lacks" in str(find_table_misfit(session, SOURCE, "b1", (route,)))
     with pytest.raises(UnitStoppedError, match="lacks"):
         prepare_definition(
-            session, StoredDefinition(SOURCE), source_name="b1", routes=(route,), create=False, gone=True
+            session, StoredDefinition(SOURCE), source_name="b1", routes=(route,), create=False, existed=True
         )
 
 
@@ -134,7 +134,7 @@ def test_a_column_that_was_left_out_and_is_there_in_another_spelling_needs_a_cop
     for name in ("note", "Note"):
         session = target(respelled(real_table(), "note", "NOTE"), names=NameRules(folds=True))
         stored = StoredDefinition(respelled(SOURCE, "note", name), unmapped_columns=(name,))
-        with pytest.raises(CopyNeededError, match=f"lacked the column {name} and has it now"):
+        with pytest.raises(CopyNeededError, match=f"lacked the column {name} and now has it"):
             prepare_definition(session, stored, source_name="b1", routes=(route,), create=False)
 
 
@@ -180,7 +180,7 @@ def test_a_column_that_the_route_gives_is_none_of_the_source_s(given: str, names
     for each in (route, topic) if twice else ():
         with pytest.raises(UnitStoppedError, match="one of that name"):
             prepare_definition(
-                session, StoredDefinition(SOURCE), source_name="b1", routes=(each,), create=True, gone=True
+                session, StoredDefinition(SOURCE), source_name="b1", routes=(each,), create=True, existed=True
             )
 
 
@@ -294,7 +294,7 @@ def test_a_table_that_was_judged_at_the_take_over_is_not_asked_for_again() -> No
     )
     session.read_table = lambda *_: real_table()
     prepare_definition(
-        session, StoredDefinition(SOURCE), source_name="b1", routes=ROUTES, create=False, gone=True
+        session, StoredDefinition(SOURCE), source_name="b1", routes=ROUTES, create=False, existed=True
     )
 
 

@@ -195,7 +195,7 @@ def test_a_delete_and_its_tombstone_say_that_the_row_is_gone() -> None:
     assert [
         form.decode_state(each.key, each.value) for each in form.build_change_records(LUCY, None, PLACE)
     ] == [
-        State(KEY, gone=dict(zip(ACCOUNTS.column_names, LUCY, strict=True))),
+        State(KEY, deleted=dict(zip(ACCOUNTS.column_names, LUCY, strict=True))),
         State(KEY),
     ]
 

@@ -86,7 +86,7 @@ def change(old: str, new: str) -> str:
         (change("to: head.{table}", "to: ä.{table}"), "21: pipelines.out.routes.0.to: 'ä.{table}' cannot be a topic's name; use letters"),
         (change("format: rowlock", "format: avro"), "24: pipelines.out.routes.0.kafka.format: 'avro' is not known; one of 'rowlock', 'debezium'"),
         (change("format: rowlock", "form: plain"), "24: pipelines.out.routes.0.kafka.form: unknown key 'form'; did you mean 'format'?"),
-        (change("format: rowlock", "format: plain\n          tombstones: false"), "25: pipelines.out.routes.0.kafka.tombstones: format plain says"),
+        (change("format: rowlock", "format: plain\n          tombstones: false"), "25: pipelines.out.routes.0.kafka.tombstones: format plain marks"),
         (change("[branch, id]", "[branch, branch]"), "25: pipelines.out.routes.0.kafka.key.1: column 'branch' is named twice; name it once"),
         (change("columns: [branch, id, ", "columns: [branch, "), "26: pipelines.out.routes.0.kafka.columns: 'id' is missing: the routing key"),
         (change('masks: {name: "***"}', 'masks: {id: "***"}'), "28: pipelines.out.routes.0.kafka.masks.id: 'id' is in the routing key"),

@@ -242,7 +242,7 @@ def test_a_deletes_record_and_its_tombstone_say_that_the_row_is_gone(form: Recor
         state = form.decode_state(record.key, record.value)
         assert state is not None
         assert (state.key, state.values, state.cleared) == (gone.key, None, False)
-        assert (state.gone is None) is (record is tombstone)
+        assert (state.deleted is None) is (record is tombstone)
 
 
 def test_the_values_of_another_tables_record_are_not_read() -> None:

@@ -162,7 +162,7 @@ def test_a_primary_key_that_moves_under_one_routing_key_is_a_delete_and_a_create
     first, second = form.decode_state(gone.key, gone.value), form.decode_state(new.key, new.value)
     assert first is not None
     assert second is not None
-    assert (first.values, first.gone, second.values) == (
+    assert (first.values, first.deleted, second.values) == (
         None,
         {"id": 1, "town": "Ulm", "n": 8},
         {"id": 2, "town": "Ulm", "n": 8},
@@ -179,7 +179,9 @@ def test_the_state_that_envelopes_leave() -> None:
     row = {"id": 1, "town": "Ulm", "n": 8}
     assert own.decode_state(created.key, created.value) == State(created.key, row, origin=origin)
     deleted, tombstone = own.build_change_records(NEW, None, PLACE)
-    assert own.decode_state(deleted.key, deleted.value) == State(created.key, None, origin=origin, gone=row)
+    assert own.decode_state(deleted.key, deleted.value) == State(
+        created.key, None, origin=origin, deleted=row
+    )
     assert own.decode_state(tombstone.key, tombstone.value) == State(created.key)
     (cleared,) = own.build_clear_records({"branch": "b1"}, PLACE)
     assert (cleared.key, own.decode_state(None, cleared.value)) == (

@@ -123,7 +123,7 @@ def test_the_bounds_of_a_topic_belong_to_it() -> None:
     assert behind is not None
     assert beyond is not None
     assert "(next needed 2, the topic begins at 3)" in str(behind)
-    assert "stands at offset 9, but the topic ends at 8" in str(beyond)
+    assert "has applied offset 9, but the topic ends at 8" in str(beyond)
 
 
 def test_a_client_that_cannot_be_made_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:

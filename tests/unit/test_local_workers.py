@@ -132,7 +132,7 @@ def waiting(
         config,
         ledger,
         on_refusal=lambda _, error: told.append(error),
-        looks=Backoff(first=0.05, longest=120.0),
+        retry_backoff=Backoff(first=0.05, longest=120.0),
     )
     ledger.register_unit("capture/s", 7)
     workers.prepare("capture/s", 7, None)

@@ -79,7 +79,7 @@ class TestWhatIsWrittenWithADefinition:
         )
         found: list[list[Operation]] = []
         prepared: list[PrepareDefinition] = []
-        machine = DefinitionSwitch(attempt).put_in_force(StoredDefinition(TABLE), [PLACE], first=first)
+        machine = DefinitionSwitch(attempt).activate_definition(StoredDefinition(TABLE), [PLACE], first=first)
         effect: Any = next(machine)
         try:
             while True:
@@ -141,8 +141,8 @@ class TestWhatIsWrittenWithADefinition:
     ("there", "mark", "why"),
     [
         (REAL, None, ""),
-        (TABLE, None, "public.acct was changed while rl.b1.bank.acct looked at it"),
-        (None, None, "public.acct was changed while rl.b1.bank.acct looked at it"),
+        (TABLE, None, "public.acct was changed while rl.b1.bank.acct read its definition"),
+        (None, None, "public.acct was changed while rl.b1.bank.acct read its definition"),
         (REAL, "{}", "public.acct is being changed for rl.b2.bank.acct: rl.b1.bank.acct waits for that"),
     ],
 )
@@ -189,7 +189,7 @@ def test_a_unit_whose_rows_were_lost_meanwhile_follows_no_definition_but_that_of
     if followed:
         follow_definition(spec, session, transaction, asked)
     else:
-        with pytest.raises(TransientError, match="has made the target table anew meanwhile"):
+        with pytest.raises(TransientError, match="has meanwhile recreated the target table"):
             follow_definition(spec, session, transaction, asked)
     assert bool(written) == followed
 
@@ -198,7 +198,7 @@ def test_a_unit_whose_rows_were_lost_meanwhile_follows_no_definition_but_that_of
     ("transactional", "mark", "words"),
     [
         # its statements commit with its transactions, so that none can be under way
-        (True, ChangeMark(5, AT, None).encode(), "a mark of another kind of target stands in rowlock_unit"),
+        (True, ChangeMark(5, AT, None).encode(), "rowlock_unit contains a mark of another kind of target"),
         (False, "ALTER TABLE acct ADD x INT", "interrupted (ALTER TABLE acct ADD x INT); finish it by hand"),
     ],
 )

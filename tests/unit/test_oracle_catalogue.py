@@ -81,7 +81,7 @@ def test_a_table_with_a_whole_log_is_captured() -> None:
     ({"log": GOOD._replace(new_values=False)}, "lacks INCLUDING NEW VALUES:"),
     ({"logged": [NAMED]}, "lacks column ID:"),
     ({"more": [column("X")], "logged": [KEY, NAMED]}, "lacks column X:"),
-    ({"logged": [KEY], "constraints": [PRIMARY, Constraint("U", "U", ("NAME",))]}, "has keys only, which do not tell the values of its unique index U"),
+    ({"logged": [KEY], "constraints": [PRIMARY, Constraint("U", "U", ("NAME",))]}, "has keys only, without the values of its unique index U"),
     ({"own": OWN[1:]}, "lacks SEQUENCE:"),
     ({"log": GOOD._replace(commit_scn=True), "own": OWN[:3]}, "WITH COMMIT SCN and has no XID"),
     ({"views": ["MV"]}, "materialized views are refreshed from its log too (MV)"),
@@ -285,7 +285,7 @@ def test_a_row_of_a_log_is_deleted_by_rowid_and_number() -> None:
 
 def test_chunks_behind_a_key_of_two_columns() -> None:
     found = sql.build_chunk_select(
-        NAME, ['l."A"'], [("A", "{}"), ("B", "CAST({} AS CHAR(3 CHAR))")], 2, None, behind=True
+        NAME, ['l."A"'], [("A", "{}"), ("B", "CAST({} AS CHAR(3 CHAR))")], 2, None, has_lower_bound=True
     )
     assert found == (
         'SELECT l."A" FROM "BANK"."ACCT" l WHERE ((l."A" > :1) OR (l."A" = :2 AND l."B" > CAST(:3 AS CHAR(3 CHAR)))) '

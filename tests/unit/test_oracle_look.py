@@ -42,7 +42,7 @@ def stopped(table: FollowedTable, now: TableSegments) -> str:
 
 
 @pytest.mark.parametrize(("before", "says"), [
-    (logged(), "definition: BANK.A was altered, and which rows"),
+    (logged(), "definition: BANK.A was altered, and it is unknown which rows"),
     (None, "definition: BANK.A was altered while it was not captured"),
 ])  # fmt: skip
 def test_a_table_that_was_altered_stops_though_its_columns_look_the_same(

@@ -172,14 +172,14 @@ def test_a_purge_deletes_each_place_once_in_bounded_statements() -> None:
 
 @pytest.mark.parametrize(("stored", "highest", "least"), [(2, None, 2), (8, 5, 8), (8, 9, 10), (8, 10, 11)])
 def test_a_poll_stands_above_all_that_a_topic_has(stored: int, highest: int | None, least: int) -> None:
-    found = compute_next_poll(stored, highest, again=False)
+    found = compute_next_poll(stored, highest, captured_before=False)
     assert least <= found < least + STEP
     assert found % STEP == 0
 
 
 def test_a_later_process_leaves_out_what_watermarks_may_have_said() -> None:
-    assert compute_next_poll(8, 9, again=True) > 8 + 1000
-    assert compute_next_poll(8, 9, again=True) % STEP == 0
+    assert compute_next_poll(8, 9, captured_before=True) > 8 + 1000
+    assert compute_next_poll(8, 9, captured_before=True) % STEP == 0
 
 
 def test_high_is_behind_the_next_poll_that_surely_reads_later() -> None:

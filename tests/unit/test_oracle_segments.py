@@ -21,7 +21,7 @@ HERE = TableSegments(7, frozenset([7, 8]), "2026-01-01T00:00:00", 9, "", "2025:1
 
 @pytest.mark.parametrize(("now", "says"), [
     (HERE, None), (HERE._replace(ddl="2027-01-01T00:00:00"), None), (HERE._replace(data=frozenset([7, 8, 12])), None),
-    (HERE._replace(data=frozenset([7, 12])), "truncated or moved"), (HERE._replace(id=10), "made again"),
+    (HERE._replace(data=frozenset([7, 12])), "truncated or moved"), (HERE._replace(id=10), "created again"),
     (HERE._replace(log_id=10), "another log"), (HERE._replace(load="55"), "direct path"),
 ])  # fmt: skip
 def test_segments_tell_what_no_log_shows(now: TableSegments, says: str | None) -> None:

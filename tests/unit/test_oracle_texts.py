@@ -402,7 +402,7 @@ def test_an_empty_value_of_a_key_is_refused(unique: bool) -> None:
     table = table_of(column("id", text_type(9), null=False), column("v", text_type(9)))
     table = replace(table, key=index("PRIMARY", "v"), unique=(index("u", "id"),)) if unique else table
     with (
-        pytest.raises(RefusedError, match="column id: Oracle holds an empty value as NULL"),
+        pytest.raises(RefusedError, match="column id: Oracle stores an empty value as NULL"),
         translate_refusals(),
     ):
         to_oracle(table)(("", "x"))

@@ -130,7 +130,7 @@ def test_a_reload_waits_for_every_agent_and_then_places_only_what_changes_anew()
     assert {u: a for u, a in assignments(cluster).items() if u != P.unit} == {
         u: a for u, a in before.items() if u != P.unit
     }
-    told = [what for what, _ in cluster.state.told]
+    told = [what for what, _ in cluster.state.new_history]
     assert told.count("configuration in force") == 1
 
 
@@ -163,7 +163,7 @@ def test_a_unit_is_given_to_an_agent_only_once_it_has_what_is_in_force() -> None
     cluster.do(Tick())
     assert cluster.dispatched() == [("a", P.unit, "prepare")]
     assert assignments(cluster)[P.unit] > new.revision > before[P.unit]
-    story = [about for what, about in cluster.state.told if what == "unit stopped"]
+    story = [about for what, about in cluster.state.new_history if what == "unit stopped"]
     assert story[-1]["why"] == "its configuration has changed"
 
 
@@ -212,7 +212,7 @@ def test_an_agent_that_does_not_answer_is_a_refusal_after_a_while_and_one_that_i
             says(cluster, name, "new", asked=None if name == "a" else 0)
         ends = ended(cluster.do(Tick()))
     assert ends[0] is not None
-    assert "agent b has not said within 30 s" in ends[0]
+    assert "agent b has not reported within 30 s" in ends[0]
 
 
 def test_where_nobody_is_to_be_asked_it_ends_at_once_and_a_second_one_is_refused_meanwhile() -> None:
@@ -235,7 +235,7 @@ def test_an_agent_with_another_configuration_keeps_what_it_has_and_gets_nothing(
     cluster.do(Tick())
     assert cluster.dispatched() == []
     refusals = [e.why for e in cluster.do(Move("capture/s", "a")) if isinstance(e, Refused)]
-    assert refusals == ["agent a does not have the configuration in force: see `rowlock agents list`"]
+    assert refusals == ["agent a does not have the active configuration: see `rowlock agents list`"]
 
 
 def test_a_later_owner_knows_what_is_in_force_and_what_is_left_to_do() -> None:

@@ -321,7 +321,7 @@ def test_a_topic_whose_rows_stay_as_they_were_and_one_that_would_stop() -> None:
         flow("log", (), topic=StoredTopic(names, ("where",), debezium=True)),
         flow("form", (), topic=StoredTopic(names, ("where",), ("format was plain, now rowlock",))),
     ]
-    flows = [replace(each, wanted=(), layout=(1, "r"), stored=(1, "r")) for each in flows]
+    flows = [replace(each, expected=(), layout=(1, "r"), stored=(1, "r")) for each in flows]
     found = build_run_plan([], flows)
     assert [(each.topic, each.stops, each.outdated) for each in found.topics] == [
         ("public.filter", False, ("masks", "where")),
@@ -349,14 +349,14 @@ def test_a_plan_for_people() -> None:
         "source s: b.again is selected again; it stays as it is until it is copied: rowlock copy b.again",
         "source s: b.back is captured newly into the topic x.s.b.back that is there; about 5 rows (100 bytes) are copied",
         "source s: b.new is captured newly, topic x.s.b.new is made; about 1,000 rows (2.0 MiB) are copied",
-        "source s: b.out is no more captured; its topic and the target's rows stay; selected again later, it has to be copied",
+        "source s: b.out is no longer captured; its topic and the target's rows stay; selected again later, it has to be copied",
         "target t: public.made is made with columns id, v, w (pipeline p)",
         "copies: 2 tables, about 1,005 rows, 2.0 MiB",
         "its own file, to the coordinator that leads:",
         "  sources.s.tables: [b.old] → [b.*]",
-        "  placed anew: source/s, pipeline/q (removed)",
+        "  placed again: source/s, pipeline/q (removed)",
     ]
     assert plan_lines(build_run_plan([], [])) == [
         "nothing changes in what is stored",
-        "no coordinator answers: a start takes the file as it is then",
+        "no coordinator answers: the next start reads the file as it is then",
     ]

@@ -178,7 +178,7 @@ def test_a_reload_says_what_it_changes(client: Client, control: FakeControl) -> 
     said = answer.json()
     assert (answer.status_code, said["digest"], said["in_force"]) == (200, "abc", True)
     assert (said["changed"], said["gone"]) == (["source/b1"], ["pipeline/old"])
-    assert said["changes"][1] == "pipelines.old: gone"
+    assert said["changes"][1] == "pipelines.old: removed"
     assert client().post("/v1/reload", params={"dry_run": "true"}).json()["in_force"] is False
     assert control.reloads == [False, True]
     problem(client().post("/v1/reload", params={"dry": "true"}), 422, "invalid")

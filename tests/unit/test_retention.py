@@ -66,4 +66,4 @@ def test_what_is_deleted_first_is_shown_first_and_not_more_than_a_screen() -> No
     lines = format_headroom_lines([topic("ever", None), topic("b", 90.0), topic("a", 100.0, 70.0)])
     assert [line.split(":")[0] for line in lines] == ["topic a", "topic b", "topic ever"]
     many = format_headroom_lines([topic(f"t{number}", 100.0) for number in range(25)])
-    assert many[20:] == ["… and 5 more that are kept as long or longer"]
+    assert many[20:] == ["… and 5 more that are kept at least as long"]

@@ -110,7 +110,7 @@ def test_rows_of_a_table_whose_definition_nobody_knows_are_passed_over_and_the_t
     fed = Fed(known=False)
     rows = fed.take((b"1", b"x"))
     assert fed.did == [("passed over", rows)]
-    assert fed.started.errors == {Rows.table: "its definition is unknown: it was dropped since"}
+    assert fed.started.errors == {Rows.table: "its definition is unknown: it has been dropped"}
     fed.started.errors[Rows.table] = "no key"
     fed.take((b"1", b"x"))
     assert fed.started.errors == {Rows.table: "no key"}, "the first reason stays"

@@ -107,13 +107,15 @@ _DESCRIBED: dict[str, type[msgspec.Struct]] = {
 @pytest.mark.parametrize("name", _DESCRIBED)
 def test_the_schema_describes_every_field(name: str) -> None:
     fields = msgspec.structs.fields(_DESCRIBED[name])
-    assert [field.name for field in fields] == list(SCHEMA["$defs"][name]["properties"])
-    required = {field.name for field in fields if field.required}
+    assert [field.encode_name for field in fields] == list(SCHEMA["$defs"][name]["properties"])
+    required = {field.encode_name for field in fields if field.required}
     assert required <= set(SCHEMA["$defs"][name]["required"])
 
 
 def test_the_schema_describes_every_field_of_an_event() -> None:
-    assert [field.name for field in msgspec.structs.fields(EventEnvelope)] == list(SCHEMA["properties"])
+    assert [field.encode_name for field in msgspec.structs.fields(EventEnvelope)] == list(
+        SCHEMA["properties"]
+    )
 
 
 @pytest.mark.parametrize(

@@ -176,7 +176,7 @@ def test_capture_translates_every_error_of_the_driver() -> None:
         source_errors(),
     ):
         raise noted(1054, COLUMNS)
-    with pytest.raises(TransientSourceError, match="cannot be reached just now"), source_errors():
+    with pytest.raises(TransientSourceError, match="cannot be reached at the moment"), source_errors():
         raise noted(2013, COLUMNS)
     with pytest.raises(SourceRefusedError, match="too old"), source_errors():
         raise UnsupportedServerError("too old: upgrade")

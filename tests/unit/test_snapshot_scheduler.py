@@ -104,7 +104,7 @@ class Run:
         self.writer = Writer()
         writer: Any = self.writer
         self.snapshots = SnapshotScheduler(
-            started, writer, self._open, Clock(lambda: 1.0, lambda: 1000), 10, wanted=wanted, delivered=None,
+            started, writer, self._open, Clock(lambda: 1.0, lambda: 1000), 10, enabled=wanted, delivered=None,
         )  # fmt: skip
 
     def _open(self, _began: object) -> Reader:

@@ -217,7 +217,7 @@ def test_a_hand_that_meets_trouble_says_so_with_the_epoch(
     """ "ok" without a step forward as well: else it would be asked for ever, and nobody would know."""
     failed = hand(monkeypatch, 12, lambda *_: report).apply_range(ApplyRange(ABOUT, 7, 9))
     assert isinstance(failed, OperationFailed)
-    assert (failed.again, failed.waits, failed.epoch) == (again, waits, 7)
+    assert (failed.should_retry, failed.waits, failed.epoch) == (again, waits, 7)
 
 
 def test_a_stop_that_a_hand_finds_is_recorded_and_an_outage_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,7 +241,7 @@ def test_a_stop_that_a_hand_finds_is_recorded_and_an_outage_is_not(monkeypatch: 
         ApplyRange(ABOUT, 7, 9)
     )
     assert isinstance(failed, OperationFailed)
-    assert (failed.again, failed.epoch, recorded) == (True, 7, ["retention"])
+    assert (failed.should_retry, failed.epoch, recorded) == (True, 7, ["retention"])
 
 
 # -- queries

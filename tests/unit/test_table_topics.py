@@ -295,7 +295,7 @@ def test_a_topic_that_somebody_else_writes_to_stops_its_table() -> None:
     topics.find_unowned_topics()
     topics.captured.get_topic(ACCT)
     maker.append("rowlock.b1.bank.acct", b"", b"hello")
-    with pytest.raises(TableStoppedError, match="holds records of something else"):
+    with pytest.raises(TableStoppedError, match="holds records that capture did not write"):
         topics.open_topic(ACCT)
 
 

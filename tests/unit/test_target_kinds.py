@@ -63,7 +63,7 @@ def test_the_configuration_takes_the_word_of_an_installed_package(tmp_path: Path
 def test_a_package_that_cannot_be_loaded_is_named_as_what_is_wrong(tmp_path: Path) -> None:
     (line,) = problems(tmp_path, JSON.replace("type: json", "type: broken"))
     assert line.startswith(
-        "12: targets.hq.type: 'broken' does not fit; mend the package that brings it: ModuleNotF"
+        "12: targets.hq.type: 'broken' does not fit; repair the package that provides it: ModuleNotF"
     )
 
 

@@ -355,7 +355,7 @@ def test_another_topic_under_the_same_name_stops_the_unit() -> None:
     bench.write([source.put(source.row(1, None, 1))])
     report = bench.apply(topic_id="another")
     assert report.state == "stopped"
-    assert "made again" in report.message
+    assert "created again" in report.message
 
 
 def test_a_fenced_attempt_writes_nothing() -> None:
@@ -679,7 +679,7 @@ def test_an_envelope_of_a_newer_minor_version_is_applied() -> None:
     ("old", "new", "why"),
     [
         (b'"version":"1.0"', b'"version":"3.0"', "3.0"),
-        (b'"table":"acct"', b'"table":"other"', "rows of two tables cannot be told apart there"),
+        (b'"table":"acct"', b'"table":"other"', "rows of two tables cannot be distinguished there"),
         (b'"owner":', b'"owned":', "without a definition event"),
     ],
 )

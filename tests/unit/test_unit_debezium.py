@@ -282,7 +282,7 @@ class TestWhatStops:
         bench.connector.file, bench.connector.at = "binlog.000001", 4
         bench.connector.ts_ms += 60_000
         bench.connector.insert(row(2))
-        assert "the source's log began anew" in self.stopped(bench, row(1))
+        assert "the source's log was reset" in self.stopped(bench, row(1))
 
     def test_rows_of_a_compressed_transaction(self) -> None:
         """Its events all have the position of the one that holds them."""
@@ -325,7 +325,7 @@ def test_without_a_definition_nothing_is_guessed() -> None:
     bench = Bench()
     bench.target.state.unit = structs.replace(bench.target.state.unit, definition=None)
     bench.connector.insert(row(1))
-    assert "no definition of the table is in force" in bench.apply().message
+    assert "no definition of the table is active" in bench.apply().message
 
 
 @settings(max_examples=25, deadline=None)

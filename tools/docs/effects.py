@@ -62,7 +62,7 @@ _ROWS = {
     "kept": "keeps every row",
     "emptied": "removes rows without row events",
     "replaced": "brings other rows without row events",
-    "gone": "the table is gone; said as a stop with the cause `dropped`",
+    "gone": "the table no longer exists; reported as a stop with the cause `dropped`",
     "unknown": "may change rows or values without row events",
 }
 

@@ -37,7 +37,7 @@ def source(grants: tuple[str, ...]) -> SourceObjects:
     """Return a source as the user sees it."""
     tables = ["acct", "child", "log", "parent", "traced"]
     return SourceObjects(
-        sight=CatalogVisibility.from_grants(grants, MYSQL_FLAVOUR.rights),
+        visibility=CatalogVisibility.from_grants(grants, MYSQL_FLAVOUR.rights),
         kinds={("bank", name): "table" for name in tables} | {("bank", "v"): "view"},
         triggers={("bank", "traced"): (("bank", "UPDATE acct SET n = n + 1"),)},
         views={("bank", "v"): "select `bank`.`acct`.`id` AS `id` from `bank`.`acct`"},
@@ -73,7 +73,7 @@ EFFECTS: tuple[DocumentedEffect, ...] = (
     DocumentedEffect("a table that was captured is taken out of `tables:`", "the table", "cause `deselected`; not shown while it is"),
     DocumentedEffect("a table that was never captured is unfit", "nothing", "it is left out, with its reason, and begins once it is fit"),
     DocumentedEffect("a pattern of `tables:` that takes no table yet", "a warning", "its tables are captured when they are created"),
-    DocumentedEffect("rows that do not fit the definition in force", "the table", "cause `definition`"),
+    DocumentedEffect("rows that do not fit the active definition", "the table", "cause `definition`"),
     DocumentedEffect("a definition that cannot be proven for its place of the log", "the table", "cause `definition`"),
     DocumentedEffect("anything of a table that nobody captures: definition, metadata, row images, compression, statements", "nothing",
            "what concerns no captured table never matters"),
@@ -87,5 +87,5 @@ EFFECTS: tuple[DocumentedEffect, ...] = (
     DocumentedEffect("a statement with names that cannot be read: in a character set of its client that has no decoder, or in brackets (MariaDB, "
            "sql_mode MSSQL)", "the source", "it may concern every table: each of them stops"),
     DocumentedEffect("an event of an unknown type", "the source", "it might carry rows: the server is newer than rowlock"),
-    DocumentedEffect("an INCIDENT event", "the source", "the server says that it lost events"),
+    DocumentedEffect("an INCIDENT event", "the source", "the server reports that it lost events"),
 )  # fmt: skip

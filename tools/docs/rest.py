@@ -29,15 +29,15 @@ Every coordinator serves it, on `coordination.rest` of the [configuration](confi
 - JSON both ways. Fields are added, never renamed or removed within `/v1`; ignore those you do not know.
 - `Authorization: Bearer TOKEN` where `coordination.token` is set, also for the description; not for `/healthz` and `/readyz`. Without
   a token it answers programs of this machine only: the `Host` must be a loopback address or `localhost`, and an `Origin` the same.
-- `rowlock-prefix: PREFIX` with the `kafka.prefix` of whom you mean, if you like: a coordinator of another system then refuses (421). The
+- `rowlock-prefix: PREFIX` (optional) names the `kafka.prefix` of the system that you mean: a coordinator of another system then refuses (421). The
   command line always sends it.
-- `rowlock-by: WHO` with a command says who gives it; the leader's events and log name that, with the address that asked.
+- `rowlock-by: WHO` with a command names the operator; the leader's events and log show it, with the address of the request.
 - **Only the leader answers about units and takes commands.** Another coordinator answers 503 with the leader's address in the
   body (`leader.rest`), or with `null` and `Retry-After` while there is none.
 - Every error is `application/problem+json`: see [Problem](#problem). A command is answered with 202 once it is accepted, and durable
-  where it is to outlive this coordinator (`durable`: all but rebalance and resign); the listings show how it goes on. All commands can be repeated. A reload is answered
-  with 200 once it is in force, or with 409 and what speaks against it once all agents have been asked.
-- Who may ask is judged by a request's headers, before anything of its body is read; a body has at most 64 KiB and must come within ten
+  where it is to outlive this coordinator (`durable`: all but rebalance and resign); the listings show its progress. All commands can be repeated. A reload is answered
+  with 200 once it is active, or with 409 and the reasons against it once all agents were asked.
+- Access is decided by a request's headers, before its body is read; a body has at most 64 KiB and must arrive within ten
   seconds. A request that is refused there has its connection closed.
 - With `coordination.tls` it is HTTPS.
 """
@@ -50,15 +50,15 @@ _ERRORS = """\
 | 401 | `unauthorized` | the token is missing or wrong |
 | 403 | `forbidden` | no token is set, and the request is not from this machine |
 | 404 | `not-found` | no such path, agent or unit |
-| 405 | `method-not-allowed` | say GET where POST is wanted |
-| 408 | `too-slow` | the body did not come in time |
-| 409 | `refused` | the command cannot be carried out; `detail` says why |
+| 405 | `method-not-allowed` | GET instead of POST, for example |
+| 408 | `too-slow` | the body did not arrive in time |
+| 409 | `refused` | the command cannot be carried out; `detail` gives the reason |
 | 413 | `too-large` | the body is longer than 64 KiB; it is not read |
 | 421 | `another-system` | the header `rowlock-prefix` names another `kafka.prefix` than this system's |
 | 422 | `invalid` | body or query do not fit; `errors` lists it |
 | 500 | `error` | an error in rowlock; the log has the details |
-| 503 | `not-leader` | another coordinator leads, or nobody does just now |
-| 504 | `no-answer` | the owner did not answer in time; the command may still be carried out |
+| 503 | `not-leader` | another coordinator leads, or none does at the moment |
+| 504 | `no-answer` | the leader did not answer in time; the command may still be carried out |
 
 Each `type` begins with `urn:rowlock:problem:`.
 """

@@ -281,19 +281,19 @@ def _said(step: Alteration) -> str:
         case RenameColumn():
             return f"renames `{step.old}` to `{step.new}`"
         case ChangeColumn():
-            if step.now.type == step.wanted.type:
-                return f"`{step.wanted.name}` may be NULL"
+            if step.now.type == step.desired.type:
+                return f"`{step.desired.name}` may be NULL"
             return (
-                f"widens `{step.wanted.name}`"
+                f"widens `{step.desired.name}`"
                 if step.lossless
-                else f"changes the type of `{step.wanted.name}`"
+                else f"changes the type of `{step.desired.name}`"
             )
         case AddUnique():
             return f"adds the unique index over {', '.join(step.index.columns)}"
         case DropUnique():
             return f"drops the unique index over {', '.join(step.index.columns)}"
         case ChangeKey():
-            return f"makes the key ({', '.join(step.wanted.columns)})"
+            return f"makes the key ({', '.join(step.desired.columns)})"
 
 
 def cell(statement: Statement, policy: SchemaChangePolicy) -> str:

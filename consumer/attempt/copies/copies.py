@@ -38,13 +38,13 @@ class CopyChunk:
     upto: Key | None
     last: bool
 
-    def can_sweep(self, in_force: ActiveDefinition) -> bool:
+    def can_sweep(self, active: ActiveDefinition) -> bool:
         """Return whether deleted rows can be determined at this marker.
 
         That is possible in the chunk's range if source and target order the key alike, and in the whole
         table at the last chunk.
         """
-        return in_force.ordered or self.last
+        return active.ordered or self.last
 
 
 def build_copy_chunk(topic: str, event: EventEnvelope) -> CopyChunk | None:
@@ -57,7 +57,7 @@ def build_copy_chunk(topic: str, event: EventEnvelope) -> CopyChunk | None:
         return None
     if chunk is None or copy is None or copy.begins is None or copy.since is None:
         raise CopyNeededError(
-            f"{topic}: the marker of a repeated snapshot does not say of which copy it is: an older version of rowlock wrote it",
+            f"{topic}: the marker of a repeated snapshot does not state which copy it belongs to: an older version of rowlock wrote it",
             cause="gap",
         )
     return CopyChunk(copy.id, copy.begins, copy.since, chunk.after, chunk.upto, chunk.last)
@@ -85,7 +85,7 @@ class CopyMarkers:
                 self._window = None  # read again when needed
 
     def apply_chunk_marker(
-        self, chunk: CopyChunk, mark: LaneMark, in_force: ActiveDefinition, progress: AttemptProgress
+        self, chunk: CopyChunk, mark: LaneMark, active: ActiveDefinition, progress: AttemptProgress
     ) -> Machine[Sequence[QuarantineEntry] | None]:
         """Delete the rows that a chunk's marker shows as deleted, and move all lanes past it in one
         transaction.
@@ -96,54 +96,54 @@ class CopyMarkers:
         spec = self._spec
         sweep = Sweep(
             spec.unit.topic,
-            in_force,
+            active,
             lambda table, keys: delete_rows(progress, table, keys),
             patient=spec.patient,
         )
         if len(progress.list_lanes_below(mark)) < len(progress.rows):
             return None  # all lanes passed it together, after the deletion
-        if in_force.ordered:
-            window = yield from self._read_window(chunk.since, mark[0], in_force)
+        if active.ordered:
+            window = yield from self._read_window(chunk.since, mark[0], active)
             try:
-                gone = yield from sweep.sweep_range(window, chunk.since, chunk.after, chunk.upto)
+                deleted = yield from sweep.sweep_range(window, chunk.since, chunk.after, chunk.upto)
             except BoundRefusedError:
                 upto = None if chunk.last else chunk.upto
-                gone = yield from sweep.sweep_refused_ranges(chunk.begins, mark[0], upto)
+                deleted = yield from sweep.sweep_refused_ranges(chunk.begins, mark[0], upto)
         else:
-            gone = yield from sweep.sweep_table(chunk.begins, mark[0])
-        if gone:
-            target = in_force.target
+            deleted = yield from sweep.sweep_table(chunk.begins, mark[0])
+        if deleted:
+            target = active.target
             log.info(
                 "stale rows deleted", pipeline=spec.unit.pipeline, topic=spec.unit.topic,
-                table=f"{target.schema}.{target.name}", rows=gone, copy=chunk.copy,
+                table=f"{target.schema}.{target.name}", rows=deleted, copy=chunk.copy,
             )  # fmt: skip
         if not chunk.last:
             yield from pass_together(progress, mark, ())
             return None
         self._window = None
-        return (yield from self._finish_copy(sweep, chunk.begins, mark, in_force, progress))
+        return (yield from self._finish_copy(sweep, chunk.begins, mark, active, progress))
 
-    def _read_window(self, since: int, upto: int, in_force: ActiveDefinition) -> Machine[KeyWindow]:
+    def _read_window(self, since: int, upto: int, active: ActiveDefinition) -> Machine[KeyWindow]:
         """Return the window after `since`: read by the attempt itself, or read again."""
         window = self._window
         if window is None or window.since > since:
-            window = KeyWindow(in_force.target, since)
+            window = KeyWindow(active.target, since)
             if upto - since > 1:
-                yield from read_topic_after(self._spec.unit.topic, in_force, since, upto, window.note_taken)
+                yield from read_topic_after(self._spec.unit.topic, active, since, upto, window.note_taken)
             self._window = window
         return window
 
     def _finish_copy(
-        self, sweep: Sweep, begins: int, mark: LaneMark, in_force: ActiveDefinition, progress: AttemptProgress
+        self, sweep: Sweep, begins: int, mark: LaneMark, active: ActiveDefinition, progress: AttemptProgress
     ) -> Machine[Sequence[QuarantineEntry]]:
         """Release quarantined keys that the source has deleted, and move all lanes past the end of the
         copy.
         """
         held: Sequence[QuarantineEntry] = yield from retry_transient(lambda: ask_driver(ReadQuarantine()))
-        entries = dict(find_deleted_keys(in_force, held, begins))
+        entries = dict(find_deleted_keys(active, held, begins))
         free = yield from sweep.delete_rows_of_keys(list(entries))
         ids = [(entry.offset, entry.part) for key in free for entry in entries[key]]
-        operations: list[Operation] = list_superseding_operations(in_force, begins, mark)
+        operations: list[Operation] = list_superseding_operations(active, begins, mark)
         if ids:
             why = f"deleted at the source, by the copy that ended at offset {mark[0]}"
             operations.append(CloseQuarantine(ids, why))
@@ -152,14 +152,14 @@ class CopyMarkers:
         return [entry for entry in held if (entry.offset, entry.part) not in closed]
 
 
-def list_superseding_operations(in_force: ActiveDefinition, begins: int, mark: LaneMark) -> list[Operation]:
+def list_superseding_operations(active: ActiveDefinition, begins: int, mark: LaneMark) -> list[Operation]:
     """Return the operations for rows that were displaced before the ending copy began: the copy has
     brought their values.
 
     A unique index of a shared target table contains the columns of `add:`, so no row was displaced by
     another source's row.
     """
-    target = in_force.target
+    target = active.target
     why = f"by the copy from offset {begins} to {mark[0]}"
     return [SupersedeDisplaced(f"{target.schema}.{target.name}", begins, why)]
 

@@ -13,7 +13,7 @@ from schemas.table.model import Key
 
 
 def find_deleted_keys(
-    in_force: ActiveDefinition, held: Iterable[QuarantineEntry], begins: int
+    active: ActiveDefinition, held: Iterable[QuarantineEntry], begins: int
 ) -> list[tuple[Key, Sequence[QuarantineEntry]]]:
     """Return the quarantined keys of the table that the source has deleted, with their entries.
 
@@ -21,28 +21,28 @@ def find_deleted_keys(
     own, which replaces the entries of its key, or as a later change, which is recorded after them. So a
     key with neither has no row, and nor has a key if its last change leaves none.
     """
-    target = in_force.target
+    target = active.target
     name, width = f"{target.schema}.{target.name}", len(target.key_at)
     entries: dict[str, list[QuarantineEntry]] = {}
     for entry in sorted(held, key=lambda each: (each.offset, each.part)):
         if entry.table == name:
             entries.setdefault(entry.key, []).append(entry)
-    gone = [
+    deleted = [
         (_decode_quarantined_key(text), of)
         for text, of in entries.items()
-        if of[-1].offset <= begins or not leaves_row(in_force, of[-1])
+        if of[-1].offset <= begins or not leaves_row(active, of[-1])
     ]
-    return [(key, of) for key, of in gone if len(key) == width]
+    return [(key, of) for key, of in deleted if len(key) == width]
 
 
-def leaves_row(in_force: ActiveDefinition, entry: QuarantineEntry) -> bool:
+def leaves_row(active: ActiveDefinition, entry: QuarantineEntry) -> bool:
     """Return whether a row of the entry's key exists after its event: not after a delete, nor after a
     move to another key.
     """
-    after = in_force.decode(entry.event.encode()).after
+    after = active.decode(entry.event.encode()).after
     if after is None:
         return False
-    key = make_key_function(in_force.target)(in_force.row(after))
+    key = make_key_function(active.target)(active.row(after))
     return msgspec.json.encode(key).decode() == entry.key
 
 

@@ -25,7 +25,7 @@ class KeyComparison(Protocol):
     after that the results can be read.
     """
 
-    def note_key(self, key: Key, lives: bool) -> None:
+    def note_key(self, key: Key, exists: bool) -> None:
         """Record whether the last event of `key`, so far, leaves a row."""
 
     def clear(self) -> None:
@@ -53,8 +53,8 @@ class MemoryKeys:
         self.living: dict[bytes, bool] = {}  # → whether the target has it
         self.doubts: dict[bytes, None] = {}
 
-    def note_key(self, key: Key, lives: bool) -> None:
-        if lives:
+    def note_key(self, key: Key, exists: bool) -> None:
+        if exists:
             self.living[encode_key(key)] = False
         else:
             self.living.pop(encode_key(key), None)

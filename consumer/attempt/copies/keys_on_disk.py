@@ -41,17 +41,17 @@ class SpilledKeys:
         with _translate_disk_errors(self._folder):
             self._db.executemany(text, rows)
 
-    def note_key(self, key: Key, lives: bool) -> None:
-        self._waiting[encode_key(key)] = lives
+    def note_key(self, key: Key, exists: bool) -> None:
+        self._waiting[encode_key(key)] = exists
         if len(self._waiting) >= MAX_BUFFERED_KEYS:
             self._write_buffered()
 
     def _write_buffered(self) -> None:
         waiting, self._waiting = sorted(self._waiting.items()), {}
-        come = ((key,) for key, lives in waiting if lives)
-        gone = ((key,) for key, lives in waiting if not lives)
+        come = ((key,) for key, exists in waiting if exists)
+        deleted = ((key,) for key, exists in waiting if not exists)
         self._run_for_each("INSERT OR REPLACE INTO living VALUES (?, 0)", come)
-        self._run_for_each("DELETE FROM living WHERE k = ?", gone)
+        self._run_for_each("DELETE FROM living WHERE k = ?", deleted)
 
     def clear(self) -> None:
         self._waiting.clear()
@@ -95,8 +95,8 @@ class ScratchKeys:
         if few is not None and len(few.living) + len(few.doubts) > self._most:
             self._few, self._keys = None, SpilledKeys(self._folder, few)
 
-    def note_key(self, key: Key, lives: bool) -> None:
-        self._keys.note_key(key, lives)
+    def note_key(self, key: Key, exists: bool) -> None:
+        self._keys.note_key(key, exists)
         self._spill_if_large()
 
     def clear(self) -> None:

@@ -102,7 +102,7 @@ def begin_snapshot(
 
 
 def finish_snapshot(
-    spec: UnitSpec, in_force: ActiveDefinition | None, progress: AttemptProgress
+    spec: UnitSpec, active: ActiveDefinition | None, progress: AttemptProgress
 ) -> Machine[None]:
     """Delete rows that a snapshot lacks, release quarantined keys that the source has deleted, and
     record the snapshot as finished.
@@ -110,43 +110,43 @@ def finish_snapshot(
     All lanes have reached the record before the snapshot's last row. After a crash this is repeated.
     Raises CopyNeededError if the snapshot is of a part of the table.
     """
-    if in_force is None or in_force.stored.snapshot is None:
+    if active is None or active.stored.snapshot is None:
         return
     if not spec.patient:
         raise TakesLongError(f"{spec.unit.topic}: the source is asked for rows that a snapshot lacks")
-    topic, (first, last) = spec.unit.topic, in_force.stored.snapshot
-    rows = _SnapshotRows(topic, in_force)
+    topic, (first, last) = spec.unit.topic, active.stored.snapshot
+    rows = _SnapshotRows(topic, active)
     entries: dict[Key, Sequence[QuarantineEntry]] = {}
 
     def vouched(doubted: Iterable[Sequence[Key]]) -> Machine[None]:
         held: Sequence[QuarantineEntry] = yield from retry_transient(lambda: ask_driver(ReadQuarantine()))
         entries.update(
-            (key, of) for key, of in find_deleted_keys(in_force, held, first - 1) if not rows.is_last(key)
+            (key, of) for key, of in find_deleted_keys(active, held, first - 1) if not rows.is_last(key)
         )
         position = max(row.position for row in progress.rows)
-        yield from SourceKeyProof(topic, in_force, first, last, position).vouch_for_keys(
+        yield from SourceKeyProof(topic, active, first, last, position).vouch_for_keys(
             chain(doubted, [list(entries)])
         )
 
     sweep = Sweep(
         topic,
-        in_force,
+        active,
         lambda table, keys: delete_rows(progress, table, keys),
         patient=True,
         read=rows.read_rows,
         vouch=vouched,
     )
-    gone = yield from sweep.sweep_table(first, last + 1)
+    deleted = yield from sweep.sweep_table(first, last + 1)
     free = yield from sweep.delete_rows_of_keys(list(entries))
     ids = [(entry.offset, entry.part) for key in free for entry in entries[key]]
-    state = UnitState(replace(in_force.stored, snapshot=None).encode(), None, None)
+    state = UnitState(replace(active.stored, snapshot=None).encode(), None, None)
     closed: list[Operation] = [
         CloseQuarantine(ids, f"deleted at the source, by the snapshot that ended at offset {last}")
     ]
     yield from progress.commit_guarded([*(closed if ids else ()), WriteUnit(state)])
     log.info(
         "snapshot of Debezium applied", pipeline=spec.unit.pipeline, topic=spec.unit.topic,
-        first=first, last=last, rows_deleted=gone,
+        first=first, last=last, rows_deleted=deleted,
     )  # fmt: skip
 
 
@@ -156,14 +156,14 @@ class _SnapshotRows:
     The last row is not applied yet, so its key counts as existing, whatever quarantine entries it has.
     """
 
-    def __init__(self, topic: str, in_force: ActiveDefinition) -> None:
-        self._topic, self._in_force = topic, in_force
+    def __init__(self, topic: str, active: ActiveDefinition) -> None:
+        self._topic, self._active = topic, active
         self._last: Row | None = None
 
     def read_rows(
         self,
         topic: str,
-        in_force: ActiveDefinition,
+        active: ActiveDefinition,
         first: int,
         upto: int,
         take: Callable[[ReaderItem], None],
@@ -181,12 +181,12 @@ class _SnapshotRows:
             raise build_reread_error(topic, start)
 
     def _decode_change(self, offset: int, raw: bytes) -> RowChange:
-        after = decode_debezium_record(self._topic, self._in_force, offset, raw).after
-        row = None if after is None else self._in_force.row(after)
+        after = decode_debezium_record(self._topic, self._active, offset, raw).after
+        row = None if after is None else self._active.row(after)
         return RowChange((offset, 0), None, row, ZERO, 0, 0, raw, None, True)
 
     def is_last(self, key: Key) -> bool:
         last = self._last
         if last is None:
             return False
-        return msgspec.json.encode(make_key_function(self._in_force.target)(last)) == msgspec.json.encode(key)
+        return msgspec.json.encode(make_key_function(self._active.target)(last)) == msgspec.json.encode(key)

@@ -16,7 +16,7 @@ from itertools import chain, islice
 import msgspec
 
 from consumer.attempt.copies.keys import encode_key
-from consumer.attempt.effects import AskSource, Machine, ReadBehind, Sleep
+from consumer.attempt.effects import AskSource, Machine, ReadRest, Sleep
 from consumer.attempt.readers.debezium import decode_debezium_record
 from consumer.errors import CopyNeededError, TargetConfigError, UnitStoppedError
 from consumer.ordering.model import TargetTable
@@ -41,14 +41,14 @@ class SourceKeyProof:
     """
 
     def __init__(
-        self, topic: str, in_force: ActiveDefinition, first: int, last: int, position: Position
+        self, topic: str, active: ActiveDefinition, first: int, last: int, position: Position
     ) -> None:
-        self._topic, self._in_force, self._first, self._last = topic, in_force, first, last
+        self._topic, self._active, self._first, self._last = topic, active, first, last
         self._position = position
-        source = in_force.source
-        self._key_at = in_force.written.find_ordinals(source.key.columns)
+        source = active.source
+        self._key_at = active.written.find_ordinals(source.key.columns)
         self._of_source = make_source_key_function(
-            in_force.target, [in_force.stored.get_target_name(name) for name in source.key.columns]
+            active.target, [active.stored.get_target_name(name) for name in source.key.columns]
         )
 
     def vouch_for_keys(self, pages: Iterable[Sequence[Key]]) -> Machine[None]:
@@ -71,19 +71,19 @@ class SourceKeyProof:
         """
         left = {encode_key(key): key for key in (yield from self._find_existing_keys(keys))}
         if left:  # the topic is read after the answer: a missing insert was not written yet
-            while (records := (yield ReadBehind(since))) is not None:
+            while (records := (yield ReadRest(since))) is not None:
                 for key in self._yield_written_keys(records):
                     left.pop(encode_key(key), None)
         return list(left.values())
 
     def _find_existing_keys(self, keys: Sequence[Key]) -> Machine[Sequence[Key]]:
         try:
-            found: Sequence[Key] = yield AskSource(self._in_force.source, keys)
+            found: Sequence[Key] = yield AskSource(self._active.source, keys)
         except TargetConfigError as error:
             raise CopyNeededError(
-                f"{self._topic}: nobody can say whether {len(keys)} rows that the snapshot at the offsets {self._first} to {self._last} lacks are gone, and "
-                f"none was deleted: {error}",
-                cause="partial", after=self._last, first="let the source answer, and the table goes on by itself; where it was altered or dropped since",
+                f"{self._topic}: it is unknown whether {len(keys)} rows that the snapshot at the offsets {self._first} to {self._last} lacks were deleted at the source, and "
+                f"none was deleted in the target: {error}",
+                cause="partial", after=self._last, first="make the source answer, and the table continues by itself; if it has been altered or dropped",
             ) from error  # fmt: skip
         return found
 
@@ -95,7 +95,7 @@ class SourceKeyProof:
             if raw is None:
                 continue
             try:
-                event = decode_debezium_record(self._topic, self._in_force, offset, raw)
+                event = decode_debezium_record(self._topic, self._active, offset, raw)
             except UnitStoppedError:  # the unit will stop there
                 continue
             place = event.source.position
@@ -105,11 +105,11 @@ class SourceKeyProof:
                 yield tuple(after[at] for at in self._key_at)
 
     def _build_partial_error(self, left: Sequence[Key], asked: int) -> CopyNeededError:
-        source = self._in_force.source
+        source = self._active.source
         shown = msgspec.json.encode(left[0]).decode()
         return CopyNeededError(
-            f"{self._topic}: the snapshot at the offsets {self._first} to {self._last} is of a part of the table only: it lacks rows that {source.db}.{source.name} "
-            f"has, {len(left)} of {asked} that were looked for, one of them with the key {shown}; nothing was deleted",
+            f"{self._topic}: the snapshot at the offsets {self._first} to {self._last} covers only a part of the table: it lacks rows that {source.db}.{source.name} "
+            f"has, {len(left)} of {asked} that were looked up, one of them with the key {shown}; nothing was deleted",
             cause="partial", after=self._last, first=WHOLE,
         )  # fmt: skip
 

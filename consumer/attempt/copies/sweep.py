@@ -52,16 +52,16 @@ class Sweep:
     def __init__(
         self,
         topic: str,
-        in_force: ActiveDefinition,
+        active: ActiveDefinition,
         delete: DeleteRows,
         *,
         patient: bool,
         read: ReadTopicAfter | None = None,
         vouch: VouchForKeys | None = None,
     ) -> None:
-        self._topic, self._in_force, self._delete, self._patient = topic, in_force, delete, patient
+        self._topic, self._active, self._delete, self._patient = topic, active, delete, patient
         self._read, self._vouch = read or read_topic_after, vouch
-        self._of: TargetTable = in_force.target
+        self._of: TargetTable = active.target
         self._table: TargetTable = build_key_table(self._of)
         self._looked = 0
 
@@ -109,7 +109,7 @@ class Sweep:
         """
         whole = Sweep(
             self._topic,
-            replace(self._in_force, target=extend_topic_key(self._of)),
+            replace(self._active, target=extend_topic_key(self._of)),
             self._delete,
             patient=self._patient,
             read=self._read,
@@ -129,7 +129,7 @@ class Sweep:
                 keys.clear()
 
         try:
-            yield from self._read(self._topic, self._in_force, begins, at, take)
+            yield from self._read(self._topic, self._active, begins, at, take)
             return (yield from self._compare_target_keys(keys, None, upto))
         finally:
             keys.close()
@@ -142,7 +142,7 @@ class Sweep:
             if page[-1] == after:
                 break  # the target shows it as it was given, so the next page would be this one again
             after = page[-1]
-            page = yield ListKeys(self._table, after, upto, self._in_force.routed.where)
+            page = yield ListKeys(self._table, after, upto, self._active.routed.where)
         if next(keys.yield_doubted(), None) is not None:
             for some in keys.yield_unmatched():
                 keys.discard_doubts((yield LookUpKeys(self._table, some)))
@@ -152,7 +152,7 @@ class Sweep:
 
     def _fetch_first_page(self, after: Key | None, upto: Key | None) -> Machine[Sequence[Key]]:
         try:
-            page: Sequence[Key] = yield ListKeys(self._table, after, upto, self._in_force.routed.where)
+            page: Sequence[Key] = yield ListKeys(self._table, after, upto, self._active.routed.where)
         except RefusedError as error:
             if after is None and upto is None:
                 raise
@@ -160,14 +160,14 @@ class Sweep:
         return page
 
     def _delete_doubted_rows(self, keys: KeyComparison) -> Machine[int]:
-        gone = 0
+        deleted = 0
         for some in keys.yield_doubted():
             there = set(map(encode_key, (yield LookUpKeys(self._table, some))))
             dead = [key for key in some if encode_key(key) in there]
             if dead:
                 yield from self._delete(self._of, dead)
-            gone += len(dead)
-        return gone
+            deleted += len(dead)
+        return deleted
 
     def delete_rows_of_keys(self, keys: Sequence[Key]) -> Machine[list[Key]]:
         """Delete the rows of `keys`, which the source does not have; return the keys without a row
@@ -190,20 +190,20 @@ class Sweep:
         """Return a key of the source as one of the target."""
         if key is None:
             return None
-        source = dict(zip(self._in_force.source.key.columns, key, strict=True))
-        values = source | dict(self._in_force.routed.added)
-        return tuple(values[name] for name in self._in_force.target.table.key.columns)
+        source = dict(zip(self._active.source.key.columns, key, strict=True))
+        values = source | dict(self._active.routed.added)
+        return tuple(values[name] for name in self._active.target.table.key.columns)
 
     def _count_compared(self, more: int) -> None:
         self._looked += more
         if self._looked > MAX_QUICK_SWEEP_KEYS and not self._patient:
             raise TakesLongError(
-                f"{self._topic}: what the source has no more is looked for, which takes a while in a large table"
+                f"{self._topic}: rows that the source no longer has are looked up, which takes a while in a large table"
             )
 
 
 def read_topic_after(
-    topic: str, in_force: ActiveDefinition, since: int, upto: int, take: Callable[[ReaderItem], None]
+    topic: str, active: ActiveDefinition, since: int, upto: int, take: Callable[[ReaderItem], None]
 ) -> Machine[None]:
     """Pass to `take` what the topic holds after `since` and before `upto`, judged as at the first
     reading.
@@ -214,7 +214,7 @@ def read_topic_after(
     reader: EnvelopeReader | None = None
     while (records := (yield ReadPassed(since, upto))) is not None:
         if reader is None:
-            reader = _make_reader_after(topic, in_force, since, *records[0])
+            reader = _make_reader_after(topic, active, since, *records[0])
             records = records[1:]
         for taken in reader.read_slice(records):
             take(taken)
@@ -223,16 +223,18 @@ def read_topic_after(
 
 
 def _make_reader_after(
-    topic: str, in_force: ActiveDefinition, since: int, offset: int, raw: bytes | None
+    topic: str, active: ActiveDefinition, since: int, offset: int, raw: bytes | None
 ) -> EnvelopeReader:
     if offset != since or raw is None:
         raise build_reread_error(topic, since)
     place = decode_full_event(topic, offset, raw).source
     reader = EnvelopeReader(topic)
-    reader.begin_reading([LaneProgress(0, 0, 0, "", since, place.position, place.gen, "")], in_force)
+    reader.begin_reading([LaneProgress(0, 0, 0, "", since, place.position, place.gen, "")], active)
     return reader
 
 
 def build_reread_error(topic: str, since: int) -> CopyNeededError:
     """Return the error of a copy that Kafka no longer holds completely."""
-    return CopyNeededError(f"{topic}: Kafka does not hold offset {since}, where the copy stood", cause="gap")
+    return CopyNeededError(
+        f"{topic}: Kafka no longer has offset {since}, from which the copy is read again", cause="gap"
+    )

@@ -59,8 +59,8 @@ class KeyWindow:
         elif isinstance(taken, Truncated):
             self._last.clear()
 
-    def _note_key(self, key: Key, lives: bool) -> None:
-        if lives:
+    def _note_key(self, key: Key, exists: bool) -> None:
+        if exists:
             self._last[key] = self._offset
         else:
             self._last.pop(key, None)

@@ -171,7 +171,7 @@ class BatchDriver:
         outcome = self._targets.get_connection(0).apply_changes(self._spec.unit, *build_commit(plain))
         if isinstance(outcome, BatchFenced):
             raise FencedError(
-                f"another worker owns {self._spec.unit.topic} of pipeline {self._spec.unit.pipeline} now: expected "
+                f"another worker now owns {self._spec.unit.topic} of pipeline {self._spec.unit.pipeline}: expected "
                 f"{list(effect.guards)}, the target has {outcome.seen}"
             )
 

@@ -48,13 +48,13 @@ def read_nothing_after(_start: int) -> Iterable[RecordSlice]:
 
 def refuse_source_lookup(table: Table, _keys: Sequence[Key]) -> Sequence[Key]:
     """Raise TransientError: this process cannot query the source."""
-    raise TransientError(f"{table.db}.{table.name}: nobody here can ask the source")
+    raise TransientError(f"{table.db}.{table.name}: this process cannot query the source")
 
 
 class AttemptRecords:
     """The records of one attempt. A read returns None at its end.
 
-    `slices`: the records given to the attempt. `wanted`: called during long operations; returns False
+    `slices`: the records given to the attempt. `is_assigned`: called during long operations; returns False
     once the unit should end here.
     """
 
@@ -65,17 +65,17 @@ class AttemptRecords:
         *,
         find_begin: BeginFinder = find_no_begin,
         find_snapshot: SnapshotFinder = find_no_snapshot,
-        read_behind: RestReader = read_nothing_after,
+        read_rest: RestReader = read_nothing_after,
         ask_source: SourceLookup = refuse_source_lookup,
-        wanted: Callable[[], bool] = lambda: True,
+        is_assigned: Callable[[], bool] = lambda: True,
     ) -> None:
         self._slices = iter(slices)
-        self._read, self._read_behind, self._wanted = read_missing, read_behind, wanted
+        self._read, self._read_rest, self._is_assigned = read_missing, read_rest, is_assigned
         self._ask_source = ask_source
         self._find_begin, self._find_snapshot = find_begin, find_snapshot
         self._missing: tuple[int, Iterator[RecordSlice]] | None = None
         self._again: tuple[int, Iterator[RecordSlice]] | None = None
-        self._behind: Iterator[RecordSlice] | None = None
+        self._rest: Iterator[RecordSlice] | None = None
 
     def carry_out_effect(self, effect: fx.RecordEffect) -> Any:
         """Carry out an effect, and return its result."""
@@ -87,7 +87,7 @@ class AttemptRecords:
                 return records
             case fx.ReadPassed():
                 return self._read_next_passed(effect)
-            case fx.ReadBehind():
+            case fx.ReadRest():
                 return self._read_next_after(effect)
             case fx.FindBegin():
                 return self._find_begin(effect.after, effect.hint)
@@ -102,12 +102,12 @@ class AttemptRecords:
         self._again, records = self._read_next_slice(self._again, effect)
         return records
 
-    def _read_next_after(self, effect: fx.ReadBehind) -> RecordSlice | None:
+    def _read_next_after(self, effect: fx.ReadRest) -> RecordSlice | None:
         self.go_on()
-        self._behind = self._behind or iter(self._read_behind(effect.start))
-        records = next(self._behind, None)
+        self._rest = self._rest or iter(self._read_rest(effect.start))
+        records = next(self._rest, None)
         if records is None:
-            self._behind = None
+            self._rest = None
         return records
 
     def _read_next_slice(
@@ -121,8 +121,8 @@ class AttemptRecords:
 
     def go_on(self) -> None:
         """Raise TransientError if the unit should end here."""
-        if not self._wanted():
-            raise TransientError("the unit is wanted elsewhere")
+        if not self._is_assigned():
+            raise TransientError("the unit should no longer run here")
 
 
 def open_keys(scratch: str) -> KeyComparison:

@@ -53,14 +53,14 @@ def apply_topic(
     tables: DefinitionCache,
     find_begin: BeginFinder = find_no_begin,
     find_snapshot: SnapshotFinder = find_no_snapshot,
-    read_behind: RestReader = read_nothing_after,
+    read_rest: RestReader = read_nothing_after,
     ask_source: SourceLookup = refuse_source_lookup,
-    wanted: Callable[[], bool] = lambda: True,
+    is_assigned: Callable[[], bool] = lambda: True,
 ) -> Report:
     """Run one attempt over `slices`, and return its report. Raises only InputLostError."""
     records = AttemptRecords(
-        slices, read_missing, find_begin=find_begin, find_snapshot=find_snapshot, read_behind=read_behind,
-        ask_source=ask_source, wanted=wanted,
+        slices, read_missing, find_begin=find_begin, find_snapshot=find_snapshot, read_rest=read_rest,
+        ask_source=ask_source, is_assigned=is_assigned,
     )  # fmt: skip
     driver = _make_driver(spec, connections, records, tables)
     return driver.run_machine(driver.make_attempt().run())

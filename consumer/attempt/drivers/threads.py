@@ -211,7 +211,7 @@ class ThreadDriver:
                     case ops.RequireTableUnchanged():
                         require_table_unchanged(self._spec, session, transaction, operation)
                     case ops.PublishDefinition():
-                        raise NotImplementedError("a database is told of definitions by its tables")
+                        raise NotImplementedError("a database takes definitions from its tables")
                     case _:
                         carry_out_operation(transaction, operation, effect.displaced)
 

@@ -61,7 +61,7 @@ def resolve_target(spec: UnitSpec, source: Table) -> ResolvedRoute:
     routed = resolve_route(spec.routes, spec.source, source.db, source.name)
     if routed is None:
         raise UnitStoppedError(
-            f"{spec.unit.topic}: no route of pipeline {spec.unit.pipeline} takes {source.db}.{source.name} any more: add one, or take the "
+            f"{spec.unit.topic}: no route of pipeline {spec.unit.pipeline} matches {source.db}.{source.name} now: add one, or take the "
             "table out of the source's `tables`"
         )
     return routed
@@ -118,7 +118,7 @@ def require_table_unchanged(
     _find_unchanged_sharers(spec, transaction.lock_units(), routed)
     if session.read_table(routed.schema, routed.table) != asked.real:
         raise TableChangedError(
-            f"{routed.schema}.{routed.table} was changed while {spec.unit.topic} looked at it: it looks again"
+            f"{routed.schema}.{routed.table} was changed while {spec.unit.topic} read its definition: it is read again"
         )
 
 
@@ -126,7 +126,7 @@ def _refuse_lost(spec: UnitSpec, units: dict[str, UnitState]) -> None:
     state = units.get(spec.unit.topic)
     if state is not None and state.definition is not None and decode_stored(state.definition).rows_missing:
         raise TransientError(
-            f"{spec.unit.topic}: another unit has made the target table anew meanwhile: what this one does next is looked at again"
+            f"{spec.unit.topic}: another unit has meanwhile recreated the target table: the next step of this unit is determined again"
         )
 
 
@@ -184,7 +184,7 @@ def build_unaltered_state(spec: UnitSpec, session: TableReads, asked: FollowDefi
     if planned.alter is not None:
         raise TargetConfigError(
             f"{routed.schema}.{routed.table} of {spec.unit.topic} would have to be altered ({len(planned.alter.steps)} steps), which this "
-            "version does not do for a target that takes whole batches: alter it by hand as the source's table was"
+            "version does not do for a target that takes whole batches: alter it by hand as the source's table was altered"
         )
     return UnitState(planned.stored.encode(), None, None)
 

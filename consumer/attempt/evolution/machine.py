@@ -119,9 +119,7 @@ class TableChanges:
             )
             return None
         try:
-            in_force: ActiveDefinition = yield from retry_transient(
-                lambda: ask_driver(RestoreDefinition(text))
-            )
+            active: ActiveDefinition = yield from retry_transient(lambda: ask_driver(RestoreDefinition(text)))
         except CopyNeededError as error:
             error.after = self._progress.lowest.offset
             self.unfit = error
@@ -130,10 +128,10 @@ class TableChanges:
             last = self._progress.lowest.offset
             self.unfit = CopyNeededError(str(error), cause="definition", after=last, instead=error)
             return None
-        if in_force.stored != self.before:  # columns left out, or named otherwise there, now
-            yield from self._progress.commit_guarded([WriteUnit(UnitState(in_force.text, None, None))])
-            self.before = in_force.stored
-        return in_force
+        if active.stored != self.before:  # columns left out, or named otherwise there, now
+            yield from self._progress.commit_guarded([WriteUnit(UnitState(active.text, None, None))])
+            self.before = active.stored
+        return active
 
     def judge_event(self, event: EventEnvelope) -> Machine[DefinitionVerdict]:
         """Return the meaning of an event under the policy of the table's route."""
@@ -208,7 +206,7 @@ class TableChanges:
     ) -> Machine[StoredDefinition]:
         planned = yield from self._mark_change(change, at, connection)
         lanes = range(len(self._progress.rows))
-        said = planned
+        logged = planned
         for _ in range(MAX_ROUNDS):
             change = replace(change, planned=planned.stored)
             try:
@@ -224,11 +222,11 @@ class TableChanges:
             except StepsLeftError:
                 change, planned = end.change, end.found[-1]
                 continue
-            _log_change(self._spec.unit, change, said)
+            _log_change(self._spec.unit, change, logged)
             return planned.stored
         raise UnitStoppedError(
-            f"{self._spec.unit.topic}: the target's table does not come out as its statements say ({_describe_steps(planned)}): "
-            "alter it by hand as `rowlock check` says"
+            f"{self._spec.unit.topic}: the statements do not give the target's table the expected form ({_describe_steps(planned)}): "
+            "alter it by hand as `rowlock check` describes"
         )
 
     def _mark_change(self, change: TableChange, at: LaneMark, connection: int) -> Machine[ChangePlan]:
@@ -282,7 +280,7 @@ class TableChanges:
         connection: int | None = yield from retry_transient(lambda: ask_driver(OwnConnection()))
         if connection is None:
             raise UnitStoppedError(
-                f"{self._spec.unit.topic}: a mark of another kind of target stands in rowlock_unit: {state.ddl}"
+                f"{self._spec.unit.topic}: rowlock_unit contains a mark of another kind of target: {state.ddl}"
             )
         if mark.connection != connection:
             yield from retry_transient(lambda: ask_driver(EndConnection(mark.connection)))
@@ -306,7 +304,7 @@ class TableChanges:
 
     # --- a dropped table
 
-    def handle_dropped_table(self, in_force: ActiveDefinition, at: LaneMark) -> Machine[None]:
+    def handle_dropped_table(self, active: ActiveDefinition, at: LaneMark) -> Machine[None]:
         """Apply `on_drop` before the stop is raised; no lane moves. If the table is dropped, its
         definition is deleted.
 
@@ -317,25 +315,25 @@ class TableChanges:
         if how == "keep":
             return
         sharing = (
-            (yield from retry_transient(lambda: ask_driver(ReadSharers(in_force.source))))
-            if in_force.routed.added
+            (yield from retry_transient(lambda: ask_driver(ReadSharers(active.source))))
+            if active.routed.added
             else ()
         )
         if how == "empty" or sharing:
-            yield from _delete_unit_rows(self._progress, in_force, at)
+            yield from _delete_unit_rows(self._progress, active, at)
             return
         connection: int | None = yield from retry_transient(lambda: ask_driver(OwnConnection()))
         try:
             if connection is None:
                 given_up = WriteUnit(UnitState(None, None, None))
                 yield from self._progress.commit_guarded(
-                    [DropTarget(in_force.source), given_up, _close_all_quarantined(at)]
+                    [DropTarget(active.source), given_up, _close_all_quarantined(at)]
                 )
             else:
                 mark = ChangeMark(connection, at, None)
-                state = UnitState(in_force.text, mark.encode(), None)
+                state = UnitState(active.text, mark.encode(), None)
                 yield from self._progress.commit_guarded([WriteUnit(state), _close_all_quarantined(at)])
-                yield from self._drop_by_statement(in_force.stored, mark, connection)
+                yield from self._drop_by_statement(active.stored, mark, connection)
         except (RefusedError, TargetConfigError, UnitStoppedError) as error:
             raise CopyNeededError(str(error), cause=DROPPED_CAUSE, after=at[0], instead=error) from error
 
@@ -403,12 +401,12 @@ def _describe_step(step: Alteration) -> str:
         case DropColumn():
             what = step.name
         case ChangeColumn():
-            null = " NULL" if step.wanted.nullable and not step.now.nullable else ""
-            what = f"{step.wanted.name} {step.now.type.kind} to {step.wanted.type.kind}{null}"
+            null = " NULL" if step.desired.nullable and not step.now.nullable else ""
+            what = f"{step.desired.name} {step.now.type.kind} to {step.desired.type.kind}{null}"
         case AddUnique() | DropUnique():
             what = f"({', '.join(step.index.columns)})"
         case ChangeKey():
-            what = f"({', '.join(step.wanted.columns)})"
+            what = f"({', '.join(step.desired.columns)})"
     return f"{type(step).__name__} {what}"
 
 
@@ -424,7 +422,7 @@ def build_copy_stop(verdict: DefinitionVerdict, event: EventEnvelope, place: str
             return CopyNeededError(f"{place}: {verdict.why}", cause=DROPPED_CAUSE, table=table, first=first)
         case StopForPerson():
             return CopyNeededError(
-                f"{place}: {verdict.why}: the definition of the table is another one, and `schema_changes` is stop", cause="policy",
+                f"{place}: {verdict.why}: the definition of the table has changed, and `schema_changes` is stop", cause="policy",
                 table=table, first="alter the target table by hand as the source's was",
             )  # fmt: skip
         case _:
@@ -441,18 +439,18 @@ def get_remedy_before_copy(remedy: str) -> str:
     return remedy.strip(" ,:;").removesuffix("then").removesuffix("and").strip(" ,:;")
 
 
-def _delete_unit_rows(progress: AttemptProgress, in_force: ActiveDefinition, at: LaneMark) -> Machine[None]:
+def _delete_unit_rows(progress: AttemptProgress, active: ActiveDefinition, at: LaneMark) -> Machine[None]:
     """Delete the unit's rows.
 
     The event at `at` is read again at each start. Deleting a table's rows again is harmless; a topic
     would get another record each time, so the offset is stored there.
     """
     operations: list[Operation] = [
-        TruncateTarget(in_force.target, in_force.routed.where),
+        TruncateTarget(active.target, active.routed.where),
         _close_all_quarantined(at),
     ]
-    if in_force.target.topic is None:
+    if active.target.topic is None:
         yield from progress.commit_guarded(operations)
-    elif in_force.stored.emptied_at != at[0]:
-        emptied = replace(in_force.stored, emptied_at=at[0])
+    elif active.stored.emptied_at != at[0]:
+        emptied = replace(active.stored, emptied_at=at[0])
         yield from progress.commit_once([*operations, WriteUnit(UnitState(emptied.encode(), None, None))])

@@ -43,13 +43,13 @@ class DefinitionSwitch:
     def apply_table_event(self, event: EventEnvelope, mark: LaneMark) -> Machine[None]:
         """Handle an event about the table itself (a definition, a stop, a dropped table)."""
         attempt = self._attempt
-        in_force, table = attempt.active_definition, event.definition
+        active, table = attempt.active_definition, event.definition
         verdict = yield from attempt.changes.judge_event(event)
         if isinstance(verdict, KeepDefinition) and verdict.completed_table is None:
             return
         yield from attempt.drain()
-        if isinstance(verdict, SourceTableDropped) and in_force is not None:
-            yield from attempt.changes.handle_dropped_table(in_force, mark)
+        if isinstance(verdict, SourceTableDropped) and active is not None:
+            yield from attempt.changes.handle_dropped_table(active, mark)
         if table is None or not isinstance(verdict, KeepDefinition | AdoptDefinition):
             raise build_copy_stop(verdict, event, f"{attempt.spec.unit.topic} offset {mark[0]}")
         yield from attempt.close()
@@ -74,21 +74,21 @@ class DefinitionSwitch:
                 if before is None
                 else replace(before, table=table)
             )
-            yield from self.put_in_force(stored, lanes, first=before is None)
+            yield from self.activate_definition(stored, lanes, first=before is None)
         elif (
             resolve_target(attempt.spec, table).topic is not None
         ):  # nothing is altered: a record informs the topic's readers
             since = compute_stable_since(before, verdict.columns, mark[0], rewrite=verdict.rewrite)
             stored = replace(before.build_successor(table), columns_stable_since=since)
-            yield from self.put_in_force(stored, lanes, first=verdict.rewrite)
+            yield from self.activate_definition(stored, lanes, first=verdict.rewrite)
         elif verdict.rewrite and (yield from retry_transient(lambda: ask_driver(ReadTable(table)))) is None:
             stored = replace(before.build_successor(table), columns_stable_since=mark[0])
-            yield from self.put_in_force(stored, lanes, first=True)
+            yield from self.activate_definition(stored, lanes, first=True)
         else:
             yield from attempt.changes.adopt_definition(before, table, verdict, mark)
             yield from attempt.begin_attempt()
 
-    def put_in_force(
+    def activate_definition(
         self, stored: StoredDefinition, lanes: Sequence[LaneProgress], *, first: bool
     ) -> Machine[None]:
         """Store the definition with its layout, with all lanes at `lanes`, and begin again.
@@ -112,14 +112,14 @@ class DefinitionSwitch:
         attempt = self._attempt
         if first and shared:  # before the table exists again: a crash must not lose it
             yield from attempt.progress.try_guarded([MarkSharersIncomplete(stored.table)])
-        in_force: ActiveDefinition = yield from ask_driver(PrepareDefinition(stored, first))
-        rows = relay_rows(lanes, choose_layout(attempt.spec, in_force))
+        active: ActiveDefinition = yield from ask_driver(PrepareDefinition(stored, first))
+        rows = relay_rows(lanes, choose_layout(attempt.spec, active))
         operations: list[Operation] = []
         if shared:
             operations.append(
-                RequireTableUnchanged(stored.table, in_force.real) if first else RequireRowsPresent()
+                RequireTableUnchanged(stored.table, active.real) if first else RequireRowsPresent()
             )
-        operations.append(WriteUnit(UnitState(definition=in_force.text, ddl=None, stopped=None)))
-        if in_force.target.topic is not None:
-            operations.append(PublishDefinition(in_force.target, in_force.source, anew=first))
+        operations.append(WriteUnit(UnitState(definition=active.text, ddl=None, stopped=None)))
+        if active.target.topic is not None:
+            operations.append(PublishDefinition(active.target, active.source, anew=first))
         yield from attempt.progress.replace_lanes(rows, operations)

@@ -48,15 +48,15 @@ class DebeziumReader(RecordReader):
         self._newest = 0
         self._last: int | None = None
 
-    def begin_reading(self, rows: Sequence[LaneProgress], in_force: ActiveDefinition | None) -> None:
-        super().begin_reading(rows, in_force)
+    def begin_reading(self, rows: Sequence[LaneProgress], active: ActiveDefinition | None) -> None:
+        super().begin_reading(rows, active)
         if self._dedup.gen:
             raise UnitStoppedError(
                 f"{self._topic}: rowlock captured this source itself before, in the same topics: give the source "
                 f"another name, or {START_OVER}"
             )
         self._newest = max(self._newest, *(row.commit_ts_ms for row in rows))
-        snapshot = None if in_force is None else in_force.stored.snapshot
+        snapshot = None if active is None else active.stored.snapshot
         self._last = None if snapshot is None else snapshot[1]
         self._event_at: tuple[int, ...] = ()
         self._rows_there: dict[Position, tuple[str, Row | None, Row | None]] = {}
@@ -96,15 +96,15 @@ class DebeziumReader(RecordReader):
 
         Raises UnitStoppedError if it does not fit the table's definition, or there is none.
         """
-        in_force, topic = self._in_force, self._topic
-        if in_force is None:
-            raise UnitStoppedError(f"{topic}: no definition of the table is in force: restart rowlock")
-        return decode_debezium_record(topic, in_force, offset, raw)
+        active, topic = self._active, self._topic
+        if active is None:
+            raise UnitStoppedError(f"{topic}: no definition of the table is active: restart rowlock")
+        return decode_debezium_record(topic, active, offset, raw)
 
     def _build_change(self, offset: int, event: DebeziumChange, raw: bytes) -> RowChange:
-        if self._in_force is None:
+        if self._active is None:
             raise build_undefined_error(self._topic)
-        row = self._in_force.row
+        row = self._active.row
         before = None if event.before is None else row(event.before)
         after = None if event.after is None else row(event.after)
         read = event.op == SNAPSHOT_READ
@@ -128,7 +128,7 @@ class DebeziumReader(RecordReader):
         if place.ts_ms > self._newest + LOG_REPEAT_MS:
             raise UnitStoppedError(
                 f"{at}: position {place.position} is not above {self._dedup.position}, but the event was committed later "
-                f"than all that was applied: the source's log began anew, or Debezium reads another server: {START_OVER}"
+                f"than everything that was applied: the source's log was reset, or Debezium reads another server: {START_OVER}"
             )
         known = self._rows_there.get(place.position) if place.position is not None else None
         if known not in (None, (event.op, event.before, event.after)):
@@ -138,17 +138,17 @@ class DebeziumReader(RecordReader):
             )  # fmt: skip
 
 
-def decode_debezium_record(topic: str, in_force: ActiveDefinition, offset: int, raw: bytes) -> DebeziumChange:
+def decode_debezium_record(topic: str, active: ActiveDefinition, offset: int, raw: bytes) -> DebeziumChange:
     """Return the change in a record.
 
     Raises CopyNeededError if it does not fit the active definition, UnitStoppedError if it belongs to
     another table.
     """
     try:
-        event: DebeziumChange = in_force.decode_row(raw)
+        event: DebeziumChange = active.decode_row(raw)
     except EnvelopeError as error:
         raise CopyNeededError(f"{topic} offset {offset}: {error}", cause="event", after=offset) from error
-    table, place = in_force.source, event.source
+    table, place = active.source, event.source
     if (place.db, place.table) != (table.db, table.name):
         raise UnitStoppedError(
             f"{topic} offset {offset}: an event of {place.db}.{place.table} in the topic of {table.db}.{table.name}: one "

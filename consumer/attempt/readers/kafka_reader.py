@@ -110,7 +110,7 @@ def find_offset_problem(topic: str, start: int, low: int, high: int) -> UnitStop
         return build_retention_error(topic, start, low)
     if start > high:
         return UnitStoppedError(
-            f"{topic}: the target stands at offset {start - 1}, but the topic ends at {high - 1}: the topic lost "
+            f"{topic}: the target has applied offset {start - 1}, but the topic ends at {high - 1}: the topic lost "
             f"records or is another one: {START_OVER}"
         )
     return None

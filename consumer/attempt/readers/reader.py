@@ -78,11 +78,11 @@ class RecordReader(ABC):
         self.dropped = 0
         self._topic = topic
 
-    def begin_reading(self, rows: Sequence[LaneProgress], in_force: ActiveDefinition | None) -> None:
+    def begin_reading(self, rows: Sequence[LaneProgress], active: ActiveDefinition | None) -> None:
         """Begin at the lane rows: at the start of an attempt, or with another definition or layout."""
         lowest = min(rows, key=lambda row: row.offset)
         self._dedup = Deduplicator(rows)
-        self._in_force = in_force
+        self._active = active
         self._mark: LaneMark = (lowest.offset, lowest.position, lowest.gen, lowest.commit_ts_ms)
 
     @abstractmethod
@@ -146,7 +146,7 @@ class EnvelopeReader(RecordReader):
                     decode, row = self._get_decoders()
                     judge = self._dedup.judge_record
         except UnitStoppedError as error:
-            if self._in_force is None and isinstance(error, CopyNeededError) and error.table is None and raw:
+            if self._active is None and isinstance(error, CopyNeededError) and error.table is None and raw:
                 source = decode_full_event(self._topic, offset, raw).source
                 error.table = source.db, source.table
             yield self._build_row_batch(changes, offset - 1)
@@ -157,10 +157,8 @@ class EnvelopeReader(RecordReader):
         """Return the decoder of row events and the row function of the active definition; without one,
         rows are refused.
         """
-        in_force = self._in_force
-        return (
-            (decode_none, self._refuse_undefined) if in_force is None else (in_force.decode_row, in_force.row)
-        )
+        active = self._active
+        return (decode_none, self._refuse_undefined) if active is None else (active.decode_row, active.row)
 
     def _decode_uncommon(self, offset: int, raw: bytes) -> Any:
         """Decode an event that the fast decoder refused: not a row, another envelope version, or not for
@@ -169,16 +167,16 @@ class EnvelopeReader(RecordReader):
         Raises UnitStoppedError if it is not an event, has a newer major version, belongs to another
         table, or does not fit the definition.
         """
-        in_force, topic = self._in_force, self._topic
+        active, topic = self._active, self._topic
         try:
-            event = decode_any(raw) if in_force is None else in_force.decode(raw)
+            event = decode_any(raw) if active is None else active.decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise build_event_error(topic, offset, raw, error) from error
         source = decode_full_event(topic, offset, raw).source  # checks the version
-        if in_force is not None and (source.db, source.table) != (in_force.source.db, in_force.source.name):
+        if active is not None and (source.db, source.table) != (active.source.db, active.source.name):
             raise UnitStoppedError(
                 f"{topic} offset {offset}: an event of {source.db}.{source.table} in the topic of "
-                f"{in_force.source.db}.{in_force.source.name}, and rows of two tables cannot be told apart there: {START_OVER}"
+                f"{active.source.db}.{active.source.name}, and rows of two tables cannot be distinguished there: {START_OVER}"
             )
         return event
 
@@ -187,14 +185,14 @@ class EnvelopeReader(RecordReader):
 
         It is refused if the row after the change has one of them.
         """
-        in_force, source, marked = self._in_force, event.source, event.undecodable
-        if in_force is None:
+        active, source, marked = self._active, event.source, event.undecodable
+        if active is None:
             raise build_undefined_error(self._topic)
-        undecodable.check_key(in_force, marked, f"{self._topic} offset {offset}")
+        undecodable.check_key(active, marked, f"{self._topic} offset {offset}")
         if self._dedup.judge_record(offset, source.position, source.prev, source.gen):
             self.dropped += 1
             return
-        table, row = in_force.written, in_force.row
+        table, row = active.written, active.row
         before = (
             None
             if event.before is None

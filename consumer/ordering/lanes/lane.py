@@ -92,7 +92,7 @@ class Lane:
         self._segments = LaneSegments(number, limits, QuarantinedKeys(held), replace=replace, unfit=unfit)
         self._end: LaneMark | None = None
         self._wrote = False
-        self._wanted: set[ChangeId] = set()
+        self._commit_requests: set[ChangeId] = set()
         self._push = False
 
     def queue_items(self, items: list[LaneItem]) -> None:
@@ -107,7 +107,7 @@ class Lane:
 
     def request_commit(self, event: ChangeId) -> None:
         """Commit as soon as `event` is collected, because another lane waits for it."""
-        self._wanted.add(event)
+        self._commit_requests.add(event)
 
     def push_gathered(self) -> None:
         """Commit the collected items instead of waiting for more (memory is short)."""
@@ -154,8 +154,8 @@ class Lane:
         self._wrote = segment.end is not None
         last = segment.items[-1][0].id
         self._locks.release(self.number, last)
-        if self._wanted:
-            self._wanted = {event for event in self._wanted if event > last}
+        if self._commit_requests:
+            self._commit_requests = {event for event in self._commit_requests if event > last}
         return len(segment.items)
 
     def handle_failure(self, error: Exception) -> None:
@@ -166,7 +166,7 @@ class Lane:
         """Collect items from the queue; return the tickets for which the head of the queue must wait, if
         any.
         """
-        queue, gathered, wanted = self._queue, self._gathered, self._wanted
+        queue, gathered, commit_requests = self._queue, self._gathered, self._commit_requests
         limit, max_bytes = self._limits.max_gather, self._limits.max_bytes
         size, ready = self._bytes, self._locks.is_released
         while queue and len(gathered) < limit and size < max_bytes:
@@ -178,7 +178,7 @@ class Lane:
                     return waits
             gathered.append(queue.popleft())
             size += len(item[0].wire)
-            if wanted and item[0].id in wanted:
+            if commit_requests and item[0].id in commit_requests:
                 break
         self._bytes = size
         return ()
@@ -191,7 +191,9 @@ class Lane:
             or self._push
         ):
             return True
-        if self._wanted and any(event <= self._gathered[-1][0].id for event in self._wanted):
+        if self._commit_requests and any(
+            event <= self._gathered[-1][0].id for event in self._commit_requests
+        ):
             return True
         return self._end is not None and not self._queue
 

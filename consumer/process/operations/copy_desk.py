@@ -165,9 +165,9 @@ def _describe_copy_wait(why: str, state: CopyState | None, asked_id: str, *, ask
     seen, remedy = split_remedy(why)
     ours = state is not None and state.id == asked_id
     if state is not None and ours and state.phase == "refused":
-        return f"{seen}; a copy was asked for and refused: {state.reason}"
+        return f"{seen}; a copy was requested and refused: {state.reason}"
     if state is not None and ours and state.phase == "cancelled":
-        return f"{seen}; the copy that was asked for was cancelled: {remedy}"
+        return f"{seen}; the requested copy was cancelled: {remedy}"
     if asked or (state is not None and state.phase in ("waiting", "running")):
-        return f"{seen}; a copy of the table is asked for: nothing, it begins by itself (rowlock status)"
+        return f"{seen}; a copy of the table is requested: nothing to do, it begins automatically (rowlock status)"
     return None

@@ -49,9 +49,9 @@ class UnitFencing:
         not known.
         """
         unit = asked.unit
-        nobody = UnitFenced(unit.topic, unit.assignment)
+        no_offset = UnitFenced(unit.topic, unit.assignment)
         if not asked.above:
-            return nobody
+            return no_offset
         self._let_end(unit.topic)
         answer: queue.SimpleQueue[UnitFenced] = queue.SimpleQueue()
         threading.Thread(
@@ -64,7 +64,7 @@ class UnitFencing:
             if holder != os.getpid():  # an attempt in this process cannot be killed; it is waited for
                 _kill_worker(holder, unit.topic)
             time.sleep(LOCK_POLL_S)
-        return nobody
+        return no_offset
 
     def _let_end(self, topic: str) -> None:
         """Give an attempt a short time to end by itself: its lanes are then at one offset, and no event

@@ -114,7 +114,7 @@ class UnitTopics:
         """Return the bounds of a topic that may not exist yet. Raises TransientError."""
         found = self.fetch_bounds([unit.topic]).get(unit.topic)
         if found is None:
-            raise TransientError(f"{unit.topic}: the topic is gone")
+            raise TransientError(f"{unit.topic}: the topic no longer exists")
         self._seen(unit.source, unit.topic, found[1] - 1)
         return found
 
@@ -123,7 +123,7 @@ class UnitTopics:
         found = self.fetch_bounds([unit.topic]).get(unit.topic)
         if found is None:
             raise UnitStoppedError(
-                f"{unit.topic}: Kafka does not have the topic any more, with what is not applied yet: {START_OVER}"
+                f"{unit.topic}: Kafka no longer has the topic, nor the records that are not applied yet: {START_OVER}"
             )
         self._seen(unit.source, unit.topic, found[1] - 1)
         return found
@@ -135,10 +135,12 @@ def build_failure(unit: UnitRef, error: Exception) -> OperationFailed:
     if trouble.fault:
         log.error("unit failed by an internal error", topic=unit.topic, exc_info=error)
     return OperationFailed(
-        unit.topic, unit.assignment, trouble.message[:MAX_ERROR_CHARS], again=trouble.state == "behind",
+        unit.topic, unit.assignment, trouble.message[:MAX_ERROR_CHARS], should_retry=trouble.state == "behind",
         waits=trouble.state == "stopped", copy=trouble.copy,
     )  # fmt: skip
 
 
 def build_stop(unit: UnitRef, epoch: int, why: str, copy: CopyNeed | None = None) -> OperationFailed:
-    return OperationFailed(unit.topic, unit.assignment, why, again=False, epoch=epoch, waits=True, copy=copy)
+    return OperationFailed(
+        unit.topic, unit.assignment, why, should_retry=False, epoch=epoch, waits=True, copy=copy
+    )

@@ -115,7 +115,7 @@ class DirectApplier:
         )  # fmt: skip
         while took.offset + 1 < end and not self.is_aborted(unit):
             if not here and end - (took.offset + 1) > self._max_direct_events:
-                return replace(took, behind=True)
+                return replace(took, has_backlog=True)
             here = False
             upto = min(took.offset + 1 + MAX_LIVE_BACKLOG, end)
             spec = self.build_spec(unit, taken.epoch, taken.was)
@@ -154,7 +154,9 @@ class DirectApplier:
         if report.state == "stopped":
             return build_stop(unit, epoch, report.message, report.copy)
         if report.state != "ok":
-            return OperationFailed(unit.topic, unit.assignment, report.message, again=True, epoch=epoch)
+            return OperationFailed(
+                unit.topic, unit.assignment, report.message, should_retry=True, epoch=epoch
+            )
         return self._explain_no_records(unit, epoch, start, end) if report.offset < start else None
 
     def _explain_no_records(self, unit: UnitRef, epoch: int, start: int, end: int) -> OperationFailed:
@@ -163,16 +165,16 @@ class DirectApplier:
         """
         what = f"{unit.topic}: offsets {start} to {end - 1} hold no records"
         if unit.source not in self._pipeline.debezium:  # a new leader may not know its own topic's end yet
-            return OperationFailed(unit.topic, unit.assignment, f"{what} yet", again=True, epoch=epoch)
+            return OperationFailed(unit.topic, unit.assignment, f"{what} yet", should_retry=True, epoch=epoch)
         raise UnitStoppedError(
-            f"{what}: they are marks of Kafka transactions, and rowlock applies topics that are written without: set "
+            f"{what}: they are marks of Kafka transactions, and rowlock applies topics that are written without transactions: set "
             f"exactly.once.source.support=disabled for the workers of Debezium's connector, and {START_OVER}"
         )
 
     def _apply_records(self, spec: UnitSpec, sessions: ConnectionCache, start: int, end: int) -> Report:
         topic, assigned = spec.unit.topic, spec.assigned
         read = partial(read_range, self._reader, topic)
-        behind = partial(read_rest, self._reader, topic)
+        rest_reader = partial(read_rest, self._reader, topic)
         return apply_topic(
             replace(
                 spec, small_batch=min(MAX_LIVE_BACKLOG, spec.limits.max_gather), patient=True
@@ -181,13 +183,13 @@ class DirectApplier:
             read(start, end),
             read_missing=read,
             tables=self._tables,
-            find_begin=partial(find_begin, read, behind),
+            find_begin=partial(find_begin, read, rest_reader),
             find_snapshot=partial(self._find_snapshot, spec),
-            read_behind=behind,
+            read_rest=rest_reader,
             ask_source=lambda table, keys: find_source_keys(
                 self._pipeline.debezium[spec.source], spec.source, table, keys
             ),
-            wanted=lambda: (topic, assigned) not in self._aborted,
+            is_assigned=lambda: (topic, assigned) not in self._aborted,
         )
 
     def _find_snapshot(self, spec: UnitSpec, after: int) -> TableSnapshot | None:

@@ -67,8 +67,8 @@ class TargetProbe:
     def _build_lost_rows_error(
         self, stored: StoredDefinition, source: str, after: int | None = None
     ) -> CopyNeededError:
-        wanted, table = route_definition(stored, source, self._pipeline.routes), stored.table
-        place = f"{table.db}.{table.name}" if wanted is None else f"{wanted.db}.{wanted.name}"
+        routed, table = route_definition(stored, source, self._pipeline.routes), stored.table
+        place = f"{table.db}.{table.name}" if routed is None else f"{routed.db}.{routed.name}"
         debezium = source in self._pipeline.debezium
         return CopyNeededError(
             describe_lost_rows(place),
@@ -86,15 +86,15 @@ class TargetProbe:
         _, state = session.read_progress(ApplyUnit(self._pipeline.name, unit.topic), lanes=False)
         if state is None or state.definition is None:
             return state and state.ddl, b""
-        wanted = route_definition(decode_stored(state.definition), unit.source, self._pipeline.routes)
+        routed = route_definition(decode_stored(state.definition), unit.source, self._pipeline.routes)
         about = (state.definition, state.ddl)  # without the stop's reason, which every retry writes again
-        if wanted is None:
+        if routed is None:
             return about, b""
-        real = session.read_table(wanted.db, wanted.name)
+        real = session.read_table(routed.db, routed.name)
         if real is None:
             return about, b""
         text = encode_known_table(state.definition, real)
-        return (about, text, session.read_surroundings(wanted.db, wanted.name)), text
+        return (about, text, session.read_surroundings(routed.db, routed.name)), text
 
     def explain_unfit(self, session: UnitTarget, unit: UnitRef) -> str | None:
         """Return why the target table of a running unit no longer fits, in full; None if it fits or has

@@ -76,7 +76,7 @@ DefinitionVerdict = KeepDefinition | AdoptDefinition | NeedsCopy | SourceTableDr
 
 
 def judge_table_event(
-    in_force: Table | None,
+    active: Table | None,
     event: EventEnvelope,
     policy: SchemaChangePolicy,
     *,
@@ -95,31 +95,31 @@ def judge_table_event(
     what = event.ddl or "another definition of the table"
     table = event.definition
     if table is None:
-        return NeedsCopy(STATEMENT, f"{what}: nobody knows the definition behind it")
+        return NeedsCopy(STATEMENT, f"{what}: the definition after it is unknown")
     copied = event.copy is not None and not event.copy.partial
-    if copied or in_force is None:
-        return AdoptDefinition(event.columns or ColumnChanges(), rewrite=copied and in_force is not None)
-    if is_same_definition(in_force, table) and (event.ddl is None or event.effect == KEPT_ROWS):
-        return KeepDefinition(None if in_force == table else table)
-    if policy == "stop" and not is_same_definition(in_force, table):
+    if copied or active is None:
+        return AdoptDefinition(event.columns or ColumnChanges(), rewrite=copied and active is not None)
+    if is_same_definition(active, table) and (event.ddl is None or event.effect == KEPT_ROWS):
+        return KeepDefinition(None if active == table else table)
+    if policy == "stop" and not is_same_definition(active, table):
         return StopForPerson(what)
-    columns = _get_column_changes(event, in_force)
+    columns = _get_column_changes(event, active)
     if columns is None:
-        cause = STATEMENT if is_same_definition(in_force, table) else DEFINITION
-        return NeedsCopy(cause, f"{what}: nothing says that it kept the table's rows")
-    case = _DefinitionPair(in_force, table, columns, policy, event.effect == KEPT_ROWS, many, frozenset(left))
+        cause = STATEMENT if is_same_definition(active, table) else DEFINITION
+        return NeedsCopy(cause, f"{what}: nothing shows that it kept the table's rows")
+    case = _DefinitionPair(active, table, columns, policy, event.effect == KEPT_ROWS, many, frozenset(left))
     why = next(_yield_copy_reasons(case), None)
     return AdoptDefinition(columns) if why is None else NeedsCopy(DEFINITION, f"{what}: {why}")
 
 
-def _get_column_changes(event: EventEnvelope, in_force: Table) -> ColumnChanges | None:
+def _get_column_changes(event: EventEnvelope, active: Table) -> ColumnChanges | None:
     """Return the column changes of an event; none for a statement that kept all rows and names.
 
     None: unknown.
     """
     if event.columns is not None:
         return event.columns
-    same = event.definition is not None and set(in_force.column_names) == set(event.definition.column_names)
+    same = event.definition is not None and set(active.column_names) == set(event.definition.column_names)
     return ColumnChanges() if event.effect == KEPT_ROWS and same else None
 
 
@@ -163,7 +163,7 @@ def _yield_name_reasons(case: _DefinitionPair) -> Iterator[str]:
     """Yield a reason if the statement does not explain the new names: a definition in between is missing."""
     stay = [case.get_new_name(name) for name in case.old.column_names if name not in case.columns.dropped]
     if sorted([*stay, *case.columns.added]) != sorted(case.new.column_names):
-        yield "it does not lead from the definition in force to its own"
+        yield "it does not lead from the active definition to its own"
 
 
 def _yield_rename_reasons(case: _DefinitionPair) -> Iterator[str]:
@@ -172,7 +172,7 @@ def _yield_rename_reasons(case: _DefinitionPair) -> Iterator[str]:
     """
     taken = [new for new in case.columns.renamed.values() if new in case.old.column_names]
     if taken:
-        yield f"column {taken[0]} takes the name of another one"
+        yield f"column {taken[0]} takes the name of another column"
     if case.many and case.columns.renamed:
         old, new = next(iter(case.columns.renamed.items()))
         yield f"column {old} becomes {new}, and other units write the same target table by the old name"
@@ -181,21 +181,21 @@ def _yield_rename_reasons(case: _DefinitionPair) -> Iterator[str]:
 def _yield_key_reasons(case: _DefinitionPair) -> Iterator[str]:
     old = [(case.get_new_name(part.column), part.prefix) for part in case.old.key.parts]
     if sorted(old, key=str) != sorted(((part.column, part.prefix) for part in case.new.key.parts), key=str):
-        yield "the key of the table becomes another one"
+        yield "the key of the table changes"
 
 
 def _yield_value_reasons(old: Column, new: Column) -> Iterator[str]:
     if old.generated or new.generated:
         known = old.generated and new.generated and old.expression == new.expression is not None
         if not known or old.type != new.type:
-            yield f"the source computes the generated column {new.name} anew"
+            yield f"the source recomputes the generated column {new.name}"
         return
     if not is_lossless(old.type, new.type):
         yield f"the values of column {new.name} change with its type"
     if old.nullable and not new.nullable:
-        yield f"column {new.name} becomes NOT NULL: what was NULL has a value now"
+        yield f"column {new.name} becomes NOT NULL: what was NULL now has a value"
     if new.auto_increment and not old.auto_increment:
-        yield f"column {new.name} becomes AUTO_INCREMENT: what was 0 has another value now"
+        yield f"column {new.name} becomes AUTO_INCREMENT: what was 0 now has another value"
 
 
 def _yield_rounding_reasons(old: Column, new: Column) -> Iterator[str]:
@@ -209,7 +209,7 @@ def _yield_added_reasons(case: _DefinitionPair, column: Column) -> Iterator[str]
         return  # the target does not get the column
     fill = find_fill(column)
     if fill is None:
-        yield f"what the rows that are there have in the new column {column.name} is known to the source alone"
+        yield f"only the source knows the values of the existing rows in the new column {column.name}"
     elif case.many and fill.value is not None:
         yield f"the new column {column.name} has a value in the rows of this source only"
     if column.name in case.retained_columns or (column.name in case.replaced and case.policy != "evolve"):

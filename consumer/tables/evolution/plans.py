@@ -94,16 +94,16 @@ def plan_change(
         names |= spelled
     if change.planned is None and change.rewrite:
         names |= names_apart(real, change.after, names, same)
-        wanted = build_desired_table(change.after, routed, names)
+        desired = build_desired_table(change.after, routed, names)
         beside = names_beside(
-            real, wanted, change.policy, {there: name for name, there in names.items()}, same
+            real, desired, change.policy, {there: name for name, there in names.items()}, same
         )
         names |= {
             each.name: beside[at]
             for each in change.after.columns
             if (at := names.get(each.name, each.name)) in beside
         }
-    wish = TargetGoal(
+    goal = TargetGoal(
         desired=build_desired_table(change.after, routed, names),
         before=build_desired_table(before.table, routed, before.names),
         policy=change.policy,
@@ -114,13 +114,13 @@ def plan_change(
         with_unique_indexes=change.with_unique_indexes,
     )
     if change.planned is None and not change.rewrite:
-        _refuse_old_values(wish, before, real)
-    left = {*map(wish.get_new_name, before.retained_columns), *list_retained_columns(real, wish)} - {
-        *wish.desired.column_names
+        _refuse_old_values(goal, before, real)
+    left = {*map(goal.get_new_name, before.retained_columns), *list_retained_columns(real, goal)} - {
+        *goal.desired.column_names
     }
-    lacks = list_unmapped_columns(wish.desired, real, change.policy)
+    lacks = list_unmapped_columns(goal.desired, real, change.policy)
     return ChangePlan(
-        plan_steps(real, wish), before.build_successor(change.after, names, tuple(sorted(left)), lacks)
+        plan_steps(real, goal), before.build_successor(change.after, names, tuple(sorted(left)), lacks)
     )
 
 
@@ -145,11 +145,11 @@ def _find_released_names(change: TableChange, others: Sequence[Table], same: Nam
         return set()
     written = change.before.table.column_names if change.policy == "evolve" else change.columns.renamed
     shared = {name for other in others for name in other.column_names}
-    goes = {change.before.get_target_name(name) for name in written} - shared
+    released = {change.before.get_target_name(name) for name in written} - shared
     if same.keeps_spelling:
-        return goes
+        return released
     stay = {same.fold_name(name) for name in change.after.column_names}
-    return {name for name in goes if same.fold_name(name) not in stay}
+    return {name for name in released if same.fold_name(name) not in stay}
 
 
 def _refuse_spelling(change: TableChange, there: Mapping[str, str], real: Table) -> None:
@@ -163,8 +163,8 @@ def _refuse_spelling(change: TableChange, there: Mapping[str, str], real: Table)
     for name, spelled in there.items():
         if name not in known and change.before.get_target_name(was.get(name, "")) != spelled:
             raise CopyNeededError(
-                f"the target table {real.db}.{real.name} has a column {spelled}, which to its server is the same name as {name}, and nothing tells whether "
-                "its rows have the values of the source's column, which is a new one or has a new name",
+                f"the target table {real.db}.{real.name} has a column {spelled}, which to its server is the same name as {name}, and it is unknown whether "
+                "its rows have the values of the source's column, which is new or was renamed",
                 cause="definition",
             )
 
@@ -173,54 +173,54 @@ def _translate_to_target(change: TableChange, names: Mapping[str, str]) -> Colum
     """Return the statement's column changes in the target's names; a column that keeps its name there is
     not renamed.
     """
-    old, said = change.before.names, change.columns
+    old, stated = change.before.names, change.columns
     return msgspec.structs.replace(
-        said,
-        renamed={a: b for a, b in said.renamed.items() if a not in old and b not in names},
-        added=tuple(names.get(name, name) for name in said.added),
-        dropped=tuple(old.get(name, name) for name in said.dropped),
+        stated,
+        renamed={a: b for a, b in stated.renamed.items() if a not in old and b not in names},
+        added=tuple(names.get(name, name) for name in stated.added),
+        dropped=tuple(old.get(name, name) for name in stated.dropped),
     )
 
 
-def _refuse_old_values(wish: TargetGoal, before: StoredDefinition, real: Table) -> None:
+def _refuse_old_values(goal: TargetGoal, before: StoredDefinition, real: Table) -> None:
     """Raise CopyNeededError if the target already has a column that is new at the source or was not
     written: its values may be wrong.
     """
-    if wish.policy == "stop":
+    if goal.policy == "stop":
         return
-    for name in _list_new_names(wish, before, real):
-        if name in real.column_names and not _empty_there(wish, before, real, name):
+    for name in _list_new_names(goal, before, real):
+        if name in real.column_names and not _empty_there(goal, before, real, name):
             raise CopyNeededError(
-                f"the target table {real.db}.{real.name} has a column {name} already, and nothing tells whether its rows have the values "
-                "of the source's column, which is a new one or has a new name",
+                f"the target table {real.db}.{real.name} already has a column {name}, and it is unknown whether its rows have the values "
+                "of the source's column, which is new or was renamed",
                 cause="definition",
             )
 
 
-def _list_new_names(wish: TargetGoal, before: StoredDefinition, real: Table) -> list[str]:
+def _list_new_names(goal: TargetGoal, before: StoredDefinition, real: Table) -> list[str]:
     """Return the columns that the unit did not write, and will write if the target has them already."""
-    columns = wish.columns
-    if wish.policy == "ignore":  # no column ever goes there, or gets another name
-        unwritten = {*map(wish.get_new_name, before.unmapped_columns)}
-        return [*columns.added, *columns.renamed.values(), *unwritten.intersection(wish.desired.column_names)]
-    goes = {*columns.dropped, *columns.renamed}
+    columns = goal.columns
+    if goal.policy == "ignore":  # no column ever goes there, or gets another name
+        unwritten = {*map(goal.get_new_name, before.unmapped_columns)}
+        return [*columns.added, *columns.renamed.values(), *unwritten.intersection(goal.desired.column_names)]
+    vacated = {*columns.dropped, *columns.renamed}
     renamed = [new for old, new in columns.renamed.items() if old in real.column_names]  # else it was already
-    return [name for name in (*columns.added, *renamed) if name not in goes]
+    return [name for name in (*columns.added, *renamed) if name not in vacated]
 
 
-def _empty_there(wish: TargetGoal, before: StoredDefinition, real: Table, name: str) -> bool:
+def _empty_there(goal: TargetGoal, before: StoredDefinition, real: Table, name: str) -> bool:
     """Return whether a column is NULL in every row of this unit, as it should be.
 
     Another unit added it, and this one never wrote it.
     """
     there, fresh = real.get_column(name), name not in {*before.retained_columns, *before.unmapped_columns}
     default = there.default is not None or there.default_expression is not None
-    empty = there.nullable and not default and name in wish.columns.added
+    empty = there.nullable and not default and name in goal.columns.added
     return (
-        wish.is_shared(name)
+        goal.is_shared(name)
         and fresh
         and empty
-        and find_fill(wish.desired.get_column(name)) == ColumnFill(None)
+        and find_fill(goal.desired.get_column(name)) == ColumnFill(None)
     )
 
 
@@ -307,7 +307,7 @@ def _may_violate_unique(alter: AlterTable) -> bool:
         or (
             isinstance(step, ChangeColumn)
             and bool(alter.table.unique)
-            and is_lengthened(step.now, step.wanted)
+            and is_lengthened(step.now, step.desired)
         )
         for step in alter.steps
     )

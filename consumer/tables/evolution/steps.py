@@ -32,29 +32,29 @@ from schemas.table.model import Column, ColumnType, Table
 from schemas.table.names import NameRules
 
 
-def plan_steps(real: Table, wish: TargetGoal) -> AlterTable | None:
+def plan_steps(real: Table, goal: TargetGoal) -> AlterTable | None:
     """Return the remaining steps for `real`, or None. Raises UnitStoppedError if no table fits all units."""
-    if wish.policy in ("ignore", "stop"):
+    if goal.policy in ("ignore", "stop"):
         return None
-    renames = list(_plan_renames(real, wish))
-    now, joined = _apply_renames(real, renames), join_tables(wish)
+    renames = list(_plan_renames(real, goal))
+    now, joined = _apply_renames(real, renames), join_tables(goal)
     found: list[Alteration] = [
         *renames,
-        *plan_dropped_indexes(now, joined, wish),
-        *_plan_column_steps(now, joined, wish),
-        *plan_key_steps(now, joined, wish),
-        *_plan_unwritten_columns(now, wish),
-        *plan_new_indexes(now, joined, wish),
+        *plan_dropped_indexes(now, joined, goal),
+        *_plan_column_steps(now, joined, goal),
+        *plan_key_steps(now, joined, goal),
+        *_plan_unwritten_columns(now, goal),
+        *plan_new_indexes(now, joined, goal),
     ]
     return AlterTable(real, tuple(found)) if found else None
 
 
-def list_retained_columns(real: Table, wish: TargetGoal) -> list[str]:
+def list_retained_columns(real: Table, goal: TargetGoal) -> list[str]:
     """Return the columns that the unit wrote earlier and the target keeps, with their old values."""
     return [
         name
-        for name in wish.unwritten_names
-        if wish.policy != "evolve" or wish.is_shared(name)
+        for name in goal.unwritten_names
+        if goal.policy != "evolve" or goal.is_shared(name)
         if _has_column(real, name)
     ]
 
@@ -62,9 +62,9 @@ def list_retained_columns(real: Table, wish: TargetGoal) -> list[str]:
 # --- columns
 
 
-def _plan_renames(real: Table, wish: TargetGoal) -> Iterator[RenameColumn]:
-    for old, new in wish.columns.renamed.items():
-        if _has_column(real, old) and not _has_column(real, new) and not wish.is_shared(old):
+def _plan_renames(real: Table, goal: TargetGoal) -> Iterator[RenameColumn]:
+    for old, new in goal.columns.renamed.items():
+        if _has_column(real, old) and not _has_column(real, new) and not goal.is_shared(old):
             yield RenameColumn(old, new)
 
 
@@ -74,64 +74,64 @@ def _apply_renames(real: Table, renames: Iterable[RenameColumn]) -> Table:
     return real.with_renamed_columns(names) if names else real
 
 
-def _plan_column_steps(now: Table, joined: Table, wish: TargetGoal) -> Iterator[Alteration]:
+def _plan_column_steps(now: Table, joined: Table, goal: TargetGoal) -> Iterator[Alteration]:
     for column in joined.columns:
         if not _has_column(now, column.name):
-            yield _plan_added_column(column, wish)
+            yield _plan_added_column(column, goal)
             continue
         there = now.get_column(column.name)
-        if column.name in wish.replaced_names:
+        if column.name in goal.replaced_names:
             yield DropColumn(column.name)
-            yield _plan_added_column(column, wish)
-        elif (changed := _build_changed_column(there, column, now, joined, wish)) != there:
-            safe = not wish.rewrite or can_hold_all_values(there.type, changed.type)
+            yield _plan_added_column(column, goal)
+        elif (changed := _build_changed_column(there, column, now, joined, goal)) != there:
+            safe = not goal.rewrite or can_hold_all_values(there.type, changed.type)
             yield ChangeColumn(there, changed, lossless=safe)
 
 
-def _plan_added_column(column: Column, wish: TargetGoal) -> AddColumn:
-    if wish.others:  # the table has rows of other sources, and none of those has this column
+def _plan_added_column(column: Column, goal: TargetGoal) -> AddColumn:
+    if goal.others:  # the table has rows of other sources, and none of those has this column
         return AddColumn(Column(name=column.name, type=column.type))
-    fill = find_fill(wish.desired.get_column(column.name))
+    fill = find_fill(goal.desired.get_column(column.name))
     unknown = fill is None or (fill.value is None and not column.nullable)
     plain = Column(name=column.name, type=column.type, nullable=column.nullable or unknown)
     return AddColumn(plain, fill=None if fill is None else fill.value)
 
 
 def _build_changed_column(
-    there: Column, column: Column, now: Table, joined: Table, wish: TargetGoal
+    there: Column, column: Column, now: Table, joined: Table, goal: TargetGoal
 ) -> Column:
     """Return the target's column as it should be."""
     loose = column.nullable and column.name not in joined.key.columns
     return replace(
-        there, type=_choose_type(there, column, now, joined, wish), nullable=there.nullable or loose
+        there, type=_choose_type(there, column, now, joined, goal), nullable=there.nullable or loose
     )
 
 
-def _choose_type(there: Column, column: Column, now: Table, joined: Table, wish: TargetGoal) -> ColumnType:
+def _choose_type(there: Column, column: Column, now: Table, joined: Table, goal: TargetGoal) -> ColumnType:
     narrowed = (
-        wish.policy == "evolve"
-        and wish.rewrite
-        and not wish.statements_done
-        and _has_type_changed(column, wish)
+        goal.policy == "evolve"
+        and goal.rewrite
+        and not goal.statements_done
+        and _has_type_changed(column, goal)
     )
     if not can_hold_all_values(column.type, there.type) or narrowed:
-        return _choose_wide_type(there, column, joined, wish)
+        return _choose_wide_type(there, column, joined, goal)
     coarse = not is_not_coarser(column.type.collation, there.type.collation)
     if coarse and column.name in _list_compared_columns(now, joined):
         return replace(there.type, charset=column.type.charset, collation=column.type.collation)
     return there.type
 
 
-def _has_type_changed(column: Column, wish: TargetGoal) -> bool:
+def _has_type_changed(column: Column, goal: TargetGoal) -> bool:
     """Return whether the source changed the column's type. (A wider type of the target itself stays.)"""
-    if wish.others:
+    if goal.others:
         return False
-    old = {wish.get_new_name(each.name): each.type for each in wish.before.columns}.get(column.name)
+    old = {goal.get_new_name(each.name): each.type for each in goal.before.columns}.get(column.name)
     return old is not None and replace(old, collation=None) != replace(column.type, collation=None)
 
 
-def _choose_wide_type(there: Column, column: Column, joined: Table, wish: TargetGoal) -> ColumnType:
-    if wish.policy == "evolve" or is_lossless(there.type, column.type):
+def _choose_wide_type(there: Column, column: Column, joined: Table, goal: TargetGoal) -> ColumnType:
+    if goal.policy == "evolve" or is_lossless(there.type, column.type):
         return column.type
     wide = join_types(there.type, column.type)
     if wide is None:
@@ -147,17 +147,17 @@ def _list_compared_columns(now: Table, joined: Table) -> set[str]:
     return {name for index in (now.key, *now.unique, joined.key, *joined.unique) for name in index.columns}
 
 
-def _plan_unwritten_columns(now: Table, wish: TargetGoal) -> Iterator[Alteration]:
+def _plan_unwritten_columns(now: Table, goal: TargetGoal) -> Iterator[Alteration]:
     """Yield steps for columns that the unit no longer writes: dropped under `evolve`, otherwise made
     nullable.
     """
-    for name in wish.unwritten_names:
+    for name in goal.unwritten_names:
         if not _has_column(now, name):
             continue
         there = now.get_column(name)
-        if wish.policy == "evolve" and not wish.is_shared(name):
+        if goal.policy == "evolve" and not goal.is_shared(name):
             yield DropColumn(name)
-        elif not there.nullable and name not in wish.desired.key.columns:
+        elif not there.nullable and name not in goal.desired.key.columns:
             yield ChangeColumn(there, replace(there, nullable=True), lossless=True)
 
 
@@ -165,7 +165,7 @@ def _plan_unwritten_columns(now: Table, wish: TargetGoal) -> Iterator[Alteration
 
 
 def names_beside(
-    real: Table, wanted: Table, policy: SchemaChangePolicy, names: Mapping[str, str], same: NameRules
+    real: Table, desired: Table, policy: SchemaChangePolicy, names: Mapping[str, str], same: NameRules
 ) -> dict[str, str]:
     """Return required name → the name of an additional column, for each column of the target that cannot
     hold the values.
@@ -175,10 +175,10 @@ def names_beside(
     """
     if policy != "lenient":
         return {}
-    compared = {name for index in (wanted.key, *wanted.unique) for name in index.columns}
-    taken = {*real.column_names, *wanted.column_names}
+    compared = {name for index in (desired.key, *desired.unique) for name in index.columns}
+    taken = {*real.column_names, *desired.column_names}
     found = {}
-    for column in wanted.columns:
+    for column in desired.columns:
         if not _has_column(real, column.name) or column.name in compared:
             continue
         there = real.get_column(column.name).type

@@ -64,24 +64,24 @@ class TargetGoal:
         return any(name in other.column_names for other in self.others)
 
 
-def join_tables(wish: TargetGoal) -> Table:
+def join_tables(goal: TargetGoal) -> Table:
     """Return the table that can hold the rows of all units. A column that one unit lacks may be NULL."""
-    tables = [wish.desired, *wish.others]
+    tables = [goal.desired, *goal.others]
     if len(tables) == 1:
-        return wish.desired
-    for other in wish.others:
-        if set(other.key.columns) != set(wish.desired.key.columns):
+        return goal.desired
+    for other in goal.others:
+        if set(other.key.columns) != set(goal.desired.key.columns):
             raise UnitStoppedError(
-                f"{wish.desired.db}.{wish.desired.name}: the key is ({', '.join(wish.desired.key.columns)}) here and ({', '.join(other.key.columns)}) "
+                f"{goal.desired.db}.{goal.desired.name}: the key is ({', '.join(goal.desired.key.columns)}) here and ({', '.join(other.key.columns)}) "
                 "for another source that writes this table: change the other sources alike, or route this one to a table of its own"
             )
-    columns = tuple(_join_columns(column, tables) for column in wish.desired.columns)
+    columns = tuple(_join_columns(column, tables) for column in goal.desired.columns)
     unique = tuple(
         index
-        for index in wish.desired.unique
-        if all(any(is_same_index(index, theirs) for theirs in other.unique) for other in wish.others)
+        for index in goal.desired.unique
+        if all(any(is_same_index(index, theirs) for theirs in other.unique) for other in goal.others)
     )
-    return replace(wish.desired, columns=columns, unique=unique)
+    return replace(goal.desired, columns=columns, unique=unique)
 
 
 def _join_columns(column: Column, tables: Sequence[Table]) -> Column:
@@ -101,11 +101,11 @@ def _join_columns(column: Column, tables: Sequence[Table]) -> Column:
     return replace(column, type=type_, nullable=nullable)
 
 
-def is_same_index(wanted: UniqueIndex, real: UniqueIndex) -> bool:
+def is_same_index(desired: UniqueIndex, real: UniqueIndex) -> bool:
     """Return whether a real index serves as the required one. It may compare more of a value, never less."""
-    if set(wanted.columns) != set(real.columns):
+    if set(desired.columns) != set(real.columns):
         return False
-    prefixes = {part.column: part.prefix for part in wanted.parts}
+    prefixes = {part.column: part.prefix for part in desired.parts}
     return all(
         part.prefix is None or (prefixes[part.column] or part.prefix + 1) <= part.prefix
         for part in real.parts

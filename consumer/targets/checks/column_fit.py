@@ -111,8 +111,8 @@ def find_value_loss(source: ColumnType, real: ColumnType) -> tuple[LossKind, int
         return "label", 0
     loss = _LOSS.get(real.kind)
     if loss == "digits":
-        room, wanted = _count_fraction_digits(real), _count_fraction_digits(source)
-        return None if room is None or (wanted is not None and wanted <= room) else (loss, room)
+        room, needed = _count_fraction_digits(real), _count_fraction_digits(source)
+        return None if room is None or (needed is not None and needed <= room) else (loss, room)
     unlimited = source.kind is Kind.TEXT and not source.length
     if (
         loss is None

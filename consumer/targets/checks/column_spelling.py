@@ -11,15 +11,15 @@ from schemas.table.names import NameRules
 
 
 def match_other_spellings(
-    source: Table, real: Table, names: Mapping[str, str], goes: Collection[str], same: NameRules
+    source: Table, real: Table, names: Mapping[str, str], released: Collection[str], same: NameRules
 ) -> dict[str, str]:
     """Return source name → the target's, for each column that the target has in another spelling.
 
-    `names`: source name → the target's, where that is known to differ. `goes`: columns of the target
+    `names`: source name → the target's, where that is known to differ. `released`: columns of the target
     that are being renamed or dropped.
     """
     spelled = {same.fold_name(name): name for name in real.column_names}
-    taken = {*goes, *(names.get(name, name) for name in source.column_names)}
+    taken = {*released, *(names.get(name, name) for name in source.column_names)}
     found: dict[str, str] = {}
     for name in source.column_names:
         there = spelled.get(same.fold_name(name), name)
@@ -29,10 +29,10 @@ def match_other_spellings(
     return found
 
 
-def as_spelled(wanted: Table, real: Table, added: Collection[str], same: NameRules) -> Table:
-    """Return `wanted` with the target's names of its columns; columns of `add:` keep theirs."""
-    names = match_other_spellings(wanted, real, {name: name for name in added}, (), same)
-    return wanted.with_renamed_columns(names) if names else wanted
+def as_spelled(expected: Table, real: Table, added: Collection[str], same: NameRules) -> Table:
+    """Return `expected` with the target's names of its columns; columns of `add:` keep theirs."""
+    names = match_other_spellings(expected, real, {name: name for name in added}, (), same)
+    return expected.with_renamed_columns(names) if names else expected
 
 
 def explain_missing_columns(missing: Collection[str], real: Table, added: Collection[str]) -> str:

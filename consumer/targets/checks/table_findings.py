@@ -42,7 +42,7 @@ class ServerProbe(Protocol):
 class _TableComparison:
     """The source's table and the target's."""
 
-    wanted: Table
+    expected: Table
     """The source's table in target terms, with the target's spelling of names."""
     real: Table
     """The target's table."""
@@ -63,27 +63,29 @@ class _TableComparison:
 
 def check_table(
     session: Inspectable,
-    wanted: Table,
+    expected: Table,
     *,
     added: tuple[str, ...] = (),
     leaves_out: bool = False,
     sources: int = 1,
 ) -> list[Finding]:
-    """Return the findings about the real target table for `wanted`.
+    """Return the findings about the real target table for `expected`.
 
     `sources`: how many topics write it; `added`: columns of `add:`; `leaves_out`: columns that the
     target lacks are not written (`schema_changes: ignore`). A table that does not exist has no
     findings. Raises the session's errors if it cannot be read at all.
     """
     try:
-        real = session.read_table(wanted.db, wanted.name)
+        real = session.read_table(expected.db, expected.name)
     except TargetConfigError as error:
-        remedy = "change the target table as the message says"
-        return [Finding("error", f"target table {wanted.db}.{wanted.name}", str(error), remedy)]
+        remedy = "change the target table as the message describes"
+        return [Finding("error", f"target table {expected.db}.{expected.name}", str(error), remedy)]
     if real is None:
-        return _check_shared_target(wanted, added, sources) if sources > 1 else []
-    there = as_spelled(wanted, real, added, session.column_names)
-    case = _TableComparison(there, real, session.read_table_facts(wanted.db, wanted.name), added, leaves_out)
+        return _check_shared_target(expected, added, sources) if sources > 1 else []
+    there = as_spelled(expected, real, added, session.column_names)
+    case = _TableComparison(
+        there, real, session.read_table_facts(expected.db, expected.name), added, leaves_out
+    )
     found = [finding for rule in _RULES for finding in rule(case)]
     return found + (_check_shared_target(real, added, sources) if sources > 1 else [])
 
@@ -104,7 +106,7 @@ def check_session(session: ServerProbe, place: str) -> list[Finding]:
     except MissingGrantError as error:
         return [Finding("error", place, error.seen, error.statement)]
     except TargetConfigError as error:
-        return [Finding("error", place, str(error), "do what the message says")]
+        return [Finding("error", place, str(error), "do what the message describes")]
     risk = session.probe_durability()
     return [] if risk is None else [Finding(risk.level, place, risk.message, risk.remedy)]
 
@@ -129,12 +131,12 @@ def _check_shared_target(table: Table, added: tuple[str, ...], sources: int) -> 
 
 def _check_columns(case: _TableComparison) -> Iterator[Finding]:
     real = set(case.real.column_names)
-    missing = [name for name in case.wanted.column_names if name not in real]
+    missing = [name for name in case.expected.column_names if name not in real]
     if missing and not case.leaves_out:
         yield case.build_error(
             f"lacks the columns {', '.join(missing)}", explain_missing_columns(missing, case.real, case.added)
         )
-    written = set(case.wanted.column_names)
+    written = set(case.expected.column_names)
     required = [name for name in case.facts.required if name not in written]
     if required:
         yield case.build_error(
@@ -145,7 +147,7 @@ def _check_columns(case: _TableComparison) -> Iterator[Finding]:
 
 def _check_types(case: _TableComparison) -> Iterator[Finding]:
     real = {column.name: column for column in case.real.columns}
-    for column in case.wanted.columns:
+    for column in case.expected.columns:
         there = real.get(column.name)
         if there is None:
             continue
@@ -167,7 +169,7 @@ def _check_types(case: _TableComparison) -> Iterator[Finding]:
                 f"column {column.name} does not hold every value of the source's type as it is: rows with others are quarantined (`schema_changes: ignore`: the first one stops the table)",
                 "make the column as wide as the source's (docs/reference/types.md)",
             )
-        elif column.nullable and not there.nullable and column.name not in case.wanted.key.columns:
+        elif column.nullable and not there.nullable and column.name not in case.expected.key.columns:
             yield case.build_warning(
                 f"column {column.name} is NOT NULL there and may be NULL at the source: such rows are quarantined (`schema_changes: ignore`: the first one stops the table)",
                 "allow NULL in the target",
@@ -179,21 +181,21 @@ def _check_key(case: _TableComparison) -> Iterator[Finding]:
 
     Two source rows must never share a target row.
     """
-    wanted, real = case.wanted.key, case.real.key
-    missing = [name for name in wanted.columns if name not in real.columns]
+    expected, real = case.expected.key, case.real.key
+    missing = [name for name in expected.columns if name not in real.columns]
     if missing:
         yield case.build_error(
             f"its key ({', '.join(real.columns)}) lacks {', '.join(missing)} of the source's key: rows that differ at the "
             "source would be one row",
-            f"make the key ({', '.join(wanted.columns)})",
+            f"make the key ({', '.join(expected.columns)})",
         )
-    foreign = [name for name in real.columns if name not in case.wanted.column_names]
+    foreign = [name for name in real.columns if name not in case.expected.column_names]
     if foreign:
         yield case.build_error(
             f"its key holds {', '.join(foreign)}, which no event carries",
-            f"make the key ({', '.join(wanted.columns)})",
+            f"make the key ({', '.join(expected.columns)})",
         )
-    yield from _check_index_prefixes(case, wanted, real)
+    yield from _check_index_prefixes(case, expected, real)
 
 
 def _check_unique_indexes(case: _TableComparison) -> Iterator[Finding]:
@@ -201,11 +203,11 @@ def _check_unique_indexes(case: _TableComparison) -> Iterator[Finding]:
     source's.
     """
     for real in case.real.unique:
-        if not set(real.columns).intersection(case.wanted.column_names):
+        if not set(real.columns).intersection(case.expected.column_names):
             continue
         implied = [
             index
-            for index in (case.wanted.key, *case.wanted.unique)
+            for index in (case.expected.key, *case.expected.unique)
             if set(index.columns) <= set(real.columns)
         ]
         if not implied:
@@ -215,7 +217,7 @@ def _check_unique_indexes(case: _TableComparison) -> Iterator[Finding]:
                 "drop the index, or make it an ordinary one",
             )
         elif not real.nulls_distinct and all(index.nulls_distinct for index in implied):
-            nullable = [name for name in real.columns if case.wanted.get_column(name).nullable]
+            nullable = [name for name in real.columns if case.expected.get_column(name).nullable]
             if nullable:
                 yield case.build_error(
                     f"unique index {real.name} holds NULLs equal (NULLS NOT DISTINCT), the source does not",
@@ -226,11 +228,11 @@ def _check_unique_indexes(case: _TableComparison) -> Iterator[Finding]:
 
 
 def _check_index_prefixes(
-    case: _TableComparison, wanted: UniqueIndex, real: UniqueIndex
+    case: _TableComparison, expected: UniqueIndex, real: UniqueIndex
 ) -> Iterator[Finding]:
-    prefixes = {part.column: part.prefix for part in wanted.parts}
+    prefixes = {part.column: part.prefix for part in expected.parts}
     for part in real.parts:
-        if part.column not in case.wanted.column_names or part.column in case.added:
+        if part.column not in case.expected.column_names or part.column in case.added:
             continue
         prefix = prefixes.get(part.column)
         if part.prefix is not None and (prefix is None or part.prefix < prefix):
@@ -238,7 +240,7 @@ def _check_index_prefixes(
                 f"unique index {real.name} compares only {part.prefix} characters of {part.column}",
                 "index the whole column",
             )
-        source = case.wanted.get_column(part.column).type.collation
+        source = case.expected.get_column(part.column).type.collation
         collation = part.collation or case.real.get_column(part.column).type.collation
         if not is_not_coarser(source, collation):
             yield case.build_error(
@@ -264,7 +266,7 @@ def _check_surroundings(case: _TableComparison) -> Iterator[Finding]:
         )
     if facts.triggers:
         yield case.build_error(
-            f"has triggers: {', '.join(facts.triggers)}; they would run again for what the source already did",
+            f"has triggers: {', '.join(facts.triggers)}; they would run a second time for changes that the source has already made",
             "drop them in the target",
         )
     if facts.unordered:
@@ -276,7 +278,9 @@ def _check_surroundings(case: _TableComparison) -> Iterator[Finding]:
 
 def _yield_remarks(case: _TableComparison) -> Iterator[Finding]:
     """Yield the remarks about a table that only this dialect makes."""
-    updated = set(case.wanted.column_names) - set(case.real.key.columns)  # those of the key are only inserted
+    updated = set(case.expected.column_names) - set(
+        case.real.key.columns
+    )  # those of the key are only inserted
     for each in case.facts.remarks:
         concerned = sorted(updated.intersection(each.columns))
         if not each.columns:
@@ -289,7 +293,7 @@ def _yield_remarks(case: _TableComparison) -> Iterator[Finding]:
 def _check_unseen_facts(case: _TableComparison) -> Iterator[Finding]:
     for what, statement in case.facts.unseen:
         yield case.build_error(
-            f"this user cannot see {what}, so nobody knows whether there are any", statement
+            f"this user cannot see {what}, so it is unknown whether there are any", statement
         )
 
 

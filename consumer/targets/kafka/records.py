@@ -26,7 +26,7 @@ from consumer.targets.kafka.formats.partition import PARTITIONERS
 from consumer.targets.kafka.shaping import RowShaper, digest_shape_options
 from consumer.targets.kafka.store.progress_topic import check_size, measure_record
 from consumer.targets.kafka.store.state import ClosedEntry, RecordScheme, encode_closed_entry
-from consumer.targets.kafka.topics import GONE_S, TargetTopics, TopicFacts, TopicIdentity
+from consumer.targets.kafka.topics import DELETED_AFTER_S, TargetTopics, TopicFacts, TopicIdentity
 from consumer.targets.kafka.writer import Outgoing
 from schemas.table.fills import find_fill
 from schemas.table.model import Key, Row
@@ -54,11 +54,11 @@ class TableRecords:
         masked = sorted({name for name, _ in options.masks}.intersection(table.key.columns))
         if masked:
             raise TargetConfigError(
-                f"topic {topic.name}: {', '.join(masked)} is of the primary key, by which rows are told apart: take it out of the route's `masks`"
+                f"topic {topic.name}: {', '.join(masked)} belongs to the primary key, which identifies the rows: take it out of the route's `masks`"
             )
         if options.partitions not in (None, facts.partitions):
             raise TargetConfigError(
-                f"topic {topic.name} has {facts.partitions} partitions, and its route says {options.partitions}: keys would change their partitions: "
+                f"topic {topic.name} has {facts.partitions} partitions, and its route sets {options.partitions}: keys would change their partitions: "
                 f"write partitions: {facts.partitions}, or another topic"
             )
         self._shaping = RowShaper(table, options, salt)
@@ -121,8 +121,8 @@ class TableRecords:
         """
         keys: list[Key] = [tuple(whole[i] for i in self._key_at) for whole in net.rows]
         written = dict(zip(map(_encode_identity, keys), net.rows, strict=True))
-        if gone := [key for key in net.deletes if _encode_identity(key) not in written]:
-            for row in rows().yield_rows(gone):
+        if deleted := [key for key in net.deletes if _encode_identity(key) not in written]:
+            for row in rows().yield_rows(deleted):
                 yield from self._yield_placed_records(
                     self.format.build_change_records(self._restore_deleted_row(row), None, place)
                 )
@@ -153,13 +153,13 @@ class TableRecords:
             return
         page, count, size = list[Outgoing](), 0, 0
         for row in rows().yield_all_rows(where or {}):
-            gone = list(
+            deleted = list(
                 self._yield_placed_records(
                     self.format.build_change_records(self._restore_deleted_row(row), None, place)
                 )
             )
-            page += gone
-            count, size = count + 1, size + sum(map(measure_record, gone))
+            page += deleted
+            count, size = count + 1, size + sum(map(measure_record, deleted))
             if count >= CLEARED or size >= CLEARED_BYTES:
                 yield page
                 page, count, size = [], 0, 0
@@ -250,11 +250,11 @@ class OpenedTopics:
         self._topics, self._salt = topics, salt
         self._tables: dict[TargetTopic, tuple[TableRecords, TopicFacts]] = {}
 
-    def open_topic(self, table: TargetTable, *, create: bool, gone: bool = False) -> None:
+    def open_topic(self, table: TargetTable, *, create: bool, existed: bool = False) -> None:
         """See consumer.targets.base.EventTables.open_topic."""
         topic = get_target_topic(table)
         facts = self._topics.read_topic_facts(topic.name)
-        if facts is None and not gone:
+        if facts is None and not existed:
             # raises before a topic is created for a table that cannot be written
             self._build_table_records(table, None, create=create)
             facts = self._topics.ensure_topic(topic.name, topic.options.partitions or 1, {})
@@ -282,7 +282,7 @@ class OpenedTopics:
         If the topic is not the one that was opened, it is opened again when it is needed.
         """
         topic = get_target_topic(table)
-        seen = self._topics.find_topic_identity(topic.name, GONE_S)
+        seen = self._topics.find_topic_identity(topic.name, DELETED_AFTER_S)
         if topic in self._tables:
             facts = self._tables[topic][1]
             if seen is None or (facts.id, facts.partitions) != (seen.id, seen.partitions):
@@ -299,10 +299,10 @@ class OpenedTopics:
         topic = get_target_topic(table)
         if facts is None and not create:
             raise TargetConfigError(
-                f"the target has no topic {topic.name}: make it, or set `create_tables: true`"
+                f"the target has no topic {topic.name}: create it, or set `create_tables: true`"
             )
-        wanted = TopicFacts(topic.name, topic.options.partitions or 1, 1 << 30, compacted=False)
-        return TableRecords(table, facts or wanted, self._salt)
+        planned = TopicFacts(topic.name, topic.options.partitions or 1, 1 << 30, compacted=False)
+        return TableRecords(table, facts or planned, self._salt)
 
 
 def get_target_topic(target: TargetTable) -> TargetTopic:

@@ -39,8 +39,8 @@ class RoutedTopics(KafkaProgress):
         self._salt = self._config.mask_salt.get_secret_value()
         self._tables = OpenedTopics(self._topics, self._salt)
 
-    def open_topic(self, table: TargetTable, *, create: bool, gone: bool = False) -> None:
-        self._tables.open_topic(table, create=create, gone=gone)
+    def open_topic(self, table: TargetTable, *, create: bool, existed: bool = False) -> None:
+        self._tables.open_topic(table, create=create, existed=existed)
 
     def judge_topic(self, table: TargetTable, *, create: bool) -> None:
         self._tables.judge_table(table, create=create)

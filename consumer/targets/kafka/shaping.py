@@ -96,12 +96,12 @@ def digest_shape_options(options: ShapeOptions, salt: str) -> tuple[tuple[str, s
     """
     hashed = salt if any(mask == SHA256 for _, mask in options.masks) else ""
     where = sorted((name, sorted(map(repr, values))) for name, values in options.where)
-    said = (
+    tracked = (
         ("columns", sorted(options.columns)),
         ("where", where),
         ("masks", (sorted(options.masks), hashed)),
     )
-    return tuple((name, hashlib.sha256(repr(each).encode()).hexdigest()[:16]) for name, each in said)
+    return tuple((name, hashlib.sha256(repr(each).encode()).hexdigest()[:16]) for name, each in tracked)
 
 
 def _check_options(table: Table, options: ShapeOptions) -> None:

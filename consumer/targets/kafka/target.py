@@ -136,7 +136,9 @@ class KafkaTarget(DefinitionlessTables, RoutedTopics):
             except TransientError as error:
                 if begun or number is None:
                     raise
-                raise CommitUnknownError(f"nobody knows whether the last commit happened: {error}") from error
+                raise CommitUnknownError(
+                    f"it is unknown whether the last commit happened: {error}"
+                ) from error
             else:
                 break
         else:

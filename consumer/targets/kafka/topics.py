@@ -22,7 +22,7 @@ from consumer.targets.kafka.errors import get_kafka_error, translate_kafka_error
 from schemas.io.kafka_clients import OnError
 
 NO_ANSWER = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT})
-GONE_S = 2.0
+DELETED_AFTER_S = 2.0
 """Seconds after which a topic that existed and is no longer listed counts as deleted."""
 SHOWN_EVERY_S = 0.1
 """Seconds between looks for a topic that was just created."""
@@ -70,30 +70,30 @@ class TargetTopics:
     def __init__(self, open_: Callable[[OnError], AdminClient], replication: int) -> None:
         self._open, self._replication = open_, replication
         self._client: AdminClient | None = None
-        self._told: KafkaError | None = None
+        self._last_error: KafkaError | None = None
 
     @contextmanager
     def _open_admin_call(self) -> Iterator[AdminClient]:
         if self._client is None:
-            self._told = None
+            self._last_error = None
             self._client = self._open(self._record_error)
         client = self._client
         try:
             yield client
             client.poll(0)
-            self._told = None  # the cluster answered
+            self._last_error = None  # the cluster answered
         except KafkaException as error:
             self._client = None
             client.poll(0)  # serves the error callback
             seen = get_kafka_error(error)
-            if self._told is not None and seen is not None and seen.code() in NO_ANSWER:
-                raise KafkaException(self._told) from error
+            if self._last_error is not None and seen is not None and seen.code() in NO_ANSWER:
+                raise KafkaException(self._last_error) from error
             raise
 
     def _record_error(self, error: KafkaError) -> None:
         """Keep the most specific error: that all brokers are down follows from the others."""
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
-            self._told = error
+            self._last_error = error
 
     def ping(self) -> None:
         """Raise a translated error unless the cluster answers."""
@@ -121,10 +121,10 @@ class TargetTopics:
                     name
                 ].result(ADMIN_CALL_TIMEOUT_S)
         except KafkaException as error:
-            said = get_kafka_error(error)
-            if said is not None and said.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            kafka_error = get_kafka_error(error)
+            if kafka_error is not None and kafka_error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
-            raise translate_kafka_error(error, f"topic {name} of the target cannot be looked at") from error
+            raise translate_kafka_error(error, f"topic {name} of the target cannot be read") from error
         id_ = str(found.topic_id)
         return TopicIdentity("" if id_ == NO_ID else id_, len(found.partitions))
 
@@ -144,7 +144,7 @@ class TargetTopics:
             seen = get_kafka_error(error)
             if seen is not None and seen.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
-            raise translate_kafka_error(error, f"topic {name} of the target cannot be looked at") from error
+            raise translate_kafka_error(error, f"topic {name} of the target cannot be read") from error
         now = self.find_topic_identity(name)
         if now is None:
             return None
@@ -158,21 +158,21 @@ class TargetTopics:
 
     def ensure_topic(self, name: str, partitions: int, settings: Mapping[str, str]) -> TopicFacts:
         """Create a topic, unless it was just created by another process, and wait until a broker lists it."""
-        wanted = NewTopic(name, partitions, self._replication, config=dict(settings))
+        requested = NewTopic(name, partitions, self._replication, config=dict(settings))
         try:
             with self._open_admin_call() as admin:
                 made = admin.create_topics(
-                    [wanted], operation_timeout=ADMIN_CALL_TIMEOUT_S, request_timeout=ADMIN_CALL_TIMEOUT_S
+                    [requested], operation_timeout=ADMIN_CALL_TIMEOUT_S, request_timeout=ADMIN_CALL_TIMEOUT_S
                 )
                 made[name].result(ADMIN_CALL_TIMEOUT_S)
         except KafkaException as error:
             seen = get_kafka_error(error)
             if seen is None or seen.code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise translate_kafka_error(error, f"topic {name} of the target cannot be made") from error
+                raise translate_kafka_error(error, f"topic {name} of the target cannot be created") from error
         until = time.monotonic() + ADMIN_CALL_TIMEOUT_S
         while (found := self.read_topic_facts(name)) is None:
             if time.monotonic() > until:
-                raise TransientError(f"topic {name} of the target is made, and no broker shows it yet")
+                raise TransientError(f"topic {name} of the target was created, but no broker shows it yet")
             time.sleep(SHOWN_EVERY_S)
         return found
 

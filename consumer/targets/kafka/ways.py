@@ -32,11 +32,11 @@ def require_one_scheme(
     every = ways if was is None else [was, *ways]
     for before, now in pairwise(every):
         if before.topic_id and now.topic_id and before.topic_id != now.topic_id:
-            raise TransientError(f"topic {now.topic} of the target is being made again in this moment")
+            raise TransientError(f"topic {now.topic} of the target is just being created again")
         if changes := before.list_incompatibilities(now):
             raise UnitStoppedError(
-                f"{unit.topic}: records in the topic {before.topic} are there already, and rows would stand under two keys: {'; '.join(changes)}. If "
-                f"that comes from the configuration, set the route back, or `mask_salt`; if it is wanted, or the source's definition has changed, "
+                f"{unit.topic}: records in the topic {before.topic} exist already, and rows would be written under two keys: {'; '.join(changes)}. If "
+                f"that comes from the configuration, set the route back, or `mask_salt`; if it is intended, or the source's definition has changed, "
                 f"{START_OVER} with another topic"
             )
     return every[-1] if every else None
@@ -54,25 +54,27 @@ def explain_misplaced_records(
     if written is None or written.topic != topic.name:
         return None
     name = topic.name
-    again = f"{format_copy_remedy(topic.db, topic.table)} (of a source with `events: debezium` {START_OVER})"
+    copy_remedy = (
+        f"{format_copy_remedy(topic.db, topic.table)} (of a source with `events: debezium` {START_OVER})"
+    )
     if seen is None:
         return (
-            f"topic {name} of the target is not there any more, with the records that were written to it: find out who deleted it, then {again}, which "
-            "makes it anew where `create_tables` allows it; readers that kept offsets of the old one begin anew"
+            f"topic {name} of the target no longer exists, nor the records that were written to it: find out who deleted it, then {copy_remedy}, which "
+            "creates it again where `create_tables` allows it; readers that kept offsets of the old one must start from its beginning"
         )
     if written.topic_id and seen.id and seen.id != written.topic_id:
         return (
             None
             if anew
             else (
-                f"topic {name} of the target was deleted and made again (its id was {written.topic_id} and is {seen.id}): the records that were written "
-                f"to it are gone: find out who did that, then {again}, which writes all rows to the new one; readers that kept offsets of the old one begin anew"
+                f"topic {name} of the target was deleted and created again (its id was {written.topic_id} and is {seen.id}): the records that were written "
+                f"to it are lost: find out who did that, then {copy_remedy}, which writes all rows to the new one; readers that kept offsets of the old one must start from its beginning"
             )
         )
     if seen.partitions != written.partitions:
         return (
             f"topic {name} of the target had {written.partitions} partitions and has {seen.partitions}: keys would change their partitions, and a row's "
-            f"later changes stand beside its earlier ones: Kafka takes no partition back, so {START_OVER} with another topic"
+            f"later changes would be in another partition than its earlier ones: Kafka cannot remove partitions, so {START_OVER} with another topic"
         )
     return None
 
@@ -84,8 +86,8 @@ def choose_compared_scheme(
 
     None if every row is written again to a topic that was created again: it has no older records.
     """
-    made_again = was is not None and any(each.topic_id != was.topic_id for each in now)
-    return None if anew and made_again and was is not None and was.topic_id else was
+    recreated = was is not None and any(each.topic_id != was.topic_id for each in now)
+    return None if anew and recreated and was is not None and was.topic_id else was
 
 
 def add_form_ages(was: RecordScheme | None, now: RecordScheme, ends: ReadTopicEnds) -> RecordScheme:

@@ -81,7 +81,7 @@ class UnitWriter:
             raise translate_kafka_error(self._find_failure(), self._what)
         if left:
             raise TransientError(
-                f"{self._what}: {left} of {len(records)} records were not taken in {self._limits.call_s:g} s"
+                f"{self._what}: {left} of {len(records)} records were not accepted within {self._limits.call_s:g} s"
             )
         try:
             self._producer.commit_transaction(self._limits.call_s)
@@ -99,8 +99,8 @@ class UnitWriter:
                 return error
         try:
             self._producer.begin_transaction()
-        except KafkaException as said:
-            seen = get_kafka_error(said)
+        except KafkaException as begin_error:
+            seen = get_kafka_error(begin_error)
             if seen is not None and (seen.txn_requires_abort() or seen.fatal()):
                 return seen
         return self._failed[0]
@@ -115,8 +115,8 @@ class UnitWriter:
         if not isinstance(error, KafkaException):
             try:
                 self._producer.abort_transaction(self._limits.abort_s)
-            except (KafkaException, SystemError) as said:
-                seen = said
+            except (KafkaException, SystemError) as abort_error:
+                seen = abort_error
         if isinstance(seen, KafkaException):
             return translate_kafka_error(seen, self._what)
         return TransientError(f"{self._what}: {seen}")
@@ -133,7 +133,7 @@ class UnitWriter:
             seen.name() in FENCED or (seen.txn_requires_abort() and seen.name() != "UNKNOWN")
         ):
             return translate_kafka_error(seen, self._what)
-        return CommitUnknownError(f"{self._what}: nobody knows whether it was committed: {error}")
+        return CommitUnknownError(f"{self._what}: it is unknown whether it was committed: {error}")
 
     def _produce_record(self, record: Outgoing) -> None:
         until = time.monotonic() + self._limits.call_s
@@ -150,7 +150,7 @@ class UnitWriter:
             except BufferError as error:
                 self._producer.poll(0.1)  # the records exceed the library's queue
                 if time.monotonic() > until:
-                    raise TransientError(f"{self._what}: no broker takes its records") from error
+                    raise TransientError(f"{self._what}: no broker accepts its records") from error
             else:
                 return
 

@@ -92,7 +92,7 @@ class _TableChange:
     ending: Table
     """The table after all steps."""
     columns: dict[str, _Column]
-    gone: list[str] = field(default_factory=list)
+    dropped_columns: list[str] = field(default_factory=list)
     """Dropped columns, by the names they had before."""
     dropped: dict[str, None] = field(default_factory=dict)
     """Dropped indexes, by the names they had before."""
@@ -150,26 +150,26 @@ def _drop_column(whole: _TableChange, step: DropColumn) -> None:
     """
     before = whole.columns.pop(step.name).before
     if before is not None:
-        whole.gone.append(before)
+        whole.dropped_columns.append(before)
         whole.dropped |= dict.fromkeys(
             name for name, columns in whole.real.unique.items() if before in columns
         )
 
 
 def _change_column(whole: _TableChange, step: ChangeColumn) -> None:
-    there, wanted = whole.columns[step.wanted.name], step.wanted
-    now, kinds = step.now, {step.now.type.kind, step.wanted.type.kind}
+    there, desired = whole.columns[step.desired.name], step.desired
+    now, kinds = step.now, {step.now.type.kind, step.desired.type.kind}
     if (
         not step.lossless
         and len(kinds) == 2
         and kinds & _APART
-        and wanted.name not in list_indexed_columns(whole.ending)
+        and desired.name not in list_indexed_columns(whole.ending)
     ):
-        _drop_column(whole, DropColumn(wanted.name))
-        _add_column(whole, AddColumn(wanted))
+        _drop_column(whole, DropColumn(desired.name))
+        _add_column(whole, AddColumn(desired))
         return
-    whole.columns[wanted.name] = _Column(wanted, there.before, changed=True)
-    whole.lenient |= not step.lossless or (now.nullable and not wanted.nullable)
+    whole.columns[desired.name] = _Column(desired, there.before, changed=True)
+    whole.lenient |= not step.lossless or (now.nullable and not desired.nullable)
 
 
 def _add_unique(whole: _TableChange, step: AddUnique) -> None:
@@ -192,7 +192,7 @@ def _change_key(whole: _TableChange, step: ChangeKey) -> None:
         whole.dropped["PRIMARY"] = None
     else:
         _drop_unique(whole, DropUnique(step.now))
-    whole.key = step.wanted
+    whole.key = step.desired
     for each in whole.columns.values():  # the server accepts such a column only as the first one of a key
         each.changed |= each.column.auto_increment
 
@@ -213,7 +213,7 @@ _STEPS: dict[type, Callable[[_TableChange, Any], None]] = {
 def _list_actions(whole: _TableChange) -> tuple[list[str], list[str]]:
     """Return the actions of the statement, and those of the statement after it."""
     actions = [_drop_index(name) for name in whole.dropped]
-    actions += [f"DROP COLUMN {quote(name)}" for name in whole.gone]
+    actions += [f"DROP COLUMN {quote(name)}" for name in whole.dropped_columns]
     after: list[str] = []
     for name, each in whole.columns.items():
         if each.before is None:

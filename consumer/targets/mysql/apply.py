@@ -67,8 +67,8 @@ class MySqlApplier:
     def apply_net_change(self, unit: ApplyUnit, net: NetChange, displacing: str | None) -> int:
         prepared = self._tables.get(net.table)
         key_at = net.table.key_at
-        gone = [*net.deletes, *(tuple(row[at] for at in key_at) for row in net.replaces)]
-        self._delete_rows(prepared, _render_literals(prepared.key, gone))
+        deleted = [*net.deletes, *(tuple(row[at] for at in key_at) for row in net.replaces)]
+        self._delete_rows(prepared, _render_literals(prepared.key, deleted))
         kept = 0 if displacing is None else self._displace_rows(prepared, net, unit, displacing)
         self._put_rows(prepared, net.snapshot)
         self._insert_rows(prepared, net.replaces)

@@ -68,13 +68,13 @@ class MySqlTargetCatalog(KeyedReads):
         self._link.connect()
         return read_table_facts(self._link, schema, name, self._foreign)
 
-    def find_missing_rights(self, wanted: RequiredRights) -> list[MissingRight]:
+    def find_missing_rights(self, required: RequiredRights) -> list[MissingRight]:
         self._link.connect()
         lines = [str(row[0]) for row in self._link.execute("SHOW GRANTS", [])]
-        schemas = wanted.list_schemas()
+        schemas = required.list_schemas()
         query = f"SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema IN {render_placeholders(len(schemas))}"
         there = {(str(schema), str(name)) for schema, name in self._link.execute(query, [*schemas])}
-        return rights.find_lacking_rights(lines, self._link.account, wanted, there)
+        return rights.find_lacking_rights(lines, self._link.account, required, there)
 
     def find_durability_risk(self) -> Remark | None:
         self._link.connect()

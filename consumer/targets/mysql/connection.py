@@ -131,10 +131,10 @@ class MySqlLink:
         self.max_packet, self.account = int(str(packet)), format_account(str(account))
 
     def begin_transaction(self, lock_wait_s: float | None, text: str, params: Params) -> Rows:
-        wanted = lock_wait_s or LOCK_WAIT_S
-        if wanted != self._lock_wait_s:
-            self.execute(f"SET SESSION innodb_lock_wait_timeout = {max(1, round(wanted))}", [])
-            self._lock_wait_s = wanted
+        wait_s = lock_wait_s or LOCK_WAIT_S
+        if wait_s != self._lock_wait_s:
+            self.execute(f"SET SESSION innodb_lock_wait_timeout = {max(1, round(wait_s))}", [])
+            self._lock_wait_s = wait_s
         self.execute("BEGIN", [])
         return self.execute(text, params)
 

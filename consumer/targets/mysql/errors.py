@@ -55,9 +55,9 @@ REMEDIES = {
     ),
     **dict.fromkeys(
         (3108, 3837),
-        "drop the generated column or the index in the target that is made of it, and make it anew afterwards",
+        "drop the generated column or the index in the target that is made of it, and create it again afterwards",
     ),
-    3959: "drop the check constraint in the target, and make it anew afterwards",
+    3959: "drop the check constraint in the target, and create it again afterwards",
     **dict.fromkeys((1488, 1503, 3855), "partition the target table by columns that stay, or not at all"),
     **dict.fromkeys(
         (1553, 1828, 1829, 1832, 1833, 1834, 3730, 3780),
@@ -84,7 +84,7 @@ _USED = re.compile(r"Unknown column .* in '(?:GENERATED ALWAYS AS|CHECK|DEFAULT)
 def find_remedy(code: int, message: str) -> str | None:
     """Return what a person should do about an error; None: no specific remedy is known."""
     if _USED.search(message):
-        return "drop what uses the column in the target (generated column, check constraint, default), and make it anew afterwards"
+        return "drop what uses the column in the target (generated column, check constraint, default), and create it again afterwards"
     return REMEDIES.get(code)
 
 
@@ -115,14 +115,14 @@ def build_consumer_error(
     """
     code = get_error_code(error)
     text = error.args[-1] if error.args else error
-    said = _ENTRY.sub("Duplicate entry for key", " ".join(str(text).split()))
+    message_text = _ENTRY.sub("Duplicate entry for key", " ".join(str(text).split()))
     read = get_noted_read(error)
     about = f"reading {read}: " if read else ""
-    message = f"{where}: {about}{said} ({code or type(error).__name__})"
+    message = f"{where}: {about}{message_text} ({code or type(error).__name__})"
     if code in DENIED and (grant := grant_for(str(text), account, statement)):
         return MissingGrantError(message, grant)
     if read and code in UNKNOWN_OBJECT_CODES:
         return TargetConfigError(f"{message}: {UNKNOWN_THERE}")
     kind = get_error_class(error)
-    remedy = find_remedy(code, said) or (UNDO if issubclass(kind, TargetConfigError) else "")
+    remedy = find_remedy(code, message_text) or (UNDO if issubclass(kind, TargetConfigError) else "")
     return kind(message + (f": {remedy}" if remedy else ""))

@@ -97,7 +97,7 @@ def _check_engine(engines: Sequence[Sequence[object]]) -> Iterator[Remark]:
     for engine, transactions in engines:
         if transactions != "YES":
             yield Remark(
-                f"its engine {engine} has no transactions: rows and progress could come apart",
+                f"its engine {engine} has no transactions: rows and progress could differ after a failure",
                 "ALTER TABLE … ENGINE=InnoDB",
             )
 

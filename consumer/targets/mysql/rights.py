@@ -49,7 +49,7 @@ def format_account(current_user: str) -> str:
 
 
 def find_lacking_rights(
-    lines: Sequence[str], account: str, wanted: RequiredRights, there: Collection[TablePlace]
+    lines: Sequence[str], account: str, required: RequiredRights, there: Collection[TablePlace]
 ) -> list[MissingRight]:
     """Return the rights that the lines of SHOW GRANTS do not give; `there`: the target tables that
     exist.
@@ -59,10 +59,10 @@ def find_lacking_rights(
     """
     grants = [grant for line in lines if (grant := _parse_grant(line))]
     found: list[MissingRight] = []
-    for schema in wanted.list_schemas():
+    for schema in required.list_schemas():
         missing = {
             table: lacks
-            for table, rights in _list_needed_rights(wanted, schema, there).items()
+            for table, rights in _list_needed_rights(required, schema, there).items()
             if (lacks := _list_missing_rights(grants, schema, table, rights))
         }
         # a user with rights on single tables gets the missing ones in the same way
@@ -95,7 +95,7 @@ def can_see_processes(lines: Sequence[str]) -> bool:
 
 
 def _list_needed_rights(
-    wanted: RequiredRights, schema: str, there: Collection[TablePlace]
+    required: RequiredRights, schema: str, there: Collection[TablePlace]
 ) -> dict[str, tuple[str, ...]]:
     """Return table → rights that are needed.
 
@@ -103,16 +103,16 @@ def _list_needed_rights(
     the bookkeeping.
     """
     out: dict[str, tuple[str, ...]] = {}
-    for table in wanted.list_tables_in_schema(schema):
-        creates = wanted.create and (schema, table) not in there
+    for table in required.list_tables_in_schema(schema):
+        creates = required.create and (schema, table) not in there
         changes = [
             right
-            for right, places in (("ALTER", wanted.alter), ("DROP", wanted.drop))
+            for right, places in (("ALTER", required.alter), ("DROP", required.drop))
             if (schema, table) in places
         ]
         out[table] = (*(_CREATING if creates else ROW_RIGHTS), *changes)
-    if schema == wanted.books_schema:
-        out |= {table: (*rights, "CREATE") for table, rights in wanted.books.items()}
+    if schema == required.books_schema:
+        out |= {table: (*rights, "CREATE") for table, rights in required.books.items()}
     return out
 
 

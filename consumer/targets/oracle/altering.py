@@ -57,7 +57,7 @@ SELECT i.index_name, c.constraint_name FROM SYS.ALL_INDEXES i
 LEFT JOIN SYS.ALL_CONSTRAINTS c ON c.index_owner = i.owner AND c.index_name = i.index_name AND c.constraint_type = 'U'
 WHERE i.table_owner = %s AND i.table_name = %s AND i.uniqueness = 'UNIQUE'"""
 _BY_HAND = (
-    "change the target table by hand as the source's is, or drop it and let `rowlock copy` fill it anew"
+    "change the target table by hand as the source's is, or drop it and let `rowlock copy` fill it again"
 )
 
 
@@ -121,11 +121,11 @@ def render_statements(change: AlterTable, constraints: dict[str, str | None]) ->
     table, ending = change.table, apply_alterations(change)
     _require_possible(change)
     whole = _TableChange(qualify_table(quote_identifier, table.db, table.name), ending, constraints)
-    made_again = [index for index in table.unique if _is_blocking_index(change, index)]
-    texts = [text for index in made_again for text in _render_drop_index(whole, index)]
+    rebuilt = [index for index in table.unique if _is_blocking_index(change, index)]
+    texts = [text for index in rebuilt for text in _render_drop_index(whole, index)]
     texts += [text for step in change.steps for text in _render_step(whole, change, step)]
     there = {index.name: index for index in ending.unique}
-    for name in (index.name for index in made_again if index.name in there):
+    for name in (index.name for index in rebuilt if index.name in there):
         texts.append(render_unique_index(ending, there[name], name))
     yield from texts
 
@@ -141,7 +141,7 @@ def _is_blocking_index(change: AlterTable, index: UniqueIndex) -> bool:
     touched = {step.old for step in change.steps if isinstance(step, RenameColumn)}
     names = {step.new: step.old for step in change.steps if isinstance(step, RenameColumn)}
     touched |= {
-        names.get(step.wanted.name, step.wanted.name)
+        names.get(step.desired.name, step.desired.name)
         for step in change.steps
         if isinstance(step, ChangeColumn)
     }
@@ -162,10 +162,10 @@ def _require_possible(change: AlterTable) -> None:
                 )
             names = (names - {step.old}) | {step.new}
         if isinstance(step, ChangeColumn) and not _can_modify_in_place(step):
-            now, wanted = _describe_column(step.now), _describe_column(step.wanted)
+            now, desired = _describe_column(step.now), _describe_column(step.desired)
             raise _build_refusal(
                 change.table,
-                f"column {step.wanted.name} would go from {now} to {wanted}, which Oracle does with empty columns alone",
+                f"column {step.desired.name} would go from {now} to {desired}, which Oracle does with empty columns alone",
             )
 
 
@@ -184,10 +184,10 @@ def _describe_column(column: Column) -> str:
 
 def _can_modify_in_place(step: ChangeColumn) -> bool:
     """Return whether MODIFY works although rows exist: it needs the same type, with as much room or more."""
-    now, wanted = _describe_column(step.now), _describe_column(step.wanted)
-    if now == wanted:
+    now, desired = _describe_column(step.now), _describe_column(step.desired)
+    if now == desired:
         return True
-    return step.lossless and now.partition("(")[0] == wanted.partition("(")[0]
+    return step.lossless and now.partition("(")[0] == desired.partition("(")[0]
 
 
 def _render_step(whole: _TableChange, change: AlterTable, step: Alteration) -> Iterator[str]:
@@ -227,10 +227,10 @@ def _render_add_column(whole: _TableChange, step: AddColumn) -> Iterator[str]:
 
 def _render_change_column(whole: _TableChange, step: ChangeColumn) -> Iterator[str]:
     """Yield MODIFY. It contains a clause for NULL only where that changes (ORA-01451, ORA-01442)."""
-    name, parts = quote_identifier(step.wanted.name), []
-    if _describe_column(step.now) != _describe_column(step.wanted):
-        parts.append(render_type(whole.ending, step.wanted))
-    if takes_null(whole.ending, step.wanted) and not step.now.nullable:
+    name, parts = quote_identifier(step.desired.name), []
+    if _describe_column(step.now) != _describe_column(step.desired):
+        parts.append(render_type(whole.ending, step.desired))
+    if takes_null(whole.ending, step.desired) and not step.now.nullable:
         parts.append("NULL")
     if parts:
         yield f"ALTER TABLE {whole.name} MODIFY ({name} {' '.join(parts)})"

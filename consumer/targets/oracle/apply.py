@@ -59,14 +59,14 @@ class OracleApplier:
     def apply_net_change(self, unit: ApplyUnit, net: NetChange, displacing: str | None) -> int:
         with translate_refusals():
             prepared = self._tables.get(net.table)
-            gone = [
+            deleted = [
                 *map(prepared.key, net.deletes),
                 *(prepared.key(_get_row_key(net.table, row)) for row in net.replaces),
             ]
             read, replaces, updates = (
                 [prepared.row(row) for row in rows] for rows in (net.snapshot, net.replaces, net.updates)
             )
-        self._run_array(prepared.plan.delete, gone, prepared.key_sizes)
+        self._run_array(prepared.plan.delete, deleted, prepared.key_sizes)
         kept = (
             0
             if displacing is None
@@ -126,12 +126,12 @@ class OracleApplier:
             f"SELECT t.* FROM {plan.name} t WHERE {where} FOR UPDATE WAIT 10", params
         )
         place = prepared.table.name
-        said: list[object] = []
+        parameters: list[object] = []
         for whole in rows:
             named = {restore_spelling(name, place): value for name, value in whole.items()}
-            said += [unit.pipeline, unit.topic, plan.table_name, _encode_json(named), displacing]
+            parameters += [unit.pipeline, unit.topic, plan.table_name, _encode_json(named), displacing]
         if rows:
-            self._link.execute(self._books.displaced.build_insert(len(rows)), said)
+            self._link.execute(self._books.displaced.build_insert(len(rows)), parameters)
             with self._link.translate_errors(plan.name), self._link.raw.cursor() as cursor:
                 cursor.execute(f"DELETE FROM {plan.name} t WHERE {where}", params)
         return len(rows)

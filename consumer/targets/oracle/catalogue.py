@@ -115,11 +115,11 @@ class OracleTargetCatalog(KeyedReads):
         self._link.connect()
         return read_table_facts(self._link, schema, name)
 
-    def find_missing_rights(self, wanted: RequiredRights) -> list[MissingRight]:
+    def find_missing_rights(self, required: RequiredRights) -> list[MissingRight]:
         self._link.connect()
         execute = self._link.execute
         [(user,)] = execute(_ROLE, [])
-        schemas: list[object] = [normalize_name(schema) for schema in wanted.list_schemas()]
+        schemas: list[object] = [normalize_name(schema) for schema in required.list_schemas()]
         some = render_placeholders(len(schemas))
         granted: dict[tuple[str, str], set[str]] = {}
         for schema, table, right in execute(_GRANTED.format(schemas=some), schemas):
@@ -131,7 +131,7 @@ class OracleTargetCatalog(KeyedReads):
                 tables=frozenset((str(a), str(b)) for a, b in execute(_THERE.format(schemas=some), schemas)),
                 granted={place: frozenset(given) for place, given in granted.items()},
             ),
-            wanted,
+            required,
         )
 
     def find_durability_risk(self) -> Remark | None:
@@ -274,7 +274,7 @@ def _refuse_padded(types: Mapping[str, str], indexes: Sequence[UniqueIndex], pla
             if (type_ := types.get(column)) in PADDED:
                 what = "the primary key" if index.name == "PRIMARY" else f"unique index {index.name}"
                 raise TargetConfigError(
-                    f"target table {place}: column {column} of {what} is {type_}, which Oracle fills with blanks: rows with shorter values "
+                    f"target table {place}: column {column} of {what} is {type_}, which Oracle pads with blanks: rows with shorter values "
                     "would not be found again, and deletes be lost. Make the column VARCHAR2 (NVARCHAR2) and take the blanks off "
                     f"(UPDATE … SET {column} = RTRIM({column})), or drop the table and let rowlock create it"
                 )

@@ -64,7 +64,7 @@ REMEDIES = {
     "ORA-02266": "drop the foreign key in the target, for the source already guarantees it",
     "ORA-02273": "drop the foreign key in the target, for the source already guarantees it",
     "ORA-02449": "drop the foreign key in the target, for the source already guarantees it",
-    "ORA-12991": "drop the constraint of several columns in the target, and make it anew afterwards",
+    "ORA-12991": "drop the constraint of several columns in the target, and create it again afterwards",
     "ORA-32795": "make the column an ordinary one (no GENERATED ALWAYS), for its values come from the source",
     "ORA-54013": "make the virtual column an ordinary one, for its values come from the source",
     "ORA-54017": "make the virtual column an ordinary one, for its values come from the source",

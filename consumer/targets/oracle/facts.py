@@ -53,15 +53,15 @@ def _describe_generated_always(place: str, names: tuple[str, ...]) -> Remark:
 
 def _describe_temporary(_place: str, names: tuple[str, ...]) -> Remark:
     return Remark(
-        f"is a temporary table ({', '.join(names)}): its rows are gone with the session, while its progress stays",
+        f"is a temporary table ({', '.join(names)}): its rows are lost when the session ends, while its progress stays",
         "route the source's table to an ordinary one",
     )
 
 
 def _describe_padded(place: str, names: tuple[str, ...]) -> Remark:
     return Remark(
-        "its columns {columns} are CHAR or NCHAR, which Oracle fills with blanks: of a source's CHAR they are taken off when it is read, a value of any "
-        "other type is another one there, and verify says so",
+        "its columns {columns} are CHAR or NCHAR, which Oracle pads with blanks: blanks of a source's CHAR are removed when it is read, but a value of any "
+        "other type differs there, and verify reports it",
         f"nothing, where the source's columns are CHAR; else ALTER TABLE {place} MODIFY ({{column}} VARCHAR2(n CHAR)), and take the blanks off "
         "the rows that are there",
         level="warning",
@@ -75,7 +75,7 @@ def _describe_views(_place: str, names: tuple[str, ...]) -> Remark:
 
 def _describe_policies(_place: str, names: tuple[str, ...]) -> Remark:
     return Remark(
-        f"has row level policies ({', '.join(names)}): rows that they hide would be neither updated nor deleted, without a word",
+        f"has row level policies ({', '.join(names)}): rows that they hide would be neither updated nor deleted, without an error",
         "let the user pass them (GRANT EXEMPT ACCESS POLICY), or drop them",
     )
 

@@ -37,25 +37,25 @@ class OracleRights:
         )
 
 
-def find_lacking_rights(has: OracleRights, wanted: RequiredRights) -> list[MissingRight]:
-    """Return the rights that a run needs (`wanted`) and the user lacks, each with the statement that
+def find_lacking_rights(has: OracleRights, required: RequiredRights) -> list[MissingRight]:
+    """Return the rights that a run needs (`required`) and the user lacks, each with the statement that
     gives it.
     """
-    tables = [(normalize_name(schema), normalize_name(table)) for schema, table in wanted.tables]
-    missing = [*_find_bookkeeping_rights(has, wanted)]
-    if wanted.create:
+    tables = [(normalize_name(schema), normalize_name(table)) for schema, table in required.tables]
+    missing = [*_find_bookkeeping_rights(has, required)]
+    if required.create:
         missing += _find_create_rights(has, [place for place in tables if place not in has.tables])
     missing += _find_row_rights(has, [place for place in tables if place in has.tables])
-    for right, places in (("ALTER", wanted.alter), ("DROP", wanted.drop)):
+    for right, places in (("ALTER", required.alter), ("DROP", required.drop)):
         missing += _find_change_rights(
             has, right, [(normalize_name(schema), normalize_name(table)) for schema, table in sorted(places)]
         )
     return missing
 
 
-def _find_bookkeeping_rights(has: OracleRights, wanted: RequiredRights) -> Iterator[MissingRight]:
-    schema = normalize_name(wanted.books_schema)
-    there = all((schema, normalize_name(name)) in has.tables for name in wanted.books)
+def _find_bookkeeping_rights(has: OracleRights, required: RequiredRights) -> Iterator[MissingRight]:
+    schema = normalize_name(required.books_schema)
+    there = all((schema, normalize_name(name)) in has.tables for name in required.books)
     lacks = [right for right in _CREATING if right not in has.privileges]
     if lacks and not there:
         message = (

@@ -181,17 +181,17 @@ def _drop_column(_: _TableChange, step: DropColumn, out: _Statement) -> None:
 
 
 def _change_column(whole: _TableChange, step: ChangeColumn, out: _Statement) -> None:
-    now, wanted = step.now, step.wanted
-    name, new = quote(wanted.name), _render_type(wanted)
-    in_key = wanted.name in whole.ending.key.columns
+    now, desired = step.now, step.desired
+    name, new = quote(desired.name), _render_type(desired)
+    in_key = desired.name in whole.ending.key.columns
     # Rows may get the implicit value instead of NULL, but not where it would make them equal.
     filled = (
         None
-        if wanted.name in list_indexed_columns(whole.ending)
-        else _render_column_literal(wanted, get_implicit_value(wanted.type))
+        if desired.name in list_indexed_columns(whole.ending)
+        else _render_column_literal(desired, get_implicit_value(desired.type))
     )
     nulls = now.nullable or not step.lossless
-    required = not wanted.nullable and (in_key or not nulls or filled is not None)
+    required = not desired.nullable and (in_key or not nulls or filled is not None)
     if not now.nullable and not required and not in_key:
         out.actions.append(f"ALTER COLUMN {name} DROP NOT NULL")
     if is_retyped(step):
@@ -209,18 +209,18 @@ def _change_column(whole: _TableChange, step: ChangeColumn, out: _Statement) -> 
         out.before.append(f"UPDATE {whole.name} SET {name} = {filled} WHERE {name} IS NULL")
     if required and now.nullable:
         out.actions.append(f"ALTER COLUMN {name} SET NOT NULL")
-    out.columns.add(wanted.name)
+    out.columns.add(desired.name)
 
 
 def is_retyped(step: ChangeColumn) -> bool:
     """Return whether the column gets another type, and not only another nullability."""
-    return _render_type(step.wanted) != _find_type(step.now)
+    return _render_type(step.desired) != _find_type(step.now)
 
 
 def _render_kept_value(step: ChangeColumn, name: str, new: str) -> str:
     """Return the expression for the same value in the new type. A bit string is padded at its front."""
-    if step.now.type.kind is step.wanted.type.kind is Kind.BIT:
-        return f"lpad({name}::text, {step.wanted.type.length}, '0')::{new}"
+    if step.now.type.kind is step.desired.type.kind is Kind.BIT:
+        return f"lpad({name}::text, {step.desired.type.length}, '0')::{new}"
     return f"{name}::{new}"
 
 
@@ -236,9 +236,9 @@ def _render_converted_value(whole: _TableChange, step: ChangeColumn, name: str, 
     """Return an expression that fails for no value, except in a key, where every row needs a value of
     its own.
     """
-    if step.wanted.name in whole.ending.key.columns:
+    if step.desired.name in whole.ending.key.columns:
         return f"{name}::text::{new}"
-    kinds = {step.now.type.kind, step.wanted.type.kind}
+    kinds = {step.now.type.kind, step.desired.type.kind}
     if whole.real.version < ASKS_VALIDITY or not any(kinds <= alike for alike in _ALIKE):
         return f"NULL::{new}"
     return f"CASE WHEN pg_input_is_valid({name}::text, '{new}') THEN {name}::text::{new} END"
@@ -273,7 +273,7 @@ def _change_key(whole: _TableChange, step: ChangeKey, out: _Statement) -> None:
     primary = [index for index in whole.real.indexes if index.primary]
     for index in primary or find_real_indexes(whole, step.now):
         _drop_index(whole, index, out)
-    out.actions.append(f"ADD PRIMARY KEY ({_render_columns(step.wanted)})")
+    out.actions.append(f"ADD PRIMARY KEY ({_render_columns(step.desired)})")
 
 
 _STEPS: dict[type[Alteration], Callable[[_TableChange, Any, _Statement], None]] = {

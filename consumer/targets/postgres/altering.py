@@ -122,7 +122,7 @@ class PostgresAlterer:
                 table = change.table
                 raise TargetConfigError(
                     f"target table {table.db}.{table.name}: column {column} cannot be changed as at the source, for {what} {name} uses it: "
-                    f"run {remedy} in the target, and make it anew afterwards"
+                    f"run {remedy} in the target, and create it again afterwards"
                 )
 
     def get_index_name(self, table: Table, index: UniqueIndex) -> str:
@@ -153,5 +153,5 @@ def _find_affected_columns(change: AlterTable) -> dict[str, frozenset[str]]:
         if isinstance(step, DropColumn):
             found[step.name] = _OF_TYPES | {"check constraint"}
         elif isinstance(step, ChangeColumn) and is_retyped(step):
-            found[step.wanted.name] = _OF_TYPES
+            found[step.desired.name] = _OF_TYPES
     return found

@@ -101,14 +101,14 @@ class PostgresApplier:
 
     def _apply_directly(self, prepared: _Prepared, net: NetChange) -> None:
         plan = prepared.plan
-        gone = [prepared.key(key) for key in net.deletes]
-        gone += [prepared.key(tuple(row[at] for at in net.table.key_at)) for row in net.replaces]
+        deleted = [prepared.key(key) for key in net.deletes]
+        deleted += [prepared.key(tuple(row[at] for at in net.table.key_at)) for row in net.replaces]
         replaces = [prepared.row(row) for row in net.replaces]
         updates = [prepared.row(row) for row in net.updates]
         snapshot = [prepared.row(row) for row in net.snapshot]
         with self._link.raw.pipeline():
-            if gone:
-                text, params = render_keys_in(plan.key_columns, gone)
+            if deleted:
+                text, params = render_keys_in(plan.key_columns, deleted)
                 self._run_statement(f"{plan.delete_where} {text}", params)
             if snapshot:
                 self._run_statement(*_render_insert(plan.insert_values, snapshot, plan.on_conflict))

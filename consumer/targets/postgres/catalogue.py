@@ -77,12 +77,12 @@ class PostgresTargetCatalog(KeyedReads):
         self._link.connect()
         return self._link.execute(query, [qualify_table(bare, schema, name)] * query.count("%s"))
 
-    def find_missing_rights(self, wanted: RequiredRights) -> list[MissingRight]:
+    def find_missing_rights(self, required: RequiredRights) -> list[MissingRight]:
         self._link.connect()
         execute = self._link.execute
         [(user, database, create, temporary)] = execute(rights.ROLE, [])
-        schemas = execute(rights.SCHEMAS, [wanted.list_schemas()])
-        places = [*wanted.tables, *((wanted.books_schema, name) for name in wanted.books)]
+        schemas = execute(rights.SCHEMAS, [required.list_schemas()])
+        places = [*required.tables, *((required.books_schema, name) for name in required.books)]
         tables = execute(rights.TABLE_RIGHTS_SQL, [list(part) for part in zip(*places, strict=True)])
         has = rights.PostgresRights(
             user=str(user),
@@ -96,7 +96,7 @@ class PostgresTargetCatalog(KeyedReads):
             },
             owned=frozenset((str(schema), str(name)) for schema, name, *_, owned in tables if owned),
         )
-        return rights.find_lacking_rights(has, wanted)
+        return rights.find_lacking_rights(has, required)
 
     def find_durability_risk(self) -> Remark | None:
         return None  # the link ensures it when it connects

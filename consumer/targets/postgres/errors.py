@@ -48,7 +48,7 @@ REMEDIES = {
     DENIED: "give the user the right that it lacks, `rowlock check` prints the GRANT (docs/how-to/target-setup.md)",
     "42P01": "create it, or let rowlock create it (create_tables)",
     "428C9": "make the column an ordinary one (no GENERATED ALWAYS), for its values come from the source",
-    "2BP01": "drop what depends on it in the target, and make it anew afterwards",
+    "2BP01": "drop what depends on it in the target, and create it again afterwards",
     "42703": "add the column to the target table, or leave it out of the route",
     "42P10": "the target table needs a primary key or unique index over exactly these columns",
     "42704": UNKNOWN_THERE,  # on connecting: a setting of rowlock's session

@@ -65,7 +65,7 @@ def _describe_kinds(_place: str, names: tuple[str, ...]) -> Remark:
 
 def _describe_rules(_place: str, names: tuple[str, ...]) -> Remark:
     return Remark(
-        f"has rules: {', '.join(names)}; they change what rowlock's statements do, without a word",
+        f"has rules: {', '.join(names)}; they change what rowlock's statements do, without an error",
         "drop them in the target",
     )
 
@@ -79,8 +79,8 @@ def _describe_unlogged(_place: str, names: tuple[str, ...]) -> Remark:
 
 def _describe_row_security(_place: str, names: tuple[str, ...]) -> Remark:
     return Remark(
-        f"has row level security in force for this user ({', '.join(names)}): rows that it hides would be neither "
-        "updated nor deleted, without a word",
+        f"has row level security that applies to this user ({', '.join(names)}): rows that it hides would be neither "
+        "updated nor deleted, without an error",
         "let the user pass it (ALTER ROLE … BYPASSRLS, or own the table without FORCE ROW LEVEL SECURITY)",
     )
 

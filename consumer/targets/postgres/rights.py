@@ -42,41 +42,43 @@ class PostgresRights:
     """Tables that are owned by the role, or by a role that it is a member of."""
 
 
-def find_lacking_rights(has: PostgresRights, wanted: RequiredRights) -> list[MissingRight]:
-    """Return the rights that a run needs (`wanted`) and the role lacks, each with the statement that
+def find_lacking_rights(has: PostgresRights, required: RequiredRights) -> list[MissingRight]:
+    """Return the rights that a run needs (`required`) and the role lacks, each with the statement that
     gives it.
     """
     missing = []
     if not has.temporary:
         message = f"user {has.user} may not make temporary tables: changes of many rows go through one (COPY)"
         missing.append(MissingRight(message, _render_database_grant("TEMPORARY", has.database, has.user)))
-    absent = [schema for schema in wanted.list_schemas() if schema not in has.schemas]
-    if wanted.books_schema in absent:
-        message = f"schema {wanted.books_schema}, where rowlock keeps its bookkeeping tables, does not exist"
-        statement = f"CREATE SCHEMA {bare(wanted.books_schema)} AUTHORIZATION {bare(has.user)};"
+    absent = [schema for schema in required.list_schemas() if schema not in has.schemas]
+    if required.books_schema in absent:
+        message = (
+            f"schema {required.books_schema}, where rowlock keeps its bookkeeping tables, does not exist"
+        )
+        statement = f"CREATE SCHEMA {bare(required.books_schema)} AUTHORIZATION {bare(has.user)};"
         missing.append(MissingRight(message, statement))
-    made = [schema for schema in absent if schema != wanted.books_schema]
-    if made and wanted.create and not has.create:
+    made = [schema for schema in absent if schema != required.books_schema]
+    if made and required.create and not has.create:
         message = f"user {has.user} may not create the schemas that are missing ({', '.join(made)})"
         missing.append(MissingRight(message, _render_database_grant("CREATE", has.database, has.user)))
-    for schema in wanted.list_schemas():
+    for schema in required.list_schemas():
         if schema in has.schemas:
-            missing += [*_find_schema_rights(has, wanted, schema), *_on_tables(has, wanted, schema)]
-    return [*missing, *_find_ownership_rights(has, wanted)]
+            missing += [*_find_schema_rights(has, required, schema), *_on_tables(has, required, schema)]
+    return [*missing, *_find_ownership_rights(has, required)]
 
 
-def _find_schema_rights(has: PostgresRights, wanted: RequiredRights, schema: str) -> Iterator[MissingRight]:
+def _find_schema_rights(has: PostgresRights, required: RequiredRights, schema: str) -> Iterator[MissingRight]:
     """Yield the rights that are missing on a schema.
 
     CREATE … IF NOT EXISTS needs the right to create even if the table exists; this always concerns the
     bookkeeping. An index, too, is created in the schema of its table.
     """
     usage, create = has.schemas[schema]
-    names = wanted.list_tables_in_schema(schema)
+    names = required.list_tables_in_schema(schema)
     creates = (
-        schema == wanted.books_schema
-        or (wanted.create and any((schema, name) not in has.tables for name in names))
-        or any(place == schema for place, _ in wanted.alter)
+        schema == required.books_schema
+        or (required.create and any((schema, name) not in has.tables for name in names))
+        or any(place == schema for place, _ in required.alter)
     )
     lacks = [right for right, given in (("USAGE", usage), ("CREATE", create or not creates)) if not given]
     if lacks:
@@ -85,10 +87,10 @@ def _find_schema_rights(has: PostgresRights, wanted: RequiredRights, schema: str
         yield MissingRight(message, _render_grant(lacks, f"SCHEMA {bare(schema)}", has.user), hides)
 
 
-def _on_tables(has: PostgresRights, wanted: RequiredRights, schema: str) -> Iterator[MissingRight]:
+def _on_tables(has: PostgresRights, required: RequiredRights, schema: str) -> Iterator[MissingRight]:
     """Yield one statement for all tables of the schema that lack the same rights."""
-    needed: dict[str, tuple[str, ...]] = dict.fromkeys(wanted.list_tables_in_schema(schema), ROW_RIGHTS)
-    needed |= wanted.books if schema == wanted.books_schema else {}
+    needed: dict[str, tuple[str, ...]] = dict.fromkeys(required.list_tables_in_schema(schema), ROW_RIGHTS)
+    needed |= required.books if schema == required.books_schema else {}
     groups: dict[tuple[str, ...], list[str]] = {}
     for name, rights in needed.items():
         given = has.tables.get((schema, name))
@@ -102,13 +104,13 @@ def _on_tables(has: PostgresRights, wanted: RequiredRights, schema: str) -> Iter
         yield MissingRight(message, _render_grant(lacks, f"TABLE {places}", has.user))
 
 
-def _find_ownership_rights(has: PostgresRights, wanted: RequiredRights) -> Iterator[MissingRight]:
+def _find_ownership_rights(has: PostgresRights, required: RequiredRights) -> Iterator[MissingRight]:
     """Yield the tables that the role does not own.
 
     Only the owner may change or drop a table: no GRANT gives that right. Tables that rowlock created
     are its own.
     """
-    for place in sorted((wanted.alter | wanted.drop) & has.tables.keys() - has.owned):
+    for place in sorted((required.alter | required.drop) & has.tables.keys() - has.owned):
         schema, name = place
         message = f"user {has.user} does not own {schema}.{name}, and may not change it as the source's table is changed"
         yield MissingRight(message, _render_owner_change(f"{bare(schema)}.{bare(name)}", has.user))

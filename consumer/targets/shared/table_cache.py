@@ -23,9 +23,11 @@ class TableCache(Generic[P]):
     evicted one.
     """
 
-    def __init__(self, make: Callable[[TargetTable], P], gone: Callable[[P], None] = lambda _: None) -> None:
+    def __init__(
+        self, make: Callable[[TargetTable], P], on_removed: Callable[[P], None] = lambda _: None
+    ) -> None:
         self._make = make
-        self._gone = gone
+        self._on_removed = on_removed
         self._kept: OrderedDict[int, tuple[TargetTable, P]] = OrderedDict()
 
     def get(self, table: TargetTable) -> P:
@@ -33,7 +35,7 @@ class TableCache(Generic[P]):
         if found is None:  # the kept reference prevents the reuse of the table's identity
             found = self._kept[id(table)] = (table, self._make(table))
             if len(self._kept) > MAX_CACHED_TABLES:
-                self._gone(self._kept.popitem(last=False)[1][1])
+                self._on_removed(self._kept.popitem(last=False)[1][1])
         else:
             self._kept.move_to_end(id(table))
         return found[1]
@@ -43,4 +45,4 @@ class TableCache(Generic[P]):
         for number, (table, made) in list(self._kept.items()):
             if (table.schema, table.name) == (schema, name):
                 del self._kept[number]
-                self._gone(made)
+                self._on_removed(made)

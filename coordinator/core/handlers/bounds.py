@@ -56,7 +56,7 @@ def refuse_claim(
 def restrict_message(state: OwnerState, message: Up, now: float, out: list[OwnerDecision]) -> Up | None:
     """Return the message without the values that cannot be true, or None if nothing in it can be used."""
     if isinstance(message, Sync | Heartbeat) and not math.isfinite(message.sent):
-        seen = f"it says that it sent this at {message.sent}"
+        seen = f"it reports that it sent this at {message.sent}"
         refuse_claim(state, message.agent, now, out, what="time refused", about=seen)
         return None
     late: list[str] = []

@@ -22,7 +22,7 @@ class CheckLeader:
         known = message.known_rev if isinstance(message, Rejected) else 0
         if max(message.header.owner_rev, known) <= rev:
             return True
-        seen = f"it says that term {max(message.header.owner_rev, known)} has begun, after {rev}"
+        seen = f"it reports that term {max(message.header.owner_rev, known)} has begun, after {rev}"
         refuse_claim(
             context.state, message.agent, context.now, context.out, what="later term claimed", about=seen
         )
@@ -61,7 +61,7 @@ class RegisterAgent:
             return known.durable
         if len(state.members) < state.config.agents:
             return True
-        seen = f"{len(state.members)} agents are known, and no more may be (coordination.agents)"
+        seen = f"{len(state.members)} agents are known, which is the limit (coordination.agents)"
         refuse_claim(state, message.agent, context.now, context.out, what="too many agents", about=seen)
         return False
 

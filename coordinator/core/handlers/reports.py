@@ -115,8 +115,8 @@ class ReportUnits:
     def handle(self, context: Context) -> bool:
         if isinstance(context.message, Sync | Heartbeat):
             state, member, now, out = context.state, context.member, context.now, context.out
-            said = {status.unit for status in context.message.statuses}
-            missing = [unit for unit in state.by_agent.get(member.name, {}) if unit not in said]
+            reported = {status.unit for status in context.message.statuses}
+            missing = [unit for unit in state.by_agent.get(member.name, {}) if unit not in reported]
             for status in context.news:
                 report_status(state, member, status, now, out)
             for unit in missing:
@@ -137,10 +137,10 @@ class AnswerUnit:
     def handle(self, context: Context) -> bool:
         message = context.message
         if isinstance(message, DispatchResponse):
-            said: list[OwnerDecision] = []
+            decisions: list[OwnerDecision] = []
             for status in context.news:
-                report_status(context.state, context.member, status, context.now, said)
-            context.out += [effect for effect in said if not self._is_repetition(effect, message)]
+                report_status(context.state, context.member, status, context.now, decisions)
+            context.out += [effect for effect in decisions if not self._is_repetition(effect, message)]
         return True
 
     @staticmethod

@@ -14,7 +14,7 @@ from coordinator.core.owner.sets import (
     persist_records,
 )
 from coordinator.core.owner.state import OwnerDecision, OwnerState, SendMessage, StepDown
-from coordinator.core.replication import AgentGone
+from coordinator.core.replication import AgentLost
 
 
 def step_down_owner(state: OwnerState, why: str, out: list[OwnerDecision]) -> None:
@@ -62,7 +62,7 @@ def remove_incarnations(
 ) -> None:
     """Report the incarnations of the agent up to this one as lost to all sets that they are in."""
     for unit in sorted(state.by_agent.get(agent, {})):
-        apply_event_to_set(state, unit, AgentGone(agent, agent_epoch), now, out)
+        apply_event_to_set(state, unit, AgentLost(agent, agent_epoch), now, out)
 
 
 def expire_silent_agents(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
@@ -80,8 +80,10 @@ def expire_silent_agents(state: OwnerState, now: float, out: list[OwnerDecision]
 def forget_expired_agents(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
     """Forget agents that expired long ago and hold no units, so that the number of records stays bounded."""
     for name, member in list(state.members.items()):
-        long_gone = member.state is MemberState.EXPIRED and now >= member.heard_at + state.config.retire_after
-        if long_gone and not state.by_agent.get(name):
+        is_forgettable = (
+            member.state is MemberState.EXPIRED and now >= member.heard_at + state.config.retire_after
+        )
+        if is_forgettable and not state.by_agent.get(name):
             del state.members[name]
             state.by_agent.pop(name, None)
             clear_agent_health(state, name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coordinator.core.owner import configuration, periodic
 from coordinator.core.owner.doubt import find_suspicious_shrink, parse_pipeline_name
-from coordinator.core.owner.sets import fence_unless_wanted
+from coordinator.core.owner.sets import fence_unless_desired
 from coordinator.core.owner.state import (
     Alarm,
     Inventory,
@@ -36,9 +36,9 @@ def receive_inventory(state: OwnerState, event: Inventory, now: float, out: list
         return
     if state.doubt is None:
         state.doubt = PendingInventory(now, now)
-        told = ", ".join(f"{count} of pipeline {pipeline}" for pipeline, count in missing.items())
-        wait = f"they are stopped if that is so for {state.config.doubt:g} s"
-        out.append(Alarm("topics are missing", f"Kafka does not list the topics of units: {told}; {wait}"))
+        counts = ", ".join(f"{count} of pipeline {pipeline}" for pipeline, count in missing.items())
+        wait = f"they are stopped if this lasts for {state.config.doubt:g} s"
+        out.append(Alarm("topics are missing", f"Kafka does not list the topics of units: {counts}; {wait}"))
     # No inventory was read for so long (the process hung, or Kafka did not answer) that good answers may
     # have been missed between two bad ones.
     unseen = now - state.doubt.last > state.config.doubt / 2
@@ -78,4 +78,4 @@ def _adopt_inventory(state: OwnerState, event: Inventory, now: float, out: list[
             state.sets[unit] = ReplicationSet(unit)
             state.memos[unit] = UnitMemo(spec.uid, now)
     for unit in sorted(state.sets):
-        fence_unless_wanted(state, unit, now, out)
+        fence_unless_desired(state, unit, now, out)

@@ -9,7 +9,7 @@ from coordinator.core.members import MemberState
 from coordinator.core.messages import Liveness
 from coordinator.core.owner import agents as owner_members
 from coordinator.core.owner import configuration
-from coordinator.core.owner.sets import apply_event_to_set, fence_unless_wanted, persist_records
+from coordinator.core.owner.sets import apply_event_to_set, fence_unless_desired, persist_records
 from coordinator.core.owner.state import (
     CancelMove,
     Drain,
@@ -57,7 +57,7 @@ def execute_owner_command(
         case Pause(unit):
             forget_move(state, unit, now, out)
             state.paused[unit] = None
-            fence_unless_wanted(state, unit, now, out)
+            fence_unless_desired(state, unit, now, out)
             persist_records(state, [PausedRecord(unit)], now, out)
         case Resume(unit):
             state.paused.pop(unit, None)
@@ -130,7 +130,7 @@ def _explain_move_refusal(state: OwnerState, unit: str, agent: str) -> str | Non
     if agent not in state.members or not state.members[agent].accepts:
         return f"agent {agent} is unknown, away or draining"
     if not configuration.has_active_config(state, state.members[agent]):
-        return f"agent {agent} does not have the configuration in force: see `rowlock agents list`"
+        return f"agent {agent} does not have the active configuration: see `rowlock agents list`"
     primary = state.sets[unit].primary
     return f"unit {unit} is on agent {agent} already" if primary and primary.agent == agent else None
 
@@ -142,12 +142,12 @@ def _explain_cancel_refusal(state: OwnerState, unit: str) -> str | None:
     if any(m.unit == unit for m in state.moves):
         return None
     if not _is_cancellable(current):
-        late = "the old agent has been told to stop, so the move goes on to its end"
+        late = "the old agent was already asked to stop, so the move continues to its end"
         moving = current.state is SetState.COMMIT and len(current.replicas) > 1
         return f"unit {unit}: {late}" if moving else f"unit {unit} is not being moved"
     primary = current.primary
     leaves = primary is not None and primary.agent in state.members and state.members[primary.agent].leaving
-    return f"agent {primary.agent} gives its units away; undrain it instead" if leaves and primary else None
+    return f"agent {primary.agent} is giving up its units; undrain it instead" if leaves and primary else None
 
 
 def _explain_undrain_refusal(state: OwnerState, agent: str) -> str | None:
@@ -155,5 +155,5 @@ def _explain_undrain_refusal(state: OwnerState, agent: str) -> str | None:
     if member is None:
         return f"there is no agent {agent}"
     if member.liveness is Liveness.STOPPING and member.state is not MemberState.EXPIRED:
-        return f"agent {agent} says itself that it is stopping; start it again"
+        return f"agent {agent} reports that it is stopping; start it again"
     return None

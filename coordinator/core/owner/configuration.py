@@ -105,8 +105,8 @@ def _enable_config(
     restore_configuration(state, record)
     state.is_inventory_adopted = state.work = True
     if known is not None:
-        told: dict[str, object] = {"digest": digest, "was": known.digest, "changed": sorted(differ)}
-        state.told.append(("configuration in force", told))
+        details: dict[str, object] = {"digest": digest, "was": known.digest, "changed": sorted(differ)}
+        state.new_history.append(("configuration in force", details))
     persist_records(state, [record], now, out)
 
 
@@ -136,7 +136,7 @@ def continue_reload(state: OwnerState, now: float, out: list[OwnerDecision]) -> 
     command = reloading.command
     if waiting and not refusals:
         waited = f"{state.config.reload_timeout:g} s"
-        refusals = [f"agent {name} has not said within {waited} what its file holds: see `rowlock agents list`" for name in waiting]  # fmt: skip
+        refusals = [f"agent {name} has not reported within {waited} what its file contains: see `rowlock agents list`" for name in waiting]  # fmt: skip
     if refusals:
         out.append(ReloadEnded(command.digest, refused="\n".join(refusals)))
         return

@@ -45,7 +45,7 @@ from coordinator.core.records import (
     PipelineRecord,
     UnitRecord,
 )
-from coordinator.core.replication import AgentGone, Replica
+from coordinator.core.replication import AgentLost, Replica
 from coordinator.core.schedulers import MoveRequest
 
 
@@ -88,7 +88,7 @@ def begin_owner_term(
         for replica in state.sets[unit].replicas:
             member = state.members.get(replica.agent)
             if member is None or member.agent_epoch > replica.agent_epoch:
-                apply_event_to_set(state, unit, AgentGone(replica.agent, replica.agent_epoch), now, out)
+                apply_event_to_set(state, unit, AgentLost(replica.agent, replica.agent_epoch), now, out)
     return state, out
 
 

@@ -18,7 +18,7 @@ from coordinator.core.owner.failures import (
 from coordinator.core.owner.patience import has_prepare_timed_out
 from coordinator.core.owner.sets import (
     apply_event_to_set,
-    fence_unless_wanted,
+    fence_unless_desired,
     find_desired_unit,
     persist_records,
     take_next_number,
@@ -65,7 +65,7 @@ def abandon_stuck_preparations(state: OwnerState, now: float, out: list[OwnerDec
         record_unit_failure(state, unit, hangs.agent, now, unready=True)
         moving = current.state is SetState.PREPARE and current.primary is not None
         out.append(Alarm("preparation given up", f"unit {unit} on agent {hangs.agent}"))
-        waited = f"agent {hangs.agent} had not got it ready after {now - memo.since:.0f} s"
+        waited = f"agent {hangs.agent} had not prepared it after {now - memo.since:.0f} s"
         story.set_reason(state, unit, waited)
         apply_event_to_set(state, unit, Cancel() if moving else Remove(), now, out)
 
@@ -77,7 +77,7 @@ def retry_fences(state: OwnerState, now: float, out: list[OwnerDecision]) -> Non
             del state.fencing[unit]
             state.memos[unit].fence = 0
         elif now >= asked + 5 * state.config.interval:
-            fence_unless_wanted(state, unit, now, out)
+            fence_unless_desired(state, unit, now, out)
 
 
 def schedule_units(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
@@ -125,7 +125,7 @@ def explain_impossible_move(state: OwnerState, unit: str, agent: str) -> str | N
     if member is None or member.leaving or member.state is MemberState.EXPIRED:
         return f"agent {agent} is away or draining"
     if current is None:
-        return "it is gone"
+        return "it no longer exists"
     at = current.primary
     return f"it is on agent {agent} already" if at is not None and at.agent == agent else None
 
@@ -290,11 +290,11 @@ def forget_pipelines(state: OwnerState, now: float, out: list[OwnerDecision]) ->
     """Drop pipelines that are no longer configured, with their records. A later pipeline of the same
     name starts from the beginning.
     """
-    gone = [pipeline for pipeline in state.pipelines if pipeline not in state.pipeline_units]
-    for pipeline in gone:
+    removed = [pipeline for pipeline in state.pipelines if pipeline not in state.pipeline_units]
+    for pipeline in removed:
         del state.pipelines[pipeline]
         state.recorded_pipelines.pop(pipeline, None)
         if state.recording is not None:
             state.recording[1].pop(pipeline, None)
-    if gone:
-        persist_records(state, [], now, out, delete=[f"pipeline/{pipeline}" for pipeline in gone])
+    if removed:
+        persist_records(state, [], now, out, delete=[f"pipeline/{pipeline}" for pipeline in removed])

@@ -129,7 +129,7 @@ def _handle_set_change(
     else:
         state.unsettled[unit] = None
     if after.state is SetState.ABSENT:
-        fence_unless_wanted(state, unit, now, out)
+        fence_unless_desired(state, unit, now, out)
     elif after.state is SetState.REPLICATING and len(memo.recorded) > len(after.replicas):
         persist_records(state, [_build_unit_record(state, unit, after.replicas)], now, out)
 
@@ -148,7 +148,7 @@ def find_desired_unit(state: OwnerState, unit: str) -> InventoryUnit | None:
     return None if spec is None or unit in state.paused else spec
 
 
-def fence_unless_wanted(state: OwnerState, unit: str, now: float, out: list[OwnerDecision]) -> None:
+def fence_unless_desired(state: OwnerState, unit: str, now: float, out: list[OwnerDecision]) -> None:
     """Fence a unit that is not to run. No takeover would fence an agent that was only considered lost."""
     memo = state.memos[unit]
     absent = state.sets[unit].state is SetState.ABSENT
@@ -172,7 +172,7 @@ def fence_stored(state: OwnerState, unit: str, assignment: int, now: float, out:
     memo = state.memos.get(unit)
     if memo is not None and memo.fence == assignment:
         memo.fence_durable = True
-        fence_unless_wanted(state, unit, now, out)
+        fence_unless_desired(state, unit, now, out)
 
 
 def confirm_fenced(

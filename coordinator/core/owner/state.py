@@ -286,7 +286,7 @@ class UnitHistory:
     """The agent that ran it last."""
     begun: float = 0.0
     """When its last change began, in the leader's seconds."""
-    why: str = "nobody ran it"
+    why: str = "no agent ran it"
     """The reason for its last change."""
 
 
@@ -390,7 +390,7 @@ class OwnerState:
     alarmed: dict[tuple[str, str], float] = field(default_factory=dict)
     """By agent and kind of alarm: when it was last raised."""
     whereabouts: dict[str, UnitHistory] = field(default_factory=dict)
-    told: deque[tuple[str, dict[str, object]]] = field(
+    new_history: deque[tuple[str, dict[str, object]]] = field(
         default_factory=lambda: deque(maxlen=MAX_HISTORY_ENTRIES)
     )
     """The history since the caller last emptied it, for operators: a phrase and its details

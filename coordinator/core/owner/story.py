@@ -18,7 +18,7 @@ from coordinator.core.replication_table import SetState
 
 _SETTLED = frozenset({SetState.ABSENT, SetState.REPLICATING})
 _MOVERS: Mapping[str, str] = {
-    "drain": "the agent gives its units away",
+    "drain": "the agent gives up its units",
     "move": "asked for",
     "rebalance": "the load is evened out, as asked for",
     "balance": "the load is evened out",
@@ -41,9 +41,9 @@ def set_removal_reason(state: OwnerState, unit: str) -> None:
         set_reason(state, unit, "paused")
     elif (spec := (state.catalogue or {}).get(unit)) is not None:
         anew = state.memos[unit].uid != spec.uid
-        set_reason(state, unit, "its topic was made anew" if anew else "its configuration has changed")
+        set_reason(state, unit, "its topic was created again" if anew else "its configuration has changed")
     else:
-        set_reason(state, unit, "it is no longer configured, or its topic is gone")
+        set_reason(state, unit, "it is no longer configured, or its topic no longer exists")
 
 
 def record_unit_change(state: OwnerState, before: ReplicationSet, after: ReplicationSet, now: float) -> None:
@@ -58,8 +58,10 @@ def record_unit_change(state: OwnerState, before: ReplicationSet, after: Replica
         _record_running(state, place, before, primary.agent, now)
     elif after.state is SetState.ABSENT and place.agent is not None:
         place.agent, stopped = None, place.agent
-        told = {"unit": after.unit, "from": stopped, "why": place.why}
-        state.told.append(("unit stopped", {**told, "took_s": _measure_duration(place, before, now)}))
+        details = {"unit": after.unit, "from": stopped, "why": place.why}
+        state.new_history.append(
+            ("unit stopped", {**details, "took_s": _measure_duration(place, before, now)})
+        )
 
 
 def _record_running(
@@ -72,7 +74,7 @@ def _record_running(
     fields["took_s"] = _measure_duration(place, before, now)
     if last is not None:
         fields["from"] = last
-    state.told.append(("unit placed" if came_from is None else "unit moved", fields))
+    state.new_history.append(("unit placed" if came_from is None else "unit moved", fields))
     place.why = UnitHistory().why
 
 
@@ -83,33 +85,33 @@ def _measure_duration(place: UnitHistory, before: ReplicationSet, now: float) ->
 def record_registration(state: OwnerState, member: Member) -> None:
     """Record that an agent's registration is durable."""
     fields = {"agent": member.name, "incarnation": member.incarnation, "agent_epoch": member.agent_epoch}
-    state.told.append(("agent joined", fields))
+    state.new_history.append(("agent joined", fields))
 
 
 def record_agent_return(state: OwnerState, member: Member) -> None:
     """Record that an expired agent is back."""
-    state.told.append(("agent is back", {"agent": member.name}))
+    state.new_history.append(("agent is back", {"agent": member.name}))
 
 
 def record_agent_stopping(state: OwnerState, member: Member) -> None:
     """Record that an agent has reported that it stops."""
     units = len(state.by_agent.get(member.name, {}))
-    state.told.append(("agent stops", {"agent": member.name, "units": units}))
+    state.new_history.append(("agent stops", {"agent": member.name, "units": units}))
 
 
 def record_agent_expiry(state: OwnerState, member: Member, now: float) -> None:
     """Record that an agent has expired, and why. Must be called before its units change."""
     silent = round(now - member.heard_at, 1)
     if member.liveness is Liveness.STOPPING:
-        why = "it stopped, as it had said"
+        why = "it stopped, as it had announced"
     elif not member.seq:
-        why = f"it was not heard in this term: its lease has run out after {silent} s"
+        why = f"it sent no message in this term: its lease has expired after {silent} s"
     else:
-        why = f"nothing was heard of it for {silent} s: its lease has run out"
+        why = f"it sent no message for {silent} s: its lease has expired"
     units = sorted(state.by_agent.get(member.name, {}))
-    state.told.append(("agent gone", {"agent": member.name, "why": why, "units": len(units)}))
+    state.new_history.append(("agent gone", {"agent": member.name, "why": why, "units": len(units)}))
     for unit in units:
-        set_reason(state, unit, f"agent {member.name} is gone")
+        set_reason(state, unit, f"agent {member.name} was lost")
 
 
 def set_restart_reason(state: OwnerState, agent: str) -> None:
@@ -122,12 +124,12 @@ def record_agent_backoff(state: OwnerState, agent: str, known: AgentHealth) -> N
     """Record that an agent is given no units for a while, because preparations there fail."""
     for_ = round(known.due_at - known.failed_at, 1)
     why = f"{known.failures} preparations failed there since one last succeeded"
-    state.told.append(("agent backs off", {"agent": agent, "why": why, "for_s": for_}))
+    state.new_history.append(("agent backs off", {"agent": agent, "why": why, "for_s": for_}))
 
 
 def record_agent_recovery(state: OwnerState, agent: str) -> None:
     """Record that the agent is given units like any other again."""
-    state.told.append(("agent is trusted again", {"agent": agent}))
+    state.new_history.append(("agent is trusted again", {"agent": agent}))
 
 
 def _get_unit_history(state: OwnerState, unit: str) -> UnitHistory:

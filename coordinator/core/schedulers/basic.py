@@ -13,13 +13,13 @@ def plan_basic_tasks(view: SchedulerView, loads: AgentLoads) -> list[ScheduleTas
     left out.
     """
     tasks: list[ScheduleTask] = [
-        RemoveTask(unit.spec.unit) for unit in view.units if not unit.wanted and unit.state not in _DONE
+        RemoveTask(unit.spec.unit) for unit in view.units if not unit.desired and unit.state not in _DONE
     ]
     left = loads.limits.burst
     for unit in view.units:
         if left == 0:
             break
-        if not (unit.wanted and unit.due and unit.state is SetState.ABSENT):
+        if not (unit.desired and unit.due and unit.state is SetState.ABSENT):
             continue
         agent = loads.find_best_agent(unit)
         if agent is not None:

@@ -60,7 +60,7 @@ class UnitView:
     primary: str | None = None
     holders: tuple[str, ...] = ()
     rows_per_s: int = 0
-    wanted: bool = True
+    desired: bool = True
     """Whether it is to run as it is: in the inventory, not paused, and placed under the active
     configuration.
     """
@@ -139,7 +139,7 @@ class AgentLoads:
         self._incoming: dict[str, int] = defaultdict(int)
         self._added: dict[str, int] = defaultdict(int)
         self._given: dict[str, int] = defaultdict(int)
-        self._nobody = {kind: _are_all_full(view.agents, kind) for kind in UnitKind}
+        self._all_full = {kind: _are_all_full(view.agents, kind) for kind in UnitKind}
         self.moving = 0
         for (agent, kind, apart), (number, rows) in view.steady.items():
             self._units[agent, kind] += number
@@ -199,7 +199,7 @@ class AgentLoads:
             return False
         if self._added[agent] >= self.limits.agent_burst:
             return False
-        return asked or self._nobody[kind] or self.is_trusted(agent)
+        return asked or self._all_full[kind] or self.is_trusted(agent)
 
     def is_trusted(self, agent: str) -> bool:
         """Return whether the health of the agent allows one more unit.
@@ -269,7 +269,7 @@ def list_movable_units(units: Iterable[UnitView]) -> list[UnitView]:
     return [
         unit
         for unit in units
-        if unit.state is SetState.REPLICATING and unit.wanted and unit.holders == (unit.primary,)
+        if unit.state is SetState.REPLICATING and unit.desired and unit.holders == (unit.primary,)
     ]
 
 

@@ -67,7 +67,7 @@ class AgentRow:
     """
     configuration: str = ""
     """The digest of the configuration under which it runs new units; "": it does not report one."""
-    in_force: bool = True
+    has_active_config: bool = True
     """Whether that is the active configuration. Only then the agent is given units."""
     version: str = ""
     """Its version of rowlock; "": see `Member.version`."""
@@ -174,7 +174,11 @@ class NotLeaderError(ControlError):
     """Another coordinator leads (`leader`: ask that one), or none does at present (None: ask again soon)."""
 
     def __init__(self, leader: LeaderView | None) -> None:
-        where = f"{leader.name} leads: ask {leader.rest}" if leader else "nobody leads just now: ask again"
+        where = (
+            f"{leader.name} leads: ask {leader.rest}"
+            if leader
+            else "no coordinator leads at the moment: ask again"
+        )
         super().__init__(f"this coordinator does not lead; {where}")
         self.leader = leader
 

@@ -46,7 +46,7 @@ class UnitCondition:
 def judge_condition(row: ConditionFacts) -> UnitCondition:
     """Return the condition of a unit."""
     if row.paused:
-        before = f"; before that it stopped by itself: {row.error}" if row.error else ""
+        before = f"; before that it failed: {row.error}" if row.error else ""
         return UnitCondition("stopped", f"it is paused{before}", "rowlock units resume")
     if row.state == "replicating":
         return _judge_replicating(row.error)

@@ -18,7 +18,7 @@ class FoundConfiguration:
     """The digest of each part."""
     changed: frozenset[str] = frozenset()
     """The parts that differ, if only in a secret."""
-    gone: frozenset[str] = frozenset()
+    removed: frozenset[str] = frozenset()
     """The parts that no longer exist."""
     changes: tuple[str, ...] = ()
     """The changes key by key, as text."""

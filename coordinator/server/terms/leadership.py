@@ -19,10 +19,10 @@ class Leadership:
     """
 
     def __init__(
-        self, owner_lease: float, clock: Callable[[], float], tell: Callable[[LeaderInfo], None]
+        self, owner_lease: float, clock: Callable[[], float], notify: Callable[[LeaderInfo], None]
     ) -> None:
-        """`tell` receives the coordinator that agents have to ask."""
-        self._owner_lease, self._clock, self._tell = owner_lease, clock, tell
+        """`notify` receives the coordinator that agents have to ask."""
+        self._owner_lease, self._clock, self._notify = owner_lease, clock, notify
         self.leader: LeaderView | None = None
         """The coordinator that began the last known term."""
         self.confirmed = WriteConfirmed(0, 0.0)
@@ -35,9 +35,9 @@ class Leadership:
         """
         self.leader, self._since = leader, self._clock()
         if leader is None:
-            self._tell(LeaderInfo(rev))
+            self._notify(LeaderInfo(rev))
         else:
-            self._tell(LeaderInfo(leader.rev, leader.address, leader.rest, leader.am_i))
+            self._notify(LeaderInfo(leader.rev, leader.address, leader.rest, leader.am_i))
 
     def find_leader(self, now: float) -> LeaderView | None:
         """Return the leader, with the time since it leads, or None if it was not heard of for the time

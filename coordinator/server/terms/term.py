@@ -117,8 +117,8 @@ class OwnerTerm:
 
     def _record_history(self) -> None:
         """Record the core's history. For a lost agent the end of its last stream is added."""
-        while self.state.told:
-            what, about = self.state.told.popleft()
+        while self.state.new_history:
+            what, about = self.state.new_history.popleft()
             if what == "agent gone":
                 ended = self._lasting.streams.take_end_reason(str(about.get("agent", "")))
                 about = about if ended is None else {**about, "stream": ended}

@@ -126,32 +126,32 @@ def _run_ivy(group: str, command: list[str], scratch: Path) -> None:
 def _read_warnings(log: Path) -> str:
     """Return Ivy's first warnings, which name the artifact and the reason; the rest is repetition."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
-    telling = [
+    warnings = [
         line for line in lines if line.startswith(("WARN", "ERROR", "::")) and any(map(str.isalpha, line))
     ]
-    return "Ivy failed:\n    " + "\n    ".join(telling[:8] or lines[-8:])
+    return "Ivy failed:\n    " + "\n    ".join(warnings[:8] or lines[-8:])
 
 
 def verify_pinned_files(group: str, folder: Path) -> None:
     """Raise EmbeddedError unless every pinned file exists and has its checksum; remove unknown files
     unused.
     """
-    wanted = load_pinned_files(group)
+    pinned = load_pinned_files(group)
     for path in folder.iterdir():
-        if path.name not in wanted:
+        if path.name not in pinned:
             path.unlink()
-    for each in wanted.values():
+    for each in pinned.values():
         _verify_file(group, folder / each.name, each)
 
 
-def _verify_file(group: str, path: Path, wanted: PinnedFile) -> None:
+def _verify_file(group: str, path: Path, pinned: PinnedFile) -> None:
     if not path.exists():
-        raise EmbeddedError(f"downloading {group}", f"{wanted.name} did not arrive", _NETWORK)
+        raise EmbeddedError(f"downloading {group}", f"{pinned.name} did not arrive", _NETWORK)
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    if digest != wanted.sha256:
+    if digest != pinned.sha256:
         raise EmbeddedError(
-            f"the repository that sent {wanted.name}",
-            f"its sha256 is {digest}, pinned is {wanted.sha256}",
-            "do not use it; ask whoever runs your mirror, or update deploy/embedded/checksums.json after a review",
+            f"the repository that sent {pinned.name}",
+            f"its sha256 is {digest}, pinned is {pinned.sha256}",
+            "do not use it; ask the operator of your mirror, or update deploy/embedded/checksums.json after a review",
         )

@@ -55,9 +55,9 @@ def kill_tree(pid: int) -> None:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(handle, signal.SIGKILL)
     for handle in handles:
-        gone = select.poll()
-        gone.register(handle, select.POLLIN)  # readable when the process has ended
-        gone.poll(10_000)
+        poller = select.poll()
+        poller.register(handle, select.POLLIN)  # readable when the process has ended
+        poller.poll(10_000)
         os.close(handle)
 
 

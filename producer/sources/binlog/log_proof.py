@@ -63,9 +63,9 @@ def select_remaining_proofs(proofs: Sequence[LogProof], oldest: str) -> list[Log
     first = parse_binlog_file_number(oldest)
     left = [proof for proof in proofs if parse_binlog_file_number(proof.file) >= first]
     if proofs and not left:
-        gone = ", ".join(f"{proof.file}:{proof.start}" for proof in proofs)
+        purged = ", ".join(f"{proof.file}:{proof.start}" for proof in proofs)
         raise SourceRefusedError(
-            f"nothing proves that the source's log is the one that was captured: the events that would ({gone}) are purged, "
+            f"nothing proves that the source's log is the one that was captured: the events that would ({purged}) are purged, "
             f"the oldest file is {oldest}: {START_OVER}"
         )
     return left

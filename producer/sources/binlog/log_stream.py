@@ -187,7 +187,7 @@ class LogStream:
             raise StreamStoppedError(f"{self.file}:{self._pos}: {error}") from error
         if parse_binlog_file_number(file) < parse_binlog_file_number(self.file):
             raise StreamStoppedError(
-                f"{self.file}:{self._pos}: the log goes on in {file}, which comes before it: what follows would be taken for what was "
+                f"{self.file}:{self._pos}: the log continues in {file}, which precedes it: its events would be mistaken for those that were "
                 f"captured before. If the log was reset: {START_OVER}"
             )
         if body is not None:

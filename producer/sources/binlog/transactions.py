@@ -345,7 +345,7 @@ def _build_unknown_event_stop(event: BinlogEvent) -> StreamStoppedError:
             f"a tagged GTID (GTID_NEXT='AUTOMATIC:tag') is not supported yet: use untagged ones, and {START_OVER}",
         )
     if event.type == log.INCIDENT:
-        return _build_stream_stop(event, f"the server says that it lost events (INCIDENT): {START_OVER}")
+        return _build_stream_stop(event, f"the server reports that it lost events (INCIDENT): {START_OVER}")
     return _build_stream_stop(
         event,
         f"an event of unknown type {event.type}, which might carry rows: this server is newer than rowlock",

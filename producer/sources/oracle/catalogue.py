@@ -70,10 +70,10 @@ class LoggedTable(NamedTuple):
         return COMMIT_SCN in self.extra
 
     @property
-    def wanted_by_commit(self) -> str:
+    def statement_by_commit(self) -> str:
         """The statement that creates a log with commit SCNs."""
-        wanted = _list_required_columns(self.columns, self.table.key.columns)
-        return build_log_statement((self.table.db, self.table.name), wanted, ", COMMIT SCN")
+        required = _list_required_columns(self.columns, self.table.key.columns)
+        return build_log_statement((self.table.db, self.table.name), required, ", COMMIT SCN")
 
     @property
     def remark(self) -> tuple[str, str] | None:
@@ -86,17 +86,17 @@ class LoggedTable(NamedTuple):
         if self.keys_only:
             rest = [each.name for each in self.columns if each.name in self.unlogged and can_be_logged(each)]
             seen = (
-                f"its log {self.log[1]} has keys only: rows are read as they are by then, so several changes between two polls are one event, "
+                f"its log {self.log[1]} has keys only: capture reads each row as it is at the poll, so several changes between two polls are one event, "
                 "without the row before"
             )
-            wanted = build_log_statement((self.table.db, self.table.name), rest)
-            return seen, f"nothing, where that will do; else {wanted} in its place"
+            statement = build_log_statement((self.table.db, self.table.name), rest)
+            return seen, f"nothing, if that is sufficient; otherwise {statement} in its place"
         lobs = ", ".join(each.name for each in self.columns if each.name in self.unlogged)
         seen = (
-            f"no log holds {lobs}: they are read as they are by then, so an event may have a later value of them, and has none of before; a change "
-            "through a locator (DBMS_LOB.WRITE) may leave no row in the log, and is not seen then"
+            f"no log holds {lobs}: capture reads them as they are at the poll, so an event may have a later value of them, and has no earlier one; a change "
+            "through a locator (DBMS_LOB.WRITE) may leave no row in the log, and is then not captured"
         )
-        return seen, "nothing, where that will do; else exclude the table"
+        return seen, "nothing, if that is sufficient; otherwise exclude the table"
 
 
 def judge_oracle_table(
@@ -218,9 +218,9 @@ def log_refusal(
     unique: Sequence[UniqueIndex] = (),
 ) -> str | None:
     """Return why the log is not suitable ("…seen…: what to do"); None: it is."""
-    wanted = build_log_statement(name, _list_required_columns(columns, key))
+    statement = build_log_statement(name, _list_required_columns(columns, key))
     if log is None:
-        return f"it has no materialized view log, or the user may not see it: {wanted}"
+        return f"it has no materialized view log, or the user may not see it: {statement}"
     if log.staging:
         return (
             f"its log {log.table} is a staging log (FOR SYNCHRONOUS REFRESH), which is not read, and a table has one log only: "
@@ -230,8 +230,8 @@ def log_refusal(
     keys_only = _has_keys_only(log, columns, key, all_columns)
     if keys_only and unique:
         return (
-            f"its log {log.table} has keys only, which do not tell the values of its unique index {unique[0].name} that a change gives up: "
-            f"{wanted} in its place"
+            f"its log {log.table} has keys only, without the values of its unique index {unique[0].name} before a change: "
+            f"{statement} in its place"
         )
     missing = [each for each in _list_required_columns(columns, key) if each not in names and not keys_only]
     missing += [each for each in key if each not in names]
@@ -242,9 +242,9 @@ def log_refusal(
         ) if not there
     ]  # fmt: skip
     if lacks:
-        return f"its log {log.table} lacks {', '.join(lacks)}: {wanted} in its place"
+        return f"its log {log.table} lacks {', '.join(lacks)}: {statement} in its place"
     if log.commit_scn and XID not in names:
-        return f"its log {log.table} is WITH COMMIT SCN and has no {XID}: {wanted} in its place"
+        return f"its log {log.table} is WITH COMMIT SCN and has no {XID}: {statement} in its place"
     if views:
         return f"{explain_shared_log(views)}: drop them, or exclude the table (a log that is shared is not supported yet)"
     return None
@@ -254,7 +254,7 @@ def explain_shared_log(views: Sequence[str]) -> str:
     """Return the problem of a log from which materialized views are refreshed."""
     listed = ", ".join(sorted(views))
     return (
-        f"materialized views are refreshed from its log too ({listed}), whose refresh purges what capture has not read, and which would miss what "
+        f"materialized views are refreshed from its log too ({listed}), and a refresh purges rows that capture has not read, and misses rows that "
         "capture deletes"
     )
 

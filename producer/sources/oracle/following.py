@@ -28,7 +28,7 @@ class FollowedTable:
     `logged`: None while only the record of an earlier process is known (`segments`). `old`: rows of its
     log that are deleted unread. `settled`: whether the record may name the table. `recorded`: whether
     the record names it, so that its log is read. `brought`: a poll number before which everything is
-    that the log held when the last poll that read all of it began; 0: there was none. `again`: whether
+    that the log held when the last poll that read all of it began; 0: there was none. `must_examine`: whether
     the next look examines the table closely. `unsure`: whether its log may hold rows with events that
     the topic has lost. `held`: consecutive polls that found rows without their commit SCN.
     """
@@ -39,7 +39,7 @@ class FollowedTable:
     settled: bool = True
     recorded: bool = True
     brought: int = 0
-    again: bool = True
+    must_examine: bool = True
     unsure: bool = False
     held: int = 0
 

@@ -89,7 +89,7 @@ def parse_log_rows(rows: Sequence[LogRow], key: Callable[[Row], Key], *, whole: 
         kind = (row.dml, row.old_new)
         if (old is not None) != (kind == ("U", "N")):
             raise LogBrokenError(
-                f"SEQUENCE$$ {row.sequence} is {kind}, and {'an' if old else 'no'} image before an update stands before it"
+                f"SEQUENCE$$ {row.sequence} is {kind}, and {'an' if old else 'no'} image before an update precedes it"
             )
         if kind == ("U", "U"):
             open_updates[here] = row
@@ -98,7 +98,7 @@ def parse_log_rows(rows: Sequence[LogRow], key: Callable[[Row], Key], *, whole: 
     if open_updates and whole:
         shown = min(row.sequence for row in open_updates.values())
         raise LogBrokenError(
-            f"SEQUENCE$$ {shown} is an image before an update, and the one behind is missing"
+            f"SEQUENCE$$ {shown} is an image before an update, and the image after it is missing"
         )
     return LogReadResult(_group_by_transaction(found), len(open_updates))
 
@@ -244,15 +244,15 @@ second one.
 _APART = 1 << 16
 
 
-def compute_next_poll(stored: int, highest: int | None, *, again: bool) -> int:
+def compute_next_poll(stored: int, highest: int | None, *, captured_before: bool) -> int:
     """Return the number of the first poll of a run.
 
     `stored`: the number from which the record continues. `highest`: the highest number in any topic; an
-    earlier process may have assigned it without a record. `again`: there was an earlier process; its
+    earlier process may have assigned it without a record. `captured_before`: there was an earlier process; its
     watermarks may contain numbers after its last record.
     """
     at_least = stored if highest is None else max(stored, highest + 1)
-    if again:
+    if captured_before:
         at_least += _APART
     return at_least + at_least % STEP
 

@@ -42,9 +42,9 @@ class TableSegments(NamedTuple):
 def explain_replaced_rows(before: TableSegments, now: TableSegments) -> str | None:
     """Return how rows may have been added or removed without the log; None: there is no sign of it."""
     if now.id != before.id:
-        return "was dropped and made again"
+        return "was dropped and created again"
     if now.log_id != before.log_id:
-        return "has another log now"
+        return "now has another log"
     if before.data - now.data:
         return "was truncated or moved, or one of its partitions was"
     if now.came - before.data:
@@ -55,7 +55,7 @@ def explain_replaced_rows(before: TableSegments, now: TableSegments) -> str | No
     if last and any(time > last for data, time in now.parts if data in before.data):
         return "had a statement on a partition, which may have been out and in again (EXCHANGE PARTITION)"
     if not now.data and now.ddl != before.ddl:
-        return "had a statement, which may have been a TRUNCATE: it has no segment (index-organized) that would tell"
+        return "had a statement, which may have been a TRUNCATE: it has no segment (index-organized) that would show it"
     return None
 
 
@@ -76,5 +76,5 @@ def is_over(now: TableSegments, fresh: str) -> bool:
 
     `fresh`: two seconds before the times were read.
     """
-    ahead = (datetime.fromisoformat(fresh) + timedelta(seconds=2 + _CLOCKS_S)).isoformat()
-    return not any(fresh <= time <= ahead for time in now.times)
+    latest = (datetime.fromisoformat(fresh) + timedelta(seconds=2 + _CLOCKS_S)).isoformat()
+    return not any(fresh <= time <= latest for time in now.times)

@@ -200,16 +200,16 @@ def build_chunk_select(
     limit: int,
     where: str | None,
     *,
-    behind: bool,
+    has_lower_bound: bool,
 ) -> str:
     """Return the SELECT of a chunk of a table in key order; the table has the alias `l`.
 
-    `keys`: name of each key column, and the expression of its bind (with `{}` for the bind). `behind`:
+    `keys`: name of each key column, and the expression of its bind (with `{}` for the bind). `has_lower_bound`:
     select the rows after a key; its values are bound once for each comparison (`build_chunk_binds`).
     `where`: a complete condition that the rows must meet.
     """
     conditions = [f"({where}\n)"] if where is not None else []
-    if behind:
+    if has_lower_bound:
         conditions.append(_build_key_condition(keys))
     test = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     order = ", ".join(f"l.{quote_names(name)}" for name, _ in keys)

@@ -12,9 +12,9 @@ from schemas.findings import Finding
 
 def yield_coordination_findings(config: Config) -> Iterator[Finding]:
     """Yield findings. Only files are read; no connection is made."""
-    wanted = config.coordination
+    settings = config.coordination
     try:
-        load_security(wanted.tls)
+        load_security(settings.tls)
     except CommandError as error:
         seen, _, remedy = str(error).partition("; ")
         yield Finding("error", config.find_line("coordination", "tls"), seen, remedy)

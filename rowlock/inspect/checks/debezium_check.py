@@ -106,7 +106,7 @@ def _yield_setting_findings(config: Config, name: str, tables: Sequence[Table]) 
             "error",
             f"source {name}",
             "binlog_transaction_compression is ON: Debezium gives all rows of a transaction one position then, and their "
-            "duplicates cannot be told from other rows",
+            "duplicates cannot be distinguished from other rows",
             "SET GLOBAL binlog_transaction_compression = OFF; sessions that are connected go on as they began",
         )
 
@@ -125,7 +125,7 @@ def yield_null_findings(name: str, tables: Sequence[Table]) -> Iterator[Finding]
             "warning",
             f"source {name}",
             f"{', '.join(places[:3])}{more} may be NULL and have a default, which Kafka Connect's JSON converter writes for NULL "
-            "unless it is told not to",
+            "unless it is configured not to",
             "set value.converter.replace.null.with.default=false in the connector, before it takes its snapshot",
         )
 

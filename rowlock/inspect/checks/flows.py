@@ -58,7 +58,7 @@ def yield_mixed_row_findings(config: Config, feeding: list[TableFlow]) -> Iterat
                 "error",
                 f"{config.find_line('pipelines', flow.pipeline, 'routes')}: target table {flow.place[1]}.{flow.place[2]}",
                 f"{one} and {two} write it with the same added values {dict(flow.routed.added)}",
-                'let the added text tell them apart, say add: {branch: "{source}"}',
+                'let the added text distinguish them, for example add: {branch: "{source}"}',
             )
 
 

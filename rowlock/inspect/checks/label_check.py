@@ -26,11 +26,11 @@ def yield_ambiguous_row_findings(
             continue
         table = decode_stored(state.definition).table
         place = (table.db, table.name)
-        again = f"start capture, which copies the table (repair: stop: {format_copy_remedy(*place)})"
+        copy_remedy = f"start capture, which copies the table (repair: stop: {format_copy_remedy(*place)})"
         if columns := list_ambiguous_columns(table):
             yield Finding(
                 "warning",
                 f"table {format_table_text(*place)}",
                 f"column {', '.join(columns)} has an empty label, and the target's rows were written as labels, which can mean two values: some may be wrong",
-                UNNAMED_LABEL_REMEDY if place in debezium else again,
+                UNNAMED_LABEL_REMEDY if place in debezium else copy_remedy,
             )

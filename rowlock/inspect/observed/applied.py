@@ -72,11 +72,11 @@ class AppliedReader:
     def __init__(self, config: Config, kafka: KafkaView, settings: TopicSettings) -> None:
         self._config, self._kafka, self._settings = config, kafka, settings
 
-    def read_units(self, target: str, wanted: Iterable[ApplyUnitName], now_ms: int) -> list[AppliedUnit]:
+    def read_units(self, target: str, names: Iterable[ApplyUnitName], now_ms: int) -> list[AppliedUnit]:
         """Return the readings of one target's units. Raises CommandError that names the server that does
         not answer.
         """
-        units = list(wanted)
+        units = list(names)
         with target_session(self._config.targets[target], target, "status") as session:
             known = {name: read_known_topics(session, name) for name in {unit.pipeline for unit in units}}
             displaced = {name: session.count_displaced_rows(name) for name, topics in known.items() if topics}
@@ -121,15 +121,15 @@ class AppliedReader:
         if not changed:
             return unit
         debezium = self._config.sources[unit.name.source].events == "debezium"
-        told = explain_outdated(changed), explain_rewrite(table.db, table.name, debezium=debezium)
-        return replace(unit, options=changed, outdated=told)
+        outdated = explain_outdated(changed), explain_rewrite(table.db, table.name, debezium=debezium)
+        return replace(unit, options=changed, outdated=outdated)
 
     def _with_headroom(self, unit: AppliedUnit, first: int, now_ms: int) -> AppliedUnit:
-        wanted = [UnappliedPart(unit.name.topic, unit.name.pipeline, first)]
-        (told,) = measure_topic_backlogs(self._kafka, self._settings, wanted, now_ms)
-        if isinstance(told, Finding):
-            return replace(unit, alarms=(told,))
-        return replace(unit, headroom_s=told.headroom_s, alarms=tuple(told.list_alarms()))
+        parts = [UnappliedPart(unit.name.topic, unit.name.pipeline, first)]
+        (measured,) = measure_topic_backlogs(self._kafka, self._settings, parts, now_ms)
+        if isinstance(measured, Finding):
+            return replace(unit, alarms=(measured,))
+        return replace(unit, headroom_s=measured.headroom_s, alarms=tuple(measured.list_alarms()))
 
     def _read_age_s(self, unit: ApplyUnitName, offset: int, now_ms: int) -> float | None:
         """Return the age of the event at `offset`, by its commit time at the source."""

@@ -54,7 +54,7 @@ class PolledStart:
         """Return whether a log holds rows from before the start. Logs of stopped tables do not count,
         because capture does not read them.
         """
-        said = {*mark.stops, *mark.left_out}
-        out = [name for name in self._ends if {".".join(name), format_table_text(*name)} & said]
+        recorded = {*mark.stops, *mark.left_out}
+        out = [name for name in self._ends if {".".join(name), format_table_text(*name)} & recorded]
         with self._view() as source:
             return bool(source.list_unread_tables(self._ends, out))

@@ -20,9 +20,9 @@ from schemas.wire.records import SNAPSHOT_COMPLETE, TableStop, Watermark
 
 SILENT_S = 10.0
 """Capture writes a watermark a second. A source without one for this many seconds is silent."""
-NOT_RUNNING_TEXT = "nothing runs it"
-LEFT_OUT = "the start left it out"
-SEE_CHECK = "`rowlock check` says why"
+NOT_RUNNING_TEXT = "no process runs it"
+LEFT_OUT = "it was not started"
+SEE_CHECK = "`rowlock check` shows the reason"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +88,16 @@ def judge_source(
     `row`: its capture unit as REST returns it; None: the coordinator has none. `placement` None: not
     read.
     """
-    said = explain_placement(placement, row)
+    placed = explain_placement(placement, row)
     if seen is None:
         ill = (
-            said
-            if said is not None and said.state in ("stopped", "restarting") and row is not None
+            placed
+            if placed is not None and placed.state in ("stopped", "restarting") and row is not None
             else StateReason("new")
         )
         return SourceStatus(name, ill.state, reason=ill.reason, remedy=ill.remedy)
     age = max(0.0, (now_ms - seen.ts_ms) / 1000)
-    why = _judge_watermark(seen, age, said)
+    why = _judge_watermark(seen, age, placed)
     return SourceStatus(
         name=name,
         state=why.state,
@@ -131,24 +131,24 @@ def explain_placement(placement: Placement | None, row: PlacementRow | None) -> 
     return StateReason("stopped", LEFT_OUT, SEE_CHECK)
 
 
-def _judge_watermark(seen: Watermark, age: float, said: StateReason | None) -> StateReason:
+def _judge_watermark(seen: Watermark, age: float, placed: StateReason | None) -> StateReason:
     if seen.ended == SNAPSHOT_COMPLETE:
         return StateReason("finished", seen.ended)
-    if said is not None and said.state in ("stopped", "restarting"):
-        return _explain_not_running(seen, age, said)
-    if said is not None and said.state == "starting":
-        return StateReason("restarting", said.reason)
+    if placed is not None and placed.state in ("stopped", "restarting"):
+        return _explain_not_running(seen, age, placed)
+    if placed is not None and placed.state == "starting":
+        return StateReason("restarting", placed.reason)
     if seen.ended is not None:
         reason, remedy = split_remedy(seen.ended)
         if seen.restarts:
             return StateReason("restarting", seen.ended)
         return (
-            StateReason("restarting", "it begins anew")
-            if said is not None
+            StateReason("restarting", "it starts again")
+            if placed is not None
             else StateReason("stopped", reason, remedy or None)
         )
     if age > SILENT_S:
-        unheard = f"nothing has been heard of its capture for {age:.0f} s"
+        unheard = f"its capture has written no watermark for {age:.0f} s"
         return StateReason(
             "silent",
             unheard,
@@ -157,9 +157,9 @@ def _judge_watermark(seen: Watermark, age: float, said: StateReason | None) -> S
     return StateReason("running")
 
 
-def _explain_not_running(seen: Watermark, age: float, said: StateReason) -> StateReason:
-    if said.reason != NOT_RUNNING_TEXT:
-        return said
+def _explain_not_running(seen: Watermark, age: float, placed: StateReason) -> StateReason:
+    if placed.reason != NOT_RUNNING_TEXT:
+        return placed
     if seen.ended is None and age <= SILENT_S:
         return StateReason("running")  # started by hand, without a coordinator
     reason, remedy = split_remedy(seen.ended) if seen.ended else (NOT_RUNNING_TEXT, "")

@@ -49,7 +49,7 @@ class StoredFlow:
     table: str
     target: str
     place: str
-    wanted: tuple[str, ...]
+    expected: tuple[str, ...]
     """The columns of the target table as rowlock would create it."""
     there: tuple[str, ...] | None
     """The columns of the real table; None: it does not exist."""
@@ -194,9 +194,9 @@ def _plan_targets(flows: Iterable[StoredFlow]) -> Iterator[PlannedTarget]:
     for flow in flows:
         if flow.there is None:
             if flow.create:
-                yield PlannedTarget(flow.pipeline, flow.target, flow.place, True, flow.wanted)
+                yield PlannedTarget(flow.pipeline, flow.target, flow.place, True, flow.expected)
             continue
-        lacking = tuple(name for name in flow.wanted if name not in flow.there)
+        lacking = tuple(name for name in flow.expected if name not in flow.there)
         if lacking:
             yield PlannedTarget(flow.pipeline, flow.target, flow.place, False, lacking)
 
@@ -241,7 +241,7 @@ def plan_lines(plan: RunPlan) -> list[str]:
 def _format_table_line(each: PlannedTable) -> str:
     place = f"source {each.source}: {each.table}"
     if each.what == NO_MORE:
-        return f"{place} is no more captured; {each.note}"
+        return f"{place} is no longer captured; {each.note}"
     if each.what == AGAIN:
         return f"{place} is selected again; {each.note}"
     topic = (
@@ -272,7 +272,7 @@ def _format_target_line(each: PlannedTarget) -> str:
 
 def _format_reload_lines(asked: Mapping[str, Any] | None) -> list[str]:
     if asked is None:
-        return ["no coordinator answers: a start takes the file as it is then"]
+        return ["no coordinator answers: the next start reads the file as it is then"]
     if "refused" in asked:
         return [
             "the coordinator that leads would refuse its file:",
@@ -283,5 +283,5 @@ def _format_reload_lines(asked: Mapping[str, Any] | None) -> list[str]:
     return [
         "its own file, to the coordinator that leads:",
         *lines,
-        f"  placed anew: {concerned or 'nothing'}",
+        f"  placed again: {concerned or 'nothing'}",
     ]

@@ -184,10 +184,10 @@ def _read_columns(flow: TableFlow, session: UnitTarget) -> tuple[tuple[str, ...]
     if flow.routed.topic is not None:
         return (), None if session.read_surroundings(*place) is None else ()
     real = session.read_table(*place)
-    wanted = build_desired_table(flow.table, flow.routed)
+    expected = build_desired_table(flow.table, flow.routed)
     if real is None:
-        return wanted.column_names, None
-    there = as_spelled(wanted, real, flow.routed.added_names, session.column_names)
+        return expected.column_names, None
+    there = as_spelled(expected, real, flow.routed.added_names, session.column_names)
     return there.column_names, real.column_names
 
 

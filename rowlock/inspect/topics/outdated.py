@@ -14,10 +14,10 @@ def explain_outdated(options: Sequence[str]) -> str:
     left = {
         "where": "rows that the filter let in are missing and those that it leaves out are still there",
         "columns": "rows have the columns that were chosen before",
-        "masks": "what is to be hidden still stands there",
+        "masks": "values that should be hidden are still there",
     }
-    said = "; ".join(left[name] for name in sorted(options))
-    return f"`{'`, `'.join(sorted(options))}` of the route changed, and until its rows are written again the topic is as before: {said}"
+    differences = "; ".join(left[name] for name in sorted(options))
+    return f"`{'`, `'.join(sorted(options))}` of the route changed, and until its rows are written again the topic is as before: {differences}"
 
 
 def explain_rewrite(db: str, table: str, *, debezium: bool) -> str:

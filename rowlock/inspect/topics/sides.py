@@ -79,8 +79,8 @@ def explain_unclaimed(pair: TablePair, others: Iterable[TablePair]) -> str:
             continue
         if all(theirs.get(name, value) == value for name, value in mine.items()):
             return (
-                f"records of format {topic.format} do not say which table they are of, and {other.source}:{other.table.db}.{other.table.name} "
-                "goes to the topic, too: nothing was compared; tell them apart by a column of the route (`add`), or take format rowlock or debezium"
+                f"records of format {topic.format} do not name their table, and {other.source}:{other.table.db}.{other.table.name} "
+                "also goes to the topic: nothing was compared; distinguish them by a column of the route (`add`), or use format rowlock or debezium"
             )
     return ""
 

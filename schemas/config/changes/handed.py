@@ -38,7 +38,7 @@ def announce_config(config: Config) -> None:
         print(line.decode(), flush=True)  # noqa: T201
 
 
-def is_said(line: Mapping[str, Any]) -> bool:
+def is_announced_config(line: Mapping[str, Any]) -> bool:
     """Return whether a line on a child's stdout was written by `announce_config`."""
     return line.get("kind") == "configuration"
 

@@ -36,7 +36,7 @@ class ConfigChange:
         if self.before is None:
             return f"{self.place}: new"
         if self.after is None:
-            return f"{self.place}: gone"
+            return f"{self.place}: removed"
         if self.before == self.after:
             return f"{self.place}: another value"
         return f"{self.place}: {self.before} → {self.after}"
@@ -50,7 +50,7 @@ class ConfigPlan:
     """In the order of their keys' paths."""
     parts: frozenset[str] = frozenset()
     """The kept or new parts that the changes concern (schemas.config.changes.parts)."""
-    gone: frozenset[str] = frozenset()
+    removed: frozenset[str] = frozenset()
     """Parts that no longer exist."""
     refused: tuple[str, ...] = ()
     """Why a running system cannot adopt the configuration, one line each."""

@@ -26,7 +26,7 @@ _OTHERS = {
     "port": "write bootstrap: host:port",
     "user": "write options: {sasl.username: …}",
     "password": "write options: {sasl.password_file: …}",
-    "database": "remove it: the routes say which topics",
+    "database": "remove it: the routes select the topics",
     "tls": "write options: {security.protocol: SSL, ssl.ca.location: …}",
 }
 
@@ -100,7 +100,7 @@ def check_topics(
 
 _IGNORE = (
     "'ignore' leaves out what the target lacks, and a topic lacks nothing",
-    "use lenient, evolve or stop; `columns` of the route's `kafka` says what is written",
+    "use lenient, evolve or stop; `columns` of the route's `kafka` selects what is written",
 )
 
 
@@ -124,7 +124,7 @@ def _parse_brokers(bootstrap: str) -> set[str]:
 
 def _check_topic(topic: TopicConfig, route: Route, place: KeyPath, document: YamlDocument) -> None:
     if topic.format == "plain" and not topic.tombstones:
-        seen = "format plain says that a row is gone by a null value alone"
+        seen = "format plain marks a deleted row by a null value alone"
         document.add_problem((*place, "tombstones"), seen, "remove it, or use another format")
     for i, column in enumerate(topic.key):
         if column in topic.key[:i]:
@@ -140,7 +140,7 @@ def _check_topic(topic: TopicConfig, route: Route, place: KeyPath, document: Yam
             seen = f"{column!r} is in the routing key: one fixed text would be the key of all rows"
             document.add_problem((*place, "masks", column), seen, "use sha256")
         elif column in route.add:
-            seen = f"{column!r} is in the primary key, by which rows are told apart"
+            seen = f"{column!r} is in the primary key, which identifies the rows"
             document.add_problem((*place, "masks", column), seen, "remove it")
         elif topic.columns and column not in topic.columns:
             document.add_problem((*place, "masks", column), f"{column!r} is not written", "remove it")

@@ -25,7 +25,7 @@ class TopicConfig(ConfigModel):
         default=None,
         ge=1,
         le=100_000,
-        description="Partitions of the topic (default: what it has; 1 where rowlock makes it). A topic that has another number is refused.",
+        description="Partitions of the topic (default: those that it has; 1 if rowlock creates it). A topic with another number is refused.",
     )
     partitioner: Literal["murmur2", "crc32"] = Field(
         default="murmur2",
@@ -45,6 +45,6 @@ class TopicConfig(ConfigModel):
     )
     masks: dict[str, str] = Field(
         default_factory=dict,
-        description="Column → `sha256` (of the text behind the target's `mask_salt`, in hexadecimal) or a fixed text instead of its values. NULL stays "
+        description="Column → `sha256` (of the target's `mask_salt` followed by the text, in hexadecimal) or a fixed text instead of its values. NULL stays "
         "NULL. Not for columns of the primary key; in the routing key only `sha256`.",
     )

@@ -91,8 +91,8 @@ _prepare, _replica, _advance = (
     progress.advance_pipeline,
 )
 _receive, _wanted, _step = agents._receive_message, owner_feed.find_desired_unit, agent_unit.step_agent_unit
-_fence_unless_wanted, _instruct, _dispatched = (
-    owner_feed.fence_unless_wanted,
+_fence_unless_desired, _instruct, _dispatched = (
+    owner_feed.fence_unless_desired,
     owner_feed._send_instruction,
     agents._handle_dispatch,
 )
@@ -313,7 +313,7 @@ def _plan_with(**more: int) -> Patch:
 def _forget_at_once(state: Any, unit: str, now: float, out: list[Any]) -> None:
     """An unwanted unit is taken for fenced as soon as nothing of it is known to run."""
     said: list[Any] = []
-    _fence_unless_wanted(state, unit, now, said)
+    _fence_unless_desired(state, unit, now, said)
     out += [effect for effect in said if not isinstance(effect, Fence)]
     memo = state.memos.get(unit)
     if memo is not None and memo.fence:
@@ -323,7 +323,7 @@ def _forget_at_once(state: Any, unit: str, now: float, out: list[Any]) -> None:
 def _fence_at_once(state: Any, unit: str, now: float, out: list[Any]) -> None:
     """As it was once: the target is fenced under an epoch that nothing durable knows of."""
     said: list[Any] = []
-    _fence_unless_wanted(state, unit, now, said)
+    _fence_unless_desired(state, unit, now, said)
     memo = state.memos.get(unit)
     if memo is None or not memo.fence or memo.fence_durable:
         out += said
@@ -362,7 +362,7 @@ def _last_durable(self: OwnerRound, token: int) -> tuple[int, ...]:
 
 
 S, R, N = SetState, Role, ReplicaPhase
-#: Modules that know `fence_unless_wanted`.
+#: Modules that know `fence_unless_desired`.
 _FENCING = (owner_feed, catalogue, owner_commands, periodic)
 MUTATIONS = (
     Mutation("agent epoch is not compared", "B1, PR#6113", (attribute(members, "judge_message", _any_incarnation),), faults=("ancient", "crash agent", "delay", "double")),
@@ -375,8 +375,8 @@ MUTATIONS = (
     Mutation("a late remove stops a later assignment", "B3, no generation", (attribute(agent_unit, "_remove_worker", _remove_whatever),), faults=("ancient", "delay", "double", "commands", "worker fails", "second thoughts")),
     Mutation("orphans are ignored", "B4", (attribute(replication, "_apply_report", _no_orphans),)),
     Mutation("orphans are told now and then", "B4", (attribute(owner_feed, "_send_instruction", _orphans_now_and_then),)),
-    Mutation("the last replica's crash leaves the set", "B5, #6477", (cells((ReplicaAction.KEEP,), (S.REMOVING, R.UNDETERMINED, N.GONE)),)),
-    Mutation("a primary's crash is only logged", "B6", (cells((ReplicaAction.KEEP,), (S.REPLICATING, R.PRIMARY, N.GONE)),)),
+    Mutation("the last replica's crash leaves the set", "B5, #6477", (cells((ReplicaAction.KEEP,), (S.REMOVING, R.UNDETERMINED, N.LOST)),)),
+    Mutation("a primary's crash is only logged", "B6", (cells((ReplicaAction.KEEP,), (S.REPLICATING, R.PRIMARY, N.LOST)),)),
     Mutation("the limit on moves is not kept", "B7", (attribute(AgentLoads, "has_room", _no_limit),), faults=("commands", "crash agent")),
     Mutation("a plan adds more than a burst", "B7", (_plan_with(burst=9),)),
     Mutation("a plan gives one agent more than its share", "B7", (_plan_with(agent_burst=9),)),
@@ -393,7 +393,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a removed unit is not fenced", "found here",
-        tuple(attribute(m, "fence_unless_wanted", _forget_at_once) for m in _FENCING),
+        tuple(attribute(m, "fence_unless_desired", _forget_at_once) for m in _FENCING),
         faults=("catalogue", "pause agent", "commands"),
     ),
     Mutation("the minimum skips a missing unit", "tiflow PR#5761", (attribute(periodic, "advance_pipeline", _skip_missing),)),
@@ -428,7 +428,7 @@ MUTATIONS = (
 #: Two of 20,000 seeds find it; a scenario does at once.
 FENCE_AT_ONCE = Mutation(
     "a fence's epoch is not durable", "found here",
-    tuple(attribute(m, "fence_unless_wanted", _fence_at_once) for m in _FENCING),
+    tuple(attribute(m, "fence_unless_desired", _fence_at_once) for m in _FENCING),
 )  # fmt: skip
 BY_NAME = {mutation.name: mutation for mutation in MUTATIONS}
 

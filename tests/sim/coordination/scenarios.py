@@ -62,14 +62,14 @@ def the_origin_of_a_move_shuts_down_slowly(w: Scripted) -> None:
     w.reach((_S.PREPARE, _R.UNDETERMINED, _N.STOPPED))
 
 
-@scenario((_S.PREPARE, _R.UNDETERMINED, _N.GONE))
+@scenario((_S.PREPARE, _R.UNDETERMINED, _N.LOST))
 def the_origin_of_a_move_dies_while_it_stops(w: Scripted) -> None:
     origin, _ = w.preparing()
     w.unended.add(origin.name)
     w.shut_down(origin)
     w.reach((_S.PREPARE, _R.PRIMARY, _N.STOPPING))
     w.crash_agent(origin, 0.1)
-    w.reach((_S.PREPARE, _R.UNDETERMINED, _N.GONE))
+    w.reach((_S.PREPARE, _R.UNDETERMINED, _N.LOST))
 
 
 @scenario((_S.PREPARE, _R.PRIMARY, _N.STOPPED))
@@ -79,11 +79,11 @@ def the_origin_of_a_move_fails(w: Scripted) -> None:
     w.reach((_S.PREPARE, _R.PRIMARY, _N.STOPPED))
 
 
-@scenario((_S.PREPARE, _R.PRIMARY, _N.GONE))
+@scenario((_S.PREPARE, _R.PRIMARY, _N.LOST))
 def the_origin_of_a_move_dies(w: Scripted) -> None:
     origin, _ = w.preparing()
     w.crash_agent(origin, 0.1)
-    w.reach((_S.PREPARE, _R.PRIMARY, _N.GONE))
+    w.reach((_S.PREPARE, _R.PRIMARY, _N.LOST))
 
 
 @scenario((_S.PREPARE, _R.SECONDARY, _N.STOPPING), (_S.PREPARE, _R.SECONDARY, _N.PREPARING))
@@ -101,11 +101,11 @@ def the_target_of_a_move_fails(w: Scripted) -> None:
     w.reach((_S.PREPARE, _R.SECONDARY, _N.STOPPED))
 
 
-@scenario((_S.PREPARE, _R.SECONDARY, _N.GONE))
+@scenario((_S.PREPARE, _R.SECONDARY, _N.LOST))
 def the_target_of_a_move_dies(w: Scripted) -> None:
     _, target = w.preparing()
     w.crash_agent(target, 0.1)
-    w.reach((_S.PREPARE, _R.SECONDARY, _N.GONE))
+    w.reach((_S.PREPARE, _R.SECONDARY, _N.LOST))
 
 
 @scenario(
@@ -120,22 +120,22 @@ def the_origin_of_a_move_ends_slowly(w: Scripted) -> None:
     w.reach((_S.COMMIT, _R.UNDETERMINED, _N.STOPPED))
 
 
-@scenario((_S.COMMIT, _R.UNDETERMINED, _N.GONE))
+@scenario((_S.COMMIT, _R.UNDETERMINED, _N.LOST))
 def the_origin_of_a_move_dies_while_the_target_waits(w: Scripted) -> None:
     origin, _ = w.committing()
     w.reach((_S.COMMIT, _R.PRIMARY, _N.STOPPING))
     w.crash_agent(origin, 0.1)
-    w.reach((_S.COMMIT, _R.UNDETERMINED, _N.GONE))
+    w.reach((_S.COMMIT, _R.UNDETERMINED, _N.LOST))
 
 
-@scenario((_S.COMMIT, _R.PRIMARY, _N.GONE))
+@scenario((_S.COMMIT, _R.PRIMARY, _N.LOST))
 def the_origin_of_a_move_dies_before_it_heard_to_stop(w: Scripted) -> None:
     origin, target = w.settle()
     w.lost = w.no(UnitOperation.REMOVE, origin.name)
     w.tell(o.Move(UNIT, target.name))
     w.until("the new worker is ready", lambda: w.unit().state is _S.COMMIT)
     w.crash_agent(origin, 0.1)
-    w.reach((_S.COMMIT, _R.PRIMARY, _N.GONE))
+    w.reach((_S.COMMIT, _R.PRIMARY, _N.LOST))
 
 
 @scenario((_S.COMMIT, _R.SECONDARY, _N.STOPPING))
@@ -153,11 +153,11 @@ def the_target_of_a_move_fails_while_it_waits(w: Scripted) -> None:
     w.reach((_S.COMMIT, _R.SECONDARY, _N.STOPPED))
 
 
-@scenario((_S.COMMIT, _R.SECONDARY, _N.GONE))
+@scenario((_S.COMMIT, _R.SECONDARY, _N.LOST))
 def the_target_of_a_move_dies_while_it_waits(w: Scripted) -> None:
     _, target = w.committing()
     w.crash_agent(target, 0.1)
-    w.reach((_S.COMMIT, _R.SECONDARY, _N.GONE))
+    w.reach((_S.COMMIT, _R.SECONDARY, _N.LOST))
 
 
 @scenario((_S.REPLICATING, _R.UNDETERMINED, _N.ABSENT))
@@ -184,11 +184,11 @@ def the_target_of_a_move_that_was_given_up_stops_late_and_slowly(w: Scripted) ->
     w.reach((_S.REPLICATING, _R.UNDETERMINED, _N.STOPPED))
 
 
-@scenario((_S.REPLICATING, _R.UNDETERMINED, _N.GONE))
+@scenario((_S.REPLICATING, _R.UNDETERMINED, _N.LOST))
 def the_target_of_a_move_that_was_given_up_dies(w: Scripted) -> None:
     _, target = w.given_up()
     w.crash_agent(target, 0.1)
-    w.reach((_S.REPLICATING, _R.UNDETERMINED, _N.GONE))
+    w.reach((_S.REPLICATING, _R.UNDETERMINED, _N.LOST))
 
 
 def fresh_lease(w: Scripted, node: AgentNode) -> None:

@@ -63,7 +63,7 @@ BROKEN = {
     "failover": Mutation("old connection", "", (UNLOCKED,), _BELIEVING, ("failover",)),
     "clock: behind": Mutation("lease longer than thought", "", (UNLOCKED,), faults=("clock",)),
     "clock: set back": Mutation("", "", (attribute(owner, "begin_owner_term", _floor_alone),), faults=("clock", *_OWNERS)),
-    "leave": Mutation("", "", (cells((ReplicaAction.KEEP,), (SetState.REPLICATING, Role.PRIMARY, ReplicaPhase.GONE)),), faults=("leave",)),
+    "leave": Mutation("", "", (cells((ReplicaAction.KEEP,), (SetState.REPLICATING, Role.PRIMARY, ReplicaPhase.LOST)),), faults=("leave",)),
     "hanging commit": Mutation("", "", (attribute(World, "_land", _believe),), faults=("hanging commit", *_OWNERS)),
     "cut of the topic": Mutation("", "", (attribute(ControlTopic, "trim", _marker_too),), faults=_OWNERS),
     "snapshot": Mutation("", "", (attribute(folds, "fold_message", _snapshot_is_nothing),), faults=_OWNERS),

@@ -122,18 +122,18 @@ class TopicContents:
 
         Raises EnvelopeError if such a column belongs to the primary key.
         """
-        images = state.values, state.gone
+        images = state.values, state.deleted
         if state.origin not in (None, self._origin):
             return state
         if older & self._primary and any(images):
             raise EnvelopeError(
                 f"column {', '.join(sorted(older & self._primary))} is of the key, and a record has it in the form of another type or mask"
             )
-        values, gone = (
+        values, deleted = (
             None if each is None else {name: None if name in older else value for name, value in each.items()}
             for each in images
         )
-        return replace(state, values=values, gone=gone)
+        return replace(state, values=values, deleted=deleted)
 
 
 class FollowedTopics:

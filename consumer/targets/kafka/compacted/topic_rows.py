@@ -93,12 +93,12 @@ class TopicRows:
             self.store.drop_row(place)
         elif not identity.deletes:
             self.store.clear_prefix(place)
-        elif state.gone is not None and identity.owns_row(state.origin, state.gone):
-            self.store.drop_row(self._build_row_place(place, state.gone))
+        elif state.deleted is not None and identity.owns_row(state.origin, state.deleted):
+            self.store.drop_row(self._build_row_place(place, state.deleted))
 
     def _build_place(self, partition: int, key: bytes | None) -> bytes:
-        said = b"-" if key is None else b"+" + key
-        return partition.to_bytes(_PARTITION, "big") + hashlib.blake2b(said, digest_size=_DIGEST).digest()
+        digested = b"-" if key is None else b"+" + key
+        return partition.to_bytes(_PARTITION, "big") + hashlib.blake2b(digested, digest_size=_DIGEST).digest()
 
     def _build_row_place(self, place: bytes, values: Values) -> bytes:
         if not self._identity.many:

@@ -95,11 +95,13 @@ class CanalJson(KeyedRecords):
         if not where:
             return [FormattedRecord(None, self._encode_ddl("TRUNCATE", f"TRUNCATE TABLE {table}", place))]
         rows = " AND ".join(f"{_quote_name(name)} = {quote_literal(value)}" for name, value in where.items())
-        said = _dumps([origin.source, origin.db, origin.table]).decode().replace("*/", "*\\/")
+        origin_text = _dumps([origin.source, origin.db, origin.table]).decode().replace("*/", "*\\/")
         return [
             FormattedRecord(
                 None,
-                self._encode_ddl("QUERY", f"DELETE FROM {table} WHERE {rows} /* rowlock {said} */", place),
+                self._encode_ddl(
+                    "QUERY", f"DELETE FROM {table} WHERE {rows} /* rowlock {origin_text} */", place
+                ),
             )
         ]
 
@@ -123,47 +125,47 @@ class CanalJson(KeyedRecords):
             kind = message["type"]
             if message["isDdl"]:
                 return self._decode_cleared_state(kind, message["sql"])
-            said = message["data"][0]
+            values = message["data"][0]
             # only these values identify a record's table: another table's record has values of other
             # types
-            image = {} if self._is_other_origin(said) else self._values(said)
-            return State(key, gone=image) if kind == "DELETE" else State(key, image)
+            image = {} if self._is_other_origin(values) else self._values(values)
+            return State(key, deleted=image) if kind == "DELETE" else State(key, image)
         except (msgspec.DecodeError, AttributeError, IndexError, *VALUE_ERRORS) as error:
             raise EnvelopeError(
                 f"topic {self.routed.topic} has a record that format {self.word} does not write ({type(error).__name__}: {error}): "
                 "nothing else may write to the topic, and another format needs another topic"
             ) from error
 
-    def _is_other_origin(self, said: Mapping[str, object]) -> bool:
-        return any(said.get(name, value) != value for name, value in self.routed.added)
+    def _is_other_origin(self, values: Mapping[str, object]) -> bool:
+        return any(values.get(name, value) != value for name, value in self.routed.added)
 
     def _decode_cleared_state(self, kind: str, sql: str) -> State | None:
         if kind == "TRUNCATE":
             return State(None, cleared=True)
-        said = _ORIGIN.search(sql) if kind == "QUERY" else None
-        if said is None:
+        found = _ORIGIN.search(sql) if kind == "QUERY" else None
+        if found is None:
             return None
-        source, db, table = msgspec.json.decode(said[1])
+        source, db, table = msgspec.json.decode(found[1])
         return State(None, cleared=True, origin=(source, db, table))
 
     def _encode_ddl(self, kind: str, sql: str, place: Place) -> bytes:
         return self._encode_message(kind, place, ddl=True, sql=sql)
 
     def _encode_message(
-        self, kind: str, place: Place, *, ddl: bool = False, sql: str = "", **said: object
+        self, kind: str, place: Place, *, ddl: bool = False, sql: str = "", **fields: object
     ) -> bytes:
         return _dumps(
             {
-                "data": said.get("data"),
+                "data": fields.get("data"),
                 "database": self._named["database"],
                 "es": place.ts_ms,
                 "id": place.position[2],
                 "isDdl": ddl,
-                "mysqlType": said.get("mysqlType"),
-                "old": said.get("old"),
-                "pkNames": said.get("pkNames"),
+                "mysqlType": fields.get("mysqlType"),
+                "old": fields.get("old"),
+                "pkNames": fields.get("pkNames"),
                 "sql": sql,
-                "sqlType": said.get("sqlType"),
+                "sqlType": fields.get("sqlType"),
                 "table": self._named["table"],
                 "ts": place.ts_ms,
                 "type": kind,

@@ -115,7 +115,9 @@ class Debezium(KeyedRecords):
             mine = origin == self._origin
             image = self._values(event["before" if op == "d" else "after"]) if mine else {}
             return (
-                State(key, None, origin=origin, gone=image) if op == "d" else State(key, image, origin=origin)
+                State(key, None, origin=origin, deleted=image)
+                if op == "d"
+                else State(key, image, origin=origin)
             )
         except (msgspec.DecodeError, AttributeError, *VALUE_ERRORS) as error:
             raise EnvelopeError(
@@ -183,8 +185,8 @@ class _SourceBlock:
 def _build_struct_schema(
     fields: list[Schema], name: str, *, optional: bool = False, version: int = 0
 ) -> Schema:
-    said: Schema = {"type": "struct", "fields": fields, "optional": optional, "name": name}
-    return {**said, "version": version} if version else said
+    schema: Schema = {"type": "struct", "fields": fields, "optional": optional, "name": name}
+    return {**schema, "version": version} if version else schema
 
 
 def _build_field_schema(type_: str, name: str, *, optional: bool = False) -> Schema:

@@ -152,8 +152,8 @@ def _build_decimal_form(type_: ColumnType) -> tuple[Schema, Convert | None]:
         return _encode_unscaled(int(whole + fraction))
 
     name = "org.apache.kafka.connect.data.Decimal"
-    said: Schema = {"scale": str(scale), "connect.decimal.precision": str(type_.precision)}
-    return {**_build_named_schema("bytes", name), "parameters": said}, write
+    parameters: Schema = {"scale": str(scale), "connect.decimal.precision": str(type_.precision)}
+    return {**_build_named_schema("bytes", name), "parameters": parameters}, write
 
 
 def _build_plain_schema(type_: str, field: str, *, optional: bool = False) -> Schema:

@@ -186,8 +186,8 @@ def _with_schema(column: Column) -> str:
     """
     form = build_debezium_form(column.type)
     schema = "" if form is None else msgspec.json.encode(build_column_field(column, form)).decode()
-    said = schema if len(schema) <= _LONGEST else f"of digest {_compute_digest(schema)}"
-    return f"{_describe_debezium_form(column)} with the schema {said}"
+    shown = schema if len(schema) <= _LONGEST else f"of digest {_compute_digest(schema)}"
+    return f"{_describe_debezium_form(column)} with the schema {shown}"
 
 
 _FORMS: dict[str, Callable[[Column], str]] = {

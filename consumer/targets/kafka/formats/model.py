@@ -92,7 +92,7 @@ class RecordState:
     """Whether all rows of `origin` were deleted."""
     origin: tuple[str, str, str] | None = None
     """(source, db, table), as far as the format contains it; None: all rows of the topic."""
-    gone: dict[str, object] | None = None
+    deleted: dict[str, object] | None = None
     """The row before its delete, if the record contains it."""
 
 

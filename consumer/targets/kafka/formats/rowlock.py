@@ -82,7 +82,7 @@ class RowlockFormat:
             return State(None, cleared=True, origin=origin)
         if event.op == "m":
             return None
-        return State(key, event.after, origin=origin, gone=event.before if event.after is None else None)
+        return State(key, event.after, origin=origin, deleted=event.before if event.after is None else None)
 
     def _encode_event(
         self,

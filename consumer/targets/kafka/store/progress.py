@@ -69,7 +69,7 @@ class KafkaProgress(ProgressTopicUnits):
         self, config: KafkaTargetConfig, now_ms: Callable[[], int] = lambda: int(time.time() * 1000)
     ) -> None:
         self._config, self._now_ms = config, now_ms
-        self._topics = TargetTopics(lambda told: make_admin_client(config, told), config.replication)
+        self._topics = TargetTopics(lambda on_error: make_admin_client(config, on_error), config.replication)
         self._progress = ProgressTopic(config, self._topics)
         self._writers: dict[ApplyUnit, UnitWriter] = {}
 

@@ -41,7 +41,7 @@ class ProgressTopic:
     def _require_usable(self, found: TopicFacts | None) -> None:
         if found is not None and found.partitions != 1:
             raise TargetConfigError(
-                f"topic {self.name} has {found.partitions} partitions and must have one, for its order is the units': make it anew while "
+                f"topic {self.name} has {found.partitions} partitions and must have one, because it keeps the units' progress in order: create it again while "
                 "nothing writes to the target, or choose another `prefix` of the target"
             )
         if found is not None and not found.compacted:
@@ -72,7 +72,7 @@ class ProgressTopic:
             self.units.take_record(key, value)
         except (msgspec.DecodeError, ValueError) as error:
             raise TargetConfigError(
-                f"topic {self.name} offset {offset}: this is no record of rowlock's ({error}): find out who else writes there, and choose "
+                f"topic {self.name} offset {offset}: this is not a record of rowlock ({error}): find out what else writes there, and choose "
                 "another `prefix` of the target"
             ) from error
 

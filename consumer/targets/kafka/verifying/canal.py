@@ -32,8 +32,8 @@ _BYTES = frozenset(["binary", "varbinary", "tinyblob", "blob", "mediumblob", "lo
 _INTEGERS = frozenset(["tinyint", "smallint", "mediumint", "int", "bigint", "bit"])
 
 
-def decode_canal_values(message: dict[str, Any], wanted: Collection[str]) -> dict[str, object]:
-    """Return column → wire value of a message's row for the `wanted` columns it has.
+def decode_canal_values(message: dict[str, Any], names: Collection[str]) -> dict[str, object]:
+    """Return column → wire value of a message's row for the `names` columns it has.
 
     Raises KeyError, TypeError, ValueError.
     """
@@ -42,7 +42,7 @@ def decode_canal_values(message: dict[str, Any], wanted: Collection[str]) -> dic
     return {
         name: None if text is None else _choose_text_reader(types[name])(text)
         for name, text in row.items()
-        if name in wanted
+        if name in names
     }
 
 

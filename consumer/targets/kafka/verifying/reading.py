@@ -45,7 +45,7 @@ def build_record_reader(word: str, table: Table, origin: Origin) -> RecordDecode
             return read(key, value)
         except _NOT_READ as error:
             raise EnvelopeError(
-                f"a record of the topic is none of format {word} ({type(error).__name__}: {error}): something else writes there, the route "
+                f"a record of the topic does not have format {word} ({type(error).__name__}: {error}): something else writes there, the route "
                 "had another format before, or a column of its key is of an older type there"
             ) from error
 
@@ -71,8 +71,8 @@ def is_key_of_row(word: str, key: bytes | None, value: bytes, names: Sequence[st
     if word == "debezium-schemas":
         document = document["payload"]
     row = document if word == "plain" else document["data"][0] if word == "canal-json" else document["after"]
-    said = decode_key_document(key)
-    return isinstance(said, dict) and list(said.items()) == [(name, row.get(name)) for name in names]
+    decoded = decode_key_document(key)
+    return isinstance(decoded, dict) and list(decoded.items()) == [(name, row.get(name)) for name in names]
 
 
 # --- the formats
@@ -92,7 +92,7 @@ def _make_rowlock_reader(table: Table, origin: tuple[str, str, str]) -> RecordDe
         if whose != origin:
             return State(key, None if event.op == "d" else {}, origin=whose)
         if event.op == "d":
-            return State(key, origin=whose, gone=_decode_image(event.before))
+            return State(key, origin=whose, deleted=_decode_image(event.before))
         return State(key, _decode_image(event.after), origin=whose)
 
     return read
@@ -147,7 +147,7 @@ def _make_debezium_reader(table: Table, origin: tuple[str, str, str]) -> RecordD
         if whose != origin:
             return State(key, None if op == "d" else {}, origin=whose)
         if op == "d":
-            return State(key, origin=whose, gone=image(event["before"]))
+            return State(key, origin=whose, deleted=image(event["before"]))
         return State(key, image(event["after"]), origin=whose)
 
     return read
@@ -204,7 +204,7 @@ def _make_debezium_value_reader(type_: Any) -> Convert:
 
 
 def _make_canal_reader(table: Table, origin: tuple[str, str, str]) -> RecordDecoder:
-    wanted = frozenset(table.column_names)
+    names = frozenset(table.column_names)
 
     def read(key: bytes | None, value: bytes | None) -> State | None:
         if value is None:
@@ -218,8 +218,8 @@ def _make_canal_reader(table: Table, origin: tuple[str, str, str]) -> RecordDeco
             return None if whose is None else State(None, cleared=True, origin=whose)
         if kind not in ("INSERT", "UPDATE", "DELETE"):
             raise ValueError(f"type {kind!r}")
-        row = decode_canal_values(message, wanted)
-        return State(key, gone=row) if kind == "DELETE" else State(key, row)
+        row = decode_canal_values(message, names)
+        return State(key, deleted=row) if kind == "DELETE" else State(key, row)
 
     return read
 

@@ -85,7 +85,7 @@ class TopicReading:
         self.names = (*self.primary, PLACE, *shown.column_names)
         self._routing = options.key or self.primary
         many = not set(self.primary) <= set(self._routing)
-        _check_told(topic, plan.facts, many=many)
+        _check_determines_rows(topic, plan.facts, many=many)
         self._columns = shown.columns
         self._key_at = topic.whole.find_ordinals(self.primary)
         self._floats = [i for i, at in enumerate(self._key_at) if topic.whole.columns[at].type.kind in FLOATS]
@@ -188,14 +188,14 @@ def _build_row(key: Key, place: bytes, digests: Iterable[bytes]) -> Row:
     return tuple(values)
 
 
-def _check_told(topic: TargetTopic, facts: TopicFacts, *, many: bool) -> None:
+def _check_determines_rows(topic: TargetTopic, facts: TopicFacts, *, many: bool) -> None:
     """Raise TargetConfigError if the topic does not determine which rows exist."""
     if not many:
         return
     if topic.options.format == "plain":
         raise TargetConfigError(
-            f"the routing key {list(topic.options.key)} does not hold the primary key, and a null value of format plain does not say which of "
-            "a key's rows is gone: nothing was compared; add the primary key's columns to `key`, or take another format"
+            f"the routing key {list(topic.options.key)} does not hold the primary key, and a null value of format plain does not show which of "
+            "a key's rows was deleted: nothing was compared; add the primary key's columns to `key`, or take another format"
         )
     if facts.compacted:
         raise TargetConfigError(
@@ -212,7 +212,7 @@ def topic_reading(target: TargetConfig, table: TargetTable, added: Added) -> Ite
     if no broker answers.
     """
     config, topic = cast(KafkaTargetConfig, target), get_target_topic(table)
-    topics = TargetTopics(lambda told: make_admin_client(config, told), config.replication)
+    topics = TargetTopics(lambda on_error: make_admin_client(config, on_error), config.replication)
     facts = topics.read_topic_facts(topic.name)
     if facts is None:
         raise TargetConfigError(f"the target has no topic {topic.name}")
