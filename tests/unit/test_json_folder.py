@@ -215,4 +215,6 @@ def test_it_has_one_lane(real: Folder) -> None:
 
 def test_a_target_takes_few_statements() -> None:
     tree = ast.parse(Path(json_folder.__file__).read_text())
-    assert sum(isinstance(node, ast.stmt) for node in ast.walk(tree)) < 200, "lines would count how names wrap"
+    assert sum(isinstance(node, ast.stmt) for node in ast.walk(tree)) < 200, (
+        "lines would count how names wrap"
+    )

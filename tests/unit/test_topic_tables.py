@@ -142,7 +142,9 @@ def test_records_that_were_deleted_or_made_again_are_forgotten(
     assert tables.find_tables(["b1"], ["p.b1.bank.new"]) == {"p.b1.bank.new": ("bank", "new")}
     positions.values = None
     positions.store({("bank", "later"): "p.b1.bank.later"}, gen=1)
-    assert tables.find_tables(["b1"], ["p.b1.bank.later", "p.b1.bank.acct"]) == {"p.b1.bank.later": ("bank", "later")}
+    assert tables.find_tables(["b1"], ["p.b1.bank.later", "p.b1.bank.acct"]) == {
+        "p.b1.bank.later": ("bank", "later")
+    }
 
 
 def test_a_record_without_names_is_of_a_version_that_computed_them(
