@@ -104,12 +104,12 @@ class SourceLog(Protocol):
 
     @property
     def begun(self) -> bool:
-        """Whether a part of a transaction was yielded, and not its end."""
+        """True if a part of a transaction was yielded, and not its end."""
         ...
 
     @property
     def inside(self) -> bool:
-        """Whether the last read ended in the middle of a transaction; also true when `begun`."""
+        """True if the last read ended in the middle of a transaction; also true when `begun`."""
         ...
 
     @property
@@ -181,7 +181,7 @@ class ConsumedLog(Protocol):
 
     @property
     def unrecorded(self) -> bool:
-        """Whether a table waits to be read until the record names it."""
+        """True if a table waits to be read until the record names it."""
         ...
 
     def confirm_recorded(self) -> None:

@@ -1,4 +1,5 @@
-"""Which stand has which point of Oracle, with the tests that show it: README's matrix is made of this (`python -m tests.oracle_matrix`), and
+"""Which stand has which point of Oracle, with the tests that show it: the matrix of
+docs/how-to/oracle-source.md is made of this (`python -m tests.oracle_matrix`), and
 tests/unit/test_oracle_matrix.py holds both against the tests that there are.
 
 Stands: (a) PostgreSQL that keeps `mlog$_` by Oracle's documented rules, (b) seekdb's own logs, (c) H2 in Oracle mode, (d) golden texts and the pure

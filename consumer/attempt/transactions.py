@@ -40,7 +40,7 @@ class AttemptProgress:
 
     @property
     def level(self) -> bool:
-        """Whether all lanes are at the same offset."""
+        """True if all lanes are at the same offset."""
         return len({row.offset for row in self.rows}) == 1
 
     @property

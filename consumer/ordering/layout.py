@@ -52,7 +52,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def computable(self) -> bool:
-        """Whether this version of the code can compute the lane of a key in this layout."""
+        """True if this version of the code can compute the lane of a key in this layout."""
         return self.hash == HASH and self.fold == FOLD_VERSION
 
     def make_lane_hash(self, table: str) -> Callable[[bytes], int]:

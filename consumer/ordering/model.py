@@ -43,7 +43,7 @@ class TopicOptions:
 
     @property
     def names_origin(self) -> bool:
-        """Whether records name the source's table."""
+        """True if records name the source's table."""
         return self.format not in ("plain", "canal-json")
 
 

@@ -41,7 +41,7 @@ class PipelineShells:
 
     @property
     def idle(self) -> bool:
-        """Whether no unit has been prepared yet."""
+        """True if no unit has been prepared yet."""
         return not self._made
 
     def is_known(self, unit: str, pipeline: str) -> bool:

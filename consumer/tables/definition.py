@@ -76,7 +76,7 @@ class ActiveDefinition:
 
     @property
     def unfit(self) -> str:
-        """Why the target refuses rows that should stop the unit ("evidence: remedy"); "" if it does not."""
+        """The reason why the target refuses rows that stop the unit ("evidence: remedy"); "": none."""
         if not self.narrow:
             return ""
         columns = ", ".join(self.narrow)

@@ -119,7 +119,7 @@ class LocalUnit:
 
     @property
     def needs_direct_apply(self) -> bool:
-        """Whether the unit is to be applied, but neither a query nor an operation serves it yet.
+        """True if the unit is to be applied, but neither a query nor an operation serves it yet.
 
         No query may apply a unit on which an operation works.
         """

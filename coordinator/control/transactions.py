@@ -99,7 +99,7 @@ class TermTransactions:
 
     @property
     def claimed(self) -> bool:
-        """Whether there is a claim that was not discarded."""
+        """True if there is a claim that was not discarded."""
         return self._producer is not None
 
     def write_changes(self, term: LedTerm, changes: list[RecordChange]) -> None:

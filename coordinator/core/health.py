@@ -1,4 +1,4 @@
-"""Whether an agent can prepare units at all: it is judged as a whole, besides the units that fail. Pure.
+"""True if an agent can prepare units at all: it is judged as a whole, besides the units that fail. Pure.
 
 An agent on which every preparation fails has little to do, so balancing by load would send it unit after
 unit. Instead it backs off: after preparations or starts of `failures` different units have failed there
@@ -18,7 +18,7 @@ from schemas.backoff import pause_after
 
 @dataclass(frozen=True, slots=True)
 class HealthConfig:
-    """When an agent backs off, and for how long."""
+    """The conditions under which an agent backs off, and for how long."""
 
     failures: int = 3
     """The number of different units that have to fail in a row."""
@@ -47,7 +47,7 @@ class AgentHealth:
 
     @property
     def trusted(self) -> bool:
-        """Whether the agent may be given units like any other."""
+        """True if the agent may be given units like any other."""
         return self.rounds == 0
 
     def compute_room(self, now: float, preparing: int) -> int | None:

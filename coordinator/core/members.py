@@ -61,12 +61,12 @@ class Member:
 
     @property
     def accepts(self) -> bool:
-        """Whether the agent can be given units."""
+        """True if the agent can be given units."""
         return self.state is MemberState.SYNCED and not self.leaving
 
 
 class MessageVerdict(Enum):
-    """Whether a message of an agent counts."""
+    """True if a message of an agent counts."""
 
     APPLY = "apply"
     UNSYNCED = "unsynced"  # alive, but its state counts only from its Sync on

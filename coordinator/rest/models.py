@@ -273,7 +273,7 @@ class Accepted(Answer):
 
 
 class ReloadQuery(BaseModel):
-    """Whether to reload, or only to check."""
+    """True if to reload, or only to check."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -79,7 +79,7 @@ class OwnerMachine:
             self._give_up("internal error")
 
     def has_decided(self) -> bool:
-        """Whether `end_round` has anything to do."""
+        """True if `end_round` has anything to do."""
         return self.term is not None and self.term.has_decided
 
     def end_round(self) -> None:

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Keepalive:
-    """When a connection is checked, in seconds. The sum of both has to be well below the lease, because
+    """The times at which a connection is checked, in seconds. Their sum has to be well below the lease, since
     nothing else detects a one-way cut or a paused peer.
     """
 

@@ -44,7 +44,7 @@ class LogFacts:
 
     @property
     def logs_replicated(self) -> bool:
-        """Whether changes that arrive by replication are written to this server's own log."""
+        """True if changes that arrive by replication are written to this server's own log."""
         shown = self.variables.get("log_replica_updates", self.variables.get("log_slave_updates", "ON"))
         return shown.upper() in _ON
 

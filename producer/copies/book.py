@@ -181,7 +181,7 @@ class CopyBook:
 
     @property
     def pending(self) -> bool:
-        """Whether `settle_changes` has something to do."""
+        """True if `settle_changes` has something to do."""
         return bool(self._altered or self._next_requests)
 
     def settle_changes(self, now: int) -> list[CopyEffect]:

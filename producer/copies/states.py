@@ -54,7 +54,7 @@ class CopyStates:
 
     @property
     def busy(self) -> bool:
-        """Whether a copy waits or runs."""
+        """True if a copy waits or runs."""
         return any(map(is_open, self.all.values()))
 
     def find_running(self, table: str, copy: str) -> CopyState | None:

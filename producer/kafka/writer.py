@@ -90,7 +90,7 @@ class KafkaWriter:
 
     @property
     def full(self) -> bool:
-        """Whether enough is pending to make a batch."""
+        """True if enough is pending to make a batch."""
         return self._pending_bytes >= MAX_BATCH_BYTES
 
     def flush(self) -> None:

@@ -59,12 +59,12 @@ class TableCopies:
 
     @property
     def busy(self) -> bool:
-        """Whether a copy is requested, waits or runs."""
+        """True if a copy is requested, waits or runs."""
         return bool(self._asked) or self._book.states.busy
 
     @property
     def due(self) -> bool:
-        """Whether `advance_copies` has something to do."""
+        """True if `advance_copies` has something to do."""
         return bool(
             self._asked or self._book.pending or self._snapshots.tables.unbegun or self._snapshots.refused or self._book.states.waiting
         )  # fmt: skip

@@ -116,7 +116,7 @@ class RowSender:
 
     @property
     def holding(self) -> bool:
-        """Whether a row is held."""
+        """True if a row is held."""
         return self._held is not None
 
     def release_last_row(self) -> None:

@@ -38,7 +38,7 @@ class TableStops:
 
     @property
     def unsaid(self) -> bool:
-        """Whether there is a stop that its topic does not have yet."""
+        """True if there is a stop that its topic does not have yet."""
         return bool(self._captured.unsaid)
 
     def stop_tables(self, error: TableStoppedError, at: LogMoment) -> None:

@@ -25,7 +25,7 @@ from schemas.table.model import Table, is_same_definition
 
 
 class CatalogLook(NamedTuple):
-    """What a look at the catalog found.
+    """The result of a look at the catalog.
 
     `fresh`: a time shortly before the look, in the form of `TableSegments.ddl`. `new`: tables to follow.
     `segments`: of existing tables with logs. `surveyed`: tables that may have changed. `views`:

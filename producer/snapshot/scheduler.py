@@ -78,7 +78,7 @@ class SnapshotScheduler:
 
     @property
     def ready(self) -> bool:
-        """Whether a table can continue at once.
+        """True if a table can continue at once.
 
         False without a table: `advance_snapshots` is not called then.
         """

@@ -39,7 +39,7 @@ class SnapshotTables:
 
     @property
     def active(self) -> bool:
-        """Whether any table is running or waiting."""
+        """True if any table is running or waiting."""
         return bool(self.jobs or self.waiting)
 
     def goes_on(self, name: TableName) -> bool:

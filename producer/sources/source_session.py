@@ -58,7 +58,7 @@ class SourceSession:
 
     @property
     def alive(self) -> bool:
-        """Whether the server answers on this connection."""
+        """True if the server answers on this connection."""
         try:
             self.connection.ping(reconnect=False)
         except pymysql.MySQLError:

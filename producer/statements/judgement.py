@@ -47,7 +47,7 @@ class StatementVerdict:
 
     @property
     def keeps_definition(self) -> bool:
-        """Whether the table's definition is certainly unchanged after the statement."""
+        """True if the table's definition is certainly unchanged after the statement."""
         return self.definition == "kept" and self.rows in ("kept", "emptied")
 
     def get_effect(self, *, same_definition: bool) -> str | None:

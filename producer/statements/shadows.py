@@ -191,7 +191,7 @@ class ShadowTables:
         return any(known.away for _, known in self._list_shadows(table))
 
     def is_away(self, table: TableName) -> bool:
-        """Whether the table was renamed for its shadow, which has not replaced it yet."""
+        """True if the table was renamed for its shadow, which has not replaced it yet."""
         return any(known.away and not known.over for _, known in self._list_shadows(table))
 
     def judge_swap(self, shadow: TableName, at: LogPoint, before: Table, after: Table) -> SwapResult:

@@ -1,4 +1,4 @@
-"""How commands sort and print findings (schemas/findings.py)."""
+"""Sorts and prints the findings of commands (schemas/findings.py)."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class Status(msgspec.Struct, frozen=True):
 
     @property
     def healthy(self) -> bool:
-        """Whether all that should run does."""
+        """True if all that should run does."""
         states = {source.state for source in self.sources} | {unit.state for unit in self.units}
         return not (self.problems or states & _ILL or any(source.tables for source in self.sources))
 

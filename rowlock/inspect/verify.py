@@ -72,7 +72,7 @@ class PairResult:
 
     @property
     def equal(self) -> bool:
-        """Whether all rows were compared, and all are equal."""
+        """True if all rows were compared, and all are equal."""
         return self.complete and not self.findings and not self.problem
 
     def as_dict(self) -> dict[str, object]:

@@ -358,7 +358,7 @@ def test_an_agent_of_another_version_and_the_coordinator_both_log_it(
     ours = [line for line in logs if line["event"] == "request of a caller not readable"]
     assert [(line["log_level"], line["peer"]) for line in theirs] == [("error", server.address)], "said once"
     assert [line["log_level"] for line in ours] == ["error"], "said once a minute"
-    assert theirs[0]["why"].startswith(says)
+    assert theirs[0]["reason"].startswith(says)
     assert ours[0]["error"].startswith(says)
 
 

@@ -1,7 +1,7 @@
-"""Mutants that nobody chose: small changes at places drawn by a seed, each run against the tests that reach its line.
+"""Generates mutants: small changes at places drawn by a seed, each with the tests of its folder.
 
-An operator becomes its neighbour, a condition its opposite, a number one more, a call or a `raise` nothing. Annotations, docstrings
-and what is only logged are left alone. A place is (file, from, to, text); positions are character offsets.
+An operator is replaced by a similar one, a condition negated, a number increased by one, a call or a `raise`
+dropped. Annotations, docstrings and log calls are not changed. Positions are character offsets.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ SCOPE = (
 )
 #: Collations as data: tables, no rules.
 LEFT_ALONE = {"collation_data.py"}
-#: Calls of these objects only tell what happens.
-_TELLING = {"log", "_log", "logger"}
+#: Calls of these objects only log.
+_LOGGERS = {"log", "_log", "logger"}
 _SIMULATIONS = (
     "tests/sim/test_model.py::test_every_seed_ends_with_the_target_equal_to_the_source",
     "tests/sim/test_changing.py::test_every_history_ends_as_its_sources",
@@ -48,17 +48,17 @@ _COUNTED: dict[type[ast.operator], tuple[str, str]] = {ast.Add: ("+", "-"), ast.
 
 
 class Change(NamedTuple):
-    """`text` in place of the characters from `start` to `end` of `file`; `line` counts from 1.
-
-    `operator`: what kind of change it is.
-    """
+    """`text` in place of the characters from `start` to `end` of a file."""
 
     file: str
     line: int
+    """Counts from 1."""
     start: int
     end: int
+    """Exclusive."""
     text: str
     operator: str
+    """The kind of change, such as `< to <=` or `drop call`."""
 
     def made(self, source: str) -> str:
         """Return the source after the change."""
@@ -97,7 +97,9 @@ class _Places(ast.NodeVisitor):
             self.found.append(Change(self._file, line, at, at + len(was), text, f"{was} to {text}"))
 
     def visit_Compare(self, node: ast.Compare) -> None:
-        for left, operator, right in zip([node.left, *node.comparators], node.ops, node.comparators, strict=False):  # fmt: skip
+        for left, operator, right in zip(
+            [node.left, *node.comparators], node.ops, node.comparators, strict=False
+        ):
             self._between(left, right, *_COMPARED[type(operator)])
         self.generic_visit(node)
 
@@ -138,23 +140,23 @@ class _Places(ast.NodeVisitor):
             return  # a docstring
         if isinstance(value, ast.Call):
             named = value.func.value if isinstance(value.func, ast.Attribute) else None
-            if isinstance(named, ast.Name) and named.id in _TELLING:
+            if isinstance(named, ast.Name) and named.id in _LOGGERS:
                 return
             self._replace(node, "pass", "drop call")
         self.generic_visit(node)
 
     def visit_Raise(self, node: ast.Raise) -> None:
-        self._replace(node, "pass", "drop raise")  # what it says is not looked into
+        self._replace(node, "pass", "drop raise")
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         if node.value is not None:
             self.visit(node.value)
 
     def visit_arg(self, node: ast.arg) -> None:
-        """An annotation is no code."""
+        """Skip annotations."""
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
-        """Positions in f-strings differ between versions of Python."""
+        """Skip f-strings: positions in them differ between versions of Python."""
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         for part in node.body:  # not its decorators: what `slots` changes is speed
@@ -200,7 +202,7 @@ def _mutant(root: Path, change: Change) -> Mutant:
 
 @cache
 def _nearest_first(root: Path, file: str) -> tuple[str, ...]:
-    """Return the tests of a file's folder; those that name the file itself come first, for the first that fails ends a run."""
+    """Return the tests of a file's folder, those that import the file itself first: a failure ends a run."""
     folder, _, name = file.removesuffix(".py").rpartition("/")
     package = re.escape(folder.replace("/", "."))
     itself = re.compile(rf"^from {package}(\.{name} import| import .*\b{name}\b)", re.MULTILINE)
@@ -214,8 +216,10 @@ def _nearest_first(root: Path, file: str) -> tuple[str, ...]:
 
 @cache
 def tests_of(root: Path, folder: str) -> tuple[str, ...]:
-    """Return the unit tests that import modules of `folder`, themselves or through what tests share, or say that they are about one, and
-    the simulations of plain changes, and of changes of definitions with copies."""
+    """Return the unit tests that import or name modules of `folder`, or use tests/*.py that do.
+
+    Two simulations follow: of plain changes, and of changes of definitions with copies.
+    """
     package = re.compile(rf"(?:^\s*from |\(){folder.replace('/', '.')}[. ]", re.MULTILINE)
     shared = {
         path.relative_to(root).with_suffix("").as_posix().replace("/", ".")

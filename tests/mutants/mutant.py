@@ -1,4 +1,4 @@
-"""What a mutant is."""
+"""The type of a mutant."""
 
 from __future__ import annotations
 
@@ -7,16 +7,23 @@ from typing import NamedTuple
 
 
 class Mutant(NamedTuple):
-    """`old`, which stands once in the product, in `file`, becomes `new`: one of `tests` must fail then."""
+    """A small wrong change of one file of the product."""
 
     file: str
     old: str
+    """A text that occurs exactly once in the file."""
     new: str
+    """What replaces it."""
     tests: tuple[str, ...]
+    """Files or names of tests; at least one test must fail with the change."""
+    bug: str = ""
+    """What the product does wrong with the change; empty if the change was generated."""
 
     @property
     def name(self) -> str:
-        """Which one it is, in one line: what it takes away and what it adds."""
+        """The bug in words, or the lines that the change removes and adds; one line in both cases."""
+        if self.bug:
+            return f"{self.file}  {self.bug}"
         lines = ndiff(self.old.splitlines(), self.new.splitlines())
         changed = [f"{line[0]} {line[1:].strip()}" for line in lines if line[0] in "+-"]
         return f"{self.file}  {'  '.join(changed)}"[:240]

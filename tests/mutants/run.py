@@ -1,4 +1,4 @@
-"""Lets mutants live in copies of the tree, one at a time in each, and runs their tests there."""
+"""Tries mutants in copies of the tree, one at a time in each, and runs their tests there."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 PRODUCT = ("schemas", "producer", "consumer", "coordinator", "rowlock", "deploy")
 LIMIT_S = 120
 TIMES = 10
-"""A mutant that keeps its tests from ending is found: after LIMIT_S, or as many TIMES what they take without it."""
+"""A mutant whose tests do not end is found after LIMIT_S, or TIMES what all tests take without it."""
 _LEFT_OUT = shutil.ignore_patterns(
     ".git",
     ".venv",
@@ -36,15 +36,16 @@ _LEFT_OUT = shutil.ignore_patterns(
     "state",
     "artifacts",
 )
-"""What git ignores, and git's own: everything else a test may read."""
+"""What git ignores, and git's own files; a test may read everything else."""
 _OPTIONS = ("-q", "-x", "--no-header", "-p", "no:cacheprovider", "-p", "no:randomly", "-m", "")
-_SAID = 15
+_SHOWN_LINES = 15
 FIRST = 5
+"""So many tests or files run before the others: they find most mutants, and pytest imports less for them."""
 LATE = "did not end within"
 
 
 class Copy:
-    """A copy of the tree. Whatever Python runs in it takes the product from it, whichever is installed."""
+    """A copy of the tree. Python takes the product from it, whichever one is installed."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -53,26 +54,26 @@ class Copy:
         shutil.copytree(ROOT, folder, ignore=_LEFT_OUT)
 
     def tests(self, tests: Iterable[str], limit_s: float | None = None) -> tuple[int, str]:
-        """Run tests; return pytest's exit code (1: one failed, or none ended in time) and the end of what it says."""
+        """Run tests; return pytest's exit code (1: one failed, or they took too long) and its last lines."""
         try:
             done = self._python("-m", "pytest", *_OPTIONS, *tests, limit_s=limit_s)
         except subprocess.TimeoutExpired:
             return 1, f"{LATE} {limit_s:.0f} s"
-        return done.returncode, "\n".join((done.stdout + done.stderr).splitlines()[-_SAID:])
+        return done.returncode, "\n".join((done.stdout + done.stderr).splitlines()[-_SHOWN_LINES:])
 
     def check(self) -> None:
-        """Raise RuntimeError where Python would take the product from elsewhere: every mutant would survive."""
+        """Raise RuntimeError if Python takes the product from elsewhere: every mutant would survive."""
         found = self._python("-c", "import producer; print(producer.__file__)").stdout.strip()
         if not Path(found).is_relative_to(self._folder):
-            raise RuntimeError(f"tests in a copy of the tree would be of the product at {found}")
+            raise RuntimeError(f"tests in a copy of the tree would run with the product at {found}")
 
     @contextmanager
     def mutated(self, mutant: Mutant) -> Iterator[None]:
-        """Let `mutant` live here. Raises ValueError unless its text stands once in its file."""
+        """Have the mutant in this copy. Raises ValueError unless its text occurs once in its file."""
         file = self._folder / mutant.file
         was = file.read_text()
         if was.count(mutant.old) != 1:
-            raise ValueError(f"{mutant.name}: its text stands {was.count(mutant.old)} times in the file")
+            raise ValueError(f"{mutant.name}: its text occurs {was.count(mutant.old)} times in the file")
         self._write(file, was.replace(mutant.old, mutant.new))
         try:
             yield
@@ -80,7 +81,7 @@ class Copy:
             self._write(file, was)
 
     def _write(self, file: Path, text: str) -> None:
-        """Write a source with a time of its own: by that and its size Python knows whether its bytecode is still right."""
+        """Write a source with a new time: by time and size Python knows whether its bytecode is current."""
         file.write_text(text)
         at = next(self._times)
         os.utime(file, (at, at))
@@ -94,27 +95,29 @@ class Copy:
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a mutant. `code`: pytest's exit code; `said`: the end of its output."""
+    """A mutant and how its tests ended."""
 
     mutant: Mutant
     code: int
+    """pytest's exit code."""
     said: str
+    """pytest's last lines."""
 
     @property
     def verdict(self) -> Literal["found", "survived", "error"]:
-        """ "error": the tests could not be run, as where a mutant cannot even be imported."""
+        """ "error" if the tests could not run, for example because the mutant cannot be imported."""
         if self.code == 0:
             return "survived"
         return "found" if self.code == 1 else "error"
 
     @property
     def late(self) -> str:
-        """What to say of a mutant that only its tests' time found: whoever doubts the machine looks at that one again."""
+        """A remark on a mutant whose tests did not end, which a loaded machine may also cause."""
         return f" ({self.said})" if self.said.startswith(LATE) else ""
 
 
-def _looked_for(copy: Copy, mutant: Mutant, limit_s: float) -> Result:
-    """Run the tests of a mutant that lives in `copy`, its first few before pytest imports many more: most are found by those."""
+def _try_mutant(copy: Copy, mutant: Mutant, limit_s: float) -> Result:
+    """Run the tests of a mutant that is in `copy`."""
     code, said = copy.tests(mutant.tests[:FIRST], limit_s)
     if code == 0 and (rest := mutant.tests[FIRST:]):
         code, said = copy.tests(rest, limit_s)
@@ -122,9 +125,11 @@ def _looked_for(copy: Copy, mutant: Mutant, limit_s: float) -> Result:
 
 
 def run(mutants: list[Mutant], workers: int, times: float = TIMES) -> Iterator[Result]:
-    """Yield what becomes of each, in order; `workers` of them live at the same time. `times`: see TIMES.
+    """Yield the result of each mutant, in order.
 
-    Raises ValueError when their tests fail without any of them.
+    `workers` of them are tried at the same time. `times`: see TIMES.
+
+    Raises ValueError if their tests fail without any mutant.
     """
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder, ThreadPoolExecutor(workers) as pool:
         copies: SimpleQueue[Copy] = SimpleQueue()
@@ -134,18 +139,18 @@ def run(mutants: list[Mutant], workers: int, times: float = TIMES) -> Iterator[R
         sound.check()
         began = time.monotonic()
         code, said = sound.tests(sorted({test for mutant in mutants for test in mutant.tests}))
-        # A loaded machine is slow, and finds nothing.
+        # A loaded machine is slow, which must not count as found.
         limit_s = max(LIMIT_S, times * (time.monotonic() - began))
         copies.put(sound)
         if code:
             raise ValueError(f"the tests fail without any mutant:\n{said}")
 
-        def one(mutant: Mutant) -> Result:
+        def try_one(mutant: Mutant) -> Result:
             copy = copies.get()
             try:
                 with copy.mutated(mutant):
-                    return _looked_for(copy, mutant, limit_s)
+                    return _try_mutant(copy, mutant, limit_s)
             finally:
                 copies.put(copy)
 
-        yield from pool.map(one, mutants)
+        yield from pool.map(try_one, mutants)

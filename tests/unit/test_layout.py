@@ -113,9 +113,9 @@ def test_the_page_says_what_is_in_each_folder() -> None:
         )
     )
     folders = {
-        file.parent.relative_to(ROOT).as_posix(): (
-            ast.get_docstring(ast.parse(file.read_text())) or ""
-        ).partition("\n")[0]
+        file.parent.relative_to(ROOT).as_posix(): " ".join(
+            (ast.get_docstring(ast.parse(file.read_text())) or "").partition("\n\n")[0].split()
+        )
         for package in MAY_IMPORT
         for file in (ROOT / package).rglob("__init__.py")
         if file.parent != ROOT / package

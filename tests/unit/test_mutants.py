@@ -1,4 +1,4 @@
-"""The list of mutants is true to the product: a mutant whose text is gone would be found by nobody, and missed by nobody."""
+"""The mutants fit the product: one whose text is gone would change nothing, and no test would miss it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants import MUTANTS, SAMPLE
 from tests.mutants.fresh import changes, drawn
 from tests.mutants.mutant import Mutant
+from tests.mutants.named_bugs import NAMED_BUGS, SAMPLE_SIZE, draw_sample
 from tests.mutants.run import PRODUCT, ROOT, Copy, run
 from tests.mutants.survivors import LIMITS, SURVIVORS, known_survivor
 
@@ -20,24 +20,26 @@ SOURCES = {
     for package in PRODUCT
     for path in (ROOT / package).rglob("*.py")
 }
-UNIT = "tests/unit/"
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_a_mutant_changes_one_place_of_the_product(mutant: Mutant) -> None:
+@pytest.mark.parametrize("mutant", NAMED_BUGS, ids=lambda mutant: mutant.bug)
+def test_a_named_bug_changes_one_place_of_the_product(mutant: Mutant) -> None:
     places = {file: found for file, text in SOURCES.items() if (found := text.count(mutant.old))}
     assert places == {mutant.file: 1}
     assert mutant.new != mutant.old
     ast.parse(SOURCES[mutant.file].replace(mutant.old, mutant.new))
 
 
-def test_no_mutant_is_listed_twice() -> None:
-    assert [each for each, times in Counter(mutant[:3] for mutant in MUTANTS).items() if times > 1] == []
+def test_named_bugs_have_distinct_names_and_changes() -> None:
+    assert 70 <= len({mutant.bug for mutant in NAMED_BUGS}) == len(NAMED_BUGS) <= 100
+    assert len({mutant[:3] for mutant in NAMED_BUGS}) == len(NAMED_BUGS)
 
 
-@pytest.mark.parametrize("test", sorted({test for mutant in MUTANTS for test in mutant.tests}))
-def test_the_tests_that_must_find_a_mutant_exist(test: str) -> None:
+@pytest.mark.parametrize("test", sorted({test for mutant in NAMED_BUGS for test in mutant.tests}))
+def test_the_tests_that_must_find_a_bug_exist(test: str) -> None:
+    """They are unit tests: neither the list nor its sample needs a service."""
     file, _, name = test.partition("::")
+    assert file.startswith("tests/unit/")
     names = [
         each.name
         for each in ast.parse(Path(ROOT, file).read_text()).body
@@ -46,13 +48,22 @@ def test_the_tests_that_must_find_a_mutant_exist(test: str) -> None:
     assert name in names if name else names
 
 
-def test_the_sample_needs_no_service() -> None:
-    assert 10 <= len(SAMPLE) <= 30
-    assert all(test.startswith(UNIT) for mutant in SAMPLE for test in mutant.tests)
+def test_a_seed_draws_the_same_sample_again() -> None:
+    assert draw_sample(1) == draw_sample(1) != draw_sample(2)
+    assert len({mutant.bug for mutant in draw_sample(1)}) == SAMPLE_SIZE
+
+
+def test_every_retired_mutant_has_a_reason() -> None:
+    lines = (ROOT / "tests" / "mutants" / "retired.tsv").read_text().splitlines()
+    rows = [line.split("\t") for line in lines]
+    assert rows[0] == ["file", "old", "new", "why"]
+    assert [row for row in rows if len(row) != 4 or not row[3]] == []
+    named = {row[3].partition("same class of bug as: ")[2] for row in rows} - {""}
+    assert named <= {mutant.bug for mutant in NAMED_BUGS}
 
 
 def test_who_is_found_and_who_survives() -> None:
-    """The tests of one change are not those of another; what cannot be imported is neither found nor survives."""
+    """Mutants do not disturb each other; one that cannot be imported is neither found nor survives."""
     tests = ("tests/unit/test_snapshot_order.py",)
     file, old = "producer/flavours/mysql.py", "return first is None or first >= started"
     mutants = [
@@ -66,7 +77,7 @@ def test_who_is_found_and_who_survives() -> None:
 
 
 def test_a_copy_has_all_that_a_test_may_read(tmp_path: Path) -> None:
-    """Tests read pages and settings, too; without them those of a fresh mutant fail before there is one."""
+    """Tests also read pages and settings; without these they fail without any mutant."""
     Copy(tmp_path / "0")
     known = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
     named = [name for name in known.splitlines() if (ROOT / name).exists()]
@@ -97,7 +108,7 @@ def test_fresh_mutants_change_what_runs_and_nothing_else(tmp_path: Path) -> None
     (tmp_path / "lanes").mkdir()
     (tmp_path / "lanes" / "lane.py").write_text(FRESH)
     found = list(changes(tmp_path, ("lanes",)))
-    assert [(each.line, FRESH[each.start : each.end], each.format_problem) for each in found] == [
+    assert [(each.line, FRESH[each.start : each.end], each.text) for each in found] == [
         (7, "3", "4"),
         (12, "not self.open", "(self.open)"),
         (13, "raise ValueError(1)", "pass"),
@@ -111,7 +122,7 @@ def test_fresh_mutants_change_what_runs_and_nothing_else(tmp_path: Path) -> None
 
 
 def test_every_survivor_is_one_that_may_be_drawn() -> None:
-    """A reason is about a line as it is: where that has changed, the mutant has to be found again, or a reason."""
+    """A reason holds for a line as it is: if the line has changed, the mutant needs a test or a new reason."""
     every = {mutant[:3] for mutant in drawn(ROOT, 10**6, 1)}
     assert [each for each in SURVIVORS if each[:3] not in every] == []
     assert all(each.why for each in SURVIVORS)

@@ -1,4 +1,4 @@
-"""README's matrix of Oracle says what there is: each mark has tests, each test is there, and where it says."""
+"""The matrix of docs/how-to/oracle-source.md is true: each mark has tests, and each test is there."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tests.apply_kit import ROOT
 from tests.oracle_matrix import COMMON, POINTS, STANDS, rows
 
 
-def test_readme_has_the_matrix_as_it_is() -> None:
-    text = (ROOT / "README.md").read_text()
+def test_page_has_the_matrix_as_it_is() -> None:
+    text = (ROOT / "docs" / "how-to" / "oracle-source.md").read_text()
     assert "\n".join(rows()) in text, "python -m tests.oracle_matrix prints it"
 
 

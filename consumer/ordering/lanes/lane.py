@@ -115,7 +115,7 @@ class Lane:
 
     @property
     def busy(self) -> bool:
-        """Whether `choose_effect()` may return anything but WaitForWork, or WaitForWork(drained=True)
+        """True if `choose_effect()` may return anything but WaitForWork, or WaitForWork(drained=True)
         for the first time.
         """
         return bool(

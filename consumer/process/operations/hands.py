@@ -1,4 +1,4 @@
-"""What operations on units share: connections to the target, offsets of topics, and the classification
+"""The resources that operations on units share: target connections, offsets of topics, and the classification
 of errors.
 """
 

@@ -1,4 +1,4 @@
-"""Which changes of a column's type keep every value, and which type holds the values of two. Without
+"""The changes of a column's type that keep every value, and the type that holds the values of two. Without
 I/O.
 
 Only changes known to keep values are called lossless. Any other change just costs a copy of the table.

@@ -77,9 +77,7 @@ def _list_granted(state: OwnerState, member: Member) -> list[tuple[str, int]]:
     me = (member.name, member.agent_epoch)
     for unit in state.by_agent.get(member.name, {}):
         current = state.sets[unit]
-        if (
-            current.state is SetState.REPLICATING and len(current.replicas) == 1
-        ):  # nearly always so: the short way
+        if current.state is SetState.REPLICATING and len(current.replicas) == 1:  # nearly always
             one = current.replicas[0]
             if one.agent == member.name and one.agent_epoch == member.agent_epoch:
                 granted.append((unit, one.assignment))

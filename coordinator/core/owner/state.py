@@ -248,7 +248,7 @@ OwnerDecision = SendMessage | Persist | Fence | Alarm | Refused | StepDown | Rel
 
 @dataclass(slots=True)
 class UnitMemo:
-    """What the leader remembers of a unit besides its replicas. Times are the leader's seconds."""
+    """The leader's memory of a unit besides its replicas. Times are the leader's seconds."""
 
     uid: str = ""
     since: float = 0.0
@@ -291,7 +291,7 @@ class UnitHistory:
 
 
 class PendingRecord(NamedTuple):
-    """What waits for a Persist that was requested at `asked`."""
+    """The decisions that wait for a Persist requested at `asked`."""
 
     asked: float
     unit: tuple[str, int] | None = None

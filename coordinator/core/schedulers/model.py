@@ -84,7 +84,7 @@ class SchedulerView:
 
 @dataclass(frozen=True, slots=True)
 class MoveLimits:
-    """How many tasks a plan may contain."""
+    """Limits of the number of tasks in a plan."""
 
     burst: int = 2000
     """Units added in one plan, so that planning stays short (a tenth of a second)."""

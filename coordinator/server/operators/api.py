@@ -149,7 +149,7 @@ class View:
 
     @property
     def leading(self) -> bool:
-        """Whether the asked coordinator leads. The rows count only then."""
+        """True if the asked coordinator leads. The rows count only then."""
         return self.leader is not None and self.leader.am_i
 
 

@@ -12,7 +12,7 @@ from coordinator.transport.events import LeaderInfo
 
 
 class Leadership:
-    """Which coordinator leads, and when that was last known to be true.
+    """The leading coordinator, and the time at which it was last known to lead.
 
     `confirmed` (of this coordinator's own term) and `heard` (of another's) are set from any thread,
     ahead of the messages that wait: a busy leader is not one that may have been replaced.

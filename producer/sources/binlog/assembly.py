@@ -176,7 +176,7 @@ class TransactionBuffer:
 
     @property
     def inside(self) -> bool:
-        """Whether a group has begun and not ended, or must be read again."""
+        """True if a group has begun and not ended, or must be read again."""
         return self._group is not None or self._known is not None
 
     def find_plain_run_end(self, events: Sequence[BinlogEvent], kinds: bytes, start: int) -> int:

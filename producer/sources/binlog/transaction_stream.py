@@ -54,7 +54,7 @@ class TransactionStream:
 
     @property
     def inside(self) -> bool:
-        """Whether a transaction has begun and none of its events was passed on."""
+        """True if a transaction has begun and none of its events was passed on."""
         return self._assembly.inside
 
     @property

@@ -155,7 +155,7 @@ class TransactionAssembler:
 
     @property
     def inside(self) -> bool:
-        """Whether a transaction is open."""
+        """True if a transaction is open."""
         return self._open is not None
 
     def record_position_count(self, rows: int) -> None:

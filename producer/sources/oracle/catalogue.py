@@ -1,4 +1,4 @@
-"""What Oracle's catalog shows about tables and their logs: whether a table can be captured, and whether
+"""The findings of Oracle's catalog about tables and their logs: whether a table can be captured, and whether
 its columns are unchanged. Pure.
 
 A table can be captured if it has a primary key and a log WITH PRIMARY KEY, SEQUENCE, all its other
@@ -66,7 +66,7 @@ class LoggedTable(NamedTuple):
 
     @property
     def by_commit(self) -> bool:
-        """Whether the log puts transactions in the order of their commits, from any instance."""
+        """True if the log puts transactions in the order of their commits, from any instance."""
         return COMMIT_SCN in self.extra
 
     @property
@@ -77,7 +77,7 @@ class LoggedTable(NamedTuple):
 
     @property
     def remark(self) -> tuple[str, str] | None:
-        """What users should know about how the table is read, and the remedy if that does not suit them.
+        """Advice for users about how the table is read, and the remedy if that does not suit them.
 
         None: nothing.
         """

@@ -77,7 +77,7 @@ class FollowedTables:
 
     @property
     def has_old(self) -> bool:
-        """Whether a log has rows that must be deleted unread."""
+        """True if a log has rows that must be deleted unread."""
         return any(table.old for table in self.tables.values())
 
     def take_up(
@@ -88,7 +88,7 @@ class FollowedTables:
 
     @property
     def unrecorded(self) -> bool:
-        """Whether there is a table that the record may name and does not."""
+        """True if there is a table that the record may name and does not."""
         return any(table.settled and not table.recorded for table in self.tables.values())
 
     def confirm_proofs(self, proofs: Iterable[LogProof]) -> None:

@@ -47,7 +47,7 @@ class OracleColumn(NamedTuple):
 
 
 class OracleColumnForm(NamedTuple):
-    """How a column is selected, read and compared.
+    """The expressions by which a column is selected, read and compared.
 
     `select`: the expression of the column `{}`. `convert`: from the driver's value, never None, to the
     wire value. `bind`: the expression that makes a bind a value of the column's type; None: the column

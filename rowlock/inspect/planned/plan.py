@@ -131,7 +131,7 @@ class PlannedLayout(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """What a configuration would change."""
+    """The changes that a configuration would make."""
 
     tables: tuple[PlannedTable, ...] = ()
     targets: tuple[PlannedTarget, ...] = ()

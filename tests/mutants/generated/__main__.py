@@ -12,11 +12,9 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from tests.mutants import MUTANTS
 from tests.mutants.generated import PACKAGES, ROOT, SEED, SIZE
 from tests.mutants.generated.choice import Budget
 from tests.mutants.generated.places import Key, Place, list_places
-from tests.mutants.generated.quoted import relate, write_table
 from tests.mutants.generated.renaming import read_renames, rename
 from tests.mutants.generated.runner import Runner
 from tests.mutants.generated.sample import (
@@ -43,8 +41,6 @@ def main() -> int:
     """Return 0 unless a killed mutant survives now, or a key has no place."""
     options = _parse()
     places = {place.key: place for place in list_places(ROOT, PACKAGES)}
-    if options.quoted:
-        return _relate_quoted(Path(options.quoted), places)
     if options.renamed:
         return _rename(Path(options.renamed), places)
     sample = read_sample(SAMPLE)
@@ -75,9 +71,6 @@ def _parse() -> argparse.Namespace:
     )
     parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="draws these N")
     parser.add_argument("--renamed", metavar="TSV", help="carry the stored keys through these renames")
-    parser.add_argument(
-        "--quoted", metavar="TSV", help="write how the quoted mutants relate to generated ones"
-    )
     parser.add_argument(
         "--redraw", action="store_true", help="replace keys whose place is gone by new places nearby"
     )
@@ -158,26 +151,6 @@ def _rename(path: Path, places: dict[Key, Place]) -> int:
         )
     )
     return 1 if missing else 0
-
-
-def _relate_quoted(path: Path, places: dict[Key, Place]) -> int:
-    """Judge the generated mutants that are like quoted ones, and write the table."""
-    relations = list(relate(MUTANTS, places.values()))
-    judged_path = path.with_suffix(".verdicts")
-    stored = {**read_sample(SAMPLE), **read_sample(judged_path)}
-    verdicts = {key: judged for key, judged in stored.items() if judged}
-    runner = Runner(Budget())
-    while left := {place for relation in relations if (place := relation.find_next(verdicts))}:
-        print(f"{len(left)} generated mutants are judged", flush=True)
-        for number, (place, judged) in enumerate(
-            runner.judge(sorted(left, key=lambda each: each.key), cache_path()), 1
-        ):
-            verdicts[place.key] = judged
-            print(f"{number}/{len(left)} {place.key} {judged.verdict} {judged.test} {judged.how}", flush=True)
-            if number % PORTION == 0:
-                write_sample(judged_path, dict(verdicts))
-    write_table(path, relations, verdicts)
-    return 0
 
 
 def format_table(sample: Sample) -> str:

@@ -25,7 +25,7 @@ encode_identity = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class RowIdentity:
-    """How rows are distinguished, and which belong to the table."""
+    """The key by which rows are distinguished, and the rows that belong to the table."""
 
     origin: tuple[str, str, str]
     """(source, db, table) of the table's records, as far as the records contain these."""

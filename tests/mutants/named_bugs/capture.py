@@ -1,0 +1,141 @@
+"""Bugs of capture: decoded values, topics, positions and chunks."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+BUGS = [
+    Mutant(
+        bug="an ENUM is decoded as the label after its own",
+        file="producer/decoders/columns.py",
+        old='for label in ("", *_get_labels(column))',
+        new='for label in (*_get_labels(column), "")',
+        tests=("tests/unit/test_decoder_bounds.py",),
+    ),
+    Mutant(
+        bug="a long CHAR is decoded with a short length",
+        file="producer/binlog_format/table_map.py",
+        old="low | ((high & 0x30) ^ 0x30) << 4",
+        new="low",
+        tests=("tests/unit/test_decoder_bounds.py",),
+    ),
+    Mutant(
+        bug="a column in front of a NULL is decoded as NULL",
+        file="producer/decoders/generate.py",
+        old='f"if nulls >> {i} & 1:"',
+        new='f"if nulls >> {i} & 3:"',
+        tests=("tests/unit/test_decoder_bounds.py",),
+    ),
+    Mutant(
+        bug="two tables get topics that Kafka takes for one",
+        file="schemas/wire/topic_names.py",
+        old='return topic.replace(".", "_")',
+        new="return topic",
+        tests=("tests/unit/test_topic_names.py",),
+    ),
+    Mutant(
+        bug="a table gets another topic after a restart",
+        file="schemas/wire/topic_names.py",
+        old="            return min(own)\n",
+        new="            pass\n",
+        tests=("tests/unit/test_topic_names.py",),
+    ),
+    Mutant(
+        bug="tables that share a topic go on publishing to it",
+        file="producer/resume/start_topics.py",
+        old="            self.record = _stop_topic_sharers(record, shared)\n",
+        new="",
+        tests=("tests/unit/test_table_topics.py",),
+    ),
+    Mutant(
+        bug="the row that waits for the end of its transaction is lost",
+        file="producer/loop/rows.py",
+        old="        if self._held is not None:\n            writer.send(*self._held)\n        self.sent",
+        new="        self.sent",
+        tests=("tests/unit/test_capture_story.py",),
+    ),
+    Mutant(
+        bug="the position passes a statement before the rows in front of it are acknowledged",
+        file="producer/loop/loop.py",
+        old="        self._writer.drain()\n        self._position.store_position()\n        taken",
+        new="        self._position.store_position()\n        self._writer.drain()\n        taken",
+        tests=("tests/unit/test_capture_story.py",),
+    ),
+    Mutant(
+        bug="a watermark passes rows that Kafka has not acknowledged",
+        file="producer/loop/ticker.py",
+        old="self._writer.call_when_acknowledged(lambda: self._report_milestone(milestone, idle=idle))",
+        new="self._report_milestone(milestone, idle=idle)",
+        tests=("tests/unit/test_capture_story.py",),
+    ),
+    Mutant(
+        bug="the stored position passes rows that Kafka has not acknowledged",
+        file="producer/loop/position.py",
+        old="        boundary, proof, anchors, done, _ = milestone\n",
+        new="        boundary, proof, anchors, done, _ = self.make_milestone(held=False)\n",
+        tests=("tests/unit/test_capture_story.py",),
+    ),
+    Mutant(
+        bug="a chunk is read from a replica that lags behind the start of the snapshot",
+        file="producer/snapshot/chunks.py",
+        old="        if not read.low.has_seen_all_before(state.begin, state.delivered):\n",
+        new="        if False:\n",
+        tests=("tests/unit/test_snapshot_chunks.py",),
+    ),
+    Mutant(
+        bug="a chunk of the old table is published behind its ALTER",
+        file="producer/snapshot/chunks.py",
+        old="        return self._plan_read(msgspec.structs.replace(state, table=event.table), now)\n",
+        new="        return msgspec.structs.replace(state, table=event.table), []\n",
+        tests=("tests/unit/test_snapshot_chunks.py",),
+    ),
+    Mutant(
+        bug="a chunk begins again at rows that were read before",
+        file="producer/snapshot/reader.py",
+        old='condition = f"{name} >= %s AND ({name} > %s OR',
+        new='condition = f"{name} >= %s AND ({name} >= %s OR',
+        tests=("tests/unit/test_snapshot_query.py",),
+    ),
+    Mutant(
+        bug="the transaction of a lone statement never ends",
+        file="producer/sources/binlog/binlog_log.py",
+        old="                    yield self._fold.finish_barrier(event)\n",
+        new="                    pass\n",
+        tests=("tests/unit/test_binlog_log.py",),
+    ),
+    Mutant(
+        bug="a table that has to stop goes on",
+        file="producer/sources/binlog/binlog_log.py",
+        old="                yield error\n                continue\n",
+        new="                continue\n",
+        tests=("tests/unit/test_binlog_log.py",),
+    ),
+    Mutant(
+        bug="a restart goes on at the end of the log instead of the stored position",
+        file="producer/resume/startup.py",
+        old="here = self.source.resume_log(stored)",
+        new="here = self.source.find_log_end()",
+        tests=("tests/unit/test_file_source.py",),
+    ),
+    Mutant(
+        bug="the rows of an Oracle log decide in the order in which they were read",
+        file="producer/sources/oracle/mlog.py",
+        old="    for row in sorted(rows, key=_build_sort_key):\n        by_key",
+        new="    for row in rows:\n        by_key",
+        tests=("tests/unit/test_oracle_mlog.py",),
+    ),
+    Mutant(
+        bug="Oracle changes follow their sequence numbers instead of their commits",
+        file="producer/sources/oracle/mlog.py",
+        old="    return row.scn, row.sequence\n",
+        new="    return row.sequence, row.scn\n",
+        tests=("tests/unit/test_oracle_mlog.py",),
+    ),
+    Mutant(
+        bug="an Oracle transaction counts as of its first change",
+        file="producer/sources/oracle/mlog.py",
+        old="last[row.xid] = max(last.get(row.xid, 0), row.sequence)",
+        new="last.setdefault(row.xid, row.sequence)",
+        tests=("tests/unit/test_oracle_mlog.py",),
+    ),
+]

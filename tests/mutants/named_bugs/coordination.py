@@ -1,0 +1,121 @@
+"""Bugs of the coordinator, of processes and configurations, and of stored and exchanged formats."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+BUGS = [
+    Mutant(
+        bug="units keep running under the configuration from before a reload",
+        file="coordinator/core/owner/configuration.py",
+        old="    return any(replica.assignment < since for replica in current.replicas)",
+        new="    return False",
+        tests=("tests/unit/test_reload_core.py",),
+    ),
+    Mutant(
+        bug="an agent with an older revision of the configuration counts as up to date",
+        file="coordinator/core/owner/configuration.py",
+        old="member.config == get_active_version(state)\n",
+        new="member.config.digest == state.configuration.digest\n",
+        tests=("tests/unit/test_reload_core.py",),
+    ),
+    Mutant(
+        bug="an agent without the configuration in force is given units",
+        file="coordinator/core/owner/configuration.py",
+        old="return member.accepts and has_active_config(state, member)",
+        new="return member.accepts",
+        tests=("tests/unit/test_reload_mixture.py",),
+    ),
+    Mutant(
+        bug="a reload is reported as done before it is stored",
+        file="coordinator/server/terms/term.py",
+        old="            self._commands.await_durable(ended.token, asked)",
+        new="            asked.answer.give_value(None)",
+        tests=("tests/unit/test_reload_server.py",),
+    ),
+    Mutant(
+        bug="a query starts behind the last record of a topic",
+        file="consumer/process/pipeline_queries.py",
+        old="min(first, last.get(topic, first))",
+        new="first",
+        tests=("tests/unit/test_spark_beside.py",),
+    ),
+    Mutant(
+        bug="fencing a unit ends the process that fences it",
+        file="consumer/process/operations/fencing.py",
+        old="            if holder != os.getpid():",
+        new="            if holder:",
+        tests=("tests/unit/test_batch_query.py",),
+    ),
+    Mutant(
+        bug="a changed pipeline shares the checkpoints of the one before",
+        file="consumer/process/shells.py",
+        old="            pipeline = replace(pipeline, state_dir=",
+        new="            replace(pipeline, state_dir=",
+        tests=("tests/unit/test_reload_server.py",),
+    ),
+    Mutant(
+        bug="a reload leaves pipelines under their old configuration",
+        file="consumer/process/shells.py",
+        old="        for name in changed & set(self._now):",
+        new="        for name in set[str]():",
+        tests=("tests/unit/test_reload_server.py",),
+    ),
+    Mutant(
+        bug="processes of two versions use different words for an instruction",
+        file="schemas/units.py",
+        old='    REMOVE = "remove"',
+        new='    REMOVE = "removed"',
+        tests=("tests/unit/test_stored_formats.py",),
+    ),
+    Mutant(
+        bug="a stop in a topic is not read again after a restart",
+        file="producer/resume/topic_recovery.py",
+        old=(
+            'stop: TableStop | None = msgspec.field(name="stop", default=None)\n'
+            '    copy: CopyMark | None = msgspec.field(name="copy", default=None)\n'
+            "    log"
+        ),
+        new=(
+            'stop: TableStop | None = msgspec.field(name="end", default=None)\n'
+            '    copy: CopyMark | None = msgspec.field(name="copy", default=None)\n'
+            "    log"
+        ),
+        tests=("tests/unit/test_stored_formats.py",),
+    ),
+    Mutant(
+        bug="old readers take numbers of labels for labels",
+        file="schemas/wire/event.py",
+        old='NUMBERS_VERSION = "2.0"',
+        new='NUMBERS_VERSION = "1.1"',
+        tests=("tests/unit/test_label_numbers.py",),
+    ),
+    Mutant(
+        bug="a child process goes on under a parent of another version",
+        file="rowlock/processes/child.py",
+        old="    if parent in (None, mine):\n",
+        new="    if True:\n",
+        tests=("tests/unit/test_local_workers.py",),
+    ),
+    Mutant(
+        bug="an agent is told of a placement that is not stored",
+        file="coordinator/core/replication.py",
+        old="    if replica.durable:\n        out.append(Instruct(op",
+        new="    if True:\n        out.append(Instruct(op",
+        tests=("tests/unit/test_coordinator_replication.py",),
+    ),
+    Mutant(
+        bug="a late message of an agent undoes a newer one",
+        file="coordinator/core/members.py",
+        old="    if seq <= member.seq:\n        return member, MessageVerdict.LATE\n",
+        new="",
+        tests=("tests/unit/test_coordinator_owner.py",),
+    ),
+    Mutant(
+        bug="an agent keeps a unit that was given to another one",
+        file="coordinator/core/replication.py",
+        old="    if not known and event.state is not UnitPhase.ABSENT:\n",
+        new="    if False:\n",
+        tests=("tests/unit/test_coordinator_replication.py",),
+    ),
+]
