@@ -45,7 +45,7 @@ class TableChangedError(TransientError):
 
 class TakesLongError(TransientError):
     """The next step would keep other units waiting, so it is applied directly
-    (consumer.process.operations.stretches).
+    (consumer.process.operations.direct_apply).
     """
 
 

@@ -31,14 +31,14 @@ from producer.kafka.settings import build_capture_producer_settings
 from producer.kafka.topic_reader import TopicReader
 from producer.kafka.topics import POSITIONS, WATERMARKS, SourceTopics
 from producer.kafka.writer import InterruptedWriteError, KafkaWriter, make_client_factory
-from producer.known_sources import load_source_database
 from producer.loop.loop import CaptureLoop
 from producer.ports import Clock, OnWatermark, Ports
-from producer.resume.assignment import CaptureAssignment
-from producer.resume.positions import PositionStore
-from producer.resume.repeats import get_wall_clock_ms
-from producer.resume.startup import CaptureStarter
-from producer.source import SourceDatabase
+from producer.sources.known import load_source_database
+from producer.sources.protocols import SourceDatabase
+from producer.start.assignment import CaptureAssignment
+from producer.start.positions import PositionStore
+from producer.start.repeated_events import get_wall_clock_ms
+from producer.start.startup import CaptureStarter
 from producer.tables import CapturedTables
 from schemas.backoff import Backoff
 from schemas.config.model import Config
@@ -68,7 +68,7 @@ def run_capture(
 ) -> None:
     """Capture `source` until `stop` is set (or its snapshot is complete, with `snapshot: only`).
 
-    `gen_at_least`: from the assignment (producer.resume.assignment.CaptureAssignment). `on_watermark`:
+    `gen_at_least`: from the assignment (producer.start.assignment.CaptureAssignment). `on_watermark`:
     called with every watermark that is sent. `on_trouble`: called with the error before a restart.
 
     Raises SourceRefusedError, KafkaRefusedError, StreamStoppedError, ConfigError, which need a person's

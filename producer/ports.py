@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from producer.copies.repair import Repair, get_default_limits
-from producer.kafka.opened import TopicOpenings
-from producer.source import ChunkQueue, DefinitionProver, ImpactFinder, SourceLog, SourceServer
+from producer.kafka.opened_topics import TopicOpenings
+from producer.sources.protocols import ChunkQueue, DefinitionProver, ImpactFinder, SourceLog, SourceServer
 from schemas.table.names import NameRules
 from schemas.wire.copies import CopyRequest
 from schemas.wire.position import LogPoint
@@ -46,7 +46,7 @@ class EventWriter(Protocol):
 
 
 class PositionWriter(Protocol):
-    """Stores positions: producer.resume.positions.PositionStore."""
+    """Stores positions: producer.start.positions.PositionStore."""
 
     def store_position(self, writer: EventWriter, record: StoredPosition, /) -> None: ...
     def is_superseded(self, reader: TopicRanges, gen: int, /) -> bool: ...

@@ -59,7 +59,7 @@ def run(config_file: Path, until_caught_up: bool) -> None:
     """
     config = load_config(config_file)
     without = _check_before_start(config, all_needed=until_caught_up)
-    from rowlock.coordinator.hangup import reload_on_hangup
+    from rowlock.coordinator.sighup import reload_on_hangup
     from rowlock.inspect.caught_up import CaughtUpGoal
     from rowlock.processes.run import run_processes
     from rowlock.processes.spark_jars import provide_spark_jars

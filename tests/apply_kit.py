@@ -240,7 +240,7 @@ def write_config(folder: Path, *, kafka: Any, prefix: str, target: dict[str, Any
 
 
 def spark_jars() -> str:
-    from deploy.embedded.fetch.downloads import fetch_spark_kafka_jars
+    from deploy.fetch.downloads import fetch_spark_kafka_jars
 
     return ",".join(str(path) for path in fetch_spark_kafka_jars())
 

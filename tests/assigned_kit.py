@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 
 from coordinator.core.schedulers import UnitKind
-from rowlock.coordinator.unit_catalogue import InventoryReader, NamedCluster
+from rowlock.coordinator.inventory import InventoryReader, NamedCluster
 from schemas.config.model import load_config
 from schemas.table.names import TableName
 from tests.apply_kit import ROOT, spark_jars, until
@@ -128,7 +128,7 @@ class AssignedApply:
 #: The process with hands that judge no target table: for tests that look at it through triggers of their own.
 _UNJUDGED = """
 import sys
-from consumer.process.operations import target_looks as looks
+from consumer.process.operations import target_checks as looks
 from consumer.main import main
 looks.find_table_misfit = lambda *_: None
 looks.explain_changed_table = lambda *_: None

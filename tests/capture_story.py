@@ -21,21 +21,21 @@ from producer.binlog_format import log_event as log
 from producer.binlog_format.log_event import BinlogEvent
 from producer.capture import ENDED_AS_ASKED, REPORTED_ERRORS
 from producer.decoders.context import SourceContext, TopicTail
-from producer.definitions.places import DefinitionPlace, Proof, ProvenDefinition
-from producer.flavours.mariadb import MARIADB_FLAVOUR
-from producer.flavours.mysql import MYSQL_FLAVOUR
-from producer.kafka.opened import TopicOpenings
+from producer.definitions.requests import DefinitionPlace, Proof, ProvenDefinition
+from producer.kafka.opened_topics import TopicOpenings
 from producer.kafka.writer import KafkaWriter
 from producer.loop.loop import CaptureLoop
 from producer.ports import Clock, Ports
-from producer.resume.positions import PositionStore
-from producer.resume.repeats import get_wall_clock_ms
-from producer.resume.started import StartedCapture
-from producer.resume.topic_recovery import TableTail
 from producer.sources.binlog.assembly import MAX_HELD_BYTES, TransactionBuffer
 from producer.sources.binlog.binlog_log import BinlogLog
-from producer.sources.binlog.mysql_gtids import GtidSet
 from producer.sources.chunk_data import ChunkFailed, ChunkRead, ChunkRefused, LowWatermark, ReadChunk
+from producer.sources.mariadb.flavour import MARIADB_FLAVOUR
+from producer.sources.mysql.flavour import MYSQL_FLAVOUR
+from producer.sources.mysql.mysql_gtids import GtidSet
+from producer.start.positions import PositionStore
+from producer.start.repeated_events import get_wall_clock_ms
+from producer.start.started import StartedCapture
+from producer.start.topic_recovery import TableTail
 from producer.tables import BegunCopy, CapturedTables, TableName, TableState, TopicState
 from schemas.config.model import SourceConfig
 from schemas.table.names import EXACT

@@ -20,11 +20,11 @@ import msgspec
 
 from producer.binlog_format.errors import DefinitionMismatch
 from producer.decoders.context import SourceContext, TransactionContext
-from producer.definitions.places import DefinitionPlace, Proof, ProvenDefinition
+from producer.definitions.requests import DefinitionPlace, Proof, ProvenDefinition
 from producer.errors import SourceRefusedError
-from producer.source import LogChange, SourceCheckResult, SourceDatabase
 from producer.sources.changes import Barrier, Boundary, Evidence, LogMoment, LogStart, TransactionHeader
 from producer.sources.chunk_data import ChunkFailed, ChunkRead, LowWatermark, ReadChunk
+from producer.sources.protocols import LogChange, SourceCheckResult, SourceDatabase
 from producer.sources.survey import MISSING, ExaminedTable
 from producer.statements.ddl import TableDdl
 from producer.statements.judgement import StatementVerdict

@@ -9,9 +9,9 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-from deploy.embedded.fetch.downloads import H2, fetch_h2_jar
-from deploy.embedded.fetch.java import find_java
 from deploy.embedded.service import Service
+from deploy.fetch.downloads import H2, fetch_h2_jar
+from deploy.fetch.java import find_java
 
 USER, PASSWORD = "ROWLOCK", "rowlock"
 

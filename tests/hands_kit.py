@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager
 from types import SimpleNamespace
 from typing import Any, cast
 
-from consumer.process.operations.hands import TargetConnectionPool, UnitTopics
-from consumer.process.operations.stretches import DirectApplier
-from consumer.process.operations.target_looks import TargetProbe
+from consumer.process.operations.direct_apply import DirectApplier
+from consumer.process.operations.target_checks import TargetProbe
+from consumer.process.operations.unit_resources import TargetConnectionPool, UnitTopics
 from consumer.process.unit_operations import UnitOperations
 from consumer.spark.pipeline import PipelineSettings
 

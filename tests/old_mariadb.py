@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from deploy.embedded.fetch.downloads import OLD_MARIADBS, fetch_mariadb_home
 from deploy.embedded.mariadb import MySQLFamily
 from deploy.embedded.server_process import ServerCommand
 from deploy.embedded.service import as_root
+from deploy.fetch.downloads import OLD_MARIADBS, fetch_mariadb_home
 
 VERSIONS = tuple(group.partition("-")[2] for group in OLD_MARIADBS)
 

@@ -19,7 +19,7 @@ import oracledb
 from consumer.targets.dialect import Dialect
 from consumer.targets.oracle.dialect import open_sql_session
 from consumer.targets.session import SqlSession
-from deploy.embedded.fetch.downloads import fetch_h2_jar
+from deploy.fetch.downloads import fetch_h2_jar
 from schemas.config.kinds.targets import TargetKind
 from schemas.config.model import TargetConfig
 from schemas.io import oracle_connection

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from producer.oracle.session import OracleSession
 from producer.sources.oracle import shared
-from producer.sources.oracle.catalogue import LoggedTable
 from producer.sources.oracle.forms import list_log_expressions, make_key_extractor, make_log_row_converter
 from producer.sources.oracle.mlog import LoggedChange, LogPlace, parse_log_rows
+from producer.sources.oracle.session import OracleSession
+from producer.sources.oracle.table_checks import LoggedTable
 from producer.tables import TableName
 
 OWN = ("ROWLOCK_A", "ROWLOCK_B")

@@ -11,12 +11,12 @@ import msgspec
 from producer.errors import SourceRefusedError, TransientSourceError
 from producer.kafka.writer import KafkaWriter
 from producer.loop.loop import CaptureLoop
-from producer.oracle.log import PollPace
-from producer.oracle.source import OracleSource
 from producer.ports import Clock, Ports
-from producer.resume.assignment import CaptureAssignment
-from producer.resume.positions import PositionStore
-from producer.resume.startup import CaptureStarter
+from producer.sources.oracle.log import PollPace
+from producer.sources.oracle.source import OracleSource
+from producer.start.assignment import CaptureAssignment
+from producer.start.positions import PositionStore
+from producer.start.startup import CaptureStarter
 from producer.tables import CapturedTables
 from schemas.config.model import Config
 from schemas.wire.codec import decode_event

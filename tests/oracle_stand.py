@@ -1,4 +1,4 @@
-"""Oracle's stand (a): a PostgreSQL whose triggers keep `mlog$_…` by the rules that Oracle documents, behind the DB-API seam of producer/oracle.
+"""Oracle's stand (a): a PostgreSQL whose triggers keep `mlog$_…` by the rules that Oracle documents, behind the DB-API seam of producer/sources/oracle.
 
 It runs capture's own SQL, but for `PHRASES`. What it has of Oracle: the catalogue's views as tables, logs with SEQUENCE$$ from a sequence that
 does not follow commits, ROWIDs (ctid) that are given again, rows that are seen at their commit, XID$$. What it does not have: everything that
@@ -15,7 +15,7 @@ from typing import Any
 
 import psycopg
 
-from producer.oracle.session import OracleDriver
+from producer.sources.oracle.session import OracleDriver
 
 OWNER = "BANK"
 _GATE = 4711

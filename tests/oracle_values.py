@@ -22,7 +22,7 @@ from consumer.targets.kafka.formats import FORMATS
 from consumer.targets.kafka.formats.model import Origin, Place, RecordFormat, RoutedTable
 from consumer.targets.session import SqlSession
 from deploy.embedded.services import Kafka
-from producer.sources.oracle.catalogue import Constraint, MlogOptions, judge_oracle_table
+from producer.sources.oracle.table_checks import Constraint, MlogOptions, judge_oracle_table
 from producer.sources.oracle.types import OracleColumn
 from schemas.errors import ValueRefusedError
 from schemas.table.model import Kind, Row, Table, Value

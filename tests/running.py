@@ -24,9 +24,9 @@ import pymysql
 import yaml
 from pymysql.constants.ER import NO_SUCH_THREAD
 
-from deploy.embedded.fetch.downloads import fetch_spark_kafka_jars
-from deploy.embedded.guard.processes import spawn_process
 from deploy.embedded.services import MariaDB, MySQL
+from deploy.fetch.downloads import fetch_spark_kafka_jars
+from deploy.guard.processes import spawn_process
 from tests.waiting import until
 
 COLUMNS = "id, version, owner, amount"

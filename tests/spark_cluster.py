@@ -16,10 +16,10 @@ import httpx
 import psutil
 
 from consumer.spark.query import set_environment
-from deploy.embedded.fetch.ivy import find_pyspark_jars
-from deploy.embedded.fetch.java import find_java
 from deploy.embedded.ports import pick_port
 from deploy.embedded.service import Service
+from deploy.fetch.ivy import find_pyspark_jars
+from deploy.fetch.java import find_java
 from tests.running import saying
 
 EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"

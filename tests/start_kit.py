@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 
 from producer.decoders.context import SourceContext
-from producer.definitions.places import DefinitionPlace, Proof, ProvenDefinition
-from producer.resume.assignment import CaptureAssignment
-from producer.resume.positions import PositionStore
-from producer.resume.started import StartedCapture
-from producer.resume.startup import CaptureStarter
+from producer.definitions.requests import DefinitionPlace, Proof, ProvenDefinition
 from producer.sources.changes import LogStart
 from producer.sources.survey import MISSING, ExaminedTable
+from producer.start.assignment import CaptureAssignment
+from producer.start.positions import PositionStore
+from producer.start.started import StartedCapture
+from producer.start.startup import CaptureStarter
 from producer.tables import CapturedTables, TableName
 from schemas.config.model import SourceConfig
 from schemas.io.mysql_catalog import is_selected

@@ -41,7 +41,7 @@ from consumer.attempt.readers.reader import (
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import UnitSpec
 from consumer.attempt.transactions import retry_transient
-from consumer.attempt.trouble import (
+from consumer.attempt.unit_errors import (
     AttemptFigures,
     InputLostError,
     Trouble,
@@ -89,7 +89,7 @@ class Attempt:
             yield from self.consume_slices()
         except InputLostError:
             raise
-        except Exception as error:  # see consumer.attempt.trouble
+        except Exception as error:  # see consumer.attempt.unit_errors
             trouble = classify_error(self.spec.unit.topic, error)
             if trouble.fault:
                 log.error("unit failed by an internal error", topic=self.spec.unit.topic, exc_info=True)

@@ -14,7 +14,7 @@ from consumer.attempt.readers.debezium import DebeziumReader
 from consumer.attempt.readers.reader import EnvelopeReader, RecordReader, build_undefined_error
 from consumer.attempt.spec import UnitSpec, build_initial_layout
 from consumer.attempt.transactions import AttemptProgress, retry_transient
-from consumer.attempt.trouble import AttemptFigures
+from consumer.attempt.unit_errors import AttemptFigures
 from consumer.errors import UnitStoppedError
 from consumer.ordering.fold import recompute_folded_keys
 from consumer.ordering.layout import Layout, compute_keys_fingerprint

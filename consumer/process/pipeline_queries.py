@@ -15,7 +15,7 @@ from py4j.protocol import Py4JError
 
 from consumer.attempt.reports import Report, ReportReceiver
 from consumer.errors import ConsumerError, TransientError
-from consumer.process.operations.hands import OffsetBounds
+from consumer.process.operations.unit_resources import OffsetBounds
 from consumer.spark.active_units import AttemptLocks
 from consumer.spark.pipeline import PipelineSettings
 from consumer.spark.query import CATCH_UP_PER_TRIGGER, MAX_OFFSETS_PER_TRIGGER, find_cause

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from consumer.process.operations.copy_desk import UnitCopies, send_request
-from consumer.process.operations.hands import CHECKERS, FENCERS, LOOKERS, TAKERS
+from consumer.process.operations.unit_resources import CHECKERS, FENCERS, LOOKERS, TAKERS
 from consumer.process.pipeline_queries import PipelineQueries
 from consumer.process.unit_operations import UnitOperations
 from consumer.process.unit_problems import UnitProblems
@@ -31,7 +31,6 @@ from consumer.reporting.status_lines import StatusWriter
 from consumer.spark.active_units import AttemptLocks
 from consumer.spark.pipeline import PipelineSettings
 from consumer.units import decisions
-from consumer.units.looks import needs_fast_polling
 from consumer.units.messages import (
     AbortOperation,
     ApplyRange,
@@ -54,6 +53,7 @@ from consumer.units.messages import (
     StopQuery,
     TakeOver,
 )
+from consumer.units.progress_checks import needs_fast_polling
 from schemas.units import UnitProgress, WorkerEnded
 
 if TYPE_CHECKING:  # imported with Spark, in its thread

@@ -20,16 +20,16 @@ from consumer.attempt.drivers.run import stop_topic
 from consumer.errors import TransientError, UnitStoppedError
 from consumer.ordering.model import ApplyUnit
 from consumer.process.operations.copy_desk import UnitCopies
+from consumer.process.operations.direct_apply import DirectApplier
 from consumer.process.operations.fencing import UnitFencing
-from consumer.process.operations.hands import (
+from consumer.process.operations.target_checks import TargetProbe
+from consumer.process.operations.unit_resources import (
     OffsetBounds,
     TargetConnectionPool,
     UnitTopics,
     build_failure,
     build_stop,
 )
-from consumer.process.operations.stretches import DirectApplier
-from consumer.process.operations.target_looks import TargetProbe
 from consumer.process.takeover import TakeoverResult, define_unit, take_unit
 from consumer.spark.active_units import AttemptLocks
 from consumer.spark.pipeline import PipelineSettings
@@ -59,7 +59,7 @@ class UnitOperations:
     """The blocking operations on the units of one pipeline.
 
     An operation returns the event for the core and never raises: an error of any class concerns its unit
-    alone (consumer.attempt.trouble).
+    alone (consumer.attempt.unit_errors).
     """
 
     def __init__(
@@ -154,9 +154,9 @@ class UnitOperations:
                     return build_stop(unit, taken.epoch, taken.refusal)
                 try:
                     return self._go_on(unit, taken, bounds[1], sessions, look=look, here=here)
-                except Exception as error:  # noqa: BLE001  # see consumer.attempt.trouble
+                except Exception as error:  # noqa: BLE001  # see consumer.attempt.unit_errors
                     return self._record_failure(unit, taken.epoch, error, sessions, taken.was)
-        except Exception as error:  # noqa: BLE001  # see consumer.attempt.trouble
+        except Exception as error:  # noqa: BLE001  # see consumer.attempt.unit_errors
             return build_failure(unit, error)
 
     def _go_on(
@@ -215,9 +215,9 @@ class UnitOperations:
             with self._hands.borrow_connections() as sessions:
                 try:
                     return self._stretches.apply_range(unit, asked.epoch, sessions, start, end)
-                except Exception as error:  # noqa: BLE001  # see consumer.attempt.trouble
+                except Exception as error:  # noqa: BLE001  # see consumer.attempt.unit_errors
                     return self._record_failure(unit, asked.epoch, error, sessions)
-        except Exception as error:  # noqa: BLE001  # see consumer.attempt.trouble
+        except Exception as error:  # noqa: BLE001  # see consumer.attempt.unit_errors
             return build_failure(unit, error)
 
     # -- probe and check

@@ -20,7 +20,7 @@ from consumer.attempt.readers.kafka_reader import build_reader_settings, read_ra
 from consumer.attempt.readers.reader import RecordSlice
 from consumer.attempt.reports import Report, ReportSender, clear_figures
 from consumer.attempt.spec import UnitAssignment, UnitSpec
-from consumer.attempt.trouble import InputLostError
+from consumer.attempt.unit_errors import InputLostError
 from consumer.errors import ConsumerError, TransientError
 from consumer.spark.active_units import ActiveUnitsReader, AttemptLocks
 from consumer.spark.pipeline import TaskConfig

@@ -22,7 +22,6 @@ from consumer.tables.event_decoder import (
     make_image_converter,
     make_row_decoder,
 )
-from consumer.tables.fitness import explain_missing_target, find_table_misfit
 from consumer.tables.key_order import are_ranges_alike
 from consumer.tables.router import (
     ResolvedRoute,
@@ -36,6 +35,7 @@ from consumer.tables.router import (
     select_written_columns,
 )
 from consumer.tables.stored import StoredDefinition
+from consumer.tables.target_checks import explain_missing_target, find_table_misfit
 from consumer.targets.base import EventTables, TargetTables
 from consumer.targets.checks.column_fit import can_hold_all_values
 from consumer.targets.checks.column_spelling import match_other_spellings

@@ -15,8 +15,8 @@ from consumer.targets.checks.rights import MissingRight, RequiredRights, TablePl
 from consumer.targets.checks.table_facts import Remark, TableFacts
 from consumer.targets.dialect_components import DialectComponents
 from consumer.targets.progress.store import SqlProgressStore
-from consumer.targets.running import run_create
 from consumer.targets.sql import render_keys_in
+from consumer.targets.statements import run_create
 from consumer.targets.transaction import SqlTransaction, read_page
 from schemas.table.model import Key, Row, Table
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from consumer.attempt.reports import CopyNeed, Report
-from consumer.units.looks import MAX_LIVE_BACKLOG, has_caught_up, has_skipped_records
 from consumer.units.messages import (
     AbortOperation,
     ApplyRange,
@@ -43,6 +42,7 @@ from consumer.units.messages import (
     UnitFenced,
     UnitTakenOver,
 )
+from consumer.units.progress_checks import MAX_LIVE_BACKLOG, has_caught_up, has_skipped_records
 from consumer.units.queries import LocalQuery, QueryStates, plan_queries
 from consumer.units.supervision import FIGURES, apply_report
 from consumer.units.unit import ApplyPhase, LocalUnit, QueryKind

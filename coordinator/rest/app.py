@@ -27,8 +27,8 @@ from coordinator.core.owner.state import (
 )
 from coordinator.rest import problems
 from coordinator.rest.access import Asker, describe_bearer_token, require_same_system
+from coordinator.rest.access_check import RequestGuard
 from coordinator.rest.copies import add_copy_paths
-from coordinator.rest.door import RequestGuard
 from coordinator.rest.models import (
     Accepted,
     Agent,

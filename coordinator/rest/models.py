@@ -56,7 +56,7 @@ class Agent(Answer):
         description="`registered`: no message in this term yet; `synced`; `expired`: silent for longer than its lease.",
     )
     liveness: str = Field(
-        serialization_alias="liveness", description="What the agent reports: `alive` or `stopping`."
+        serialization_alias="liveness", description="State that the agent reports: `alive` or `stopping`."
     )
     draining: bool = Field(
         serialization_alias="draining",
@@ -273,7 +273,7 @@ class Accepted(Answer):
 
 
 class ReloadQuery(BaseModel):
-    """True if to reload, or only to check."""
+    """Options of a reload."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -7,8 +7,6 @@ import json
 import signal
 import sys
 
-from deploy.embedded.errors import EmbeddedError
-from deploy.embedded.fetch.downloads import fetch_spark_kafka_jars
 from deploy.embedded.services import (
     Kafka,
     MariaDB,
@@ -18,6 +16,8 @@ from deploy.embedded.services import (
     combine_services,
     terminate_cleanly,
 )
+from deploy.errors import EmbeddedError
+from deploy.fetch.downloads import fetch_spark_kafka_jars
 
 
 def _parse_arguments() -> argparse.Namespace:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from deploy.embedded.errors import build_closed_error
-from deploy.embedded.guard.processes import unregister_folder
+from deploy.errors import build_closed_error
+from deploy.guard.processes import unregister_folder
 
 
 class ServiceHome:

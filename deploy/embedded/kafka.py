@@ -10,13 +10,13 @@ from uuid import uuid4
 
 from confluent_kafka.admin import AdminClient
 
-from deploy.embedded.fetch.cache import MB
-from deploy.embedded.fetch.downloads import KAFKA_RELEASE, fetch_kafka_home
-from deploy.embedded.fetch.ivy import find_pyspark_jars
-from deploy.embedded.fetch.java import find_java
 from deploy.embedded.ports import pick_port
 from deploy.embedded.server_process import ServerCommand
 from deploy.embedded.service import Service
+from deploy.fetch.cache import MB
+from deploy.fetch.downloads import KAFKA_RELEASE, fetch_kafka_home
+from deploy.fetch.ivy import find_pyspark_jars
+from deploy.fetch.java import find_java
 
 _LOG4J = """<Configuration status="WARN"><Appenders><Console name="out"><PatternLayout pattern="%d %p %c{1} %m%n"/>
 </Console></Appenders><Loggers><Root level="WARN"><AppenderRef ref="out"/></Root>

@@ -10,10 +10,10 @@ from typing import Any
 import pymysql
 from pymysql.connections import Connection
 
-from deploy.embedded.fetch.cache import MB
-from deploy.embedded.fetch.downloads import MARIADB_RELEASE, fetch_mariadb_home
 from deploy.embedded.server_process import ServerCommand
 from deploy.embedded.service import Service, as_root
+from deploy.fetch.cache import MB
+from deploy.fetch.downloads import MARIADB_RELEASE, fetch_mariadb_home
 
 
 class MySQLFamily(Service):

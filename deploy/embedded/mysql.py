@@ -15,13 +15,13 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from deploy.embedded.errors import EmbeddedError
-from deploy.embedded.fetch.cache import MB, cache_dir, ensure_cached
-from deploy.embedded.fetch.progress import measure_folder_size, watch_process
-from deploy.embedded.guard.guardian import kill_tree
-from deploy.embedded.guard.processes import NOBODY_UID, make_temporary_folder, release_process, spawn_process
 from deploy.embedded.mariadb import MySQLFamily
 from deploy.embedded.server_process import ServerCommand
+from deploy.errors import EmbeddedError
+from deploy.fetch.cache import MB, cache_dir, ensure_cached
+from deploy.fetch.progress import measure_folder_size, watch_process
+from deploy.guard.guardian import kill_tree
+from deploy.guard.processes import NOBODY_UID, make_temporary_folder, release_process, spawn_process
 
 ROOT = "mysql-9"
 _SIZE = 660 * MB

@@ -6,7 +6,7 @@ import random
 import socket
 import threading
 
-from deploy.embedded.errors import EmbeddedError
+from deploy.errors import EmbeddedError
 
 HOST = "127.0.0.1"
 # Below the range that Linux uses for outgoing connections (from 32768): there a client that keeps

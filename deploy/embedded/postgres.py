@@ -18,10 +18,10 @@ from typing import Any
 
 import psycopg
 
-from deploy.embedded.errors import EmbeddedError
-from deploy.embedded.guard.processes import NOBODY_UID
 from deploy.embedded.server_process import ServerCommand
 from deploy.embedded.service import Service, as_root
+from deploy.errors import EmbeddedError
+from deploy.guard.processes import NOBODY_UID
 
 
 class PostgreSQL(Service):

@@ -12,11 +12,11 @@ from typing import NoReturn
 
 import psutil
 
-from deploy.embedded.errors import EmbeddedError, build_closed_error
-from deploy.embedded.guard.guardian import kill_tree
-from deploy.embedded.guard.processes import release_process, spawn_process
 from deploy.embedded.home import ServiceHome
-from deploy.embedded.patience import AdaptiveTimeout
+from deploy.errors import EmbeddedError, build_closed_error
+from deploy.guard.guardian import kill_tree
+from deploy.guard.processes import release_process, spawn_process
+from schemas.patience import AdaptiveTimeout
 
 ServerCommand = Sequence[str | Path]
 

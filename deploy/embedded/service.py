@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Self
 
-from deploy.embedded.errors import EmbeddedError
-from deploy.embedded.fetch.cache import MB, require_space
-from deploy.embedded.guard.processes import make_temporary_folder
 from deploy.embedded.home import ServiceHome
 from deploy.embedded.ports import HOST, pick_port, require_free
 from deploy.embedded.server_process import ServerCommand, ServerProcess
+from deploy.errors import EmbeddedError
+from deploy.fetch.cache import MB, require_space
+from deploy.guard.processes import make_temporary_folder
 
 
 class Service:

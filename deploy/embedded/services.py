@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Self
 
-from deploy.embedded.errors import EmbeddedError
 from deploy.embedded.kafka import Kafka
 from deploy.embedded.mariadb import MariaDB
 from deploy.embedded.mysql import MySQL
 from deploy.embedded.postgres import PostgreSQL
 from deploy.embedded.service import Service
+from deploy.errors import EmbeddedError
 
 __all__ = [
     "EmbeddedError",

@@ -13,17 +13,17 @@ from dataclasses import dataclass, field
 import structlog
 
 from producer.barriers.new_tables import NewTableCapture
-from producer.barriers.unconverted import find_statement_doubt, require_unconverted
+from producer.barriers.session_values import find_statement_doubt, require_unconverted
 from producer.decoders.row_codec import TransactionContext
-from producer.definitions.places import UnprovenDefinition, build_definition_place
+from producer.definitions.requests import UnprovenDefinition, build_definition_place
 from producer.errors import TableStoppedError
 from producer.kafka.control_events import encode_truncate
 from producer.ports import EventWriter
-from producer.resume.repeats import send_definition
-from producer.resume.started import StartedCapture
-from producer.resume.startup import explain_unproven
-from producer.source import DefinitionProver
 from producer.sources.changes import Barrier
+from producer.sources.protocols import DefinitionProver
+from producer.start.repeated_events import send_definition
+from producer.start.started import StartedCapture
+from producer.start.startup import explain_unproven
 from producer.statements.columns import compute_column_changes, parse_column_actions
 from producer.statements.conversions import find_swap_doubt
 from producer.statements.ddl import TableDdl

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import structlog
 
 from producer.decoders.row_codec import TransactionContext
-from producer.definitions.places import (
+from producer.definitions.requests import (
     DefinitionPlace,
     ProvenDefinition,
     UnprovenDefinition,
@@ -18,12 +18,12 @@ from producer.definitions.places import (
 )
 from producer.errors import TableStoppedError
 from producer.ports import EventWriter
-from producer.resume.repeats import send_definition
-from producer.resume.started import StartedCapture
-from producer.resume.startup import WAITS, explain_unproven
-from producer.resume.table_topics import TableTopics
-from producer.source import DefinitionProver
 from producer.sources.changes import Barrier
+from producer.sources.protocols import DefinitionProver
+from producer.start.repeated_events import send_definition
+from producer.start.started import StartedCapture
+from producer.start.startup import WAITS, explain_unproven
+from producer.start.table_topics import TableTopics
 from producer.statements.ddl import TableDdl
 from producer.statements.judgement import StatementVerdict
 from producer.tables import TableName, TableState, format_table_name

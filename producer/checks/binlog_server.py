@@ -14,10 +14,10 @@ import pymysql
 
 from producer.checks.log_guards import log_findings, read_facts
 from producer.errors import SourceRefusedError, TransientSourceError
-from producer.flavours.known import BINLOG_FLAVOURS
-from producer.source import SourceCheckResult
+from producer.sources.binlog.flavours import BINLOG_FLAVOURS
 from producer.sources.catalog import Catalog, open_catalog
 from producer.sources.grants import CatalogVisibility, list_hidden_objects, list_missing_grants
+from producer.sources.protocols import SourceCheckResult
 from producer.sources.source_errors import source_errors
 from schemas.config.model import SourceConfig
 from schemas.errors import SchemaError

@@ -15,11 +15,11 @@ from producer.kafka.topics import (
     find_unfit_topics,
     refuse_own,
 )
-from producer.known_sources import load_source_database
-from producer.resume.positions import PositionStore
-from producer.resume.table_topics import find_topic_owners
-from producer.resume.topic_recovery import peek_last_events
-from producer.source import SourceDatabase
+from producer.sources.known import load_source_database
+from producer.sources.protocols import SourceDatabase
+from producer.start.positions import PositionStore
+from producer.start.table_topics import find_topic_owners
+from producer.start.topic_recovery import peek_last_events
 from producer.tables import TableName
 from schemas.config.model import Config
 from schemas.errors import EnvelopeError

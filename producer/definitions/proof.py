@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from producer.definitions.catalog_wait import await_log, await_transaction
 from producer.definitions.index import StatementIndex, TableName
-from producer.definitions.places import DefinitionPlace, Proof, ProvenDefinition, UnprovenDefinition
+from producer.definitions.requests import DefinitionPlace, Proof, ProvenDefinition, UnprovenDefinition
 from producer.definitions.scan import StatementScan, derive_file_names
-from producer.definitions.visible import await_log, await_transaction
 from producer.effects import DocumentedEffect
 from producer.errors import SourceRefusedError, TransientSourceError
 from producer.sources.catalog import Catalog

@@ -16,7 +16,7 @@ from typing import Protocol
 import structlog
 
 from producer.definitions.index import StatementIndex
-from producer.definitions.walk import StatementWalker
+from producer.definitions.statement_search import StatementWalker
 from producer.errors import TransientSourceError
 from producer.sources.binlog.binlog_dump import DumpConnection
 from producer.sources.binlog.log_stream import DUMP_HEARTBEAT_S, SILENCE, PacketSource

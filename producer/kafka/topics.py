@@ -16,7 +16,7 @@ from confluent_kafka import admin as kafka_admin
 from confluent_kafka.cimpl import NewTopic
 
 from producer.errors import KafkaRefusedError, TransientSourceError
-from producer.kafka.opened import TopicOpenings
+from producer.kafka.opened_topics import TopicOpenings
 from producer.kafka.settings import MAX_MESSAGE_BYTES, RETENTION_MS, build_capture_admin_settings
 from schemas.config.model import KafkaConfig
 from schemas.io.kafka_clients import open_admin

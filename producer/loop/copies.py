@@ -11,20 +11,20 @@ from collections.abc import Callable
 import structlog
 from msgspec.structs import replace
 
-from producer.copies.again import judge_recreated_table
 from producer.copies.book import CopyEffect, DiscardChunks, JudgeRequest, KnownTable, RestoreStop
 from producer.copies.limits import explain_unbalanced_condition
+from producer.copies.recreated_tables import judge_recreated_table
 from producer.copies.states import build_copy_mark
 from producer.errors import TableStoppedError
-from producer.loop.choice import TableChoice
 from producer.loop.copy_begins import CopyStarter
 from producer.loop.position import CapturePosition
+from producer.loop.table_selection import TableChoice
 from producer.loop.table_stops import TableStops
 from producer.ports import Ports
-from producer.resume.started import StartedCapture
-from producer.resume.table_topics import TableTopics
 from producer.snapshot.scheduler import SnapshotScheduler
 from producer.sources.changes import Barrier, LogMoment
+from producer.start.started import StartedCapture
+from producer.start.table_topics import TableTopics
 from producer.tables import TableName, format_table_name
 from schemas.findings import format_copy_remedy
 from schemas.io.mysql_catalog import format_missing_table

@@ -11,13 +11,13 @@ from collections.abc import Callable
 import structlog
 
 from producer.decoders.row_codec import TransactionContext
-from producer.definitions.places import DefinitionPlace, ProvenDefinition, UnprovenDefinition
+from producer.definitions.requests import DefinitionPlace, ProvenDefinition, UnprovenDefinition
 from producer.kafka.control_events import encode_definition
 from producer.loop.position import CapturePosition
 from producer.ports import Ports
-from producer.resume.started import StartedCapture
-from producer.resume.table_topics import TableTopics
 from producer.snapshot.scheduler import SnapshotScheduler
+from producer.start.started import StartedCapture
+from producer.start.table_topics import TableTopics
 from producer.tables import BegunCopy, TableName, TableState, format_table_name
 from schemas.table.model import Table
 from schemas.wire.copies import CopyMark

@@ -11,8 +11,8 @@ from producer.errors import TableStoppedError
 from producer.loop.rows import RowSender
 from producer.loop.table_stops import TableStops
 from producer.ports import Clock
-from producer.resume.started import StartedCapture
 from producer.sources.changes import LogMoment, TransactionHeader
+from producer.start.started import StartedCapture
 from schemas.wire.position import DEFINITION_ROW, LogPoint, parse_binlog_file_number
 
 

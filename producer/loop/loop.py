@@ -10,25 +10,25 @@ from __future__ import annotations
 import structlog
 
 from producer.barriers.barriers import BarrierHandler
-from producer.barriers.concern import StatementImpact
+from producer.barriers.impact import StatementImpact
 from producer.barriers.new_tables import NewTableCapture
 from producer.decoders.row_codec import TransactionContext
 from producer.errors import TableStoppedError
-from producer.loop.choice import TableChoice
 from producer.loop.copies import TableCopies
 from producer.loop.late_tables import LateTables
 from producer.loop.position import CapturePosition
 from producer.loop.rows import RowSender
+from producer.loop.table_selection import TableChoice
 from producer.loop.table_stops import TableStops
 from producer.loop.ticker import CaptureTicker
 from producer.loop.watermarks import WatermarkSender
 from producer.ports import Ports
-from producer.resume.started import StartedCapture
-from producer.resume.table_topics import TableTopics
 from producer.snapshot.scheduler import SnapshotScheduler
-from producer.source import ConsumedLog, LogChange
 from producer.sources.changes import Barrier, Boundary, LogMoment, find_not_undone_stop
 from producer.sources.chunk_data import LogMark
+from producer.sources.protocols import ConsumedLog, LogChange
+from producer.start.started import StartedCapture
+from producer.start.table_topics import TableTopics
 from producer.statements.ddl import DmlStatement, UnknownStatement
 from producer.statements.shadows import ShadowTables
 from producer.statements.tokens import cut_row_values

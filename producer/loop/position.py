@@ -11,10 +11,10 @@ import msgspec
 
 from producer.errors import SupersededError, TableStoppedError
 from producer.ports import Ports
-from producer.resume.started import StartedCapture
 from producer.snapshot.scheduler import SnapshotScheduler
-from producer.source import ConsumedLog, SourceLog
 from producer.sources.changes import Boundary, Evidence, TransactionHeader
+from producer.sources.protocols import ConsumedLog, SourceLog
+from producer.start.started import StartedCapture
 from producer.statements.shadows import ShadowTables
 from schemas.wire.position import parse_binlog_file_number
 from schemas.wire.records import Anchor

@@ -9,11 +9,11 @@ from producer.binlog_format.errors import DecodeError
 from producer.decoders.row_codec import TransactionContext, mark_last
 from producer.kafka.settings import count_fitting_records
 from producer.ports import Ports
-from producer.resume.started import StartedCapture
 from producer.snapshot.scheduler import SnapshotScheduler
-from producer.source import LoggedRows, SourceLog
 from producer.sources.changes import TransactionHeader
 from producer.sources.chunk_data import LogMark
+from producer.sources.protocols import LoggedRows, SourceLog
+from producer.start.started import StartedCapture
 from producer.stops import build_decoding_stop, build_oversized_row_stop
 from producer.tables import TableName
 from schemas.wire.position import parse_binlog_file_number

@@ -7,12 +7,12 @@ from __future__ import annotations
 import structlog
 
 from producer.errors import TableStoppedError
-from producer.loop.choice import TableChoice
+from producer.loop.table_selection import TableChoice
 from producer.ports import Ports
-from producer.resume.repeats import send_stop
-from producer.resume.started import StartedCapture
 from producer.snapshot.scheduler import SnapshotScheduler
 from producer.sources.changes import LogMoment
+from producer.start.repeated_events import send_stop
+from producer.start.started import StartedCapture
 from producer.stops import StopCause, StoppedTable, find_stop_position
 from producer.tables import TableName, format_table_name
 from schemas.wire.position import STOP_ROW, parse_binlog_file_number

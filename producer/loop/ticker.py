@@ -13,12 +13,12 @@ from producer.loop.rows import RowSender
 from producer.loop.table_stops import TableStops
 from producer.loop.watermarks import WatermarkSender
 from producer.ports import Ports
-from producer.resume.repeats import build_definition_context, send_definition
-from producer.resume.started import StartedCapture
-from producer.resume.table_topics import build_topic_stop
 from producer.snapshot.scheduler import SnapshotScheduler
-from producer.source import SourceLog
 from producer.sources.changes import LogMoment
+from producer.sources.protocols import SourceLog
+from producer.start.repeated_events import build_definition_context, send_definition
+from producer.start.started import StartedCapture
+from producer.start.table_topics import build_topic_stop
 from schemas.wire.position import parse_binlog_file_number
 
 _TICK = 1.0

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from producer.loop.table_stops import TableStops
 from producer.ports import Ports
-from producer.resume.started import StartedCapture
 from producer.sources.changes import Boundary
+from producer.start.started import StartedCapture
 from schemas.wire.codec import encode_watermark
 from schemas.wire.position import parse_binlog_file_number
 from schemas.wire.records import Watermark, format_watermark_topic

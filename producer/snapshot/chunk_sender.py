@@ -8,9 +8,9 @@ from producer.decoders.row_codec import SourceContext, TransactionContext
 from producer.kafka.control_events import encode_whole_chunk
 from producer.kafka.settings import count_fitting_records
 from producer.ports import Clock, EventWriter
-from producer.resume.started import StartedCapture
 from producer.snapshot.jobs import SnapshotJob
 from producer.sources.chunk_data import EmitChunk
+from producer.start.started import StartedCapture
 from producer.stops import build_oversized_row_stop
 from producer.tables import TopicState, format_table_name
 from schemas.wire.position import FIRST_SNAPSHOT_ROW, LogPoint, Position

@@ -50,8 +50,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from producer.sources.binlog.mysql_gtids import GtidSet
 from producer.sources.chunk_data import ChunkFailed, ChunkRead, EmitChunk, LogMark, ReadChunk
+from producer.sources.mysql.mysql_gtids import GtidSet
 from schemas.table.model import Key, Row, Table
 from schemas.wire.position import LogPoint
 

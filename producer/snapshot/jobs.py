@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from producer.errors import TableStoppedError
 from producer.snapshot.chunks import ChunkState, SnapshotMachine
-from producer.source import ChunkQueue
 from producer.sources.chunk_data import ChunkFailed, ChunkRead, ChunkRefused, ReadChunk
+from producer.sources.protocols import ChunkQueue
 from producer.tables import TableState
 from schemas.wire.copies import CopyMark, CopyState
 

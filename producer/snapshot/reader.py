@@ -2,7 +2,8 @@
 
 LOW must not be ahead of what the SELECT sees. With semi-synchronous replication (AFTER_SYNC, the
 default) a commit is in the log, delivered to replicas and counted in SHOW MASTER STATUS before a SELECT
-sees it. How to find out what is visible depends on the server (`SnapshotVisibility`, producer/flavours).
+sees it. How to find out what is visible depends on the server (`SnapshotVisibility`, in
+producer/sources/mysql and producer/sources/mariadb).
 
 Nothing is locked and nothing is written. HIGH is the log's end after the SELECT.
 """
@@ -22,8 +23,8 @@ import structlog
 from pymysql.connections import Connection
 from pymysql.cursors import Cursor
 
-from producer.flavours.flavour import SnapshotVisibility
 from producer.snapshot.text import build_select_expressions, make_snapshot_row_decoder
+from producer.sources.binlog.flavour import SnapshotVisibility
 from producer.sources.chunk_data import ChunkFailed, ChunkRead, ChunkRefused, ReadChunk
 from producer.sources.source_errors import source_errors
 from schemas.io.mysql_connection import MYSQL_SESSION_SQL, open_connection

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from producer.copies.states import CopyStates
-from producer.resume.topic_recovery import ChunkMarker, TableTail
 from producer.snapshot.chunks import FROM_START, ResumePoint
+from producer.start.topic_recovery import ChunkMarker, TableTail
 from producer.tables import TableState, format_table_name
 from schemas.table.model import Table
 

@@ -16,16 +16,16 @@ import structlog
 from producer.copies.book import CopyBook
 from producer.decoders.row_codec import SourceContext
 from producer.ports import Clock, EventWriter
-from producer.resume.started import StartedCapture
-from producer.resume.topic_recovery import TableTail
 from producer.snapshot import chunks
 from producer.snapshot.chunk_sender import ChunkSender
 from producer.snapshot.jobs import ChunkReaderLanes, SnapshotJob, compute_chunk_rows
 from producer.snapshot.resume import resume_point
 from producer.snapshot.snapshot_tables import SnapshotTables
-from producer.source import ChunkQueue
-from producer.sources.binlog.mysql_gtids import GtidSet
 from producer.sources.chunk_data import ChunkRefused, EmitChunk, LogMark, ReadChunk
+from producer.sources.mysql.mysql_gtids import GtidSet
+from producer.sources.protocols import ChunkQueue
+from producer.start.started import StartedCapture
+from producer.start.topic_recovery import TableTail
 from producer.tables import TableName, TableState, format_table_name
 from schemas.table.model import Key, is_same_definition
 from schemas.wire.position import LogPoint, parse_binlog_file_number

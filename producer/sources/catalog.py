@@ -8,8 +8,8 @@ from typing import Any
 
 from pymysql.connections import Connection
 
-from producer.flavours.flavour import BinlogFlavour
-from producer.flavours.known import get_flavour
+from producer.sources.binlog.flavour import BinlogFlavour
+from producer.sources.binlog.flavours import get_flavour
 from producer.sources.server_state import ServerState
 from producer.sources.source_session import SourceSession, connect_settings
 from producer.sources.table_catalog import TableCatalog

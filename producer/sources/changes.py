@@ -1,6 +1,6 @@
 """Changes in the log of any source, in the log's order: statements and ends of transactions.
 
-Rows are `LoggedRows` of producer/source.py.
+Rows are `LoggedRows` of producer/sources/protocols.py.
 
 A place of the log is (`file`, `pos`): the name of a part of the log, which ends in ".<number>", and an
 offset in it that grows. A log without files has a single part; a log that is polled has the poll's

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from producer.sources.binlog.mysql_gtids import GtidSet
+from producer.sources.mysql.mysql_gtids import GtidSet
 from schemas.table.model import Key, Row, Table
 from schemas.wire.event import Chunk
 from schemas.wire.position import LogPoint

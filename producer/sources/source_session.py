@@ -10,7 +10,7 @@ import pymysql
 from pymysql.connections import Connection
 from pymysql.cursors import DictCursor
 
-from producer.flavours.flavour import BinlogFlavour
+from producer.sources.binlog.flavour import BinlogFlavour
 from schemas.config.model import SourceConfig
 from schemas.io.mysql_connection import MYSQL_SESSION_SQL
 

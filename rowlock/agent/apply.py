@@ -15,11 +15,11 @@ from typing import Any, Protocol
 import msgspec
 import structlog
 
-from deploy.embedded.patience import scale_timeout
 from rowlock.processes.child_process import ChildProcess, build_child_command
 from schemas.backoff import Backoff
 from schemas.config.changes import handed
 from schemas.config.model import Config
+from schemas.patience import scale_timeout
 from schemas.units import (
     Prepared,
     UnitCommand,

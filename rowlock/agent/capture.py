@@ -19,11 +19,11 @@ from typing import Any, Protocol
 import structlog
 
 from coordinator.core.progress import advance_mark
-from deploy.embedded.patience import scale_timeout
 from rowlock.processes.child_process import ChildProcess, build_child_command
 from schemas.backoff import Backoff
 from schemas.config.model import Config
 from schemas.findings import TRIES_AGAIN
+from schemas.patience import scale_timeout
 from schemas.units import Prepared, UnitProgress, UnitProgressed, WorkerEnded, WorkerEvent
 
 _LOG = structlog.get_logger()

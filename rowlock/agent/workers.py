@@ -14,7 +14,7 @@ from typing import Protocol
 
 from rowlock.agent.apply import ApplyWorker
 from rowlock.agent.capture import CaptureWorkers, OnRefusal
-from rowlock.agent.pulse import PreparationMonitor
+from rowlock.agent.preparation_progress import PreparationMonitor
 from schemas.config.model import Config
 from schemas.units import PrepareProgress, UnitProgress, WorkerEnded, WorkerEvent
 

@@ -91,8 +91,8 @@ def coordinator(  # noqa: PLR0917 - click passes options by name
     config = load_handed_config(
         config_file, handed, {("coordination", key): value for key, value in given if value}
     )
-    from rowlock.coordinator.hangup import reload_on_hangup
     from rowlock.coordinator.run import build_default_name, run_coordinator
+    from rowlock.coordinator.sighup import reload_on_hangup
     from rowlock.views.copy_desk import KafkaCopyDesk
 
     desk = KafkaCopyDesk(config)
@@ -126,7 +126,7 @@ def agent(
     """Run an agent, with the units that the coordinator assigns to it, until SIGTERM or Ctrl-C."""
     config = load_handed_config(config_file, handed)
     from rowlock.agent.run import run_agent
-    from rowlock.coordinator.hangup import reload_on_hangup
+    from rowlock.coordinator.sighup import reload_on_hangup
     from rowlock.processes.spark_jars import provide_spark_jars
 
     provide_spark_jars()

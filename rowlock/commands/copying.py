@@ -25,7 +25,7 @@ from rowlock.commands.tables import (
 from rowlock.coordinator.leader_client import LeaderClient
 from rowlock.errors import CommandError
 from rowlock.views.copy_desk import parse_table_name
-from rowlock.views.support import yield_unsupported_servers
+from rowlock.views.server_versions import yield_unsupported_servers
 from schemas.config.model import Config, load_config
 from schemas.table.patterns import is_selected_by_patterns
 

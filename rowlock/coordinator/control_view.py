@@ -12,9 +12,9 @@ from coordinator.control import fold as folds
 from coordinator.control.codec import Candidate, NewerVersionError, UndecodableError, decode_message
 from coordinator.control.fold import ControlFold
 from coordinator.control.topic import LOG, build_control_reader_settings, build_control_topic_name
-from deploy.embedded.patience import AdaptiveTimeout, scale_timeout
 from schemas.config.model import KafkaConfig
 from schemas.io.kafka_clients import ignore_client_error, open_consumer
+from schemas.patience import AdaptiveTimeout, scale_timeout
 
 CONTROL_READ_TIMEOUT_S = 6.0
 """Seconds for which `status` reads the topic."""

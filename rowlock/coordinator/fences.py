@@ -20,7 +20,7 @@ from consumer.ordering.model import ApplyUnit
 from consumer.spark.pipeline import PipelineSettings
 from consumer.targets.base import ProgressStore
 from consumer.targets.dialect import open_progress
-from rowlock.coordinator.unit_catalogue import split_unit_name
+from rowlock.coordinator.inventory import split_unit_name
 from schemas.config.model import Config
 
 _LOG = structlog.get_logger()

@@ -19,11 +19,11 @@ from typing import Any, Self
 
 import httpx
 
-from deploy.embedded.patience import scale_timeout
 from rowlock.credentials import build_unreadable_error, load_agent_token, load_security
 from rowlock.errors import CommandError
 from schemas.config.addresses import ASKED_BY, SYSTEM
 from schemas.config.model import Config, CoordinationConfig, CoordinationTls
+from schemas.patience import scale_timeout
 
 ELECTION_TIMEOUT_S = 15.0
 """Seconds that an election may take before a command gives up."""

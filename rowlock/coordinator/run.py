@@ -23,7 +23,7 @@ from coordinator.server.operators.copies import CopyRequests
 from rowlock import __version__
 from rowlock.coordinator.configuration import ActiveConfiguration, FollowingCopyDesk
 from rowlock.coordinator.fences import UnitFencer
-from rowlock.coordinator.unit_catalogue import InventoryReader
+from rowlock.coordinator.inventory import InventoryReader
 from rowlock.credentials import load_agent_token, load_security
 from rowlock.errors import CommandError
 from schemas.config.addresses import join_address, split_address
@@ -95,7 +95,7 @@ def run_coordinator(
     """Serve until SIGTERM or SIGINT, and return the exit code. Raises CommandError if it cannot begin.
 
     `copies`: stores requests for copies. `or_any_port`: REST uses a free port if the configured one is
-    taken. `without`: see rowlock.coordinator.unit_catalogue. `on_taken(config)` is called when another
+    taken. `without`: see rowlock.coordinator.inventory. `on_taken(config)` is called when another
     configuration becomes active.
     """
     settings = config.coordination

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deploy.embedded.patience import AdaptiveTimeout, measure_pressure
 from rowlock.demo.view import DemoFigures
 from rowlock.errors import CommandError
 from rowlock.inspect.observed.source_status import LEFT_OUT, NOT_RUNNING_TEXT
 from rowlock.inspect.status import Status
+from schemas.patience import AdaptiveTimeout, measure_pressure
 
 STALL_TIMEOUT_S = 180.0
 """Seconds without progress after which a wait is given up, on an idle machine."""

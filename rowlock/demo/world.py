@@ -12,19 +12,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy.embedded.errors import EmbeddedError
-from deploy.embedded.fetch.downloads import fetch_spark_kafka_jars
-from deploy.embedded.guard.guardian import kill_tree
-from deploy.embedded.guard.processes import (
+from deploy.embedded.services import Kafka, MariaDB, PostgreSQL, combine_services
+from deploy.errors import EmbeddedError
+from deploy.fetch.downloads import fetch_spark_kafka_jars
+from deploy.guard.guardian import kill_tree
+from deploy.guard.processes import (
     make_temporary_folder,
     release_process,
     spawn_process,
     unregister_folder,
 )
-from deploy.embedded.patience import scale_timeout
-from deploy.embedded.services import Kafka, MariaDB, PostgreSQL, combine_services
 from rowlock.demo.bank import DATABASE, DDL
 from rowlock.errors import CommandError
+from schemas.patience import scale_timeout
 
 BRANCHES = ("north", "south")
 OFFICE = "head_office"

@@ -6,7 +6,7 @@ snapshot pending. Then the ends of the topics are noted, and every lane of every
 them. Each end is noted after the step before it is complete, so no event that existed at the start can
 be missed.
 
-A source that is polled has no such end (rowlock/inspect/observed/polled.py). For a source that Debezium
+A source that is polled has no such end (rowlock/inspect/observed/polled_sources.py). For a source that Debezium
 captures, the lag of Debezium is not known; its topics count up to the ends that they have at the start.
 
 A table that is left out or has stopped does not keep the others from arriving; it is named once they
@@ -29,7 +29,7 @@ from rowlock.coordinator.units import (
     split_refusal,
 )
 from rowlock.errors import CommandError
-from rowlock.inspect.observed.polled import PolledStart
+from rowlock.inspect.observed.polled_sources import PolledStart
 from rowlock.views.kafka import KafkaView
 from rowlock.views.source import has_view, read_log_end, source_view
 from rowlock.views.target import TargetView, read_known_topics, read_unit_progress, target_session

@@ -16,8 +16,8 @@ from typing import cast
 
 from consumer.errors import ConsumerError, MissingGrantError, TargetConfigError, TransientError
 from consumer.spark.query import parse_slots
-from consumer.tables.fitness import judge_target_table
 from consumer.tables.router import build_desired_table, build_topic_table, find_duplicate_columns
+from consumer.tables.target_checks import judge_target_table
 from consumer.targets.base import EventTables
 from consumer.targets.checks.rights import MissingRight, TablePlace
 from consumer.targets.checks.table_findings import (
@@ -82,8 +82,8 @@ def _build_finding(place: str, message: str, remedy: str = "") -> Finding:
 
 
 def _yield_java_findings() -> Iterator[Finding]:
-    from deploy.embedded.errors import EmbeddedError
-    from deploy.embedded.fetch.java import find_java
+    from deploy.errors import EmbeddedError
+    from deploy.fetch.java import find_java
 
     try:
         find_java()

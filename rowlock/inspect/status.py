@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from consumer.ordering.model import UnitState
-from rowlock.coordinator.unit_catalogue import build_apply_unit_name, build_capture_unit_name
+from rowlock.coordinator.inventory import build_apply_unit_name, build_capture_unit_name
 from rowlock.coordinator.units import ApplyUnitName, list_apply_units, list_sources_to_capture, split_refusal
 from rowlock.errors import CommandError
 from rowlock.inspect.observed.applied import AppliedReader, AppliedUnit
@@ -34,7 +34,7 @@ from rowlock.inspect.observed.versions import ProcessVersion
 from rowlock.inspect.placement import Placement, PlacementReader
 from rowlock.views.headroom import RETENTION_CHECK_AGE_S, measure_source_backlog
 from rowlock.views.kafka import KafkaView
-from rowlock.views.support import explain_unsupported_source, explain_unsupported_target
+from rowlock.views.server_versions import explain_unsupported_source, explain_unsupported_target
 from rowlock.views.topic_settings import TopicSettings
 from schemas.config.model import Config
 from schemas.findings import Finding, split_remedy

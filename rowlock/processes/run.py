@@ -21,7 +21,6 @@ from typing import Any
 
 import structlog
 
-from deploy.embedded.patience import measure_pressure
 from rowlock.errors import CommandError
 from rowlock.processes import supervisor
 from rowlock.processes.child_process import ChildCommand, ChildProcess
@@ -41,6 +40,7 @@ from schemas.config.addresses import join_address, split_address
 from schemas.config.changes import handed
 from schemas.config.model import Config
 from schemas.io.signals import on_stop_signals
+from schemas.patience import measure_pressure
 
 SUPERVISOR_TICK_S = 0.2
 ADDRESS_S = 15.0
@@ -58,7 +58,7 @@ def build_run_commands(
 
     The addresses are those of the configuration; without any, free ports of the loopback interface, so
     that several runs fit on one machine. `all_needed`: the agent ends as soon as a unit needs a person.
-    `without`: see rowlock.coordinator.unit_catalogue.
+    `without`: see rowlock.coordinator.inventory.
     """
     coordinator = ["coordinator", "-c", str(config.path), "--name", build_agent_name()]
     agent = ["agent", "-c", str(config.path), "--name", build_agent_name()]
@@ -190,7 +190,7 @@ def run_processes(
 
     Raises CommandError if the addresses are taken. `goal` is called about twice a second in a thread of
     its own, so that a slow answer does not delay a restart. `without`: see
-    rowlock.coordinator.unit_catalogue.
+    rowlock.coordinator.inventory.
     """
     await_addresses(config)
     events: queue.SimpleQueue[SupervisorEvent] = queue.SimpleQueue()

@@ -6,8 +6,8 @@ import os
 
 import click
 
-from deploy.embedded.errors import EmbeddedError
-from deploy.embedded.fetch.downloads import fetch_spark_kafka_jars
+from deploy.errors import EmbeddedError
+from deploy.fetch.downloads import fetch_spark_kafka_jars
 
 
 def provide_spark_jars() -> None:

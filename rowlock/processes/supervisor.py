@@ -57,7 +57,7 @@ class SupervisorTick:
     """Time has passed."""
 
     pressure: float = 1.0
-    """The load of the machine in multiples of its processors (deploy.embedded.patience)."""
+    """The load of the machine in multiples of its processors (schemas.patience)."""
 
 
 @dataclass(frozen=True, slots=True)

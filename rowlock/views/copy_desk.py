@@ -13,11 +13,11 @@ from typing import Any
 from confluent_kafka import KafkaException
 
 from coordinator.server.operators.copies import CopyRefusedError, CopyRequested, CopyRequestStored, CopyRow
-from deploy.embedded.patience import scale_timeout
 from rowlock.errors import CommandError
 from rowlock.views.kafka import KafkaView
 from schemas.config.model import Config
 from schemas.io.kafka_clients import ClientLog, build_client_settings, ignore_client_error, open_producer
+from schemas.patience import scale_timeout
 from schemas.table.names import format_table_text
 from schemas.table.patterns import PatternError, is_selected_by_patterns, split_parts
 from schemas.wire.codec import encode_copy_request

@@ -14,7 +14,6 @@ from typing import Any
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError, KafkaException, TopicPartition
 
-from deploy.embedded.patience import scale_timeout
 from rowlock.errors import CommandError, KafkaUnreachableError
 from schemas.config.model import KafkaConfig
 from schemas.errors import EnvelopeError
@@ -26,6 +25,7 @@ from schemas.io.kafka_clients import (
     open_consumer,
     reads_by_offset,
 )
+from schemas.patience import scale_timeout
 from schemas.table.names import TableName
 from schemas.wire.codec import decode_event, decode_watermark
 from schemas.wire.debezium import read_debezium_commit_ms

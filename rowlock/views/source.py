@@ -25,7 +25,7 @@ from schemas.wire.position import parse_binlog_file_number
 if TYPE_CHECKING:
     from pymysql.connections import Connection
 
-    from producer.source_view import SourceView
+    from producer.sources.source_view import SourceView
 
 #: The statement was renamed; servers know one or both names.
 _LOG_END = ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS")

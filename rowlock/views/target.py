@@ -20,7 +20,7 @@ from schemas.config.model import SourceConfig, TargetConfig
 from schemas.table.model import Key, Row
 
 if TYPE_CHECKING:
-    from producer.source_view import SourceView
+    from producer.sources.source_view import SourceView
 
 T = TypeVar("T")
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
-from deploy.embedded.patience import scale_timeout
 from rowlock.views.kafka import KAFKA_VIEW_TIMEOUT_S, translate_kafka_errors
 from rowlock.views.retention import RetentionLimits
 from schemas.config.model import KafkaConfig
 from schemas.io.kafka_clients import ClientLog, build_client_settings, open_admin
+from schemas.patience import scale_timeout
 
 _NOT_FOR_US = frozenset(
     {

@@ -16,8 +16,8 @@ from typing import Any
 
 from deploy.embedded.services import MariaDB, MySQL
 from producer.binlog_format.log_event import parse_header, parse_rotate
-from producer.definitions.places import DefinitionPlace, UnprovenDefinition
 from producer.definitions.proof import DefinitionReader
+from producer.definitions.requests import DefinitionPlace, UnprovenDefinition
 from producer.definitions.scan import derive_file_names, make_statement_scan
 from producer.sources.binlog.binlog_dump import DumpConnection
 from producer.sources.catalog import open_catalog

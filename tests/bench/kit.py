@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 from confluent_kafka import Consumer, TopicPartition
 
-from deploy.embedded.fetch.downloads import fetch_spark_kafka_jars
+from deploy.fetch.downloads import fetch_spark_kafka_jars
 
 APPLY_KINDS = ("Spark's JVM", "Python worker", "apply driver")
 

@@ -54,7 +54,7 @@ def lags(postgres: PostgreSQL, kafka: Kafka) -> list[float]:
     )
     stop = threading.Event()
     topic = format_former_table_topic(PREFIX, "s", OWNER, "t")
-    with mock.patch("producer.oracle.source.load_oracle_driver", return_value=stand.driver()):
+    with mock.patch("producer.sources.oracle.source.load_oracle_driver", return_value=stand.driver()):
         capture = threading.Thread(target=run_capture, args=(config, "s", stop))
         capture.start()
         try:

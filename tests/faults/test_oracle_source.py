@@ -21,8 +21,8 @@ import psutil
 import psycopg
 import pytest
 
-from deploy.embedded.fetch.downloads import fetch_spark_kafka_jars
 from deploy.embedded.services import Kafka, MySQL, PostgreSQL
+from deploy.fetch.downloads import fetch_spark_kafka_jars
 from tests.apply_kit import ROOT
 from tests.capture_kit import events, replay
 from tests.oracle_driver import installed

@@ -17,8 +17,8 @@ from typing import Any
 import psutil
 import pytest
 
-from deploy.embedded.fetch.downloads import fetch_spark_kafka_jars
 from deploy.embedded.services import Kafka, MariaDB, MySQL
+from deploy.fetch.downloads import fetch_spark_kafka_jars
 from schemas.config.kinds.targets import ENTRY_POINTS
 from schemas.config.model import TargetConfig
 from tests.apply_kit import ROOT

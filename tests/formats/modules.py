@@ -8,7 +8,7 @@ from typing import Any
 
 from consumer.tables.event_decoder import SlimEvent
 from consumer.targets.kafka.formats.rowlock import _Read
-from producer.resume.topic_recovery import _Event
+from producer.start.topic_recovery import _Event
 from schemas.wire.codec import _Versioned
 from schemas.wire.debezium import _LooseEvent, _LooseEventWithSchema
 from schemas.wire.debezium_schema import _Field
@@ -52,7 +52,7 @@ _MARKED = "rows of Kafka topics that are compared within one process"
 
 #: Module → the structures whose bytes it writes or reads, or the reason why they are no structure of ours.
 MODULES = {
-    "consumer/attempt/copies/held.py": "rowlock_quarantine",
+    "consumer/attempt/copies/quarantined_keys.py": "rowlock_quarantine",
     "consumer/attempt/copies/keys.py": _KEYS,
     "consumer/attempt/copies/snapshots.py": _KEYS,
     "consumer/attempt/copies/source_keys.py": "a key in a message for people",
@@ -93,12 +93,12 @@ MODULES = {
     "coordinator/rest/problems.py": "rest-answers",
     "coordinator/transport/wire.py": "grpc",
     "deploy/embedded/__main__.py": "addresses of the demo's services, for people",
-    "deploy/embedded/fetch/ivy.py": "checksums of downloads, a file of this repository",
+    "deploy/fetch/ivy.py": "checksums of downloads, a file of this repository",
     "producer/decoders/row_codec.py": "event",
     "producer/kafka/control_events.py": "event",
     "producer/main.py": "capture-lines",
-    "producer/oracle/rows.py": "event",
-    "producer/resume/topic_recovery.py": "event",
+    "producer/sources/oracle/rows.py": "event",
+    "producer/start/topic_recovery.py": "event",
     "rowlock/agent/apply.py": "unit-command, unit-line",
     "rowlock/cli.py": "cli-status, cli-check, cli-verify, cli-quarantine",
     "rowlock/commands/cluster.py": "rest-answers",

@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from consumer.ordering.model import ApplyUnit
-from consumer.process.operations.stretches import MAX_DIRECT_EVENTS
+from consumer.process.operations.direct_apply import MAX_DIRECT_EVENTS
 from consumer.targets.dialect import open_session
 from deploy.embedded.services import MySQL
 from schemas.config.model import TargetConfig

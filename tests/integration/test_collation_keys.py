@@ -9,8 +9,8 @@ from typing import Any
 import pymysql
 import pytest
 
-from consumer.tables.fitness import find_table_misfit
 from consumer.tables.router import ResolvedRoute, TableRoute, build_desired_table, build_target_table
+from consumer.tables.target_checks import find_table_misfit
 from consumer.targets.checks.table_findings import check_table
 from deploy.embedded.services import MariaDB, MySQL
 from schemas.io.mysql_catalog import read_table

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from producer.binlog_format.types import UPDATES, WRITES
 from producer.decoders.jsonb import format_double
 from producer.decoders.row_codec import TableCodec, TopicTail, count_rows
-from producer.flavours.known import BINLOG_FLAVOURS
+from producer.sources.binlog.flavours import BINLOG_FLAVOURS
 from producer.sources.catalog import Catalog
 from schemas.io.mysql_catalog import read_table
 from schemas.io.mysql_connection import connect_mysql

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from deploy.embedded.services import EmbeddedError, MariaDB, MySQL
-from producer.definitions.places import DefinitionPlace, Proof, ProvenDefinition
 from producer.definitions.proof import DefinitionReader
+from producer.definitions.requests import DefinitionPlace, Proof, ProvenDefinition
 from producer.definitions.scan import make_statement_scan
 from producer.sources.catalog import open_catalog
 from schemas.config.model import SourceConfig

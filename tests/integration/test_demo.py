@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from deploy.embedded.fetch.downloads import fetch_kafka_home, fetch_mariadb_home, fetch_spark_kafka_jars
 from deploy.embedded.services import MariaDB, PostgreSQL
+from deploy.fetch.downloads import fetch_kafka_home, fetch_mariadb_home, fetch_spark_kafka_jars
 from rowlock.demo.bank import BANK_TABLES
 from tests.waiting import until
 

@@ -24,9 +24,9 @@ from consumer.tables.router import SchemaChangePolicy, build_target_table
 from consumer.tables.stored import decode_stored
 from consumer.targets.dialect import open_session
 from producer.binlog_format.log_event import SessionSettings
-from producer.flavours.mariadb import MARIADB_FLAVOUR
-from producer.flavours.mysql import MYSQL_FLAVOUR
 from producer.sources.converted import may_be_converted
+from producer.sources.mariadb.flavour import MARIADB_FLAVOUR
+from producer.sources.mysql.flavour import MYSQL_FLAVOUR
 from producer.sources.source_session import SourceSession
 from producer.statements import ddl
 from producer.statements.columns import compute_column_changes, parse_column_actions

@@ -23,11 +23,6 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from deploy.embedded import postgres as postgres_module
-from deploy.embedded.fetch import downloads
-from deploy.embedded.fetch.cache import cache_dir
-from deploy.embedded.fetch.downloads import SPARK_KAFKA_RELEASE, fetch_kafka_home, fetch_spark_kafka_jars
-from deploy.embedded.fetch.ivy import find_pyspark_jars
-from deploy.embedded.guard.processes import NOBODY_UID
 from deploy.embedded.ports import HOST
 from deploy.embedded.services import (
     EmbeddedError,
@@ -38,6 +33,11 @@ from deploy.embedded.services import (
     Service,
     combine_services,
 )
+from deploy.fetch import downloads
+from deploy.fetch.cache import cache_dir
+from deploy.fetch.downloads import SPARK_KAFKA_RELEASE, fetch_kafka_home, fetch_spark_kafka_jars
+from deploy.fetch.ivy import find_pyspark_jars
+from deploy.guard.processes import NOBODY_UID
 from tests.services import without_mysql
 
 ROOT = Path(__file__).parents[2]

@@ -13,7 +13,7 @@ from consumer.targets.dialect import open_session
 from consumer.targets.session import SqlSession
 from deploy.embedded.services import PostgreSQL
 from rowlock.coordinator.fences import UnitFencer
-from rowlock.coordinator.unit_catalogue import build_apply_unit_name, build_unit_uid
+from rowlock.coordinator.inventory import build_apply_unit_name, build_unit_uid
 from schemas.config.model import Config, load_config
 
 pytestmark = pytest.mark.integration

@@ -13,7 +13,7 @@ import pytest
 
 from producer.binlog_format.definition_match import explain_mismatch
 from producer.binlog_format.table_map import TableMap
-from producer.flavours.known import BINLOG_FLAVOURS
+from producer.sources.binlog.flavours import BINLOG_FLAVOURS
 from schemas.io.mysql_catalog import read_table
 from schemas.io.mysql_connection import connect_mysql
 from schemas.table.model import Row, Table

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from producer.oracle.catalog import OracleCatalog
-from producer.oracle.log import PollPace
-from producer.oracle.session import OracleDriver, OracleSession, ResultRows, load_oracle_driver
-from producer.oracle.source import OracleSource
 from producer.sources.oracle import shared
+from producer.sources.oracle.catalog import OracleCatalog
+from producer.sources.oracle.log import PollPace
+from producer.sources.oracle.session import OracleDriver, OracleSession, ResultRows, load_oracle_driver
+from producer.sources.oracle.source import OracleSource
 from schemas.config.model import Config
 from schemas.io.oracle_connection import open_oracle
 from tests.integration import test_sources

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from deploy.embedded.errors import EmbeddedError
-from deploy.embedded.fetch.cache import MB, ensure_cached
+from deploy.errors import EmbeddedError
+from deploy.fetch.cache import MB, ensure_cached
 from producer.sources.oracle.mlog import LogRow, parse_log_rows
 from schemas.table.model import Row
 from tests import seekdb_stand

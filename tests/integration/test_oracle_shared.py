@@ -15,9 +15,9 @@ from unittest import mock
 import pytest
 
 from deploy.embedded.services import PostgreSQL
-from producer.oracle.catalog import OracleCatalog
-from producer.oracle.session import OracleSession
+from producer.sources.oracle.catalog import OracleCatalog
 from producer.sources.oracle.mlog import LogBrokenError
+from producer.sources.oracle.session import OracleSession
 from tests.integration.test_oracle_stand import Writers
 from tests.oracle_shared import OWN, SWITCHED_OFF, Acknowledged, SharedCapture, table_of
 from tests.oracle_site import NUMBER, WIDE

@@ -902,7 +902,9 @@ def test_on_a_real_kafka(
     site: OracleSite, kafka: Kafka, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process's own shell, twice: what was acknowledged is deleted, and a second start goes on."""
-    monkeypatch.setattr("producer.oracle.source.load_oracle_driver", lambda _source: site.stand.driver())
+    monkeypatch.setattr(
+        "producer.sources.oracle.source.load_oracle_driver", lambda _source: site.stand.driver()
+    )
     raw = site.config().model_dump()
     raw["kafka"] |= {"bootstrap": kafka.bootstrap, "prefix": unique}
     raw["sources"]["s"]["password"] = "p"

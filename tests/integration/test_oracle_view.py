@@ -9,9 +9,9 @@ import pytest
 
 from deploy.embedded.services import PostgreSQL
 from producer.errors import SourceRefusedError
-from producer.oracle.view import OracleSourceView
-from producer.source_view import SourceView
-from rowlock.inspect.observed.polled import PolledStart
+from producer.sources.oracle.view import OracleSourceView
+from producer.sources.source_view import SourceView
+from rowlock.inspect.observed.polled_sources import PolledStart
 from schemas.table.model import Table
 from schemas.wire.records import TableStop, Watermark
 from tests.oracle_site import NUMBER, OracleSite

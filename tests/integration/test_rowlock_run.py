@@ -25,9 +25,9 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from deploy.embedded.fetch.downloads import fetch_spark_kafka_jars
-from deploy.embedded.guard.processes import release_process, spawn_process
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
+from deploy.fetch.downloads import fetch_spark_kafka_jars
+from deploy.guard.processes import release_process, spawn_process
 from rowlock.cli import main
 from rowlock.views.kafka import KafkaView
 from schemas.config.model import load_config

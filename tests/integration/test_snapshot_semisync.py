@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from deploy.embedded.services import EmbeddedError, MariaDB, MySQL
-from producer.flavours.known import BINLOG_FLAVOURS
-from producer.flavours.mysql import MYSQL_FLAVOUR, find_first_unexecuted
 from producer.snapshot.chunks import FROM_START, RowsPassed, SnapshotMachine, StreamReached
 from producer.snapshot.reader import ChunkReader, make_connection_opener
-from producer.sources.binlog.mysql_gtids import GtidSet
+from producer.sources.binlog.flavours import BINLOG_FLAVOURS
 from producer.sources.chunk_data import ChunkRead, EmitChunk, LogMark, LowWatermark, ReadChunk
+from producer.sources.mysql.flavour import MYSQL_FLAVOUR, find_first_unexecuted
+from producer.sources.mysql.mysql_gtids import GtidSet
 from schemas.io.mysql_catalog import read_table
 from schemas.table.model import Row, Table
 from schemas.wire.position import LogPoint, parse_binlog_file_number

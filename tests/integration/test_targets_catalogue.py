@@ -10,9 +10,9 @@ from structlog.testing import capture_logs
 
 from consumer.errors import UnitStoppedError
 from consumer.tables.definition import prepare_definition
-from consumer.tables.fitness import find_table_misfit
 from consumer.tables.router import TableRoute
 from consumer.tables.stored import StoredDefinition
+from consumer.tables.target_checks import find_table_misfit
 from consumer.targets.checks.table_findings import check_session, check_table
 from consumer.targets.dialect import load_dialect
 from schemas.findings import Finding

@@ -20,7 +20,8 @@ SCOPE = (
     "consumer/ordering",
     "consumer/attempt",
     "producer/snapshot",
-    "producer/resume",
+    "producer/start",
+    "producer/sources/binlog",
     "producer/decoders",
     "producer/loop",
 )

@@ -1,4 +1,4 @@
-"""Capture tasks of the product (producer.resume, producer.loop and all below) on a modelled log, server and Kafka.
+"""Capture tasks of the product (producer.start, producer.loop and all below) on a modelled log, server and Kafka.
 
 Nothing of capture is written here: these are the ports that it acts on, and what happens to its process.
 """
@@ -17,26 +17,26 @@ from consumer.attempt.copies import sweep
 from producer.binlog_format.log_event import BinlogEvent
 from producer.decoders import generate
 from producer.decoders.source import compile_function
-from producer.definitions import visible
+from producer.definitions import catalog_wait
 from producer.definitions.index import StatementIndex
+from producer.definitions.logged_statements import ImpactAnalyzer
 from producer.definitions.proof import DefinitionReader
-from producer.definitions.reaches import ImpactAnalyzer
 from producer.definitions.scan import StatementScan
 from producer.errors import DeliveryError, SourceRefusedError, TransientSourceError
-from producer.flavours.mariadb import MariaDBVisibility
-from producer.flavours.mysql import MySQLVisibility
 from producer.kafka import writer
 from producer.kafka.writer import KafkaWriter
 from producer.loop import ticker
 from producer.loop.loop import CaptureLoop
 from producer.ports import Clock, Ports
-from producer.resume.assignment import CaptureAssignment
-from producer.resume.positions import PositionStore
-from producer.resume.startup import CaptureStarter
 from producer.snapshot.reader import ChunkReader
 from producer.sources.binlog.assembly import MAX_HELD_BYTES, TransactionBuffer
 from producer.sources.binlog.binlog_log import BinlogLog
 from producer.sources.chunk_data import ChunkFailed, ChunkRead, ReadChunk
+from producer.sources.mariadb.flavour import MariaDBVisibility
+from producer.sources.mysql.flavour import MySQLVisibility
+from producer.start.assignment import CaptureAssignment
+from producer.start.positions import PositionStore
+from producer.start.startup import CaptureStarter
 from producer.tables import CapturedTables
 from schemas.config.model import SourceConfig
 from schemas.table.names import EXACT
@@ -78,7 +78,7 @@ def in_small() -> Iterator[None]:
             (generate, "compile_function", compiled_once),
             (writer, "MAX_BATCH_BYTES", 3000),
             (writer, "IN_FLIGHT", 6000),
-            (visible, "_POLL", 0.0),
+            (catalog_wait, "_POLL", 0.0),
             (ticker, "_REPEAT_DEFINITIONS", 5.0),
             (sweep, "MAX_QUICK_SWEEP_KEYS", 5),
         ):

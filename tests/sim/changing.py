@@ -45,9 +45,9 @@ from consumer.ordering.model import (
     TargetTable,
     UnitState,
 )
-from consumer.tables.fitness import explain_changed_table
 from consumer.tables.router import SchemaChangePolicy, TableRoute, build_desired_table
 from consumer.tables.stored import decode_stored
+from consumer.tables.target_checks import explain_changed_table
 from consumer.targets.alterations import (
     AddColumn,
     Alteration,

@@ -15,7 +15,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
-from producer.kafka.opened import TopicOpenings
+from producer.kafka.opened_topics import TopicOpenings
 from schemas.wire.topic_names import normalize_topic
 
 Callback = Callable[[Any, Any], None]

@@ -1,4 +1,4 @@
-"""The model's Oracle: tables with materialized view logs by the documented rules, in memory, behind the driver of producer/oracle/session.py.
+"""The model's Oracle: tables with materialized view logs by the documented rules, in memory, behind the driver of producer/sources/oracle/session.py.
 
 It answers the statements of producer/sources/oracle/sql.py by their text. Writers draw numbers when they write, and are seen when they commit,
 so that numbers do not follow commits. ROWIDs are given again. Statements are numbered for whoever kills capture: before one, or behind it.
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
 
-from producer.oracle.session import OracleDriver
+from producer.sources.oracle.session import OracleDriver
 from tests.oracle_stand import OWNER, KilledError
 
 Kind = Literal["whole", "keys", "lob", "scn"]

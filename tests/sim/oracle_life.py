@@ -8,10 +8,10 @@ from contextlib import suppress
 
 from producer.errors import CaptureError
 from producer.loop.loop import CaptureLoop
-from producer.oracle.chunks import OracleChunkReader
-from producer.oracle.log import PollPace
-from producer.oracle.source import OracleSource
 from producer.sources.chunk_data import ChunkFailed, ChunkRead, ChunkRefused, ReadChunk
+from producer.sources.oracle.chunks import OracleChunkReader
+from producer.sources.oracle.log import PollPace
+from producer.sources.oracle.source import OracleSource
 from schemas.config.model import Config
 from schemas.wire.codec import decode_event
 from schemas.wire.records import Watermark, format_former_table_topic

@@ -9,11 +9,11 @@ from typing import Any
 
 from producer.decoders.context import SourceContext
 from producer.definitions.proof import DefinitionReader
-from producer.flavours.mariadb import MARIADB_FLAVOUR
-from producer.flavours.mysql import MYSQL_FLAVOUR, MySQLVisibility
-from producer.resume.proven_log import ProvenLog, log_beginning, resume_proven_log
 from producer.sources.binlog.log_stream import LogStream
+from producer.sources.binlog.proven_log import ProvenLog, log_beginning, resume_proven_log
 from producer.sources.changes import LogFile, LogStart
+from producer.sources.mariadb.flavour import MARIADB_FLAVOUR
+from producer.sources.mysql.flavour import MYSQL_FLAVOUR, MySQLVisibility
 from producer.sources.server_state import AnsweringServer
 from producer.sources.survey import MISSING, ExaminedTable
 from producer.tables import TableName

@@ -37,29 +37,29 @@ from consumer.tables.definition import ActiveDefinition
 from producer.binlog_format.log_event import BinlogEvent
 from producer.copies.book import CopyBook, CopyEffect, RestoreStop
 from producer.definitions import proof
-from producer.definitions.places import Proof, ProvenDefinition, UnprovenDefinition
+from producer.definitions.requests import Proof, ProvenDefinition, UnprovenDefinition
 from producer.errors import SourceRefusedError
-from producer.flavours.mariadb import MariaDBVisibility
-from producer.flavours.mysql import MySQLVisibility
 from producer.kafka.writer import KafkaWriter
 from producer.loop.copy_begins import CopyStarter
 from producer.loop.loop import CaptureLoop
 from producer.loop.table_stops import TableStops
-from producer.resume import former_stops, proven_log
-from producer.resume.positions import PositionRecords
-from producer.resume.startup import CaptureStarter
-from producer.resume.topic_recovery import TableTail, TopicFindings
 from producer.snapshot.chunk_sender import ChunkSender
 from producer.snapshot.jobs import SnapshotJob
 from producer.snapshot.scheduler import SnapshotScheduler
 from producer.snapshot.snapshot_tables import SnapshotTables
-from producer.sources.binlog import assembly
+from producer.sources.binlog import assembly, proven_log
 from producer.sources.binlog.assembly import RereadRequest, TransactionBuffer
-from producer.sources.binlog.mysql_gtids import GtidSet
 from producer.sources.binlog.prepared_xa import PreparedXaTransactions
 from producer.sources.binlog.transactions import TransactionAssembler
 from producer.sources.chunk_data import EmitChunk, LogMark, LowWatermark
+from producer.sources.mariadb.flavour import MariaDBVisibility
+from producer.sources.mysql.flavour import MySQLVisibility
+from producer.sources.mysql.mysql_gtids import GtidSet
 from producer.sources.survey import ExaminedTable
+from producer.start import restored_stops
+from producer.start.positions import PositionRecords
+from producer.start.startup import CaptureStarter
+from producer.start.topic_recovery import TableTail, TopicFindings
 from producer.statements.judgement import StatementVerdict
 from producer.stops import StoppedTable
 from producer.tables import CapturedTables, TableName, TableState
@@ -393,7 +393,7 @@ SWITCHES: dict[str, tuple[tuple[object, str, object], ...]] = {
     "judged": ((StatementVerdict, "must_stop", _stops_nothing),),
     "stored": ((CapturedTables, "list_stops", _no_stops),),
     "said": ((TableStops, "send_pending_stops", _says_nothing),),
-    "remembered": ((former_stops, "merge_table_stops", _forgets),),
+    "remembered": ((restored_stops, "merge_table_stops", _forgets),),
     "silent": ((CapturedTables, "stop_table", _goes_on_encoding),),
     "snapshot": ((SnapshotTables, "forget_table", _keeps),),
     "proven": ((proof, "yield_refuted_tables", _nothing_refuted), (proof, "judge_definitions", _all_proven)),

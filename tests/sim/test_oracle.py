@@ -16,14 +16,14 @@ from unittest import mock
 import pytest
 
 from producer.loop.position import CapturePosition
-from producer.oracle import log as log_module
-from producer.oracle.chunks import OracleChunkQueue
-from producer.oracle.poll import LogReader
-from producer.oracle.purge import LogPurger
-from producer.resume.positions import PositionStore
+from producer.sources.oracle import log as log_module
 from producer.sources.oracle import mlog, sql
+from producer.sources.oracle.chunks import OracleChunkQueue
 from producer.sources.oracle.following import FollowedTables
 from producer.sources.oracle.mlog import LogPlace, LogRow
+from producer.sources.oracle.poll import LogReader
+from producer.sources.oracle.purge import LogPurger
+from producer.start.positions import PositionStore
 from producer.tables import TableName
 from tests.sim.oracle import KEYS, Kind
 from tests.sim.oracle_life import judged

@@ -14,8 +14,8 @@ from unittest import mock
 import pytest
 
 from producer.sources.oracle import shared
-from producer.sources.oracle.catalogue import Constraint, LoggedTable, MlogOptions, judge_oracle_table
 from producer.sources.oracle.mlog import LogBrokenError
+from producer.sources.oracle.table_checks import Constraint, LoggedTable, MlogOptions, judge_oracle_table
 from producer.sources.oracle.types import OracleColumn
 from tests.oracle_shared import OWN, SWITCHED_OFF, Acknowledged, SharedCapture, table_of
 from tests.oracle_stand import OWNER, KilledError

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from producer import source
 from producer.definitions.proof import DefinitionReader
-from producer.flavours.binlog_source import BinlogSource, BinlogTables
 from producer.snapshot.reader import BackgroundChunkReader
+from producer.sources import protocols as source
 from producer.sources.binlog.binlog_log import BinlogLog
+from producer.sources.binlog.binlog_source import BinlogSource, BinlogTables
 from producer.sources.binlog.transactions import CapturedRows
 from tests import file_source
 from tests.unit.test_add_a_target import defined
@@ -53,7 +53,7 @@ def test_the_table_names_what_is_where_it_says() -> None:
 
 
 def asked(protocol: str) -> set[str]:
-    """The public names of a protocol of producer/source.py."""
+    """The public names of a protocol of producer/sources/protocols.py."""
     parts = getattr(source, protocol).__mro__
     found = {name for part in parts if part.__module__ == source.__name__ for name in vars(part)}
     return {name for name in found if not name.startswith("_")}
@@ -67,7 +67,7 @@ def offered(kind: Any) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("protocol", "own"), [(name, own) for name, file, own in TABLE if "source.py" in file]
+    ("protocol", "own"), [(name, own) for name, file, own in TABLE if "protocols.py" in file]
 )
 def test_the_files_have_what_a_protocol_asks(protocol: str, own: str) -> None:
     assert len(asked(protocol)) >= 3
@@ -81,7 +81,7 @@ def test_the_binlog_has_what_a_protocol_asks(protocol: str) -> None:
 
 
 def test_the_table_has_every_protocol() -> None:
-    assert set(BINLOG) == {name for name, file, _ in TABLE if "source.py" in file}
+    assert set(BINLOG) == {name for name, file, _ in TABLE if "protocols.py" in file}
 
 
 def test_the_files_are_registered_by_their_entry_alone() -> None:
@@ -98,5 +98,8 @@ def test_the_files_are_registered_by_their_entry_alone() -> None:
 
 def test_the_page_is_found() -> None:
     assert "docs/how-to/add-a-source.md" in (ROOT / "README.md").read_text()
-    for path in (ROOT / "schemas" / "config" / "kinds" / "sources.py", ROOT / "producer" / "source.py"):
+    for path in (
+        ROOT / "schemas" / "config" / "kinds" / "sources.py",
+        ROOT / "producer" / "sources" / "protocols.py",
+    ):
         assert "add-a-source.md" in path.read_text()

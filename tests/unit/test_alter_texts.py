@@ -23,7 +23,7 @@ from consumer.targets.alterations import (
 from consumer.targets.mysql import alter as mysql
 from consumer.targets.mysql.altering import has_renames
 from consumer.targets.postgres import alter as postgres
-from consumer.targets.postgres.catalogue import build_index_name
+from consumer.targets.postgres.catalog import build_index_name
 from schemas.table.collations import make_collation_chooser, make_key_collation_chooser
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 from tests.targets_kit import index, people, text_type

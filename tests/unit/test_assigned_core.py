@@ -26,7 +26,6 @@ from consumer.units.decisions import (
     PipelineState,
     step_pipeline,
 )
-from consumer.units.looks import MAX_LIVE_BACKLOG, NEAR_POLLS
 from consumer.units.messages import (
     AbortOperation,
     ApplyRange,
@@ -60,6 +59,7 @@ from consumer.units.messages import (
     UnitFenced,
     UnitTakenOver,
 )
+from consumer.units.progress_checks import MAX_LIVE_BACKLOG, NEAR_POLLS
 from consumer.units.queries import LEFTOVER_S, MIN_START_INTERVAL_S
 from consumer.units.unit import ApplyPhase, QueryKind, UnitRef
 from schemas.units import Prepared, WorkerEnded

@@ -17,13 +17,13 @@ from consumer.attempt.reports import Report
 from consumer.errors import UnitStoppedError
 from consumer.ordering.model import LaneProgress
 from consumer.process import pipeline_queries
-from consumer.process.operations.stretches import DirectApplier
+from consumer.process.operations.direct_apply import DirectApplier
 from consumer.process.pipeline_queries import FIRST_BATCH_IDLE_S, FIRST_BATCH_SLOW_S, PipelineQueries
 from consumer.process.pipeline_shell import PipelineShell
 from consumer.process.unit_problems import UnitProblems
 from consumer.reporting.status_lines import StatusWriter
-from consumer.units.looks import MAX_LIVE_BACKLOG
 from consumer.units.messages import OperationFailed, UnitTakenOver
+from consumer.units.progress_checks import MAX_LIVE_BACKLOG
 from consumer.units.unit import UnitRef
 from schemas.wire.position import ZERO
 

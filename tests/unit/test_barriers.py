@@ -9,16 +9,16 @@ import msgspec
 import pytest
 
 from producer.barriers.barriers import BarrierHandler
-from producer.barriers.concern import StatementImpact
+from producer.barriers.impact import StatementImpact
 from producer.barriers.new_tables import NewTableCapture
 from producer.binlog_format.log_event import SessionSettings
 from producer.decoders.row_codec import SourceContext, TransactionContext
-from producer.definitions.places import ProvenDefinition
+from producer.definitions.requests import ProvenDefinition
 from producer.errors import TableStoppedError
-from producer.flavours.mariadb import MARIADB_FLAVOUR
-from producer.loop.choice import TableChoice
-from producer.resume.started import StartedCapture
+from producer.loop.table_selection import TableChoice
 from producer.sources.changes import Barrier, TransactionHeader
+from producer.sources.mariadb.flavour import MARIADB_FLAVOUR
+from producer.start.started import StartedCapture
 from producer.statements import ddl
 from producer.statements.closure import ImpactedTables
 from producer.statements.conversions import parse_optimize_table

@@ -8,11 +8,11 @@ import pytest
 
 from producer.binlog_format import log_event as log
 from producer.errors import StreamStoppedError, TableStoppedError
-from producer.flavours.mariadb import MARIADB_FLAVOUR
 from producer.sources.binlog.assembly import TransactionBuffer
 from producer.sources.binlog.binlog_log import BinlogLog
 from producer.sources.binlog.transactions import CapturedRows
 from producer.sources.changes import Barrier, Boundary
+from producer.sources.mariadb.flavour import MARIADB_FLAVOUR
 from schemas.wire.records import Identity, StoredPosition
 from tests.log_kit import CAPTURED, OTHER, Log
 

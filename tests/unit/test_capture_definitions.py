@@ -9,16 +9,16 @@ from types import SimpleNamespace
 from typing import Any
 
 from producer.decoders.context import SourceContext, TopicTail
-from producer.flavours.mariadb import MARIADB_FLAVOUR
 from producer.kafka.settings import RETENTION_MS
 from producer.loop.loop import CaptureLoop
 from producer.ports import Clock, Ports
-from producer.resume.positions import PositionStore
-from producer.resume.repeats import build_definition_context, send_definition, send_stop
-from producer.resume.started import StartedCapture
-from producer.resume.startup import collect_published
-from producer.resume.topic_recovery import TopicFindings
 from producer.sources.changes import Evidence
+from producer.sources.mariadb.flavour import MARIADB_FLAVOUR
+from producer.start.positions import PositionStore
+from producer.start.repeated_events import build_definition_context, send_definition, send_stop
+from producer.start.started import StartedCapture
+from producer.start.startup import collect_published
+from producer.start.topic_recovery import TopicFindings
 from producer.stops import StoppedTable
 from producer.tables import CapturedTables, TableState, TopicState
 from schemas.table.names import EXACT

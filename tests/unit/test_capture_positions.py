@@ -13,18 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from producer.errors import SourceRefusedError
-from producer.resume.positions import (
+from producer.snapshot.chunks import FROM_START, ResumePoint
+from producer.snapshot.resume import resume_after, resume_point
+from producer.sources.changes import LogFile
+from producer.sources.mariadb.mariadb_gtids import has_reached_gtids
+from producer.start.positions import (
     PositionStore,
     check_gtids,
     check_log,
     require_recorded_server,
     select_record,
 )
-from producer.resume.topic_recovery import ChunkMarker, TableTail, TopicFindings
-from producer.snapshot.chunks import FROM_START, ResumePoint
-from producer.snapshot.resume import resume_after, resume_point
-from producer.sources.binlog.mariadb_gtids import has_reached_gtids
-from producer.sources.changes import LogFile
+from producer.start.topic_recovery import ChunkMarker, TableTail, TopicFindings
 from producer.tables import BegunCopy
 from schemas.findings import START_OVER
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex

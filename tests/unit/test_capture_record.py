@@ -12,9 +12,9 @@ import pytest
 from producer.decoders.context import SourceContext
 from producer.errors import SupersededError, TableStoppedError
 from producer.loop.position import CapturePosition
-from producer.resume.positions import PositionStore
-from producer.resume.started import StartedCapture
 from producer.sources.changes import Evidence
+from producer.start.positions import PositionStore
+from producer.start.started import StartedCapture
 from producer.statements.shadows import ShadowTables
 from producer.tables import CapturedTables, TableState
 from schemas.config.online_ddl import enable_all_tools

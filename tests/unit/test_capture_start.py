@@ -10,13 +10,13 @@ import pytest
 
 from producer.copies.book import KnownTable
 from producer.decoders.context import SourceContext
-from producer.definitions.places import UnprovenDefinition
+from producer.definitions.requests import UnprovenDefinition
 from producer.errors import SourceRefusedError, SupersededError
-from producer.resume.assignment import CaptureAssignment
-from producer.resume.repeats import get_wall_clock_ms
-from producer.resume.started import StartedCapture
-from producer.resume.startup import WAITS, collect_published
-from producer.resume.topic_recovery import TableTail, TopicFindings
+from producer.start.assignment import CaptureAssignment
+from producer.start.repeated_events import get_wall_clock_ms
+from producer.start.started import StartedCapture
+from producer.start.startup import WAITS, collect_published
+from producer.start.topic_recovery import TableTail, TopicFindings
 from producer.tables import CapturedTables
 from schemas.findings import START_OVER
 from schemas.table.model import Column, ColumnType, Kind, Table

@@ -8,7 +8,7 @@ import pytest
 
 from producer.errors import TransientSourceError
 from producer.kafka.writer import MAX_BATCH_BYTES
-from producer.resume.topic_recovery import ChunkMarker, TableTail
+from producer.start.topic_recovery import ChunkMarker, TableTail
 from schemas.wire.event import Chunk
 from schemas.wire.position import DEFINITION_ROW
 from tests.capture_story import DEFINED, FILE, NUMBER, TOPIC, Events, Story

@@ -14,8 +14,8 @@ from producer.errors import SnapshotFinishedError, TableStoppedError, TransientS
 from producer.kafka.settings import RETENTION_MS
 from producer.loop.ticker import CaptureTicker
 from producer.loop.watermarks import WatermarkSender
-from producer.resume.started import StartedCapture
 from producer.sources.changes import Boundary, LogMoment, TransactionHeader
+from producer.start.started import StartedCapture
 from producer.stops import StoppedTable
 from producer.tables import CapturedTables, TableName, TableState
 from schemas.wire.codec import decode_event

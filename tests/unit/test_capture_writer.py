@@ -21,7 +21,6 @@ from producer.errors import (
     StreamStoppedError,
     TransientSourceError,
 )
-from producer.flavours.mysql import MYSQL_FLAVOUR
 from producer.kafka import settings as kafka_settings
 from producer.kafka import writer as kafka_writer
 from producer.kafka.settings import build_capture_producer_settings, check_capture_kafka_options
@@ -29,6 +28,7 @@ from producer.kafka.writer import InterruptedWriteError, KafkaWriter
 from producer.sources.binlog.binlog_dump import PacketSplitter, split_packets
 from producer.sources.binlog.log_stream import SILENCE, LogStream
 from producer.sources.grants import list_missing_grants
+from producer.sources.mysql.flavour import MYSQL_FLAVOUR
 from schemas.config.model import KafkaConfig, SourceConfig
 
 

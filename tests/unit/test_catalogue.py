@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.core.schedulers import UnitKind
-from rowlock.coordinator.run import build_server_config
-from rowlock.coordinator.unit_catalogue import (
+from rowlock.coordinator.inventory import (
     IDS_EVERY_S,
     InventoryReader,
     build_apply_unit_name,
@@ -17,6 +16,7 @@ from rowlock.coordinator.unit_catalogue import (
     build_unit_uid,
     split_unit_name,
 )
+from rowlock.coordinator.run import build_server_config
 from rowlock.coordinator.units import list_apply_units, list_debezium_sources, list_sources_to_capture
 from rowlock.credentials import load_security
 from rowlock.errors import CommandError

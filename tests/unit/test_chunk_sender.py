@@ -11,11 +11,11 @@ from producer.decoders.context import SourceContext, TopicTail
 from producer.errors import TableStoppedError
 from producer.kafka.settings import MAX_EVENT_BYTES
 from producer.ports import Clock
-from producer.resume.started import StartedCapture
 from producer.snapshot.chunk_sender import ChunkSender, compute_first_row
 from producer.snapshot.chunks import SnapshotMachine
 from producer.snapshot.jobs import SnapshotJob
 from producer.sources.chunk_data import EmitChunk
+from producer.start.started import StartedCapture
 from producer.tables import CapturedTables, TableState, TopicState
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
 from schemas.wire.codec import decode_event

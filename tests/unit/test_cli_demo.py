@@ -17,7 +17,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from deploy.embedded.patience import AdaptiveTimeout
 from rowlock.demo import world as demo_world
 from rowlock.demo.bank import Bank
 from rowlock.demo.load import compute_percentile
@@ -29,6 +28,7 @@ from rowlock.demo.world import DemoServers
 from rowlock.errors import CommandError
 from rowlock.inspect.observed.source_status import LEFT_OUT, NOT_RUNNING_TEXT, SourceStatus
 from rowlock.inspect.status import ApplyUnitStatus, Status
+from schemas.patience import AdaptiveTimeout
 from schemas.wire.event import EventEnvelope, EventOp, Source
 from schemas.wire.position import Position
 from tests.waiting import until

@@ -13,7 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from consumer.attempt.drivers import threads
-from consumer.attempt.trouble import InputLostError, classify_error
+from consumer.attempt.unit_errors import InputLostError, classify_error
 from consumer.errors import (
     AttemptLostError,
     FencedError,
@@ -222,13 +222,13 @@ def lost(hands: UnitOperations) -> FakeTarget:
 
 
 HANDS = {
-    "topic": "consumer.process.operations.hands.UnitTopics.fetch_expected_bounds",
-    "bounds": "consumer.process.operations.hands.UnitTopics.require_bounds",
+    "topic": "consumer.process.operations.unit_resources.UnitTopics.fetch_expected_bounds",
+    "bounds": "consumer.process.operations.unit_resources.UnitTopics.require_bounds",
     "take-over": "consumer.process.unit_operations.take_unit",
     "go on": "consumer.process.unit_operations.UnitOperations._go_on",
     "definition": "consumer.process.unit_operations.define_unit",
     "target": "tests.fake_target.FakeTarget.get_connection",
-    "catch up": "consumer.process.operations.stretches.DirectApplier.catch_up",
+    "catch up": "consumer.process.operations.direct_apply.DirectApplier.catch_up",
 }
 
 

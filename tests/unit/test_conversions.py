@@ -9,9 +9,9 @@ import pymysql
 import pytest
 
 from producer.binlog_format.log_event import LoggedStatement, SessionSettings, parse_query
-from producer.flavours.mariadb import MARIADB_FLAVOUR
-from producer.flavours.mysql import MYSQL_FLAVOUR
 from producer.sources.converted import may_be_converted
+from producer.sources.mariadb.flavour import MARIADB_FLAVOUR
+from producer.sources.mysql.flavour import MYSQL_FLAVOUR
 from producer.statements import ddl
 from producer.statements.conversions import (
     GLOBAL,

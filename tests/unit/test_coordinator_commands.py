@@ -8,7 +8,7 @@ import pytest
 
 from coordinator.core.messages import Heartbeat, HeartbeatResponse, Liveness, UnitStatus
 from coordinator.core.owner import owner
-from coordinator.core.owner.doubt import find_suspicious_shrink, parse_pipeline_name
+from coordinator.core.owner.inventory_shrinks import find_suspicious_shrink, parse_pipeline_name
 from coordinator.core.owner.state import (
     Alarm,
     CancelMove,

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from producer.copies.again import judge_recreated_table
 from producer.copies.book import (
     MAX_COPY_RESTARTS,
     CopyBook,
@@ -17,6 +16,7 @@ from producer.copies.book import (
     RestoreStop,
 )
 from producer.copies.limits import HOUR_MS, MINUTE_MS, explain_unbalanced_condition
+from producer.copies.recreated_tables import judge_recreated_table
 from producer.copies.repair import get_default_limits, make_repair_limits
 from producer.copies.states import DAY_MS
 from producer.decoders.context import TopicTail

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from producer.definitions.places import DefinitionPlace, Proof, ProvenDefinition, UnprovenDefinition
+from producer.definitions.requests import DefinitionPlace, Proof, ProvenDefinition, UnprovenDefinition
 from producer.errors import SnapshotFinishedError
 from producer.loop.copy_begins import CopyStarter
-from producer.resume.started import StartedCapture
-from producer.resume.topic_recovery import ChunkMarker, TableTail
 from producer.snapshot.chunk_sender import ChunkSender
+from producer.start.started import StartedCapture
+from producer.start.topic_recovery import ChunkMarker, TableTail
 from producer.tables import BegunCopy, TableName
 from schemas.table.model import Table
 from schemas.wire.codec import decode_event

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from producer.copies.states import DAY_MS
-from producer.definitions.places import ProvenDefinition, UnprovenDefinition
+from producer.definitions.requests import ProvenDefinition, UnprovenDefinition
 from producer.sources.chunk_data import ChunkRefused
 from schemas.wire.copies import CopyRequest, CopyState, RepairLimits
 from schemas.wire.event import EventEnvelope as RowEvent

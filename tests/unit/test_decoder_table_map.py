@@ -24,9 +24,9 @@ from producer.decoders.row_codec import (
     parse_table_map,
     unpack_rows_event,
 )
-from producer.flavours.mysql import MYSQL_FLAVOUR
 from producer.kafka.control_events import encode_chunk, encode_definition, encode_snapshot, encode_truncate
-from producer.sources.binlog.mysql_gtids import GtidSet
+from producer.sources.mysql.flavour import MYSQL_FLAVOUR
+from producer.sources.mysql.mysql_gtids import GtidSet
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
 from schemas.wire import codec as codec_module
 from schemas.wire.codec import decode_event

@@ -18,7 +18,7 @@ from producer.definitions.index import (
     TouchedTable,
     yield_touched_tables,
 )
-from producer.definitions.walk import FoundStatement, StatementWalker
+from producer.definitions.statement_search import FoundStatement, StatementWalker
 
 T, U = ("bank", "t"), ("bank", "u")
 

@@ -11,8 +11,8 @@ import pytest
 
 from producer.binlog_format import log_event as log
 from producer.definitions.index import StatementIndex, TouchedTable
-from producer.definitions.places import ProvenDefinition, UnprovenDefinition
 from producer.definitions.proof import judge_definitions, yield_refuted_tables
+from producer.definitions.requests import ProvenDefinition, UnprovenDefinition
 from producer.definitions.scan import StatementScan, derive_file_names
 from producer.errors import TransientSourceError
 from producer.sources.survey import MISSING, ExaminedTable

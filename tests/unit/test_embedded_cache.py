@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.embedded.errors import EmbeddedError
-from deploy.embedded.fetch import cache, ivy
+from deploy.errors import EmbeddedError
+from deploy.fetch import cache, ivy
 
 
 @pytest.fixture

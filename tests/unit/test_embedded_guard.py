@@ -14,16 +14,16 @@ from pathlib import Path
 import pytest
 
 from deploy.embedded import mysql
-from deploy.embedded.errors import EmbeddedError
-from deploy.embedded.guard import guardian
 from deploy.embedded.ports import HOST, pick_port, require_free
+from deploy.errors import EmbeddedError
+from deploy.guard import guardian
 
 ROOT = Path(__file__).parents[2]
 
 # Starts a process that itself starts one in a session of its own, and a temporary folder; tells their names; waits.
 PARENT = """
 import json, os, subprocess, sys, time
-from deploy.embedded.guard.processes import make_temporary_folder, spawn_process
+from deploy.guard.processes import make_temporary_folder, spawn_process
 folder = make_temporary_folder("rowlock-test-")
 (folder / "data").mkdir()
 inner = "import subprocess,time; p=subprocess.Popen(['sleep','600'],start_new_session=True); print(p.pid, flush=True); p.wait()"

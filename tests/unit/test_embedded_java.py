@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.embedded.errors import EmbeddedError
-from deploy.embedded.fetch.java import find_java
+from deploy.errors import EmbeddedError
+from deploy.fetch.java import find_java
 
 
 def fake_java(folder: Path, says: str, code: int = 0) -> Path:

@@ -13,12 +13,12 @@ import pytest
 
 from producer.errors import SourceRefusedError
 from producer.kafka.writer import KafkaWriter
-from producer.known_sources import load_source_database
 from producer.loop.loop import CaptureLoop
 from producer.ports import Clock, Ports
-from producer.resume.assignment import CaptureAssignment
-from producer.resume.positions import PositionStore
-from producer.resume.startup import CaptureStarter
+from producer.sources.known import load_source_database
+from producer.start.assignment import CaptureAssignment
+from producer.start.positions import PositionStore
+from producer.start.startup import CaptureStarter
 from producer.tables import CapturedTables
 from schemas.config.kinds.sources import SOURCE_KINDS
 from schemas.config.model import Config

@@ -13,9 +13,9 @@ from consumer.attempt.spec import UnitSpec, load_active_definition
 from consumer.errors import CopyNeededError, UnitStoppedError
 from consumer.ordering.model import ApplyUnit, TopicOptions
 from consumer.tables.definition import prepare_definition
-from consumer.tables.fitness import find_table_misfit, judge_target_table
 from consumer.tables.router import SchemaChangePolicy, TableRoute, build_desired_table, resolve_route
 from consumer.tables.stored import StoredDefinition
+from consumer.tables.target_checks import find_table_misfit, judge_target_table
 from consumer.targets.checks.column_spelling import match_other_spellings
 from consumer.targets.checks.table_facts import Remark, TableFacts
 from consumer.targets.checks.table_findings import check_table

@@ -262,7 +262,7 @@ from tests.mutants.generated.choice import Budget
 from tests.mutants.generated.places import list_file_places
 from tests.mutants.generated.runner import Runner
 
-file, folder = "producer/flavours/mysql.py", Path(sys.argv[1])
+file, folder = "producer/sources/mysql/flavour.py", Path(sys.argv[1])
 source = (ROOT / file).read_text()
 
 def plant(old, new):

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 import structlog
 
-from rowlock.coordinator import hangup
+from rowlock.coordinator import sighup
 from rowlock.coordinator.leader_client import LeaderClient
 from rowlock.errors import CommandError
 from tests.coordination_kit import until
@@ -49,7 +49,7 @@ def test_what_came_of_it_is_logged(monkeypatch: pytest.MonkeyPatch, logged: list
     )
     monkeypatch.setattr(LeaderClient, "from_config", lambda _: leader)
     for _ in range(3):
-        hangup.ask_for_reload(cast(Any, None))
+        sighup.ask_for_reload(cast(Any, None))
     assert [(line["event"], line["log_level"]) for line in logged] == [
         ("configuration reloaded", "info"),
         ("reload refused", "error"),
@@ -61,11 +61,11 @@ def test_what_came_of_it_is_logged(monkeypatch: pytest.MonkeyPatch, logged: list
 
 def test_each_signal_asks_and_one_of_a_lost_terminal_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     terminals, asked, killed = [True, True, False], list[str](), list[signal.Signals]()
-    monkeypatch.setattr(hangup, "_is_on_terminal", lambda: terminals.pop(0))
-    monkeypatch.setattr(hangup, "ask_for_reload", asked.append)
+    monkeypatch.setattr(sighup, "_is_on_terminal", lambda: terminals.pop(0))
+    monkeypatch.setattr(sighup, "ask_for_reload", asked.append)
     before = signal.getsignal(signal.SIGHUP)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(hangup.reload_on_hangup(cast(Any, "c")))
+        stack.enter_context(sighup.reload_on_hangup(cast(Any, "c")))
         os.kill(os.getpid(), signal.SIGHUP)
         until(lambda: asked == ["c"], what="the question")
         monkeypatch.setattr(os, "kill", lambda _, number: killed.append(number))

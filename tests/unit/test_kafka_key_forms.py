@@ -16,10 +16,10 @@ from consumer.tables.router import ResolvedRoute, build_desired_table, build_top
 from consumer.targets.kafka.formats import FORMATS
 from consumer.targets.kafka.formats.model import Place
 from consumer.targets.kafka.records import TableRecords
+from consumer.targets.kafka.scheme_checks import add_reshape_offsets, require_one_scheme
 from consumer.targets.kafka.store.state import RecordScheme
 from consumer.targets.kafka.target import log_reshaped_topic
 from consumer.targets.kafka.topics import TopicFacts
-from consumer.targets.kafka.ways import add_reshape_offsets, require_one_scheme
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 
 WORDS = tuple(sorted(FORMATS))

@@ -15,14 +15,14 @@ from consumer.targets.kafka.compacted.topic_contents import TopicContents
 from consumer.targets.kafka.formats.key_forms import ValueForm
 from consumer.targets.kafka.formats.model import Place
 from consumer.targets.kafka.records import TableRecords
-from consumer.targets.kafka.store.state import RecordScheme
-from consumer.targets.kafka.topics import TopicFacts, TopicIdentity
-from consumer.targets.kafka.ways import (
+from consumer.targets.kafka.scheme_checks import (
     add_form_ages,
     choose_compared_scheme,
     explain_misplaced_records,
     list_older_columns,
 )
+from consumer.targets.kafka.store.state import RecordScheme
+from consumer.targets.kafka.topics import TopicFacts, TopicIdentity
 from consumer.targets.kafka.writer import Outgoing
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 from tests.unit.test_kafka_key_forms import (  # fmt: skip

@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 
 from producer.barriers.barriers import BarrierHandler
-from producer.barriers.concern import StatementImpact
+from producer.barriers.impact import StatementImpact
 from producer.barriers.new_tables import NewTableCapture
 from producer.decoders.row_codec import SourceContext, TransactionContext
-from producer.definitions.places import DefinitionPlace, Proof, ProvenDefinition, UnprovenDefinition
+from producer.definitions.requests import DefinitionPlace, Proof, ProvenDefinition, UnprovenDefinition
 from producer.errors import TableStoppedError, TransientSourceError
-from producer.flavours.mariadb import MARIADB_FLAVOUR
 from producer.loop.late_tables import LateTables
 from producer.loop.rows import RowSender
 from producer.ports import Clock
-from producer.resume.former_stops import FormerStops
-from producer.resume.started import StartedCapture
-from producer.resume.startup import CaptureStarter
-from producer.resume.topic_recovery import TableTail, TopicFindings
 from producer.sources.changes import Barrier, LogMoment, TransactionHeader
+from producer.sources.mariadb.flavour import MARIADB_FLAVOUR
+from producer.start.restored_stops import FormerStops
+from producer.start.started import StartedCapture
+from producer.start.startup import CaptureStarter
+from producer.start.topic_recovery import TableTail, TopicFindings
 from producer.statements import ddl
 from producer.stops import StoppedTable
 from producer.tables import CapturedTables, TableName, TableState

@@ -14,11 +14,8 @@ import pytest
 from producer.binlog_format import log_event as log
 from producer.binlog_format.log_event import BinlogEvent
 from producer.errors import SourceRefusedError, TransientSourceError
-from producer.flavours.flavour import BinlogFlavour
-from producer.flavours.mariadb import MARIADB_FLAVOUR
-from producer.flavours.mysql import MYSQL_FLAVOUR
-from producer.resume import proven_log
-from producer.resume.proven_log import ProvenLog, log_beginning, resume_proven_log
+from producer.sources.binlog import proven_log
+from producer.sources.binlog.flavour import BinlogFlavour
 from producer.sources.binlog.log_proof import (
     ProofCollector,
     build_proofs,
@@ -28,8 +25,11 @@ from producer.sources.binlog.log_proof import (
     select_remaining_proofs,
 )
 from producer.sources.binlog.log_stream import LogStream
-from producer.sources.binlog.mariadb_gtids import MariadbGtids
+from producer.sources.binlog.proven_log import ProvenLog, log_beginning, resume_proven_log
 from producer.sources.changes import LogFile
+from producer.sources.mariadb.flavour import MARIADB_FLAVOUR
+from producer.sources.mariadb.mariadb_gtids import MariadbGtids
+from producer.sources.mysql.flavour import MYSQL_FLAVOUR
 from schemas.wire.records import Identity, LogProof, StoredPosition
 
 EVENT = BinlogEvent(log.XID, 1_700_000_000, 7, 0, "b.000003", 100, 131, b"\x0d" + bytes(7))

@@ -10,13 +10,13 @@ import pytest
 from msgspec.structs import replace as replace_table
 from structlog.testing import capture_logs
 
-from producer.definitions.places import ProvenDefinition, UnprovenDefinition
+from producer.definitions.requests import ProvenDefinition, UnprovenDefinition
 from producer.errors import TableStoppedError
-from producer.loop.choice import TableChoice
+from producer.loop.table_selection import TableChoice
 from producer.ports import Ports
-from producer.resume.started import StartedCapture
 from producer.snapshot import chunk_sender
-from producer.source import PublishedRows
+from producer.sources.protocols import PublishedRows
+from producer.start.started import StartedCapture
 from producer.stops import StopCause, StoppedTable
 from schemas.table.names import EXACT
 from schemas.wire.codec import decode_event

@@ -9,12 +9,12 @@ from typing import Any
 import pymysql
 import pytest
 
-from producer.definitions.places import DefinitionPlace
+from producer.definitions.requests import DefinitionPlace
 from producer.errors import SourceRefusedError, TransientSourceError
-from producer.flavours.binlog_source import BinlogSource
-from producer.flavours.known import get_flavour
-from producer.source import DefinitionProver, SourceDatabase, SourceServer, SourceTables
+from producer.sources.binlog.binlog_source import BinlogSource
+from producer.sources.binlog.flavours import get_flavour
 from producer.sources.catalog import Catalog
+from producer.sources.protocols import DefinitionProver, SourceDatabase, SourceServer, SourceTables
 from producer.statements.conversions import DoubtedValues
 from schemas.config.model import Config
 from schemas.wire.records import Identity, StoredPosition

@@ -65,7 +65,7 @@ def test_every_retired_mutant_has_a_reason() -> None:
 def test_who_is_found_and_who_survives() -> None:
     """Mutants do not disturb each other; one that cannot be imported is neither found nor survives."""
     tests = ("tests/unit/test_snapshot_order.py",)
-    file, old = "producer/flavours/mysql.py", "return first is None or first >= started"
+    file, old = "producer/sources/mysql/flavour.py", "return first is None or first >= started"
     mutants = [
         Mutant(file, old, "return first is None or first > started", tests),
         Mutant(file, old, "return first is None or started <= first", tests),

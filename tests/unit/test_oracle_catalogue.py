@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from producer.sources.oracle import sql
-from producer.sources.oracle.catalogue import (
+from producer.sources.oracle.table_checks import (
     Constraint,
     LoggedTable,
     MlogOptions,

@@ -13,9 +13,9 @@ from consumer.errors import TargetConfigError
 from consumer.targets.checks.table_findings import check_session, report_missing_rights
 from consumer.targets.oracle.dialect import open_sql_session
 from producer.errors import SourceRefusedError
-from producer.oracle.log import PollPace
-from producer.oracle.session import OracleDriver
-from producer.oracle.source import OracleSource
+from producer.sources.oracle.log import PollPace
+from producer.sources.oracle.session import OracleDriver
+from producer.sources.oracle.source import OracleSource
 from schemas.config.model import SourceConfig, TargetConfig
 from schemas.errors import ServerConnectError
 from tests.oracle_on_h2 import driver_error

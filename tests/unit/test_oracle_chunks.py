@@ -7,8 +7,8 @@ from collections import deque
 import pytest
 
 from producer.errors import TableStoppedError
-from producer.oracle.chunks import OracleChunkQueue
 from producer.sources.chunk_data import ChunkRead, LowWatermark, ReadChunk
+from producer.sources.oracle.chunks import OracleChunkQueue
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from producer.decoders.context import SourceContext, TopicTail, TransactionContext
-from producer.oracle.rows import FILE, OracleRows
 from producer.sources.changes import TransactionHeader
-from producer.sources.oracle.catalogue import Constraint, MlogOptions, judge_oracle_table
 from producer.sources.oracle.forms import make_key_extractor, make_log_row_converter
 from producer.sources.oracle.mlog import parse_log_rows
+from producer.sources.oracle.rows import FILE, OracleRows
+from producer.sources.oracle.table_checks import Constraint, MlogOptions, judge_oracle_table
 from producer.sources.oracle.types import OracleColumn
 from producer.tables import TableState, TopicState
 from schemas.wire.codec import decode_event

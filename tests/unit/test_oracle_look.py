@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from producer.errors import TableStoppedError
-from producer.oracle.definitions import OracleDefinitions
-from producer.oracle.log import OracleLog, PollPace
-from producer.oracle.look import CatalogLook, judge_followed_table
-from producer.oracle.rows import FILE, OracleRows
 from producer.sources.changes import Barrier, Boundary
-from producer.sources.oracle.catalogue import Constraint, LoggedTable, MlogOptions
+from producer.sources.oracle.definition_check import CatalogLook, judge_followed_table
+from producer.sources.oracle.definitions import OracleDefinitions
 from producer.sources.oracle.following import FollowedTable, FollowedTables
+from producer.sources.oracle.log import OracleLog, PollPace
+from producer.sources.oracle.rows import FILE, OracleRows
 from producer.sources.oracle.segments import TableSegments
+from producer.sources.oracle.table_checks import Constraint, LoggedTable, MlogOptions
 from producer.sources.survey import ExaminedTable
 from producer.tables import TableName
 from schemas.wire.records import Identity, StoredPosition

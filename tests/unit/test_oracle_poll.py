@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from producer.oracle.poll import LogPart, LogReader, PolledLogs
-from producer.sources.oracle.catalogue import Constraint, LoggedTable, MlogOptions, judge_oracle_table
 from producer.sources.oracle.following import FollowedTable, FollowedTables
+from producer.sources.oracle.poll import LogPart, LogReader, PolledLogs
 from producer.sources.oracle.segments import TableSegments
+from producer.sources.oracle.table_checks import Constraint, LoggedTable, MlogOptions, judge_oracle_table
 from producer.sources.oracle.types import OracleColumn
 
 NAME = ("BANK", "A")

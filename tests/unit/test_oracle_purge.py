@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from producer.oracle.purge import LogPurger
-from producer.source import NOTHING_PUBLISHED
 from producer.sources.oracle.following import FollowedTable, FollowedTables
+from producer.sources.oracle.purge import LogPurger
 from producer.sources.oracle.segments import TableSegments
+from producer.sources.protocols import NOTHING_PUBLISHED
 from tests.unit.test_oracle_poll import LOG, NAME
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deploy.embedded.patience import MAX_PRESSURE, AdaptiveTimeout, measure_pressure, scale_timeout
+from schemas.patience import MAX_PRESSURE, AdaptiveTimeout, measure_pressure, scale_timeout
 
 
 def test_the_pressure_of_any_machine_is_within_bounds() -> None:

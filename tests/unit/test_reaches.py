@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from producer.definitions.index import EVERY_TABLE, OBJECTS, StatementIndex, TouchedTable
-from producer.definitions.reaches import require_proven_impact
+from producer.definitions.logged_statements import require_proven_impact
 from producer.sources.source_objects import _join_bodies
 from producer.statements.closure import ImpactedTables
 

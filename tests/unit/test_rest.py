@@ -28,8 +28,8 @@ from coordinator.core.owner.state import (
     Undrain,
 )
 from coordinator.rest import RestServer, create_app
+from coordinator.rest.access_check import BODY_LIMIT, RequestGuard
 from coordinator.rest.app import describe_interface
-from coordinator.rest.door import BODY_LIMIT, RequestGuard
 from coordinator.rest.problems import KINDS
 from coordinator.rest.server import Certificate
 from coordinator.server.operators.api import CommandRefusedError, LeaderView, NoAnswerError

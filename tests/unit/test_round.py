@@ -12,7 +12,7 @@ from coordinator.batch import BatchSystem
 from coordinator.core.messages import Header, Superseded, Up
 from coordinator.core.records import CounterRecord, DurableRecord, PausedRecord
 from coordinator.server.batch_handler import AgentMachine, BatchHandler
-from coordinator.server.round import OwnerRound
+from coordinator.server.owner_round import OwnerRound
 
 
 def counter(epoch: int) -> tuple[str, CounterRecord]:

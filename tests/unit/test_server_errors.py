@@ -26,7 +26,7 @@ from consumer.targets.postgres.errors import build_consumer_error as postgres_er
 from consumer.targets.shared.inspection import open_inspector
 from producer.checks import binlog_server
 from producer.errors import SourceRefusedError, TransientSourceError
-from producer.flavours.known import BINLOG_FLAVOURS
+from producer.sources.binlog.flavours import BINLOG_FLAVOURS
 from producer.sources.source_errors import source_errors
 from rowlock.commands.options import report_command_errors
 from rowlock.views.target import read_known_topics, read_known_units

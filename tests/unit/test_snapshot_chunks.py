@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from producer.resume.topic_recovery import ChunkMarker, TableTail
 from producer.snapshot import chunks
 from producer.snapshot.chunk_sender import compute_first_row
 from producer.snapshot.chunks import (
@@ -26,8 +25,9 @@ from producer.snapshot.chunks import (
     TableChanged,
 )
 from producer.snapshot.resume import resume_after
-from producer.sources.binlog.mysql_gtids import GtidSet
 from producer.sources.chunk_data import ChunkFailed, ChunkRead, EmitChunk, LogMark, LowWatermark, ReadChunk
+from producer.sources.mysql.mysql_gtids import GtidSet
+from producer.start.topic_recovery import ChunkMarker, TableTail
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
 from schemas.wire.event import Chunk
 from schemas.wire.position import FIRST_SNAPSHOT_ROW, Position

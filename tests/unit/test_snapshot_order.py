@@ -11,11 +11,11 @@ import pytest
 from msgspec.structs import replace
 
 from producer.errors import SourceRefusedError, TableStoppedError
-from producer.flavours.mariadb import MariaDBVisibility
-from producer.flavours.mysql import MySQLVisibility
 from producer.snapshot import reader
 from producer.snapshot.reader import ChunkReader
 from producer.sources.chunk_data import ChunkFailed, ChunkRead, ChunkRefused, LogMark, ReadChunk
+from producer.sources.mariadb.flavour import MariaDBVisibility
+from producer.sources.mysql.flavour import MySQLVisibility
 from schemas.io.mysql_connection import MYSQL_SESSION_SQL
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 from schemas.wire.position import LogPoint

@@ -13,9 +13,9 @@ from producer.copies.book import CopyBook
 from producer.decoders.context import SourceContext, TopicTail
 from producer.errors import TableStoppedError
 from producer.ports import Clock
-from producer.resume.started import StartedCapture
 from producer.snapshot.scheduler import MAX_CONCURRENT_SNAPSHOTS, SnapshotScheduler
 from producer.sources.chunk_data import ChunkFailed, ChunkRead, ChunkRefused, LogMark, LowWatermark, ReadChunk
+from producer.start.started import StartedCapture
 from producer.tables import BegunCopy, CapturedTables, TableState, TopicState, format_table_name
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
 from schemas.wire.codec import decode_event

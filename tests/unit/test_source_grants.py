@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from producer.flavours.mariadb import MARIADB_FLAVOUR
-from producer.flavours.mysql import MYSQL_FLAVOUR
 from producer.sources.grants import CatalogVisibility, Grants, list_hidden_objects, list_missing_grants
+from producer.sources.mariadb.flavour import MARIADB_FLAVOUR
+from producer.sources.mysql.flavour import MYSQL_FLAVOUR
 from schemas.config.model import SourceConfig
 from schemas.io.mysql_foreign_keys import describe_foreign_keys, parse_foreign_keys
 

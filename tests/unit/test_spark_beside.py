@@ -23,8 +23,8 @@ from consumer.process.pipeline_queries import PipelineQueries
 from consumer.process.spark_beside import SparkStarter
 from consumer.process.unit_operations import UnitOperations
 from consumer.reporting.protocol import LineWriter
-from consumer.units.looks import MAX_LIVE_BACKLOG
 from consumer.units.messages import ApplyRange, OperationFailed, RangeApplied, StartQuery
+from consumer.units.progress_checks import MAX_LIVE_BACKLOG
 from consumer.units.unit import QueryKind, UnitRef
 from tests.apply_kit import ROOT
 from tests.hands_kit import operations

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from producer.decoders.context import SourceContext
 from producer.errors import TableStoppedError
 from producer.loop.table_stops import TableStops
-from producer.resume.repeats import send_stop
-from producer.resume.started import StartedCapture
-from producer.resume.topic_recovery import ChunkMarker, TopicFindings
 from producer.snapshot.chunk_sender import ChunkSender
 from producer.sources.changes import LogMoment
+from producer.start.repeated_events import send_stop
+from producer.start.started import StartedCapture
+from producer.start.topic_recovery import ChunkMarker, TopicFindings
 from producer.stops import (
     CAUSES,
     StopCause,

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from producer.errors import KafkaRefusedError, TableStoppedError, TransientSourceError
-from producer.kafka.opened import TopicOpenings
+from producer.kafka.opened_topics import TopicOpenings
 from producer.kafka.topics import POSITIONS, WATERMARKS, find_unfit_topics, refuse_own
-from producer.resume.table_topics import TableTopics
+from producer.start.table_topics import TableTopics
 from producer.tables import CapturedTables, TableName
 from schemas.wire.records import Anchor
 from schemas.wire.topic_names import OWN_TOPICS, normalize_topic

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from producer.resume.topic_recovery import TableTail, TopicFindings, peek_last_events, scan_topics
+from producer.start.topic_recovery import TableTail, TopicFindings, peek_last_events, scan_topics
 from producer.tables import BegunCopy
 from schemas.table.model import Table
 from schemas.wire.copies import CopyMark

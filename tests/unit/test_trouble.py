@@ -7,7 +7,7 @@ import pytest
 from consumer.attempt.reports import CopyNeed
 from consumer.attempt.spec import UnitSpec
 from consumer.attempt.transactions import AttemptProgress
-from consumer.attempt.trouble import AttemptFigures, Trouble, build_attempt_report, classify_error
+from consumer.attempt.unit_errors import AttemptFigures, Trouble, build_attempt_report, classify_error
 from consumer.errors import CopyNeededError
 from consumer.ordering.model import ApplyUnit, LaneProgress
 

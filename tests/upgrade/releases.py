@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.embedded.fetch.cache import MB, ensure_cached
+from deploy.fetch.cache import MB, ensure_cached
 from tests.running import Program
 
 ROOT = Path(__file__).resolve().parents[2]

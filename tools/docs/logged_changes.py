@@ -7,8 +7,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from producer.effects import DocumentedEffect
-from producer.flavours.mysql import MYSQL_FLAVOUR
 from producer.sources.grants import CatalogVisibility
+from producer.sources.mysql.flavour import MYSQL_FLAVOUR
 from producer.sources.source_objects import SourceObjects
 from schemas.table.names import NameRules
 

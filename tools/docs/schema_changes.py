@@ -29,9 +29,9 @@ from consumer.tables.evolution.decisions import (
     judge_table_event,
 )
 from consumer.tables.evolution.plans import TableChange, plan_change
-from consumer.tables.fitness import find_table_misfit, judge_target_table
 from consumer.tables.router import ResolvedRoute, SchemaChangePolicy, TableRoute, build_desired_table
 from consumer.tables.stored import StoredDefinition
+from consumer.tables.target_checks import find_table_misfit, judge_target_table
 from consumer.targets.alterations import (
     AddColumn,
     AddUnique,

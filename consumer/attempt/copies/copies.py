@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import structlog
 
-from consumer.attempt.copies.held import find_deleted_keys
 from consumer.attempt.copies.keys_on_disk import MAX_KEYS_IN_MEMORY
+from consumer.attempt.copies.quarantined_keys import find_deleted_keys
 from consumer.attempt.copies.sweep import BoundRefusedError, Sweep, read_topic_after
 from consumer.attempt.copies.window import KeyWindow
 from consumer.attempt.effects import Machine, ReadQuarantine, ask_driver

@@ -20,7 +20,7 @@ import msgspec
 import structlog
 
 from consumer.attempt.copies.copies import delete_rows
-from consumer.attempt.copies.held import find_deleted_keys
+from consumer.attempt.copies.quarantined_keys import find_deleted_keys
 from consumer.attempt.copies.source_keys import SourceKeyProof
 from consumer.attempt.copies.sweep import Sweep, build_reread_error
 from consumer.attempt.effects import FindSnapshot, Machine, ReadPassed, ReadQuarantine, ask_driver

@@ -25,7 +25,7 @@ from consumer.attempt.lane_group import LaneGroup
 from consumer.attempt.spec import DefinitionCache, UnitSpec, load_active_definition, resolve_definition
 from consumer.errors import FencedError, TargetConfigError
 from consumer.ordering.model import QuarantineEntry
-from consumer.tables.fitness import explain_changed_table
+from consumer.tables.target_checks import explain_changed_table
 from consumer.targets.batches import (
     BatchFenced,
     BatchTarget,

@@ -31,7 +31,7 @@ from consumer.attempt.lane_group import LaneGroup
 from consumer.attempt.operations import PlainOperation
 from consumer.attempt.spec import DefinitionCache, UnitSpec, load_active_definition, resolve_definition
 from consumer.ordering.model import EveryChange
-from consumer.tables.fitness import explain_changed_table
+from consumer.tables.target_checks import explain_changed_table
 from consumer.targets.base import Session, TargetTransaction
 from consumer.targets.shared.lookups import find_under_keys
 from schemas.table.model import Key

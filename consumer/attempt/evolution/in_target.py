@@ -26,9 +26,9 @@ from consumer.errors import (
 )
 from consumer.ordering.model import TargetTable, UnitState
 from consumer.tables.evolution.plans import ChangePlan, build_change_mark, find_sharers, plan_change
-from consumer.tables.fitness import explain_missing_target
 from consumer.tables.router import ResolvedRoute, resolve_route
 from consumer.tables.stored import compute_stable_since, decode_stored
+from consumer.tables.target_checks import explain_missing_target
 from consumer.targets.alterations import AlterTable, DropTable
 from schemas.table.model import Table
 from schemas.table.names import NameRules

@@ -64,8 +64,8 @@ from consumer.tables.evolution.plans import (
     choose_after_refusal,
     decode_mark,
 )
-from consumer.tables.fitness import describe_lost_rows
 from consumer.tables.stored import StoredDefinition, decode_stored
+from consumer.tables.target_checks import describe_lost_rows
 from consumer.targets.alterations import (
     AddColumn,
     AddUnique,

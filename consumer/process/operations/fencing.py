@@ -11,10 +11,10 @@ from contextlib import suppress
 
 import structlog
 
-from consumer.attempt.trouble import classify_error
+from consumer.attempt.unit_errors import classify_error
 from consumer.errors import FencedError
 from consumer.ordering.model import ApplyUnit
-from consumer.process.operations.hands import TargetConnectionPool
+from consumer.process.operations.unit_resources import TargetConnectionPool
 from consumer.spark.active_units import AttemptLocks
 from consumer.spark.pipeline import PipelineSettings
 from consumer.units.messages import FenceUnit, UnitFenced

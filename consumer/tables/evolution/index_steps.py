@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from consumer.tables.evolution.wish import TargetGoal, is_same_index
+from consumer.tables.evolution.required_table import TargetGoal, is_same_index
 from consumer.targets.alterations import AddUnique, ChangeKey, DropUnique
 from schemas.table.model import Column, Kind, Table, UniqueIndex
 

@@ -17,8 +17,8 @@ from consumer.errors import CopyNeededError, UnitStoppedError
 from consumer.ordering.model import UnitState
 from consumer.ordering.progress import LaneMark
 from consumer.tables.evolution.index_steps import is_lengthened
+from consumer.tables.evolution.required_table import TargetGoal
 from consumer.tables.evolution.steps import list_retained_columns, names_apart, names_beside, plan_steps
-from consumer.tables.evolution.wish import TargetGoal
 from consumer.tables.router import (
     ResolvedRoute,
     SchemaChangePolicy,

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from consumer.errors import UnitStoppedError
 from consumer.tables.evolution.free_name import free_name
 from consumer.tables.evolution.index_steps import plan_dropped_indexes, plan_key_steps, plan_new_indexes
+from consumer.tables.evolution.required_table import TargetGoal, join_tables
 from consumer.tables.evolution.widening import is_lossless, join_types
-from consumer.tables.evolution.wish import TargetGoal, join_tables
 from consumer.tables.router import SchemaChangePolicy
 from consumer.targets.alterations import (
     AddColumn,

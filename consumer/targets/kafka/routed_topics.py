@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from consumer.ordering.model import ApplyUnit, TargetTable, TopicOptions
 from consumer.targets.checks.table_facts import TableFacts
 from consumer.targets.kafka.records import OpenedTopics, get_target_topic
+from consumer.targets.kafka.scheme_checks import explain_misplaced_records
 from consumer.targets.kafka.shaping import digest_shape_options
 from consumer.targets.kafka.store.progress import KafkaProgress
-from consumer.targets.kafka.ways import explain_misplaced_records
 from schemas.table.model import Table
 
 

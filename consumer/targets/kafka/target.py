@@ -26,6 +26,13 @@ from consumer.targets.kafka.formats.model import Place
 from consumer.targets.kafka.reader import CommittedReader
 from consumer.targets.kafka.records import ClosedHistory, get_target_topic
 from consumer.targets.kafka.routed_topics import DefinitionlessTables, RoutedTopics
+from consumer.targets.kafka.scheme_checks import (
+    add_form_ages,
+    add_reshape_offsets,
+    choose_compared_scheme,
+    explain_misplaced_records,
+    require_one_scheme,
+)
 from consumer.targets.kafka.store.progress import FENCES, log_lost_writer
 from consumer.targets.kafka.store.progress_topic import OVERHEAD
 from consumer.targets.kafka.store.state import (
@@ -35,13 +42,6 @@ from consumer.targets.kafka.store.state import (
     count_commit,
     list_closed_entries,
     list_guards,
-)
-from consumer.targets.kafka.ways import (
-    add_form_ages,
-    add_reshape_offsets,
-    choose_compared_scheme,
-    explain_misplaced_records,
-    require_one_scheme,
 )
 from consumer.targets.kafka.writer import Outgoing, UnitWriter
 from schemas.table.model import Key

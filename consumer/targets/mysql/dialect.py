@@ -12,7 +12,7 @@ from consumer.targets.dialect import Dialect
 from consumer.targets.dialect_components import DialectComponents
 from consumer.targets.mysql.altering import MySqlAlterer
 from consumer.targets.mysql.apply import MySqlApplier
-from consumer.targets.mysql.catalogue import MySqlTargetCatalog
+from consumer.targets.mysql.catalog import MySqlTargetCatalog
 from consumer.targets.mysql.connection import FLAVOURS, MySqlLink
 from consumer.targets.mysql.sql import quote
 from consumer.targets.session import SqlSession

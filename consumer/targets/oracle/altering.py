@@ -28,7 +28,7 @@ from consumer.targets.alterations import (
     apply_alterations,
     require_same_columns,
 )
-from consumer.targets.oracle.catalogue import (
+from consumer.targets.oracle.catalog import (
     build_index_name,
     list_expression_columns,
     render_type,

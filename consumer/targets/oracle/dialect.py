@@ -9,7 +9,7 @@ from consumer.targets.dialect import Dialect
 from consumer.targets.dialect_components import DialectComponents
 from consumer.targets.oracle.altering import OracleAlterer
 from consumer.targets.oracle.apply import OracleApplier
-from consumer.targets.oracle.catalogue import OracleTargetCatalog
+from consumer.targets.oracle.catalog import OracleTargetCatalog
 from consumer.targets.oracle.connection import Open, OracleLink
 from consumer.targets.oracle.sql import (
     quote_identifier,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from consumer.ordering.model import ApplyUnit, NetChange, TargetTable
 from consumer.targets.bookkeeping.books import Bookkeeping
-from consumer.targets.postgres.catalogue import translate_refusals
+from consumer.targets.postgres.catalog import translate_refusals
 from consumer.targets.postgres.sql import (
     DELETE,
     REPLACE,

@@ -9,7 +9,7 @@ from consumer.targets.dialect import Dialect
 from consumer.targets.dialect_components import DialectComponents
 from consumer.targets.postgres.altering import PostgresAlterer
 from consumer.targets.postgres.apply import PostgresApplier
-from consumer.targets.postgres.catalogue import PostgresTargetCatalog
+from consumer.targets.postgres.catalog import PostgresTargetCatalog
 from consumer.targets.postgres.connection import PostgresLink
 from consumer.targets.postgres.sql import quote
 from consumer.targets.session import SqlSession

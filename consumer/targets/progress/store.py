@@ -24,8 +24,8 @@ from consumer.targets.bookkeeping.units import NO_STATE, parse_unit_rows
 from consumer.targets.dialect_components import Link, Rows
 from consumer.targets.progress.takeover import SqlTakeover, TakenOver
 from consumer.targets.progress.writer import build_fenced_error
-from consumer.targets.running import commit_block, run_create
 from consumer.targets.sql import Fragment
+from consumer.targets.statements import commit_block, run_create
 
 T = TypeVar("T")
 

@@ -21,8 +21,8 @@ from consumer.targets.bookkeeping.books import Bookkeeping
 from consumer.targets.bookkeeping.lanes import parse_lane_row
 from consumer.targets.bookkeeping.units import NO_STATE, parse_unit_rows
 from consumer.targets.dialect_components import Link, Rows
-from consumer.targets.running import commit_block
 from consumer.targets.sql import Fragment
+from consumer.targets.statements import commit_block
 from schemas.wire.position import ZERO
 
 log = structlog.get_logger(__name__)

@@ -6,7 +6,7 @@ from coordinator.core import members
 from coordinator.core.handlers.context import Context
 from coordinator.core.members import Member, MemberState, MessageVerdict
 from coordinator.core.messages import Heartbeat, HeartbeatResponse, Sync
-from coordinator.core.owner import configuration, story
+from coordinator.core.owner import configuration, history
 from coordinator.core.owner.agents import announce_owner, drop_other_incarnation
 from coordinator.core.owner.sets import build_owner_header, compute_heartbeat_interval
 from coordinator.core.owner.state import OwnerState, SendMessage
@@ -35,9 +35,9 @@ class RenewAgentLease:
         if member.accepts is not context.member.accepts or member.config != context.member.config:
             state.work = True
         if member.liveness is not context.member.liveness:
-            story.record_agent_stopping(state, member)
+            history.record_agent_stopping(state, member)
         if context.member.state is MemberState.EXPIRED and member.state is not MemberState.EXPIRED:
-            story.record_agent_return(state, member)
+            history.record_agent_return(state, member)
         context.known = state.members[member.name] = member
         if verdict is MessageVerdict.UNSYNCED:
             announce_owner(state, member, context.out)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from coordinator.core import members
 from coordinator.core.members import Member, MemberState
 from coordinator.core.messages import Announce, Superseded
-from coordinator.core.owner import story
+from coordinator.core.owner import history
 from coordinator.core.owner.failures import clear_agent_health
 from coordinator.core.owner.sets import (
     apply_event_to_set,
@@ -51,8 +51,8 @@ def confirm_registration(
         agent, member.incarnation, agent_epoch, now, draining=member.draining
     )
     clear_agent_health(state, agent)
-    story.record_registration(state, member)
-    story.set_restart_reason(state, agent)
+    history.record_registration(state, member)
+    history.set_restart_reason(state, agent)
     remove_incarnations(state, agent, agent_epoch - 1, now, out)
     announce_owner(state, member, out)
 
@@ -73,7 +73,7 @@ def expire_silent_agents(state: OwnerState, now: float, out: list[OwnerDecision]
         if expired is not None:
             state.members[name] = expired
             state.work = True
-            story.record_agent_expiry(state, member, now)
+            history.record_agent_expiry(state, member, now)
             remove_incarnations(state, name, member.agent_epoch, now, out)
 
 

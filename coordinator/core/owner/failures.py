@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from coordinator.core import health
 from coordinator.core.health import WELL, AgentHealth
-from coordinator.core.owner import story
+from coordinator.core.owner import history
 from coordinator.core.owner.state import OwnerState, UnitMemo
 from coordinator.core.replication import Replica, ReplicationSet
 from coordinator.core.replication_table import Role, SetState
@@ -27,7 +27,7 @@ def record_unit_failure(state: OwnerState, unit: str, agent: str, now: float, *,
         after = state.health[agent] = health.record_agent_failure(known, unit, now, config.health)
         if after.rounds > known.rounds:
             state.backing[agent] = None
-            story.record_agent_backoff(state, agent, after)
+            history.record_agent_backoff(state, agent, after)
     memo.failures, memo.avoid, memo.failed_at = memo.failures + 1, agent, now
     memo.due_at = now + pause_after(memo.failures, config.retry_first, config.retry_most)
     state.retrying[unit] = None
@@ -73,7 +73,7 @@ def clear_agent_health(state: OwnerState, agent: str) -> None:
     """Trust the agent like any other again."""
     if state.health.pop(agent, WELL).rounds:
         state.work = True
-        story.record_agent_recovery(state, agent)
+        history.record_agent_recovery(state, agent)
     state.backing.pop(agent, None)
 
 

@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from coordinator.core import handlers, replication
 from coordinator.core.members import Member
 from coordinator.core.owner import agents as owner_members
-from coordinator.core.owner import catalogue, configuration, failures, periodic
 from coordinator.core.owner import commands as owner_commands
+from coordinator.core.owner import configuration, failures, inventory, periodic
 from coordinator.core.owner.sets import apply_event_to_set, confirm_fenced, fence_stored
 from coordinator.core.owner.state import (
     Confirmed,
@@ -136,7 +136,7 @@ def step_owner(state: OwnerState, event: OwnerEvent, now: float) -> tuple[OwnerS
         case Fenced(unit, assignment):
             confirm_fenced(state, unit, assignment, now, out)
         case Inventory():
-            catalogue.receive_inventory(state, event, now, out)
+            inventory.receive_inventory(state, event, now, out)
         case Tick():
             _handle_tick(state, now, out)
         case _:

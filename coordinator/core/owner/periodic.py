@@ -7,7 +7,7 @@ from collections import Counter
 from msgspec.structs import replace
 
 from coordinator.core.members import MemberState
-from coordinator.core.owner import story
+from coordinator.core.owner import history
 from coordinator.core.owner.configuration import accepts_units, is_stale
 from coordinator.core.owner.failures import (
     compute_agent_room,
@@ -66,7 +66,7 @@ def abandon_stuck_preparations(state: OwnerState, now: float, out: list[OwnerDec
         moving = current.state is SetState.PREPARE and current.primary is not None
         out.append(Alarm("preparation given up", f"unit {unit} on agent {hangs.agent}"))
         waited = f"agent {hangs.agent} had not prepared it after {now - memo.since:.0f} s"
-        story.set_reason(state, unit, waited)
+        history.set_reason(state, unit, waited)
         apply_event_to_set(state, unit, Cancel() if moving else Remove(), now, out)
 
 
@@ -96,7 +96,7 @@ def schedule_units(state: OwnerState, now: float, out: list[OwnerDecision]) -> N
         state.rebalance = False
     for task in done.tasks:
         if isinstance(task, MoveTask):
-            story.record_move(state, task.unit, done.by)
+            history.record_move(state, task.unit, done.by)
         _apply_task(state, task, now, out)
     _keep_moves(state, {task.unit for task in done.tasks if isinstance(task, MoveTask)}, now, out)
 
@@ -214,7 +214,7 @@ def _apply_task(state: OwnerState, task: ScheduleTask, now: float, out: list[Own
     try:
         match task:
             case RemoveTask(unit):
-                story.set_removal_reason(state, unit)
+                history.set_removal_reason(state, unit)
                 apply_event_to_set(state, unit, Remove(), now, out)
             case AddTask(unit, agent) | MoveTask(unit, agent):
                 _reset_identity(state, unit)

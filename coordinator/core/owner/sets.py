@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from coordinator.core import replication
 from coordinator.core.messages import Dispatch, Header
-from coordinator.core.owner import story
+from coordinator.core.owner import history
 from coordinator.core.owner.state import (
     Alarm,
     Fence,
@@ -119,7 +119,7 @@ def _handle_set_change(
         (r.assignment, r.role) for r in after.replicas
     ] and (before.state is after.state):
         return
-    story.record_unit_change(state, before, after, now)
+    history.record_unit_change(state, before, after, now)
     memo = state.memos.setdefault(unit, UnitMemo())
     memo.since, memo.steps, memo.prepare_progressed_at, state.work = now, 0, now, True
     if after.state is SetState.COMMIT:

@@ -28,8 +28,8 @@ from coordinator.core.owner.state import (
 from coordinator.server.operators.api import CommandRefusedError, LeaderView, NotLeaderError, View
 from coordinator.server.operators.journal import Journal
 from coordinator.server.operators.view import build_owner_view
+from coordinator.server.owner_round import OwnerRound
 from coordinator.server.requests import CommandRequested
-from coordinator.server.round import OwnerRound
 from coordinator.server.terms.pending_commands import PendingCommands
 from coordinator.server.terms.streams import StreamTable
 from coordinator.transport.events import LeaderInfo

@@ -1,4 +1,4 @@
-"""A source's binlog from a position on: `SourceLog` of producer/source.py.
+"""A source's binlog from a position on: `SourceLog` of producer/sources/protocols.py.
 
 Combines the stream of events, the transactions assembled from it, and the proof of the log up to their
 end.
@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from producer.binlog_format.errors import DecodeError
 from producer.binlog_format.log_event import ANY_ROWS, BinlogEvent
 from producer.errors import StreamStoppedError, TableStoppedError
-from producer.flavours.flavour import BinlogFlavour
 from producer.sources.binlog.assembly import TransactionBuffer
+from producer.sources.binlog.flavour import BinlogFlavour
 from producer.sources.binlog.log_proof import ProofCollector
 from producer.sources.binlog.transaction_stream import EventStream, TransactionStream
 from producer.sources.binlog.transactions import CapturedRows, FoldedChange, TransactionAssembler

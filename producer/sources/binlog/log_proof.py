@@ -17,7 +17,7 @@ from hashlib import blake2b
 
 from producer.binlog_format.log_event import BinlogEvent
 from producer.errors import SourceRefusedError
-from producer.sources.binlog.mariadb_gtids import SeenGtids
+from producer.sources.mariadb.mariadb_gtids import SeenGtids
 from schemas.findings import START_OVER
 from schemas.wire.position import parse_binlog_file_number
 from schemas.wire.records import LogProof, StoredPosition

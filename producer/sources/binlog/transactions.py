@@ -59,7 +59,7 @@ class CodecProvider(Protocol):
 
 
 class CapturedRows(NamedTuple):
-    """A row event of a captured table (`LoggedRows` of producer/source.py).
+    """A row event of a captured table (`LoggedRows` of producer/sources/protocols.py).
 
     Its encoder reports how many rows it had.
     """

@@ -1,3 +1,6 @@
-"""Oracle's materialized view logs, as data: the meaning of their rows, the SQL that reads and deletes
-them, and the catalog. Pure.
+"""Oracle as a source: its materialized view logs are polled, published, and deleted once Kafka has them
+(docs/adr/0028-oracle-source.md).
+
+`sql`, `forms`, `types`, `mlog`, `segments`, `shared`, `following`, `table_checks` and `definition_check` are
+pure; the others use a session.
 """

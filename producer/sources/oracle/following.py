@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from producer.sources.oracle.catalogue import LoggedTable
 from producer.sources.oracle.mlog import LogPlace
 from producer.sources.oracle.segments import TableSegments
+from producer.sources.oracle.table_checks import LoggedTable
 from schemas.wire.records import LogProof
 
 TableName = tuple[str, str]

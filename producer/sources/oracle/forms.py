@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from producer.sources.oracle.catalogue import LoggedTable
 from producer.sources.oracle.mlog import LogRow
 from producer.sources.oracle.sql import quote_names
+from producer.sources.oracle.table_checks import LoggedTable
 from producer.sources.oracle.types import build_column_form
 from schemas.table.model import Key, Row
 

@@ -18,7 +18,7 @@ from consumer.targets.dialect import open_target
 from producer.checks.preflight import names_now
 from producer.errors import CaptureError
 from producer.kafka.topic_reader import TopicReader
-from producer.resume.positions import PositionStore
+from producer.start.positions import PositionStore
 from rowlock.coordinator.leader_client import LeaderClient
 from rowlock.coordinator.units import list_sources_to_capture
 from rowlock.errors import CommandError

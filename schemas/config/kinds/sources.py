@@ -13,26 +13,29 @@ from dataclasses import dataclass
 class SourceKind:
     """A kind of source.
 
-    `attribute` of `module` makes a `producer.source.SourceDatabase` from the configuration and the
+    `attribute` of `module` makes a `producer.sources.protocols.SourceDatabase` from the configuration and the
     source's name in it.
     """
 
     module: str
     attribute: str
     view: str = ""
-    """"module:attribute" of the function that makes the `producer.source_view.SourceView` from a
+    """"module:attribute" of the function that makes the `producer.sources.source_view.SourceView` from a
     source's section and its name, for the command line; "": that of MySQL.
     """
     port: int = 0
     """The port that its servers usually listen on, the default of the section's `port`; 0: there is none."""
 
 
-_BINLOG = SourceKind("producer.flavours.binlog_source", "make_binlog_source", port=3306)
+_BINLOG = SourceKind("producer.sources.binlog.binlog_source", "make_binlog_source", port=3306)
 
 SOURCE_KINDS = {
     "mysql": _BINLOG,
     "mariadb": _BINLOG,
     "oracle": SourceKind(
-        "producer.oracle.source", "make_oracle_source", "producer.oracle.view:make_oracle_view", port=1521
+        "producer.sources.oracle.source",
+        "make_oracle_source",
+        "producer.sources.oracle.view:make_oracle_view",
+        port=1521,
     ),
 }

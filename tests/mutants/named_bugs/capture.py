@@ -42,7 +42,7 @@ BUGS = [
     ),
     Mutant(
         bug="tables that share a topic go on publishing to it",
-        file="producer/resume/start_topics.py",
+        file="producer/start/start_topics.py",
         old="            self.record = _stop_topic_sharers(record, shared)\n",
         new="",
         tests=("tests/unit/test_table_topics.py",),
@@ -112,7 +112,7 @@ BUGS = [
     ),
     Mutant(
         bug="a restart goes on at the end of the log instead of the stored position",
-        file="producer/resume/startup.py",
+        file="producer/start/startup.py",
         old="here = self.source.resume_log(stored)",
         new="here = self.source.find_log_end()",
         tests=("tests/unit/test_file_source.py",),

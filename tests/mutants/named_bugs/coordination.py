@@ -70,7 +70,7 @@ BUGS = [
     ),
     Mutant(
         bug="a stop in a topic is not read again after a restart",
-        file="producer/resume/topic_recovery.py",
+        file="producer/start/topic_recovery.py",
         old=(
             'stop: TableStop | None = msgspec.field(name="stop", default=None)\n'
             '    copy: CopyMark | None = msgspec.field(name="copy", default=None)\n'

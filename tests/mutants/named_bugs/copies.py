@@ -36,8 +36,8 @@ BUGS = [
     Mutant(
         bug="a finished snapshot is finished again after each restart",
         file="consumer/attempt/copies/snapshots.py",
-        old="replace(in_force.stored, snapshot=None).encode()",
-        new="in_force.stored.encode()",
+        old="replace(active.stored, snapshot=None).encode()",
+        new="active.stored.encode()",
         tests=("tests/unit/test_debezium_snapshots.py",),
     ),
     Mutant(

@@ -41,9 +41,9 @@ BUGS = [
         tests=("tests/unit/test_evolving.py",),
     ),
     Mutant(
-        bug="a definition is put in force for a shared table that another unit has altered",
+        bug="a definition becomes active for a shared table that another unit has altered",
         file="consumer/attempt/evolution/next_definition.py",
-        old="RequireTableUnchanged(stored.table, in_force.real) if first else RequireRowsPresent()",
+        old="RequireTableUnchanged(stored.table, active.real) if first else RequireRowsPresent()",
         new="RequireRowsPresent()",
         tests=("tests/unit/test_next_definition.py",),
     ),

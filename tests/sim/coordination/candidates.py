@@ -12,7 +12,7 @@ from coordinator.core.messages import Down
 from coordinator.core.owner import owner as owners
 from coordinator.core.owner import state as o
 from coordinator.core.schedulers import UnitKind
-from coordinator.server.round import OwnerRound
+from coordinator.server.owner_round import OwnerRound
 from tests.sim.coordination.control import Open, Producer, Wrote
 from tests.sim.coordination.ground import Ground
 from tests.sim.coordination.nodes import (

@@ -21,8 +21,8 @@ from coordinator.core.handlers import bounds, entrance, leases, reports
 from coordinator.core.members import MessageVerdict
 from coordinator.core.messages import Announce, DispatchResponse, HeartbeatResponse, Superseded
 from coordinator.core.owner import agents as owner_members
-from coordinator.core.owner import catalogue, owner, periodic
 from coordinator.core.owner import commands as owner_commands
+from coordinator.core.owner import inventory, owner, periodic
 from coordinator.core.owner import sets as owner_feed
 from coordinator.core.owner.state import Confirmed, Fence, Persisted
 from coordinator.core.records import UnitRecord
@@ -39,7 +39,7 @@ from coordinator.core.replication_table import (
 )
 from coordinator.core.schedulers import AgentLoads, InventoryUnit, UnitKind
 from coordinator.server.operators import view as views
-from coordinator.server.round import OwnerRound
+from coordinator.server.owner_round import OwnerRound
 from schemas.units import UnitOperation
 from tests.sim.coordination import ground
 from tests.sim.coordination.capture import CaptureRules, CaptureTopic
@@ -363,7 +363,7 @@ def _last_durable(self: OwnerRound, token: int) -> tuple[int, ...]:
 
 S, R, N = SetState, Role, ReplicaPhase
 #: Modules that know `fence_unless_desired`.
-_FENCING = (owner_feed, catalogue, owner_commands, periodic)
+_FENCING = (owner_feed, inventory, owner_commands, periodic)
 MUTATIONS = (
     Mutation("agent epoch is not compared", "B1, PR#6113", (attribute(members, "judge_message", _any_incarnation),), faults=("ancient", "crash agent", "delay", "double")),
     Mutation("a worker's failure is swallowed", "B2", options={"swallow": True}),
@@ -415,7 +415,7 @@ MUTATIONS = (
     Mutation("a claim counts as confirmed from the answer", "found here", (attribute(owner, "step_owner", _confirmed_now),), faults=("late answer", "two owners", "reader lags")),
     Mutation("a term counts as confirmed from the claim's answer", "found here", (attribute(owner, "begin_owner_term", _confirmed_by_election),), scenario="a_candidate_hears_late_that_it_has_claimed"),
     Mutation("leases are renewed for what is told to stop", "found here", (attribute(leases, "_list_granted", _granted_to_all),)),
-    Mutation("an empty list of topics is believed", "found here", (attribute(catalogue, "find_suspicious_shrink", _credulous),), faults=("empty metadata",)),
+    Mutation("an empty list of topics is believed", "found here", (attribute(inventory, "find_suspicious_shrink", _credulous),), faults=("empty metadata",)),
     Mutation("an agent's word raises the epochs", "found here", (attribute(reports, "refuse_claim", _raise_counter),), faults=("hostile agent",)),
     Mutation("marks later than now are believed", "found here", (attribute(bounds, "compute_latest_ts", _no_clock),), faults=("hostile agent",)),
     Mutation("an agent's word ends a term", "found here", (attribute(entrance, "refuse_claim", _step_down_at_a_word),), faults=("hostile agent",)),

@@ -14,7 +14,7 @@ from coordinator.core.health import HealthConfig
 from coordinator.core.owner import state as o
 from coordinator.core.owner.state import OwnerConfig, OwnerState
 from coordinator.core.schedulers import MoveLimits
-from coordinator.server.round import OwnerRound
+from coordinator.server.owner_round import OwnerRound
 from tests.sim.coordination.control import Producer
 from tests.sim.coordination.target import Worker
 

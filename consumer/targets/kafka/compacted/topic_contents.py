@@ -15,7 +15,7 @@ from consumer.targets.kafka.compacted.topic_rows import RowIdentity, TopicRows, 
 from consumer.targets.kafka.formats.key_forms import ValueForm
 from consumer.targets.kafka.formats.model import RecordFormat, State
 from consumer.targets.kafka.reader import CommittedReader
-from consumer.targets.kafka.ways import list_older_columns
+from consumer.targets.kafka.scheme_checks import list_older_columns
 from schemas.errors import EnvelopeError
 from schemas.table.model import Key
 

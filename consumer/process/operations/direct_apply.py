@@ -1,0 +1,204 @@
+"""Direct apply: applies a unit's events without Spark, a range at a time, by the same code as Spark's
+workers.
+
+It applies a short backlog during a takeover, and new events while no query serves the unit.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+
+from consumer.attempt.copies.begin import find_begin
+from consumer.attempt.copies.snapshots import TableSnapshot, find_newest_snapshot
+from consumer.attempt.drivers.run import apply_topic
+from consumer.attempt.readers.kafka_reader import build_reader_settings, read_range, read_rest
+from consumer.attempt.reports import Report
+from consumer.attempt.spec import SMALL_BATCH, UnitAssignment, UnitSpec
+from consumer.errors import UnitStoppedError
+from consumer.ordering.model import ApplyUnit
+from consumer.process.operations.unit_resources import build_stop
+from consumer.process.takeover import TakeoverResult
+from consumer.spark.pipeline import PipelineSettings
+from consumer.spark.worker import ConnectionCache
+from consumer.tables.definition import ActiveDefinition
+from consumer.tables.source_tables import find_source_keys, read_definition
+from consumer.units.messages import OperationFailed, RangeApplied, UnitTakenOver
+from consumer.units.progress_checks import MAX_LIVE_BACKLOG
+from consumer.units.unit import UnitRef
+from schemas.findings import START_OVER
+
+MAX_DIRECT_EVENTS = 60_000
+"""A takeover applies a backlog of up to this many events directly, because the catching-up query needs a
+second to start."""
+
+
+class DirectApplier:
+    """Applies the units of one pipeline directly.
+
+    It keeps the units' active definitions, the number of takeovers that are running or queued, and the
+    aborted operations.
+    """
+
+    def __init__(
+        self, pipeline: PipelineSettings, copy_at: Callable[[UnitRef], int | None] = lambda _unit: None
+    ) -> None:
+        """`copy_at`: returns the offset in a unit's topic at which the last copy of its table begins, if
+        known.
+        """
+        self._pipeline, self._copy_at = pipeline, copy_at
+        self._reader = build_reader_settings(pipeline.bootstrap, pipeline.kafka_options)
+        self._tables: dict[UnitAssignment, ActiveDefinition] = {}
+        self._aborted: set[tuple[str, int]] = set()
+        self._mutex = threading.Lock()
+        self._taking = 0
+
+    def abort_operation(self, topic: str, assignment: int) -> None:
+        """Make the unit's running operation end soon.
+
+        Applies to later operations too, until the unit is forgotten.
+        """
+        self._aborted.add((topic, assignment))
+
+    def forget_unit(self, topic: str, assignment: int) -> None:
+        self._aborted.discard((topic, assignment))
+        self.forget_definition(topic, assignment)
+
+    def forget_definition(self, topic: str, assignment: int) -> None:
+        """Forget the unit's active definition, so that it is read from the target again."""
+        self._tables.pop((ApplyUnit(self._pipeline.name, topic), assignment), None)
+
+    def queue_takeover(self) -> None:
+        """Count a requested takeover, which may have to wait for a thread."""
+        with self._mutex:
+            self._taking += 1
+
+    @contextmanager
+    def track_takeover(self) -> Iterator[None]:
+        """Keep the takeover counted until it is over."""
+        try:
+            yield
+        finally:
+            with self._mutex:
+                self._taking -= 1
+
+    @property
+    def _max_direct_events(self) -> int:
+        """The largest backlog applied directly now.
+
+        It is smaller while many units start at once: Spark is then faster.
+        """
+        return MAX_DIRECT_EVENTS if self._taking <= 2 else SMALL_BATCH
+
+    def build_spec(self, unit: UnitRef, epoch: int, was: str | None = None) -> UnitSpec:
+        """Return the settings of an attempt at the unit. `was`: why the unit was stopped before."""
+        spec = self._pipeline.build_unit_spec(
+            unit.topic, unit.source,
+            epoch=epoch, topic_id=unit.topic_id, assigned=unit.assignment, real=unit.real,
+        )  # fmt: skip
+        return replace(spec, was=was, copy_at=self._copy_at(unit))
+
+    def catch_up(
+        self, unit: UnitRef, taken: TakeoverResult, end: int, sessions: ConnectionCache, *, here: bool = False
+    ) -> UnitTakenOver | OperationFailed:
+        """Apply a short backlog up to `end`, in ranges of one transaction each.
+
+        `here`: apply the next range directly even if the backlog is long.
+        """
+        lowest = taken.lowest
+        took = UnitTakenOver(
+            unit.topic, unit.assignment, taken.epoch, lowest.offset,
+            position=lowest.position, commit_ts_ms=taken.commit_ts_ms,
+        )  # fmt: skip
+        while took.offset + 1 < end and not self.is_aborted(unit):
+            if not here and end - (took.offset + 1) > self._max_direct_events:
+                return replace(took, has_backlog=True)
+            here = False
+            upto = min(took.offset + 1 + MAX_LIVE_BACKLOG, end)
+            spec = self.build_spec(unit, taken.epoch, taken.was)
+            report = self._apply_records(spec, sessions, took.offset + 1, upto)
+            trouble = self._check_report(unit, taken.epoch, report, took.offset + 1, end)
+            if trouble is not None:
+                return trouble
+            took = replace(
+                took, offset=report.offset, position=report.position, applied=took.applied + report.applied,
+                displaced=took.displaced + report.displaced,
+                commit_ts_ms=max(took.commit_ts_ms, report.commit_ts_ms),
+            )  # fmt: skip
+        return took
+
+    def apply_range(
+        self, unit: UnitRef, epoch: int, sessions: ConnectionCache, start: int, end: int
+    ) -> RangeApplied | OperationFailed:
+        """Apply one range of [start, end), which is not empty."""
+        report = self._apply_records(
+            self.build_spec(unit, epoch), sessions, start, min(start + MAX_LIVE_BACKLOG, end)
+        )
+        trouble = self._check_report(unit, epoch, report, start, end)
+        return trouble or RangeApplied(unit.topic, unit.assignment, report, end - (report.offset + 1))
+
+    def is_aborted(self, unit: UnitRef) -> bool:
+        """Return whether the unit's running operation should end."""
+        return (unit.topic, unit.assignment) in self._aborted
+
+    def _check_report(
+        self, unit: UnitRef, epoch: int, report: Report, start: int, end: int
+    ) -> OperationFailed | None:
+        """Return what stops or delays the unit after a range that began at `start`.
+
+        Raises UnitStoppedError.
+        """
+        if report.state == "stopped":
+            return build_stop(unit, epoch, report.message, report.copy)
+        if report.state != "ok":
+            return OperationFailed(
+                unit.topic, unit.assignment, report.message, should_retry=True, epoch=epoch
+            )
+        return self._explain_no_records(unit, epoch, start, end) if report.offset < start else None
+
+    def _explain_no_records(self, unit: UnitRef, epoch: int, start: int, end: int) -> OperationFailed:
+        """Return the failure of a unit if [start, end) of its topic was read and held no record: its
+        progress would never reach the end.
+        """
+        what = f"{unit.topic}: offsets {start} to {end - 1} hold no records"
+        if unit.source not in self._pipeline.debezium:  # a new leader may not know its own topic's end yet
+            return OperationFailed(unit.topic, unit.assignment, f"{what} yet", should_retry=True, epoch=epoch)
+        raise UnitStoppedError(
+            f"{what}: they are marks of Kafka transactions, and rowlock applies topics that are written without transactions: set "
+            f"exactly.once.source.support=disabled for the workers of Debezium's connector, and {START_OVER}"
+        )
+
+    def _apply_records(self, spec: UnitSpec, sessions: ConnectionCache, start: int, end: int) -> Report:
+        topic, assigned = spec.unit.topic, spec.assigned
+        read = partial(read_range, self._reader, topic)
+        rest_reader = partial(read_rest, self._reader, topic)
+        return apply_topic(
+            replace(
+                spec, small_batch=min(MAX_LIVE_BACKLOG, spec.limits.max_gather), patient=True
+            ),  # one transaction, if possible
+            sessions,
+            read(start, end),
+            read_missing=read,
+            tables=self._tables,
+            find_begin=partial(find_begin, read, rest_reader),
+            find_snapshot=partial(self._find_snapshot, spec),
+            read_rest=rest_reader,
+            ask_source=lambda table, keys: find_source_keys(
+                self._pipeline.debezium[spec.source], spec.source, table, keys
+            ),
+            is_assigned=lambda: (topic, assigned) not in self._aborted,
+        )
+
+    def _find_snapshot(self, spec: UnitSpec, after: int) -> TableSnapshot | None:
+        """Return the newest snapshot after `after`, with its definition; see
+        consumer.attempt.effects.FindSnapshot.
+        """
+        topic, pipeline = spec.unit.topic, self._pipeline
+        rows = find_newest_snapshot(partial(read_rest, self._reader, topic), after)
+        if rows is None:
+            return None
+        table = read_definition(pipeline.debezium[spec.source], spec.source, pipeline.prefix, topic)
+        return TableSnapshot(*rows, table)

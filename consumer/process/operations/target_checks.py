@@ -1,0 +1,112 @@
+"""Checks of units' target tables: before a start, while a unit is stopped, and while it runs.
+
+Nothing is written.
+"""
+
+from __future__ import annotations
+
+from consumer.attempt.spec import encode_known_table
+from consumer.errors import CopyNeededError
+from consumer.ordering.model import ApplyUnit
+from consumer.spark.pipeline import PipelineSettings
+from consumer.tables.definition import read_real, route_definition
+from consumer.tables.stored import StoredDefinition, decode_stored
+from consumer.tables.target_checks import describe_lost_rows, explain_changed_table, find_table_misfit
+from consumer.targets.base import UnitTarget
+from consumer.units.unit import UnitRef
+
+
+class TargetProbe:
+    """Checks the target tables of one pipeline's units.
+
+    It remembers the units with tables that did not fit at their preparation: their takeover checks again,
+    and stops them.
+    """
+
+    def __init__(self, pipeline: PipelineSettings) -> None:
+        self._pipeline = pipeline
+        self._misfits: set[tuple[str, int]] = set()
+
+    def forget_unit(self, topic: str, assignment: int) -> None:
+        self._misfits.discard((topic, assignment))
+
+    def was_misfit(self, unit: UnitRef) -> bool:
+        return (unit.topic, unit.assignment) in self._misfits
+
+    def read_real_table(self, session: UnitTarget, unit: UnitRef) -> bytes:
+        """Return the target table of the unit's stored definition, as JSON; empty if there is none yet."""
+        _, state = session.read_progress(ApplyUnit(self._pipeline.name, unit.topic), lanes=False)
+        if state is None or state.definition is None or state.ddl is not None:
+            return b""  # no definition, or a schema change is unfinished: the takeover continues it
+        if self.find_misfit(session, unit, state.definition) is not None:
+            self._misfits.add((unit.topic, unit.assignment))
+        real = read_real(session, decode_stored(state.definition), unit.source, self._pipeline.routes)
+        return b"" if real is None else encode_known_table(state.definition, real)
+
+    def find_misfit(self, session: UnitTarget, unit: UnitRef, definition: str | None) -> str | None:
+        """Return why the target table must not be written as it is now; None if it fits or has no
+        definition yet.
+        """
+        if definition is None:
+            return None
+        stored = decode_stored(definition)
+        return find_table_misfit(session, stored.table, unit.source, self._pipeline.routes, stored.names)
+
+    def find_lost_rows(self, unit: UnitRef, definition: str | None, after: int) -> CopyNeededError | None:
+        """Return the error of a unit with a stored definition that lacks rows; None otherwise.
+
+        `after`: see CopyNeededError.
+        """
+        stored = None if definition is None else decode_stored(definition)
+        return (
+            self._build_lost_rows_error(stored, unit.source, after)
+            if stored is not None and stored.rows_missing
+            else None
+        )
+
+    def _build_lost_rows_error(
+        self, stored: StoredDefinition, source: str, after: int | None = None
+    ) -> CopyNeededError:
+        routed, table = route_definition(stored, source, self._pipeline.routes), stored.table
+        place = f"{table.db}.{table.name}" if routed is None else f"{routed.db}.{routed.name}"
+        debezium = source in self._pipeline.debezium
+        return CopyNeededError(
+            describe_lost_rows(place),
+            cause="definition",
+            table=(table.db, table.name),
+            after=after,
+            debezium=debezium,
+        )
+
+    def probe_stopped(self, session: UnitTarget, unit: UnitRef) -> tuple[object, bytes]:
+        """Return everything in the target on which a stopped unit depends, and the target table as JSON.
+
+        The JSON is empty if there is no target table.
+        """
+        _, state = session.read_progress(ApplyUnit(self._pipeline.name, unit.topic), lanes=False)
+        if state is None or state.definition is None:
+            return state and state.ddl, b""
+        routed = route_definition(decode_stored(state.definition), unit.source, self._pipeline.routes)
+        about = (state.definition, state.ddl)  # without the stop's reason, which every retry writes again
+        if routed is None:
+            return about, b""
+        real = session.read_table(routed.db, routed.name)
+        if real is None:
+            return about, b""
+        text = encode_known_table(state.definition, real)
+        return (about, text, session.read_surroundings(routed.db, routed.name)), text
+
+    def explain_unfit(self, session: UnitTarget, unit: UnitRef) -> str | None:
+        """Return why the target table of a running unit no longer fits, in full; None if it fits or has
+        no definition yet.
+        """
+        _, state = session.read_progress(ApplyUnit(self._pipeline.name, unit.topic), lanes=False)
+        if state is None or state.definition is None or state.ddl is not None:
+            return None
+        stored = decode_stored(state.definition)
+        if stored.rows_missing:
+            return str(self._build_lost_rows_error(stored, unit.source))
+        debezium = unit.source in self._pipeline.debezium
+        return explain_changed_table(
+            session, stored.table, unit.source, self._pipeline.routes, stored.names, debezium=debezium
+        )

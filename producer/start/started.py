@@ -1,0 +1,49 @@
+"""A capture unit that has started: the result of its start for the loop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from producer.copies.book import CopyBook
+from producer.decoders.row_codec import SourceContext
+from producer.sources.protocols import NOTHING_PUBLISHED, PublishedRows
+from producer.start.topic_recovery import TableTail
+from producer.tables import CapturedTables, TableName
+from schemas.wire.copies import CopyMark
+from schemas.wire.position import LogPoint, Position
+from schemas.wire.records import StoredPosition
+
+
+@dataclass(slots=True)
+class StartedCapture:
+    """A capture unit that has started: the state with which it runs.
+
+    `tails`: each known table's part of its topic. `errors`: tables that are left out, with the reason.
+    `fresh`: the position is a new beginning (first start, or a new snapshot), not a stored one. `late`:
+    new tables that wait for their definition, until the stream has passed what their topic holds
+    (readers would drop it as old) and the point of the log up to which their definition cannot be
+    proven. `begins`: tables that an earlier start added after the record's position, and where: earlier
+    events do not affect them. `copies`: the requested ones. `snapshots`: whether tables get a snapshot.
+    `published`: see ConsumedLog.
+    """
+
+    record: StoredPosition
+    context: SourceContext
+    captured: CapturedTables
+    tails: dict[TableName, TableTail]
+    errors: dict[TableName, str]
+    fresh: bool
+    late: dict[TableName, LogPoint] = field(default_factory=dict)
+    begins: dict[TableName, Position] = field(default_factory=dict)
+    copies: CopyBook = field(default_factory=CopyBook)
+    snapshots: bool = True
+    published: PublishedRows = NOTHING_PUBLISHED
+
+    def get_copy_mark(self, name: TableName) -> CopyMark | None:
+        """Return the mark of a table's first definition in this era: the begin of a copy if its topic
+        has an older definition, otherwise None.
+        """
+        tail = self.tails.get(name)
+        if tail is None or not self.snapshots or any(at[0] >= self.context.epoch for at in tail.definitions):
+            return None
+        return CopyMark(id=f"snapshot of era {self.context.epoch}")

@@ -1,0 +1,337 @@
+"""The start of a capture unit: claims the position, restores the tables' state from the topics, defines
+new tables.
+
+The order matters. The gen is claimed durably before the first event. Then every known table's definition
+is repeated under the new gen. From that event on readers drop what an earlier process may still write,
+so the events before it are all that is valid in the topic, and they are read.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+import structlog
+
+from producer.copies.book import CopyBook
+from producer.definitions.requests import DefinitionPlace, UnprovenDefinition
+from producer.errors import SourceRefusedError, TransientSourceError
+from producer.ports import EventWriter, TopicMaker, TopicRanges
+from producer.sources.protocols import PublishedRows, SourceDatabase
+from producer.start.assignment import CaptureAssignment
+from producer.start.positions import PositionRecords, PositionStore
+from producer.start.repeated_events import build_definition_context, get_wall_clock_ms, send_definition
+from producer.start.restored_stops import FormerStops
+from producer.start.start_topics import StartTopics
+from producer.start.started import StartedCapture
+from producer.start.table_topics import TableTopics
+from producer.start.topic_recovery import TableTail, TopicFindings, scan_topics
+from producer.tables import CapturedTables, TableName, TableState, format_table_name
+from schemas.config.model import SourceConfig
+from schemas.findings import START_OVER
+from schemas.table.model import Table
+from schemas.table.names import find_meant_tables
+from schemas.table.online_ddl import find_tool_tables
+from schemas.wire.copies import copy_topic
+from schemas.wire.position import parse_binlog_file_number
+from schemas.wire.records import Anchor, StoredPosition
+from schemas.wire.topic_names import as_stored
+
+_log = structlog.get_logger("capture")
+
+
+@dataclass(slots=True)
+class CaptureStarter:
+    """Starts a capture unit."""
+
+    source: SourceDatabase
+    config: SourceConfig
+    writer: EventWriter
+    reader: TopicRanges
+    topics: TopicMaker
+    store: PositionStore
+    captured: CapturedTables
+    term: CaptureAssignment
+
+    def start_capture(self, *, new_snapshot: bool) -> StartedCapture:
+        """Claim, recover, define.
+
+        Raises SourceRefusedError, KafkaRefusedError, TransientSourceError, DeliveryError.
+        """
+        selected = self._exclude_tool_tables(self.source.tables.list_table_names(self.config.tables))
+        records = self.store.load_records(self.reader)
+        topics = StartTopics(TableTopics(self.captured, self.topics, self.reader), records.newest, selected)
+        newest, names = topics.record, topics.names
+        former = self._list_former_tables(names, newest)
+        found = self._scan_topics([*names, *former], topics.created, newest)
+        former += topics.add_forgotten_tables([*names, *former], found)
+        record = self._choose_record(records._replace(newest=newest), found, new_snapshot=new_snapshot)
+        record = msgspec.structs.replace(record, topics=as_stored(self.captured.names.assigned))
+        record = self.store.claim_position(self.writer, self.reader, record, records.older_keys)
+        self.term.claimed = record.gen
+        context = self.source.build_context(self.captured.source, record.epoch, record.gen)
+        fresh = records.newest is None or new_snapshot
+        started = StartedCapture(
+            record, context, self.captured, {}, {}, fresh,
+            copies=CopyBook(record.copies, record.copy_requests, self.config.copy_rows_per_second),
+            snapshots=self.config.snapshot != "never",
+        )  # fmt: skip
+        for name, why in topics.unusable.items():
+            self._leave_out(started, name, why)
+        self._define_all(started, names, former, found, topics.unusable)
+        started.published = collect_published(found, self.captured, record.epoch, captured_before=not fresh)
+        return started
+
+    def _exclude_tool_tables(self, names: list[TableName]) -> list[TableName]:
+        """Return `names` without the shadow tables of gh-ost and similar tools."""
+        patterns = self.source.tables.names.fold_patterns(self.config.tables)
+        left_out = find_tool_tables(names, self.config.online_ddl.names, patterns, set(names))
+        for name, table in left_out.items():
+            _log.warning(
+                "table of a tool skipped",
+                source=self.captured.source,
+                table=format_table_name(name),
+                tool=format_table_name(table),
+            )
+        return [name for name in names if name not in left_out]
+
+    def _list_former_tables(self, names: list[TableName], record: StoredPosition | None) -> list[TableName]:
+        """Return the tables in the record that have topics and are not selected (any more)."""
+        known = {
+            name
+            for text in ({**record.anchors, **record.stops} if record else {})
+            for name in find_meant_tables(text)
+        }
+        return sorted(name for name in known - set(names) if self.captured.names.has_topic(name))
+
+    def _scan_topics(
+        self, names: list[TableName], created: set[str], record: StoredPosition | None
+    ) -> dict[str, TopicFindings]:
+        anchors: dict[str, dict[TableName, Anchor]] = defaultdict(dict)
+        for name in names:
+            anchor = (record.anchors if record else {}).get(format_table_name(name))
+            topic = self.captured.assign_topic_name(name)
+            anchors[topic].update({name: anchor} if anchor else {})
+        old = {topic: known for topic, known in anchors.items() if topic not in created}
+        return {topic: TopicFindings() for topic in created} | scan_topics(self.reader, old)
+
+    # --- the record
+
+    def _choose_record(
+        self, records: PositionRecords, found: dict[str, TopicFindings], *, new_snapshot: bool
+    ) -> StoredPosition:
+        """Return the record to claim: the stored one under the next gen, or a new beginning at the log's
+        end.
+        """
+        stored = records.newest
+        self.term.check_not_superseded(self.captured.source, stored)
+        gen = max([stored.gen if stored else 0, *(tails.gen for tails in found.values())]) + 1
+        gen = max(gen, self.term.at_least)
+        assigned = max(stored.assigned if stored else 0, self.term.at_least)
+        eras = [tails.highest[0] for tails in found.values() if tails.highest]
+        if stored is None and eras and not new_snapshot:
+            raise SourceRefusedError(
+                f"topics of source {self.captured.source} hold events, but {self.store.topic} has no position: it was "
+                f"deleted, or another installation uses the prefix: {START_OVER}"
+            )
+        if stored is not None and not new_snapshot:
+            here = self.source.resume_log(stored)
+            return msgspec.structs.replace(
+                stored,
+                gen=gen,
+                identity=here.identity,
+                ts_ms=get_wall_clock_ms(),
+                assigned=assigned,
+                proof=here.proof,
+            )
+        here = self.source.find_log_end()
+        before = max([*eras, *([stored.epoch] if stored else [])], default=-1)
+        return StoredPosition(
+            source=self.captured.source, gen=gen, epoch=before + 1, file=here.file, pos=here.pos, identity=here.identity,
+            ts_ms=get_wall_clock_ms(), assigned=assigned, proof=here.proof, copy_requests=self._requests_end(),
+        )  # fmt: skip
+
+    def _requests_end(self) -> int:
+        """Return the offset of the first copy request after this beginning.
+
+        Earlier ones are fulfilled by it, or belong to an older one.
+        """
+        topic = copy_topic(self.captured.prefix, self.captured.source)
+        return self.reader.get_bounds(topic)[1] if topic in self.topics.count_partitions() else 0
+
+    # --- definitions
+
+    def _define_all(
+        self,
+        started: StartedCapture,
+        names: list[TableName],
+        former: list[TableName],
+        found: dict[str, TopicFindings],
+        unusable: Mapping[TableName, str],
+    ) -> None:
+        """Restore the tables that topics know (`former`: not selected any more), and define new ones.
+
+        `unusable`: tables with topics that must not be written, and the reason.
+        """
+        known: list[TableName] = []
+        for name in [*names, *former]:
+            tails = found[self.captured.assign_topic_name(name)]
+            topic = self.captured.get_topic(name)
+            topic.ceiling, topic.tail.last, topic.end = tails.highest, tails.highest, tails.end
+            tail = tails.tables.get(name)
+            if tail is not None and self._restore_table(started, name, tail):
+                known.append(name)
+        FormerStops(self.source.tables, self.config, self.writer, self.captured).take_over_stops(
+            started, names, former, found, unusable
+        )
+        new = [name for name in names if name not in self.captured.tables and name not in unusable]
+        self._define_new(started, new)
+        self.writer.drain()
+        self._require_alone(new)
+        self._rescan_topics(started, known, found)
+
+    def _restore_table(self, started: StartedCapture, name: TableName, tail: TableTail) -> bool:
+        """Restore a table from its topic, and repeat its definition under the new gen.
+
+        Return whether it has an active one.
+        """
+        record = started.record
+        started.tails[name] = tail
+        here = (record.epoch, parse_binlog_file_number(record.file), record.pos, -1)
+        active = tail.find_definition(here[1], here[2], record.epoch)
+        begun = tail.find_last_copy(record.epoch)
+        if begun is not None and begun.position > here:
+            active = begun.position, tail.definitions[begun.position]
+            started.begins[name] = begun.position
+        elif active is None and (active := tail.find_first_definition(record.epoch)) is not None:
+            started.begins[name] = active[0]  # capture has been at this place before
+        if active is None or started.fresh:
+            return False
+        position, table = active
+        state = TableState(name, self.captured.get_topic(name), table, position)
+        state.marker_offset, state.begun = tail.marker_offset, begun
+        self.captured.tables[name] = state
+        send_definition(self.writer, started.context, state, build_definition_context(record, position))
+        return True
+
+    def _define_new(self, started: StartedCapture, names: list[TableName]) -> None:
+        """Define the tables without an active definition, if it can be proven at the record's position."""
+        record = started.record
+        missing = []
+        for name in names:
+            if name not in self.captured.stopped:
+                missing.append(name)
+        if not missing:
+            return
+        proofs = self.source.definitions.prove_definitions(
+            DefinitionPlace(record.file, record.pos, beginning=True), missing
+        )
+        for name, proof in proofs.items():
+            if isinstance(proof, UnprovenDefinition):
+                self._postpone_table(started, name, proof)
+            elif proof.table is None:
+                self._leave_out(started, name, proof.reason or "the table no longer exists")
+            else:
+                self._define_table(started, name, proof.table)
+
+    def _postpone_table(self, started: StartedCapture, name: TableName, proof: UnprovenDefinition) -> None:
+        """Let a table with later statements in the log wait for them.
+
+        Without snapshots it is defined at its first row.
+        """
+        reason = explain_unproven(name, started.record.file, started.record.pos, proof)
+        if self.config.snapshot != "never":
+            started.late[name] = proof.last
+            started.errors[name] = f"{reason}: {WAITS}"
+        _log.warning("table waits", source=self.captured.source, table=format_table_name(name), reason=reason)
+
+    def _leave_out(self, started: StartedCapture, name: TableName, reason: str) -> None:
+        started.errors[name] = reason
+        _log.error("table skipped", source=self.captured.source, table=format_table_name(name), reason=reason)
+
+    def _define_table(self, started: StartedCapture, name: TableName, table: Table) -> None:
+        record, topic = started.record, self.captured.get_topic(name)
+        at = (record.epoch, parse_binlog_file_number(record.file), record.pos)
+        if topic.ceiling is not None and (*at, 0) <= topic.ceiling:
+            started.late[name] = at[1:]
+            return
+        position = (*at, topic.compute_definition_row(at))
+        state = TableState(name, self.captured.get_topic(name), table, position)
+        self.captured.tables[name] = state
+        self.captured.known.add(name)
+        transaction = build_definition_context(record, position)
+        send_definition(self.writer, started.context, state, transaction, copy=started.get_copy_mark(name))
+
+    def _require_alone(self, new: list[TableName]) -> None:
+        """Raise TransientSourceError if an earlier process, which has not ended, added a new table since
+        the topic was read.
+
+        Readers take what that process wrote, and would drop lower positions that this one writes. From
+        now on they drop its events.
+        """
+        for state in [self.captured.tables[name] for name in new if name in self.captured.tables]:
+            if state.definition_offset != state.topic.end:
+                raise TransientSourceError(
+                    f"an earlier capture process of source {self.captured.source} has just written to {state.topic.name}: it has "
+                    "not ended: capture starts again with what it wrote"
+                )
+
+    def _rescan_topics(
+        self, started: StartedCapture, known: list[TableName], found: dict[str, TopicFindings]
+    ) -> None:
+        """Read what an earlier process wrote between the first reading and the repeated definitions."""
+        names = {topic for topic, tails in found.items() if tails.tables}
+        bounds = {name: self.reader.get_bounds(name) for name in names}
+        news = {name: [(max(low, found[name].end), high)] for name, (low, high) in bounds.items()}
+        for topic_name, message in self.reader.read_all(news):
+            if message.value() is not None:
+                found[topic_name].add_event(message.offset(), message.value())
+        for topic_name in names:
+            topic = self.captured.topics[topic_name]
+            topic.tail.last = found[topic_name].highest
+            topic.raise_ceiling()
+        for name in known:
+            state, tail = self.captured.tables[name], started.tails[name]
+            state.ahead = {p: t for p, t in tail.definitions.items() if p > state.defined_at}
+            state.marker_offset = tail.marker_offset
+            state.begun = tail.find_last_copy(started.record.epoch)
+        for name, stopped in self.captured.stopped.items():
+            if (tails := found.get(self.captured.assign_topic_name(name))) is None:
+                continue  # it has no topic
+            begun = tails.find_last_copy(name)
+            if begun is not None and stopped.position is not None and begun.position > stopped.position:
+                # An earlier process has begun a copy, which ends here: the topic gets the stop after it.
+                stopped.position = None
+                self.captured.unsaid.add(name)
+
+
+def collect_published(
+    found: dict[str, TopicFindings], captured: CapturedTables, era: int, *, captured_before: bool
+) -> PublishedRows:
+    """Return the rows of a consumed log that the topics contain.
+
+    Events of a superseded process do not count.
+    """
+    rows: dict[TableName, list[tuple[str, int]]] = {}
+    for tails in found.values():
+        rows |= tails.logged
+    here = [each.highest[2] for each in found.values() if each.highest and each.highest[0] == era]
+    tables = {state.name: state.table for state in captured.tables.values()}
+    bare = {
+        state.name for state in captured.tables.values() if state.topic.ceiling in (None, state.defined_at)
+    }
+    cut = {name for name in tables if found[captured.assign_topic_name(name)].cut}
+    return PublishedRows(rows, max(here, default=None), captured_before, tables, bare, cut)
+
+
+WAITS = "its capture begins, with a snapshot, once capture has passed that statement"
+
+
+def explain_unproven(name: TableName, file: str, pos: int, proof: UnprovenDefinition) -> str:
+    """Return why the definition of a table at a position of the log is not known."""
+    return (
+        f"the definition of {format_table_name(name)} at {file}:{pos} cannot be proven: another statement that may concern it follows in the log (in file "
+        f"{proof.last[0]} at {proof.last[1]}), and the catalog shows the table as it is after that statement"
+    )
