@@ -59,7 +59,7 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--warm-after",
         type=float,
         default=WARM_AFTER_S,
-        help="seconds without a unit before Spark is warmed up",
+        help="seconds that this process waits without a unit before it warms Spark up",
     )
     return parser.parse_args(argv)
 

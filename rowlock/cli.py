@@ -217,7 +217,7 @@ def _show_status(reader: Any, output: str) -> bool:
 def verify(  # noqa: PLR0917 - click passes options by name
     config_file: Path, output: str, pipeline: str | None, table: str | None, settle_s: float, show_all: bool
 ) -> None:
-    """Compare the rows of sources and targets. Exit 1 if they differ."""
+    """Compare the rows of sources and targets. The exit code is 1 if rows differ."""
     config = load_config(config_file)
     from rowlock.commands.tables import SHOWN, verify_lines
     from rowlock.inspect.pairs import list_table_pairs

@@ -212,7 +212,7 @@ COLUMNS = 'SELECT name, type, "notnull" FROM pragma_table_info(%s)'
 
 
 class SqliteCatalogue(KeyedReads):
-    """A `consumer.targets.dialect_components.TargetCatalogue`."""
+    """A `consumer.targets.dialect_components.TargetCatalog`."""
 
     quote = staticmethod(quote)
 

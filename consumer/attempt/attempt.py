@@ -66,7 +66,9 @@ log = structlog.get_logger(__name__)
 
 
 class Attempt:
-    """One attempt at a unit. Its methods are machines; `run` runs the whole attempt."""
+    """One attempt to apply a unit's events. Its methods are generators of effects, which a driver carries
+    out; `run` is the whole attempt.
+    """
 
     def __init__(self, spec: UnitSpec, signals: SignalsFor) -> None:
         """`signals`: the means by which the lanes share state under this attempt's driver."""

@@ -11,9 +11,9 @@ each lane shows what is released:
 - A wait is always for a smaller id, and a lane takes its events in order, so no cycle of waits can form.
 
 docs/adr/0011-a-lane-s-commit-releases.md has the reasons against counts and sets of ids. There is no
-condition and no mutex here: the core is single-threaded (tests, model). consumer/attempt/lane_group.py
-holds one mutex around it, once for each chunk of events, and one condition for each lane; one for each
-lock would cost more than the row.
+condition and no mutex here: the core is single-threaded (tests, model).
+consumer/attempt/drivers/threads.py (`ThreadSignals`) has one mutex around it, taken once for each chunk of
+events, and one condition for each lane; one for each lock would cost more than the row.
 """
 
 from __future__ import annotations

@@ -24,12 +24,12 @@ from coordinator.batch.scheduler import Scheduler
 
 @dataclass(frozen=True, slots=True)
 class KeepMachine:
-    """The machine has more work and stays in this poller's batch."""
+    """The state machine has more work and stays in this poller's batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseMachine:
-    """The machine is done for now."""
+    """The state machine has no more work, and leaves this poller's batch until its next message."""
 
     seen: int = 0
     """The length of its queue after its last look at the mailbox; 0: it took all messages."""

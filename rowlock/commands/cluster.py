@@ -172,7 +172,7 @@ def units_move(config_file: Path, unit: str, agent: str) -> None:
 @click.argument("unit")
 @report_command_errors
 def units_cancel(config_file: Path, unit: str) -> None:
-    """Cancel the move of UNIT. Refused once its old agent was asked to stop."""
+    """Cancel the move of UNIT. The command is refused once the unit's present agent was asked to stop it."""
     _post_command(config_file, f"/v1/units/{quote(unit)}/cancel", f"{unit} stays where it is")
 
 
@@ -262,7 +262,7 @@ def pipelines_list(config_file: Path, output: str) -> None:
 @click.option("--after", default=0, metavar="NUMBER", help="Only events with a greater number.")
 @report_command_errors
 def events(config_file: Path, output: str, limit: int, after: int) -> None:
-    """Show events of the leading coordinator: units placed and moved, with reasons; agents; commands, with their operators."""
+    """Show what the leading coordinator did: it placed and moved units, and why; agents joined or left; operators gave commands."""
     with _open_client(config_file) as leader:
         rows = leader.get("/v1/events", {"after": after, "limit": limit})["events"]
     from rowlock.commands.cluster_tables import build_events_table

@@ -1,1 +1,1 @@
-"""Commands that read and judge: check, status, verify, quarantine, and whether a run has caught up."""
+"""Commands that read and judge: check, status, verify, quarantine, and the end of `run --until-caught-up`."""

@@ -169,7 +169,7 @@ _SECTIONS: tuple[tuple[str, str, str, Callable[[], Iterable[DocumentedEffect]]],
     (
         "Changes of rows that a session logs as statements (`binlog_format` STATEMENT or MIXED)", "statement",
         ("Captured are `bank.acct` and `bank.child` (of a cascading key to `parent`); `log` and `parent` are not. `v` is a view on "
-        "`acct`; `traced` has a trigger that changes `acct`, and so does the function `f`. Names compare as the server compares "
+        "`acct`; `traced` has a trigger that changes `acct`; the function `f` changes `acct`, too. Names compare as the source server compares "
         "them. What capture's user is not allowed to see cannot be ruled out: the rights that this takes are in "
         "[source set-up](../how-to/source-setup.md)."),
         logged,

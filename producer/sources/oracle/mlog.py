@@ -8,8 +8,8 @@ key and an I of the new one. SEQUENCE$$ numbers the images in the order in which
 Rows become visible at their commit, so a later poll may bring lower numbers, but never for a row or a
 unique value that an earlier poll brought: those were locked until the commit.
 
-Numbers of one instance rise. Those of several instances (RAC) do not; there the commit SCN is selected,
-and comes first in the order.
+SEQUENCE$$ rises within one instance, but not across several instances (RAC): rows of a RAC are ordered
+by their commit SCN first.
 """
 
 from __future__ import annotations
