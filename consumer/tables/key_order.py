@@ -1,4 +1,4 @@
-"""True if source and target order a table's key alike. Only then may a part of the key's range be
+"""Judges whether source and target order a table's key alike. Only then may a part of the key's range be
 compared alone.
 
 A chunk of a copy is a range in the *source's* order. If the target orders the key differently, the same

@@ -66,7 +66,7 @@ class Member:
 
 
 class MessageVerdict(Enum):
-    """True if a message of an agent counts."""
+    """The judgement of an agent's message: whether it counts."""
 
     APPLY = "apply"
     UNSYNCED = "unsynced"  # alive, but its state counts only from its Sync on

@@ -1,4 +1,4 @@
-"""True if a real target column holds every value of a source column, and which values its server would
+"""Judges whether a real target column holds every value of a source column, and which values its server would
 change without an error. Pure.
 
 Servers refuse a number or a text that is too long for its column, but do not refuse every value that

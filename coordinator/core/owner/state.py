@@ -394,7 +394,7 @@ class OwnerState:
         default_factory=lambda: deque(maxlen=MAX_HISTORY_ENTRIES)
     )
     """The history since the caller last emptied it, for operators: a phrase and its details
-    (core.owner.story).
+    (coordinator/core/owner/history.py).
     """
     dropped: Counter[str] = field(default_factory=Counter)
     cells: Counter[Cell] = field(default_factory=Counter)
