@@ -207,7 +207,7 @@ class Agent:
     def __init__(self, config: Path, process: AssignedApply) -> None:
         self._process = process
         loaded = load_config(config)
-        self._catalogue = InventoryReader(loaded, UsualTables(loaded.kafka))
+        self._inventory = InventoryReader(loaded, UsualTables(loaded.kafka))
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="agent", daemon=True)
         self._numbers = count(int(time.time() * 1000))
@@ -240,7 +240,7 @@ class Agent:
             self.error = error
 
     def _look(self) -> None:
-        wanted = {spec.unit: spec.uid for spec in self._catalogue().units if spec.kind is UnitKind.APPLY}
+        wanted = {spec.unit: spec.uid for spec in self._inventory().units if spec.kind is UnitKind.APPLY}
         for unit, uid in list(self._uids.items()):
             if wanted.get(unit) != uid:
                 self._process.do("remove", unit, self.assignments[unit])

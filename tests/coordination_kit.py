@@ -34,7 +34,7 @@ from tests.waiting import awaited
 SOURCE, PIPELINE = "s", "p"
 
 
-def catalogue(count: int) -> Inventory:
+def inventory(count: int) -> Inventory:
     """Return `count` apply units of one pipeline."""
     units = [
         InventoryUnit(f"apply/{PIPELINE}/t{n:05}", UnitKind.APPLY, SOURCE, PIPELINE, "1")
@@ -232,7 +232,7 @@ def _questions(coordinator: Coordinator) -> None:
 def main(config: dict[str, Any]) -> int:
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     kafka = KafkaConfig(bootstrap=config["bootstrap"], prefix=config["prefix"])
-    found = catalogue(config.get("units", 0))
+    found = inventory(config.get("units", 0))
     listen = config.get("listen", "127.0.0.1:0")
     owner = OwnerConfig(interval=0.5, lease=config["lease"]) if "lease" in config else OwnerConfig()
     coordinator = Coordinator(

@@ -322,9 +322,9 @@ class SqliteAlterer:
 
     transactional = True
 
-    def __init__(self, link: SqliteLink, catalogue: SqliteCatalogue) -> None:
+    def __init__(self, link: SqliteLink, catalog: SqliteCatalogue) -> None:
         self._link = link
-        self._catalogue = catalogue
+        self._catalog = catalog
 
     def render_statements(self, change: AlterTable | DropTable) -> Iterator[str]:
         name = qualify_table(quote, SCHEMA, change.table.name)
@@ -332,7 +332,7 @@ class SqliteAlterer:
             yield f"DROP TABLE IF EXISTS {name}"
             return
         ending, between = apply_alterations(change), f"rowlock {change.table.name}"
-        yield from self._catalogue.create_statements(replace(ending, name=between))
+        yield from self._catalog.create_statements(replace(ending, name=between))
         columns, values = ", ".join(map(quote, ending.column_names)), ", ".join(kept_values(change).values())
         yield f"INSERT INTO {qualify_table(quote, SCHEMA, between)} ({columns}) SELECT {values} FROM {name}"
         yield f"DROP TABLE {name}"
@@ -371,8 +371,8 @@ def literal(value: object) -> str:
 
 def open_sqlite(target: TargetConfig, name: str) -> SqlSession:
     link, books = SqliteLink(target.database), Bookkeeping(SCHEMA, SYNTAX)
-    catalogue = SqliteCatalogue(link)
-    parts = (link, books, catalogue, SqliteApplier(link, books), SqliteAlterer(link, catalogue))
+    catalog = SqliteCatalogue(link)
+    parts = (link, books, catalog, SqliteApplier(link, books), SqliteAlterer(link, catalog))
     return SqlSession(DialectComponents(*parts, fresh=lambda: SqliteLink(target.database)))
 
 

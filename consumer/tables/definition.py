@@ -112,7 +112,9 @@ def prepare_definition(
     source = stored.table
     routed = resolve_route(routes, source_name, source.db, source.name)
     if routed is None:
-        raise UnitStoppedError(f"{source.db}.{source.name} of {source_name}: no route of the pipeline names this table")
+        raise UnitStoppedError(
+            f"{source.db}.{source.name} of {source_name}: no route of the pipeline names this table"
+        )
     same = session.column_names
     if twice := find_duplicate_columns(source, routed, stored.names, same):
         raise UnitStoppedError(format_findings(twice))

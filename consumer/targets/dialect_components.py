@@ -207,7 +207,7 @@ class DialectComponents:
 
     link: Link
     books: Bookkeeping
-    catalogue: TargetCatalog
+    catalog: TargetCatalog
     applier: NetChangeApplier
     alterer: TableAlterer
     fresh: Callable[[], Link]

@@ -30,8 +30,8 @@ class SqlSession(SqlProgressStore):
 
     def __init__(self, parts: DialectComponents) -> None:
         super().__init__(parts.link, parts.books, parts.fresh)
-        self.catalogue = parts.catalogue
-        self.column_names = parts.catalogue.column_names
+        self.catalog = parts.catalog
+        self.column_names = parts.catalog.column_names
         self._applier = parts.applier
         self._altering = TableChanger(parts.link, parts.alterer, parts.fresh)
         self.transactional_ddl = parts.alterer.transactional
@@ -44,18 +44,18 @@ class SqlSession(SqlProgressStore):
         try:
             with self.begin_guarded(unit, guards):
                 yield SqlTransaction(
-                    unit, self._link, self._books, self.catalogue, self._applier, altering=self._altering
+                    unit, self._link, self._books, self.catalog, self._applier, altering=self._altering
                 )
             committed = True
         finally:
             self._applier.on_transaction_end(committed=committed)
 
     def read_table(self, schema: str, name: str) -> Table | None:
-        return self.catalogue.read_table(schema, name)
+        return self.catalog.read_table(schema, name)
 
     def read_table_facts(self, schema: str, name: str) -> TableFacts:
         """Return the facts that `table_findings` judges beside the definition of an existing table."""
-        return self.catalogue.read_table_facts(schema, name)
+        return self.catalog.read_table_facts(schema, name)
 
     def read_surroundings(self, schema: str, name: str) -> object:
         mine = [(schema, name)]
@@ -77,7 +77,7 @@ class SqlSession(SqlProgressStore):
         """
         self._link.connect()
         books = self._books.tables
-        return self.catalogue.find_missing_rights(
+        return self.catalog.find_missing_rights(
             RequiredRights(
                 books.schema, books.list_rights(), tuple(tables), create, frozenset(alter), frozenset(drop)
             )
@@ -93,10 +93,10 @@ class SqlSession(SqlProgressStore):
     def probe_durability(self) -> Remark | None:
         """Return why a crash of the target may take back commits that readers have seen; None: it may not."""
         self._link.connect()
-        return self.catalogue.find_durability_risk()
+        return self.catalog.find_durability_risk()
 
     def create_table(self, table: Table) -> None:
-        for text in self.catalogue.create_statements(table):
+        for text in self.catalog.create_statements(table):
             run_create(self._link, text)
 
     def read_unit_states(self, pipeline: str) -> dict[str, UnitState]:
@@ -133,20 +133,20 @@ class SqlSession(SqlProgressStore):
         *,
         upto: Key | None = None,
     ) -> list[Row]:
-        link, catalogue, syntax = self._link, self.catalogue, self._books.syntax
+        link, catalog, syntax = self._link, self.catalog, self._books.syntax
         return self._run_unguarded(
-            lambda: read_page(link, catalogue, syntax, table, after, where=where, limit=limit, upto=upto)
+            lambda: read_page(link, catalog, syntax, table, after, where=where, limit=limit, upto=upto)
         )
 
     def fetch_keys(self, table: TargetTable, keys: Sequence[Key]) -> list[Row]:
         def run() -> list[Row]:
-            select, decode = self.catalogue.select_rows(table)
+            select, decode = self.catalog.select_rows(table)
             found: list[Row] = []
             for at in range(0, len(keys), KEYS_PER_STATEMENT):
                 chunk = [
-                    self.catalogue.build_key_params(table, key) for key in keys[at : at + KEYS_PER_STATEMENT]
+                    self.catalog.build_key_params(table, key) for key in keys[at : at + KEYS_PER_STATEMENT]
                 ]
-                text, params = render_keys_in(self.catalogue.list_key_columns(table), chunk)
+                text, params = render_keys_in(self.catalog.list_key_columns(table), chunk)
                 found += [decode(row) for row in self._run_fragment((f"{select} WHERE {text}", params))]
             return found
 

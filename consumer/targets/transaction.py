@@ -23,13 +23,13 @@ class SqlTransaction(SqlProgressWriter):
         unit: ApplyUnit,
         link: Link,
         books: Bookkeeping,
-        catalogue: TargetCatalog,
+        catalog: TargetCatalog,
         applier: NetChangeApplier,
         *,
         altering: TableChanger,
     ) -> None:
         super().__init__(unit, link, books)
-        self._catalogue = catalogue
+        self._catalog = catalog
         self._applier = applier
         self._altering = altering
 
@@ -37,8 +37,8 @@ class SqlTransaction(SqlProgressWriter):
         return self._applier.apply_net_change(self._unit, net, displacing) if net.size else 0
 
     def truncate_table(self, table: TargetTable, where: dict[str, str] | None) -> None:
-        text, params = join_conditions(self._catalogue.build_filter(table, where))
-        self._link.execute(f"DELETE FROM {self._catalogue.quote_table_name(table)}{text}", params)
+        text, params = join_conditions(self._catalog.build_filter(table, where))
+        self._link.execute(f"DELETE FROM {self._catalog.quote_table_name(table)}{text}", params)
 
     def lock_units(self) -> dict[str, UnitState]:
         return parse_units_by_topic(
@@ -58,7 +58,7 @@ class SqlTransaction(SqlProgressWriter):
 
 def read_page(
     link: Link,
-    catalogue: TargetCatalog,
+    catalog: TargetCatalog,
     syntax: Syntax,
     table: TargetTable,
     after: Key | None,
@@ -70,9 +70,9 @@ def read_page(
     """Return up to `limit` rows with keys above `after`, and up to `upto`, in the order of the server's
     own key index.
     """
-    select, decode = catalogue.select_rows(table)
+    select, decode = catalog.select_rows(table)
     text, params = join_conditions(
-        [*catalogue.build_filter(table, where), *catalogue.build_page_conditions(table, after, upto)]
+        [*catalog.build_filter(table, where), *catalog.build_page_conditions(table, after, upto)]
     )
-    page = syntax.page(f"{select}{text}", catalogue.build_page_order(table), limit)
+    page = syntax.page(f"{select}{text}", catalog.build_page_order(table), limit)
     return [decode(row) for row in link.execute(page, params)]

@@ -62,7 +62,7 @@ class InventoryPoller:
     """Reads the inventory while a coordinator leads: when a term begins, then every `every` seconds,
     more often at first.
 
-    `give(rev, catalogue)` receives each answer, as the same object while it is unchanged (the leader
+    `give(rev, inventory)` receives each answer, as the same object while it is unchanged (the leader
     believes some answers only after they have been repeated for long enough). An error is logged once
     while it stays the same; the leader goes on with the inventory that it has. An inventory of an
     earlier term is never passed on, because it may be hours old.
@@ -78,7 +78,7 @@ class InventoryPoller:
         self._stopping = False
         self._trouble = ""
         self.errors = 0
-        self._thread = threading.Thread(target=self._run_thread, name="coordinator-catalogue", daemon=True)
+        self._thread = threading.Thread(target=self._run_thread, name="coordinator-inventory", daemon=True)
 
     def start(self) -> None:
         self._thread.start()

@@ -31,7 +31,7 @@ class ServerConfig:
     batch: BatchConfig = field(default_factory=BatchConfig)
     tick: float = 0.1
     """Between two ticks of the leader; longer if a tick takes long."""
-    catalogue_every: float = 1.0
+    inventory_every: float = 1.0
     """Between two reads of the inventory."""
     view_for: float = 1.0
     """A view is reused for so long."""

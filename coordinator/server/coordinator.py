@@ -62,7 +62,7 @@ RELOAD_ANSWER_TIMEOUT_S = 15.0
 class Coordinator:
     """The coordinator of this process; implements `server.operators.api.Control`.
 
-    `catalogue` returns the inventory; it is called about once a second while this coordinator leads, in
+    `inventory` returns the inventory; it is called about once a second while this coordinator leads, in
     a thread of its own. `fence(unit, uid, assignment)` makes the target refuse every lower assignment of
     the unit: it blocks, raises if it fails, and is called from several threads. `configuration` is what
     inventory and fences follow; None: it cannot be reloaded.
@@ -72,7 +72,7 @@ class Coordinator:
         self,
         config: ServerConfig,
         kafka: KafkaConfig,
-        catalogue: Callable[[], Inventory],
+        inventory: Callable[[], Inventory],
         fence: Callable[[str, str, int], None],
         configuration: Configuration | None = None,
     ) -> None:
@@ -96,9 +96,9 @@ class Coordinator:
             transport,
             Ticker(config.tick, lambda: self._send_to_owner(TickDue())),
             InventoryPoller(
-                lambda: self._adopt_stored_config(catalogue),
+                lambda: self._adopt_stored_config(inventory),
                 lambda rev, found: self._send_to_owner(InventoryRead(rev, found)),
-                config.catalogue_every,
+                config.inventory_every,
             ),
             FencePool(
                 fence,
@@ -217,14 +217,14 @@ class Coordinator:
                 )
         return found
 
-    def _adopt_stored_config(self, catalogue: Callable[[], Inventory]) -> Inventory:
+    def _adopt_stored_config(self, inventory: Callable[[], Inventory]) -> Inventory:
         """Return the inventory. Before the first one of a term, load the configuration that an earlier
         leader activated, if the file holds it.
         """
         digest, self._active_digest = self._active_digest, ""
         if digest and self._configuration is not None:
             self._configuration.catch_up(digest)
-        return catalogue()
+        return inventory()
 
     # incoming events
 

@@ -130,8 +130,8 @@ class OwnerMachine:
                 term.step_core(core.Confirmed(at))
             case FenceDone(rev, unit, assignment) if rev == term.rev:
                 term.step_core(core.Fenced(unit, assignment))
-            case InventoryRead(rev, catalogue) if rev == term.rev:
-                term.step_core(catalogue)
+            case InventoryRead(rev, inventory) if rev == term.rev:
+                term.step_core(inventory)
             case Lost(rev, why) if rev == term.rev:
                 self._end_term(why)
 

@@ -19,7 +19,7 @@ class CoordinatorParts:
 
     transport: HeartbeatServer
     ticker: Ticker
-    catalogue: InventoryPoller
+    inventory: InventoryPoller
     fences: FencePool
     owner_counters: Callable[[], dict[str, int]]
     """Counters of the machine itself and of the parts that bring its messages."""
@@ -29,13 +29,13 @@ class CoordinatorParts:
     """None until the coordinator's address is known."""
 
     def start(self) -> None:
-        for part in (self.ticker, self.catalogue, self.fences):
+        for part in (self.ticker, self.inventory, self.fences):
             part.start()
 
     def close(self) -> None:
         """Resign, so that another coordinator takes over at once, and end streams and threads."""
         self.ticker.close()
-        self.catalogue.close()
+        self.inventory.close()
         if self.log is not None:
             self.log.close()
         self.transport.close()
@@ -64,7 +64,7 @@ class CoordinatorParts:
         self.transport.set_leader(leader)
 
     def set_term(self, rev: int) -> None:
-        self.catalogue.set_term(rev)
+        self.inventory.set_term(rev)
 
     def finish_tick(self, took: float) -> None:
         self.ticker.finish_tick(took)
@@ -78,5 +78,5 @@ class CoordinatorParts:
             "owner.tick_us": int(self.ticker.last * 1e6),
             "fences.waiting": len(self.fences),
             "fences.failed": self.fences.failed,
-            "catalogue.errors": self.catalogue.errors,
+            "catalogue.errors": self.inventory.errors,
         }

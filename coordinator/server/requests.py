@@ -78,7 +78,7 @@ class InventoryRead:
     """The inventory, read in term `rev`."""
 
     rev: int
-    catalogue: Inventory
+    inventory: Inventory
 
 
 @dataclass(frozen=True, slots=True)

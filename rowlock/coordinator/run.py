@@ -101,9 +101,9 @@ def run_coordinator(
     settings = config.coordination
     with stopped_by_signals() as stop:
         listening, address = listen_for_rest(settings, or_any_port=or_any_port)
-        catalogue, fences = InventoryReader(config, without=without), UnitFencer(config)
-        held = ActiveConfiguration(config, (catalogue, fences, copies), on_taken)
-        coordinator = Coordinator(build_server_config(settings, name), config.kafka, catalogue, fences, held)
+        inventory, fences = InventoryReader(config, without=without), UnitFencer(config)
+        held = ActiveConfiguration(config, (inventory, fences, copies), on_taken)
+        coordinator = Coordinator(build_server_config(settings, name), config.kafka, inventory, fences, held)
         try:
             coordinator.start(rest=settings.get_reachable_address(address))
         except OSError as error:

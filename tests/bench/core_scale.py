@@ -22,7 +22,7 @@ from coordinator.core.messages import Down
 from coordinator.core.owner import owner as core
 from coordinator.core.owner.state import OwnerConfig, OwnerState, Received, SendMessage, Tick
 from schemas.units import UnitProgress, UnitProgressed
-from tests.bench.heartbeats import agent_name, catalogue, held, records
+from tests.bench.heartbeats import agent_name, held, inventory, records
 
 SIZES = (1_000, 3_000, 10_000, 30_000, 100_000)
 AGENTS = 100
@@ -38,7 +38,7 @@ class World:
 
     def __init__(self, units: int) -> None:
         base = _rss_mib()
-        specs, left = catalogue(units), records(units, AGENTS)
+        specs, left = inventory(units), records(units, AGENTS)
         self.agents = {agent_name(n): self._agent(units, n) for n in range(AGENTS)}
         self.spent = 0.0
         began = time.perf_counter()

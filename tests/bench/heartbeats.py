@@ -51,7 +51,7 @@ def records(units: int, agents: int) -> dict[str, DurableRecord]:
     found: list[DurableRecord] = [
         AgentRecord(agent_name(n), f"{agent_name(n)}-i", n + 1) for n in range(agents)
     ]
-    for number, spec in enumerate(catalogue(units).units):
+    for number, spec in enumerate(inventory(units).units):
         at = number % agents
         found.append(UnitRecord(spec.unit, spec.uid, ((agent_name(at), at + 1, EPOCHS + number),)))
     return {build_record_key(record): record for record in found}
@@ -59,7 +59,7 @@ def records(units: int, agents: int) -> dict[str, DurableRecord]:
 
 def held(units: int, agents: int, agent: int) -> dict[str, AgentUnit]:
     """Return what the agent of this number runs, by these records; its leases last for two minutes."""
-    mine = list(enumerate(catalogue(units).units))[agent::agents]
+    mine = list(enumerate(inventory(units).units))[agent::agents]
     deadline = time.monotonic() + 120
     return {
         spec.unit: AgentUnit(spec.unit, EPOCHS + number, UnitPhase.REPLICATING, deadline=deadline)
@@ -67,7 +67,7 @@ def held(units: int, agents: int, agent: int) -> dict[str, AgentUnit]:
     }
 
 
-def catalogue(units: int) -> Inventory:
+def inventory(units: int) -> Inventory:
     """Return apply units of ten pipelines, each of ten sources."""
     specs = []
     for number in range(units):
@@ -144,7 +144,7 @@ def coordinator_main(options: dict[str, Any]) -> None:
     if not options["kafka"]:
         MemoryLog.left = records(options["units"], options["agents"])
         server.ControlLog = MemoryLog  # type: ignore[misc, assignment]
-    found = catalogue(options["units"])
+    found = inventory(options["units"])
     watched = Watched(
         ServerConfig("bench", "127.0.0.1:0", owner=OwnerConfig(interval=options["interval"], lease=options["lease"], balance_every=1e9)),
         KafkaConfig(bootstrap=options["kafka"] or "none:1", prefix=f"bench-{os.getpid()}"),

@@ -27,7 +27,7 @@ from coordinator.core.owner.state import OwnerConfig
 from coordinator.server.batch_handler import AgentMachine, BatchHandler
 from coordinator.server.owner_machine import OwnerMachine
 from coordinator.server.requests import InventoryRead, StreamJoined, TickDue
-from tests.bench.heartbeats import Simulated, agent_name, catalogue, held, records
+from tests.bench.heartbeats import Simulated, agent_name, held, inventory, records
 
 STEP_S, BEAT_S, STEADY_S = 0.1, 0.5, 20.0
 
@@ -65,7 +65,7 @@ class Stage:
         self.agents = {agent_name(n): self._agent(n, units, agents) for n in range(agents)}
         self.lost = {unit for n in range(agents // 2) for unit in held(units, agents, n)}
         self.dead: set[str] = set()
-        self.tell(Elected(1, records(units, agents)), InventoryRead(1, catalogue(units)))
+        self.tell(Elected(1, records(units, agents)), InventoryRead(1, inventory(units)))
 
     def _agent(self, number: int, units: int, agents: int) -> Clocked:
         name = agent_name(number)

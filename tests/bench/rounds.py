@@ -40,7 +40,7 @@ from coordinator.server.owner_machine import OwnerMachine
 from coordinator.server.requests import InventoryRead, StreamJoined, TickDue
 from deploy.embedded.services import Kafka, combine_services
 from schemas.config.model import KafkaConfig
-from tests.bench.heartbeats import Simulated, agent_name, catalogue, held, records
+from tests.bench.heartbeats import Simulated, agent_name, held, inventory, records
 
 #: Seconds that a transaction takes with a log in memory.
 COMMIT_S = 0.005
@@ -147,7 +147,7 @@ class Stage:
             Committing(options.kafka, self._tell, left) if options.kafka else Memory(self._tell, left)
         )
         self._ticker = Ticker(0.1, lambda: self._tell(TickDue()))
-        self._catalogue = catalogue(units)
+        self._inventory = inventory(units)
         self.agents = {agent_name(n): self._agent(n, units, agents) for n in range(agents)}
         self.dead: set[str] = set()
         self.lost = {u for n in range(agents // 2) for u in held(units, agents, n)}
@@ -279,7 +279,7 @@ class Stage:
         self._ticker.start()
         driver = threading.Thread(target=self._drive, daemon=True)
         _until(lambda: self.rev > 0)
-        self._tell(InventoryRead(self.rev, self._catalogue))
+        self._tell(InventoryRead(self.rev, self._inventory))
         driver.start()
         _until(self._all_replicate)
         self.dead = {agent_name(n) for n in range(len(self.agents) // 2)}

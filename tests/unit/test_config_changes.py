@@ -224,9 +224,9 @@ def test_a_coordinator_goes_by_what_is_in_force(old: Config, write: Callable[...
     held.adopt_config("another")
     assert reader().digest == compute_config_digest(old)
     held.adopt_config(found.digest)
-    catalogue = reader()
-    assert (catalogue.digest, catalogue.parts) == (found.digest, found.parts)
-    applied = {unit.unit for unit in catalogue.units if unit.kind is UnitKind.APPLY}
+    inventory = reader()
+    assert (inventory.digest, inventory.parts) == (found.digest, found.parts)
+    applied = {unit.unit for unit in inventory.units if unit.kind is UnitKind.APPLY}
     assert applied == {"apply/p/x.b1.bank.acct", "apply/p/x.b1.other.t"}, "p has changed, q is left out still"
     assert [compute_config_digest(each) for each in taken] == [found.digest]
 

@@ -231,7 +231,7 @@ def test_one_that_is_well_again_ends_the_doubt_and_the_time_begins_anew() -> Non
     assert made.state.doubt is None
     made.now += 29.0
     made.do(applies())
-    assert set(made.state.catalogue or ()) == {"capture/s", "apply/p/x", "apply/p/y"}
+    assert set(made.state.inventory or ()) == {"capture/s", "apply/p/x", "apply/p/y"}
 
 
 def test_two_looks_with_nothing_between_them_are_no_long_time() -> None:
@@ -243,9 +243,9 @@ def test_two_looks_with_nothing_between_them_are_no_long_time() -> None:
     assert not [each for each in made.do(applies()) if isinstance(each, Alarm)]
     for _ in range(2):
         made.now += 15.0
-        assert set(made.state.catalogue or ()) == {"capture/s", "apply/p/x", "apply/p/y"}
+        assert set(made.state.inventory or ()) == {"capture/s", "apply/p/x", "apply/p/y"}
         made.do(applies())
-    assert set(made.state.catalogue or ()) == {"capture/s"}, "it is believed once it has been looked at"
+    assert set(made.state.inventory or ()) == {"capture/s"}, "it is believed once it has been looked at"
 
 
 def test_a_new_owner_doubts_it_as_well() -> None:
@@ -255,10 +255,10 @@ def test_a_new_owner_doubts_it_as_well() -> None:
     made.do(Tick())
     new = Cluster(99, made.records)
     new.do(applies())
-    assert new.state.catalogue is None
+    assert new.state.inventory is None
     assert new.records["apply/p/x".join(["unit/", ""])] == made.records["unit/apply/p/x"]
     new.do(applies("x"))
-    assert set(new.state.catalogue or ()) == {"capture/s", "apply/p/x"}
+    assert set(new.state.inventory or ()) == {"capture/s", "apply/p/x"}
 
 
 def test_records_of_moves_have_keys() -> None:

@@ -60,7 +60,7 @@ from coordinator.server.requests import (
 from coordinator.transport.events import LeaderInfo, MessagesArrived, StreamClosed, StreamOpened
 from schemas.config.model import KafkaConfig
 from schemas.units import Prepared, UnitPhase, UnitProgress, UnitProgressed, WorkerEnded
-from tests.coordination_kit import catalogue, until
+from tests.coordination_kit import inventory, until
 
 HEAD = Header(1, 5)
 
@@ -182,7 +182,7 @@ def test_what_an_agent_says_to_a_full_mailbox_or_to_none_is_counted() -> None:
 
     config = ServerConfig("c", "127.0.0.1:0", batch=BatchConfig(capacity=2))
     kafka = KafkaConfig(bootstrap="127.0.0.1:1")
-    coordinator = Coordinator(config, kafka, lambda: catalogue(0), refuse)
+    coordinator = Coordinator(config, kafka, lambda: inventory(0), refuse)
     try:
         coordinator._agents.on_transport_event(StreamOpened("a", 1))
         for number in range(3):
@@ -291,7 +291,7 @@ class World:
         self.settle()
 
     def elect(self, rev: int = 10) -> World:
-        self.report_event(Elected(rev, dict(self.records)), InventoryRead(rev, catalogue(3)))
+        self.report_event(Elected(rev, dict(self.records)), InventoryRead(rev, inventory(3)))
         return self
 
     def join(self, name: str) -> None:
@@ -469,7 +469,7 @@ def test_what_was_for_an_earlier_term_is_not_for_this_one() -> None:
     )
     world.report_event(*[RecordsCommitted(10, token) for token in old])
     assert world.agents["a2"][1].agent_epoch == 0, "announced to before it was durable in this term"
-    world.report_event(InventoryRead(10, catalogue(3)))
+    world.report_event(InventoryRead(10, inventory(3)))
     assert world.states() == {}
 
 
@@ -587,7 +587,7 @@ def test_a_unit_s_error_is_shown_until_it_replicates_again() -> None:
 
 def test_a_fence_that_is_done_lets_the_record_go() -> None:
     world = replicating(World().elect(), "a1")
-    world.report_event(InventoryRead(10, catalogue(2)))
+    world.report_event(InventoryRead(10, inventory(2)))
     world.run(1.0)
     rev, unit, uid, assignment = world.fences[0]
     assert (rev, unit, uid) == (10, "apply/p/t00002", "1")
@@ -642,7 +642,7 @@ def test_each_term_gets_a_fresh_catalogue_and_then_the_same_object_until_it_chan
         if not given_ones or given_ones[-1][1] is not found:
             given_ones.append((rev, found))
 
-    now = [catalogue(1)]
+    now = [inventory(1)]
 
     def ask() -> Inventory:
         return Inventory(now[0].units, now[0].sources)
@@ -651,19 +651,19 @@ def test_each_term_gets_a_fresh_catalogue_and_then_the_same_object_until_it_chan
     poller.start()
     poller.set_term(5)
     until(lambda: times[0] > 5)
-    assert given_ones == [(5, catalogue(1))]
-    now[0] = catalogue(2)
+    assert given_ones == [(5, inventory(1))]
+    now[0] = inventory(2)
     until(lambda: len(given_ones) == 2)
     poller.set_term(0)
     poller.set_term(9)
     until(lambda: len(given_ones) == 3)
     poller.close()
-    assert given_ones == [(5, catalogue(1)), (5, catalogue(2)), (9, catalogue(2))]
+    assert given_ones == [(5, inventory(1)), (5, inventory(2)), (9, inventory(2))]
 
 
 def test_a_catalogue_that_fails_is_asked_again_and_the_last_one_kept() -> None:
     given_ones: list[int] = []
-    answers = [RuntimeError("no database"), catalogue(1), RuntimeError("again"), catalogue(1), catalogue(2)]
+    answers = [RuntimeError("no database"), inventory(1), RuntimeError("again"), inventory(1), inventory(2)]
 
     def ask() -> Inventory:
         found = answers.pop(0) if len(answers) > 1 else answers[0]

@@ -317,7 +317,7 @@ def test_units_that_a_reload_takes_out_are_not_doubted() -> None:
     says(cluster, "a", "new")
     cluster.do(Tick())
     cluster.do(replace(NEW, units=(CAPTURE, Q)))
-    assert P.unit not in (cluster.state.catalogue or {})
+    assert P.unit not in (cluster.state.inventory or {})
     assert not [e for e in cluster.effects if isinstance(e, Alarm)]
     cluster.do(replace(NEW, units=(CAPTURE,)))
     assert [e.what for e in cluster.effects if isinstance(e, Alarm)] == ["topics are missing"]

@@ -59,7 +59,7 @@ def parts(file: File) -> dict[str, str]:
     return dict(zip(PARTS, map(str, file), strict=True))
 
 
-def catalogue(file: File) -> Inventory:
+def inventory(file: File) -> Inventory:
     return Inventory(UNITS, {"p": ("s",), "q": ("s",)}, digest(file), parts(file))
 
 
@@ -174,7 +174,7 @@ class World:
     def tick(self) -> None:
         self.now += 0.1
         self.do(Confirmed(self.now))
-        self.do(catalogue(self.held))
+        self.do(inventory(self.held))
         self.do(Tick())
         for machine in self.machines.values():
             machine.do(agent.AgentTick(), self.now)

@@ -36,11 +36,11 @@ from rowlock.inspect.planned.plan import (
     plan_lines,
 )
 from schemas.config.model import Config, KafkaConfig, load_config
-from tests.coordination_kit import catalogue, until
+from tests.coordination_kit import inventory, until
 from tests.unit.test_coordinator_server import World
 
 PARTS = {"pipeline/p": "p1", "source/s": "s1"}
-OLD: Inventory = replace(catalogue(3), digest="old", parts=PARTS)
+OLD: Inventory = replace(inventory(3), digest="old", parts=PARTS)
 RELOAD = Reload("new", {**PARTS, "pipeline/p": "p2"}, frozenset({"pipeline/p"}))
 
 
@@ -155,7 +155,7 @@ class FakeConfiguration:
 
 def _coordinator(configuration: FakeConfiguration | None) -> Coordinator:
     kafka, config = KafkaConfig(bootstrap="127.0.0.1:1"), ServerConfig("c", "127.0.0.1:0")
-    return Coordinator(config, kafka, lambda: catalogue(0), lambda *_: None, configuration)
+    return Coordinator(config, kafka, lambda: inventory(0), lambda *_: None, configuration)
 
 
 def test_only_the_leader_reads_its_file_and_a_bad_one_is_an_event(monkeypatch: pytest.MonkeyPatch) -> None:

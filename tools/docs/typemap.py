@@ -127,7 +127,7 @@ nothing is cut silently, zero dates pass, and 0 in an AUTO_INCREMENT column stay
 def page() -> str:
     """Return the whole page."""
     rows = (_row(*sample) for sample in _SAMPLES)
-    return "".join((_INTRO, *rows, _AFTER, _collations(), _catalogues()))
+    return "".join((_INTRO, *rows, _AFTER, _collations(), _catalogs()))
 
 
 def _wire(type_: ColumnType) -> str:
@@ -221,10 +221,10 @@ def _collations() -> str:
     )
 
 
-def _catalogues() -> str:
+def _catalogs() -> str:
     mysql = ", ".join(f"`{name}`" for name in sorted(MYSQL_CATALOG))
     postgres = ", ".join(f"`{name}`" for name in sorted(POSTGRES_CATALOG))
-    return f"\n## Types that are read from a catalogue\n\nMySQL and MariaDB: {mysql}.\n\nPostgreSQL (targets): {postgres}.\n"
+    return f"\n## Types that are read from a catalog\n\nMySQL and MariaDB: {mysql}.\n\nPostgreSQL (targets): {postgres}.\n"
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ def open_mysql(target: TargetConfig, name: str) -> SqlSession:
         DialectComponents(
             link=link,
             books=kept,
-            catalogue=MySqlTargetCatalog(target, link, flavour),
+            catalog=MySqlTargetCatalog(target, link, flavour),
             applier=MySqlApplier(link, kept),
             alterer=MySqlAlterer(link),
             fresh=partial(MySqlLink, target, flavour, f"{name} take-over"),

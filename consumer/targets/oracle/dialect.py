@@ -72,7 +72,7 @@ def open_sql_session(target: TargetConfig, name: str, connect: Open) -> SqlSessi
         DialectComponents(
             link=link,
             books=kept,
-            catalogue=OracleTargetCatalog(link),
+            catalog=OracleTargetCatalog(link),
             applier=OracleApplier(link, kept),
             alterer=OracleAlterer(link),
             fresh=lambda: OracleLink(target, f"{name} take-over", connect),

@@ -60,7 +60,7 @@ def open_postgres(target: TargetConfig, name: str) -> SqlSession:
         DialectComponents(
             link=link,
             books=kept,
-            catalogue=PostgresTargetCatalog(target, link),
+            catalog=PostgresTargetCatalog(target, link),
             applier=PostgresApplier(link, kept),
             alterer=PostgresAlterer(link),
             fresh=lambda: PostgresLink(target, f"{name} take-over"),

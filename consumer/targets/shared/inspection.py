@@ -50,7 +50,7 @@ def open_inspector(
             with translated(error.statement or ""):
                 raise error.orig from error
         raise TransientError(
-            f"the catalogue of {target.host}:{target.port} cannot be read: {error}"
+            f"the catalog of {target.host}:{target.port} cannot be read: {error}"
         ) from error
 
 

@@ -125,7 +125,7 @@ def _explain_move_refusal(state: OwnerState, unit: str, agent: str) -> str | Non
         return f"there is no unit {unit}"
     if unit in state.paused:
         return f"unit {unit} is paused and runs nowhere; resume it first"
-    if state.catalogue is not None and unit not in state.catalogue:
+    if state.inventory is not None and unit not in state.inventory:
         return f"unit {unit} is being removed"
     if agent not in state.members or not state.members[agent].accepts:
         return f"agent {agent} is unknown, away or draining"

@@ -39,7 +39,7 @@ def set_removal_reason(state: OwnerState, unit: str) -> None:
     """Set the reason to remove the unit."""
     if unit in state.paused:
         set_reason(state, unit, "paused")
-    elif (spec := (state.catalogue or {}).get(unit)) is not None:
+    elif (spec := (state.inventory or {}).get(unit)) is not None:
         anew = state.memos[unit].uid != spec.uid
         set_reason(state, unit, "its topic was created again" if anew else "its configuration has changed")
     else:

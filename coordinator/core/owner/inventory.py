@@ -59,21 +59,21 @@ def _map_known_units(state: OwnerState) -> dict[str, str]:
     """Return the known apply units with their pipelines; before the first inventory, those that may be
     running.
     """
-    if state.catalogue is not None:
-        specs = state.catalogue.values()
+    if state.inventory is not None:
+        specs = state.inventory.values()
         return {spec.unit: spec.pipeline for spec in specs if spec.pipeline is not None}
     running = [unit for unit, current in state.sets.items() if current.replicas]
     return {unit: pipeline for unit in running if (pipeline := parse_pipeline_name(unit)) is not None}
 
 
 def _adopt_inventory(state: OwnerState, event: Inventory, now: float, out: list[OwnerDecision]) -> None:
-    state.catalogue = {spec.unit: spec for spec in sorted(event.units, key=lambda spec: spec.unit)}
+    state.inventory = {spec.unit: spec for spec in sorted(event.units, key=lambda spec: spec.unit)}
     state.sources = dict(event.sources)
     state.pipeline_units = periodic.collect_pipeline_units(state)
     periodic.forget_pipelines(state, now, out)
     state.next_progress = now
     state.work = True
-    for unit, spec in state.catalogue.items():
+    for unit, spec in state.inventory.items():
         if unit not in state.sets:
             state.sets[unit] = ReplicationSet(unit)
             state.memos[unit] = UnitMemo(spec.uid, now)

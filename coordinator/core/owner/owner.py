@@ -189,5 +189,5 @@ def check_owner_invariants(state: OwnerState) -> None:
             held.setdefault(replica.agent, set()).add(unit)
     index = {agent: set(units) for agent, units in state.by_agent.items() if units}
     replication.require_invariant(index == held, "the index by agent is not what the sets hold")
-    missing = set(state.catalogue or ()) - set(state.sets)
-    replication.require_invariant(not missing, f"units {sorted(missing)} of the catalogue have no set")
+    missing = set(state.inventory or ()) - set(state.sets)
+    replication.require_invariant(not missing, f"units {sorted(missing)} of the inventory have no set")

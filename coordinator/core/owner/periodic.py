@@ -82,7 +82,7 @@ def retry_fences(state: OwnerState, now: float, out: list[OwnerDecision]) -> Non
 
 def schedule_units(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
     """Make a plan if anything can have changed, and carry it out."""
-    if state.catalogue is None or not _has_work(state, now):
+    if state.inventory is None or not _has_work(state, now):
         return
     balance = now >= state.next_balance
     wishes = RequestedMoves(state.moves, state.rebalance, balance)
@@ -177,10 +177,10 @@ def _summarize_steady_units(state: OwnerState) -> tuple[list[str], Counter[Agent
     others: list[str] = []
     number: Counter[AgentPlace] = Counter()
     rows: Counter[AgentPlace] = Counter()
-    catalogue, memos, paused = state.catalogue or {}, state.memos, state.paused
+    inventory, memos, paused = state.inventory or {}, state.memos, state.paused
     since = any(state.since.values())
     for unit, current in state.sets.items():
-        spec = catalogue.get(unit)
+        spec = inventory.get(unit)
         memo = memos[unit]
         undisturbed = current.state is SetState.REPLICATING and len(current.replicas) == 1
         if not undisturbed or spec is None or memo.uid != spec.uid or unit in paused or (since and is_stale(state, spec, current)):  # fmt: skip
@@ -242,7 +242,7 @@ def collect_pipeline_units(state: OwnerState) -> dict[str, PipelineUnits]:
     found: dict[str, dict[str, list[str]]] = {
         pipeline: {source: [] for source in sources} for pipeline, sources in state.sources.items()
     }
-    for unit, spec in (state.catalogue or {}).items():
+    for unit, spec in (state.inventory or {}).items():
         if spec.pipeline is not None and spec.kind is UnitKind.APPLY:
             found.setdefault(spec.pipeline, {}).setdefault(spec.source, []).append(unit)
     return {
@@ -253,12 +253,12 @@ def collect_pipeline_units(state: OwnerState) -> dict[str, PipelineUnits]:
 
 def advance_pipelines(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
     """Advance the progress of the pipelines, and store it at intervals, one store at a time."""
-    if state.catalogue is None or now < state.next_progress:
+    if state.inventory is None or now < state.next_progress:
         return
     state.next_progress = now + state.config.interval
     memos = state.memos
     marks: dict[str, UnitProgress | None] = {
-        unit: memos[unit].mark for unit, spec in state.catalogue.items() if memos[unit].uid == spec.uid
+        unit: memos[unit].mark for unit, spec in state.inventory.items() if memos[unit].uid == spec.uid
     }
     for pipeline, units in state.pipeline_units.items():
         before = state.pipelines.get(pipeline, PipelineProgress())

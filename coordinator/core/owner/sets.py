@@ -144,7 +144,7 @@ def _update_indexes(state: OwnerState, before: ReplicationSet, after: Replicatio
 
 def find_desired_unit(state: OwnerState, unit: str) -> InventoryUnit | None:
     """Return the unit from the inventory if it is to run."""
-    spec = state.catalogue.get(unit) if state.catalogue is not None else None
+    spec = state.inventory.get(unit) if state.inventory is not None else None
     return None if spec is None or unit in state.paused else spec
 
 
@@ -152,7 +152,7 @@ def fence_unless_desired(state: OwnerState, unit: str, now: float, out: list[Own
     """Fence a unit that is not to run. No takeover would fence an agent that was only considered lost."""
     memo = state.memos[unit]
     absent = state.sets[unit].state is SetState.ABSENT
-    if state.catalogue is None or find_desired_unit(state, unit) is not None or not absent:
+    if state.inventory is None or find_desired_unit(state, unit) is not None or not absent:
         return
     if not memo.recorded:
         forget_absent_unit(state, unit, now, out)
@@ -191,7 +191,7 @@ def confirm_fenced(
 
 def forget_absent_unit(state: OwnerState, unit: str, now: float, out: list[OwnerDecision]) -> None:
     """Drop an absent unit that is not in the inventory, with its record."""
-    if state.catalogue is None or unit in state.catalogue:
+    if state.inventory is None or unit in state.inventory:
         return
     del state.sets[unit]
     state.memos.pop(unit, None)

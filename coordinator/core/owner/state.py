@@ -341,7 +341,7 @@ class OwnerState:
     stepped_down: bool = False
     silent: bool = False
     """Whether the claim has not been confirmed for so long that no messages may be sent."""
-    catalogue: dict[str, InventoryUnit] | None = None
+    inventory: dict[str, InventoryUnit] | None = None
     """The adopted inventory by unit; None before the first."""
     configuration: ConfigRecord | None = None
     """The active configuration; None: not known."""

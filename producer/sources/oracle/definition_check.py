@@ -95,7 +95,7 @@ def judge_followed_table(
     if is_same_definition(before.table, logged.table):
         return None
     return Altered(
-        f"ALTER TABLE {format_table_name(name)}, seen in the catalogue",
+        f"ALTER TABLE {format_table_name(name)}, seen in the catalog",
         StatementVerdict(name, "kept", "changed"),
     )
 

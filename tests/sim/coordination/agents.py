@@ -96,7 +96,7 @@ class Agents(Candidates):
         state, far = node.state, UnitProgress(FAR, FAR)
         state.seq += 1
         head = Header(state.owner_rev, state.agent_epoch, 0, state.seq)
-        other = next((u for u in sorted(self.catalogue) if u not in state.units), "no such unit")
+        other = next((u for u in sorted(self.inventory) if u not in state.units), "no such unit")
         ghost = UnitStatus(other, FAR, UnitPhase.REPLICATING, far, FAR)
         ended = {UnitPhase.STOPPED, UnitPhase.STOPPING}
         held = [

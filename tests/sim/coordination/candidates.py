@@ -119,7 +119,7 @@ class Candidates(Ground):
 
     def give_catalogue(self, node: OwnerNode) -> None:
         """As the poller does: the same object while it says the same. Kafka may list no topic for a moment."""
-        units = tuple(self.catalogue.values())
+        units = tuple(self.inventory.values())
         read = {spec.source for spec in units if spec.kind is UnitKind.APPLY}
         if self.now < self.unlisted_until:
             self.happened["empty metadata"] += 1

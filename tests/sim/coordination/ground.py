@@ -62,7 +62,7 @@ class Ground:
         self.captured = {unit: CaptureTopic() for unit in CAPTURES}
         self.heads = dict.fromkeys((*UNITS, *CAPTURES), 0)
         self.uids = dict.fromkeys((*UNITS, *CAPTURES), 1)
-        self.catalogue = {unit: self.spec(unit) for unit in (*UNITS, *CAPTURES)}
+        self.inventory = {unit: self.spec(unit) for unit in (*UNITS, *CAPTURES)}
         self.owners = {name: OwnerNode(name) for name in CANDIDATES}
         self.agents = {name: AgentNode(name) for name in AGENTS}
         self.events = 0

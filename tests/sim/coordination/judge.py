@@ -62,7 +62,7 @@ class Judge:
         self.applied: dict[tuple[str, int], int] = {}
         self.watch = Watch(world)
         self.leases = LeaseJudge(world)
-        self.catalogue = CatalogueJudge(world)
+        self.inventory = CatalogueJudge(world)
         self.limits = LimitsJudge()
         #: unit → the epochs in its durable record, and the highest that ever wrote
         self.holders: dict[str, tuple[int, ...]] = {}
@@ -77,7 +77,7 @@ class Judge:
         self._accepted()
         self.watch.always()
         self.leases.always()
-        self.catalogue.always()
+        self.inventory.always()
 
     def _accepted(self) -> None:
         """I1: of the workers that write now, the target would accept one a unit."""
@@ -105,7 +105,7 @@ class Judge:
         state = node.state
         if state is not None:
             self.limits.before(state)
-            self.catalogue.before(state)
+            self.inventory.before(state)
         if state is None or not isinstance(event, o.Received):
             return
         message = event.message
@@ -152,7 +152,7 @@ class Judge:
         self._count(state)
         self._members(node, state)
         self.limits.after(state, event)
-        self.catalogue.after(state, event)
+        self.inventory.after(state, event)
         self._pipelines(state)
 
     def _believed(self, state: o.OwnerState, event: o.OwnerEvent | None, out: list[o.OwnerDecision]) -> None:
@@ -213,7 +213,7 @@ class Judge:
             self._showed(row.pipeline, "resolved", state.rev, _known(row.resolved_ts))
 
     def _applied(self, state: o.OwnerState, pipeline: str, ts: int) -> None:
-        for unit, spec in (state.catalogue or {}).items():
+        for unit, spec in (state.inventory or {}).items():
             if spec.pipeline is not None:
                 done = self.applied.get((unit, int(spec.uid)), 0)
                 require_invariant(
@@ -390,9 +390,9 @@ class Judge:
         if node is None or node.state is None or node.state.silent:
             return "there is no owner"
         state = node.state
-        if set(state.catalogue or ()) != set(world.catalogue):
+        if set(state.inventory or ()) != set(world.inventory):
             return "the owner does not know the catalogue"
-        if any(state.catalogue[u].uid != s.uid for u, s in world.catalogue.items() if state.catalogue):
+        if any(state.inventory[u].uid != s.uid for u, s in world.inventory.items() if state.inventory):
             return "the owner knows an old catalogue"
         runs = {
             (unit, held.assignment, agent.name): held.state
@@ -425,7 +425,7 @@ class Judge:
         """A pipeline is shown at its sources' head; higher only where a unit that was created again stands behind it."""
         for row in views.list_pipeline_rows(state):
             heads = [
-                self.world.heads[u] for u, s in self.world.catalogue.items() if s.pipeline == row.pipeline
+                self.world.heads[u] for u, s in self.world.inventory.items() if s.pipeline == row.pipeline
             ]
             head = max(min(heads), self.progress.get(row.pipeline, -1))
             if row.checkpoint_ts != head:
@@ -439,5 +439,5 @@ class Judge:
         """Once well: no live worker beside the primaries, and the members are all there."""
         world = self.world
         live = Counter(w.unit for a in world.agents.values() for w in a.workers.values() if w.live)
-        require_invariant(all(live[unit] == 1 for unit in world.catalogue), f"live workers {dict(live)}")
-        require_invariant(set(live) == set(world.catalogue), f"live workers of unwanted units {dict(live)}")
+        require_invariant(all(live[unit] == 1 for unit in world.inventory), f"live workers {dict(live)}")
+        require_invariant(set(live) == set(world.inventory), f"live workers of unwanted units {dict(live)}")

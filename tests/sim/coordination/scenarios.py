@@ -264,7 +264,7 @@ def a_new_owner_is_asked_for_moves_before_it_has_heard_of_one_under_way(w: Scrip
     w.unheard = lambda agent, _: agent == origin.name
     w.succeed(first, second)
     w.until("the other agents have synced", lambda: sum(m.accepts for m in w.state.members.values()) == 2)
-    w.until("the catalogue is known", lambda: w.state.catalogue is not None)
+    w.until("the catalogue is known", lambda: w.state.inventory is not None)
     w.unready |= set(w.agents)
     for unit, current in sorted(w.state.sets.items()):
         primary = current.primary
@@ -376,7 +376,7 @@ def an_owner_whose_clock_is_fast_drops_a_unit_and_can_store_nothing(w: Scripted)
     w.settle()
     first, second = w.owner, next(node for node in w.owners.values() if node is not w.owner)
     second.wall += 3600.0
-    spec = w.catalogue.pop(UNIT)
+    spec = w.inventory.pop(UNIT)
     w.succeed(first, second)
     w.cuts.add((second.name, "kafka"))
     w.run_until(w.now + 3.0)
@@ -385,7 +385,7 @@ def an_owner_whose_clock_is_fast_drops_a_unit_and_can_store_nothing(w: Scripted)
     w.run_until(w.now + 0.01)
     w._read(first)
     w.succeed(second, first)
-    w.catalogue[UNIT] = spec
+    w.inventory[UNIT] = spec
 
 
 @scenario()

@@ -122,7 +122,7 @@ class Scripted(World):
     def quiet(self) -> bool:
         node = self.current()
         sets = node.state.sets.values() if node is not None and node.state is not None else ()
-        return len(sets) == len(self.catalogue) and all(
+        return len(sets) == len(self.inventory) and all(
             s.state is _S.REPLICATING and len(s.replicas) == 1 for s in sets
         )
 

@@ -99,7 +99,7 @@ class BlackHoleJudge:
         health, limits = state.config.health, state.config.limits
         pauses = int(math.log2(1 + (self.world.now - first) / health.retry_first)) + 1
         pauses += int((self.world.now - first) / health.retry_most)
-        most = health.failures + limits.per_agent + pauses + len(self.world.catalogue)
+        most = health.failures + limits.per_agent + pauses + len(self.world.inventory)
         require_invariant(
             count < most, f"{count + 1} units in vain to {agent} in {self.world.now - first:.1f} s"
         )
@@ -119,7 +119,7 @@ class CatalogueJudge:
         now = self.world.now
         self.there = {
             unit: self.there[unit] if self.there.get(unit, ("", 0.0))[0] == spec.uid else (spec.uid, now)
-            for unit, spec in self.world.catalogue.items()
+            for unit, spec in self.world.inventory.items()
         }
 
     def before(self, state: o.OwnerState) -> None:
@@ -175,7 +175,7 @@ class Watch:
             return
         self.healed_at = min(self.healed_at, self.world.now)
         node = self.world.current()
-        if node is None or node.state is None or node.state.silent or node.state.catalogue is None:
+        if node is None or node.state is None or node.state.silent or node.state.inventory is None:
             self.orphans.clear()
             return
         self._orphans(node.state)

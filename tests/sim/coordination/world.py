@@ -211,8 +211,8 @@ class World(Workers):
 
     def _change_catalogue(self) -> None:
         unit = self.rng.choice((*UNITS, *CAPTURES))
-        if unit in self.catalogue:
-            del self.catalogue[unit]
+        if unit in self.inventory:
+            del self.inventory[unit]
         if self.rng.random() < 0.6:
             self._create(unit)
         self._tell_catalogue()
@@ -221,7 +221,7 @@ class World(Workers):
         """A unit of an old name, with nothing in the target: its row begins at zero, its epoch stays. A source stays what
         it was: its capture goes on where its topic ends."""
         if unit in CAPTURES:
-            self.catalogue[unit] = self.spec(unit)
+            self.inventory[unit] = self.spec(unit)
             return
         self.uids[unit] += 1
         self.heads[unit] = 0
@@ -231,7 +231,7 @@ class World(Workers):
         row.offset = 0
         row.writes.clear()
         self.target.replicate()
-        self.catalogue[unit] = self.spec(unit)
+        self.inventory[unit] = self.spec(unit)
 
     def _tell_catalogue(self) -> None:
         for node in self.owners.values():
@@ -267,7 +267,7 @@ class World(Workers):
             if not one.alive and not one.left:
                 self._start_agent(one)
         for unit in (*UNITS, *CAPTURES):
-            if unit not in self.catalogue and unit != UNITS[-1]:
+            if unit not in self.inventory and unit != UNITS[-1]:
                 self._create(unit)
         self._tell_catalogue()
         self.at(8.0, self._resume_units)
