@@ -1,4 +1,4 @@
-"""Judges whether an agent can prepare units at all: it is judged as a whole, besides the units that fail. Pure.
+"""Judges whether an agent can prepare units at all, as a whole, besides the units that fail. Pure.
 
 An agent on which every preparation fails has little to do, so balancing by load would send it unit after
 unit. Instead it backs off: after preparations or starts of `failures` different units have failed there
