@@ -1,8 +1,8 @@
 """When tests run: the longest modules first, what `make test` runs, and what else `.ci/run` does.
 
 Most tests on services and in simulations have many cases: a server, a format, a statement each. `make test` runs one case of each test and a
-sample of the others, and no test that takes long (`--cases few`); `make test-all` runs all of them. `.ci/run` also runs the long tests in that
-way, and of the other cases a part in turn, another with each commit (`--turn N`). Of the slow tests it runs some cases of one
+sample of the others, and no test that takes long (`--cases few`); `make test-all` runs all of them. `.ci/run` also runs half of the long tests,
+and of the other cases a part: with each commit the other half and another part (`--turn N`). Of the slow tests it runs some cases of one
 (`-m slow --turn N`); `make test-slow` runs them all.
 """
 
@@ -40,8 +40,9 @@ ALWAYS = (
 _ORDER = ("faults", "integration", "sim", "unit")
 #: Where a test's cases are sampled; all others run always.
 _SAMPLED = ("tests/faults/", "tests/integration/", "tests/sim/")
-#: Of a test's cases one runs, and one in SAMPLE of the others; a turn has one in TURNS of what that leaves out.
-SAMPLE, TURNS = 8, 6
+#: Of a test's cases one runs, and one in SAMPLE of the others; a turn has one in TURNS of what that leaves out, and one in LONG_TURNS of the
+#: long tests: all of them take `.ci/run` beyond its hour.
+SAMPLE, TURNS, LONG_TURNS = 8, 6, 2
 
 
 @cache
@@ -93,11 +94,16 @@ def sample(names: Iterable[str]) -> set[str]:
 
 
 def rest_of_turn(names: Iterable[str], turn: int) -> set[str]:
-    """Return what turn number `turn` runs of the node ids that `make test` leaves out: the long tests' sample, and some of the other cases."""
+    """Return what turn number `turn` runs of the node ids that `make test` leaves out: the sample of some long tests, and some of the other cases."""
     names = list(names)
     sampled = sample(names)
+    long = {
+        name
+        for name in sampled - few(names)
+        if _number(name.partition("[")[0]) % LONG_TURNS == turn % LONG_TURNS
+    }
     others = {name for name in set(names) - sampled if _number(name) // SAMPLE % TURNS == turn % TURNS}
-    return (sampled - few(names)) | others
+    return long | others
 
 
 def _number(name: str) -> int:

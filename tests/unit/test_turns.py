@@ -11,7 +11,19 @@ import pytest
 
 from tests.long_tests import LONG, long_tests, measured
 from tests.services import NO_MYSQL, pytest_terminal_summary, without_mysql
-from tests.turns import ALWAYS, CASES, SAMPLE, TOO_LONG, TURNS, by_length, few, of_turn, rest_of_turn, sample
+from tests.turns import (
+    ALWAYS,
+    CASES,
+    LONG_TURNS,
+    SAMPLE,
+    TOO_LONG,
+    TURNS,
+    by_length,
+    few,
+    of_turn,
+    rest_of_turn,
+    sample,
+)
 
 MANY = next(iter(CASES))
 NAMES = ["b.py::one", *(f"{MANY}[{n}]" for n in range(15)), "a.py::two[x]", "a.py::two[y]"]
@@ -52,12 +64,15 @@ def test_each_test_has_a_case_every_day_and_every_case_its_turn() -> None:
     assert rest_of_turn(TESTS, TURNS) == turns[0]
 
 
-def test_what_takes_long_is_left_to_each_turn_but_for_the_way_of_rows() -> None:
+def test_each_second_turn_has_a_long_test_but_for_the_way_of_rows() -> None:
     left_out = sorted(long_tests().difference(ALWAYS))
     cases = [f"{test}[{n}]" for test in left_out for n in range(3)]
     assert few([*cases, *ALWAYS, *TESTS]) == few([*ALWAYS, *TESTS]) > set(ALWAYS)
-    for turn in range(TURNS):
-        assert sample(cases) <= rest_of_turn(cases, turn)
+    turns = [sample(cases) & rest_of_turn(cases, turn) for turn in range(LONG_TURNS)]
+    assert set().union(*turns) == sample(cases)
+    assert all(len(turn) > len(sample(cases)) / LONG_TURNS / 2 for turn in turns), (
+        "each turn takes about as long"
+    )
 
 
 def test_the_long_tests_that_make_test_runs_are_long_and_all_are_there() -> None:
