@@ -126,7 +126,7 @@ def _build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--gen-at-least", type=int, metavar="E",
-        help="the assignment: capture with this gen or a higher one, and end when another process captures the source",
+        help="the assignment: the number under which this process captures the source (`gen` in events); the process ends when another one captures the source",
     )  # fmt: skip
     return parser
 

@@ -26,7 +26,7 @@ from producer.statements.actions import RowEffect
 from producer.statements.ddl import SchemaDrop, TableDdl
 from producer.statements.judgement import StatementVerdict
 from producer.statements.tokens import cut_row_values
-from schemas.findings import COPY_EACH, format_copy_remedy
+from schemas.findings import COPY_EACH, format_copy_remedy, split_remedy
 from schemas.table.model import Table, list_ambiguous_columns
 from schemas.wire.position import STOP_ROW, Position
 from schemas.wire.records import TableStop
@@ -99,8 +99,8 @@ class StopCause:
 def build_decoding_stop(name: TableName, error: DecodeError) -> TableStoppedError:
     """Return the stop of a table with rows that cannot be read."""
     cause = {DefinitionMismatch: "definition", IncompleteRowImage: "log"}.get(type(error), "value")
-    reason, colon, remedy = str(error).rpartition(": ")
-    if not colon or "=" not in remedy:
+    reason, remedy = split_remedy(str(error))
+    if "=" not in remedy:
         return TableStoppedError(frozenset([name]), cause, str(error), format_copy_remedy(*name))
     return TableStoppedError(
         frozenset([name]), cause, reason, f"{remedy}, reconnect the clients, and {format_copy_remedy(*name)}"
@@ -155,12 +155,12 @@ def find_stop_at_start(
             explain_dropped_remedy(name),
         )  # fmt: skip
     if unfit is not None:
-        reason, colon, remedy = unfit.rpartition(": ")
+        reason, remedy = split_remedy(unfit)
         return TableStoppedError(
             one,
             "unfit",
-            reason if colon else unfit,
-            f"{remedy}, then {format_copy_remedy(*name)}" if colon else format_copy_remedy(*name),
+            reason,
+            f"{remedy}, then {format_copy_remedy(*name)}" if remedy else format_copy_remedy(*name),
         )
     return None
 

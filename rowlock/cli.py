@@ -257,7 +257,7 @@ def quarantine() -> None:
 @output_option
 @report_command_errors
 def quarantine_list(config_file: Path, output: str) -> None:
-    """List the held events, and the number of displaced rows."""
+    """List the quarantined events, and the number of displaced rows."""
     config = load_config(config_file)
     from rowlock.inspect.observed.displaced import build_dicts, format_displaced_lines, list_displaced_rows
     from rowlock.inspect.quarantine import format_quarantine_lines, list_quarantined_events

@@ -35,6 +35,7 @@ def format_debezium_remedy(db: str, table: str) -> str:
     return f"put {encode_snapshot_signal(db, table)} into the signal topic of Debezium's connector (docs/how-to/debezium.md)"
 
 
+_SEPARATOR = re.compile(": ")
 _PLAIN = re.compile(r"[\w$-]+")  # names that need no backticks in `tables:`, and here
 
 
@@ -51,9 +52,19 @@ TRIES_AGAIN = "tries again: "
 
 
 def split_remedy(message: str) -> tuple[str, str]:
-    """Return (what was seen, what to do) of a message "…seen…: remedy"; without one the remedy is ""."""
-    seen, colon, remedy = message.rpartition(": ")
-    return (seen.removesuffix("; run"), remedy) if colon else (message, "")
+    """Return (what was seen, what to do) of a message "…seen…: remedy"; without a remedy, it is "".
+
+    A colon between backticks separates nothing: a remedy may name a setting (`key: value`) or a table with a
+    colon in its name.
+    """
+    places = [place.start() for place in _SEPARATOR.finditer(message)]
+    outside = [place for place in places if message.count("`", place) % 2 == 0]
+    if not outside and message.count("`") % 2:  # a server's own text may have an odd number of them
+        outside = places
+    if not outside:
+        return message, ""
+    place = outside[-1]
+    return message[:place].removesuffix("; run"), message[place + 2 :]
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -84,9 +95,3 @@ def build_no_table_finding(place: str, patterns: Iterable[str]) -> Finding:
         "nothing, if they are still to be created: they are captured from then on; else correct `tables:`, or grant SELECT on them "
         "(a user sees only tables that it may read)",
     )
-
-
-def split_at_remedy(text: str) -> tuple[str, str]:
-    """Split "what was seen: what to do" at its last colon."""
-    message, colon, remedy = text.rpartition(": ")
-    return (message, remedy) if colon else (text, "")

@@ -93,7 +93,7 @@ class KafkaStand:
     def _led(self) -> bool:
         try:
             for session in self.sessions:
-                session.held(ApplyUnit("", ""))
+                session.read_quarantine(ApplyUnit("", ""))
         except TransientError:
             return False
         return True

@@ -40,7 +40,7 @@ log = structlog.get_logger(__name__)
 LOGGED_KEYS = 5
 """Number of keys in one log line."""
 SignalsFor = Callable[[int], Signals]
-"""(number of lanes) → the means by which they share state under this attempt's driver."""
+"""A function from the number of lanes to the mutex and wake-ups that they share."""
 
 
 class Applier:
@@ -94,7 +94,7 @@ class Applier:
             yield from self._open_lanes()
 
     def drain(self, mark: LaneMark) -> Machine[None]:
-        """Apply everything submitted; afterwards every lane is at `mark`, or after it if it was before."""
+        """Apply everything submitted; afterwards every lane is at `mark`, or still at a later offset."""
         if self._lanes is None and self._pending and not (yield from self._apply_in_one_transaction(mark)):
             yield from self._open_lanes()
         idle = None if self._lanes is None else (yield from self._lanes.drain(mark))

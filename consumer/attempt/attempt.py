@@ -1,8 +1,8 @@
-"""One attempt at a unit, from Kafka records to committed lanes, as a machine of effects.
+"""One attempt to apply a unit, from Kafka records to committed lanes, as generators of effects.
 
-It fences and reads the progress, starts at the lowest lane's offset + 1 whatever offsets the batch
-holds, decodes, drops duplicates, handles barriers (definition, truncate, chunk marker) and applies the
-changes. At the end every lane, also an idle one, is at the batch's end.
+An attempt fences the unit and reads its progress, starts at the lowest lane's offset + 1 whatever
+offsets the batch holds, decodes, drops duplicates, handles barriers (definition, truncate, chunk marker)
+and applies the changes. At the end every lane, also an idle one, is at the batch's end.
 
 An error that ends an attempt never fails the Spark batch: the progress stays valid, the report has the
 cause, and the next attempt (of the next batch, or after the driver's restart) continues from there.
@@ -71,7 +71,7 @@ class Attempt:
     """
 
     def __init__(self, spec: UnitSpec, signals: SignalsFor) -> None:
-        """`signals`: the means by which the lanes share state under this attempt's driver."""
+        """`signals` returns the mutex and wake-ups that the lanes of this attempt share."""
         self.spec = spec
         self._figures = AttemptFigures()
         self._state = AttemptState(spec, signals, self._figures)
@@ -103,7 +103,7 @@ class Attempt:
         return self._build_report(Trouble("ok", ""))
 
     def define_initially(self, table: Table) -> Machine[None]:
-        """Begin, and activate `table` as the first definition if the topic carries none.
+        """Begin the attempt, and activate `table` as the first definition if the topic carries none.
 
         An active definition stays.
         """
@@ -115,7 +115,7 @@ class Attempt:
             )
         yield from state.close()
 
-    # --- its end
+    # --- the attempt's end
 
     def _record_trouble(self, trouble: Trouble) -> Machine[Report]:
         """Return the report of a failed attempt. A stop is also recorded in the target."""
@@ -222,7 +222,7 @@ class Attempt:
             yield from self._take_slice(records)
 
     def _take_slice(self, records: RecordSlice) -> Machine[None]:
-        """Take a slice.
+        """Take one slice of records.
 
         At the offset where the stored layout ends, all lanes are at one offset and the layout is
         changed.

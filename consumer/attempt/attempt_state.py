@@ -26,14 +26,14 @@ from schemas.wire.position import ZERO
 
 
 class AttemptState:
-    """One unit in one attempt, as of its last transaction. Its methods are machines.
+    """An apply unit in one attempt, as of its last transaction. Its methods are generators of effects.
 
     `applier`: owns the lanes; None if there is no active definition or they are closed. `quarantine`:
     the entries with which the next applier begins. `mark`: the last record that was read.
     """
 
     def __init__(self, spec: UnitSpec, signals: SignalsFor, figures: AttemptFigures) -> None:
-        """`signals`: the means by which the lanes share state under this attempt's driver."""
+        """`signals` returns the mutex and wake-ups that the lanes of this attempt share."""
         self.spec = spec
         topic = spec.unit.topic
         self._signals, self._figures = signals, figures

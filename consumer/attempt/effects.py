@@ -1,7 +1,7 @@
 """The effects that an attempt requests from its driver. Plain values.
 
-The product carries them out with threads and connections (consumer.attempt.drivers.threads), the
-simulation with a modelled target and its own schedule (tests/sim). A machine is a generator: it yields
+The product carries effects out with threads and connections (consumer.attempt.drivers.threads), the
+simulation with a modelled target and its own schedule (tests/sim). A `Machine` is a generator: it yields
 an effect, and the driver sends it the effect's result or throws the effect's error into it.
 
 ```python
@@ -260,7 +260,7 @@ class FindSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class OpenKeys:
-    """Open storage for the keys of a table. Result: a KeyComparison, which the requesting machine closes."""
+    """Open storage for the keys of a table. Result: a KeyComparison, which the requester closes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,14 +272,16 @@ class Sleep:
 
 @dataclass(frozen=True, slots=True)
 class Await:
-    """Wait until `ready()`. It reads the lanes' shared state and is called again after every wake-up."""
+    """Wait until `ready()` is true. The function reads the lanes' shared state and is called again after
+    every wake-up.
+    """
 
     ready: Callable[[], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class StartLanes:
-    """Drive `lanes.run_lane(n)` for every lane, beside this machine.
+    """Run `lanes.run_lane(n)` for every lane, concurrently with the attempt.
 
     A lane's error goes to `lanes.record_lane_error`.
     """

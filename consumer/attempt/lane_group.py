@@ -1,10 +1,10 @@
-"""The concurrent lanes of one attempt: hand-over of changes, waiting for each other's commits, drain,
-errors.
+"""Runs the concurrent lanes of one attempt: hands changes to them, lets them wait for each other's
+commits, drains them, and collects their errors.
 
-The attempt's own machine calls `submit_changes`, `drain` and `close`; `run_lane(n)` is the machine of
-lane n. The machines may be driven in any order and concurrently: shared state is accessed under
-`signals.mutex` only, and a waiting machine is woken through `signals`. The first error of any lane stops
-the others after their current transaction, and is raised by `submit_changes`, `drain` or `close`.
+The attempt itself calls `submit_changes`, `drain` and `close`; `run_lane(n)` is the generator of lane n.
+A driver may advance these generators in any order and concurrently: shared state is accessed under
+`signals.mutex` only, and a waiting generator is woken through `signals`. The first error of any lane
+stops the others after their current transaction, and is raised by `submit_changes`, `drain` or `close`.
 """
 
 from __future__ import annotations
@@ -24,19 +24,17 @@ from consumer.ordering.model import QuarantineEntry, RowChange
 from consumer.ordering.progress import LaneMark
 
 CommitBatch = Callable[[int, LaneBatch], Machine[None]]
-"""(lane, batch) → a machine that applies the batch in one transaction, with the lane's progress."""
+"""(lane, batch) → a `Machine` that applies the batch in one transaction, with the lane's progress."""
 
 
 class Signals(Protocol):
-    """The mutex and the wake-ups by which concurrently driven machines share state; the driver provides
-    them.
-    """
+    """The mutex and the wake-ups by which an attempt and its lanes share state; the driver provides them."""
 
     @property
     def mutex(self) -> AbstractContextManager[object]: ...
 
     def wake_lane(self, lane: int | None) -> None:
-        """Make lane `lane` (None: the attempt's own machine) check its condition again.
+        """Make lane `lane` (None: the attempt itself) check its condition again.
 
         Called with the mutex held.
         """
@@ -129,7 +127,7 @@ class LaneGroup:
             self._stop_locked()
 
     def record_lane_error(self, error: BaseException) -> None:
-        """Record that a lane's machine ended with `error`."""
+        """Record that a lane ended with `error`."""
         with self.signals.mutex:
             if self._error is None:
                 self._error = error

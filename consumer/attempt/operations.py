@@ -136,8 +136,8 @@ class DropTarget:
 
 @dataclass(frozen=True, slots=True)
 class MarkSharersIncomplete:
-    """If the target table of `source` is missing, record of each other unit that had rows there that
-    they are lost (consumer.tables.stored).
+    """If the target table of `source` is missing, record for each other unit with rows in it that these
+    rows are lost (consumer.tables.stored).
     """
 
     source: Table

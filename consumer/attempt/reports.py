@@ -1,9 +1,9 @@
-"""Reports of workers to the driver, outside Spark: one datagram for each task, with a report for each
-topic.
+"""Sends the workers' reports to the driver outside Spark: one datagram for each task, with a report for
+each topic.
 
-They are sent over loopback UDP with a token of the run, so that the query need not return rows. A lost
-datagram loses figures and never events: the valid progress is in the target, and the driver compares it
-with Spark's offsets regularly.
+The datagrams go over loopback UDP with a token of the run, so that the query need not return rows. A
+lost datagram loses figures and never events: the valid progress is in the target, and the driver
+compares it with Spark's offsets regularly.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import msgspec
 from schemas.wire.position import Position
 
 MAX_REPORTS = 50
-"""Reports in one datagram."""
+"""Maximum number of reports in one datagram."""
 MAX_BYTES = 65_507
-"""Bytes in one datagram, the maximum of UDP. 50 reports of 1,200 bytes fit; messages of three-byte
-characters may not."""
+"""Maximum number of bytes in one datagram, the limit of UDP. 50 reports of 1,200 bytes fit; messages of
+three-byte characters may not."""
 MESSAGE_HEAD, MESSAGE_TAIL = 300, 300
 """Characters of a long message that are sent: its beginning has the evidence, its end the remedy."""
 

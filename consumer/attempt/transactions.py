@@ -130,7 +130,7 @@ class AttemptProgress:
         return sum(transact.displaced)
 
     def _has_happened(self, number: int, guard: LaneProgress, wrote: LaneProgress) -> Machine[bool]:
-        """Return whether a commit of unknown outcome happened, by one lane's row, which shows the whole
+        """Return whether a commit of unknown outcome happened. One lane's row shows it for the whole
         transaction.
         """
         for tries in range(1, RESOLVE_TRIES + 1):

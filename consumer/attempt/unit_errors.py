@@ -1,9 +1,9 @@
-"""The consequence of an error for the unit that met it. Only that unit is affected, whatever the error's
-class.
+"""Decides the consequence of an error for the unit in which it occurred. Only that unit is affected,
+whatever the error's class.
 
 Every failed operation on a unit is classified here, in Spark's workers (consumer.attempt) and in the
-agent's own operations (consumer.process.unit_operations). Only an error of what carries the units
-(Spark's input, the process) is not a unit's own. Without I/O.
+agent's own operations (consumer.process.unit_operations). Only errors of Spark's input and of the
+process itself belong to no single unit. Without I/O.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from schemas.errors import SchemaError
 
 
 class InputLostError(Exception):
-    """Spark's side of a task broke. No unit is the cause, and Spark retries the task."""
+    """Spark could not deliver a task's input. No unit is the cause, and Spark retries the task."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,3 +1,3 @@
-"""The apply process: instructions on stdin, one Spark session, a thread for each pipeline, blocking
-operations.
+"""The apply process: it reads instructions from stdin, and runs one Spark session, a thread for each
+pipeline, and the threads of blocking operations.
 """

@@ -43,7 +43,7 @@ NO_SPARK = 5
 
 
 class ApplyProcess:
-    """The units of all pipelines of an agent.
+    """The apply process of an agent, which runs the units of all pipelines.
 
     `slots`: tasks that a query runs at once. `warm_after`: seconds without a unit before Spark is warmed
     up.

@@ -1,6 +1,4 @@
-"""The Spark queries of one pipeline: starting, polling and stopping them, and the reports of their
-workers.
-"""
+"""Starts, polls and stops the Spark queries of one pipeline, and receives the reports of their workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The threads of one pipeline: one runs the core (`decisions`), the others do what it asks for.
+"""The threads of one pipeline: one runs the core (`decisions`), the others carry out the core's effects.
 
 Every event comes through one queue: instructions, results of operations, reports of workers, Spark's
 progress and time. The core's thread never waits for a database, Kafka or Spark.
@@ -84,7 +84,7 @@ def fault_ends_process(pipeline: str) -> Iterator[None]:
 
 
 class PipelineShell:
-    """One pipeline's units at work.
+    """The threads and the event queue that run one pipeline's units.
 
     Instructions may come from any thread, and so may Spark (`provide_spark`). Units are applied directly
     until Spark is up.

@@ -1,6 +1,6 @@
 """A scratch folder of one process.
 
-Agents of one machine may share a state_dir; the folder is deleted with its process.
+Agents of one machine may share a state_dir; each folder is deleted when its process ends.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Takeover of a unit: raises the fencing token in the target and returns the progress found there."""
+"""Takes a unit over for this process: raises the unit's fencing token in the target, and returns the
+progress found there.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,8 @@ def take_unit(
     assigned: int,
     above: int = 0,
 ) -> TakeoverResult:
-    """Raise the fencing token of a unit, and stop the unit if its topic was re-created or lost its tail.
+    """Raise the fencing token of a unit, and stop the unit if its topic was re-created or lost its last
+    records.
 
     `bounds`: the topic's first and next offset. Raises TransientError, FencedError (see
     ProgressStore.take_over).

@@ -90,7 +90,7 @@ class UnitOperations:
         self._stretches.abort_operation(topic, assignment)
 
     def forget_unit(self, topic: str, assignment: int) -> None:
-        """Forget what is kept of a unit that has ended."""
+        """Forget everything that is kept for a unit that has ended."""
         self._stretches.forget_unit(topic, assignment)
         self._looks.forget_unit(topic, assignment)
 
@@ -129,7 +129,7 @@ class UnitOperations:
         self._stretches.queue_takeover()
 
     def take_over(self, asked: TakeOver) -> UnitTakenOver | OperationFailed:
-        """Raise the fencing token, then apply a short backlog."""
+        """Take a unit over for this process: raise its fencing token, then apply a short backlog."""
         unit, began = asked.unit, time.monotonic()
         with self._stretches.track_takeover():
             took = self._take_over_unit(unit, asked.above, look=asked.look, here=asked.here)
@@ -247,7 +247,7 @@ class UnitOperations:
     def check_table(self, asked: CheckTable) -> TableChecked:
         """Check whether the target table of a running unit still fits.
 
-        If not, its fencing token is stopped from writing.
+        If not, the target refuses further writes under the unit's fencing token.
         """
         unit, why = asked.unit, None
         try:

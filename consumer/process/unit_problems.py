@@ -26,7 +26,7 @@ class UnitProblems:
         self._pipeline, self._status = pipeline, status
 
     def log_wait(self, effect: LogWaiting) -> None:
-        """Log that a unit is stopped. Once, because it may be stopped for long."""
+        """Log once that a unit is stopped, because the stop may last long."""
         seen, remedy = split_remedy(effect.why)
         log.error(
             "unit stopped", pipeline=self._pipeline.name, topic=effect.topic,

@@ -51,4 +51,4 @@ def run_create(link: Link, text: str) -> None:
             return
     if isinstance(last, AlreadyExistsError):
         raise last
-    raise TransientError(f"another session keeps creating the same: {last}") from last
+    raise TransientError(f"another session of the target keeps creating the same object: {last}") from last

@@ -1,3 +1,1 @@
-"""The scheduling of a pipeline's assigned units, without I/O: the next operation, and the query of each
-unit.
-"""
+"""Schedules a pipeline's assigned units without I/O: chooses each unit's next operation and its query."""

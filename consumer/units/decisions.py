@@ -1,5 +1,5 @@
-"""Scheduling of one pipeline's assigned units: the next operation of each unit, and the query that
-applies it.
+"""Schedules one pipeline's assigned units: chooses each unit's next operation, and the query that
+applies the unit.
 
 `step_pipeline` changes the state it is given and returns it. It does no I/O. Times are monotonic
 seconds. Its events come from operation threads (which ask target and Kafka), from workers' reports and
@@ -273,7 +273,8 @@ def _handle_failure(
 def _stop_unit(
     unit: LocalUnit, why: str, now: float, out: list[PipelineEffect], copy: CopyNeed | None = None
 ) -> None:
-    """Keep the unit here, stopped and without a query, until its cause is resolved.
+    """Keep the unit in this process, stopped and without a query, until the cause of the stop is
+    resolved.
 
     Another agent could do no better.
     """
@@ -282,7 +283,7 @@ def _stop_unit(
     if unit.last_reported_error != why:
         unit.last_reported_error = why
         out.append(LogWaiting(unit.topic, unit.source, why))
-    if unit.phase is ApplyPhase.APPLYING:  # otherwise it was retried after a probe, and keeps what that saw
+    if unit.phase is ApplyPhase.APPLYING:  # otherwise it was retried after a probe, and keeps its digest
         unit.seen, unit.unobservable, unit.tried = None, False, False
     if not unit.stop_requested:
         unit.phase, unit.try_at, unit.again_at = ApplyPhase.WAITING, now, now + STOPPED_RETRY_S

@@ -222,7 +222,9 @@ class PrepareTarget:
 
 @dataclass(frozen=True, slots=True)
 class TakeOver:
-    """Take the unit over and apply a short backlog. Answered by UnitTakenOver or OperationFailed."""
+    """Take the unit over for this process: raise its fencing token, and apply a short backlog. Answered
+    by UnitTakenOver or OperationFailed.
+    """
 
     unit: UnitRef
     above: int

@@ -1,5 +1,5 @@
-"""Checks of a query's progress: whether a unit has caught up, and whether Spark handed over records not
-applied.
+"""Checks a query's progress: whether a unit has caught up, and whether Spark handed over records that
+were not applied.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def needs_fast_polling(units: Iterable[LocalUnit]) -> bool:
 
 
 def has_caught_up(unit: LocalUnit, look: QueryProgress) -> bool:
-    """Return whether a unit with a backlog is at its topic's end, or stays so close that only new events
-    keep it away.
+    """Return whether a unit with a backlog is at its topic's end, or stays so close to it that only
+    newly arriving events are left.
     """
     lacks = look.ends[unit.topic] - (unit.watched.offset + 1)
     unit.polls_near_end = unit.polls_near_end + 1 if lacks <= MAX_LIVE_BACKLOG else 0

@@ -1,10 +1,10 @@
-"""The queries of a pipeline, and when one replaces another. Without I/O; part of
+"""Decides which queries a pipeline has, and when one replaces another. Does no I/O; part of
 consumer.units.decisions.
 
 A query cannot change the topics that it reads. So a new query is started beside the old one, the active
 units move to it, and the old one is stopped: the units are not interrupted. Starts are collected and
-kept apart in time, because each costs a second of a core. A topic that is no longer open here stays in
-the query for a while: that costs less than a new query.
+kept apart in time, because each costs a second of a core. The topic of a unit that has left this process
+stays in the query for a while: that costs less than a new query.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from consumer.units.unit import ApplyPhase, LocalUnit, QueryKind, UnitVersion
 from schemas.backoff import Backoff
 
 GATHER_S = 0.25
-"""How long in seconds a start waits while operations on units are running."""
+"""Seconds that the start of a query waits while operations on units are running."""
 MIN_START_INTERVAL_S = 2.0
-"""Least time in seconds between two starts of the same kind."""
+"""Least time in seconds between two starts of queries of the same kind."""
 LEFTOVER_S = 30.0
-"""How long in seconds a query may read topics that are no longer open here."""
+"""Seconds that a query may read topics of units that are no longer in this process."""
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class LocalQuery:
     posted: dict[str, int] = field(default_factory=dict)
     """The active units last posted: topic → fencing token."""
     leftover_since: float | None = None
-    """Since when it reads topics that are not open here, or has no units (monotonic seconds)."""
+    """Time since which it reads topics of units that have left, or has no units (monotonic seconds)."""
 
 
 @dataclass(slots=True)
@@ -173,7 +173,7 @@ def _choose_first_offset(kind: QueryKind, unit: LocalUnit) -> int:
 
 
 def _has_leftovers(queries: QueryStates, kind: QueryKind, members: list[LocalUnit], now: float) -> bool:
-    """Return whether a live query has read topics that are not open here for more than `LEFTOVER_S`."""
+    """Return whether a live query has read topics of units that have left for more than `LEFTOVER_S`."""
     query = queries.here.get(queries.current.get(kind, -1))
     if query is None:
         return False

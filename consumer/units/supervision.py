@@ -1,4 +1,4 @@
-"""Figures of a unit while it is applied, and the delays after errors."""
+"""Keeps the figures of a unit while it is applied, and the delays after errors."""
 
 from __future__ import annotations
 

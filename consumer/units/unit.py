@@ -14,9 +14,9 @@ a long time.
 
 `query_number` of a running unit is the query that applies it. A running unit without one (Spark or its
 query is starting) is applied directly, a range at a time: either an operation works on it (`busy`) or a
-query does, never both, and both write under the fencing token of the takeover. A query subscribes to all
-topics that are open here and applies only its active units, so starting or stopping a unit restarts no
-query.
+query does, never both, and both write under the fencing token of the takeover. A query subscribes to the
+topics of all units of its pipeline in this process and applies only its active units, so starting or
+stopping a unit restarts no query.
 """
 
 from __future__ import annotations
@@ -90,11 +90,11 @@ class LocalUnit:
     """A digest of what the stopped unit depends on, as last probed; None: not probed yet, or not
     readable."""
     unobservable: bool = False
-    """Whether the last probe could not read it."""
+    """Set if the last probe could not read what the stopped unit depends on."""
     tried: bool = False
     """Whether the unit was retried after a probe had succeeded."""
     again_at: float = 0.0
-    """When the stopped unit is retried whether or not anything has changed (monotonic seconds)."""
+    """Time at which the stopped unit is retried even if nothing has changed (monotonic seconds)."""
     looked_at: float = 0.0
     """When the target table of the running unit was last checked (monotonic seconds)."""
     epoch: int = 0

@@ -1,4 +1,5 @@
-"""The pure core of an agent: which leader it obeys, which units it holds, and when it must stop writing.
+"""The pure core of an agent: a state machine that decides which leader the agent obeys, which units it
+holds, and when it must stop writing.
 
 The agent obeys the leader with the highest `owner_rev` that has announced itself, and answers messages
 of earlier leaders with `Rejected`. It keeps one `agent_unit.AgentUnit` per unit; the shell runs one
@@ -69,17 +70,15 @@ class AgentState:
     dropped: Counter[str] = field(default_factory=Counter)
     """The number of messages that were not obeyed, by reason."""
     config: ConfigVersion | None = None
-    """The configuration under which units that are given now run; None: the agent takes no part in
-    reloads.
-    """
+    """The configuration under which newly given units run; None: the agent takes no part in reloads."""
     taking: ConfigVersion | None = None
     """The active configuration that the agent is still loading from its file."""
     take_at: float = float("-inf")
-    """When loading it is tried next."""
+    """Time of the next attempt to load that configuration (monotonic seconds)."""
     asked: int = 0
     """The number of the leader's last question about the agent's file."""
     file: FileAnswer | None = None
-    """The last answer to such a question."""
+    """The last answer to a question about the agent's file."""
     version: str = ""
     """The agent's version of rowlock."""
 
@@ -99,12 +98,16 @@ class WorkerEventReceived:
 
 @dataclass(frozen=True, slots=True)
 class AgentTick:
-    """Time has passed. To be given no later than `compute_next_wakeup` returns."""
+    """Time has passed. The shell sends this event no later than at the time that `compute_next_wakeup`
+    returns.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class DrainSelf:
-    """The operator of this machine wants its units to be moved away. It holds until this incarnation ends."""
+    """The operator of this machine wants its units to be moved to other agents. The wish holds until
+    this incarnation ends.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,7 @@ class PrepareWorker:
 
 @dataclass(frozen=True, slots=True)
 class StartWorker:
-    """Take over the progress row with `assignment`, then begin to write."""
+    """Let the worker take the unit over under `assignment`, then write rows."""
 
     unit: str
     assignment: int

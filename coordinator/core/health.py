@@ -1,4 +1,4 @@
-"""Judges whether an agent can prepare units at all, as a whole, besides the units that fail. Pure.
+"""Judges whether an agent as a whole can prepare units, apart from failures of single units. Pure.
 
 An agent on which every preparation fails has little to do, so balancing by load would send it unit after
 unit. Instead it backs off: after preparations or starts of `failures` different units have failed there
@@ -27,7 +27,7 @@ class HealthConfig:
     retry_most: float = 600.0
     """The longest back-off in seconds."""
     trust_after: float = 10.0
-    """A unit that has worked for so many seconds counts as prepared well."""
+    """A unit that has worked for this many seconds counts as successfully prepared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,9 @@ class AgentHealth:
     """An agent's failed preparations."""
 
     suspects: frozenset[str] = frozenset()
-    """Units that have failed there since a unit last worked."""
+    """Units that have failed on the agent since a unit last worked there."""
     failures: int = 0
-    """The number of failures since then."""
+    """The number of failures on the agent since a unit last worked there."""
     rounds: int = 0
     """The number of times that the agent has backed off."""
     failed_at: float = float("-inf")

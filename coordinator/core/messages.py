@@ -135,11 +135,11 @@ class Heartbeat(WireMessage, frozen=True):
     header: Header
     agent: str
     sent: float
-    """Comes back as `echo`."""
+    """The agent's time of sending, which the response returns as `echo`."""
     statuses: tuple[UnitStatus, ...] = ()
     liveness: Liveness = Liveness.ALIVE
     config: ConfigVersion | None = None
-    """The configuration under which units run that the agent is given from now on."""
+    """The configuration under which the agent runs units that it is given from now on."""
     file: FileAnswer | None = None
     """The answer to the last question about its file."""
 

@@ -328,7 +328,7 @@ def summarize_composition(current: ReplicationSet) -> Composition:
 
 
 def _settle_set(current: ReplicationSet, out: list[SetOutput]) -> ReplicationSet:
-    """Follow the rules until one keeps the state and changes no role."""
+    """Apply the settle rules until one keeps the state and changes no role."""
     while True:
         rule = SETTLE[summarize_composition(current)]
         before, current = current, replace(current, state=rule.next)

@@ -1,5 +1,5 @@
-"""The streams of agents as machines of the batch system. The transport's events go to them, and the
-leader is informed of each.
+"""The streams of agents, each a state machine of the batch system. The transport's events go to these
+state machines, and the leader is informed of each stream.
 """
 
 from __future__ import annotations

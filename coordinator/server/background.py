@@ -53,9 +53,8 @@ class Ticker:
 
 
 FRESH_S, FRESH = 15.0, 4
-"""For so many seconds a term is fresh, and the inventory is read so many times as often: capture, just
-started, creates topics.
-"""
+"""A term is fresh for `FRESH_S` seconds, in which the inventory is read `FRESH` times as often, because
+capture has just started and creates topics."""
 
 
 class InventoryPoller:

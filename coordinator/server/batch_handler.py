@@ -1,5 +1,5 @@
-"""The machines that run on the batch system: one for each agent's stream, and the leader as the control
-machine.
+"""The state machines that run on the batch system: one for each agent's stream, and the leader as the
+control machine.
 
 A stream's machine collects its agent's messages in an inbox and sends the leader one notice; the leader
 then takes them all. So at most one notice per agent waits in the leader's mailbox, however fast the
@@ -18,12 +18,12 @@ from coordinator.batch import HandleResult, KeepMachine, Mailbox, ReleaseMachine
 from coordinator.core.messages import Up
 from coordinator.server.agent_inbox import AgentInbox
 
-#: Messages of one machine handled in a round.
+#: Maximum number of messages of one state machine that are handled in a round.
 ROUND = 256
 
 
 class AgentMachine:
-    """The machine of one agent stream, with the messages that have arrived over it.
+    """The state machine of one agent's stream, with the messages that have arrived over the stream.
 
     `take_messages` may be called from another thread than `put_messages`.
     """
@@ -58,13 +58,13 @@ class AgentMachine:
 
 @dataclass(frozen=True, slots=True)
 class MailWaiting:
-    """The machine has messages for the leader."""
+    """The state machine of an agent's stream has messages for the leader."""
 
     machine: AgentMachine
 
 
 class ControlMachine(Protocol):
-    """The leader as the handler sees it."""
+    """The leader's state machine as the handler sees it."""
 
     def is_stopped(self) -> bool: ...
 

@@ -20,7 +20,7 @@ class ServerConfig:
     rest: str = ""
     """"host:port" of its REST interface, as it is announced to others."""
     advertise: str | None = None
-    """The host under which others reach `listen`, if it is another one."""
+    """The host name under which agents reach the port of `listen`, if it is another one."""
     security: Security | None = None
     token: str = ""
     """The token that agents must send; "": none."""
@@ -30,11 +30,11 @@ class ServerConfig:
     control: ControlConfig = field(default_factory=ControlConfig)
     batch: BatchConfig = field(default_factory=BatchConfig)
     tick: float = 0.1
-    """Between two ticks of the leader; longer if a tick takes long."""
+    """Interval between two ticks of the leader; longer if a tick takes long."""
     inventory_every: float = 1.0
-    """Between two reads of the inventory."""
+    """Interval between two reads of the inventory."""
     view_for: float = 1.0
-    """A view is reused for so long."""
+    """Time for which a view is reused."""
     fences: int = 4
     """The number of concurrent fences."""
     outbox: int = 10_000

@@ -151,8 +151,8 @@ class Coordinator:
         return 0
 
     def close(self) -> None:
-        """Resign, so that another coordinator takes over at once, and end streams and threads. Raises
-        the error that ended the system, if any.
+        """Resign, so that another coordinator becomes the leader at once, and end streams and threads.
+        Raises the error that ended the system, if any.
         """
         if self._closed:
             return

@@ -1,5 +1,5 @@
-"""The leader's machine: turns messages into events of the core while a term of this coordinator lasts
-(server.terms.term).
+"""The leader's state machine: it turns messages into events of the core while a term of this coordinator
+lasts (server.terms.term).
 
 It is the control machine of the batch system, so it never runs in two threads at once, and its state
 needs no lock. Between two terms it keeps only which coordinator leads: a new term begins from the
@@ -41,7 +41,7 @@ log = structlog.get_logger("coordinator")
 
 
 class OwnerMachine:
-    """The leader's machine, also while another coordinator leads (`term` is None then).
+    """The leader's state machine; it also runs while another coordinator leads (`term` is None then).
 
     `leadership`, `journal` and `view_took` (seconds) may be read from any thread. `clock`: monotonic
     seconds; `wall`: seconds since 1970.

@@ -1,4 +1,6 @@
-"""The parts of a coordinator that its leader's machine uses: transport, log, fences, inventory, time."""
+"""The parts of a coordinator that the leader's state machine uses: transport, log, fences, inventory,
+time.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ class CoordinatorParts:
     inventory: InventoryPoller
     fences: FencePool
     owner_counters: Callable[[], dict[str, int]]
-    """Counters of the machine itself and of the parts that bring its messages."""
+    """Returns the counters of the leader's state machine and of the parts that bring its messages."""
     configured: Callable[[str], None]
     """Receives the digest of each configuration that is activated."""
     log: ControlLog | None = None
@@ -33,7 +35,7 @@ class CoordinatorParts:
             part.start()
 
     def close(self) -> None:
-        """Resign, so that another coordinator takes over at once, and end streams and threads."""
+        """Resign, so that another coordinator becomes the leader at once, and end streams and threads."""
         self.ticker.close()
         self.inventory.close()
         if self.log is not None:

@@ -1,5 +1,5 @@
-"""Messages to the leader's machine besides those of agents and of the control log, and the answers to
-some of them.
+"""Messages to the leader's state machine that come neither from agents nor from the control log, and the
+answers to some of them.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ T = TypeVar("T")
 
 
 class PendingAnswer(Generic[T]):
-    """An answer that the leader's machine gives once, while the caller waits for it. Later values are
-    ignored.
+    """An answer that the leader's state machine gives once, while the caller waits for it. Later values
+    are ignored.
     """
 
     def __init__(self) -> None:

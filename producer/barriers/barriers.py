@@ -1,4 +1,5 @@
-"""The effects of a statement in the log on captured tables: the resulting events and definitions.
+"""Determines the effects of a statement in the log on captured tables, and sends the resulting events
+and definitions.
 
 A statement is a barrier: everything before it is acknowledged and the position is stored before its
 events are sent, and these are acknowledged before the next row. So the definition that a stored position
@@ -31,7 +32,7 @@ from producer.statements.judgement import StatementVerdict
 from producer.statements.shadows import ExecutedStatement, ShadowTables
 from producer.stops import build_statement_stop, build_swap_stop
 from producer.tables import CapturedTables, TableName, TableState, format_table_name
-from schemas.findings import format_copy_remedy
+from schemas.findings import format_copy_remedy, split_remedy
 from schemas.table.model import Table, is_same_definition
 from schemas.table.online_ddl import NO_TOOLS
 from schemas.wire.event import ColumnChanges
@@ -110,7 +111,7 @@ class BarrierHandler:
         state = self.captured.tables.get(name)
         position = (self.started.context.epoch, transaction.file_number, transaction.pos, row)
         begins = self.started.begins.get(name)
-        if begins is not None and position <= begins:  # the start has sent the definition that it leads to
+        if begins is not None and position <= begins:  # the start has sent the definition after it
             return 1 if position == begins and verdict.rows != "gone" else 0
         action = statement.action if isinstance(statement, TableDdl) else ""
         if action == "truncate" and not verdict.logged:
@@ -240,8 +241,8 @@ class BarrierHandler:
         return 1
 
     def _resolve_definition(self, state: TableState, position: Position, barrier: Barrier) -> Table:
-        """Return the table from `position` on: from the topic if it is there already, otherwise as the
-        catalog proves it.
+        """Return the table's definition from `position` on: from the topic if the topic has it already,
+        otherwise as the catalog proves it.
 
         Raises TableStoppedError if nothing is proven, if the statement made the table unfit, and if the
         table was dropped later.
@@ -260,8 +261,8 @@ class BarrierHandler:
 
     def _build_unfit_stop(self, name: TableName, barrier: Barrier) -> TableStoppedError:
         """Return the stop of a captured table that the statement made unfit, or that was dropped later."""
-        seen, colon, remedy = self.started.errors.pop(name, "").rpartition(": ")
-        if not colon:
+        seen, remedy = split_remedy(self.started.errors.pop(name, ""))
+        if not remedy:
             return build_statement_stop(barrier, StatementVerdict(name, "gone"))
         reason = f"{format_table_name(name)} cannot be captured since {barrier.sql[:200]}: {seen}"
         return TableStoppedError(

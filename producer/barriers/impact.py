@@ -1,4 +1,4 @@
-"""The captured tables that a statement in the log affects, and the effect on each."""
+"""Finds the captured tables that a statement in the log affects, and the effect on each."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HIDDEN = "the session has temporary tables, and one of them may hide the table:
 
 @dataclass(slots=True)
 class StatementImpact:
-    """Judges statements. `selected`: the source's patterns.
+    """Judges the effect of statements on captured tables. `selected`: the source's patterns.
 
     `reaches`: finds the tables that a change logged as a statement may write.
     """

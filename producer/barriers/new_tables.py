@@ -1,5 +1,5 @@
-"""Captures tables that are new: where a statement or their rows reveal them, or later, once they can be
-defined.
+"""Begins to capture new tables: when a statement or their rows reveal them, or later, once their
+definition can be proven.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class NewTableCapture:
         return None if table is None else self._take_up(name, table, position, transaction, None)
 
     def learn_definition(self, name: TableName, proof: ProvenDefinition) -> Table | None:
-        """Return the proven definition; without one, keep the reason."""
+        """Return the proven definition; if there is none, remember the reason and return None."""
         errors = self.started.errors
         if proof.table is not None:
             errors.pop(name, None)

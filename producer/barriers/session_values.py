@@ -17,8 +17,8 @@ from schemas.table.model import Table
 
 
 def find_statement_doubt(barrier: Barrier, before: Table, after: Table) -> DoubtedValues | None:
-    """Return what a statement, which led from `before` to `after`, may have changed by its session's
-    settings; None: nothing.
+    """Return the values that a statement may have changed because of its session's settings; None: no
+    values. The statement changed the table from `before` to `after`.
     """
     if barrier.settings == SessionSettings() or not isinstance(barrier.statement, TableDdl):
         return None

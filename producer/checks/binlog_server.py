@@ -21,7 +21,7 @@ from producer.sources.protocols import SourceCheckResult
 from producer.sources.source_errors import source_errors
 from schemas.config.model import SourceConfig
 from schemas.errors import SchemaError
-from schemas.findings import Finding, build_no_table_finding, format_findings, split_at_remedy
+from schemas.findings import Finding, build_no_table_finding, format_findings, split_remedy
 from schemas.io.endpoints import MYSQL_SERVER, explain_wrong_service
 from schemas.io.server_errors.mysql import choose_mysql_remedy, format_mysql_error, get_noted_read
 from schemas.io.server_errors.versions import explain_mysql_version_refusal
@@ -155,7 +155,7 @@ def _check_flavour(catalog: Catalog, source: SourceConfig, place: str) -> Iterat
     elif (
         refused := explain_mysql_version_refusal(version)
     ) is not None:  # a proxy greeted with another version
-        yield Finding("error", place, *split_at_remedy(f"{source.host}:{source.port} {refused}"))
+        yield Finding("error", place, *split_remedy(f"{source.host}:{source.port} {refused}"))
 
 
 def check_server_settings(variables: dict[str, str], source: SourceConfig, place: str) -> Iterator[Finding]:
@@ -190,7 +190,7 @@ def _check_tables(catalog: Catalog, source: SourceConfig, place: str) -> Iterato
         )  # fmt: skip
     for name, surveyed in catalog.tables.examine_tables(names).items():
         if surveyed.reason is not None:
-            message, remedy = split_at_remedy(surveyed.reason)
+            message, remedy = split_remedy(surveyed.reason)
             yield Finding("error", f"{place}, table {name[0]}.{name[1]}", message, remedy)
     for pattern in source.tables:
         if not pattern.startswith("!") and names and not catalog.tables.list_table_names([pattern]):
@@ -212,7 +212,7 @@ def _select_tables(
 def _build_unread_finding(place: str, source: SourceConfig, error: Exception) -> Finding:
     """Return the finding about a server that cannot be reached, or a catalog that cannot be read."""
     if isinstance(error, SchemaError):
-        return Finding("error", place, *split_at_remedy(str(error)))
+        return Finding("error", place, *split_remedy(str(error)))
     code = error.args[0] if error.args else 0
     text = error.args[1] if len(error.args) > 1 else str(error)
     at = f"{source.host}:{source.port}"

@@ -1,5 +1,5 @@
-"""Copies of single tables while capture runs: processes requests, and begins copies between transactions
-of the log.
+"""Copies single tables while capture runs: processes requests, and begins copies between transactions of
+the log.
 
 The rules are in producer/copies, the order of the steps in docs/adr/0025.
 """
@@ -34,7 +34,7 @@ _log = structlog.get_logger("capture")
 
 
 class TableCopies:
-    """Drives the book of copies (`StartedCapture.copies`) between the transactions of the stream."""
+    """Advances the copies that `StartedCapture.copies` records, between the transactions of the stream."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class TableCopies:
     # --- requests
 
     def handle_recreated_table(self, name: TableName, barrier: Barrier) -> None:
-        """Judge whether a table is copied that was stopped because it was dropped, and that a statement
+        """Decide whether to copy a table that had stopped because it was dropped, and that a statement
         has created again.
         """
         at_ms, place = barrier.header.ts_ms, f"{barrier.header.file}:{barrier.start}"
@@ -147,7 +147,7 @@ class TableCopies:
     def _explain_refusal(self, name: TableName, request: CopyRequest) -> str:
         """Return why a table cannot be copied, as far as that is known before its definition.
 
-        "": it may be.
+        "": it can be copied.
         """
         if not self._choice.is_selected(*name):
             return f"{format_table_name(name)} is not selected by `tables:`: add it there, then {format_copy_remedy(*name)}"

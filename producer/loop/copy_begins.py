@@ -1,7 +1,7 @@
-"""The begin of a table's copy (docs/adr/0025).
+"""Begins the copy of a table (docs/adr/0025).
 
-The begin event is in the topic before the table's stop is removed from memory, and both happen before
-the record contains them.
+The begin event is in the topic before the table's stop is removed from memory; the position record
+contains both only afterwards.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ class CopyStarter:
         self._unproven: dict[TableName, LogPoint] = {}
 
     def has_passed_topic(self, name: TableName, file: str, pos: int) -> bool:
-        """Return whether the position of an event here is above everything in the table's topic."""
+        """Return whether an event at `file`, `pos` has a higher position than every event in the table's
+        topic.
+        """
         topic = self._captured.get_topic(name)
         topic.raise_ceiling_to_tail()
         return self._snapshots.sender.has_passed_topic(topic, (parse_binlog_file_number(file), pos))

@@ -1,7 +1,7 @@
 """Tables that wait for their definition (`StartedCapture.late`).
 
-They wait until the stream has passed what their topics hold, and the statements that leave their
-definitions unproven.
+Such a table waits until the stream has passed every event in its topic, and every statement that leaves
+its definition unproven.
 """
 
 from __future__ import annotations

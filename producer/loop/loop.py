@@ -1,8 +1,10 @@
-"""The loop from the log's events to Kafka: a machine that is stepped, in the order of the log.
+"""The capture loop, from the log's events to Kafka: a state machine that is advanced step by step, in
+the order of the log.
 
-Everything it uses is passed in (`Ports`): producer/capture.py opens connections for it, tests/sim a
-modelled log, server and broker. A step is one read of the log with all its effects. It waits only inside
-of ports: for the log, and for Kafka where something must be acknowledged before the next event is sent.
+Everything that the loop uses is passed in (`Ports`): producer/capture.py opens connections for it,
+tests/sim a modelled log, server and broker. A step is one read of the log with all its effects. It waits
+only inside of ports: for the log, and for Kafka where something must be acknowledged before the next
+event is sent.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ _SNAPSHOT_WAIT = 0.003
 
 
 class CaptureLoop:
-    """One run of capture under one gen, from where it `started`; opens the log there.
+    """One run of capture under one generation. It opens the log at the position from which `started`
+    resumes.
 
     `step_capture` and `write_heartbeat` raise TransientSourceError, DeliveryError,
     InterruptedWriteError, SourceRefusedError, StreamStoppedError.

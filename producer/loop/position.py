@@ -1,5 +1,5 @@
-"""The position from which capture may resume: the part that Kafka has acknowledged, and the record that
-stores it.
+"""Keeps the position from which capture may resume: as far as Kafka has acknowledged events, and as
+stored in the position record.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from schemas.wire.topic_names import as_stored
 
 
 class Milestone(NamedTuple):
-    """A place that a record may contain once everything that was sent before is acknowledged.
+    """A place in the log that a position record may contain once everything sent before it is
+    acknowledged.
 
     With it are stored the proof of the log, the topics' anchors, and the tables with a complete or an
     incomplete snapshot.
@@ -103,8 +104,8 @@ class CapturePosition:
         self._writer.drain()
 
     def use_up(self, log: ConsumedLog) -> Iterator[TableStoppedError]:
-        """Delete rows of the log once Kafka has all of them, before a record can pass them: a start
-        finds them by the topics' ends.
+        """Delete rows of a consumed log once Kafka has all of them, and before a position record can
+        pass them, because a start finds these rows by the topics' ends.
 
         Raises SupersededError when another process has claimed the source: readers may drop what this
         one has sent.

@@ -1,5 +1,5 @@
-"""Stops of single tables while capture runs: recorded at their cause, sent to the topics, shown in
-watermarks.
+"""Stops single tables while capture runs: a stop is recorded at its cause, sent to the table's topic,
+and shown in watermarks.
 """
 
 from __future__ import annotations

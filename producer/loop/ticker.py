@@ -1,5 +1,5 @@
-"""Periodic work of capture, once a second whatever the log brings: reports progress, and checks that
-nothing has changed.
+"""Does the periodic work of capture once a second, with or without events in the log: reports progress,
+and checks that log and topics have not changed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _REPEAT_DEFINITIONS = RETENTION_MS / 1000 / 7
 
 
 class CaptureTicker:
-    """Does the periodic work.
+    """Does the periodic work of one run of capture.
 
     `has_read_events`: whether the last read of the log returned any event. Times are in seconds of the
     clock.

@@ -1,5 +1,5 @@
-"""Watermarks: the progress of Kafka relative to the source about once a second, and the current
-problems.
+"""Sends watermarks: they report, about once a second, how far Kafka has followed the source, and the
+current problems.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class WatermarkSender:
     def send_watermark(self, boundary: Boundary, pending: frozenset[str], *, idle: bool, events: int) -> None:
         """Send a watermark: everything before `boundary` is in Kafka.
 
-        `pending`: tables with a snapshot that is not. `idle`: the source has nothing after it. `events`:
-        rows so far.
+        `pending`: tables with a snapshot that is not completely in Kafka. `idle`: the source has nothing
+        after it. `events`: rows so far.
         """
         source, now, left_out = (
             self._captured.source,

@@ -9,7 +9,7 @@ from producer.errors import TableStoppedError, TransientSourceError
 from producer.ports import TopicMaker, TopicRanges
 from producer.start.topic_recovery import TopicFindings, peek_last_events
 from producer.tables import CapturedTables, TableName, TopicState
-from schemas.findings import split_at_remedy
+from schemas.findings import split_remedy
 
 _TRIES = 4
 """Attempts to name one table's topic. A name is refused only if another process creates a topic of such
@@ -119,4 +119,4 @@ def find_topic_owners(tails: Mapping[str, TopicFindings]) -> dict[str, TableName
 
 def build_topic_stop(tables: Iterable[TableName], why: str) -> TableStoppedError:
     """Return the stop of tables with an unsuitable topic. `why`: "…seen…: remedy"."""
-    return TableStoppedError(frozenset(tables), "topic", *split_at_remedy(why))
+    return TableStoppedError(frozenset(tables), "topic", *split_remedy(why))

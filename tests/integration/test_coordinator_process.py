@@ -218,7 +218,7 @@ def test_what_an_operator_asked_for_outlives_the_leader(cluster: Callable[[], Cl
         view = other.ask("view")
         left = {unit: state for unit, state in view["states"].items() if unit != units[0]}
         return (
-            view["states"].get_connection(units[0]) == "absent"
+            view["states"].get(units[0]) == "absent"
             and set(left.values()) == {"replicating"}
             and "a1" not in view["agents"].values()
         )

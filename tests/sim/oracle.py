@@ -243,7 +243,7 @@ class Connection:
         self._deleted.clear()
         self._oracle.told("COMMITTED")
 
-    def roll_back(self) -> None:
+    def rollback(self) -> None:
         self._deleted.clear()
 
     def close(self) -> None:

@@ -118,8 +118,8 @@ def _read_at_once(self: FollowedTables, name: TableName, *more: Any) -> None:
 def _by_number() -> AbstractContextManager[Any]:
     """Rows of two instances are put in the order of their numbers."""
     return mock.patch.multiple(
-        mlog, _order=lambda row: (0, row.sequence),
-        _by_transaction=lambda found: [change for _, change in sorted(found, key=lambda each: each[0].sequence)],
+        mlog, _build_sort_key=lambda row: (0, row.sequence),
+        _group_by_transaction=lambda found: [change for _, change in sorted(found, key=lambda each: each[0].sequence)],
     )  # fmt: skip
 
 

@@ -1,3 +1,3 @@
-"""Copies of a table: the offset at which a stopped unit continues, the keys that exist, and the deletion
-of others.
+"""Copies of a table: this package finds the offset at which a stopped unit continues, collects the keys
+that exist, and deletes the rows of all other keys.
 """

@@ -1,5 +1,5 @@
-"""Finds the copy of a table at which a unit that cannot follow its topic continues. Without I/O but for
-two effects.
+"""Finds the copy of a table at which a unit continues if it cannot follow its topic. Apart from two
+effects, nothing here does I/O.
 
 A copy brings every row that the source has at its begin or later, in its own rows or as a change, and
 its end shows which rows are left. A unit that continues at the begin of a copy therefore needs no event
@@ -22,7 +22,7 @@ from schemas.wire.codec import decode_event
 from schemas.wire.event import EventEnvelope
 
 _MARK = b'"copy":{'
-"""Part of every event with which a copy begins, and of few others."""
+"""Bytes that every begin event of a copy contains, and that few other events contain."""
 
 
 def move_to_copy_begin(spec: UnitSpec, progress: AttemptProgress, error: CopyNeededError) -> Machine[bool]:
@@ -50,8 +50,8 @@ def move_to_copy_begin(spec: UnitSpec, progress: AttemptProgress, error: CopyNee
 def find_mark_before_copy(
     rows: Sequence[LaneProgress], after: int, offset: int, raw: bytes | None
 ) -> LaneMark | None:
-    """Return the mark of lanes that next read the begin at `offset`; None if no unit at `rows` can
-    continue there.
+    """Return the mark from which lanes next read the copy's begin event at `offset`; None if lanes at
+    `rows` cannot continue there.
 
     The mark's position is that of the begin's predecessor in the topic, which was not read. So the
     skipped events do not look like a gap.
@@ -85,7 +85,7 @@ def find_begin(
     after: int,
     hint: int | None,
 ) -> tuple[int, bytes] | None:
-    """Return the begin at `hint` if it is one, otherwise the first begin after `after`.
+    """Return the copy's begin event at offset `hint` if there is one, else the first one after `after`.
 
     `read`: returns the records of a topic in [start, upto). `rest`: returns those from an offset on.
     """
@@ -95,8 +95,8 @@ def find_begin(
 
 
 def find_first_copy_begin(slices: Iterable[RecordSlice]) -> tuple[int, bytes] | None:
-    """Return the first begin among consecutive records, except those written by an already replaced
-    capture process.
+    """Return the first begin event of a copy among consecutive records. Records written by a capture
+    process that was already replaced are ignored.
     """
     gen = 0
     for records in slices:

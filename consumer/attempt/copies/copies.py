@@ -29,7 +29,9 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CopyChunk:
-    """The end of a chunk of a copy. `copy`: its id. `begins`, `since`: see schemas.wire.copies.CopyMark."""
+    """The end of a chunk of a copy. `copy`: the copy's id. `begins`, `since`: see
+    schemas.wire.copies.CopyMark.
+    """
 
     copy: str
     begins: int
@@ -48,7 +50,7 @@ class CopyChunk:
 
 
 def build_copy_chunk(topic: str, event: EventEnvelope) -> CopyChunk | None:
-    """Return the chunk of a repeated chunk's marker; None if its copy deletes nothing.
+    """Return the chunk that a copy's marker ends; None if that copy deletes no rows.
 
     Raises CopyNeededError if the marker does not name its copy.
     """
@@ -64,7 +66,8 @@ def build_copy_chunk(topic: str, event: EventEnvelope) -> CopyChunk | None:
 
 
 class CopyMarkers:
-    """The markers of copies in one attempt. `note_taken` receives everything read from the topic.
+    """Applies the markers of copies in one attempt. `note_taken` receives everything read from the
+    topic.
 
     `apply_chunk_marker` runs at barriers: all lanes have drained.
     """
@@ -101,7 +104,7 @@ class CopyMarkers:
             patient=spec.patient,
         )
         if len(progress.list_lanes_below(mark)) < len(progress.rows):
-            return None  # all lanes passed it together, after the deletion
+            return None  # all lanes passed the marker together, after the deletion
         if active.ordered:
             window = yield from self._read_window(chunk.since, mark[0], active)
             try:
@@ -124,7 +127,9 @@ class CopyMarkers:
         return (yield from self._finish_copy(sweep, chunk.begins, mark, active, progress))
 
     def _read_window(self, since: int, upto: int, active: ActiveDefinition) -> Machine[KeyWindow]:
-        """Return the window after `since`: read by the attempt itself, or read again."""
+        """Return the keys that events after `since` leave existing, as the attempt kept them or by
+        reading again.
+        """
         window = self._window
         if window is None or window.since > since:
             window = KeyWindow(active.target, since)

@@ -1,5 +1,5 @@
-"""Comparison of the source's keys with the target's, as JSON bytes; each wire value has exactly one JSON
-form.
+"""Compares the source's keys with the target's as JSON bytes, because each wire value has exactly one
+JSON form.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import msgspec
 from schemas.table.model import Key
 
 KEYS_PER_PAGE = 500
-"""Keys that are yielded at a time."""
+"""Number of keys that are yielded at a time."""
 encode_key = msgspec.json.Encoder().encode
 _decode: Callable[[bytes], list[object]] = msgspec.json.Decoder(list).decode
 
 
 class KeyComparison(Protocol):
-    """A comparison of keys.
+    """A comparison of the source's keys with the target's.
 
     First `note_key` every key of the source in topic order, then `compare_keys` those of the target;
     after that the results can be read.
@@ -32,13 +32,13 @@ class KeyComparison(Protocol):
         """Forget the source's keys: the table was emptied."""
 
     def compare_keys(self, keys: Iterable[Key]) -> None:
-        """Compare keys of the target."""
+        """Compare `keys` of the target with the source's keys."""
 
     def yield_unmatched(self) -> Iterator[list[Key]]:
-        """Yield the existing keys that equal none of the target's."""
+        """Yield the existing keys of the source that equal no key of the target."""
 
     def discard_doubts(self, keys: Iterable[Key]) -> None:
-        """Remove keys from the doubted ones: the target shows existing keys in this form."""
+        """Remove `keys` from the doubted keys, because the target shows existing keys in this form."""
 
     def yield_doubted(self) -> Iterator[list[Key]]:
         """Yield the target's keys that are neither existing keys nor removed by `discard_doubts`."""

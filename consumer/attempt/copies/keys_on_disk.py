@@ -1,6 +1,6 @@
-"""Keys that are too many for memory, in a file of a scratch folder.
+"""Keeps keys that do not fit into memory in a file of a scratch folder.
 
-The file has no name, so it ends with the process.
+The file has no name, so the system deletes it when the process ends.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from schemas.table.model import Key
 MAX_KEYS_IN_MEMORY = 200_000
 """Number of keys up to which no file is created; each takes about 150 bytes."""
 MAX_BUFFERED_KEYS = 10_000
-"""Keys that are written to the file at a time."""
+"""Number of keys that are written to the file at a time."""
 
 
 class SpilledKeys:

@@ -1,4 +1,4 @@
-"""Continues a unit at a blocking snapshot by which Debezium has read its table again
+"""Continues a unit at a blocking snapshot, by which Debezium has read the unit's table again
 (docs/how-to/debezium.md).
 
 The snapshot's rows are contiguous in the topic, and every change since Debezium stopped reading the log

@@ -26,7 +26,7 @@ from schemas.table.model import Key
 from schemas.wire.position import Position
 
 MAX_KEYS_PER_LOOKUP = 50_000
-"""Keys that the source is asked for over one connection; they are kept in memory meanwhile."""
+"""Number of keys that the source is asked for over one connection; they are kept in memory meanwhile."""
 LOOKUP_DELAYS_S = (1.0, 2.0, 4.0, 8.0, 15.0)
 """Pauses in seconds before the topic is read again for inserts that Debezium had not written. A unit
 that stops after them is retried like any other."""
@@ -35,7 +35,8 @@ WHOLE = "let the snapshot be of the whole table (no `additional-conditions` in t
 
 
 class SourceKeyProof:
-    """The confirmation by the source for one snapshot, with rows at the offsets `first` to `last`.
+    """Asks the source to confirm that rows missing in one snapshot are deleted. The snapshot's rows are
+    at the offsets `first` to `last`.
 
     `position`: every event of the log after the snapshot has a higher position, or is applied already.
     """
@@ -66,8 +67,8 @@ class SourceKeyProof:
                 raise self._build_partial_error(left, len(some))
 
     def _find_unseen_keys(self, keys: Sequence[Key], since: int) -> Machine[list[Key]]:
-        """Return those of `keys` that the source has, as it shows them, and that no row from the offset
-        `since` on brings.
+        """Return the keys of `keys` that the source still has, in the source's form, and that no row of
+        the topic from the offset `since` on contains.
         """
         left = {encode_key(key): key for key in (yield from self._find_existing_keys(keys))}
         if left:  # the topic is read after the answer: a missing insert was not written yet
@@ -88,8 +89,8 @@ class SourceKeyProof:
         return found
 
     def _yield_written_keys(self, records: Iterable[tuple[int, bytes | None]]) -> Iterator[Key]:
-        """Yield the keys of rows that are written in any case: those of snapshots, and inserts not
-        applied yet.
+        """Yield the keys of rows that the target will have in any case: rows of snapshots, and inserts
+        that are not applied yet.
         """
         for offset, raw in records:
             if raw is None:

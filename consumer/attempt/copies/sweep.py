@@ -24,15 +24,15 @@ from consumer.tables.router import build_key_table, extend_topic_key, make_key_f
 from schemas.table.model import Key
 
 MAX_QUICK_SWEEP_KEYS = 50_000
-"""Keys and events up to which a Spark task compares them itself, in a second or two."""
+"""Number of keys and events up to which a Spark task compares them itself, in a second or two."""
 DeleteRows = Callable[[TargetTable, list[Key]], Machine[None]]
-"""(table, keys of it) → a machine that deletes their rows in one transaction which guards the unit's
-progress."""
+"""(table, keys) → a `Machine` that deletes the rows of these keys in one transaction that guards the
+unit's progress."""
 VouchForKeys = Callable[[Iterable[Sequence[Key]]], Machine[None]]
-"""(pages of keys) → a machine that raises if their rows must not be deleted."""
+"""(pages of keys) → a `Machine` that raises if the rows of these keys must not be deleted."""
 ReadTopicAfter = Callable[[str, ActiveDefinition, int, int, Callable[[ReaderItem], None]], Machine[None]]
-"""(topic, active definition, begin, end, take) → a machine that passes to `take` what a copy brought
-between its begin and its end."""
+"""(topic, active definition, begin, end, take) → a `Machine` that passes a copy's events between `begin`
+and `end` to `take`."""
 
 
 class BoundRefusedError(Exception):
@@ -85,10 +85,10 @@ class Sweep:
             keys.close()
 
     def sweep_refused_ranges(self, begins: int, at: int, upto: Key | None) -> Machine[int]:
-        """Delete what earlier markers could not because a bound of theirs was refused; return the number
-        of rows.
+        """Delete the rows that earlier markers could not delete because the target refused a bound;
+        return their number.
 
-        That is, at the marker at the offset `at`, all rows up to `upto` that no event since `begins`
+        At the marker at the offset `at`, these are all rows up to `upto` that no event since `begins`
         leaves existing. If `upto` is refused too, nothing is deleted: the next marker deletes these
         rows, and the last marker has no `upto`.
         """
@@ -187,7 +187,7 @@ class Sweep:
         return free
 
     def _convert_bound(self, key: Key | None) -> Key | None:
-        """Return a key of the source as one of the target."""
+        """Convert a bound from a key of the source to a key of the target."""
         if key is None:
             return None
         source = dict(zip(self._active.source.key.columns, key, strict=True))
@@ -205,8 +205,8 @@ class Sweep:
 def read_topic_after(
     topic: str, active: ActiveDefinition, since: int, upto: int, take: Callable[[ReaderItem], None]
 ) -> Machine[None]:
-    """Pass to `take` what the topic holds after `since` and before `upto`, judged as at the first
-    reading.
+    """Pass the topic's events after `since` and before `upto` to `take`; duplicates are dropped as at
+    the first reading.
 
     `since` is the offset of an event of the copy. It was accepted, so its position and generation are
     the reader's marks.

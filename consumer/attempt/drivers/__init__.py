@@ -1,1 +1,3 @@
-"""Drivers of an attempt: with threads and sessions, or for whole-batch targets."""
+"""Drivers that carry out an attempt's effects: one uses threads and sessions, one serves whole-batch
+targets.
+"""

@@ -1,7 +1,7 @@
-"""The driver of attempts on whole-batch targets (consumer.targets.batches): the same machine, without
-threads.
+"""The driver of attempts on whole-batch targets (consumer.targets.batches). The attempt's code is the
+same as with sessions, but there are no threads.
 
-Each transaction of the machine is one commit here. Duplicates, gaps, definitions, barriers, quarantine
+Each transaction of the attempt is one commit here. Duplicates, gaps, definitions, barriers, quarantine
 and fencing work as with sessions. There is one lane. It runs only if one commit for all changes was
 refused: it halves them until the refused event is alone. The caller determines how often there is a
 commit: one for the slices that it passes, within the lane's limits.
@@ -39,7 +39,7 @@ from schemas.table.model import Key
 
 
 class BatchTargets(Protocol):
-    """The connection of a process to one whole-batch target: number 0."""
+    """A process's only connection to one whole-batch target; its number is 0."""
 
     def get_connection(self, number: int) -> BatchTarget:
         """Return the connection, connecting if needed. Raises TransientError."""
@@ -52,14 +52,14 @@ class BatchTargets(Protocol):
 
 
 class SingleThreadSignals:
-    """Signals of a driver that advances one machine at a time: there is no waiting and no concurrent
-    access.
+    """Signals of a driver that advances one generator at a time, so nothing waits and nothing runs
+    concurrently.
     """
 
     mutex: AbstractContextManager[object] = nullcontext()
 
     def wake_lane(self, lane: int | None) -> None:
-        """Do nothing: no machine waits."""
+        """Do nothing, because nothing waits."""
 
 
 def make_single_thread_signals(_lanes: int) -> SingleThreadSignals:

@@ -1,9 +1,9 @@
-"""The driver of attempts with sessions: connections to the target, Kafka's records, and one thread for
-each lane.
+"""The driver of attempts with sessions: it provides connections to the target, Kafka's records, and one
+thread for each lane.
 
 A lane's thread is a daemon and is joined before the attempt ends, also when the attempt ends with an
-error that no machine handles. One mutex guards the state that lanes share; each lane sleeps on a
-condition of that mutex.
+error that nothing handles. One mutex guards the state that lanes share; each lane sleeps on a condition
+of that mutex.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from consumer.targets.shared.lookups import find_under_keys
 from schemas.table.model import Key
 
 KEYS_PER_FETCH = 5000
-"""Keys of the target that are fetched at a time."""
+"""Number of the target's keys that are fetched at a time."""
 
 
 class Sessions(Protocol):
-    """The connections of a worker process to one target; their number is the lane's."""
+    """The connections of a worker process to one target, numbered like the lanes that use them."""
 
     def get_connection(self, number: int) -> Session:
         """Return the session of a lane, connecting if needed. Raises TransientError."""

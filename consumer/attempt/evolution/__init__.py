@@ -1,1 +1,3 @@
-"""Schema changes of a target table while its unit runs: the machine, and the operations of a session."""
+"""Schema changes of a target table while its unit runs: the steps of a change, and a session's
+operations.
+"""

@@ -198,8 +198,8 @@ def _mark_change(transaction: TableWrites, asked: FollowDefinition, planned: Cha
 def _lock_sharers(
     spec: UnitSpec, transaction: TableWrites, routed: ResolvedRoute, *, rewrite: bool = False
 ) -> dict[str, Table]:
-    """Return the tables that other units need the target table to be; their rows stay locked against
-    concurrent changes.
+    """Return, by topic, the table that each other unit needs as its target table. The units' bookkeeping
+    rows stay locked against concurrent changes.
 
     `rewrite`: a copy brings every row of this unit again.
     """

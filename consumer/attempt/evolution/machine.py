@@ -1,4 +1,4 @@
-"""The machines that alter a unit's target table (docs/adr/0027-following-schema-changes.md).
+"""Alters a unit's target table to follow a schema change (docs/adr/0027-following-schema-changes.md).
 
 All lanes are at the record before the event. In a target with transactional DDL, the table, the
 definition and the progress change in one transaction. In other targets a mark is committed first, then
@@ -84,7 +84,8 @@ from schemas.wire.event import EventEnvelope
 log = structlog.get_logger(__name__)
 
 MAX_ROUNDS = 6
-"""How often statements are carried out for one change: other units may change the target goal meanwhile."""
+"""Maximum number of rounds of statements for one change: other units may change the target goal
+meanwhile."""
 
 
 class TableChanges:
@@ -128,7 +129,7 @@ class TableChanges:
             last = self._progress.lowest.offset
             self.unfit = CopyNeededError(str(error), cause="definition", after=last, instead=error)
             return None
-        if active.stored != self.before:  # columns left out, or named otherwise there, now
+        if active.stored != self.before:  # the target now lacks columns or names them otherwise
             yield from self._progress.commit_guarded([WriteUnit(UnitState(active.text, None, None))])
             self.before = active.stored
         return active
@@ -235,15 +236,17 @@ class TableChanges:
         return asked.found[-1]
 
     def _unmark_change(self, change: TableChange) -> Machine[None]:
-        """Remove the mark: no statement is running, and other units of the table need not wait."""
+        """Remove the mark of a change, because no statement is running and the table's other units need
+        not wait.
+        """
         yield from self._progress.commit_guarded([WriteUnit(UnitState(change.before.encode(), None, None))])
 
     def _choose_alternative(
         self, change: TableChange, found: list[ChangePlan], error: RefusedError | TargetConfigError
     ) -> TableChange:
-        """Return what to try instead of statements that the target refused because of its rows.
+        """Return the change to try instead of statements that the target refused because of its rows.
 
-        Raises `error` if nothing.
+        Raises `error` if there is none.
         """
         other = (
             choose_after_refusal(change, found[-1])
@@ -267,7 +270,7 @@ class TableChanges:
     # -- unfinished changes
 
     def recover_change(self, state: UnitState) -> Machine[None]:
-        """Resume the change of a mark.
+        """Resume the unfinished change that a mark describes.
 
         Afterwards there is no mark: the change is complete, or its event is read again.
         """
@@ -430,7 +433,7 @@ def build_copy_stop(verdict: DefinitionVerdict, event: EventEnvelope, place: str
 
 
 def get_remedy_before_copy(remedy: str) -> str:
-    """Return what a person must do before a copy helps, by the remedy of a stop; "" if nothing.
+    """Return the action that the remedy of a stop asks for before a copy; "" if there is none.
 
     Older topics contain the remedy to start over.
     """

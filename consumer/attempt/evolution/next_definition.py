@@ -91,7 +91,7 @@ class DefinitionSwitch:
     def activate_definition(
         self, stored: StoredDefinition, lanes: Sequence[LaneProgress], *, first: bool
     ) -> Machine[None]:
-        """Store the definition with its layout, with all lanes at `lanes`, and begin again.
+        """Store the definition with its layout, with all lanes at `lanes`, and begin the attempt again.
 
         `first`: every row follows it, and the target table may have to be created.
         """
@@ -110,7 +110,7 @@ class DefinitionSwitch:
         activated then.
         """
         attempt = self._attempt
-        if first and shared:  # before the table exists again: a crash must not lose it
+        if first and shared:  # before the table exists again: a crash must not lose this mark
             yield from attempt.progress.try_guarded([MarkSharersIncomplete(stored.table)])
         active: ActiveDefinition = yield from ask_driver(PrepareDefinition(stored, first))
         rows = relay_rows(lanes, choose_layout(attempt.spec, active))

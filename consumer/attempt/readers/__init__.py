@@ -1,1 +1,3 @@
-"""Readers of a unit's topic: records become row changes and barriers; missing records are read from Kafka."""
+"""Readers of a unit's topic: they turn records into row changes and barriers, and read missing records
+from Kafka.
+"""

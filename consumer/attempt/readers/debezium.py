@@ -3,7 +3,7 @@
 It differs from the reader of rowlock's own topics: every event goes through Debezium's decoder, snapshot
 rows have no position of their own, no event in the topic defines the table, and neither a gap nor a
 replaced connector is visible. One sign of a replaced connector is checked: a repeated position must
-belong to the same event; otherwise it counts in another log.
+belong to the same event; otherwise the connector reads another log.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ from schemas.wire.debezium import DebeziumChange
 from schemas.wire.position import Position
 
 LOG_REPEAT_MS = 60_000
-"""A repeated event was committed before the last applied one, by the source's clock. This many ms are
-allowed for clocks that differ."""
+"""Tolerance in ms for clocks that differ: a repeated event was committed before the last applied one, by
+the source's clock."""
 MAX_REMEMBERED = 1000
-"""Rows of one log event that are kept, to check whether events that repeat their positions are the same."""
+"""Number of rows of one log event that are kept, to check whether events that repeat their positions are
+the same."""
 
 
 class DebeziumReader(RecordReader):

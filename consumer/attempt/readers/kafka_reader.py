@@ -1,4 +1,4 @@
-"""Reading of a topic from Kafka directly, beside Spark.
+"""Reads a topic directly from Kafka, without Spark.
 
 A task trusts the target's progress and not its batch. Records missing before the batch are read here, in
 slices, bounded by `upto`. A consumer is created for each call: the case is rare (a restart, a batch that

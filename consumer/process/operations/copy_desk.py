@@ -1,5 +1,4 @@
-"""Copies of units' tables: their state as capture reports it, and the request for a copy that a unit
-needs.
+"""Follows the copies of units' tables as capture reports them, and requests the copy that a unit needs.
 
 A request is sent once per stop. Its id follows from the stop, so that a repetition after a restart or a
 move is the same request (schemas.wire.copies). Only the sources' watermarks show what has become of a
@@ -51,9 +50,10 @@ class CopyOutlook:
     has_begun: bool
     """Whether a copy begins after the event that the unit cannot follow."""
     waiting_reason: str | None
-    """What the unit waits for, in place of its stop's reason; None: that reason still applies."""
+    """The reason for which the unit waits, in place of its stop's reason; None: that reason still
+    applies."""
     digest: object
-    """Changes whenever there is something new."""
+    """A value that changes whenever the state of the copy changes."""
 
 
 class UnitCopies:

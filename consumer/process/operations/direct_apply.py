@@ -78,7 +78,7 @@ class DirectApplier:
 
     @contextmanager
     def track_takeover(self) -> Iterator[None]:
-        """Keep the takeover counted until it is over."""
+        """Keep a takeover counted until it has ended."""
         try:
             yield
         finally:

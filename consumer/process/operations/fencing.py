@@ -1,4 +1,4 @@
-"""Fencing of units: afterwards no process of this agent can write to them."""
+"""Fences units: afterwards no process of this agent can write their rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ log = structlog.get_logger(__name__)
 FENCE_GRACE_S = 0.2
 """Seconds that an attempt in a worker may continue after its unit was stopped, before it is fenced."""
 PROOF_S = 5.0
-"""Seconds that a target may take to answer a fence; after that the unit's attempts are ended otherwise."""
+"""Seconds that a target may take to answer a fence; after that, the processes that run the unit's
+attempts are killed."""
 LOCK_POLL_S = 0.2
 """Interval in seconds at which the end of an attempt's killed process is checked."""
 FENCE_BACKOFF = Backoff(first=0.2, longest=10.0)
@@ -75,7 +76,7 @@ class UnitFencing:
             time.sleep(FENCE_GRACE_S / 50)
 
     def _fence_until_done(self, asked: FenceUnit) -> UnitFenced:
-        """Retry until the unit is fenced. A later assignment's takeover is as good as our own fence."""
+        """Retry until the unit is fenced. The takeover by a later assignment fences the unit as well."""
         backoff = FENCE_BACKOFF
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Checks of units' target tables: before a start, while a unit is stopped, and while it runs.
+"""Checks units' target tables: before a unit starts, while it is stopped, and while it runs.
 
 Nothing is written.
 """

@@ -95,7 +95,9 @@ class UnitTopics:
         return self._cluster.describe_topics([unit.topic]).get(unit.topic)
 
     def find_partitions_problem(self, unit: UnitRef, *, debezium: bool) -> str | None:
-        """Return why a topic is not applied, if it has several partitions. Raises TransientError."""
+        """Return why a topic with several partitions is not applied; None if it has one. Raises
+        TransientError.
+        """
         found = self.describe_topic(unit)
         return found and partitions_refusal(unit.topic, found.partitions, debezium=debezium)
 
@@ -130,7 +132,9 @@ class UnitTopics:
 
 
 def build_failure(unit: UnitRef, error: Exception) -> OperationFailed:
-    """Return what `error` means for the unit. A fenced unit belongs to another process, so it ends here."""
+    """Return the failure that `error` means for the unit. A fenced unit belongs to another process, so
+    it ends here.
+    """
     trouble = classify_error(unit.topic, error)
     if trouble.fault:
         log.error("unit failed by an internal error", topic=unit.topic, exc_info=error)

@@ -14,6 +14,7 @@ depend on where the broker detects that.
 """
 TOO_LARGE = frozenset({"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"})
 
+_UNTRUSTED = "certificate verify failed"
 _NO_TRANSACTIONS = "the broker has no transactions, without which records and progress could not be written together: use Kafka 0.11 or newer"
 _REMEDIES = {
     "_UNSUPPORTED_FEATURE": _NO_TRANSACTIONS,
@@ -50,7 +51,8 @@ def translate_kafka_error(error: KafkaException | KafkaError, doing: str) -> Con
     seen = error if isinstance(error, KafkaError) else get_kafka_error(error)
     if seen is None:
         return TransientError(f"{doing}: {error}")
-    name = seen.name()
+    # The client reports an untrusted certificate as _SSL, or as a broken transport with OpenSSL's text.
+    name = "_SSL" if _UNTRUSTED in seen.str() else seen.name()
     if name in FENCED:
         return WriterFencedError(f"{doing}: another producer has its transactional id now ({seen.str()})")
     if name in TOO_LARGE:

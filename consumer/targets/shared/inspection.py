@@ -49,9 +49,7 @@ def open_inspector(
         if isinstance(error, DBAPIError) and error.orig is not None:
             with translated(error.statement or ""):
                 raise error.orig from error
-        raise TransientError(
-            f"the catalog of {target.host}:{target.port} cannot be read: {error}"
-        ) from error
+        raise TransientError(f"the catalog of {target.host}:{target.port} cannot be read: {error}") from error
 
 
 @lru_cache(maxsize=8)

@@ -1,4 +1,4 @@
-"""Limits of what an agent may report: no assignment that was never given, and no time in the future.
+"""Limits the reports of agents: an assignment that was never given and a time in the future are refused.
 Pure.
 
 Reports of agents become durable state: assignments are never given again, and checkpoints never go back.
@@ -37,7 +37,7 @@ def compute_latest_ts(state: OwnerState, now: float) -> int | None:
 
 
 def is_credible_mark(mark: UnitProgress | None, latest: int | None) -> bool:
-    """Return whether progress can be true."""
+    """Return whether reported progress can be true: not later than `latest`."""
     if mark is None or latest is None:
         return True
     return mark.checkpoint_ts <= latest and mark.resolved_ts <= latest

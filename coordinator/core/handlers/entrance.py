@@ -30,7 +30,7 @@ class CheckLeader:
 
 
 class RegisterAgent:
-    """Announces the leader to a known incarnation. A new incarnation is stored first, then announced to
+    """Announces the leader to an incarnation of an agent. A new incarnation is stored first
     (`owner.agents.confirm_registration`).
     """
 

@@ -1,4 +1,6 @@
-"""The handlers of leases: of the agent (it was heard), and of its units (they may go on writing)."""
+"""The handlers that renew leases: the agent's, because it was heard, and its units', which may go on
+writing.
+"""
 
 from __future__ import annotations
 

@@ -60,7 +60,9 @@ def confirm_registration(
 def remove_incarnations(
     state: OwnerState, agent: str, agent_epoch: int, now: float, out: list[OwnerDecision]
 ) -> None:
-    """Report the incarnations of the agent up to this one as lost to all sets that they are in."""
+    """Report the agent's incarnations up to `agent_epoch` as lost to all replication sets that contain
+    them.
+    """
     for unit in sorted(state.by_agent.get(agent, {})):
         apply_event_to_set(state, unit, AgentLost(agent, agent_epoch), now, out)
 

@@ -76,8 +76,8 @@ def forget_move(state: OwnerState, unit: str, now: float, out: list[OwnerDecisio
 
 
 def _cancel_move(state: OwnerState, unit: str, now: float, out: list[OwnerDecision]) -> None:
-    """Cancel the move. Balancing leaves the unit where it is for a while, or it would begin the same
-    move at once.
+    """Cancel a unit's move. Balancing leaves the unit where it is for a while; otherwise it would begin
+    the same move at once.
     """
     forget_move(state, unit, now, out)
     if _is_cancellable(state.sets[unit]):

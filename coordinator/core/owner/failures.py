@@ -1,5 +1,5 @@
-"""Failures of units: the unit waits, another agent is preferred, and the failure counts against its
-agent (`health`).
+"""Records failures of units: the unit waits, another agent is preferred, and the failure counts against
+its agent (`health`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ _AT_WORK = frozenset({SetState.PREPARE, SetState.COMMIT})
 
 
 def record_unit_failure(state: OwnerState, unit: str, agent: str, now: float, *, unready: bool) -> None:
-    """Note that the unit failed on an agent, so that it waits, longer each time. `unready`: it never got
-    to work there.
+    """Note that the unit failed on an agent; the unit then waits, longer after each failure. `unready`:
+    the unit never got to work there.
     """
     memo, config = state.memos[unit], state.config
     if now - memo.since >= config.stable_after:

@@ -1,8 +1,8 @@
-"""The history of units and agents, in sentences for the people who run the system. Pure.
+"""Writes the history of units and agents, in sentences for the people who run the system. Pure.
 
-The core keeps its transitions to itself. These functions write those that operators follow to
-`OwnerState.told`, which the shell empties after each step (`server/operators/journal.py`). The reason
-for a change is set where it is decided (`set_reason`), before the replication set changes.
+The core does not report its transitions. These functions add the transitions that operators follow to
+`OwnerState.new_history`, which the shell empties after each step (`server/operators/journal.py`). The
+reason for a change is set where it is decided (`set_reason`), before the replication set changes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The time that a leader waits for a preparation: a busy machine is not a failure.
+"""Limits the time that a leader waits for a preparation; a busy host is not a failure.
 
-A preparation that is given up begins again, which is additional work for a busy machine. So the time
-does not count from the beginning but from the worker's last reported step, and each preparation of a
-unit that is given up doubles the time for the next one, up to eight times. A preparation that makes
-progress ends after `prepare_most` as well.
+A preparation that is given up begins again, which is additional work for a busy host. So the time does
+not count from the beginning but from the worker's last reported step, and each preparation of a unit
+that is given up doubles the time for the next one, up to eight times. A preparation that makes progress
+ends after `prepare_most` as well.
 """
 
 from __future__ import annotations

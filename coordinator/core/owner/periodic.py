@@ -228,7 +228,7 @@ def _apply_task(state: OwnerState, task: ScheduleTask, now: float, out: list[Own
 
 
 def _reset_identity(state: OwnerState, unit: str) -> None:
-    """Drop the progress of an earlier unit with the same name and another uid."""
+    """Drop the progress of an earlier unit that had the same name and another uid."""
     spec = find_desired_unit(state, unit)
     if spec is not None and state.memos[unit].uid != spec.uid:
         state.memos[unit] = UnitMemo(spec.uid, state.memos[unit].since)

@@ -149,7 +149,9 @@ def find_desired_unit(state: OwnerState, unit: str) -> InventoryUnit | None:
 
 
 def fence_unless_desired(state: OwnerState, unit: str, now: float, out: list[OwnerDecision]) -> None:
-    """Fence a unit that is not to run. No takeover would fence an agent that was only considered lost."""
+    """Fence a unit that is not to run. Since no agent takes the unit over, nothing else would fence an
+    agent that was only considered lost.
+    """
     memo = state.memos[unit]
     absent = state.sets[unit].state is SetState.ABSENT
     if state.inventory is None or find_desired_unit(state, unit) is not None or not absent:

@@ -17,7 +17,7 @@ from coordinator.core.replication_table import Cell
 from coordinator.core.schedulers import InventoryUnit, MoveLimits, MoveRequest
 from schemas.units import UnitProgress
 
-#: The most entries that `OwnerState.told` holds while no caller empties it.
+#: The most entries that `OwnerState.new_history` holds while no caller empties it.
 MAX_HISTORY_ENTRIES = 10_000
 
 
@@ -26,47 +26,50 @@ class OwnerConfig:
     """The settings of a leader. All times are in seconds."""
 
     interval: float = 1.0
-    """Between two heartbeats of an agent with few units, and between two computations of progress."""
+    """Interval between two heartbeats of an agent with few units, and between two computations of
+    progress."""
     statuses_per_s: int = 5000
-    """Of all agents together. With more units than that in an `interval`, heartbeats are less frequent."""
+    """Maximum number of unit statuses per second from all agents together. With more units, heartbeats
+    are less frequent."""
     lease: float = 10.0
-    """An agent may go on writing for so long after the message that the leader has answered."""
+    """An agent may go on writing for this long after it sent the last message that the leader answered."""
     margin: float = 1.0
-    """Added to the lease before an agent is considered lost."""
+    """Time added to the lease before an agent is considered lost."""
     owner_lease: float = 5.0
-    """A leader without a confirmed record for so long sends nothing more, because a later one may exist."""
+    """A leader sends nothing more after this long without a confirmed record: a later leader may exist."""
     prepare_timeout: float = 60.0
-    """A preparation or start without progress is given up after so long."""
+    """A preparation or start without progress is given up after this long."""
     prepare_most: float = 3600.0
-    """A preparation is given up after so long even if it makes progress."""
+    """A preparation is given up after this long even if it makes progress."""
     balance_every: float = 60.0
     retry_first: float = 1.0
-    """Before a failed unit is tried again; doubled each time."""
+    """First wait before a failed unit is tried again; doubled after each failure."""
     retry_most: float = 60.0
-    """The longest such wait."""
+    """Longest wait before a failed unit is tried again."""
     stable_after: float = 300.0
-    """After so long without failure the wait starts from `retry_first`, and the unit may be placed where
-    it failed.
-    """
+    """After this long without failure the wait starts from `retry_first` again, and the unit may be
+    placed on the agent where it failed."""
     progress_every: float = 5.0
-    """The shortest time between two stores of progress. Progress is shown once it is stored."""
+    """Shortest time between two writes of progress to the control topic. Progress is shown once it is
+    stored."""
     doubt: float = 30.0
-    """An inventory that lacks most units of a pipeline must be read for so long before it is believed."""
+    """An inventory that lacks most units of a pipeline must be read repeatedly for this long before it
+    is adopted."""
     ahead: float = 900.0
-    """A source's clock may be so far ahead of the leader's."""
+    """A source's clock may be ahead of the leader's clock by this much."""
     reload_timeout: float = 30.0
     """Agents must report the content of their files within this time."""
     agents: int = 1000
     """The most agents that are known at once."""
     retire_after: float = 3600.0
-    """An expired agent without units is forgotten so long after its last message."""
+    """An expired agent without units is forgotten this long after its last message."""
     limits: MoveLimits = field(default_factory=MoveLimits)
     health: HealthConfig = field(default_factory=HealthConfig)
-    """When an agent as a whole is given no units for a while."""
+    """The conditions under which an agent is given no units for a while."""
 
     @property
     def silence(self) -> float:
-        """An agent is considered lost so long after its last message."""
+        """Seconds after its last message at which an agent is considered lost."""
         return self.lease + self.margin
 
 
@@ -80,7 +83,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Persisted:
-    """The records of this `Persist` are committed."""
+    """The records of the `Persist` with this token are committed."""
 
     token: int
 
@@ -198,11 +201,11 @@ class Persist:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Raise the unit's fencing token at the target (or in its topic's gen), then report Fenced; repeated
-    until then.
+    """Raise the unit's fencing token in the target (of a capture unit: its generation in Kafka), then
+    report Fenced. The leader repeats the request until then.
 
-    It prevents a paused agent that was considered lost from writing to a unit that no agent runs any
-    more.
+    A fence keeps a paused agent that was considered lost from writing rows of a unit that no agent runs
+    any more.
     """
 
     unit: str
@@ -256,7 +259,7 @@ class UnitMemo:
     mark: UnitProgress | None = None
     rows_per_s: int = 0
     waits: str | None = None
-    """What the replicating unit waits for a person to do."""
+    """The action of a person for which the replicating unit waits."""
     failures: int = 0
     due_at: float = 0.0
     avoid: str | None = None
@@ -304,7 +307,7 @@ class PendingRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PendingInventory:
-    """An inventory with a suspicious shrink. It has been read like that from `since` to `last`."""
+    """An inventory with a suspicious shrink, which every read from `since` to `last` has shown."""
 
     since: float
     last: float
@@ -353,7 +356,7 @@ class OwnerState:
     last_inventory: Inventory | None = None
     """The inventory that was read last."""
     doubt: PendingInventory | None = None
-    """Set while an inventory is not believed yet."""
+    """An inventory with a suspicious shrink that is not adopted yet; None: there is none."""
     sources: dict[str, tuple[str, ...]] = field(default_factory=dict)
     members: dict[str, Member] = field(default_factory=dict)
     sets: dict[str, ReplicationSet] = field(default_factory=dict)
@@ -364,15 +367,15 @@ class OwnerState:
     """Units that are neither absent nor replicating."""
     retrying: dict[str, None] = field(default_factory=dict)
     health: dict[str, AgentHealth] = field(default_factory=dict)
-    """The agents on which units failed."""
+    """The health of the agents on which units failed."""
     backing: dict[str, None] = field(default_factory=dict)
-    """Those of them that back off."""
+    """Agents that back off because units failed on them."""
     next_health: float = 0.0
     fencing: dict[str, float] = field(default_factory=dict)
     """Absent units that are not to run, with the time when their fence was last requested."""
     paused: dict[str, None] = field(default_factory=dict)
     waiting: dict[int, PendingRecord] = field(default_factory=dict)
-    """What waits for a Persist, by its token."""
+    """The decisions that wait for a Persist, by its token."""
     pipelines: dict[str, PipelineProgress] = field(default_factory=dict)
     """The progress of the pipelines as last computed."""
     pipeline_units: dict[str, PipelineUnits] = field(default_factory=dict)

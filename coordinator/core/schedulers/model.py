@@ -87,13 +87,14 @@ class MoveLimits:
     """Limits of the number of tasks in a plan."""
 
     burst: int = 2000
-    """Units added in one plan, so that planning stays short (a tenth of a second)."""
+    """Maximum number of units added in one plan, so that planning stays short (a tenth of a second)."""
     agent_burst: int = 20
-    """Units added to one agent in one plan, so that the first of many agents does not get everything."""
+    """Maximum number of units added to one agent in one plan, so that the first of many agents does not
+    get everything."""
     concurrent: int = 10
-    """Concurrent moves."""
+    """Maximum number of concurrent moves in all."""
     per_agent: int = 5
-    """Concurrent moves to one agent."""
+    """Maximum number of concurrent moves to one agent."""
     rate_weight: int = 1
     """How much a unit's measured rows count besides its fixed cost (0: only the number of units counts)."""
 

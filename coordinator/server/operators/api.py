@@ -23,7 +23,7 @@ class LeaderView:
     """The leader, as the asked coordinator knows it."""
 
     rev: int
-    """Its term."""
+    """The leader's term."""
     name: str
     address: str
     """"host:port" of its gRPC interface."""

@@ -11,7 +11,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class FoundConfiguration:
-    """The configuration in the file, compared with the one that is held."""
+    """The configuration in the file, compared with the one in use."""
 
     digest: str
     parts: Mapping[str, str] = field(default_factory=dict)

@@ -15,7 +15,7 @@ class Leadership:
     """The leading coordinator, and the time at which it was last known to lead.
 
     `confirmed` (of this coordinator's own term) and `heard` (of another's) are set from any thread,
-    ahead of the messages that wait: a busy leader is not one that may have been replaced.
+    ahead of the messages that wait, so that a busy leader is not mistaken for a replaced one.
     """
 
     def __init__(

@@ -16,7 +16,9 @@ class PendingCommands:
         self._waiting: dict[int, CommandRequested] = {}
 
     def carry_out(self, asked: CommandRequested, work: Callable[[], None]) -> None:
-        """Run `work` for the command: what is stored, refused or resigned meanwhile belongs to it."""
+        """Run `work` for the command: every record, refusal or resignation meanwhile belongs to the
+        command.
+        """
         self._now = asked
         try:
             work()

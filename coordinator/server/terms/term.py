@@ -36,7 +36,9 @@ from coordinator.transport.events import LeaderInfo
 
 
 class OwnerEffects(Protocol):
-    """The actions of the leader's machine on the outside. None of them blocks."""
+    """The actions of the leader's state machine on the other parts of the coordinator. None of them
+    blocks.
+    """
 
     def push_messages(self, agent: str, messages: list[Down]) -> int:
         """Send messages to the agent, and return how many were accepted."""
@@ -74,7 +76,7 @@ class CoordinatorContext:
 
 class OwnerTerm:
     """One term of the leader. The core's decisions in a round of the batch system become one write to
-    the log (server.round), which `finish_round` makes.
+    the log (server.owner_round), which `finish_round` makes.
 
     `step_down(why)` is called when the core gives up the term, and closes it. A closed term does nothing
     any more.

@@ -14,7 +14,7 @@ from producer.sources.oracle.session import OracleSession
 from producer.sources.oracle.table_checks import LoggedTable
 from producer.sources.protocols import SourceCheckResult
 from producer.tables import format_table_name
-from schemas.findings import Finding, build_no_table_finding, format_findings, split_at_remedy
+from schemas.findings import Finding, build_no_table_finding, format_findings, split_remedy
 
 MIN_ORACLE_VERSION = (12, 1)
 
@@ -62,7 +62,7 @@ def _find_hidden_views(catalog: OracleCatalog, place: str, user: str) -> list[Fi
             ask()
         except SourceRefusedError as error:
             findings.append(
-                Finding("error", place, split_at_remedy(str(error))[0], _build_view_grant(view, user))
+                Finding("error", place, split_remedy(str(error))[0], _build_view_grant(view, user))
             )
     return findings
 
@@ -80,7 +80,7 @@ def check_oracle(
             return SourceCheckResult([*findings, build_no_table_finding(place, patterns)], [])
         surveyed = catalog.examine_tables(names)
         findings += [
-            Finding("error", f"{place}, table {format_table_name(name)}", *split_at_remedy(survey.reason))
+            Finding("error", f"{place}, table {format_table_name(name)}", *split_remedy(survey.reason))
             for name, (survey, _) in surveyed.items()
             if survey.reason is not None
         ]
@@ -90,7 +90,7 @@ def check_oracle(
                 findings.append(Finding("warning", f"{place}, table {format_table_name(name)}", *each.remark))
             findings += _probe_rights(session, f"{place}, table {format_table_name(name)}", user, each)
     except CaptureError as error:
-        return SourceCheckResult([Finding("error", place, *split_at_remedy(str(error)))], None)
+        return SourceCheckResult([Finding("error", place, *split_remedy(str(error)))], None)
     return SourceCheckResult(findings, names)
 
 
@@ -102,5 +102,5 @@ def _probe_rights(session: OracleSession, place: str, user: str, logged: LoggedT
         session.change_many(sql.delete_no_row(logged.log), [(0,)])
     except SourceRefusedError as error:
         remedy = "; ".join(list_grant_statements(user, [logged]))
-        return [Finding("error", place, split_at_remedy(str(error))[0], remedy)]
+        return [Finding("error", place, split_remedy(str(error))[0], remedy)]
     return []

@@ -20,7 +20,7 @@ from producer.sources.survey import MISSING, ExaminedTable
 from producer.statements.judgement import StatementVerdict
 from producer.stops import explain_dropped_remedy
 from producer.tables import TableName, format_table_name
-from schemas.findings import format_copy_remedy, split_at_remedy
+from schemas.findings import format_copy_remedy, split_remedy
 from schemas.table.model import Table, is_same_definition
 
 
@@ -76,7 +76,7 @@ def judge_followed_table(
     if (unfit := _find_sharing_stop(name, table, look, logged or table.logged)) is not None:
         return unfit
     if logged is None or now is None:
-        seen, remedy = split_at_remedy(survey.reason or "" if survey is not None else "")
+        seen, remedy = split_remedy(survey.reason or "" if survey is not None else "")
         return _build_stop(
             name, "unfit", seen or f"the log of {format_table_name(name)} no longer exists", remedy
         )

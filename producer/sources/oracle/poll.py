@@ -40,7 +40,7 @@ from producer.sources.protocols import LogChange, PublishedRows
 from producer.statements.ddl import TableDdl
 from producer.statements.judgement import StatementVerdict
 from producer.tables import TableName, format_table_name
-from schemas.findings import format_copy_remedy, split_at_remedy
+from schemas.findings import format_copy_remedy, split_remedy
 from schemas.table.model import Key, Row
 
 MOST_HELD = 50
@@ -93,7 +93,7 @@ class LogReader:
                 found[name] = self._build_part(logged, rows, whole=len(rows) < most)
             except SourceRefusedError as error:
                 found[name] = TableStoppedError(
-                    frozenset([name]), "log", *split_at_remedy(f"{format_table_name(name)}: {error}")
+                    frozenset([name]), "log", *split_remedy(f"{format_table_name(name)}: {error}")
                 )
             except (ValueError, ArithmeticError) as error:
                 reason = f"a value in {format_table_name(logged.log)}, the log of {format_table_name(name)}, cannot be read ({error})"
