@@ -35,13 +35,18 @@ class AssignedApply:
 
     popen: subprocess.Popen[str]
     errors: Path
-    said: list[tuple[float, Line]] = field(default_factory=list)
+    reported: list[tuple[float, Line]] = field(default_factory=list)
 
     def read(self) -> None:
         assert self.popen.stdout is not None
         for line in self.popen.stdout:
-            said = json.loads(line)
-            self.said.append((time.monotonic(), said | said.pop("event") if said["kind"] == "unit" else said))
+            reported = json.loads(line)
+            self.reported.append(
+                (
+                    time.monotonic(),
+                    reported | reported.pop("event") if reported["kind"] == "unit" else reported,
+                )
+            )
 
     def do(self, what: str, unit: str, assignment: int, mark: Line | None = None) -> float:
         """Give an instruction; returns when it was given."""
@@ -57,7 +62,7 @@ class AssignedApply:
 
         def found() -> tuple[float, Line] | None:
             assert self.popen.poll() is None, self.log()
-            for at, line in self.said:
+            for at, line in self.reported:
                 if (
                     line["kind"] == "unit"
                     and (line["unit"], line["assignment"], line["event"]) == (unit, assignment, event)
@@ -75,7 +80,7 @@ class AssignedApply:
 
         def found() -> Line | None:
             assert self.popen.poll() is None, self.log()
-            lines = [line for _, line in self.said if line["kind"] == "unit"]
+            lines = [line for _, line in self.reported if line["kind"] == "unit"]
             waits = [
                 line
                 for line in lines
@@ -90,12 +95,12 @@ class AssignedApply:
         return line
 
     def last(self, unit: str) -> Line | None:
-        lines = [line for _, line in self.said if line["kind"] == "unit" and line["unit"] == unit]
+        lines = [line for _, line in self.reported if line["kind"] == "unit" and line["unit"] == unit]
         return lines[-1] if lines else None
 
     def ready(self) -> None:
         until(
-            lambda: any(line["kind"] == "ready" for _, line in self.said) or self.popen.poll(),
+            lambda: any(line["kind"] == "ready" for _, line in self.reported) or self.popen.poll(),
             seconds=500,  # a busy machine
             what="Spark",
         )
@@ -109,8 +114,8 @@ class AssignedApply:
         return [each for each in family(self.popen.pid) if _is_of_the_daemon(each)]
 
     def problems(self) -> list[str]:
-        said = [line for _, line in self.said.copy() if line["kind"] == "problem"]
-        return [f"{line['what']}: {line['why']}" for line in said]
+        reported = [line for _, line in self.reported.copy() if line["kind"] == "problem"]
+        return [f"{line['what']}: {line['why']}" for line in reported]
 
     def stop(self) -> int:
         """SIGTERM, then wait. Returns the exit code."""
@@ -240,15 +245,15 @@ class Agent:
             self.error = error
 
     def _look(self) -> None:
-        wanted = {spec.unit: spec.uid for spec in self._inventory().units if spec.kind is UnitKind.APPLY}
+        expected = {spec.unit: spec.uid for spec in self._inventory().units if spec.kind is UnitKind.APPLY}
         for unit, uid in list(self._uids.items()):
-            if wanted.get(unit) != uid:
+            if expected.get(unit) != uid:
                 self._process.do("remove", unit, self.assignments[unit])
                 self._process.wait(unit, self.assignments[unit], "ended")
                 del self._uids[unit]
-        new = [unit for unit in wanted if unit not in self._uids]
+        new = [unit for unit in expected if unit not in self._uids]
         for unit in new:
-            self._uids[unit], self.assignments[unit] = wanted[unit], next(self._numbers)
+            self._uids[unit], self.assignments[unit] = expected[unit], next(self._numbers)
             self._process.do("prepare", unit, self.assignments[unit])
         for unit in new:
             self._process.wait(unit, self.assignments[unit], "prepared")

@@ -112,7 +112,7 @@ class Unit:
         self._close()
         return code
 
-    def says(self) -> str:
+    def output(self) -> str:
         return self.log.read_text(errors="replace")
 
 

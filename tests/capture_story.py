@@ -327,7 +327,7 @@ class Story:
         self.found(started)
         return started
 
-    def tell(self, telling: Iterator[Events]) -> None:
+    def notify(self, telling: Iterator[Events]) -> None:
         """Run capture through the story, then both judges."""
         self._telling = telling
         source = source_config(
@@ -386,9 +386,9 @@ class Story:
             cut = [each for each in self.written if each.start < record.pos < each.end]
             assert not cut, f"position {record.pos} lies inside the transaction {cut}"
             there = sum(event.op in "cud" and event.source.pos < record.pos for event in acknowledged)
-            wanted = sum(each.rows for each in self.written if each.end <= record.pos)
-            assert there == wanted, (
-                f"position {record.pos} is stored with {there} of {wanted} rows acknowledged"
+            expected = sum(each.rows for each in self.written if each.end <= record.pos)
+            assert there == expected, (
+                f"position {record.pos} is stored with {there} of {expected} rows acknowledged"
             )
             late = [event.source.position for event in others if event.source.pos < record.pos]
             assert not late, f"position {record.pos} is stored before {late} are acknowledged"

@@ -57,23 +57,23 @@ class Capturing:
         """Capture until what `statements` do, and everything before, is in Kafka."""
         before = self._gen()
         with running(self.config(*patterns), "s") as unit:
-            until(lambda: self._gen() > before, f"a start; {unit.says()[-3000:]}", 200)
+            until(lambda: self._gen() > before, f"a start; {unit.output()[-3000:]}", 200)
             self.change(*statements)
             self.beats += 1
             self.database.execute(f"REPLACE INTO {self.db}.b VALUES (1, 'beat {self.beats}')")
-            wanted = {"id": 1, "v": f"beat {self.beats}"}
+            expected = {"id": 1, "v": f"beat {self.beats}"}
             until(
-                lambda: any(e.after == wanted for e in self.events("b")),
-                f"captured: {wanted}; {unit.says()[-3000:]}",
+                lambda: any(e.after == expected for e in self.events("b")),
+                f"captured: {expected}; {unit.output()[-3000:]}",
                 200,
             )
-            assert unit.stop() == 0, unit.says()
+            assert unit.stop() == 0, unit.output()
 
     def run_until(self, done: Callable[[], object], what: str) -> None:
         """Capture until `done`, where that is no matter of the log alone: a run that follows it may end before a snapshot's row."""
         with running(self.config(), "s") as unit:
-            until(done, f"{what}; {unit.says()[-3000:]}", 200)
-            assert unit.stop() == 0, unit.says()
+            until(done, f"{what}; {unit.output()[-3000:]}", 200)
+            assert unit.stop() == 0, unit.output()
 
     def _gen(self) -> int:
         found = watermarks(self.kafka.bootstrap, self.db, "s")
@@ -105,5 +105,5 @@ class Capturing:
         record = position(self.kafka.bootstrap, self.db, "s")
         assert record.stops[f"{self.db}.{table}"] == stops[-1].stop
 
-    def told(self) -> set[str]:
+    def notified(self) -> set[str]:
         return set(watermarks(self.kafka.bootstrap, self.db, "s")[-1].stops)

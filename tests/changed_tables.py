@@ -170,9 +170,9 @@ class History:
 
     def _index(self) -> str | None:
         if self.indexes and self.rng.random() < 0.6:
-            gone = self.rng.choice(self.indexes)
-            self._then = lambda: self.indexes.remove(gone)
-            return f"DROP INDEX {gone}"
+            missing = self.rng.choice(self.indexes)
+            self._then = lambda: self.indexes.remove(missing)
+            return f"DROP INDEX {missing}"
         name = self._some()
         if name is None or self.columns[name].type == "TEXT":
             return None

@@ -52,14 +52,14 @@ def until(true: Callable[[], Any], seconds: float = 180.0, what: str = "what was
 class Instant:
     """Workers that are ready, replicate and end at once (`Workers` of coordinator.agent.shell)."""
 
-    said: Callable[[str, WorkerEvent], None] = lambda _unit, _event: None
+    reported: Callable[[str, WorkerEvent], None] = lambda _unit, _event: None
     assignments: dict[str, int] = field(default_factory=dict)
     writing: dict[str, int] = field(default_factory=dict)
     started: list[tuple[str, int]] = field(default_factory=list)
     taken: list[object] = field(default_factory=list)
 
     def listen(self, on_event: Callable[[str, WorkerEvent], None]) -> None:
-        self.said = on_event
+        self.reported = on_event
 
     def use_config(self, config: object) -> None:
         """As rowlock's own workers do."""
@@ -67,19 +67,19 @@ class Instant:
 
     def prepare(self, unit: str, assignment: int, mark: UnitProgress | None) -> None:
         self.assignments[unit] = assignment
-        self.said(unit, Prepared(assignment))
+        self.reported(unit, Prepared(assignment))
 
     def start(self, unit: str, assignment: int, mark: UnitProgress | None) -> None:
         self.writing[unit] = assignment
         self.started.append((unit, assignment))
-        self.said(unit, UnitProgressed(assignment, UnitProgress(1000, 2000), 10))
+        self.reported(unit, UnitProgressed(assignment, UnitProgress(1000, 2000), 10))
 
     def remove(self, unit: str, assignment: int) -> None:
         self.writing.pop(unit, None)
-        self.said(unit, WorkerEnded(assignment, UnitProgress(1000, 2000)))
+        self.reported(unit, WorkerEnded(assignment, UnitProgress(1000, 2000)))
 
     def fail(self, unit: str, why: str) -> None:
-        self.said(unit, WorkerEnded(self.writing.pop(unit), None, why))
+        self.reported(unit, WorkerEnded(self.writing.pop(unit), None, why))
 
     def close(self) -> None:
         for unit, assignment in list(self.writing.items()):
@@ -133,12 +133,12 @@ class CoordinatorProcess:
         for line in self.process.stdout or ():
             self.lines.append(json.loads(line))
 
-    def said(self, kind: str) -> list[dict[str, Any]]:
+    def reported(self, kind: str) -> list[dict[str, Any]]:
         return [line for line in list(self.lines) if line["kind"] == kind]
 
     @property
     def address(self) -> str:
-        found: str = until(lambda: self.said("address"), 120, f"coordinator {self.name}'s address")[0][
+        found: str = until(lambda: self.reported("address"), 120, f"coordinator {self.name}'s address")[0][
             "address"
         ]
         return found
@@ -146,21 +146,21 @@ class CoordinatorProcess:
     @property
     def leads(self) -> int:
         """The term that it leads, as it last said; 0: none."""
-        said = self.said("leader")
-        return int(said[-1]["rev"]) if said and said[-1]["mine"] else 0
+        reported = self.reported("leader")
+        return int(reported[-1]["rev"]) if reported and reported[-1]["mine"] else 0
 
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
 
     def ask(self, question: str) -> dict[str, Any]:
         """Ask it one thing ("view", "resign", "move unit agent", …) and return the answer."""
-        before = len(self.said("answer"))
+        before = len(self.reported("answer"))
         assert self.process.stdin is not None
         self.process.stdin.write(question + "\n")
         self.process.stdin.flush()
-        answer: dict[str, Any] = until(lambda: self.said("answer")[before:], what=f"an answer to {question}")[
-            0
-        ]
+        answer: dict[str, Any] = until(
+            lambda: self.reported("answer")[before:], what=f"an answer to {question}"
+        )[0]
         return answer
 
     def __enter__(self) -> Self:

@@ -145,12 +145,12 @@ def _field(column: Column) -> dict[str, Any]:
     kind, name = _NAMES.get(column.type.kind, ("string", None))
     if column.type.kind is Kind.DATETIME:
         kind, name = "int64", f"io.debezium.time.{'Timestamp' if column.type.fsp <= 3 else 'MicroTimestamp'}"
-    said: dict[str, Any] = {"type": kind, "optional": column.nullable, "field": column.name}
+    reported: dict[str, Any] = {"type": kind, "optional": column.nullable, "field": column.name}
     if name:
-        said |= {"name": name, "version": 1}
+        reported |= {"name": name, "version": 1}
     if column.type.kind is Kind.DECIMAL:
-        said["parameters"] = {"scale": str(column.type.scale), "connect.decimal.precision": "12"}
-    return said
+        reported["parameters"] = {"scale": str(column.type.scale), "connect.decimal.precision": "12"}
+    return reported
 
 
 def _foreign(column: Column, value: Value) -> Any:

@@ -134,9 +134,9 @@ class History:
             self._add, self._add, self._drop, self._rename, self._rename, self._widen, self._widen, self._lose, self._again, self._index, self._order,
             self._null, self._default, self._change_all, self._compute, self._hide,
         ]  # fmt: skip
-        wanted = self.rng.choice([1, 1, 1, 2, 2, 3])
+        expected = self.rng.choice([1, 1, 1, 2, 2, 3])
         found: list[Action] = []
-        while len(found) < wanted:
+        while len(found) < expected:
             made = self.rng.choice(kinds)()
             if made is not None:
                 found.append(made)
@@ -276,8 +276,8 @@ class History:
 
     def _index(self) -> Action | None:
         if self.indexes and self.rng.random() < 0.5:
-            gone = self.rng.choice(self.indexes)
-            return Action(f"DROP INDEX {gone}", then=lambda: self.indexes.remove(gone))
+            missing = self.rng.choice(self.indexes)
+            return Action(f"DROP INDEX {missing}", then=lambda: self.indexes.remove(missing))
         name = self._some()
         if name is None or self.columns[name].type in _LONG:
             return None

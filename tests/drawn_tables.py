@@ -46,7 +46,7 @@ class Tables:
             yield f"CREATE TABLE {name} {FORM}{_partitioned(shape)}"
             yield f"INSERT INTO {name} VALUES (1, 'one', 1, 0), (5, 'five', 5, 0), (8, NULL, NULL, 0)"
 
-    def said(self, step: Step) -> Iterator[Said]:
+    def reported(self, step: Step) -> Iterator[Said]:
         """Yield the statements of a step; each is run before the next one is made."""
         if isinstance(step, Create):
             yield from self._created(step)

@@ -49,11 +49,11 @@ class FailingServer(Relay):
         with self._counting:
             return self._fails is not None and len(self.statements) > self._fails
 
-    def _is_planted(self, said: bytes) -> bool:
-        if len(said) < 5 or said[3] != 0 or said[4] != _QUERY:
+    def _is_planted(self, reported: bytes) -> bool:
+        if len(reported) < 5 or reported[3] != 0 or reported[4] != _QUERY:
             return False
         with self._counting:
-            self.statements.append(said[5:].decode(errors="replace"))
+            self.statements.append(reported[5:].decode(errors="replace"))
             return len(self.statements) - 1 == self._fails
 
     def pieces(self, side: socket.socket) -> Iterator[bytes]:

@@ -80,10 +80,10 @@ def steps(heading: str) -> list[str]:
 def loaded(module: str) -> list[str]:
     """Return the product's modules that importing `module` loads, in a process of its own."""
     code = f"import {module}, json, sys; print(json.dumps([n for n in sys.modules if n.split('.')[0] in {PRODUCT!r}]))"
-    said = subprocess.run(
+    reported = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
-    names: list[str] = json.loads(said)
+    names: list[str] = json.loads(reported)
     return names
 
 

@@ -163,9 +163,9 @@ def serial(history: History) -> dict[Key, Row]:
 class Attempt:
     """One task attempt over the topic: what the Spark shell does between `Session.begin` and the lanes."""
 
-    def __init__(self, session: Any, epoch: int, table: TargetTable, wanted: Layout) -> None:
+    def __init__(self, session: Any, epoch: int, table: TargetTable, expected: Layout) -> None:
         rows, _state, self.held = session.begin_attempt(UNIT, epoch)
-        plan = plan_start(rows, wanted)
+        plan = plan_start(rows, expected)
         self.rows: list[LaneProgress] = rows
         self.start, self.layout, self.finish, self.switch = (
             plan.start,

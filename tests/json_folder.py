@@ -87,10 +87,10 @@ class Commits:
         """Make a commit of what `change` makes of the last one, whoever else makes some; none if it stays as it is."""
         while True:
             last = self.last()
-            wanted = change(last)
-            if wanted is last:
+            expected = change(last)
+            if expected is last:
                 return last
-            made = replace(wanted, number=last.number + 1)
+            made = replace(expected, number=last.number + 1)
             try:
                 self.make(made)
             except LostError:
@@ -221,7 +221,7 @@ class JsonFolder(batches.KeysStoredVerbatim, FolderProgress):
                     self._write(rows, change)
             write_durably(commits.folder / name, msgspec.json.encode(sorted(rows.items(), key=str)))
         before = -1 if progress.closed_before is None else progress.closed_before
-        gone = [e for e in last.held if e.offset < before or (e.offset, e.part) in progress.closed]
+        missing = [e for e in last.held if e.offset < before or (e.offset, e.part) in progress.closed]
         self.paused()
         try:
             commits.make(
@@ -229,8 +229,8 @@ class JsonFolder(batches.KeysStoredVerbatim, FolderProgress):
                     number=number,
                     lanes=tuple(progress.rows),
                     state=progress.state or last.state,
-                    held=(*(entry for entry in last.held if entry not in gone), *progress.held),
-                    closed=(*last.closed, *((entry, progress.why) for entry in gone)),
+                    held=(*(entry for entry in last.held if entry not in missing), *progress.held),
+                    closed=(*last.closed, *((entry, progress.why) for entry in missing)),
                     rows=name,
                 )
             )

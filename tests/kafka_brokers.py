@@ -31,8 +31,8 @@ class Broker(Kafka):
         )
 
     def _build_java_command(self, main: str, *arguments: str | Path) -> list[str | Path]:
-        said = super()._build_java_command(main, *arguments)
-        return [MEMORY if isinstance(each, str) and each.startswith("-Xmx") else each for each in said]
+        reported = super()._build_java_command(main, *arguments)
+        return [MEMORY if isinstance(each, str) and each.startswith("-Xmx") else each for each in reported]
 
     def _list_default_settings(self) -> list[str]:
         mine = {

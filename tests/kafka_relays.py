@@ -26,11 +26,13 @@ class RelayedKafka(Kafka):
         return {"BROKER": self.port, "RELAYED": self.seen_port}
 
     def _mine(self) -> dict[str, str]:
-        said = self._listeners()
-        own = {**said, "RELAYED": self.relayed_port, "CONTROLLER": self.controller_port}
+        reported = self._listeners()
+        own = {**reported, "RELAYED": self.relayed_port, "CONTROLLER": self.controller_port}
         return {
             "listeners": ",".join(f"{name}://{self.host}:{port}" for name, port in own.items()),
-            "advertised.listeners": ",".join(f"{name}://{self.host}:{port}" for name, port in said.items()),
+            "advertised.listeners": ",".join(
+                f"{name}://{self.host}:{port}" for name, port in reported.items()
+            ),
             "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in own),
         }
 
@@ -67,21 +69,21 @@ class FrameTalk(Talk):
     def __init__(self) -> None:
         self._requests: dict[int, tuple[int, int]] = {}
 
-    def asked(self, said: bytes) -> bytes | None:
-        key, version, number = struct.unpack(">hhi", said[:8])
+    def asked(self, reported: bytes) -> bytes | None:
+        key, version, number = struct.unpack(">hhi", reported[:8])
         self._requests[number] = key, version
         self.request(key)
-        return _framed(said)
+        return _framed(reported)
 
-    def answered(self, said: bytes) -> bytes | None:
-        key, version = self._requests.pop(struct.unpack(">i", said[:4])[0])
-        answer = self.poll_answer(key, version, said)
+    def answered(self, reported: bytes) -> bytes | None:
+        key, version = self._requests.pop(struct.unpack(">i", reported[:4])[0])
+        answer = self.poll_answer(key, version, reported)
         return None if answer is None else _framed(answer)
 
     def request(self, key: int) -> None: ...
 
-    def poll_answer(self, key: int, version: int, said: bytes) -> bytes | None:
-        return said
+    def poll_answer(self, key: int, version: int, reported: bytes) -> bytes | None:
+        return reported
 
 
 def _framed(frame: bytes) -> bytes:
@@ -96,8 +98,8 @@ class OldBroker(KafkaRelay):
 
 
 class _Old(FrameTalk):
-    def poll_answer(self, key: int, version: int, said: bytes) -> bytes:
-        return without(said, version) if key == API_VERSIONS else said
+    def poll_answer(self, key: int, version: int, reported: bytes) -> bytes:
+        return without(reported, version) if key == API_VERSIONS else reported
 
 
 def without(frame: bytes, version: int) -> bytes:
@@ -108,8 +110,8 @@ def without(frame: bytes, version: int) -> bytes:
     count = body[0] - 1 if version >= 3 else struct.unpack(">i", body[:4])[0]
     entries = [body[begin + at * size : begin + (at + 1) * size] for at in range(count)]
     kept = [each for each in entries if struct.unpack(">h", each[:2])[0] != INIT_PRODUCER_ID]
-    said = bytes([len(kept) + 1]) if version >= 3 else struct.pack(">i", len(kept))
-    return head + said + b"".join(kept) + body[begin + count * size :]
+    reported = bytes([len(kept) + 1]) if version >= 3 else struct.pack(">i", len(kept))
+    return head + reported + b"".join(kept) + body[begin + count * size :]
 
 
 class LostAnswers(KafkaRelay):
@@ -140,5 +142,5 @@ class _Losing(FrameTalk):
         super().__init__()
         self._relay = relay
 
-    def poll_answer(self, key: int, version: int, said: bytes) -> bytes | None:
-        return None if self._relay.loses(key) else said
+    def poll_answer(self, key: int, version: int, reported: bytes) -> bytes | None:
+        return None if self._relay.loses(key) else reported

@@ -69,10 +69,10 @@ def java() -> Any:
 
 def phrased(text: str) -> str:
     """Return a statement of Oracle's as H2 takes it."""
-    said = _QUOTED.sub(lambda match: match[0] if match[1] is None else f"?{match[1]}", text)
+    reported = _QUOTED.sub(lambda match: match[0] if match[1] is None else f"?{match[1]}", text)
     for pattern, other, _why in PHRASES:
-        said = re.sub(pattern, other, said)
-    return said.replace("{columns}", ", ".join(_CASES.findall(text)))
+        reported = re.sub(pattern, other, reported)
+    return reported.replace("{columns}", ", ".join(_CASES.findall(text)))
 
 
 def _record(text: str) -> None:

@@ -141,14 +141,14 @@ class OracleSite:
         kill: bool,
         until: Callable[[], bool],
     ) -> None:
-        loop, told = self.start(source, config, client)
+        loop, notified = self.start(source, config, client)
         try:
             for step in steps:
                 self.step(loop)
                 step()
             for _ in range(5 if kill else 2000):
                 self.step(loop)
-                if not kill and told and self._caught_up(told[-1], config) and until():
+                if not kill and notified and self._caught_up(notified[-1], config) and until():
                     break
             else:
                 assert kill, "capture of everything"
@@ -172,14 +172,14 @@ class OracleSite:
         source.open_source(lambda: None)
         parts: Any = self.broker, self.broker, store, CapturedTables(PREFIX, "s"), CaptureAssignment()
         started = CaptureStarter(source, own, writer, *parts).start_capture(new_snapshot=False)
-        told: list[Watermark] = []
+        notified: list[Watermark] = []
         loop = CaptureLoop(own, started, Ports(
             writer=writer, store=store, topics=self.broker, open_log=source.open_log, open_reader=source.open_reader,
             server=lambda: source, names=source.tables.names, definitions=source.definitions, reaches=source.make_impact_finder,
-            clock=Clock(lambda: self.now, lambda: int(self.now * 1000)), stopping=lambda: False, on_watermark=told.append,
+            clock=Clock(lambda: self.now, lambda: int(self.now * 1000)), stopping=lambda: False, on_watermark=notified.append,
             requests=self.requests, reader=self.broker, chunk_rows=self.chunk_rows,
         ))  # fmt: skip
-        return loop, told
+        return loop, notified
 
     def step(self, loop: CaptureLoop) -> None:
         loop.step_capture()

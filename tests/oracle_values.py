@@ -89,17 +89,17 @@ def held(target: Target, session: SqlSession, case: Case) -> str:
     assert [each.message for each in check_table(session, table) if each.level == "error"] == []
     lane = Lane.start(session, topic=table.name)
     first, other, third = ([(str(key), value), (str(key + 1), None)] for key in (1, 3, 5))
-    said: list[str] = []
+    reported: list[str] = []
     for net in (
         NetChange(wrapped, replaces=first), NetChange(wrapped, updates=first), NetChange(wrapped, updates=other), NetChange(wrapped, snapshot=third),
     ):  # fmt: skip
         try:
             lane.apply_net_change(net)
         except (RefusedError, ValueRefusedError) as error:
-            said.append(str(error))
-    if said:
-        assert len(said) == 4, f"some ways refuse it, and some do not: {said}"
-        return _told(case, said[0])
+            reported.append(str(error))
+    if reported:
+        assert len(reported) == 4, f"some ways refuse it, and some do not: {reported}"
+        return _told(case, reported[0])
     assert rows_of(session, wrapped) == target.holds(table, [*first, *other, *third])
     (shown,) = {_text(row[0]) for row in target.sql(_select(target, table))}
     return shown

@@ -61,7 +61,7 @@ class Play:
     def capture(self) -> Iterator[Any]:
         before = self._gen()
         with running(self.config, "s") as unit:
-            until(lambda: self._gen() > before, f"a start; {unit.says()[-3000:]}", 300)
+            until(lambda: self._gen() > before, f"a start; {unit.output()[-3000:]}", 300)
             yield unit
 
     def _gen(self) -> int:
@@ -74,10 +74,10 @@ class Play:
         self.database.execute(f"CREATE TABLE IF NOT EXISTS {self.db}.beat (id INT PRIMARY KEY)")
         self.database.execute(f"REPLACE INTO {self.db}.beat VALUES ({mark})")
         topic = f"{self.db}.s.{self.db}.beat"
-        wanted = f'"after":{{"id":{mark}}}'.encode()
+        desired = f'"after":{{"id":{mark}}}'.encode()
         until(
-            lambda: size(self.kafka.bootstrap, topic) and any(wanted in (m.value() or b"") for m in messages(self.kafka.bootstrap, topic)),
-            f"captured; {unit.says()[-3000:]}", 300,
+            lambda: size(self.kafka.bootstrap, topic) and any(desired in (m.value() or b"") for m in messages(self.kafka.bootstrap, topic)),
+            f"captured; {unit.output()[-3000:]}", 300,
         )  # fmt: skip
 
         def quiet() -> bool:
@@ -86,7 +86,7 @@ class Play:
             busy = [each for each in last.copies.values() if each.phase in ("waiting", "running")]
             return not busy and not last.snapshot_pending
 
-        until(quiet, f"no copy under way; {unit.says()[-3000:]}", 300)
+        until(quiet, f"no copy under way; {unit.output()[-3000:]}", 300)
 
     def topic(self, name: str) -> str:
         return f"{self.db}.s.{self.db}.{name}"
@@ -133,7 +133,7 @@ class PlayedUnit(TopicUnit):
         shell: Any = type("Raw", (), {"raw": {name: []}, "topic": staticmethod(play.topic)})
         super().__init__(real, shell, name, policy)
         self.policy = policy
-        self.said: list[str] = []
+        self.reported: list[str] = []
 
     def apply(self, start: int = 0) -> Report:
         self.topic = [m.value() for m in messages(self.play.kafka.bootstrap, self.play.topic(self.name))]
@@ -148,7 +148,7 @@ class PlayedUnit(TopicUnit):
 
     def tended(self, report: Report) -> int:
         """Do what a person does for a unit that is stopped; returns behind which offset its copy begins."""
-        self.said.append(report.message)
+        self.reported.append(report.message)
         assert ": " in report.message, "what was seen, and what to do"
         if report.copy is not None:
             assert "rowlock copy" in report.message, (self.unit, report.message)
@@ -198,9 +198,9 @@ Whole = tuple[tuple[str, ...], list[Row]]
 """Columns and rows of a table at the source."""
 
 
-def differs(play: Play, unit: PlayedUnit, wanted: Whole | None = None) -> str | None:
+def differs(play: Play, unit: PlayedUnit, desired: Whole | None = None) -> str | None:
     """Return how the target differs from `wanted`; None: it does not. `wanted` None: what the source has now."""
-    names, rows = wanted or play.list_copies(unit.name)
+    names, rows = desired or play.list_copies(unit.name)
     columns = in_common(unit, names)
     at = [names.index(each) for each in columns]
     exact = decimals(unit, columns)

@@ -19,11 +19,11 @@ class CutError(Exception):
 class Talk:
     """One connection: what becomes of what its sides say. Raises CutError; None: it is lost."""
 
-    def asked(self, said: bytes) -> bytes | None:
-        return said
+    def asked(self, reported: bytes) -> bytes | None:
+        return reported
 
-    def answered(self, said: bytes) -> bytes | None:
-        return said
+    def answered(self, reported: bytes) -> bytes | None:
+        return reported
 
 
 class Relay:
@@ -121,11 +121,11 @@ class _Cutting(Talk):
     def __init__(self, proxy: CuttingProxy) -> None:
         self._proxy, self._asked = proxy, False
 
-    def asked(self, said: bytes) -> bytes:
+    def asked(self, reported: bytes) -> bytes:
         self._asked = self._proxy.armed
-        return said
+        return reported
 
-    def answered(self, said: bytes) -> bytes:
+    def answered(self, reported: bytes) -> bytes:
         if self._asked:
             raise CutError  # the server is done with it
-        return said
+        return reported

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import random
 import threading
 from collections.abc import Iterator
 from typing import Any
+
+import pymysql
 
 from schemas.table.model import Column, Kind
 from schemas.wire.event import ColumnChanges, EventEnvelope
@@ -19,7 +22,8 @@ ALTER = "ADD COLUMN c INT NOT NULL DEFAULT 7, DROP COLUMN n, MODIFY id BIGINT AU
 WANTED = ColumnChanges(added=("c",), dropped=("n",), modified=("id",))
 
 
-_AGAIN = (1213, 1205, 1146)  # deadlock, lock wait timeout, and a table that is away for a moment
+_LOCKED = (1213, 1205)  # deadlock, lock wait timeout
+_AGAIN = (*_LOCKED, 1146)  # and a table that is away for a moment
 
 
 class Writer:
@@ -41,8 +45,8 @@ class Writer:
 
     def more(self, changes: int = 30) -> None:
         """Return once so many more changes are made."""
-        wanted = self.finish_tick + changes
-        until(lambda: self.finish_tick >= wanted or self.trouble, f"{changes} more changes")
+        expected = self.finish_tick + changes
+        until(lambda: self.finish_tick >= expected or self.trouble, f"{changes} more changes")
 
     def _run_thread(self) -> None:
         rng = random.Random(5)
@@ -93,19 +97,25 @@ class Tools(Capturing):
             self.database.execute(f"REPLACE INTO {self.db}.b VALUES (1, 'beat {self.beats}')")
             until(
                 lambda: any(e.after == {"id": 1, "v": f"beat {self.beats}"} for e in self.events("b")),
-                f"captured; {unit.says()[-3000:]}",
+                f"captured; {unit.output()[-3000:]}",
             )
-            assert unit.stop() == 0, unit.says()
+            assert unit.stop() == 0, unit.output()
 
-    def judge(self, columns: list[str], *wanted: ColumnChanges | None) -> None:
+    def change(self, *statements: str) -> None:
+        """Execute statements in order, and one again that was a deadlock's victim, as both tools do (pt-online-schema-change's `--tries`)."""
+        with self.database.connect(self.db) as connection, connection.cursor() as cursor:
+            for statement in statements:
+                until(functools.partial(_was_executed, cursor, statement), f"no deadlock: {statement}")
+
+    def judge(self, columns: list[str], *expected: ColumnChanges | None) -> None:
         """The topic's rows are the source's; `wanted`: what its definitions say of columns, one behind the other."""
         found = self.events("t")
         fold = Fold()
         for event in found:
             fold.take(event)
-        assert [event.columns for event in fold.accepted if event.ddl is not None] == list(wanted)
+        assert [event.columns for event in fold.accepted if event.ddl is not None] == list(expected)
         assert [event.stop for event in found if event.stop is not None] == []
-        assert self.told() == set()
+        assert self.notified() == set()
         assert topic_rows(fold, self.db, "t", columns) == source_rows(
             self.database, self.db, "t", ", ".join(columns)
         )
@@ -116,16 +126,28 @@ class Tools(Capturing):
         ), "no row is copied twice"
 
 
+def _was_executed(cursor: Any, statement: str) -> bool:
+    try:
+        cursor.execute(statement)
+    except pymysql.err.OperationalError as error:
+        if error.args[0] not in _LOCKED:
+            raise
+        return False
+    return True
+
+
 class Fold(Replay):
     """Alters the rows that it has as definitions say, as a target does."""
 
     def _apply(self, event: EventEnvelope) -> None:
         name = (event.source.db, event.source.table)
         if event.columns is not None and event.definition is not None:
-            said, rows = event.columns, list(self.tables.get(name, {}).values())
+            reported, rows = event.columns, list(self.tables.get(name, {}).values())
             for row in rows:
-                kept = {said.renamed.get(key, key): row[key] for key in row if key not in said.dropped}
-                kept |= {added: given(event.definition.get_column(added)) for added in said.added}
+                kept = {
+                    reported.renamed.get(key, key): row[key] for key in row if key not in reported.dropped
+                }
+                kept |= {added: given(event.definition.get_column(added)) for added in reported.added}
                 row.clear()
                 row.update(kept)
         super()._apply(event)

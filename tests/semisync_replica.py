@@ -68,11 +68,11 @@ class SemiSyncReplica:
         return data
 
     def _event(self, data: bytes) -> None:
-        wanted = data[1] == _MAGIC and data[2] == 1
+        expected = data[1] == _MAGIC and data[2] == 1
         event = data[3:] if data[1] == _MAGIC else data[1:]
         if event[4] == _ROTATE:
             self._file = event[27:].split(b"\0")[0].decode()
-        if not wanted:
+        if not expected:
             return
         (end,) = struct.unpack_from("<I", event, 13)
         reply = bytes([_MAGIC]) + struct.pack("<Q", end) + self._file.encode()

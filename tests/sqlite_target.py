@@ -240,7 +240,7 @@ class SqliteCatalogue(KeyedReads):
         query = "SELECT name FROM sqlite_master WHERE type = 'trigger' AND tbl_name = %s"
         return TableFacts(triggers=tuple(str(row[0]) for row in self._link.execute(query, [name])))
 
-    def find_missing_rights(self, wanted: RequiredRights) -> list[MissingRight]:
+    def find_missing_rights(self, expected: RequiredRights) -> list[MissingRight]:
         return []
 
     def find_durability_risk(self) -> Remark | None:
@@ -280,8 +280,8 @@ class SqliteApplier:
     def apply_net_change(self, unit: ApplyUnit, net: NetChange, displacing: str | None) -> int:
         table, name = net.table, qualify_table(quote, net.table.schema, net.table.name)
         key = tuple(map(quote, table.table.key.columns))
-        for gone in [*net.deletes, *(tuple(row[at] for at in table.key_at) for row in net.replaces)]:
-            where, params = render_keys_in(key, [gone])
+        for missing in [*net.deletes, *(tuple(row[at] for at in table.key_at) for row in net.replaces)]:
+            where, params = render_keys_in(key, [missing])
             self._link.execute(f"DELETE FROM {name} WHERE {where}", params)
         kept = 0 if displacing is None else self._displace_rows(unit, net, displacing, name)
         insert = insert_values(name, list(map(quote, table.table.column_names)), 1)
@@ -307,8 +307,8 @@ class SqliteApplier:
                 )
                 for values in rows:
                     whole = orjson.dumps(dict(zip(names, values, strict=True))).decode()
-                    said = [unit.pipeline, unit.topic, f"{table.schema}.{table.name}", whole, displacing]
-                    self._link.execute(self._books.displaced.build_insert(1), [*said])
+                    reported = [unit.pipeline, unit.topic, f"{table.schema}.{table.name}", whole, displacing]
+                    self._link.execute(self._books.displaced.build_insert(1), [*reported])
                 kept += len(rows)
                 self._link.execute(f"DELETE FROM {name} WHERE {where}", params)
         return kept

@@ -107,8 +107,8 @@ def main() -> None:
         if there and content(there[-1]) == data:
             continue
         new = FOLDER / (f"{name}.{len(there) + 1}.json" if there else f"{name}.json")
-        says = json.dumps(plain(data), ensure_ascii=False)
-        new.write_text(f'{{"says": {says},\n "bytes": "{data.hex()}"}}\n')
+        output = json.dumps(plain(data), ensure_ascii=False)
+        new.write_text(f'{{"says": {output},\n "bytes": "{data.hex()}"}}\n')
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@
 A coordinator that is fenced or steps down ends its term inside the process: it drops the streams,
 discards the state and is a candidate again. It does not exit, because no part of a term outlives it (the
 leader's state is one object), and the listening sockets, REST and the reader of the control topic go on
-serving: each caller is told at once which coordinator leads.
+serving: each caller learns at once which coordinator leads.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def main() -> None:
             "linger.ms": 20,
         }
     )
-    wanted, seen, started = int(events), 0, 0.0
+    expected, seen, started = int(events), 0, 0.0
     for event in stream:
         started = started or time.monotonic()
         for row in event.rows:
@@ -58,7 +58,7 @@ def main() -> None:
             }
             send(producer, topic, str((after or before or {}).get("id")), json.dumps(value, default=str))
             seen += 1
-        if seen >= wanted:
+        if seen >= expected:
             break
     producer.flush()
     seconds = time.monotonic() - started

@@ -50,11 +50,11 @@ def fill(
         if server.kind.lower() == "mariadb":
             cursor.execute("SET SESSION binlog_annotate_row_events = OFF")
         begin = _end(server, cursor)
-        places, written, wanted, round_ = [], 0, megabytes << 20, 0
+        places, written, expected, round_ = [], 0, megabytes << 20, 0
         for number in range(alters):
             cursor.execute(f"ALTER TABLE t{number % _TABLES} ADD COLUMN a{number} INT")
             places.append(_end(server, cursor))
-            while written < wanted * (number + 1) // alters:
+            while written < expected * (number + 1) // alters:
                 round_ += 1
                 cursor.execute("UPDATE big SET v = REPEAT(MD5(CONCAT(id, %s)), 6)", (round_,))
                 cursor.execute("CALL small(300)")

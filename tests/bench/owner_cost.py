@@ -65,7 +65,7 @@ class Stage:
         self.agents = {agent_name(n): self._agent(n, units, agents) for n in range(agents)}
         self.lost = {unit for n in range(agents // 2) for unit in held(units, agents, n)}
         self.dead: set[str] = set()
-        self.tell(Elected(1, records(units, agents)), InventoryRead(1, inventory(units)))
+        self.notify(Elected(1, records(units, agents)), InventoryRead(1, inventory(units)))
 
     def _agent(self, number: int, units: int, agents: int) -> Clocked:
         name = agent_name(number)
@@ -73,7 +73,7 @@ class Stage:
         agent.state.agent_epoch, agent.state.units = number + 1, held(units, agents, number)
         machine = AgentMachine(name, number, 10_000)
         self.system.router.register_machine(number, machine)
-        self.tell(StreamJoined(machine))
+        self.notify(StreamJoined(machine))
 
         def send(message: Up) -> bool:
             self.counts["heard"] += 1
@@ -83,7 +83,7 @@ class Stage:
         agent.send = send
         return agent
 
-    def tell(self, *messages: object) -> None:
+    def notify(self, *messages: object) -> None:
         for message in messages:
             self.system.router.send_control(message)
 
@@ -121,7 +121,7 @@ class Stage:
     def step(self) -> None:
         """A tick, heartbeats that are due, and everything that comes of them."""
         self.clock[0] += STEP_S
-        self.tell(WriteConfirmed(1, self.clock[0]), TickDue())
+        self.notify(WriteConfirmed(1, self.clock[0]), TickDue())
         for name, agent in self.agents.items():
             if name not in self.dead and self.clock[0] >= agent.state.next_beat:
                 agent.step(core.AgentTick())
@@ -129,9 +129,9 @@ class Stage:
             self._rounds()
             tokens, self.pending = self.pending, []
             self.counts["transactions"] += bool(tokens)
-            self.tell(*(RecordsCommitted(1, token) for token in tokens))
-            said, self.inbox = self.inbox, []
-            for name, message in said:
+            self.notify(*(RecordsCommitted(1, token) for token in tokens))
+            reported, self.inbox = self.inbox, []
+            for name, message in reported:
                 if name not in self.dead:
                     self.agents[name].step(core.InstructionReceived(message))
 

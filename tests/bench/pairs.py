@@ -26,10 +26,10 @@ _PROCESSOR = re.compile(r"([\d.]+) µs of processor time an event")
 Figured = dict[str, float]
 
 
-def read_figures(said: str) -> Figured:
+def read_figures(reported: str) -> Figured:
     """Return what a run of the benchmark printed: figure → number, the processor time an event as a figure of its own."""
     found: Figured = {}
-    for line in said.splitlines():
+    for line in reported.splitlines():
         if (
             (seen := _FIGURE.fullmatch(line)) is None
             or "baseline" in seen["what"]
@@ -65,9 +65,9 @@ def table(before: list[Figured], now: list[Figured]) -> list[str]:
         if not old or not new:
             continue
         middle = statistics.median(old), statistics.median(new)
-        said = [", ".join(f"{number:,.5g}" for number in side) for side in (old, new)]
+        reported = [", ".join(f"{number:,.5g}" for number in side) for side in (old, new)]
         lines.append(
-            f"| {what} | {said[0]} | {said[1]} | {middle[0]:,.5g}, {middle[1]:,.5g} | {middle[1] / middle[0]:.2f} |"
+            f"| {what} | {reported[0]} | {reported[1]} | {middle[0]:,.5g}, {middle[1]:,.5g} | {middle[1] / middle[0]:.2f} |"
         )
     return lines
 

@@ -118,8 +118,8 @@ def steps_of(log: Path, began: float) -> dict[str, float]:
         with contextlib.suppress(ValueError, KeyError, TypeError):
             fields = json.loads(line)
             at = datetime.fromisoformat(str(fields["timestamp"])).timestamp() - began
-            said = [str(fields[name]) for name in ("event", "child", "query", "unit") if name in fields]
-            found.setdefault(" ".join(said), at)
+            reported = [str(fields[name]) for name in ("event", "child", "query", "unit") if name in fields]
+            found.setdefault(" ".join(reported), at)
     return found
 
 

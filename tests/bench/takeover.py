@@ -71,9 +71,9 @@ class Pair:
 
     def _alone(self) -> list[int]:
         """Return the leader if the other one knows that it follows."""
-        said = [self.leader(number) for number in range(2)]
-        found = [number for number, leader in enumerate(said) if leader and leader["am_i"]]
-        return found if all(said) and len(found) == 1 else []
+        reported = [self.leader(number) for number in range(2)]
+        found = [number for number, leader in enumerate(reported) if leader and leader["am_i"]]
+        return found if all(reported) and len(found) == 1 else []
 
 
 @contextlib.contextmanager

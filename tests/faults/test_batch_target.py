@@ -70,12 +70,14 @@ class System:
     def held(self) -> Iterator[int]:
         """Hold the driver in the middle of a micro-batch, its rows written and not committed; gives its process. Not a hand of the
         takeover: another commit is waited for then."""
-        hold, said = self.place / "hold", self.place / "held"
+        hold, reported = self.place / "hold", self.place / "held"
 
         def holding() -> int | None:
-            said.unlink(missing_ok=True)
+            reported.unlink(missing_ok=True)
             hold.touch()
-            said_by = until(lambda: said.exists() and said.read_text(), f"a commit; see {self.run.log}")
+            said_by = until(
+                lambda: reported.exists() and reported.read_text(), f"a commit; see {self.run.log}"
+            )
             process, _, thread = said_by.partition(" ")
             if thread.startswith("take"):
                 hold.unlink()

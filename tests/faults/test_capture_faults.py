@@ -47,7 +47,7 @@ def test_kill_9_at_any_moment(kafka: Kafka, database: Any, db: str, tmp_path: Pa
     # the load has ended, the last unit was left by `running`: one more takes it to the end
     with running(config, "s") as unit:
         _wait_caught_up(kafka, database, db)
-        assert unit.stop() == 0, unit.says()
+        assert unit.stop() == 0, unit.output()
     result = judge(kafka, database, db)
     assert result.gen > KILLS
 
@@ -70,7 +70,7 @@ def test_broker_stops_and_starts(kafka: Kafka, mariadb: MariaDB, unique: str, tm
             before = size(kafka.bootstrap, topic)
             until(lambda: size(kafka.bootstrap, topic) > before + 300, "events again")
         _wait_caught_up(kafka, mariadb, db)
-        assert unit.stop() == 0, unit.says()
+        assert unit.stop() == 0, unit.output()
     judge(kafka, mariadb, db)
     mariadb.drop_database(db)
 
@@ -85,11 +85,11 @@ def test_source_stops_and_starts(kafka: Kafka, mariadb: MariaDB, unique: str, tm
         mariadb.execute(f"INSERT INTO {db}.acct VALUES (1, 1, 'a')")
         until(lambda: watermarks(kafka.bootstrap, db, "s"), "the start")
         mariadb.stop()
-        until(lambda: "capture restarts" in unit.says(), "noticing it")
+        until(lambda: "capture restarts" in unit.output(), "noticing it")
         mariadb.start()
         mariadb.execute(f"INSERT INTO {db}.acct VALUES (2, 2, 'b')")
         _wait_caught_up(kafka, mariadb, db)
-        assert unit.stop() == 0, unit.says()
+        assert unit.stop() == 0, unit.output()
     judge(kafka, mariadb, db)
     mariadb.drop_database(db)
 
@@ -102,4 +102,4 @@ def test_it_ends_with_its_parent(kafka: Kafka, mariadb: MariaDB, mariadb_db: str
         assert unit.process is not None
         assert unit.process.stdin is not None
         unit.process.stdin.close()
-        assert unit.wait() == 0, unit.says()
+        assert unit.wait() == 0, unit.output()

@@ -106,12 +106,12 @@ def test_every_change_stands_once_whichever_broker_is_killed(
 
 def expected(events: list[EventEnvelope]) -> Counter[tuple[tuple[int, ...], str]]:
     """Each change once; one that gives a row another key is a delete and a create."""
-    wanted: Counter[tuple[tuple[int, ...], str]] = Counter()
+    desired: Counter[tuple[tuple[int, ...], str]] = Counter()
     for event in events:
         moves = event.op == "u" and event.before["id"] != event.after["id"]  # type: ignore[index, call-overload]
         for op in "dc" if moves else event.op:
-            wanted[tuple(event.source.position), op] += 1
-    return wanted
+            desired[tuple(event.source.position), op] += 1
+    return desired
 
 
 def in_order(found: list[Any]) -> bool:

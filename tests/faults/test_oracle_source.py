@@ -124,8 +124,8 @@ class Judge:
         return found
 
     def equal(self) -> bool:
-        wanted = rows(*self.source)
-        return all(found == wanted for found in self.applied())
+        expected = rows(*self.source)
+        return all(found == expected for found in self.applied())
 
     def goes_on(self, writers: list[Writer]) -> None:
         """Await that everybody writes on, and that it reaches each target."""
@@ -200,8 +200,10 @@ def caught_up(config: Path, stand: OracleStand, judge: Judge) -> None:
     """Nothing runs: rows wait in the log, which check says; a run until it has caught up brings them."""
     stand.do(f'UPDATE "{OWNER}".acct SET version = version + 1')
     waiting = stand.logged("acct")
-    told = json.loads(command(config, "check", "--output", "json").stdout)
-    assert [each["backlog_rows"] for each in told["headroom"] if each["place"] == "source core"] == [waiting]
+    notified = json.loads(command(config, "check", "--output", "json").stdout)
+    assert [each["backlog_rows"] for each in notified["headroom"] if each["place"] == "source core"] == [
+        waiting
+    ]
     done = command(config, "run", "--until-caught-up")
     assert done.returncode == 0, done.stderr[-3000:]
     assert judge.equal()

@@ -78,20 +78,20 @@ def kill_the_source(on: Stage) -> None:
 
 def stop_the_source(on: Stage) -> None:
     """It stands still until capture gives the connection up."""
-    said = on.unit.says().count("capture restarts")
+    reported = on.unit.output().count("capture restarts")
     on.database.process.pause()
     try:
-        until(lambda: on.unit.says().count("capture restarts") > said, "capture notices it", PATIENCE_S)
+        until(lambda: on.unit.output().count("capture restarts") > reported, "capture notices it", PATIENCE_S)
     finally:
         on.database.process.resume()
 
 
 def cut_the_source(on: Stage) -> None:
     """Nothing arrives, and nothing is closed; then the connections are gone, too."""
-    said = on.unit.says().count("capture restarts")
+    reported = on.unit.output().count("capture restarts")
     on.network.cut()
     try:
-        until(lambda: on.unit.says().count("capture restarts") > said, "capture notices it", PATIENCE_S)
+        until(lambda: on.unit.output().count("capture restarts") > reported, "capture notices it", PATIENCE_S)
     finally:
         on.network.close_connections()
         on.network.heal()
@@ -111,7 +111,7 @@ def _breaks(on: Stage, fault: Callable[[Stage], None]) -> None:
     """`fault` in the middle of the snapshot, and again under load behind it; then judge."""
     until(lambda: size(on.kafka.bootstrap, on.topic) > 300, "the snapshot is under way", PATIENCE_S)
     fault(on)
-    until(on.copied, f"the snapshot ends; {on.unit.says()[-3000:]}", PATIENCE_S)
+    until(on.copied, f"the snapshot ends; {on.unit.output()[-3000:]}", PATIENCE_S)
     before = size(on.kafka.bootstrap, on.topic)
     until(lambda: size(on.kafka.bootstrap, on.topic) > before + 100, "load is captured", PATIENCE_S)
     fault(on)
@@ -119,8 +119,8 @@ def _breaks(on: Stage, fault: Callable[[Stage], None]) -> None:
     until(lambda: on.load.count > count + 50, "load goes on", PATIENCE_S)
     until(lambda: size(on.kafka.bootstrap, on.topic) > before + 100, "it is captured again", PATIENCE_S)
     on.load.finish()
-    until(on.caught_up, f"capture of everything; {on.unit.says()[-3000:]}", PATIENCE_S)
-    assert on.unit.stop() == 0, on.unit.says()[-3000:]
+    until(on.caught_up, f"capture of everything; {on.unit.output()[-3000:]}", PATIENCE_S)
+    assert on.unit.stop() == 0, on.unit.output()[-3000:]
     judge(on.kafka, on.database, on.db)
 
 

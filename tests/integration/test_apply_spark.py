@@ -64,13 +64,13 @@ class Running:
             try:
                 until(done, what=f"{topic.name} applied")
             except AssertionError as error:
-                raise AssertionError(f"{error}\n{self.said(topic.name)}") from error
+                raise AssertionError(f"{error}\n{self.reported(topic.name)}") from error
 
     def alive(self) -> None:
         assert self.process.popen.poll() is None, self.process.log()
         assert self.agent.error is None, self.agent.error
 
-    def said(self, topic: str) -> str:
+    def reported(self, topic: str) -> str:
         """What the process said of a unit, the trouble it had, and the end of its log: for a test that failed."""
         process = self.process
         return f"unit: {process.last(unit_of(topic))}\nproblems: {process.problems()[-10:]}\nlog: …{process.log()}"
@@ -99,7 +99,7 @@ class Running:
             try:
                 until(waits, what=f"unit stopped by {saying!r}")
             except AssertionError as error:
-                raise AssertionError(f"{error}\n{self.said(topic.name)}") from error
+                raise AssertionError(f"{error}\n{self.reported(topic.name)}") from error
 
 
 def unit_of(topic: str) -> str:

@@ -563,7 +563,7 @@ def test_keys_that_the_target_alone_holds_equal_go_to_one_lane(postgres: Any, pg
     found = real.session.read_table("public", "acct")
     assert found is not None
     text = ColumnType(kind=Kind.VARCHAR, length=20, charset="utf8mb4", collation="utf8mb4_bin")
-    wanted = altered(found, columns=(altered(found.columns[0], type=text),))
-    fold = make_key_fold(build_target_table(wanted, found).table)
+    expected = altered(found, columns=(altered(found.columns[0], type=text),))
+    fold = make_key_fold(build_target_table(expected, found).table)
     assert fold(("a007",)) == fold(("A7",)), "numeric order may hold them equal"
     real.close()

@@ -199,8 +199,8 @@ def applied(place: Place, topic: Topic) -> None:
 def rows_are(place: Place, source: FakeSource) -> None:
     name = source.table.name
     found = place.query(f"SELECT id, email, version, note FROM {name} ORDER BY id")
-    wanted = sorted((r["id"], r["email"], r["version"], r["note"]) for r in source.rows.values())
-    assert [tuple(row) for row in found] == wanted
+    expected = sorted((r["id"], r["email"], r["version"], r["note"]) for r in source.rows.values())
+    assert [tuple(row) for row in found] == expected
 
 
 def nothing_went_back(place: Place) -> None:
@@ -270,11 +270,11 @@ def test_a_unit_moves_to_and_fro_under_load_and_nothing_is_lost_or_goes_back(wor
     nothing_went_back(place)
     position = tuple(topic.written[-1].source.position)
 
-    def said() -> bool:
+    def reported() -> bool:
         mark = (here.last(unit) or {}).get("mark")
         return mark is not None and tuple(mark[2]) == position
 
-    until(said, what="the mark's position")
+    until(reported, what="the mark's position")
 
 
 def test_a_paused_process_can_never_write_again(world: World, place: Place) -> None:
@@ -400,7 +400,9 @@ def test_the_end_of_stdin_ends_everything_and_a_dead_process_is_replaced(world: 
         until(lambda: place.offset(topic.name) > before, what="applied by the other process")
         psutil.wait_procs(family, timeout=30)
         assert second.end() == 0
-        assert any(line.get("event") == "ended" and line["assignment"] == epoch for _, line in second.said)
+        assert any(
+            line.get("event") == "ended" and line["assignment"] == epoch for _, line in second.reported
+        )
         for number in range(2):
             world.replace(number)
         give(world.processes[0], unit)

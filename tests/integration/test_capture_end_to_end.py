@@ -84,7 +84,7 @@ def test_snapshot_and_log_replay_to_the_source(kafka: Kafka, database: Any, db: 
         connection.commit()
         cursor.execute("UPDATE acct SET id = 2000 WHERE id = 1001")
         until(lambda: _caught_up(kafka, db, "s", database), "capture of everything")
-        assert unit.stop() == 0, unit.says()
+        assert unit.stop() == 0, unit.output()
     acct, other = (replay(events(kafka.bootstrap, f"{db}.s.{db}.{table}")) for table in ("acct", "other"))
     assert topic_rows(acct, db, "acct", COLUMNS) == source_rows(database, db, "acct")
     assert topic_rows(other, db, "other", ["a", "b"]) == sorted(source_rows(database, db, "other"))
@@ -113,7 +113,7 @@ def test_no_row_goes_back_while_a_snapshot_is_under_way(
             cursor.execute(f"UPDATE acct SET version = 1 WHERE id IN ({listed})")
             connection.commit()
         until(lambda: _caught_up(kafka, db, "s", database), "capture of everything")
-        assert unit.stop() == 0, unit.says()
+        assert unit.stop() == 0, unit.output()
     acct = replay(events(kafka.bootstrap, topic))
     assert topic_rows(acct, db, "acct", ["id", "version"]) == [(n, 1) for n in range(rows)]
 
@@ -142,7 +142,7 @@ def test_statements(kafka: Kafka, database: Any, db: str, tmp_path: Path) -> Non
         cursor.execute("ALTER TABLE acct ADD COLUMN city VARCHAR(20)")
         cursor.execute("INSERT INTO acct VALUES (4, 'd', 4, 'Ulm')")
         until(lambda: _caught_up(kafka, db, "s", database), "capture of everything")
-        assert unit.stop() == 0, unit.says()
+        assert unit.stop() == 0, unit.output()
     acct = replay(events(kafka.bootstrap, f"{db}.s.{db}.acct"))
     log = [e.op for e in acct.accepted if e.source.snapshot == "false"]
     assert log == ["m", "c", "c", "t", "c", "m", "c"]
@@ -248,7 +248,7 @@ def test_restart_goes_on_where_it_stopped(
             mariadb.execute(f"INSERT INTO {db}.acct VALUES ({gen}, 'n{gen}', 1)")
             mariadb.execute("FLUSH BINARY LOGS")
             until(lambda: _caught_up(kafka, db, "s", mariadb), "capture")
-            assert unit.stop() == 0, unit.says()
+            assert unit.stop() == 0, unit.output()
         mariadb.execute(f"INSERT INTO {db}.acct VALUES ({gen + 10}, 'm{gen}', 1)")
     with running(config, "s"):
         until(lambda: _caught_up(kafka, db, "s", mariadb), "capture of the rest")
@@ -268,8 +268,8 @@ def test_equal_keys_in_two_sources_stay_apart(
         server.execute(ACCOUNT.format(db=unique))
         server.execute(f"CREATE TABLE {unique}.b (id INT PRIMARY KEY)")
         server.execute(f"INSERT INTO {unique}.acct VALUES (1, '{server.port}', 1)")
-    wanted = {name: source(server, [f"{unique}.*"]) for name, server in servers.items()}
-    config = write_config(tmp_path, kafka.bootstrap, unique, wanted)
+    expected = {name: source(server, [f"{unique}.*"]) for name, server in servers.items()}
+    config = write_config(tmp_path, kafka.bootstrap, unique, expected)
     with running(config, "one") as one, running(config, "two") as two:
         for name, server in servers.items():
             server.execute(f"INSERT INTO {unique}.b VALUES (5)")
@@ -294,7 +294,7 @@ def test_snapshot_only_ends_by_itself(
     mariadb.execute(f"INSERT INTO {db}.acct VALUES (1, 'a', 1), (2, 'b', 2)")
     config = write_config(tmp_path, kafka.bootstrap, db, {"s": source(mariadb, [f"{db}.*"], snapshot="only")})
     with running(config, "s") as unit:
-        assert unit.wait() == 0, unit.says()
+        assert unit.wait() == 0, unit.output()
     result = replay(events(kafka.bootstrap, f"{db}.s.{db}.acct"))
     assert topic_rows(result, db, "acct", COLUMNS) == source_rows(mariadb, db, "acct")
     assert [e.chunk.last for e in result.accepted if e.chunk] == [True]

@@ -25,14 +25,14 @@ def test_stretches_of_many_topics_come_in_order(kafka: Kafka, unique: str) -> No
         for number in range(20):
             producer.produce(name, value=str(number).encode(), partition=0)
     producer.flush()
-    for gone in admin.delete_records([TopicPartition(names[0], 0, 4)]).values():
-        gone.result(60)
-    wanted = {name: [(2, 3), (5, 7), (10, 20)] for name in names[1:]}
-    wanted[names[0]] = [(4, 5), (6, 6), (12, 14)]
+    for missing in admin.delete_records([TopicPartition(names[0], 0, 4)]).values():
+        missing.result(60)
+    expected = {name: [(2, 3), (5, 7), (10, 20)] for name in names[1:]}
+    expected[names[0]] = [(4, 5), (6, 6), (12, 14)]
     with TopicReader(KafkaConfig(bootstrap=kafka.bootstrap)) as reader:
         for _ in range(2):
             found: dict[str, list[int]] = {name: [] for name in names}
-            for topic, message in reader.read_all(wanted):
+            for topic, message in reader.read_all(expected):
                 found[topic].append(message.offset())
             assert found.pop(names[0]) == [4, 12, 13]
             assert all(offsets == [2, 5, 6, *range(10, 20)] for offsets in found.values())

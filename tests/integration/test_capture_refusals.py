@@ -26,10 +26,10 @@ def db(mariadb: MariaDB, mariadb_db: str) -> str:
 def refused(config: Path, *arguments: str) -> str:
     """Start the unit, which must give up by itself; returns what its last line says."""
     unit = Unit(config, "s", arguments).start()
-    assert unit.wait() == 2, unit.says()
-    last = json.loads(unit.says().splitlines()[-1])
+    assert unit.wait() == 2, unit.output()
+    last = json.loads(unit.output().splitlines()[-1])
     assert last["exit"] == 2
-    assert "Traceback" not in unit.says()
+    assert "Traceback" not in unit.output()
     return str(last["error"])
 
 
@@ -37,7 +37,7 @@ findings = source_findings
 
 
 @pytest.mark.parametrize(
-    ("statement", "back", "said"),
+    ("statement", "back", "reported"),
     [
         ("SET GLOBAL binlog_format = MIXED", "SET GLOBAL binlog_format = ROW", "SET GLOBAL binlog_format = ROW"),
         (
@@ -47,14 +47,14 @@ findings = source_findings
     ],
 )  # fmt: skip
 def test_settings(
-    kafka: Kafka, mariadb: MariaDB, db: str, tmp_path: Path, statement: str, back: str, said: str
+    kafka: Kafka, mariadb: MariaDB, db: str, tmp_path: Path, statement: str, back: str, reported: str
 ) -> None:
     config = write_config(tmp_path, kafka.bootstrap, db, {"s": source(mariadb, [f"{db}.*"])})
     assert findings(config) == []
     mariadb.execute(statement)
     try:
-        assert said in refused(config)
-        assert [said in finding.remedy for finding in findings(config)] == [True]
+        assert reported in refused(config)
+        assert [reported in finding.remedy for finding in findings(config)] == [True]
     finally:
         mariadb.execute(back)
 
@@ -84,8 +84,8 @@ def user(mariadb: MariaDB, unique: str) -> Iterator[str]:
 def test_missing_grants_are_printed(
     kafka: Kafka, mariadb: MariaDB, db: str, user: str, tmp_path: Path
 ) -> None:
-    wanted = {**source(mariadb, [f"{db}.*"]), "user": user, "password": "secret"}
-    config = write_config(tmp_path, kafka.bootstrap, db, {"s": wanted})
+    expected = {**source(mariadb, [f"{db}.*"]), "user": user, "password": "secret"}
+    config = write_config(tmp_path, kafka.bootstrap, db, {"s": expected})
     granted = 0
     while statements := [f.remedy for f in findings(config) if f.remedy.startswith("GRANT")]:
         for statement in statements:
@@ -95,26 +95,26 @@ def test_missing_grants_are_printed(
     assert findings(config) == [], "what was printed is enough"
     with running(config, "s") as unit:
         until(lambda: watermarks(kafka.bootstrap, db, "s"), "capture with these grants alone")
-        assert unit.stop() == 0, unit.says()
+        assert unit.stop() == 0, unit.output()
 
 
 def test_wrong_password(kafka: Kafka, mariadb: MariaDB, db: str, user: str, tmp_path: Path) -> None:
-    wanted = {**source(mariadb, [f"{db}.*"]), "user": user, "password": "guess"}
-    config = write_config(tmp_path, kafka.bootstrap, db, {"s": wanted})
-    said = refused(config)
-    assert "Access denied" in said
-    assert "guess" not in said
+    expected = {**source(mariadb, [f"{db}.*"]), "user": user, "password": "guess"}
+    config = write_config(tmp_path, kafka.bootstrap, db, {"s": expected})
+    reported = refused(config)
+    assert "Access denied" in reported
+    assert "guess" not in reported
     assert [f.level for f in findings(config)] == ["error"]
 
 
 def test_unreachable_host_is_a_finding_and_is_waited_for(
     kafka: Kafka, db: str, mariadb: MariaDB, tmp_path: Path
 ) -> None:
-    wanted = {**source(mariadb, [f"{db}.*"]), "port": 1}
-    config = write_config(tmp_path, kafka.bootstrap, db, {"s": wanted})
+    expected = {**source(mariadb, [f"{db}.*"]), "port": 1}
+    config = write_config(tmp_path, kafka.bootstrap, db, {"s": expected})
     assert "no database answers at 127.0.0.1:1" in findings(config)[0].message
     with running(config, "s") as unit:
-        until(lambda: unit.says().count("capture restarts") > 1, "two attempts")
+        until(lambda: unit.output().count("capture restarts") > 1, "two attempts")
         assert unit.stop() == 0
 
 
@@ -140,14 +140,14 @@ def test_tables_that_cannot_be_captured(kafka: Kafka, mariadb: MariaDB, db: str,
         mariadb.execute(f"INSERT INTO {db}.nokey VALUES (1)")
         mariadb.execute(f"INSERT INTO {db}.acct VALUES (1, 'a', 1)")
         until(lambda: watermarks(kafka.bootstrap, db, "s")[-1].events == 1, "the row of the good table")
-        assert unit.stop() == 0, unit.says()
+        assert unit.stop() == 0, unit.output()
 
 
 def _captured_once(kafka: Kafka, mariadb: MariaDB, db: str, config: Path) -> None:
     with running(config, "s") as unit:
         mariadb.execute(f"INSERT INTO {db}.acct VALUES (1, 'a', 1)")
         until(lambda: [w for w in watermarks(kafka.bootstrap, db, "s") if not w.snapshot_pending], "capture")
-        assert unit.stop() == 0, unit.says()
+        assert unit.stop() == 0, unit.output()
 
 
 def test_purged_log_is_refused_and_a_new_snapshot_heals(
@@ -178,7 +178,7 @@ def test_purged_log_is_refused_and_a_new_snapshot_heals(
             ],
             "the new snapshot",
         )
-        assert unit.stop() == 0, unit.says()
+        assert unit.stop() == 0, unit.output()
     result = replay(events(kafka.bootstrap, f"{unique}.s.{unique}.acct"))
     assert sorted(row["id"] for row in result.tables[unique, "acct"].values()) == [1, 2]
     assert [e.chunk.repeated for e in result.accepted if e.chunk] == [False, True]

@@ -25,7 +25,7 @@ def holds_the_sources_rows(capturing: Capturing, *tables: str) -> None:
     for each in replays:  # in a CREATE … SELECT the definition counts, too
         each.transactions = {name: seen for name, seen in each.transactions.items() if name not in defining}
     assert transactions_are_whole(replays)
-    assert capturing.told() == set()
+    assert capturing.notified() == set()
 
 
 def test_what_was_rolled_back_is_not_published(capturing: Capturing) -> None:
@@ -96,12 +96,12 @@ def test_xa_stops_the_tables_that_it_changes_when_it_commits(capturing: Capturin
     capturing.run(
         "XA START 'x'", "INSERT INTO a VALUES (4, 'lost')", "XA END 'x'", "XA PREPARE 'x'", patterns=patterns
     )
-    assert capturing.told() == set()
+    assert capturing.notified() == set()
     capturing.run("XA COMMIT 'x'", "INSERT INTO a VALUES (5, 'later')", patterns=patterns)
     capturing.run("INSERT INTO a VALUES (6, 'later')", patterns=patterns)
     assert capturing.values("a") == {"one phase", "kept"}
     capturing.stopped("a", "xa")
-    assert capturing.told() == {f"{capturing.db}.a"}
+    assert capturing.notified() == {f"{capturing.db}.a"}
 
 
 def test_compressed_transactions_are_read(kafka: Kafka, mysql: MySQL, mysql_db: str, tmp_path: Path) -> None:
@@ -168,13 +168,13 @@ def test_a_large_transaction_is_published_whole_whatever_kills_capture(
                     size(kafka.bootstrap, topic) > before + more
                     or position(kafka.bootstrap, db, "s").pos != began
                 ),  # it was faster than the kill
-                f"rows: {unit.says()}",
+                f"rows: {unit.output()}",
                 300,
             )
             unit.kill()
     capturing.run("INSERT INTO big VALUES (99, 'kept', '')")
     assert capturing.values("big") == {"kept"}
     holds_the_sources_rows(capturing, "a", "b", "big")
-    assert ("large transaction read again" in unit.says()) == (large == "read-again")
+    assert ("large transaction read again" in unit.output()) == (large == "read-again")
     spilled = tmp_path / "state" / "spill"
     assert not spilled.exists() or not list(spilled.iterdir())

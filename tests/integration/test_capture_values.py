@@ -18,7 +18,7 @@ def judged(capturing: Capturing, cause: str) -> None:
     """`a` stopped behind its first row, whatever came later; `b` in the same transactions went on."""
     assert capturing.values("a") == {"before"}
     capturing.stopped("a", cause)
-    assert capturing.told() == {f"{capturing.db}.a"}
+    assert capturing.notified() == {f"{capturing.db}.a"}
     assert {"same", "later"} <= capturing.values("b")
     replay(capturing.events("b"))
 
@@ -69,7 +69,7 @@ def test_images_of_tables_that_nobody_captures_do_not_matter(capturing: Capturin
         patterns=("a", "b"),
     )  # fmt: skip
     assert capturing.values("a") == {"kept"}
-    assert capturing.told() == set()
+    assert capturing.notified() == set()
 
 
 USER_DEFINED = {"undecodable": "qqE="}
@@ -107,7 +107,7 @@ def test_a_value_that_is_no_text_is_published_raw_and_marked(
     marked = {(event.op in "cr", event.undecodable) for event in found.accepted if event.undecodable}
     assert (True, Undecodable(after=("v",))) in marked
     assert (False, Undecodable(before=("v",))) in marked
-    assert capturing.told() == set()
+    assert capturing.notified() == set()
 
 
 @pytest.mark.parametrize("snapshot", ["never", "initial"])
@@ -186,11 +186,11 @@ def test_a_stop_outlives_a_kill_before_it_is_stored(kafka: Kafka, capturing: Cap
     capturing.run("INSERT INTO a VALUES (1, 'before', '1', '', '')")
     with running(capturing.config(), "s") as unit:
         gen = capturing._gen()
-        until(lambda: capturing._gen() > gen, f"a start; {unit.says()[-3000:]}", 200)
+        until(lambda: capturing._gen() > gen, f"a start; {unit.output()[-3000:]}", 200)
         kafka.process.pause()
         try:
             capturing.change(*_CAUSES[cause])
-            until(lambda: "table stopped" in unit.says(), f"the stop; {unit.says()[-3000:]}", 200)
+            until(lambda: "table stopped" in unit.output(), f"the stop; {unit.output()[-3000:]}", 200)
             unit.kill()
         finally:
             kafka.process.resume()
@@ -199,4 +199,4 @@ def test_a_stop_outlives_a_kill_before_it_is_stored(kafka: Kafka, capturing: Cap
     capturing.run("INSERT INTO a VALUES (9, 'later', '9', '', '')")
     assert capturing.values("a") == {"before"}
     capturing.stopped("a", cause)
-    assert capturing.told() == {f"{capturing.db}.a"}
+    assert capturing.notified() == {f"{capturing.db}.a"}

@@ -60,7 +60,7 @@ class Ends:
         found = self.run(f"SELECT {', '.join(select_list(table))} FROM t")
         return sorted((make_select_row_converter(table)(row) for row in found), key=str)
 
-    def wanted(self, table: Table) -> Table:
+    def expected(self, table: Table) -> Table:
         return build_desired_table(table, ResolvedRoute(schema=self.target.schema, table="t"))
 
 
@@ -82,12 +82,12 @@ def test_every_row_arrives(ends: Ends, collation: str, pairs: list[tuple[str, st
     source = ends.make(collation, pairs)
     rows = ends.rows(source)
     assert len(rows) == 2 * len(pairs)
-    wanted = ends.wanted(source)
-    ends.session.create_table(wanted)
-    real = ends.session.read_table(wanted.db, "t")
+    expected = ends.expected(source)
+    ends.session.create_table(expected)
+    real = ends.session.read_table(expected.db, "t")
     assert real is not None
-    assert check_table(ends.session, wanted) == []
-    target = build_target_table(wanted, real)
+    assert check_table(ends.session, expected) == []
+    target = build_target_table(expected, real)
     lane = Lane.start(ends.session)
     assert lane.apply_net_change(NetChange(table=target, replaces=rows)) == 0
     assert sorted(rows_of(ends.session, target), key=str) == rows
@@ -100,8 +100,8 @@ def test_every_row_arrives(ends: Ends, collation: str, pairs: list[tuple[str, st
 def test_a_table_of_a_person_with_a_coarser_key_is_not_written(ends: Ends) -> None:
     """By any name of MariaDB's that looks like the source's. The remedy's collation is taken."""
     source = ends.make("utf8mb4_0900_ai_ci", [("ა", "Ა"), ("a", "a ")])
-    wanted, place = ends.wanted(source), ends.target.name("t")
-    routes = (TableRoute(from_="*.*", to=f"{wanted.db}.t"),)
+    expected, place = ends.expected(source), ends.target.name("t")
+    routes = (TableRoute(from_="*.*", to=f"{expected.db}.t"),)
     for coarse in (
         "utf8mb4_0900_ai_ci",
         "utf8mb4_uca1400_nopad_ai_ci",
@@ -132,10 +132,10 @@ def test_labels_that_only_the_source_tells_apart(ends: Ends) -> None:
     ends.run("INSERT INTO t VALUES (1, 'ა'), (2, 'Ა')")
     ends.conn.commit()
     source = read_table(ends.conn, ends.db, "t")
-    wanted = ends.wanted(source)
-    ends.session.create_table(wanted)
-    real = ends.session.read_table(wanted.db, "t")
+    expected = ends.expected(source)
+    ends.session.create_table(expected)
+    real = ends.session.read_table(expected.db, "t")
     assert real is not None
-    target = build_target_table(wanted, real)
+    target = build_target_table(expected, real)
     Lane.start(ends.session).apply_net_change(NetChange(table=target, replaces=ends.rows(source)))
     assert rows_of(ends.session, target) == [(1, "ა"), (2, "Ა")]

@@ -57,7 +57,7 @@ class One:
     def __exit__(self, *_: object) -> None:
         self.log.close()
 
-    def said(self, kind: type[Any]) -> list[Any]:
+    def reported(self, kind: type[Any]) -> list[Any]:
         return [event for event in list(self.events) if isinstance(event, kind)]
 
     @property
@@ -68,7 +68,7 @@ class One:
 
     @property
     def term(self) -> Elected:
-        found: Elected = self.said(Elected)[-1]
+        found: Elected = self.reported(Elected)[-1]
         return found
 
     def write(self, token: int, epoch: int) -> None:
@@ -98,7 +98,7 @@ def leader(*all_of_them: One) -> One:
         rev = leading[0].term.rev
         return (
             leading[0]
-            if all(one.said(NewLeader)[-1:] == [NewLeader(rev, known(leading[0]))] for one in all_of_them)
+            if all(one.reported(NewLeader)[-1:] == [NewLeader(rev, known(leading[0]))] for one in all_of_them)
             else None
         )
 
@@ -119,7 +119,7 @@ def test_one_of_three_leads_and_its_state_goes_to_the_next(start: Callable[..., 
     until(lambda: RecordsCommitted(first.term.rev, 3) in first.events)
     term = first.term.rev
     first.log.resign_term()
-    until(lambda: first.said(Lost))
+    until(lambda: first.reported(Lost))
     second = leader(*ones)  # on a busy machine it may be the first one again
     assert second.term.rev > term
     assert dict(second.term.records) == {"counter": CounterRecord(42)}
@@ -128,9 +128,9 @@ def test_one_of_three_leads_and_its_state_goes_to_the_next(start: Callable[..., 
 def test_a_leader_confirms_itself_while_it_has_nothing_to_write(start: Callable[..., One]) -> None:
     one = leader(start("a"))
     before = time.monotonic()
-    until(lambda: [c for c in one.said(WriteConfirmed) if c.at > before + 0.5], what="a beat")
+    until(lambda: [c for c in one.reported(WriteConfirmed) if c.at > before + 0.5], what="a beat")
     assert [event for event in one.events if isinstance(event, Lost)] == []
-    times = [confirmed.at for confirmed in one.said(WriteConfirmed)]
+    times = [confirmed.at for confirmed in one.reported(WriteConfirmed)]
     assert times == sorted(times)
 
 
@@ -139,8 +139,8 @@ def test_events_of_a_term_stand_between_elected_and_lost(start: Callable[..., On
     for token in range(20):
         one.log.append_changes(one.term.rev, token, (("counter", CounterRecord(token)),))
     one.log.resign_term()
-    until(lambda: one.said(Lost))
-    one.log.append_changes(one.said(Elected)[0].rev, 99, (("counter", CounterRecord(99)),))
+    until(lambda: one.reported(Lost))
+    one.log.append_changes(one.reported(Elected)[0].rev, 99, (("counter", CounterRecord(99)),))
     again = leader(one)
     assert again.term.records.get("counter") != CounterRecord(99)
     kinds = [type(event) for event in one.events if not isinstance(event, NewLeader)]
@@ -148,7 +148,7 @@ def test_events_of_a_term_stand_between_elected_and_lost(start: Callable[..., On
     assert set(kinds[1:lost]) <= {RecordsCommitted, WriteConfirmed}
     assert kinds[0] is Elected
     assert kinds[lost + 1] is Elected
-    tokens = [persisted.token for persisted in one.said(RecordsCommitted)]
+    tokens = [persisted.token for persisted in one.reported(RecordsCommitted)]
     assert tokens == list(range(len(tokens)))
 
 
@@ -163,9 +163,9 @@ def test_another_leader_is_heard_while_it_writes_and_not_from_the_past(
         dead.log.close()
     late = start("late")
     leader(late)
-    assert [heard for heard in late.said(Heard) if heard.rev == rev] == []
+    assert [heard for heard in late.reported(Heard) if heard.rev == rev] == []
     follower = start("follower")
-    until(lambda: [heard for heard in follower.said(Heard) if heard.rev == late.term.rev])
+    until(lambda: [heard for heard in follower.reported(Heard) if heard.rev == late.term.rev])
 
 
 def test_a_candidate_does_not_hear_itself(config: KafkaConfig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,7 +181,7 @@ def test_a_candidate_does_not_hear_itself(config: KafkaConfig, monkeypatch: pyte
     one = One(config, "a")
     with one:
         leader(one)
-        assert one.said(Heard) == []
+        assert one.reported(Heard) == []
 
 
 def ensure(config: KafkaConfig) -> None:
@@ -213,7 +213,7 @@ def test_a_write_of_an_earlier_term_is_refused(config: KafkaConfig, start: Calla
     zombie.discard()
     one.write(1, 2)
     one.log.resign_term()
-    until(lambda: one.said(Lost))
+    until(lambda: one.reported(Lost))
     assert dict(leader(one).term.records) == {"counter": CounterRecord(2)}
 
 
@@ -235,7 +235,7 @@ def test_what_somebody_else_writes_to_the_topic_is_ignored(
         )
     )
     one.log.resign_term()
-    until(lambda: one.said(Lost))
+    until(lambda: one.reported(Lost))
     assert dict(leader(one).term.records) == {"counter": CounterRecord(5)}
 
 
@@ -276,7 +276,7 @@ def test_a_pause_of_the_broker_ends_no_term(kafka: Kafka, start: Callable[..., O
     first.write(2, 8)
     assert first.term.rev == rev
     assert leader(*ones) is first
-    assert not first.said(Lost)
+    assert not first.reported(Lost)
 
 
 def test_a_restart_of_the_broker_loses_nothing(kafka: Kafka, start: Callable[..., One]) -> None:
@@ -309,14 +309,14 @@ class Term:
     def __init__(self, kafka: KafkaConfig, number: int, config: WriterConfig) -> None:
         self.number = number
         self.reported: list[Claimed | WriteFailed] = []
-        self.told: list[ControlLogEvent] = []
+        self.notified: list[ControlLogEvent] = []
         self.writer = ControlWriter(
             kafka,
             Candidate(f"c{number}", "x:1"),
             str(number),
             config,
             report=self.reported.append,
-            notify=self.told.append,
+            notify=self.notified.append,
             discarded=lambda: None,
         )
         self.writer.start()
@@ -356,7 +356,7 @@ def test_the_topic_stays_short_over_many_owners(config: KafkaConfig, owners: int
         term.writer.append_changes(
             rev, 1, (("counter", CounterRecord(number)), (f"paused/{number % 7}", PausedRecord("u")))
         )
-        until(lambda rev=rev, told=term.told: RecordsCommitted(rev, 1) in told)
+        until(lambda rev=rev, notified=term.notified: RecordsCommitted(rev, 1) in notified)
         until(lambda number=number: reader.fold.records.get("counter") == CounterRecord(number))
         term.writer.stop(10)
         lengths.append(length())

@@ -83,8 +83,8 @@ class Cluster:
 
     def terms(self) -> list[int]:
         """Every term that any coordinator has led, in order of time."""
-        said = [line for one in self.coordinators for line in one.said("leader") if line["mine"]]
-        return [line["rev"] for line in sorted(said, key=lambda line: line["at"])]
+        reported = [line for one in self.coordinators for line in one.reported("leader") if line["mine"]]
+        return [line["rev"] for line in sorted(reported, key=lambda line: line["at"])]
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_a_killed_leader_is_replaced_and_no_unit_notices(cluster: Callable[[], C
     killed = time.monotonic()
     leader.signal(signal.SIGKILL)
     until(lambda: other.leads, PATIENCE, "the other leads")
-    print(f"take-over in {other.said('leader')[-1]['at'] - killed:.2f} s")
+    print(f"take-over in {other.reported('leader')[-1]['at'] - killed:.2f} s")
     assert world.settled() == before
     assert [agent.workers.started for agent in agents] == started
     terms = world.terms()
@@ -120,7 +120,7 @@ def test_a_leader_paused_beyond_its_lease_is_harmless_when_it_goes_on(cluster: C
     unit = sorted(before)[0]
     at = zombie.ask("view")["agents"][unit]
     to = "a2" if at == "a1" else "a1"
-    answered = len(zombie.said("answer"))
+    answered = len(zombie.reported("answer"))
     zombie.signal(signal.SIGSTOP)
     until(lambda: other.leads, PATIENCE, "the other leads")
     assert zombie.process.stdin is not None
@@ -129,7 +129,7 @@ def test_a_leader_paused_beyond_its_lease_is_harmless_when_it_goes_on(cluster: C
     time.sleep(5.0)  # the owner's lease: what the pause is about
     assert world_settles(world, other) == before
     zombie.signal(signal.SIGCONT)
-    answer = until(lambda: zombie.said("answer")[answered:], what="the zombie's answer")[0]
+    answer = until(lambda: zombie.reported("answer")[answered:], what="the zombie's answer")[0]
     assert answer["error"] == "NotLeaderError"
     until(lambda: not zombie.leads, what="the zombie knows")
     assert world_settles(world, other) == before
@@ -190,7 +190,7 @@ def test_three_at_once_leave_one_that_resigns_to_another(cluster: Callable[[], C
     before = world.settled()
     for _ in range(2):
         leader = world.leader
-        assert leader.ask("resign") == {**leader.said("answer")[-1], "done": ["resign"]}
+        assert leader.ask("resign") == {**leader.reported("answer")[-1], "done": ["resign"]}
         until(lambda leader=leader: any(o.leads for o in world.coordinators if o is not leader), PATIENCE)
         assert world.settled() == before
     terms = world.terms()
@@ -207,8 +207,8 @@ def test_what_an_operator_asked_for_outlives_the_leader(cluster: Callable[[], Cl
     units = sorted(world.settled())
     leader, (other,) = world.leader, world.others()
     assert "done" in leader.ask(f"pause {units[0]}")
-    until(lambda: leader.said("fence"), what="a fence of the paused unit")
-    assert leader.said("fence")[0]["unit"] == units[0]
+    until(lambda: leader.reported("fence"), what="a fence of the paused unit")
+    assert leader.reported("fence")[0]["unit"] == units[0]
     assert "done" in leader.ask("drain a1")
     until(lambda: "a1" not in leader.ask("view")["agents"].values(), PATIENCE, "a1 has no units")
     leader.signal(signal.SIGKILL)

@@ -29,7 +29,7 @@ class KeyType:
 
     type: ColumnType
     living: list[Any]
-    gone: list[Any]
+    missing: list[Any]
     ordered: bool = False
     made: tuple[str, str] | None = None
 
@@ -127,7 +127,7 @@ def altered(real: Real, of: tuple[str, str]) -> bool:
 @pytest.mark.parametrize("name", TYPES)
 def test_what_lives_stays_and_what_is_gone_goes(real: Real, name: str) -> None:
     of = TYPES[name]
-    keys = [*of.living, *of.gone]
+    keys = [*of.living, *of.missing]
     source = KeyedSource(table=keyed(of.type), keys=keys)
     unit = RealUnit(real, source, unit_route(real), patient=True)
     assert unit.apply().state == "ok"
@@ -200,8 +200,8 @@ def unit_route(real: Real) -> Any:
     return TableRoute("bank.*", f"{real.schema}.{{table}}")
 
 
-@pytest.mark.parametrize("gone", [False, True])
-def test_a_key_that_the_target_cannot_hold_hinders_no_copy(real: Real, gone: bool) -> None:
+@pytest.mark.parametrize("missing", [False, True])
+def test_a_key_that_the_target_cannot_hold_hinders_no_copy(real: Real, missing: bool) -> None:
     """PostgreSQL has no zero date. Its row lives, and is held, or is gone, and nobody says so."""
     if real.target.kind != "postgres":
         return
@@ -210,7 +210,7 @@ def test_a_key_that_the_target_cannot_hold_hinders_no_copy(real: Real, gone: boo
     unit = RealUnit(real, source, unit_route(real), patient=True)
     unit.write([source.add(number, 1) for number in range(len(keys))])
     assert unit.apply().held == 1
-    for number in (0, 2) if gone else (2,):
+    for number in (0, 2) if missing else (2,):
         del source.rows[number]
     start = len(unit.topic)
     CopyOf(
@@ -226,4 +226,4 @@ def test_a_key_that_the_target_cannot_hold_hinders_no_copy(real: Real, gone: boo
     assert in_force.ordered
     rows = [row[0] for row in real.session.fetch_rows(in_force.target, None, 10)]
     assert rows == ["2024-02-29", "2026-01-01", "2026-01-02"]
-    assert len(real.session.read_quarantine(unit.unit)) == (0 if gone else 1)
+    assert len(real.session.read_quarantine(unit.unit)) == (0 if missing else 1)

@@ -211,18 +211,18 @@ def shown(system: System, source: str, table: str) -> dict[str, Any]:
     return next((each for each in found if (each["source"], each["table"]) == (source, name)), {})
 
 
-def became(system: System, source: str, table: str, wanted: str, copy: str) -> dict[str, Any]:
+def became(system: System, source: str, table: str, expected: str, copy: str) -> dict[str, Any]:
     """Await a phase of the copy with this id; it must not have come to another end."""
 
     def look() -> dict[str, Any] | None:
         now = shown(system, source, table)
         if now.get("id") != copy:
             return None
-        assert now["phase"] in ("waiting", "running", wanted), now
-        return now if now["phase"] == wanted and (wanted != "running" or now["rows"]) else None
+        assert now["phase"] in ("waiting", "running", expected), now
+        return now if now["phase"] == expected and (expected != "running" or now["rows"]) else None
 
     found: dict[str, Any] = until(
-        look, f"the copy of {table} at {source} is {wanted}; see {system.run.log}", 400
+        look, f"the copy of {table} at {source} is {expected}; see {system.run.log}", 400
     )
     return found
 
@@ -287,13 +287,13 @@ def of_a_part(system: System, source: str) -> None:
     assert ended.exit_code == 0, ended.output
     (row,) = json.loads(ended.stdout[ended.stdout.index("{") :])["copies"]
     assert (row["phase"], row["where"], row["rows"]) == ("done", "k < 10 OR k > 100", 29)
-    wanted = {pair for pair in at_source(system, source, "paced") if pair[0] != "71"} | {
+    expected = {pair for pair in at_source(system, source, "paced") if pair[0] != "71"} | {
         ("70", -1),
         ("1000", -1),
     }
-    wanted.discard(("70", 1))
+    expected.discard(("70", 1))
     for target in TARGETS:
-        until(lambda target=target: at_target(system, target, f"paced_{source}") == wanted, f"a part in {target}; see {system.run.log}", 400)  # type: ignore[misc]  # fmt: skip
+        until(lambda target=target: at_target(system, target, f"paced_{source}") == expected, f"a part in {target}; see {system.run.log}", 400)  # type: ignore[misc]  # fmt: skip
 
 
 def taken_back(system: System, source: str) -> None:

@@ -147,8 +147,8 @@ def test_a_snapshot_of_a_part_deletes_nothing(healing: Healing) -> None:
         world.send()
         until(lambda: "acct" in healing.stops(), "the altered table stopped")
         healing.read_again("acct", lambda each: str(each["id"]) < "Acct 5")
-        said = "covers only a part of the table"
-        why = until(lambda: said in (why := healing.stops().get("acct", "")) and why, "its part refused")
+        reported = "covers only a part of the table"
+        why = until(lambda: reported in (why := healing.stops().get("acct", "")) and why, "its part refused")
         assert f"it lacks rows that {world.db}.acct has" in why
         assert "nothing was deleted" in why
         assert len({str(key).casefold() for key, _ in healing.rows("acct")}) == 2000, "all that was there"

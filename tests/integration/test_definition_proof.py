@@ -48,7 +48,7 @@ class Source:
         """Capture that has begun: what is written from now on is behind where it stands."""
         before = self._gen()
         with running(self.config(snapshot), "s") as unit:
-            until(lambda: self._gen() > before, f"a start; {unit.says()[-3000:]}", _PATIENCE)
+            until(lambda: self._gen() > before, f"a start; {unit.output()[-3000:]}", _PATIENCE)
             yield unit
 
     def _gen(self) -> int:
@@ -61,10 +61,10 @@ class Source:
         self.change(f"REPLACE INTO beat VALUES (1, {self.beats})")
         until(
             lambda: any(event.after == {"id": 1, "v": self.beats} for event in self.events("beat")),
-            f"beat {self.beats}; {unit.says()[-3000:]}",
+            f"beat {self.beats}; {unit.output()[-3000:]}",
             _PATIENCE,
         )
-        until(lambda: not self._pending(), f"snapshots complete; {unit.says()[-3000:]}", _PATIENCE)
+        until(lambda: not self._pending(), f"snapshots complete; {unit.output()[-3000:]}", _PATIENCE)
 
     def _pending(self) -> tuple[str, ...]:
         return watermarks(self.kafka.bootstrap, self.db, "s")[-1].snapshot_pending
@@ -74,7 +74,7 @@ class Source:
         with self.running(snapshot) as unit:
             self.change(*statements)
             self.caught_up(unit)
-            assert unit.stop() == 0, unit.says()
+            assert unit.stop() == 0, unit.output()
 
     def events(self, table: str) -> list[EventEnvelope]:
         topic = f"{self.db}.s.{self.db}.{table}"
@@ -87,9 +87,9 @@ class Source:
     def stopped(self, table: str) -> str | None:
         """The cause that topic and watermark agree on."""
         causes = {event.stop.cause for event in self.events(table) if event.stop is not None}
-        told = watermarks(self.kafka.bootstrap, self.db, "s")[-1].stops.get(f"{self.db}.{table}")
-        assert causes == ({told.cause} if told else set())
-        return told.cause if told else None
+        notified = watermarks(self.kafka.bootstrap, self.db, "s")[-1].stops.get(f"{self.db}.{table}")
+        assert causes == ({notified.cause} if notified else set())
+        return notified.cause if notified else None
 
     def equal(self, table: str) -> bool:
         """Whether a reader of the topic ends with the source's rows."""

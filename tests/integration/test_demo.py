@@ -38,9 +38,9 @@ def figures(line: str) -> list[int]:
     return [int(cell.replace(",", "")) for cell in re.findall(r"(?<=│) *([\d,]+) *(?=│)", line)]
 
 
-def folder_of(said: str) -> Path:
-    found = re.search(r"rowlock run -c (\S+)/demo\.yaml", said)
-    assert found, said
+def folder_of(reported: str) -> Path:
+    found = re.search(r"rowlock run -c (\S+)/demo\.yaml", reported)
+    assert found, reported
     return Path(found[1])
 
 
@@ -73,11 +73,13 @@ def test_a_newcomer_sees_every_row_arrive(tmp_path: Path) -> None:
         totals = [total + each for total, each in zip(totals, (snapshot, captured, applied), strict=True)]
         for branch in ("north", "south"):
             assert f"equal     {branch}:bank.{table} → hq:public.{table}: " in done.stdout
-    said = re.search(r"([\d,]+) of the workload and ([\d,]+) of the probe", summary)
+    reported = re.search(r"([\d,]+) of the workload and ([\d,]+) of the probe", summary)
     existing = re.search(r"existing rows +│ ([\d,]+),", summary)
-    assert said
+    assert reported
     assert existing
-    written, probes, seeded = (int(text.replace(",", "")) for text in (*said.groups(), *existing.groups()))
+    written, probes, seeded = (
+        int(text.replace(",", "")) for text in (*reported.groups(), *existing.groups())
+    )
     assert totals == [seeded, seeded + written + probes, seeded + written + probes], "each row counts once"
     assert re.search(r"commit to visible +│ p50 \d+ ms, p99 \d+ ms", summary)
     assert "every row of the branches is in the head office, and none else" in summary
@@ -94,7 +96,7 @@ def test_the_clients_that_a_kept_demo_names_open_the_databases(
     postgres.execute("CREATE TABLE t AS SELECT 'Köln' AS x", database=pg_db)
     for shell in (mariadb.build_shell_command(mariadb_db), postgres.build_shell_command(pg_db)):
         # As in a terminal of somebody else: nothing on PATH, another folder, no settings of the demo.
-        said = subprocess.run(
+        reported = subprocess.run(
             shell, input="SELECT x FROM t;\n", cwd="/", env={}, capture_output=True, text=True, check=True
         )
-        assert "Köln" in said.stdout
+        assert "Köln" in reported.stdout

@@ -221,7 +221,7 @@ class DrawnUnit(TopicUnit):
             "Raw", (), {"raw": {"h": []}, "topic": staticmethod(lambda name: f"p.s.{source.db}.{name}")}
         )
         super().__init__(real, shell, "h", policy)
-        self.of, self.policy, self.folder, self.said = source, policy, folder, list[str]()
+        self.of, self.policy, self.folder, self.reported = source, policy, folder, list[str]()
         self.start = 0
 
     def apply(self, start: int = 0) -> Report:
@@ -247,7 +247,7 @@ class DrawnUnit(TopicUnit):
 
     def tended(self, report: Report) -> bool:
         """Do what a person does for a unit that is stopped: a copy follows."""
-        self.said.append(report.message)
+        self.reported.append(report.message)
         assert ": " in report.message, "what was seen, and what to do"
         if report.copy is None or report.copy.cause == "policy":
             by_hand = self.policy in ("ignore", "stop") or (
@@ -265,11 +265,11 @@ class DrawnUnit(TopicUnit):
         assert held <= zero.keys() or self.policy in ("ignore", "stop"), why(self.of, self, f"held {held}")
         of_source = [tuple(row[name] for name in names) for row in self.of.rows.values()]
         key = names.index("id")
-        wanted, found = (
+        expected, found = (
             sorted((row for row in plain(each, self.policy) if str(row[key]) not in held), key=str)
             for each in (of_source, self.target_rows(names))
         )
-        assert wanted == found, why(self.of, self, f"{names}\nsource {wanted}\ntarget {found}")
+        assert expected == found, why(self.of, self, f"{names}\nsource {expected}\ntarget {found}")
 
     def held(self) -> set[str]:
         return {str(json.loads(each.key)[0]) for each in self.real.session.read_quarantine(self.unit)}
@@ -362,5 +362,5 @@ def why(source: DrawnSource, unit: DrawnUnit, what: str) -> str:
         f"{source.kind} → {unit.real.target.kind} {unit.policy}: {what}\n"
         + "\n".join(source.ran[-12:])
         + "\nsaid "
-        + "\n".join(unit.said[-3:])
+        + "\n".join(unit.reported[-3:])
     )

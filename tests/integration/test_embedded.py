@@ -302,8 +302,8 @@ def test_mariadb_logs_whole_rows(mariadb: MariaDB) -> None:
 
 def test_mysql_logs_whole_rows(mysql: MySQL) -> None:
     shown = dict(mysql.execute("SHOW GLOBAL VARIABLES"))
-    wanted = {**BINLOG, "gtid_mode": "ON", "enforce_gtid_consistency": "ON"}
-    assert {name: shown[name] for name in wanted} == wanted
+    expected = {**BINLOG, "gtid_mode": "ON", "enforce_gtid_consistency": "ON"}
+    assert {name: shown[name] for name in expected} == expected
     assert shown["version"].startswith("9.")
     assert psutil.Process(mysql.process.pid).uids().real == NOBODY_UID
 

@@ -191,13 +191,13 @@ class Written:
     def update(self, collation: str, pairs: Sequence[Pair], equal: set[int]) -> list[Row]:
         """Apply an INSERT and an UPDATE of each pair, and return the rows that are there behind them. What is `equal` must fold equal."""
         self.tables += 1
-        wanted = table(self.target.schema, f"t{self.tables}", collation, pairs[0].prefix)
-        self.session.create_table(wanted)
+        expected = table(self.target.schema, f"t{self.tables}", collation, pairs[0].prefix)
+        self.session.create_table(expected)
         # what the catalogue says of a collation that is kept, test_collations.py asks for
-        kept = self.choose(wanted.get_column("k").type) == collation
-        real = wanted if kept else self.session.read_table(wanted.db, wanted.name)
+        kept = self.choose(expected.get_column("k").type) == collation
+        real = expected if kept else self.session.read_table(expected.db, expected.name)
         assert real is not None
-        target = build_target_table(wanted, real)
+        target = build_target_table(expected, real)
         rows = [((n, old, old, old), (n, new, new, new)) for n, _, old, new in pairs]
         folds = (make_key_fold(target.table), make_index_fold(target.table, target.table.unique[0]))
         apart = [
@@ -209,7 +209,7 @@ class Written:
         for changes in (inserts, updates):
             assert self.lane.apply_net_change(compute_net_change(target, changes)) == 0
         found = rows_of(self.session, target)
-        self.session._link.execute(f"DROP TABLE {self.target.name(wanted.name)}", [])
+        self.session._link.execute(f"DROP TABLE {self.target.name(expected.name)}", [])
         self.session._link.commit()
         return sorted(found, key=lambda row: (row[0], str(row)))
 
@@ -253,16 +253,16 @@ def test_an_update_between_values_that_compare_equal_leaves_the_new_ones(
         seen.update(kinds[n] for n in equal)
         chosen = written[other].choose(table("", "", collation, None).get_column("k").type)
         for prefix, some in pairs.items():
-            wanted = judge.updated(collation, prefix)
-            assert own.update(collation, some, equal) == wanted, collation
-            elsewhere.note("postgres", "utf8mb4_bin", some, wanted)
+            expected = judge.updated(collation, prefix)
+            assert own.update(collation, some, equal) == expected, collation
+            elsewhere.note("postgres", "utf8mb4_bin", some, expected)
             if chosen not in (
                 None,
                 collation,
             ):  # one of the same name is asked for where its own server is the target
-                elsewhere.note(other, str(chosen), some, wanted)
-    for (kind, collation, _), (some, wanted) in elsewhere.all.items():
-        assert written[kind].update(collation, some, set()) == sorted(wanted), f"into {kind} by {collation}"
+                elsewhere.note(other, str(chosen), some, expected)
+    for (kind, collation, _), (some, expected) in elsewhere.all.items():
+        assert written[kind].update(collation, some, set()) == sorted(expected), f"into {kind} by {collation}"
     assert all(seen[kind] >= DRAWN for kind in ("case", "accent", "spaces", "prefix")), seen
     judge.conn.close()
 
@@ -274,9 +274,9 @@ class Elsewhere:
     all: dict[tuple[str, str, int | None], tuple[list[Pair], list[Row]]] = field(default_factory=dict)
 
     def note(self, kind: str, collation: str, pairs: Sequence[Pair], truth: Sequence[Row]) -> None:
-        some, wanted = self.all.setdefault((kind, collation, pairs[0].prefix), ([], []))
+        some, expected = self.all.setdefault((kind, collation, pairs[0].prefix), ([], []))
         some += pairs
-        wanted += truth
+        expected += truth
 
 
 def test_a_snapshot_heals_rows_whose_bytes_differ(written: dict[str, Written]) -> None:
@@ -284,11 +284,11 @@ def test_a_snapshot_heals_rows_whose_bytes_differ(written: dict[str, Written]) -
     pairs = [("a", "A"), ("é", "e"), ("x  ", "x")]
     for kind in ("mysql", "mariadb"):
         end = written[kind]
-        wanted = table(end.target.schema, "healed", "utf8mb4_general_ci", None)
-        end.session.create_table(wanted)
-        real = end.session.read_table(wanted.db, wanted.name)
+        expected = table(end.target.schema, "healed", "utf8mb4_general_ci", None)
+        end.session.create_table(expected)
+        real = end.session.read_table(expected.db, expected.name)
         assert real is not None
-        target = build_target_table(wanted, real)
+        target = build_target_table(expected, real)
         old: list[Row] = [(at, there, there, there) for at, (there, _) in enumerate(pairs)]
         new: list[Row] = [(at, read, read, read) for at, (_, read) in enumerate(pairs)]
         end.lane.apply_net_change(NetChange(target, replaces=old))

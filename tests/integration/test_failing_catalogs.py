@@ -195,15 +195,15 @@ def test_capture_ends_or_goes_on_when_a_statement_fails(
         failing.reset(number, fault := faults[number % len(faults)])
         with capturing(config, "s") as unit:
             code = unit.wait(120)
-        what = f"statement {number} of {failing.statements}: {unit.says()}"
+        what = f"statement {number} of {failing.statements}: {unit.output()}"
         assert code in (0, 2), what
-        assert "Traceback" not in unit.says(), what
-        assert "rowlock itself failed" not in unit.says(), what
+        assert "Traceback" not in unit.output(), what
+        assert "rowlock itself failed" not in unit.output(), what
         if not failing.has_failed:
             break
         if code == 2:
             assert fault is not LOST, what
-            assert PLANTED in unit.says(), what
+            assert PLANTED in unit.output(), what
         number += 1
     assert code == 0, what
     assert number > 30, what

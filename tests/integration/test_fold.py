@@ -217,11 +217,11 @@ def test_characters_of_one_weight_fold_equal_in_every_collation(asked: Asked) ->
             for weight, chars in classes.items()
             if len(chars) > 1 and weight and len({fold(char) for char in chars}) > 1
         ]
-        told = [char for char in classes.get("", ()) if fold(f"x{char}y") != fold("xy")]
+        notified = [char for char in classes.get("", ()) if fold(f"x{char}y") != fold("xy")]
         unicode = asked.collations[collation] == "utf8mb4" and "general" not in collation
         expanded = list(_expansions(classes, changed, fold)) if unicode else []
-        if apart or told or expanded:
-            wrong[collation] = (apart[:5], told[:5], expanded[:5])
+        if apart or notified or expanded:
+            wrong[collation] = (apart[:5], notified[:5], expanded[:5])
     assert wrong == {}
 
 

@@ -46,8 +46,8 @@ def captured(
         )
         topic = f"{db}.s.{db}.acct"
         with running(config, "s") as unit:
-            until(lambda: size(kafka.bootstrap, topic) > 1, f"the row's event; {unit.says()[-2000:]}")
-            assert unit.stop() == 0, unit.says()
+            until(lambda: size(kafka.bootstrap, topic) > 1, f"the row's event; {unit.output()[-2000:]}")
+            assert unit.stop() == 0, unit.output()
         yield config
     database.execute(f"SET GLOBAL binlog_expire_logs_seconds = {before[0]}")
 
@@ -86,7 +86,7 @@ def test_what_is_still_needed_and_how_long_it_is_kept(
     assert after(9) == {"source", "topic"}
     monkeypatch.undo()
     database.execute("SET GLOBAL binlog_expire_logs_seconds = 7200")
-    said = [each["what"] for each in asked("check", captured)["findings"] if each["place"] == "source s"]
-    assert any("its log is kept for 2.0 hours only (binlog_expire_logs_seconds)" in each for each in said), (
-        said
-    )
+    reported = [each["what"] for each in asked("check", captured)["findings"] if each["place"] == "source s"]
+    assert any(
+        "its log is kept for 2.0 hours only (binlog_expire_logs_seconds)" in each for each in reported
+    ), reported

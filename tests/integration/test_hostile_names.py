@@ -147,13 +147,13 @@ class World:
         for source in SOURCES:
             for db in self.dbs:
                 for table in TABLES:
-                    wanted = rows(self.servers[source], db, db, table)
-                    assert wanted
+                    expected = rows(self.servers[source], db, db, table)
+                    assert expected
                     out += [
                         (source, db, table, target)
                         for target in TARGETS
                         if rows(self.servers[target], self._database(target), self.schema(source, db), table)
-                        != wanted
+                        != expected
                     ]
         return out
 

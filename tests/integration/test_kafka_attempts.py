@@ -119,12 +119,14 @@ def test_a_table_that_is_emptied_row_by_row_goes_in_pages_whoever_takes_it_over(
     report = unit.apply(11)
     assert report.state == "ok", report
     assert max(sizes) == 3
-    found = [(each.key(), FORMS[form].said(each.value())) for each in messages(real.kafka, topic)]
-    rows = [(int(FORMS[form].encode_key(key)["id"]), said) for key, said in found if key is not None]
-    gone = Counter(key for key, said in rows if said.kind == "-")
-    assert gone == dict.fromkeys(range(10), 1), "each once"
-    assert [int(said.after["version"]) for key, said in rows if key == 4 and said.after] == [1, 2]
-    assert [said.kind for key, said in rows if key == 7][1:] == (["-"] if form == "plain" else ["d", "-"])
+    found = [(each.key(), FORMS[form].reported(each.value())) for each in messages(real.kafka, topic)]
+    rows = [(int(FORMS[form].encode_key(key)["id"]), reported) for key, reported in found if key is not None]
+    missing = Counter(key for key, reported in rows if reported.kind == "-")
+    assert missing == dict.fromkeys(range(10), 1), "each once"
+    assert [int(reported.after["version"]) for key, reported in rows if key == 4 and reported.after] == [1, 2]
+    assert [reported.kind for key, reported in rows if key == 7][1:] == (
+        ["-"] if form == "plain" else ["d", "-"]
+    )
     (row,), _ = real.session.read_progress(unit.unit)
     assert row.offset == 12
 
@@ -172,8 +174,8 @@ def test_a_definition_that_gives_rows_other_keys_stops_the_unit(real: Cluster) -
     assert report.state == "ok", report
     before = messages(real.kafka, f"{real.schema}.acct")
     row = {**source.row(1, None, 2), "id": "1.00"}
-    wanted = of_type(source, "id", ColumnType(kind=Kind.DECIMAL, precision=22, scale=2))
-    unit.write([kept(source, "ALTER TABLE acct MODIFY id DECIMAL(22,2)", wanted)])
+    expected = of_type(source, "id", ColumnType(kind=Kind.DECIMAL, precision=22, scale=2))
+    unit.write([kept(source, "ALTER TABLE acct MODIFY id DECIMAL(22,2)", expected)])
     unit.write([source.event("u", {**source.rows[1], "id": "1.00"}, row)])
     report = unit.apply()
     assert report.state == "stopped"

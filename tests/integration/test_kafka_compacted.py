@@ -65,10 +65,10 @@ class Story:
         self.rows: dict[int, Row] = {}
         self.offset = 0
 
-    def write(self, *rows: Row, gone: tuple[int, ...] = ()) -> None:
+    def write(self, *rows: Row, missing: tuple[int, ...] = ()) -> None:
         self.offset += 1
         changes: list[tuple[Row | None, Row | None]] = [(self.rows.get(_id(row)), row) for row in rows]
-        changes += [(self.rows.pop(key), None) for key in gone]
+        changes += [(self.rows.pop(key), None) for key in missing]
         assert self.owner.apply(self.offset, *changes) == BatchCommitted()
         self.rows |= {_id(row): row for row in rows}
 
@@ -89,7 +89,7 @@ def _id(row: Row) -> int:
 
 def left(kafka: Kafka, topic: str, word: str) -> list[Image]:
     """What a reader has who keeps the last record of each key."""
-    last = {each.key(): FORMS[word].said(each.value()).after for each in messages(kafka, topic)}
+    last = {each.key(): FORMS[word].reported(each.value()).after for each in messages(kafka, topic)}
     return [row for row in last.values() if row is not None]
 
 
@@ -101,14 +101,14 @@ def test_what_the_cleaner_leaves_is_enough(
     story = Story(Owner(config, table), kafka, unique)
     story.write(*(account(key) for key in range(10)))
     story.write(*(account(key, "zoe") for key in range(5)))
-    story.write(gone=(5, 6))
+    story.write(missing=(5, 6))
     entries = [QuarantineEntry(offset, 0, "s.acct", "[1]", "1", "{}", "refused", 7) for offset in (4, 5)]
     story.owner.apply(story.offset, held=entries)
     story.owner.apply(story.offset, closed=[(4, 0)], why="by hand")
     until(story.cleaned, "the cleaner", 120)
     assert len(messages(kafka, topic, committed=False)) < 20, "the history is gone"
-    wanted = sorted((row[0], row[2]) for row in story.rows.values())
-    assert sorted((int(row["id"]), row["owner"]) for row in left(kafka, topic, word)) == wanted
+    expected = sorted((row[0], row[2]) for row in story.rows.values())
+    assert sorted((int(row["id"]), row["owner"]) for row in left(kafka, topic, word)) == expected
     assert verify(Accounts(*story.rows.values()), config, format=word).equal
     successor = Owner(config, table)
     assert (successor.rows[0].offset, successor.held) == (story.offset, entries[1:])

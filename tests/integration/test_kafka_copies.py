@@ -59,7 +59,7 @@ def verified(unit: RealUnit, config: KafkaTargetConfig, **options: Any) -> PairR
 
 def ended(config: KafkaTargetConfig, name: str) -> None:
     """Wait until no transaction of a topic is open: Kafka answers a commit before each partition has its mark, and readers wait for that."""
-    topics = TargetTopics(lambda told: make_admin_client(config, told), config.replication)
+    topics = TargetTopics(lambda notified: make_admin_client(config, notified), config.replication)
     facts = topics.read_topic_facts(name)
     parts = [] if facts is None else list(range(facts.partitions))
     until(
@@ -132,9 +132,9 @@ def test_a_row_under_its_old_key_is_deleted_as_it_was(
     old = ann(unit.source, 3)
     copied(unit)
     found = documents(messages(kafka, f"{unique}.acct"))
-    gone = [(key["id"], value["before"]) for key, value in found if value and value["op"] == "d"]
-    assert [key for key, _ in gone] == [1, 2, 3]
-    assert gone[2][1] == old
+    missing = [(key["id"], value["before"]) for key, value in found if value and value["op"] == "d"]
+    assert [key for key, _ in missing] == [1, 2, 3]
+    assert missing[2][1] == old
     assert verified(unit, config, **OWNER).equal
 
 
@@ -197,7 +197,7 @@ def test_nothing_is_written_of_rows_that_the_filter_leaves_out(
     accounts = {key: {**ann(source, key), "note": "open" if key % 2 else "shut"} for key in range(1, 7)}
     unit.write([source.put(row, "r") for row in accounts.values()])
 
-    def told(more: int) -> list[Any]:
+    def notified(more: int) -> list[Any]:
         """As many records of rows have come, and no reader sees that there are others."""
         assert unit.apply().state == "ok"
         found = [each for each in messages(kafka, f"{unique}.acct") if each.key() is not None]
@@ -208,23 +208,23 @@ def test_nothing_is_written_of_rows_that_the_filter_leaves_out(
         return [each.value() for each in new]
 
     seen = [0]
-    assert None not in told(3)
+    assert None not in notified(3)
     unit.write(
         [source.put({**accounts[2], "version": 9}), source.put({**accounts[4], "id": 8}), source.delete(6)]
     )
-    assert told(0) == []
+    assert notified(0) == []
     some = CopyOf(source, unit.topic, partial=True)
     some.all()
-    assert None not in told(3)
+    assert None not in notified(3)
     whole = CopyOf(source, unit.topic, id="copy-2")
     whole.all()
-    assert None not in told(3)
+    assert None not in notified(3)
     source.rows[3] = {**source.rows[3], "note": "shut"}  # while nobody captures it
     source.rows[2] = {**source.rows[2], "note": "open"}
     again = CopyOf(source, unit.topic, id="copy-3")
     again.all()
-    gone = 1 + (topic.get("format") != "plain" and topic.get("tombstones", True))
-    assert len(told(3 + gone)) == 3 + gone, "what is outside by now is deleted at the end"
+    missing = 1 + (topic.get("format") != "plain" and topic.get("tombstones", True))
+    assert len(notified(3 + missing)) == 3 + missing, "what is outside by now is deleted at the end"
 
 
 def test_what_stands_twice_is_seen(real: Cluster, config: KafkaTargetConfig) -> None:

@@ -77,7 +77,7 @@ class Story:
         )  # fmt: skip
         yield [source.event("m", stop=stop)]
 
-    def told(self, lose: Any) -> None:
+    def notified(self, lose: Any) -> None:
         """Live it; `lose` is called before each commit of rows. Whatever is behind is tried again, as the product does, and each start is repeated."""
         for events in self.chapters():
             self.unit.write(events)
@@ -98,7 +98,7 @@ RECORDS = "mcctcut"
 def test_the_story_without_losses(broker: RelayedKafka, relay: LostAnswers, unique: str) -> None:
     with closing(Cluster(over(relay, broker, unique), broker)) as real:
         story, commits, lost = Story(real), [], relay.lost
-        story.told(lambda: commits.append(1))
+        story.notified(lambda: commits.append(1))
         assert (real.ops(), relay.lost) == (RECORDS, lost)
         assert len(commits) == COMMITS
 
@@ -118,6 +118,6 @@ def test_each_record_stands_once_whichever_commit_loses_its_answer(
             if commits[0] == number:
                 relay.lose()
 
-        story.told(lose)
+        story.notified(lose)
         assert relay.lost == lost + 1, "the answer was lost"
         assert real.ops() == RECORDS

@@ -54,7 +54,7 @@ def now(unit: RealUnit, **topic: Any) -> None:
     unit.take_over()
 
 
-def told(unit: RealUnit) -> tuple[str, ...]:
+def notified(unit: RealUnit) -> tuple[str, ...]:
     options = unit.routes[0].topic
     assert options is not None
     found: tuple[str, ...] = unit.real.session.find_outdated_options(unit.unit, options)  # type: ignore[attr-defined]
@@ -73,26 +73,26 @@ def write(unit: RealUnit, key: int) -> None:
 
 def test_another_filter_is_told_before_it_is_written_and_until_a_copy_of_all_rows_ends(real: Cluster) -> None:
     unit = began(real, **OPEN)
-    assert told(unit) == ()
+    assert notified(unit) == ()
     now(unit, **SHUT)
-    assert told(unit) == ("where",), "before a row is written"
+    assert notified(unit) == ("where",), "before a row is written"
     write(unit, 5)
-    assert told(unit) == ("where",), "behind the first one"
+    assert notified(unit) == ("where",), "behind the first one"
     some = CopyOf(unit.source, unit.topic, partial=True)
     some.all()
     assert unit.apply().state == "ok"
-    assert told(unit) == ("where",), "a part of the rows"
+    assert notified(unit) == ("where",), "a part of the rows"
     whole = CopyOf(unit.source, unit.topic, id="copy-2")
     whole.begin()
     whole.emit()
     assert unit.apply().state == "ok"
-    assert told(unit) == ("where",), "the copy has not ended"
+    assert notified(unit) == ("where",), "the copy has not ended"
     ended(whole)
     assert unit.apply().state == "ok"
-    assert told(unit) == ()
+    assert notified(unit) == ()
     now(unit, **SHUT)
     write(unit, 6)
-    assert told(unit) == (), "and so it stays"
+    assert notified(unit) == (), "and so it stays"
 
 
 def test_what_changes_while_a_copy_runs_is_not_what_that_copy_has_written_all_of(real: Cluster) -> None:
@@ -105,16 +105,16 @@ def test_what_changes_while_a_copy_runs_is_not_what_that_copy_has_written_all_of
     assert unit.apply().state == "ok"
     now(unit, **OPEN, masks=(("owner", "sha256"),))
     write(unit, 6)
-    assert told(unit) == ("masks", "where")
+    assert notified(unit) == ("masks", "where")
     ended(copy)
     assert unit.apply().state == "ok"
-    assert told(unit) == ("masks",), "its first rows have the owner's name"
+    assert notified(unit) == ("masks",), "its first rows have the owner's name"
     now(unit, **OPEN)
     write(unit, 7)
-    assert told(unit) == ("masks",), "rows of in between are hidden"
+    assert notified(unit) == ("masks",), "rows of in between are hidden"
     CopyOf(unit.source, unit.topic, id="copy-2").all()
     assert unit.apply().state == "ok"
-    assert told(unit) == ()
+    assert notified(unit) == ()
 
 
 def test_a_copy_that_begins_right_behind_the_change_is_enough(real: Cluster) -> None:
@@ -122,17 +122,17 @@ def test_a_copy_that_begins_right_behind_the_change_is_enough(real: Cluster) -> 
     now(unit, **SHUT)
     CopyOf(unit.source, unit.topic).all()
     assert unit.apply().state == "ok"
-    assert told(unit) == ()
+    assert notified(unit) == ()
 
 
 def test_rows_that_are_gone_are_not_as_they_were(real: Cluster) -> None:
     unit = began(real)
     now(unit, columns=("id", "owner", "note"))
     write(unit, 5)
-    assert told(unit) == ("columns",)
+    assert notified(unit) == ("columns",)
     unit.write([unit.source.truncate()])
     assert unit.apply().state == "ok"
-    assert told(unit) == ()
+    assert notified(unit) == ()
 
 
 def config_of(real: Cluster, **topic: Any) -> Config:
@@ -150,7 +150,7 @@ def config_of(real: Cluster, **topic: Any) -> Config:
 
 
 @pytest.mark.parametrize(
-    ("route", "options", "said"),
+    ("route", "options", "reported"),
     [
         ({"where": {"note": ["open"]}}, OPEN, None),
         ({"where": {"note": ["shut"]}}, SHUT, "rows that the filter let in are missing"),
@@ -160,7 +160,7 @@ def config_of(real: Cluster, **topic: Any) -> Config:
 def test_status_and_plan_say_it_with_the_remedy(
     route: dict[str, Any],
     options: dict[str, Any],
-    said: str | None,
+    reported: str | None,
     real: Cluster,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -178,7 +178,7 @@ def test_status_and_plan_say_it_with_the_remedy(
         for line in plan_lines(build_run_plan([], [flow_of(unit, config, options)]))
         if line.startswith("target feed: topic")
     ]
-    if said is None:
+    if reported is None:
         assert (shown().outdated, shown().reason) == ((), None)
         assert lines == []
         return
@@ -186,11 +186,11 @@ def test_status_and_plan_say_it_with_the_remedy(
         status = shown()
         assert status.state == "current"
         assert status.outdated == tuple(sorted(set(options) - ({"where"} if "masks" in options else set())))
-        assert said in str(status.reason)
+        assert reported in str(status.reason)
         assert str(status.remedy).startswith("rowlock copy bank.acct")
         now(unit, **options)
         write(unit, 5)
-    assert [(said in line, "rowlock copy bank.acct" in line) for line in lines] == [(True, True)]
+    assert [(reported in line, "rowlock copy bank.acct" in line) for line in lines] == [(True, True)]
     CopyOf(unit.source, unit.topic).all()
     assert unit.apply().state == "ok"
     assert (shown().outdated, shown().reason) == ((), None)
@@ -207,7 +207,7 @@ def flow_of(unit: RealUnit, config: Config, options: dict[str, Any]) -> stored.S
 def test_a_plan_says_what_would_stop_the_unit_and_makes_a_topic_only_where_none_is(real: Cluster) -> None:
     unit = began(real, **OPEN)
     config = config_of(real)
-    for options, said in (
+    for options, reported in (
         ({"format": "plain"}, "format was rowlock, now plain"),
         ({"key": ("owner",)}, "key was ['id'], now ['owner']"),
         ({"partitions": 3}, "has 1 partitions, and its route sets 3"),
@@ -215,7 +215,7 @@ def test_a_plan_says_what_would_stop_the_unit_and_makes_a_topic_only_where_none_
     ):
         flow = flow_of(unit, config, OPEN | options)
         (topic,) = (found := build_run_plan([], [flow])).topics
-        assert (topic.stops, said in topic.why) == (True, True), topic
+        assert (topic.stops, reported in topic.why) == (True, True), topic
         assert found.targets == ()
         assert " will stop: " in plan_lines(found)[-2]
     routed = ResolvedRoute(unit.real.schema, "new", topic=TopicOptions(kinds=KINDS))

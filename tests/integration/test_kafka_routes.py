@@ -168,10 +168,10 @@ def test_every_format_and_a_database_have_what_their_sources_did(
 
 def copied_again(site: Site, server: MariaDB) -> None:
     """What a source changed where its log does not say so, `rowlock copy` brings to every topic and table of it."""
-    wanted = 1  # the database
+    desired = 1  # the database
     for table, topic in site.topics.items():
         rows = sorted(site.sources["b1"].rows(table), key=lambda row: int(row["id"]))
-        wanted += any(map(topic.written.inside, [*rows[:2], *rows[-2:]]))
+        desired += any(map(topic.written.inside, [*rows[:2], *rows[-2:]]))
         with server.connect(database=site.db) as connection:
             cursor = connection.cursor()
             cursor.execute("SET SESSION sql_log_bin = 0")
@@ -180,7 +180,7 @@ def copied_again(site: Site, server: MariaDB) -> None:
             connection.commit()
     verified = site.say("verify", "--settle", "5")
     differing = [one for one in map(json.loads, verified.stdout.splitlines()) if not one["equal"]]
-    assert len(differing) == wanted, verified.output
+    assert len(differing) == desired, verified.output
     for table in site.topics:
         asked = CliRunner().invoke(main, ["copy", f"{site.db}.{table}", "--source", "b1", "-c", str(site.run.config)])  # fmt: skip
         assert asked.exit_code == 0, asked.output

@@ -195,7 +195,11 @@ def hung(owner: Owner) -> None:
 
 
 def lost_answer(
-    monkeypatch: pytest.MonkeyPatch, writer: UnitWriter, *, happens: bool, said: int = KafkaError._TIMED_OUT
+    monkeypatch: pytest.MonkeyPatch,
+    writer: UnitWriter,
+    *,
+    happens: bool,
+    reported: int = KafkaError._TIMED_OUT,
 ) -> None:
     """The answer of the next commit is lost, behind or in front of what Kafka does."""
     real: Any = writer._producer
@@ -207,7 +211,7 @@ def lost_answer(
         def commit_transaction(self, *_: object) -> None:
             if happens:
                 real.commit_transaction(10)
-            raise KafkaException(KafkaError(said))
+            raise KafkaException(KafkaError(reported))
 
         def abort_transaction(self, *_: object) -> None: ...
 
@@ -219,12 +223,12 @@ def test_behind_a_commit_of_unknown_outcome_the_progress_topic_decides(
     happens: bool, owner: Owner, kafka: Kafka, config: KafkaTargetConfig, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
     owner.apply(4, (None, account(1)))
-    before, wanted = owner.rows, owner.progress(5).rows
+    before, expected = owner.rows, owner.progress(5).rows
     lost_answer(monkeypatch, owner.target._writers[UNIT], happens=happens)
     with pytest.raises(CommitUnknownError):
         owner.apply(5, (None, account(2)))
     rows, _ = KafkaTarget(config).read_progress(UNIT)
-    assert rows == list(wanted if happens else before)
+    assert rows == list(expected if happens else before)
     owner.rows = rows
     assert owner.apply(6, (None, account(3))) == BatchCommitted()
     assert [key for key, _ in owners_of(kafka, f"{unique}.acct")] == ([1, 2, 3] if happens else [1, 3])
@@ -235,7 +239,7 @@ def test_who_is_fenced_in_his_commit_finds_out_whether_it_happened(
     happens: bool, owner: Owner, kafka: Kafka, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner.apply(4, (None, account(1)))
-    lost_answer(monkeypatch, owner.target._writers[UNIT], happens=happens, said=KafkaError._FENCED)
+    lost_answer(monkeypatch, owner.target._writers[UNIT], happens=happens, reported=KafkaError._FENCED)
     assert owner.apply(5, (None, account(2))) == BatchCommitted()
     assert owner.apply(6, (None, account(3))) == BatchCommitted()
     assert [key for key, _ in owners_of(kafka, f"{unique}.acct")] == [1, 2, 3], "once"
@@ -243,10 +247,10 @@ def test_who_is_fenced_in_his_commit_finds_out_whether_it_happened(
 
 @pytest.mark.parametrize("happens", [True, False])
 @pytest.mark.parametrize(
-    ("what", "wanted"), [("sweep", ["c", "d", None]), ("retry", ["c", "u"]), ("truncate", ["c", "t"])]
+    ("what", "expected"), [("sweep", ["c", "d", None]), ("retry", ["c", "u"]), ("truncate", ["c", "t"])]
 )
 def test_who_is_fenced_in_a_commit_that_moves_no_offset_writes_its_records_once(
-    what: str, wanted: list[str | None], happens: bool, kafka: Kafka, config: KafkaTargetConfig, unique: str, monkeypatch: pytest.MonkeyPatch
+    what: str, expected: list[str | None], happens: bool, kafka: Kafka, config: KafkaTargetConfig, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
     """A copy's sweep, a retry of the quarantine and a TRUNCATE leave the offsets as they are: those do not say whether it happened."""
     owner = Owner(config, table_of(unique))
@@ -257,10 +261,10 @@ def test_who_is_fenced_in_a_commit_that_moves_no_offset_writes_its_records_once(
         "truncate": (TableCleared(owner.table, None), {}),
     }  # fmt: skip
     made, more = cases[what]
-    lost_answer(monkeypatch, owner.target._writers[UNIT], happens=happens, said=KafkaError._FENCED)
+    lost_answer(monkeypatch, owner.target._writers[UNIT], happens=happens, reported=KafkaError._FENCED)
     assert owner.apply(4, made, **more) == BatchCommitted()
     ops = [value and value["op"] for _, value in documents(messages(kafka, f"{unique}.acct"))]
-    assert ops == wanted, "once"
+    assert ops == expected, "once"
     assert len(owner.target.read_quarantine(UNIT)) == (what != "retry")
     if what == "retry":
         assert len(messages(kafka, f"{unique}.rowlock_quarantine_closed")) == 1
@@ -342,11 +346,11 @@ def test_a_topic_that_is_deleted_while_its_unit_runs_stops_it(
     remove_topic(kafka, f"{unique}.acct")
     if again:
         make_again(owner, kafka, f"{unique}.acct")
-    said = "was deleted and created again" if again else "no longer exists"
-    with pytest.raises(UnitStoppedError, match=rf"topic {unique}\.acct of the target {said}.* then rowlock copy bank\.acct"):  # fmt: skip
+    reported = "was deleted and created again" if again else "no longer exists"
+    with pytest.raises(UnitStoppedError, match=rf"topic {unique}\.acct of the target {reported}.* then rowlock copy bank\.acct"):  # fmt: skip
         owner.apply(5, (None, account(2)))
     other = KafkaTarget(config)
-    assert said in str(other.records_lost(UNIT, owner.table))
+    assert reported in str(other.records_lost(UNIT, owner.table))
     with closing(other):
         other.open_topic(owner.table, create=False, existed=True)
     if again:

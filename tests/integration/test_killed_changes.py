@@ -20,7 +20,7 @@ from tests.integration.test_target_trouble import quoted
 from tests.killed_kit import BLOWS, Blow, Moments, MortalUnit, turn
 from tests.targets_kit import KINDS, as_target
 from tests.unit.test_evolution import TABLE, added, changed, column, renamed, unique, without
-from tests.unit.test_evolving import Story, Values, dropped, tell
+from tests.unit.test_evolving import Story, Values, dropped, notify
 
 real = reals(*KINDS)
 
@@ -62,16 +62,16 @@ def dropped_and_made_again(tale: Story) -> None:
 
 @dataclass(frozen=True)
 class Case:
-    tell: Callable[[Story], None]
+    notify: Callable[[Story], None]
     policy: SchemaChangePolicy = "evolve"
     spec: dict[str, Any] = field(default_factory=dict)
 
 
 CASES = {
     "everything": Case(everything),
-    "a column dropped and made again": Case(lambda tale: tell(tale, "drop and add")),
+    "a column dropped and made again": Case(lambda tale: notify(tale, "drop and add")),
     "a key that the rows cannot have": Case(another_key),
-    "a column beside": Case(lambda tale: tell(tale, "copy with another type"), "lenient"),
+    "a column beside": Case(lambda tale: notify(tale, "copy with another type"), "lenient"),
     "an index that the rows refuse": Case(refused_index),
     "a table dropped and made again": Case(dropped_and_made_again, spec={"on_drop": "drop"}),
 }
@@ -93,7 +93,7 @@ class RealStory(Story):
         for key in range(3):
             tale.put(key, email=f"{key}@x")
         assert unit.apply().state == "ok"
-        case.tell(tale)
+        case.notify(tale)
         return tale
 
     @property
@@ -139,18 +139,18 @@ def test_whoever_comes_next_ends_as_if_nothing_had_been(
     case, number, wrong = CASES[name], 0, []
     clean, moments = RealStory.begun(real, 0, case), Moments()
     clean.unit.strike(moments)
-    wanted = clean.ended()
+    expected = clean.ended()
     for at in moments.between("rowlock_unit", inside=every or name == OFTEN[0]):
         for blow in turn(at, len(BLOWS) if every or moments.statement_alone(at) else 1 + (name == OFTEN[0])):
             number += 1
             tale, struck = RealStory.begun(real, number, case), Moments(at, blow)
-            if (why := met(tale, struck, wanted)) is not None:
+            if (why := met(tale, struck, expected)) is not None:
                 wrong.append(f"{blow} {at}, {struck.seen[at - 1][:60]}: {why[:600]}")
     assert not wrong, "\n".join(wrong)
     assert number >= 6, "a begin and an end, each before and behind"
 
 
-def met(tale: RealStory, moments: Moments, wanted: object) -> str | None:
+def met(tale: RealStory, moments: Moments, expected: object) -> str | None:
     """Strike, and let somebody else take the unit over; returns what is not as it shall be."""
     with tale.unit.struck(moments):
         assert moments.struck
@@ -158,9 +158,11 @@ def met(tale: RealStory, moments: Moments, wanted: object) -> str | None:
         report = tale.unit.apply(len(tale.unit.topic) - 1)
         if report.state != "ok":
             return f"{report.state} {report.message}"
-        if (found := tale.ended()) != wanted:
-            return f"{found}, and not {wanted}"
-    return None if (found := tale.ended()) == wanted else f"behind the paused one: {found}, and not {wanted}"
+        if (found := tale.ended()) != expected:
+            return f"{found}, and not {expected}"
+    return (
+        None if (found := tale.ended()) == expected else f"behind the paused one: {found}, and not {expected}"
+    )
 
 
 def test_a_table_that_somebody_drops_in_the_middle_of_a_change_is_made_by_a_copy(real: Real) -> None:

@@ -96,16 +96,16 @@ def test_whoever_comes_next_ends_as_the_source(
         number += 1
         clean, moments = CopyStory(real, number, text), Moments()
         clean.unit.strike(moments)
-        wanted: Any = clean.ended()
-        assert wanted[0] is None
-        assert wanted[2] == [], "what is held is let go"
+        expected: Any = clean.ended()
+        assert expected[0] is None
+        assert expected[2] == [], "what is held is let go"
         found = moments.between("rowlock_progress", inside=every)
         assert len(found) >= 16, "a jump, a begin, four chunks with a sweep at least, each before and behind"
         for at in found:
             for blow in turn(at, len(BLOWS) if every else 1):
                 number += 1
                 tale, moments = CopyStory(real, number, text), Moments(at, blow)
-                if (why := met(tale, moments, wanted)) is not None:
+                if (why := met(tale, moments, expected)) is not None:
                     wrong.append(f"{text} {blow} {at}, {moments.seen[at - 1][:60]}: {why[:600]}")
                 struck += (
                     moments.struck
@@ -114,7 +114,7 @@ def test_whoever_comes_next_ends_as_the_source(
     assert struck >= 16
 
 
-def met(tale: CopyStory, moments: Moments, wanted: object) -> str | None:
+def met(tale: CopyStory, moments: Moments, expected: object) -> str | None:
     """Strike, and let somebody else take the unit over; returns what is not as it shall be."""
     with tale.unit.struck(moments):
         if away := tale.away():
@@ -125,6 +125,8 @@ def met(tale: CopyStory, moments: Moments, wanted: object) -> str | None:
         report = tale.unit.apply(len(tale.unit.topic) - 1)
         if report.state != "ok":
             return f"{report.state} {report.message}"
-        if (found := tale.ended()) != wanted:
-            return f"{found}, and not {wanted}"
-    return None if (found := tale.ended()) == wanted else f"behind the paused one: {found}, and not {wanted}"
+        if (found := tale.ended()) != expected:
+            return f"{found}, and not {expected}"
+    return (
+        None if (found := tale.ended()) == expected else f"behind the paused one: {found}, and not {expected}"
+    )

@@ -140,15 +140,15 @@ def test_every_number_arrives_from_a_snapshot_and_from_the_log(capturing: Captur
         rows = capturing.database.execute(
             f"SELECT {columns_of(name, '{0}+0')} FROM `{name}`", database=capturing.db
         )
-        wanted = numbers(rows)
+        expected = numbers(rows)
         refused = name == "errors" and real.target.kind != "postgres"  # strict servers refuse the error value
         _, _, entries = real.session.begin_attempt(unit.unit, unit.epoch)
         keys = {json.loads(entry.key)[0] for entry in entries}
         # A change of a refused row queues in the quarantine, unless one batch has both.
         assert at_target(real, name, columns_of(name, labels)) == [
-            row for row in wanted if row[0] not in keys
+            row for row in expected if row[0] not in keys
         ], name
-        assert {row[0] for row in wanted if refused and not row[1]} <= keys, name
+        assert {row[0] for row in expected if refused and not row[1]} <= keys, name
         assert bool(held) == bool(keys) == refused, name
 
 
@@ -209,14 +209,14 @@ def test_a_table_of_an_earlier_version_is_right_behind_its_copy(copying: Copying
     rows = ", ".join(f"({n}, {n})" for n in EVERY)
     copying.change(f"CREATE TABLE old (id INT PRIMARY KEY, s {SET})", f"INSERT INTO old VALUES {rows}")
     with copying.running("labels") as unit:
-        until(lambda: len(copying.events("old")) > len(EVERY), f"a snapshot; {unit.says()[-2000:]}", 200)
+        until(lambda: len(copying.events("old")) > len(EVERY), f"a snapshot; {unit.output()[-2000:]}", 200)
         copying.change(ROW.format(table="old", id=100, number=14))
         until(lambda: any((e.after or {}).get("id") == 100 for e in copying.events("old")), "a row", 200)
         assert unit.stop() == 0
     assert {type(e.after["s"]) for e in copying.events("old") if e.after} == {str}
     copying.change(ROW.format(table="old", id=101, number=15))
     with copying.running() as unit:
-        until(lambda: copying.stops().get("old") == "definition", f"a stop; {unit.says()[-2000:]}", 200)
+        until(lambda: copying.stops().get("old") == "definition", f"a stop; {unit.output()[-2000:]}", 200)
         copying.request_copy("old")
         until_copied(copying, "old")
         assert unit.stop() == 0
@@ -241,7 +241,9 @@ def test_rows_are_right_behind_a_copy_where_an_empty_label_comes_and_goes(
     copying.change("ALTER TABLE goes MODIFY s SET('a', 'b', 'c', '')", "INSERT INTO goes VALUES (9, 9)")
     with copying.running() as unit:
         for name in ("comes", "goes"):
-            until(lambda name=name: len(copying.events(name)) > 8, f"a snapshot; {unit.says()[-2000:]}", 200)  # type: ignore[misc]
+            until(
+                lambda name=name: len(copying.events(name)) > 8, f"a snapshot; {unit.output()[-2000:]}", 200
+            )  # type: ignore[misc]
         copying.change("ALTER TABLE comes MODIFY s SET('a', 'b', 'c', '')", "INSERT INTO comes VALUES (9, 9)")
         copying.change(
             "DELETE FROM goes WHERE id = 9",
@@ -271,10 +273,10 @@ def test_a_key_of_64_labels_is_read_whole_in_chunks(copying: Copying) -> None:
     with copying.running() as unit:
         until(
             lambda: any(e.chunk and e.chunk.last for e in copying.events("many")),
-            f"a snapshot; {unit.says()[-2000:]}",
+            f"a snapshot; {unit.output()[-2000:]}",
             200,
         )
         assert unit.stop() == 0
     found = [e.after["s"] for e in copying.events("many") if e.after]
-    wanted = copying.database.execute("SELECT s FROM many ORDER BY s", database=copying.db)
-    assert found == [str(row[0]) for row in wanted]
+    expected = copying.database.execute("SELECT s FROM many ORDER BY s", database=copying.db)
+    assert found == [str(row[0]) for row in expected]

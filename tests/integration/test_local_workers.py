@@ -25,28 +25,28 @@ class Agent:
     """Capture workers, with what they say."""
 
     def __init__(self, config: Path) -> None:
-        self.said: queue.SimpleQueue[WorkerEvent] = queue.SimpleQueue()
+        self.reported: queue.SimpleQueue[WorkerEvent] = queue.SimpleQueue()
         ledger = UnitLedger()
-        ledger.listen(lambda _unit, event: self.said.put(event))
+        ledger.listen(lambda _unit, event: self.reported.put(event))
         self._ledger = ledger
         self.workers = CaptureWorkers(load_config(config), ledger)
 
     def open(self, epoch: int) -> None:
         self._ledger.register_unit("capture/s", epoch)
         self.workers.prepare("capture/s", epoch, None)
-        assert self.said.get(timeout=60) == Prepared(epoch)
+        assert self.reported.get(timeout=60) == Prepared(epoch)
 
     def start(self, epoch: int) -> None:
         self.workers.start("capture/s", epoch)
 
     def progressed(self) -> UnitProgressed:
-        event = self.said.get(timeout=60)
+        event = self.reported.get(timeout=60)
         assert isinstance(event, UnitProgressed), event
         return event
 
     def stop(self, epoch: int) -> WorkerEnded:
         self.workers.remove("capture/s", epoch)
-        while not isinstance(event := self.said.get(timeout=60), WorkerEnded):
+        while not isinstance(event := self.reported.get(timeout=60), WorkerEnded):
             pass
         return event
 

@@ -64,9 +64,9 @@ def capturing(kafka: Kafka, database: Any, db: str, tmp_path: Path) -> Capturing
 def test_each_stops_what_it_reaches_and_nothing_else(capturing: Capturing) -> None:
     captured = ("a", "b", *WAYS)
     capturing.run(STATEMENTS, *UNRELATED, patterns=captured)
-    assert capturing.told() == set()
+    assert capturing.notified() == set()
     capturing.run(STATEMENTS, *WAYS.values(), *UNRELATED, patterns=captured)
-    assert capturing.told() == {f"{capturing.db}.{name}" for name in WAYS}
+    assert capturing.notified() == {f"{capturing.db}.{name}" for name in WAYS}
     for name in WAYS:
         capturing.stopped(name, "statement")
     capturing.run(*(f"REPLACE INTO {name} VALUES (60, 'later')" for name in WAYS), patterns=captured)
@@ -101,7 +101,7 @@ def test_the_documented_rights_prove_that_nothing_is_reached(capturing: Capturin
     _as_user(capturing, "TRIGGER", "SHOW VIEW")
     captured = ("a", "b", *WAYS)
     capturing.run(STATEMENTS, *UNRELATED, WAYS["triggered"], WAYS["viewed"], patterns=captured)
-    assert capturing.told() == {f"{db}.triggered", f"{db}.viewed"}
+    assert capturing.notified() == {f"{db}.triggered", f"{db}.viewed"}
     capturing.database.execute(f"DROP USER '{db}'@'%'")
 
 
@@ -111,8 +111,10 @@ def test_without_the_rights_everything_is_meant(capturing: Capturing, db: str) -
     capturing.run("INSERT INTO a VALUES (1, 'x')", patterns=("a", "b"))
     with running(capturing.config("a", "b"), "s") as unit:
         capturing.change(STATEMENTS, "INSERT INTO uncaptured VALUES (1, 'x')")
-        until(lambda: capturing.told() == {f"{db}.a", f"{db}.b"}, f"both stop: {unit.says()[-3000:]}", 200)
-        assert unit.stop() == 0, unit.says()
+        until(
+            lambda: capturing.notified() == {f"{db}.a", f"{db}.b"}, f"both stop: {unit.output()[-3000:]}", 200
+        )
+        assert unit.stop() == 0, unit.output()
     record = position(capturing.kafka.bootstrap, db, "s")
     assert "GRANT TRIGGER" in record.stops[f"{db}.a"].reason
     capturing.database.execute(f"DROP USER '{db}'@'%'")

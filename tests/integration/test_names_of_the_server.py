@@ -43,7 +43,7 @@ def test_statements_in_any_case_concern_the_table(capturing: Capturing) -> None:
     )  # fmt: skip
     assert _ops(capturing, "a") == ["m", "c", "t", "c"]
     assert capturing.values("c") == {"z"}, "values in their columns"
-    assert capturing.told() == {f"{db}.d"}
+    assert capturing.notified() == {f"{db}.d"}
     capturing.stopped("d", "statement")
 
 
@@ -59,16 +59,16 @@ def test_a_schema_that_is_empty_yet(capturing: Capturing) -> None:
     with running(capturing.config("new*"), "s") as unit:
         until(
             lambda: watermarks(capturing.kafka.bootstrap, capturing.db, "s"),
-            f"a start: {unit.says()[-3000:]}",
+            f"a start: {unit.output()[-3000:]}",
             200,
         )
         capturing.change(
             "CREATE TABLE New1 (id INT PRIMARY KEY, v VARCHAR(20))", "INSERT INTO NEW1 VALUES (1, 'x')"
         )
-        until(lambda: capturing.values("new1") == {"x"}, f"the new table: {unit.says()[-3000:]}", 200)
-        assert unit.stop() == 0, unit.says()
+        until(lambda: capturing.values("new1") == {"x"}, f"the new table: {unit.output()[-3000:]}", 200)
+        assert unit.stop() == 0, unit.output()
 
 
 def test_what_was_never_there_has_no_stop(capturing: Capturing) -> None:
     capturing.run("DROP TABLE IF EXISTS never_there", patterns=("b",))
-    assert capturing.told() == set()
+    assert capturing.notified() == set()

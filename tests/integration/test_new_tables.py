@@ -51,10 +51,10 @@ def test_many_new_tables_begin_no_run_anew(
             "the last one's row",
             600,
         )
-        restarts = [line for line in unit.says().splitlines() if "capture restarts" in line]
+        restarts = [line for line in unit.output().splitlines() if "capture restarts" in line]
         assert not restarts
         assert {w.gen for w in watermarks(kafka.bootstrap, db, "s")} == {1}
-        assert unit.stop() == 0, unit.says()
+        assert unit.stop() == 0, unit.output()
     for number in range(TABLES):
         found = [
             e.after for e in events(kafka.bootstrap, f"{db}.s.{db}.t{number}") if e.op in "cr" and e.after

@@ -57,10 +57,10 @@ def test_rows_are_found_under_the_extremes_of_a_number(target: Target, column: C
         _same(table, session.fetch_keys(wrapped, asked), rows)
 
 
-def _same(table: Table, found: list[Row], wanted: list[Row]) -> None:
-    assert len(found) == len(wanted)
+def _same(table: Table, found: list[Row], expected: list[Row]) -> None:
+    assert len(found) == len(expected)
     kinds = [column.type.kind for column in table.columns]
-    for row in wanted:
+    for row in expected:
         assert any(
             all(are_wire_equal(*cell) for cell in zip(kinds, row, other, strict=True)) for other in found
         ), row

@@ -58,7 +58,7 @@ def wheel() -> Path:
         pytest.skip(f"stand (b) does not run: {error}")
 
 
-def told(wheel: Path, folder: Path, seed: int) -> list[dict[str, Any]]:
+def notified(wheel: Path, folder: Path, seed: int) -> list[dict[str, Any]]:
     command = [sys.executable, seekdb_stand.__file__, str(wheel), str(folder / "db"), str(seed)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, cwd=folder)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -77,7 +77,7 @@ def test_an_engine_of_somebody_elses_keeps_logs_as_they_are_read(
     wheel: Path, tmp_path: Path, seed: int
 ) -> None:
     """After each poll what its changes say is what the table holds."""
-    *looks, last, purged = told(wheel, tmp_path, seed)
+    *looks, last, purged = notified(wheel, tmp_path, seed)
     held: dict[Any, Row] = {}
     seen: set[int] = set()
     late, moved = 0, 0

@@ -248,9 +248,9 @@ def test_a_log_with_keys_only_says_the_row_as_it_is(site: OracleSite) -> None:
         site.delete("a", 2)
 
     site.run(three, lambda: None, before=between(site, "UPDATE a SET version = 9 WHERE id = 1"))
-    gone = {"id": 2, "version": None}
+    missing = {"id": 2, "version": None}
     now = {"id": 1, "version": 9}
-    assert images(site) == [("u", None, now), ("d", gone, None), ("u", None, now)]
+    assert images(site) == [("u", None, now), ("d", missing, None), ("u", None, now)]
     assert [len(event.log.rows) for event in site.events("a") if event.log] == [3, 2, 1]
     assert site.stand.logged("a") == 0
 
@@ -587,8 +587,8 @@ def test_a_view_that_comes_to_use_the_log_stops_the_table(site: OracleSite, name
 
     site.run(come, lambda: site.put("b", 2, 1))
     assert stops(site, "a") == ["log"]
-    said = [event.stop.reason for event in site.events("a") if event.stop is not None]
-    assert (name or "which is not registered") in said[0]
+    reported = [event.stop.reason for event in site.events("a") if event.stop is not None]
+    assert (name or "which is not registered") in reported[0]
     assert site.stand.logged("a") == 2
     assert rows_of(site, "b") == {1: 2}
     site.stand.drop_views()
@@ -865,20 +865,20 @@ def test_a_table_of_which_a_policy_hides_rows_is_left_out(site: OracleSite) -> N
     for name, reads, enabled in (("BRANCH", "YES", "YES"), ("WRITERS", "NO", "YES"), ("OLD", "YES", "NO")):
         stand.do("INSERT INTO all_policies VALUES (%s, 'a', %s, %s, %s)", (OWNER, name, reads, enabled))
 
-    def said() -> list[str]:
+    def reported() -> list[str]:
         source = site.source(site.config())
         findings, _ = source.check_source()
         source.close()
         return [each.message for each in findings]
 
-    [message] = said()
+    [message] = reported()
     assert "row level policies (BRANCH) may hide rows" in message
     site.put("b", 1, 1)
     site.run(until=lambda: bool(site.events("b")))
     assert site.events("a") == []
     assert rows_of(site, "b") == {1: 1}
     stand.do("INSERT INTO session_privs VALUES ('EXEMPT ACCESS POLICY')")
-    assert said() == []
+    assert reported() == []
 
 
 def test_check_says_what_a_table_lacks(site: OracleSite) -> None:

@@ -202,8 +202,8 @@ def test_what_check_refuses(target: Target) -> None:
         ),
     }
     cases = {
-        name: (ddl, said, "")
-        for name, (ddl, said) in test_targets_catalogue.CASES.items()
+        name: (ddl, reported, "")
+        for name, (ddl, reported) in test_targets_catalogue.CASES.items()
         if name != "other type"
     }
     cases["other type"] = (
@@ -211,12 +211,14 @@ def test_what_check_refuses(target: Target) -> None:
         "note is datetime there",
         "",
     )
-    for name, (ddl, said, written) in {**cases, **more}.items():
+    for name, (ddl, reported, written) in {**cases, **more}.items():
         table = people(target.schema)
         if written:
             table = replace(table, columns=(*table.columns, Column(name=written, type=ENDS[1][0])))
         found = judged(target, ddl, table)
-        assert said in " | ".join(each.message for each in found if each.level == "error"), f"{name}: {found}"
+        assert reported in " | ".join(each.message for each in found if each.level == "error"), (
+            f"{name}: {found}"
+        )
         assert all(each.remedy for each in found)
         for dropped in ("child", "people", "parent"):
             target.sql(f"DROP TABLE IF EXISTS {dropped}")
@@ -245,10 +247,10 @@ def test_rights_are_read_from_the_catalogue(target: Target) -> None:
 def test_rows_that_are_equal_keep_an_index_from_being_built(target: Target) -> None:
     """What was done before it stays done: the attempt works the rest out anew, without the index."""
     twice: list[Row] = [(1, "a", "de", 1, "same"), (2, "b", "de", 2, "same")]
-    fixture, wanted = Altered.made(target, twice), index("by note", "note")
+    fixture, expected = Altered.made(target, twice), index("by note", "note")
     with pytest.raises(NotUniqueError, match=r"\(note\)[\s\S]*HAVING COUNT") as refused:
-        fixture.alter(AddColumn(Column(name="n", type=ENDS[1][0])), AddUnique(wanted))
-    assert refused.value.index == wanted
+        fixture.alter(AddColumn(Column(name="n", type=ENDS[1][0])), AddUnique(expected))
+    assert refused.value.index == expected
     assert "same" not in str(refused.value), "values of rows are in no message"
     assert fixture.real.column_names == (*people("").column_names, "n")
     assert fixture.rows(fixture.real) == [

@@ -75,7 +75,7 @@ class Story:
             else {name: self.play.list_copies(name) for name in tables.captured if name in before}
         )
         with connection.cursor() as cursor:
-            for text, done in tables.said(step):
+            for text, done in tables.reported(step):
                 try:
                     cursor.execute(text)
                 except pymysql.MySQLError as error:
@@ -153,10 +153,10 @@ def heal(story: Story, units: list[PlayedUnit], unit: Any) -> dict[Any, Report]:
             play.request_copy(name, max(after for each, after in waiting if each.name == name))
         until(
             lambda waiting=waiting: all(begun(play, each, after) for each, after in waiting),  # type: ignore[misc]
-            f"copies begin; {unit.says()[-3000:]}", 300,
+            f"copies begin; {unit.output()[-3000:]}", 300,
         )  # fmt: skip
         play.captured(unit)
-    raise AssertionError([(each.unit, each.said) for each, _ in waiting])
+    raise AssertionError([(each.unit, each.reported) for each, _ in waiting])
 
 
 def ends_wrong(story: Story, unit: PlayedUnit, report: Report | None) -> str | None:
@@ -185,8 +185,8 @@ def _not_asked(story: Story, unit: PlayedUnit) -> str | None:
                 and event.ddl is not None
                 and not is_same_definition(before, event.definition)
             ):
-                said = any("`schema_changes` is stop" in each for each in unit.said)
-                return None if said else f"{unit.unit} did not stop: {event.ddl}; it said {unit.said}"
+                reported = any("`schema_changes` is stop" in each for each in unit.reported)
+                return None if reported else f"{unit.unit} did not stop: {event.ddl}; it said {unit.reported}"
             before = event.definition
     return None
 
@@ -200,7 +200,7 @@ def _left(story: Story, unit: PlayedUnit, report: Report) -> str | None:
     if ": " not in report.message or (report.copy is None and not by_hand):
         return f"{unit.unit}: {report.message}"
     real = unit.real.session.read_table(*unit.place)
-    if report.copy is None or report.copy.cause != "dropped" or unit.said or real is None:
+    if report.copy is None or report.copy.cause != "dropped" or unit.reported or real is None:
         return None  # it had stopped before, and no copy can come
     if (
         "no longer exists (" in report.message
@@ -267,7 +267,7 @@ def test_a_column_that_leaves_what_is_written_and_comes_back_has_the_values_of_t
                 play.request_copy(name, units[name].tended(report))
             until(
                 lambda: all(begun(play, units[name], report.copy.after) for name, report in needed.items() if report.copy),
-                f"copies begin; {unit.says()[-3000:]}", 300,
+                f"copies begin; {unit.output()[-3000:]}", 300,
             )  # fmt: skip
             play.captured(unit)
             for each in units.values():

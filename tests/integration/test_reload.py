@@ -264,19 +264,19 @@ def planned(system: System) -> dict[str, Any]:
     """What `check --plan` says of the file, without the sums."""
     result = invoke(system.config, "check", "--plan", "--output", "json")
     assert result.exit_code == 0, result.output
-    said = json.loads(result.stdout)
-    assert said["reload"] is not None, "a coordinator answers"
-    return {name: said[name] for name in ("tables", "targets", "layouts")}
+    reported = json.loads(result.stdout)
+    assert reported["reload"] is not None, "a coordinator answers"
+    return {name: reported[name] for name in ("tables", "targets", "layouts")}
 
 
 def bad_and_refused(system: System, good: str, line: int, refusals: int) -> None:
     """The bad file is there, and each way of a reload is refused. What asks needs a good file of its own to find the leader."""
     aside = system.config.with_name("aside.yaml")
     aside.write_text(good)
-    wanted = f"{system.config}:{line}: pipelines.p.lanes"
+    expected = f"{system.config}:{line}: pipelines.p.lanes"
     refused = invoke(aside, "reload")
     assert refused.exit_code == 2
-    assert wanted in refused.output
+    assert expected in refused.output
     with (
         LeaderClient.from_config(load_config(aside)) as leader,
         pytest.raises(CommandError, match="whole number"),
@@ -289,5 +289,5 @@ def bad_and_refused(system: System, good: str, line: int, refusals: int) -> None
         return [each["about"] for each in found if each["what"] == "command refused"]
 
     until(lambda: len(seen()) >= refusals + 3, "three refusals in the events", PATIENCE_S)
-    assert all(wanted in each["why"] for each in seen()[refusals:])
+    assert all(expected in each["why"] for each in seen()[refusals:])
     system.config.write_text(good)

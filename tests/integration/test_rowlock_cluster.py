@@ -151,9 +151,9 @@ def test_an_address_that_is_taken_is_one_message(cluster: Processes) -> None:
     taken = ("127.0.0.1", int(cluster.addresses.grpc[0].rpartition(":")[2]))
     with closing(socket.create_server(taken)):
         assert cluster.coordinator(0).wait(40) == 2
-    said = cluster.log("c0").read_text().splitlines()[-1]
-    assert said.startswith(f"rowlock: coordinator cannot listen on {cluster.addresses.grpc[0]}: ")
-    assert said.endswith(
+    reported = cluster.log("c0").read_text().splitlines()[-1]
+    assert reported.startswith(f"rowlock: coordinator cannot listen on {cluster.addresses.grpc[0]}: ")
+    assert reported.endswith(
         "choose a free address of this machine with --listen, --rest or in the configuration"
     )
 
@@ -164,9 +164,9 @@ def test_a_control_topic_that_cannot_serve_is_one_message(
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     admin.create_topics([NewTopic(f"{unique}.control", 2, 1)])[f"{unique}.control"].result(30)
     assert cluster.coordinator(0).wait(40) == 2
-    said = cluster.log("c0").read_text()
-    assert f"rowlock: topic {unique}.control has 2 partitions and must have one" in said
-    assert "Traceback" not in said
+    reported = cluster.log("c0").read_text()
+    assert f"rowlock: topic {unique}.control has 2 partitions and must have one" in reported
+    assert "Traceback" not in reported
 
 
 def test_a_signal_before_there_is_a_leader_ends_it(cluster: Processes) -> None:

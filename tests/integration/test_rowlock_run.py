@@ -234,8 +234,8 @@ def cli(system: System, *words: str) -> subprocess.CompletedProcess[str]:
             command, env=environment(), capture_output=True, text=True, timeout=900, check=False
         )
     except subprocess.TimeoutExpired as error:
-        said = (error.stderr or b"").decode(errors="replace")
-        raise AssertionError(f"`rowlock {words[0]}` has not ended: {said[-6000:]}") from error
+        reported = (error.stderr or b"").decode(errors="replace")
+        raise AssertionError(f"`rowlock {words[0]}` has not ended: {reported[-6000:]}") from error
 
 
 def invoke(config: Path, *words: str) -> Result:
@@ -478,8 +478,8 @@ def test_what_is_wrong_is_said_by_check_and_refused_by_run(
     checked = invoke(file, "check", "--output", "json")
     assert checked.exit_code == 1
     findings = [each for each in json.loads(checked.stdout)["findings"] if each["level"] == "error"]
-    said = [f"{each['place']}: {each['what']}; {each['remedy']}" for each in findings]
-    assert any(all(word in text for word in words) for text in said), said
+    reported = [f"{each['place']}: {each['what']}; {each['remedy']}" for each in findings]
+    assert any(all(word in text for word in words) for text in reported), reported
     assert "wr0ng" not in checked.output
     ran = invoke(file, "run", "--until-caught-up")  # which needs everything
     assert ran.exit_code == 2
@@ -491,8 +491,8 @@ def test_a_pattern_without_tables_yet_is_a_warning(system: System, tmp_path: Pat
         raw["sources"]["b1"]["tables"] = ["nothing.*"]
 
     checked = invoke(changed(system, tmp_path, select_nothing), "check", "--output", "json")
-    said = [each for each in json.loads(checked.stdout)["findings"] if "nothing.*" in each["what"]]
-    assert [(each["level"], each["place"]) for each in said] == [("warning", "source b1")]
+    reported = [each for each in json.loads(checked.stdout)["findings"] if "nothing.*" in each["what"]]
+    assert [(each["level"], each["place"]) for each in reported] == [("warning", "source b1")]
     assert checked.exit_code == 0, checked.output
 
 

@@ -42,7 +42,7 @@ ROWS = (
 Changed = dict[str, Any]
 
 
-def told(statement: Statement, server: str) -> bool:
+def notified(statement: Statement, server: str) -> bool:
     return "(mariadb)" not in statement.sql or server == "mariadb"
 
 
@@ -61,7 +61,7 @@ class Played:
 
     def __init__(self, capturing: Capturing, server: str) -> None:
         self.capturing, self.server = capturing, server
-        self.names = {f"t{n}": each for n, each in enumerate(STATEMENTS) if told(each, server)}
+        self.names = {f"t{n}": each for n, each in enumerate(STATEMENTS) if notified(each, server)}
         inserts = [
             f"INSERT INTO {name} VALUES ({', '.join(map(str, row))})" for name in self.names for row in ROWS
         ]
@@ -235,14 +235,14 @@ def outcome(
     table, rows = played.rows(name)
     columns = [each for each in table.column_names if policy != "ignore" or unit.has(each)]
     at = [table.column_names.index(column) for column in columns]
-    wanted = sorted((tuple(row[i] for i in at) for row in rows), key=str)
+    expected = sorted((tuple(row[i] for i in at) for row in rows), key=str)
     found = sorted(unit.target_rows(columns), key=str)
-    if wanted != found:
-        return f"the source has {wanted}, the target {found}"
-    gone = (
+    if expected != found:
+        return f"the source has {expected}, the target {found}"
+    missing = (
         "v" not in table.column_names and isinstance(verdict, AdoptDefinition) and not verdict.columns.renamed
     )
-    if gone and unit.has("v") == (policy == "evolve"):
+    if missing and unit.has("v") == (policy == "evolve"):
         return "the dropped column"
     return None
 

@@ -87,9 +87,9 @@ def _packages() -> Path:
         if not (shutil.which("apt-get") and shutil.which("dpkg")):
             pytest.skip("pt-online-schema-change is taken from Debian's packages, and this is no Debian")
         folder.mkdir(parents=True, exist_ok=True)
-        wanted = ["percona-toolkit", "libdbi-perl", "libdbd-mysql-perl", "libmariadb3"]
+        expected = ["percona-toolkit", "libdbi-perl", "libdbd-mysql-perl", "libmariadb3"]
         got = subprocess.run(
-            ["apt-get", "download", *wanted], cwd=folder, capture_output=True, text=True, check=False
+            ["apt-get", "download", *expected], cwd=folder, capture_output=True, text=True, check=False
         )
         if got.returncode:
             pytest.skip(f"Debian's packages of pt-online-schema-change cannot be had: {got.stderr[-300:]}")

@@ -85,8 +85,8 @@ def everything(server: Server) -> Server:
 
 def assert_same(read: Sequence[Row], written: Sequence[Row], table: Table = TABLE) -> None:
     assert len(read) == len(written)
-    for got, wanted in zip(read, written, strict=True):
-        for column, value, expected in zip(table.columns, got, wanted, strict=True):
+    for got, desired in zip(read, written, strict=True):
+        for column, value, expected in zip(table.columns, got, desired, strict=True):
             assert are_wire_equal(column.type.kind, value, expected), (column, value, expected)
             assert type(value) is type(expected), (column, value, expected)
 
@@ -159,12 +159,12 @@ def test_zerofill_and_rounded_floats_read_as_the_log_has_them(server: Server) ->
 def test_the_catalogue_gives_back_the_types_that_were_created(everything: Server) -> None:
     found = read_table(everything.conn, everything.db, TABLE.name)
     on_mariadb = {Kind.JSON: Kind.TEXT}
-    for column, wanted in zip(found.columns, TABLE.columns, strict=True):
-        if column.type.kind is not wanted.type.kind:
-            assert on_mariadb[wanted.type.kind] is column.type.kind
+    for column, desired in zip(found.columns, TABLE.columns, strict=True):
+        if column.type.kind is not desired.type.kind:
+            assert on_mariadb[desired.type.kind] is column.type.kind
         else:
-            assert column.type == wanted.type, column
-        assert (column.name, column.nullable) == (wanted.name, wanted.nullable)
+            assert column.type == desired.type, column
+        assert (column.name, column.nullable) == (desired.name, desired.nullable)
     assert found.key == TABLE.key
 
 

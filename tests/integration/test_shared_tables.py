@@ -104,7 +104,7 @@ class Both:
         rows = session.fetch_rows(as_target(table), None, 1000)
         named = [dict(zip(table.column_names, row, strict=True)) for row in rows]
         found: list[tuple[Any, ...]] = []
-        wanted: list[tuple[Any, ...]] = []
+        expected: list[tuple[Any, ...]] = []
         for branch in (self.north, self.south, *more):
             _, state = session.read_progress(branch.unit.unit)
             assert state is not None
@@ -112,12 +112,12 @@ class Both:
             stored = decode_stored(state.definition or "")
             mine = [row for row in named if row["branch"] == branch.source.name]
             found += [(branch.source.name, *(row[stored.get_target_name(name)] for name in branch.table.column_names)) for row in mine]  # fmt: skip
-            wanted += [(branch.source.name, *map(row.__getitem__, branch.table.column_names)) for row in branch.rows.values()]  # fmt: skip
+            expected += [(branch.source.name, *map(row.__getitem__, branch.table.column_names)) for row in branch.rows.values()]  # fmt: skip
             for name in lacks:
                 if name.startswith(branch.source.name):
                     assert {row[name.partition(".")[2]] for row in mine} == {None}, name
-        assert sorted(map(plain, found)) == sorted(map(plain, wanted))
-        assert len(named) == len(wanted)
+        assert sorted(map(plain, found)) == sorted(map(plain, expected))
+        assert len(named) == len(expected)
 
 
 def plain(row: tuple[Any, ...]) -> str:

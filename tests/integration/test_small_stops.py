@@ -229,8 +229,8 @@ def a_start_leaves_out_the_tables_and_the_source_that_are_wrong_and_nothing_else
     write_config(system.folder, **system.parts)
     checked = system.invoke("check", "--output", "json")
     assert checked.exit_code == 1
-    said = {each["place"] for each in json.loads(checked.stdout)["findings"] if each["level"] == "error"}
-    assert {"target table public.altered", f"source b1, table {system.db}.child", "source b2"} <= said
+    reported = {each["place"] for each in json.loads(checked.stdout)["findings"] if each["level"] == "error"}
+    assert {"target table public.altered", f"source b1, table {system.db}.child", "source b2"} <= reported
     system.run.start()
     system.arrives("SELECT id FROM first ORDER BY id", [(1,), (2,), (3,)])
     altered = system.awaited("the altered table", lambda: system.unit("altered"), "stopped")

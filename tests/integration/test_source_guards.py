@@ -57,11 +57,11 @@ class Site:
 
     def refused(self, *words: str) -> None:
         """`check` and a start both refuse it, with these words."""
-        (told,) = self.errors()
-        said = refused(self.config)
+        (notified,) = self.errors()
+        reported = refused(self.config)
         for word in words:
-            assert word in told
-            assert word in said
+            assert word in notified
+            assert word in reported
 
 
 @pytest.fixture(scope="module", params=[MariaDB, MySQL])
@@ -119,8 +119,8 @@ def test_a_source_that_becomes_such_a_replica_is_refused_at_the_reconnect(site: 
         site.replicate()
         try:
             end_readers_of_the_log(site.server)
-            assert unit.wait(90) == 2, unit.says()
-            assert "a replica of 127.0.0.1:1" in unit.says()
+            assert unit.wait(90) == 2, unit.output()
+            assert "a replica of 127.0.0.1:1" in unit.output()
         finally:
             site.end_replication()
 
@@ -138,8 +138,8 @@ def test_a_user_who_cannot_see_whether_it_is_a_replica_is_told_so(site: Site) ->
 def test_a_server_of_the_other_kind_is_called_so(site: Site) -> None:
     kind, other = ("mariadb", "mysql") if site.mariadb else ("mysql", "mariadb")
     site.config.write_text(site.config.read_text().replace(f"type: {kind}", f"type: {other}"))
-    (told,) = [each for each in site.errors() if "configured is" in each]
-    assert f"configured is type: {other}" in told
+    (notified,) = [each for each in site.errors() if "configured is" in each]
+    assert f"configured is type: {other}" in notified
 
 
 def test_a_server_that_goes_on_without_its_log(site: Site) -> None:
@@ -162,7 +162,7 @@ def test_what_a_crash_may_cost_is_said_and_no_more(site: Site) -> None:
         assert all("verify" in each.remedy for each in found)
         with running(site.config, "s") as unit:
             until(lambda: watermarks(site.kafka.bootstrap, site.db, "s"), "the start")
-            assert unit.stop() == 0, unit.says()
+            assert unit.stop() == 0, unit.output()
     finally:
         site.server.execute("SET GLOBAL sync_binlog = 1")
         site.server.execute("SET GLOBAL innodb_flush_log_at_trx_commit = 1")
@@ -186,15 +186,15 @@ def test_native_foreign_keys_after_a_restart_of_the_server(site: Site) -> None:
             lambda: "d" in [e.op for e in events(bootstrap, f"{db}.s.{db}.child")], "a cascade that is logged"
         )
         site.restart("--innodb-native-foreign-keys=ON")
-        (told,) = site.errors()
-        assert "ON DELETE CASCADE" in told
+        (notified,) = site.errors()
+        assert "ON DELETE CASCADE" in notified
         assert "innodb_native_foreign_keys" in next(f.remedy for f in site.findings() if f.level == "error")
         site.server.execute(f"DELETE FROM {db}.acct WHERE id = 2")
         site.server.execute(f"INSERT INTO {db}.acct VALUES (3)")
 
         def goes_on() -> bool:
             assert unit.process is not None
-            assert unit.process.poll() is None, unit.says()
+            assert unit.process.poll() is None, unit.output()
             return 3 in [e.after["id"] for e in events(bootstrap, f"{db}.s.{db}.acct") if e.after]
 
         until(
@@ -205,4 +205,4 @@ def test_native_foreign_keys_after_a_restart_of_the_server(site: Site) -> None:
             "the watermark that tells the stop",
         )
         assert stop.cause == "unfit"
-        assert unit.stop() == 0, unit.says()
+        assert unit.stop() == 0, unit.output()

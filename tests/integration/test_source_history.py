@@ -83,22 +83,22 @@ class Site:
 
             def started() -> bool:
                 assert unit.process is not None
-                assert unit.process.poll() is None, unit.says()
+                assert unit.process.poll() is None, unit.output()
                 marks = watermarks(self.kafka.bootstrap, self.db, "s")
                 return any(mark.gen > gens and not mark.snapshot_pending for mark in marks)
 
             until(started, "the start")
             self.insert(*ids)
             until(lambda: set(ids) <= set(self.captured()), "the rows")
-            assert unit.stop() == 0, unit.says()
+            assert unit.stop() == 0, unit.output()
 
     def refused_as_another_history(self) -> None:
         before = self.captured()
-        said = refused(self.config)
-        assert "not the one that was captured" in said
-        assert "start over" in said
-        told = source_findings(self.config)
-        assert ["not the one that was captured" in each.message for each in told] == [True], told
+        reported = refused(self.config)
+        assert "not the one that was captured" in reported
+        assert "start over" in reported
+        notified = source_findings(self.config)
+        assert ["not the one that was captured" in each.message for each in notified] == [True], notified
         assert self.captured() == before, "nothing was written"
 
 
@@ -158,8 +158,8 @@ def test_reset_while_capture_is_connected_and_idle(site: Site) -> None:
         until(lambda: site.stored().pos == site.end()[1], "the position")
         site.reset()
         site.insert(11)
-        assert unit.wait(90) == 2, unit.says()
-    assert "start over" in unit.says()
+        assert unit.wait(90) == 2, unit.output()
+    assert "start over" in unit.output()
     assert 11 not in site.captured()
 
 
@@ -257,11 +257,11 @@ def test_a_position_of_a_version_that_kept_no_proof(site: Site) -> None:
     producer.produce(f"{site.db}.s.position", msgspec.json.encode(old), str(old.gen).encode())
     assert producer.flush(30) == 0
     with running(site.config, "s") as unit:
-        until(lambda: "has no proof" in unit.says(), "the warning")
+        until(lambda: "has no proof" in unit.output(), "the warning")
         until(lambda: site.stored().gen > old.gen and site.stored().proof, "a proof from the first moment on")
         site.insert(3)
         until(lambda: 3 in site.captured(), "the row")
-        assert unit.stop() == 0, unit.says()
+        assert unit.stop() == 0, unit.output()
     assert site.stored().proof[0].end == site.stored().pos
 
 
@@ -276,7 +276,7 @@ def test_a_compressed_transaction_proves_as_well(site: Site) -> None:
                 f"INSERT INTO {site.db}.acct VALUES (1, REPEAT('x', 20)), (2, REPEAT('y', 20))"
             )
         until(lambda: site.captured() == [1, 2], "the rows")
-        assert unit.stop() == 0, unit.says()
+        assert unit.stop() == 0, unit.output()
     assert site.stored().proof[0].end == site.end()[1]
     site.capture(3)
     site.reset()

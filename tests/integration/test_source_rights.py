@@ -31,8 +31,8 @@ class Bank:
     user: str
 
     def settings(self, *tables: str, **more: Any) -> dict[str, Any]:
-        wanted = list(tables) or [f"{self.db}.*"]
-        return {**source(self.server, wanted), "user": self.user, "password": PASSWORD, **more}
+        expected = list(tables) or [f"{self.db}.*"]
+        return {**source(self.server, expected), "user": self.user, "password": PASSWORD, **more}
 
     def run(self, *statements: str) -> None:
         for statement in statements:
@@ -97,7 +97,7 @@ def test_the_documented_user_lacks_nothing(kafka: Kafka, bank: Bank, tmp_path: P
         )
         bank.run("INSERT INTO {db}.acct VALUES (1, 'a')")
         until(lambda: [w for w in watermarks(kafka.bootstrap, bank.db, "s") if w.events], "the row")
-        assert unit.stop() == 0, unit.says()
+        assert unit.stop() == 0, unit.output()
 
 
 def test_foreign_keys_are_seen_with_select_alone(bank: Bank) -> None:
@@ -119,12 +119,12 @@ def test_cascades_are_refused_where_the_server_does_not_log_them(
     """With SELECT alone MariaDB's referential_constraints is empty: the child passed, and its deletes were lost."""
     bank.run(*FAMILY)
     config = write_config(tmp_path, kafka.bootstrap, bank.db, {"s": bank.settings()})
-    told = of_tables(source_findings(config))
+    notified = of_tables(source_findings(config))
     if bank.server.kind == "MySQL":
-        assert told == {}, "MySQL logs them from 9.6 on"
+        assert notified == {}, "MySQL logs them from 9.6 on"
     else:
-        assert set(told) == {"child", "owned"}
-        assert "ON DELETE CASCADE" in told["child"]
+        assert set(notified) == {"child", "owned"}
+        assert "ON DELETE CASCADE" in notified["child"]
     with running(config, "s") as unit:
         until(
             lambda: [w for w in watermarks(kafka.bootstrap, bank.db, "s") if not w.snapshot_pending],
@@ -145,7 +145,7 @@ def test_cascades_are_refused_where_the_server_does_not_log_them(
             assert [e.op for e in events(kafka.bootstrap, child) if e.op in "cd"] == ["c", "d"]
         else:
             assert "child" in (watermarks(kafka.bootstrap, bank.db, "s")[-1].error or "")
-        assert unit.stop() == 0, unit.says()
+        assert unit.stop() == 0, unit.output()
 
 
 OBJECTS = (
@@ -291,7 +291,7 @@ def test_every_guard_of_a_table_sees_what_it_judges(kafka: Kafka, bank: Bank, tm
         del unfit["odd"]  # VECTOR comes with 11.7
     bank.run("CREATE TABLE {db}.fit (id INT PRIMARY KEY)", *(statement for statement, _ in unfit.values()))
     config = write_config(tmp_path, kafka.bootstrap, bank.db, {"s": bank.settings()})
-    told = of_tables(source_findings(config))
-    assert set(told) == set(unfit)
+    notified = of_tables(source_findings(config))
+    assert set(notified) == set(unfit)
     for name, (_, word) in unfit.items():
-        assert word.lower() in told[name].lower()
+        assert word.lower() in notified[name].lower()

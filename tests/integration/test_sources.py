@@ -239,14 +239,14 @@ class ServerSite:
     def run(self, *steps: Step, kill: bool = False, tables: str = "*", snapshot: str = "initial") -> None:
         known = len(self.watermarks())
         with running(self._config(tables, snapshot), "s") as unit:
-            until(lambda: len(self.watermarks()) > known, f"a start; {unit.says()[-2000:]}")
+            until(lambda: len(self.watermarks()) > known, f"a start; {unit.output()[-2000:]}")
             for step in steps:
                 step()
             if kill:
                 unit.kill()
                 return
             until(self._caught_up, "capture of everything")
-            assert unit.stop() == 0, unit.says()
+            assert unit.stop() == 0, unit.output()
 
     def _caught_up(self) -> bool:
         last = self.watermarks()[-1]
@@ -256,9 +256,9 @@ class ServerSite:
 
     def refused(self) -> str:
         unit = Unit(self._config(), "s").start()
-        assert unit.wait() == 2, unit.says()
+        assert unit.wait() == 2, unit.output()
         assert check_source(load_config(self._config(), {}), "s"), "and `check` says so"
-        return unit.says()
+        return unit.output()
 
     def become_another(self) -> None:
         """The record says that it was another one."""

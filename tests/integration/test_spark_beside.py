@@ -112,7 +112,7 @@ def give(process: AssignedApply, scene: Scene) -> None:
 
 
 def spark_is_up(process: AssignedApply) -> bool:
-    return any(line["kind"] == "ready" for _, line in process.said.copy())
+    return any(line["kind"] == "ready" for _, line in process.reported.copy())
 
 
 def test_rows_arrive_and_keep_arriving_without_spark_and_it_takes_over_under_load(scene: Scene) -> None:
@@ -170,8 +170,8 @@ def applied_by(process: AssignedApply, scene: Scene) -> int:
     end = len(scene.topic.written) - 1
 
     def at_the_end() -> dict[str, Any] | None:
-        said = [line for _, line in process.said.copy() if line["kind"] == "status"]
-        unit = said[-1]["units"].get(scene.topic.name) if said else None
+        reported = [line for _, line in process.reported.copy() if line["kind"] == "status"]
+        unit = reported[-1]["units"].get(scene.topic.name) if reported else None
         return unit if unit and unit["offset"] == end else None
 
     return int(until(at_the_end, what="the figures")["applied"])

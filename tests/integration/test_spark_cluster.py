@@ -129,10 +129,10 @@ def arrives(
 ) -> None:
     """Await that the target has the rows of `tables` as the source has them now, all of them."""
     for table in tables:
-        wanted = found(source, database, table)
-        assert wanted, f"nothing to compare in {table}"
+        expected = found(source, database, table)
+        assert expected, f"nothing to compare in {table}"
         until(
-            lambda table=table, wanted=wanted: found(target, target_database, table) == wanted,  # type: ignore[misc]
+            lambda table=table, expected=expected: found(target, target_database, table) == expected,  # type: ignore[misc]
             f"{table} equal; see {run.log}",
         )
 

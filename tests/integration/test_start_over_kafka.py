@@ -60,11 +60,11 @@ def rows(broker: SecureKafka, topic: str) -> set[int]:
     found: dict[str, Any] = {}
     for each in messages(broker, topic):  # type: ignore[arg-type]
         found[each.key()] = each.value()
-    gone = (b'"op":"d"',)
+    missing = (b'"op":"d"',)
     return {
         number(json.loads(key)["id"])
         for key, value in found.items()
-        if key is not None and value is not None and not any(word in value for word in gone)
+        if key is not None and value is not None and not any(word in value for word in missing)
     }
 
 
@@ -82,10 +82,10 @@ def started_over(config: Path, db: str) -> None:
     raw = yaml.safe_load(config.read_text())
     raw["kafka"]["prefix"] += "2"
     (block,) = re.findall(r"```yaml\n( *targets:\n.*?)```", PAGE.read_text(), re.DOTALL)
-    said = yaml.safe_load(block.replace("bank.*", f"{db}.*"))
-    assert said["targets"]["feed"].pop("type") == "kafka"
-    raw["targets"]["feed"] |= said["targets"]["feed"]
-    (route,) = said["pipelines"]["out"]["routes"]
+    reported = yaml.safe_load(block.replace("bank.*", f"{db}.*"))
+    assert reported["targets"]["feed"].pop("type") == "kafka"
+    raw["targets"]["feed"] |= reported["targets"]["feed"]
+    (route,) = reported["pipelines"]["out"]["routes"]
     raw["pipelines"]["out"]["routes"][0] |= route
     config.write_text(yaml.safe_dump(raw))
 

@@ -98,9 +98,9 @@ class Bench:
         if columns is None:
             return
         for old, new in zip(before, now, strict=True):
-            told = {columns.renamed.get(key, key): old[key] for key in old if key not in columns.dropped}
-            told |= {name: given(event.definition.get_column(name)) for name in columns.added}
-            assert told == new, sql
+            notified = {columns.renamed.get(key, key): old[key] for key in old if key not in columns.dropped}
+            notified |= {name: given(event.definition.get_column(name)) for name in columns.added}
+            assert notified == new, sql
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_live(bench: Bench) -> None:
     bench.capturing.run(*(bench.statements(number) for number in range(len(bench.cases))))
     for number, rows in enumerate(before):
         bench.judge(number, rows)
-    assert bench.capturing.told() == set()
+    assert bench.capturing.notified() == set()
 
 
 def test_behind(bench: Bench) -> None:
@@ -132,7 +132,7 @@ def test_behind(bench: Bench) -> None:
         (first,) = [each for each in events if each.ddl and "FORCE" not in each.ddl]
         assert (first.columns, first.effect) == bench.cases[number][1:]
         assert len(bench.rows(number)) == len(rows)
-    assert bench.capturing.told() == set()
+    assert bench.capturing.notified() == set()
     bench.capturing.run()  # a repeated definition has neither
     repeated = [each for each in bench.capturing.events("t0") if each.definition is not None][-1]
     assert (repeated.ddl, repeated.columns, repeated.effect) == (None, None, None)

@@ -37,8 +37,8 @@ def _as_client(capturing: Capturing, charset: str, *statements: str) -> None:
 
 
 def _stopped_exactly(capturing: Capturing, *tables: str) -> None:
-    wanted = {f"{capturing.db}.{table}" for table in tables}
-    assert set(position(capturing.kafka.bootstrap, capturing.db, "s").stops) == wanted
+    expected = {f"{capturing.db}.{table}" for table in tables}
+    assert set(position(capturing.kafka.bootstrap, capturing.db, "s").stops) == expected
 
 
 def test_a_statement_is_read_in_its_clients_character_set(capturing: Capturing) -> None:
@@ -61,8 +61,8 @@ def test_what_a_client_wrote_in_an_unknown_character_set_may_be_any_table(captur
     capturing.run("INSERT INTO a VALUES (1, 'x')")
     with running(capturing.config(), "s") as unit:
         capturing.change("SET NAMES dec8", "CREATE TABLE `other_é` (id INT)")
-        until(lambda: len(capturing.told()) == 2, f"all stop: {unit.says()[-3000:]}", 200)
-        assert unit.stop() == 0, unit.says()
+        until(lambda: len(capturing.notified()) == 2, f"all stop: {unit.output()[-3000:]}", 200)
+        assert unit.stop() == 0, unit.output()
 
 
 def test_a_statement_behind_many_settings(capturing: Capturing) -> None:
@@ -125,5 +125,5 @@ def test_names_in_brackets_may_be_any(capturing: Capturing) -> None:
             "SET sql_mode = 'MSSQL'",
             "INSERT INTO [a] VALUES (2, 'unseen')",
         )
-        until(lambda: len(capturing.told()) == 2, f"all stop: {unit.says()[-3000:]}", 200)
-        assert unit.stop() == 0, unit.says()
+        until(lambda: len(capturing.notified()) == 2, f"all stop: {unit.output()[-3000:]}", 200)
+        assert unit.stop() == 0, unit.output()

@@ -242,10 +242,10 @@ def test_every_cause_of_a_stop_is_healed_by_a_copy(copying: Copying) -> None:
     with copying.running() as unit:
         until(
             lambda: all(copying.equal(each) for each in tables),
-            f"the first snapshot: {unit.says()[-3000:]}",
+            f"the first snapshot: {unit.output()[-3000:]}",
             PATIENCE,
         )
-        assert unit.stop() == 0, unit.says()
+        assert unit.stop() == 0, unit.output()
     copying.change(
         "UPDATE t_definition SET version = 400 WHERE id = 1", "ALTER TABLE t_definition ADD w INT DEFAULT 7",
         "UPDATE t_definition SET version = 401 WHERE id = 2", "ALTER TABLE t_definition ADD q INT",
@@ -257,32 +257,34 @@ def test_every_cause_of_a_stop_is_healed_by_a_copy(copying: Copying) -> None:
                 stop(copying, cause, unit)
             for cause, statements in MENDED.items():
                 copying.change(*(each.format(t=name_of(cause)) for each in statements))
-            wanted = {name_of(cause): cause for cause in CAUSES if cause != "dropped"}
-            wanted |= {"t_definition": "definition", "t_deselected": "deselected"}
+            expected = {name_of(cause): cause for cause in CAUSES if cause != "dropped"}
+            expected |= {"t_definition": "definition", "t_deselected": "deselected"}
             until(
-                lambda: wanted.items() <= copying.stops().items(),
-                f"stops: {wanted}; {unit.says()[-3000:]}",
+                lambda: expected.items() <= copying.stops().items(),
+                f"stops: {expected}; {unit.output()[-3000:]}",
                 PATIENCE,
             )
-            until(lambda: done(copying, "t_dropped"), f"it copies by itself: {unit.says()[-3000:]}", PATIENCE)
+            until(
+                lambda: done(copying, "t_dropped"), f"it copies by itself: {unit.output()[-3000:]}", PATIENCE
+            )
             copying.change("DELETE FROM t_statement WHERE id = 3")
-            assert unit.stop() == 0, unit.says()
+            assert unit.stop() == 0, unit.output()
         with copying.running() as unit:
-            for table in (*wanted, "live"):
+            for table in (*expected, "live"):
                 copying.request_copy(table)
             until(
-                lambda: all(done(copying, each) for each in (*wanted, "live")),
-                f"{unit.says()[-3000:]}",
+                lambda: all(done(copying, each) for each in (*expected, "live")),
+                f"{unit.output()[-3000:]}",
                 PATIENCE,
             )
             copying.change(
-                *(f"REPLACE INTO {each} (id, version, v) VALUES (1, 9000, 'behind')" for each in wanted)
+                *(f"REPLACE INTO {each} (id, version, v) VALUES (1, 9000, 'behind')" for each in expected)
             )
     with copying.running() as unit:
-        until(lambda: all(copying.equal(each) for each in tables), f"{unit.says()[-3000:]}", PATIENCE)
+        until(lambda: all(copying.equal(each) for each in tables), f"{unit.output()[-3000:]}", PATIENCE)
         assert copying.stops() == {}
-        assert unit.stop() == 0, unit.says()
-    for table in (*wanted, "t_dropped"):
+        assert unit.stop() == 0, unit.output()
+    for table in (*expected, "t_dropped"):
         assert any(each.copy is not None and each.definition is not None for each in copying.events(table)), (
             table
         )
@@ -292,7 +294,7 @@ def stop(copying: Copying, cause: str, unit: Unit) -> None:
     """Have a table stop, before the next one does: a statement counts for what is altered behind it, too."""
     table, (_, statements) = name_of(cause), CAUSES[cause]
     copying.change(*(each.format(t=table) for each in statements))
-    until(lambda: stopped_or_healed(copying, table, cause), f"{cause}: {unit.says()[-3000:]}", PATIENCE)
+    until(lambda: stopped_or_healed(copying, table, cause), f"{cause}: {unit.output()[-3000:]}", PATIENCE)
 
 
 def stopped_or_healed(copying: Copying, table: str, cause: str) -> bool:
@@ -310,8 +312,8 @@ def test_a_copy_survives_kills(copying: Copying, *, stopped: bool) -> None:
     """A kill behind each step of a copy, and what follows goes on from there; others write meanwhile."""
     copying.make("a", PARTITIONED)
     with copying.running() as unit:
-        until(lambda: copying.equal("a") and copying.equal("live"), f"{unit.says()[-3000:]}", PATIENCE)
-        assert unit.stop() == 0, unit.says()
+        until(lambda: copying.equal("a") and copying.equal("live"), f"{unit.output()[-3000:]}", PATIENCE)
+        assert unit.stop() == 0, unit.output()
     with copying.writing("live", *(() if stopped else ("a",))):
         for number, when in enumerate(MOMENTS):
             if when in ("event", "memory", "record"):  # it begins, or begins anew
@@ -321,17 +323,17 @@ def test_a_copy_survives_kills(copying: Copying, *, stopped: bool) -> None:
                 if not stopped or not number:
                     copying.request_copy("a")
             with copying.running(when) as unit:
-                assert unit.wait(PATIENCE) == -9, unit.says()[-3000:]
+                assert unit.wait(PATIENCE) == -9, unit.output()[-3000:]
     with copying.running() as unit:
-        until(lambda: done(copying, "a"), f"{unit.says()[-3000:]}", PATIENCE)
-        until(lambda: copying.equal("a") and copying.equal("live"), f"{unit.says()[-3000:]}", PATIENCE)
+        until(lambda: done(copying, "a"), f"{unit.output()[-3000:]}", PATIENCE)
+        until(lambda: copying.equal("a") and copying.equal("live"), f"{unit.output()[-3000:]}", PATIENCE)
         assert copying.stops() == {}
-        assert unit.stop() == 0, unit.says()
+        assert unit.stop() == 0, unit.output()
 
 
 def test_a_copy_is_taken_back(copying: Copying) -> None:
     with copying.running() as unit:
-        until(lambda: copying.equal("live"), f"{unit.says()[-3000:]}", PATIENCE)
+        until(lambda: copying.equal("live"), f"{unit.output()[-3000:]}", PATIENCE)
         copying.request_copy("live", max_rows_per_second=1)
         until(
             lambda: "live" in copying.states() and copying.states()["live"].phase == "running",
@@ -339,32 +341,34 @@ def test_a_copy_is_taken_back(copying: Copying) -> None:
             PATIENCE,
         )
         copying.request_copy("live", cancel=True)
-        until(lambda: copying.states()["live"].phase == "cancelled", f"{unit.says()[-3000:]}", PATIENCE)
+        until(lambda: copying.states()["live"].phase == "cancelled", f"{unit.output()[-3000:]}", PATIENCE)
         copying.change("UPDATE live SET version = 77 WHERE id = 7")
-        until(lambda: copying.equal("live"), f"{unit.says()[-3000:]}", PATIENCE)
-        assert unit.stop() == 0, unit.says()
+        until(lambda: copying.equal("live"), f"{unit.output()[-3000:]}", PATIENCE)
+        assert unit.stop() == 0, unit.output()
     with copying.running() as unit:
         copying.change("UPDATE live SET version = 88 WHERE id = 8")
-        until(lambda: copying.equal("live"), f"{unit.says()[-3000:]}", PATIENCE)
+        until(lambda: copying.equal("live"), f"{unit.output()[-3000:]}", PATIENCE)
         assert sum(event.chunk is not None and event.chunk.last for event in copying.events("live")) == 1, (
             "the first snapshot's"
         )
-        assert unit.stop() == 0, unit.says()
+        assert unit.stop() == 0, unit.output()
 
 
 def test_a_source_without_snapshots_copies_on_demand(copying: Copying) -> None:
     with copying.running(snapshot="never") as unit:
         until(
             lambda: size(copying.kafka.bootstrap, f"{copying.db}.s.position") > 1,
-            f"{unit.says()[-3000:]}",
+            f"{unit.output()[-3000:]}",
             PATIENCE,
         )
         copying.request_copy("live", where="v LIKE '%row 1%' AND (id < 100 OR id = 7)")
-        until(lambda: done(copying, "live"), f"{unit.says()[-3000:]}", PATIENCE)
+        until(lambda: done(copying, "live"), f"{unit.output()[-3000:]}", PATIENCE)
         assert sorted(fold(copying.events("live"))) == [1, 10, 11]
         copying.request_copy("live", where="no_such_column = 1")
-        until(lambda: "no_such_column" in copying.states()["live"].reason, f"{unit.says()[-3000:]}", PATIENCE)
+        until(
+            lambda: "no_such_column" in copying.states()["live"].reason, f"{unit.output()[-3000:]}", PATIENCE
+        )
         copying.request_copy("live")
-        until(lambda: copying.states()["live"].phase == "done", f"{unit.says()[-3000:]}", PATIENCE)
-        until(lambda: copying.equal("live"), f"{unit.says()[-3000:]}", PATIENCE)
-        assert unit.stop() == 0, unit.says()
+        until(lambda: copying.states()["live"].phase == "done", f"{unit.output()[-3000:]}", PATIENCE)
+        until(lambda: copying.equal("live"), f"{unit.output()[-3000:]}", PATIENCE)
+        assert unit.stop() == 0, unit.output()

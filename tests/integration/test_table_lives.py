@@ -78,13 +78,13 @@ class Bench:
     def captured(self, lives: int = len(LIVES_OF_TABLES)) -> bool:
         """Whether snapshots and copies are done of the first `lives`, and none is still asked for."""
         last = watermarks(self.capturing.kafka.bootstrap, self.capturing.db, "s")[-1]
-        wanted = {
+        expected = {
             f"{self.capturing.db}.{name}{number}"
             for number, life in enumerate(LIVES_OF_TABLES[:lives])
             for name in life.copied
         }
         done = {name for name, state in last.copies.items() if state.phase == "done"}
-        return wanted <= done and not last.snapshot_pending
+        return expected <= done and not last.snapshot_pending
 
     def judge(self, number: int) -> None:
         life, db = LIVES_OF_TABLES[number], self.capturing.db
@@ -99,9 +99,9 @@ class Bench:
             assert topic_rows(fold, db, table, ["id", "v"]) == rows, life
             copies = {event.copy.id for event in found if event.copy is not None}
             assert len(copies) == (name in life.copied), life
-        told = {name for name in self.capturing.told() if name.endswith(tuple("0123456789"))}
-        assert {f"{db}.{name}{number}" for name in life.stopped} <= told
-        assert not {f"{db}.{name}{number}" for name in life.equal} & told
+        notified = {name for name in self.capturing.notified() if name.endswith(tuple("0123456789"))}
+        assert {f"{db}.{name}{number}" for name in life.stopped} <= notified
+        assert not {f"{db}.{name}{number}" for name in life.equal} & notified
 
 
 def _renamed(word: str, names: dict[str, str]) -> str:
@@ -122,11 +122,11 @@ def test_lives(bench: Bench) -> None:
         for number in range(len(LIVES_OF_TABLES)):
             capturing.change(*bench.sql(number))
             if LIVES_OF_TABLES[number].copied:  # more than three at once wait for a person
-                until(lambda n=number: bench.captured(n + 1), f"a copy; {unit.says()[-3000:]}")  # type: ignore[misc]
+                until(lambda n=number: bench.captured(n + 1), f"a copy; {unit.output()[-3000:]}")  # type: ignore[misc]
         capturing.database.execute(f"REPLACE INTO {capturing.db}.b VALUES (1, 'the last')")
-        until(lambda: "the last" in capturing.values("b"), f"captured; {unit.says()[-3000:]}")
-        until(bench.captured, f"copies and snapshots; {unit.says()[-3000:]}")
-        assert unit.stop() == 0, unit.says()
+        until(lambda: "the last" in capturing.values("b"), f"captured; {unit.output()[-3000:]}")
+        until(bench.captured, f"copies and snapshots; {unit.output()[-3000:]}")
+        assert unit.stop() == 0, unit.output()
     for number in range(len(LIVES_OF_TABLES)):
         bench.judge(number)
     capturing.run(patterns=bench.patterns)
@@ -153,7 +153,7 @@ def test_a_database_that_is_dropped(capturing: Capturing) -> None:
     capturing.run()
     capturing.run(f"DROP DATABASE {other}")
     assert [event.stop.cause for event in topic_events() if event.stop is not None][:1] == ["dropped"]
-    assert f"{other}.t" in capturing.told()
+    assert f"{other}.t" in capturing.notified()
 
 
 def _with(config: Any, pattern: str) -> Any:

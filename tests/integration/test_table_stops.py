@@ -15,7 +15,7 @@ def test_a_row_that_does_not_fit_stops_its_table_only(capturing: Capturing) -> N
     )  # fmt: skip
     capturing.run("INSERT INTO a VALUES (4, 'late', 1, 1)")
     capturing.stopped("a", "definition")
-    assert capturing.told() == {f"{capturing.db}.a"}
+    assert capturing.notified() == {f"{capturing.db}.a"}
     capturing.run("INSERT INTO a VALUES (5, 'later', 1, 1)")
     capturing.run("INSERT INTO a VALUES (6, 'much later', 1, 1)")
     assert capturing.values("a") == {"x", "y"}
@@ -28,7 +28,7 @@ def test_a_table_that_is_gone_at_a_start_is_stopped_until_it_is_made_again(captu
     for _ in range(3):
         capturing.run()
         capturing.stopped("a", "dropped")
-    assert capturing.told() == {f"{capturing.db}.a"}
+    assert capturing.notified() == {f"{capturing.db}.a"}
     assert capturing.values("a") == {"x"}
     capturing.change(ACCOUNT.format(db=capturing.db, name="a"), "INSERT INTO a VALUES (2, 'new')")
     stop = max(event.source.position for event in capturing.events("a") if event.stop is not None)
@@ -37,7 +37,7 @@ def test_a_table_that_is_gone_at_a_start_is_stopped_until_it_is_made_again(captu
     behind = [event for event in capturing.events("a") if event.source.position > stop]
     assert behind[0].copy is not None, "the first word behind a stop is a copy's begin"
     assert capturing.values("a") == {"x", "new", "newest"}
-    assert capturing.told() == set()
+    assert capturing.notified() == set()
 
 
 def test_a_table_that_became_unfit_is_stopped(capturing: Capturing) -> None:
@@ -54,23 +54,23 @@ def test_a_table_that_became_unfit_is_stopped(capturing: Capturing) -> None:
 def test_a_deselected_table_is_stopped_and_nobodys_trouble(capturing: Capturing) -> None:
     capturing.run("INSERT INTO a VALUES (1, 'x')")
     capturing.run("INSERT INTO a VALUES (2, 'y')", patterns=("b",))
-    assert capturing.told() == set()
+    assert capturing.notified() == set()
     capturing.stopped("a", "deselected")
     capturing.run("INSERT INTO a VALUES (3, 'z')")
     capturing.run("INSERT INTO a VALUES (4, 'zz')")
     assert capturing.values("a") == {"x"}
-    assert capturing.told() == {f"{capturing.db}.a"}, "it is to be captured, and is not"
+    assert capturing.notified() == {f"{capturing.db}.a"}, "it is to be captured, and is not"
     capturing.stopped("a", "deselected")
 
 
 def test_a_table_that_was_never_captured_is_left_out_until_it_is_fit(capturing: Capturing) -> None:
     capturing.change("CREATE TABLE c (id INT, v VARCHAR(20))", "INSERT INTO c VALUES (1, 'x')")
     capturing.run()
-    assert capturing.told() == set()
+    assert capturing.notified() == set()
     assert f"{capturing.db}.c" in str(watermarks(capturing.kafka.bootstrap, capturing.db, "s")[-1].error)
     capturing.run("ALTER TABLE c ADD PRIMARY KEY (id)", "INSERT INTO c VALUES (2, 'y')")
     assert capturing.values("c") == {"y"}, "snapshot: never"
-    assert capturing.told() == set()
+    assert capturing.notified() == set()
 
 
 def test_a_topic_alone_knows_that_its_table_was_captured(capturing: Capturing) -> None:

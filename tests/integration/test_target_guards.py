@@ -195,19 +195,19 @@ def test_every_guard_sees_as_the_documented_user(target: Target, user: str) -> N
     assert session.find_missing_rights([(target.schema, "people")], create=True) == []
     cases = COMMON | (POSTGRES if target.kind == "postgres" else MYSQL)
     root = target.open()
-    wanted = people(target.schema)
+    desired = people(target.schema)
     for name, (ddl, expected) in cases.items():
-        root.create_table(wanted)
+        root.create_table(desired)
         if target.kind == "postgres":
             target.sql(f'GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO "{user}"')
         for text in ddl:
             target.sql(text.format(t=target.name("people"), s=target.schema, u=f'"{user}"'))
-        found = check_table(session, wanted)
-        told = [str(each) for each in found if "stricter" not in each.message]
+        found = check_table(session, desired)
+        notified = [str(each) for each in found if "stricter" not in each.message]
         if expected:
-            assert any(expected in each for each in told), f"{name}: {told}"
+            assert any(expected in each for each in notified), f"{name}: {notified}"
         else:
-            assert told == [], name
+            assert notified == [], name
         assert all(each.remedy for each in found), name
         clean(target)
 

@@ -165,19 +165,19 @@ def test_a_changed_table_is_one_that_rowlock_would_make(target: Target, name: st
     change = AlterTable(fixture.real, case.steps(fixture.real))
     fixture.run(change)
     # by its types in the neutral model of the source
-    wanted = apply_alterations(AlterTable(people(target.schema), case.steps(people(target.schema))))
-    fixture.session.create_table(replace(wanted, name="made"))
+    expected = apply_alterations(AlterTable(people(target.schema), case.steps(people(target.schema))))
+    fixture.session.create_table(replace(expected, name="made"))
     made = fixture.session.read_table(target.schema, "made")
     assert made is not None
     assert shape(fixture.real) == shape(made)
-    rows = fixture.rows(wanted)
+    rows = fixture.rows(expected)
     assert [row[0] for row in rows] == [row[0] for row in case.rows or ROWS]
     if case.rows:
-        assert rows == target.holds(wanted, case.rows)
+        assert rows == target.holds(expected, case.rows)
     again: list[Row] = [(*row,) for row in rows]
-    fixture.lane.apply_net_change(NetChange(as_target(wanted), replaces=again))
-    fixture.lane.apply_net_change(NetChange(as_target(wanted), updates=again))
-    assert fixture.rows(wanted) == rows
+    fixture.lane.apply_net_change(NetChange(as_target(expected), replaces=again))
+    fixture.lane.apply_net_change(NetChange(as_target(expected), updates=again))
+    assert fixture.rows(expected) == rows
 
 
 # -- what cannot be done
@@ -187,11 +187,11 @@ def test_rows_that_are_equal_keep_an_index_from_being_built(target: Target) -> N
     """And nothing else of the change is done: the attempt tells this error from others, and leaves the index out."""
     twice: list[Row] = [(1, "a", "de", 1, "same"), (2, "b", "de", 2, "same")]
     fixture = Altered.made(target, twice)
-    before, wanted = fixture.real, index("by note", "note")
+    before, expected = fixture.real, index("by note", "note")
     other = AddUnique(index("notes", "mail", "note"))
     with pytest.raises(NotUniqueError, match=r"\(note\)[\s\S]*HAVING COUNT") as refused:
-        fixture.alter(AddColumn(column("n", INT)), other, AddUnique(wanted))
-    assert refused.value.index == wanted
+        fixture.alter(AddColumn(column("n", INT)), other, AddUnique(expected))
+    assert refused.value.index == expected
     assert "same" not in str(refused.value), "values of rows are in no message"
     assert fixture.real == before
     table = fixture.alter(AddColumn(column("n", INT)), other)

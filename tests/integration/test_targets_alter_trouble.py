@@ -304,14 +304,14 @@ def test_a_session_writes_the_table_in_its_new_form(target: Target, made: Altere
     real = made.real
     made.run(AlterTable(real, [ChangeColumn(real.get_column("note"), column("note", INT), lossless=False)]))
     again: list[Row] = [(*row[:4], row[0]) for row in many]
-    wanted = apply_alterations(
+    expected = apply_alterations(
         AlterTable(
             people(target.schema),
             [ChangeColumn(table.table.get_column("note"), column("note", INT), lossless=False)],
         )
     )
-    made.lane.apply_net_change(NetChange(as_target(wanted), replaces=again))
-    assert made.rows(wanted)[len(ROWS) :] == again
+    made.lane.apply_net_change(NetChange(as_target(expected), replaces=again))
+    assert made.rows(expected)[len(ROWS) :] == again
 
 
 # -- users
@@ -332,16 +332,16 @@ def test_a_user_without_the_right_is_told_what_gives_it(target: Target) -> None:
         made = Altered.made(target, user=user)
         assert made.session.find_missing_rights([place], create=True) == []
         lacks = made.session.find_missing_rights([place], create=True, alter=[place], drop=[place])
-        said = set[str]()
+        reported = set[str]()
         for change in (AlterTable(made.real, [AddColumn(column("n", INT))]), DropTable(made.real)):
             for _ in range(2):
                 try:
                     made.run(change)
                 except MissingGrantError as error:
-                    said.add(error.statement)
+                    reported.add(error.statement)
                     target.sql(error.statement)
                     made.session.close()
         assert made.session.read_table(*place) is None
-        assert len(said) == (1 if target.kind == "postgres" else 2)
-        words = {word for each in said for word in ("ALTER", "DROP", "OWNER") if word in each}
+        assert len(reported) == (1 if target.kind == "postgres" else 2)
+        words = {word for each in reported for word in ("ALTER", "DROP", "OWNER") if word in each}
         assert all(word in " ".join(each.statement for each in lacks) for word in words)

@@ -45,10 +45,10 @@ def test_inserts_updates_and_deletes_repeat_to_the_same(target: Target, many: in
     for _ in range(2):
         lane.apply_net_change(NetChange(table, updates=changed + fresh))
         assert rows_of(lane.session, table) == changed + fresh
-    gone: list[Key] = [(each,) for each in range(0, 2 * many, 2)]
+    missing: list[Key] = [(each,) for each in range(0, 2 * many, 2)]
     for _ in range(2):
-        lane.apply_net_change(NetChange(table, deletes=gone))
-        assert rows_of(lane.session, table) == [row for row in changed + fresh if (row[0],) not in gone]
+        lane.apply_net_change(NetChange(table, deletes=missing))
+        assert rows_of(lane.session, table) == [row for row in changed + fresh if (row[0],) not in missing]
 
 
 def test_postgres_finds_the_rows_of_a_gather_by_their_key(target: Target) -> None:
@@ -67,12 +67,12 @@ def test_postgres_finds_the_rows_of_a_gather_by_their_key(target: Target) -> Non
 @pytest.mark.parametrize("two", [False, True])
 def test_rows_are_read_between_two_keys(target: Target, two: bool) -> None:
     """As a copy reads what it sweeps: behind a key, up to another one, with it."""
-    wanted = people(target.schema)
-    wanted = replace_struct(wanted, key=index("PRIMARY", "passport", "id")) if two else wanted
-    wanted = replace_struct(
-        wanted, columns=tuple(replace_struct(each, nullable=each.name not in wanted.key.columns) for each in wanted.columns)
+    expected = people(target.schema)
+    expected = replace_struct(expected, key=index("PRIMARY", "passport", "id")) if two else expected
+    expected = replace_struct(
+        expected, columns=tuple(replace_struct(each, nullable=each.name not in expected.key.columns) for each in expected.columns)
     )  # fmt: skip
-    lane, table = made(target, wanted)
+    lane, table = made(target, expected)
     rows = [person(each, None, None, each // 3) for each in range(12)]
     lane.apply_net_change(NetChange(table, replaces=rows))
     keys: list[Key] = [tuple(row[at] for at in table.key_at) for row in rows]
@@ -108,11 +108,11 @@ def test_a_row_of_another_key_is_never_changed_silently(target: Target, how: str
     others = [person(100 + each, f"{each}@y") for each in range(many)]
     lane.apply_net_change(NetChange(table, replaces=before + others))
     row = person(2, "a@x", note="mine")
-    wanted: dict[str, Any] = {how.removesuffix("_missing"): [row, *others]}
+    expected: dict[str, Any] = {how.removesuffix("_missing"): [row, *others]}
     with pytest.raises(UniqueViolationError):
-        lane.apply_net_change(NetChange(table, **wanted))
+        lane.apply_net_change(NetChange(table, **expected))
     assert rows_of(lane.session, table) == before + others
-    assert lane.apply_net_change(NetChange(table, **wanted), displacing='{"offsets":[7,9]}') == 1
+    assert lane.apply_net_change(NetChange(table, **expected), displacing='{"offsets":[7,9]}') == 1
     assert rows_of(lane.session, table) == [row, *others]
     [kept] = target.displaced()
     assert kept["row"]["note"] == "theirs"
@@ -125,10 +125,10 @@ def test_every_displaced_row_counts_once(target: Target) -> None:
     lane, table = made(target, people(target.schema))
     others = [person(1, "a@x", "DE", 1), person(2, "b@x", "DE", 2), person(3, "c@x")]
     assert lane.apply_net_change(NetChange(table, replaces=others)) == 0
-    wanted = [person(7, "a@x", "DE", 1), person(8, "b@x"), person(9, "free", "DE", 2)]
-    assert lane.apply_net_change(NetChange(table, replaces=wanted), displacing="{}") == 2
-    assert lane.apply_net_change(NetChange(table, replaces=wanted), displacing="{}") == 0
-    assert rows_of(lane.session, table) == [others[2], *wanted]
+    expected = [person(7, "a@x", "DE", 1), person(8, "b@x"), person(9, "free", "DE", 2)]
+    assert lane.apply_net_change(NetChange(table, replaces=expected), displacing="{}") == 2
+    assert lane.apply_net_change(NetChange(table, replaces=expected), displacing="{}") == 0
+    assert rows_of(lane.session, table) == [others[2], *expected]
     assert len(target.displaced()) == 2
     assert lane.session.count_displaced_rows(lane.unit.pipeline) == {lane.unit.topic: 2}
     assert lane.session.count_displaced_rows("another") == {}
@@ -353,9 +353,9 @@ def test_a_row_larger_than_the_target_takes_is_refused(target: Target) -> None:
 
 def test_a_lock_held_too_long_and_a_missing_table(target: Target) -> None:
     lane, table = made(target, people(target.schema))
-    gone = as_target(people(target.schema, "gone"))
+    missing = as_target(people(target.schema, "gone"))
     with pytest.raises(Exception, match=r"(?i)gone") as caught:
-        lane.apply_net_change(NetChange(gone, replaces=[person(1)]))
+        lane.apply_net_change(NetChange(missing, replaces=[person(1)]))
     assert not isinstance(caught.value, RefusedError | FencedError)
     lane.apply_net_change(NetChange(table, replaces=[person(1)]))
     target.shorten_waits(lane.session)

@@ -21,10 +21,10 @@ from tests.targets_kit import Lane, NetChange, Target, as_target, index, people,
 from tests.targets_kit import target as target
 
 
-def judged(target: Target, ddl: list[str], wanted: Table | None = None, **more: Any) -> list[Finding]:
+def judged(target: Target, ddl: list[str], desired: Table | None = None, **more: Any) -> list[Finding]:
     """Create people as rowlock does, change it by `ddl` ("{t}" is the table), and judge it."""
     session = target.open()
-    table = wanted or people(target.schema)
+    table = desired or people(target.schema)
     session.create_table(people(target.schema))
     for text in ddl:
         target.sql(text.format(t=target.name("people"), schema=target.schema))
@@ -37,18 +37,18 @@ def messages(found: list[Finding], level: str = "error") -> str:
 
 def test_a_table_that_rowlock_made_reads_back_and_has_no_findings(target: Target) -> None:
     session = target.open()
-    wanted = people(target.schema)
+    desired = people(target.schema)
     assert session.read_table(target.schema, "people") is None
-    assert check_table(session, wanted) == []
-    session.create_table(wanted)
-    session.create_table(wanted)
+    assert check_table(session, desired) == []
+    session.create_table(desired)
+    session.create_table(desired)
     real = session.read_table(target.schema, "people")
     assert real is not None
-    assert real.column_names == wanted.column_names
+    assert real.column_names == desired.column_names
     assert real.key.columns == ("id",)
     assert sorted(each.columns for each in real.unique) == [("land", "passport"), ("mail",)]
     assert [column.nullable for column in real.columns] == [False, True, True, True, True]
-    assert check_table(session, wanted) == []
+    assert check_table(session, desired) == []
 
 
 def test_two_tables_may_have_unique_indexes_of_one_name(target: Target) -> None:
@@ -71,7 +71,7 @@ def test_a_unique_index_over_a_whole_text_is_left_out_and_said_where_there_is_no
         structs.replace(each, type=text) if each.name == "mail" else each for each in table.columns
     )
     table = structs.replace(table, columns=columns)
-    with capture_logs() as said:
+    with capture_logs() as reported:
         session.create_table(table)
     real = session.read_table(target.schema, "people")
     assert real is not None
@@ -79,7 +79,7 @@ def test_a_unique_index_over_a_whole_text_is_left_out_and_said_where_there_is_no
     assert [
         each.columns for each in table.unique if all(each.columns != one.columns for one in real.unique)
     ] == left_out
-    assert [tuple(line["columns"]) for line in said if line["log_level"] == "warning"] == left_out
+    assert [tuple(line["columns"]) for line in reported if line["log_level"] == "warning"] == left_out
     assert check_table(session, table) == []
 
 
@@ -205,8 +205,8 @@ def test_what_check_refuses(target: Target) -> None:
 
 
 def test_a_key_coarser_than_the_source_is_refused(target: Target) -> None:
-    wanted = structs.replace(people(target.schema), key=index("PRIMARY", "id", "note"))
-    assert "lacks note" in messages(judged(target, [], wanted))
+    desired = structs.replace(people(target.schema), key=index("PRIMARY", "id", "note"))
+    assert "lacks note" in messages(judged(target, [], desired))
 
 
 def test_narrow_columns_are_a_warning(target: Target) -> None:

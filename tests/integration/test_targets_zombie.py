@@ -69,7 +69,7 @@ def zombie(target: Target, paused_at: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def said(process: subprocess.Popen[str]) -> list[str]:
+def reported(process: subprocess.Popen[str]) -> list[str]:
     assert process.stdout is not None
     return [json.loads(line)[0] for line in process.stdout if line.startswith('["')]  # and not the log
 
@@ -97,7 +97,7 @@ def test_a_stopped_worker_never_writes_after_the_take_over(target: Target, pause
         assert process.stdin is not None
         process.stdin.write("\n")
         process.stdin.flush()
-        words = said(process)
+        words = reported(process)
         assert words[-1] == FencedError.__name__
         assert "wrote" not in words
     assert rows_of(session, table) == [(1, None, None, None, "heir")]
@@ -119,5 +119,5 @@ def test_a_worker_that_ends_in_time_is_not_ended(target: Target) -> None:
         process.stdin.write("\n")
         process.stdin.flush()
         _, rows, _ = session.take_over(unit, "id", LAYOUT, 1)
-        assert said(process) == ["wrote"]
+        assert reported(process) == ["wrote"]
     assert [row.offset for row in rows] == [10]

@@ -105,7 +105,7 @@ def test_where_stored_values_are_kept_no_copy_is_needed(
             assert each.apply().state == "ok"  # the others meet all at once
         change(tools)
         play.captured(unit)
-        assert unit.stop() == 0, unit.says()
+        assert unit.stop() == 0, unit.output()
     for each in units:
         each.take_over()
         report = each.apply()
@@ -145,10 +145,10 @@ def test_where_values_change_a_copy_brings_them(
             "INSERT INTO t (id, v, version) VALUES (300, 'meanwhile', 8)", "DELETE FROM t WHERE id = 13"
         )
         until(
-            lambda: all(begun(play, each, after) for each in units), f"the copy; {unit.says()[-3000:]}", 300
+            lambda: all(begun(play, each, after) for each in units), f"the copy; {unit.output()[-3000:]}", 300
         )
         play.captured(unit)
-        assert unit.stop() == 0, unit.says()
+        assert unit.stop() == 0, unit.output()
     for each in units:
         each.take_over()
         report = each.apply()

@@ -68,14 +68,14 @@ class World:
 
     def rows(self, suffix: str, table: str) -> tuple[Any, Any]:
         query = "SELECT id, version, note FROM {}.{} ORDER BY id"
-        wanted = self.mariadb.execute(query.format(bare(self.db + suffix), bare(table)))
+        expected = self.mariadb.execute(query.format(bare(self.db + suffix), bare(table)))
         try:
             found = self.postgres.execute(
                 query.format(f'"{self.db}{suffix}"', f'"{table}"'), (), database=self.db
             )
         except Exception:  # noqa: BLE001  # it is not there yet
             found = None
-        return wanted, found
+        return expected, found
 
     def equal(self, *tables: tuple[str, str]) -> bool:
         return all(

@@ -61,17 +61,17 @@ def test_a_streams_events_come_in_order_and_messages_both_ways(server: Server) -
     with calling("a", server.address) as agent:
         until(lambda: all(agent.beat() for _ in range(50)))
         until(lambda: len(server.arrived()) >= 50)
-        said = [Superseded(Header(5, 1, 0, number)) for number in range(300)]
-        assert all(server.server.push_messages("a", [message]) for message in said)
+        reported = [Superseded(Header(5, 1, 0, number)) for number in range(300)]
+        assert all(server.server.push_messages("a", [message]) for message in reported)
         until(lambda: len(agent.heard) == 300)
-        assert agent.heard == said
+        assert agent.heard == reported
         assert agent.client.known_rev == 5
     until(server.closed)
     sent = [message.sent for message in server.arrived()]
     assert sent == sorted(sent)
     kinds = [type(event) for event in server.events]
     assert kinds == [StreamOpened, *[MessagesArrived] * len(sent), StreamClosed]
-    assert not server.server.push_messages("a", [said[0]])
+    assert not server.server.push_messages("a", [reported[0]])
     counters = server.server.get_counters()
     assert counters["no stream"] == 1
     assert counters["up messages"] == len(sent)
@@ -163,8 +163,8 @@ def test_ask_leader_takes_the_latest_term_and_passes_over_the_dead(server: Serve
         assert ask_leader(peers, known_rev=7, timeout=60) == latest
         assert ask_leader(peers, known_rev=8, timeout=0.5) is None
         other.follow(9, "127.0.0.1:9")
-        told = LeaderInfo(9, "127.0.0.1:9", "", mine=False)
-        until(lambda: ask_leader(peers, timeout=0.5) == told)
+        notified = LeaderInfo(9, "127.0.0.1:9", "", mine=False)
+        until(lambda: ask_leader(peers, timeout=0.5) == notified)
     assert ask_leader([], timeout=0.5) is None
 
 
@@ -333,13 +333,13 @@ def test_a_stream_begins_with_an_opening(server: Server, first: bytes) -> None:
 )
 def test_a_caller_of_another_version_is_told_both(server: Server, question: bytes, theirs: int) -> None:
     server.lead(5)
-    says = rf"version {theirs} of the protocol,.* this side speaks version {PROTOCOL_VERSION}"
+    output = rf"version {theirs} of the protocol,.* this side speaks version {PROTOCOL_VERSION}"
     with open_channel(server.address, None) as channel:
-        with pytest.raises(grpc.RpcError, match=says) as refused:
+        with pytest.raises(grpc.RpcError, match=output) as refused:
             channel.unary_unary(ASK_LEADER)(question, timeout=60)
         assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
         call = channel.stream_stream(HEARTBEAT_METHOD)(iter([question]), timeout=60)
-        with pytest.raises(grpc.RpcError, match=says) as refused:
+        with pytest.raises(grpc.RpcError, match=output) as refused:
             next(call)
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert server.server.get_counters()["unreadable"] == 2
@@ -353,13 +353,13 @@ def test_an_agent_of_another_version_and_the_coordinator_both_log_it(
     monkeypatch.setattr("coordinator.transport.ask.put_question", lambda: b"\x91\x03")
     with capture_logs() as logs, calling("a", server.address):
         until(lambda: server.server.get_counters()["unreadable"] >= 3)
-    says = f"a question of version 3 of the protocol, and this side speaks version {PROTOCOL_VERSION}: "
+    output = f"a question of version 3 of the protocol, and this side speaks version {PROTOCOL_VERSION}: "
     theirs = [line for line in logs if line["event"] == "agent refused by a coordinator"]
     ours = [line for line in logs if line["event"] == "request of a caller not readable"]
     assert [(line["log_level"], line["peer"]) for line in theirs] == [("error", server.address)], "said once"
     assert [line["log_level"] for line in ours] == ["error"], "said once a minute"
-    assert theirs[0]["reason"].startswith(says)
-    assert ours[0]["error"].startswith(says)
+    assert theirs[0]["reason"].startswith(output)
+    assert ours[0]["error"].startswith(output)
 
 
 @pytest.mark.parametrize(("answer", "theirs"), [(b"", 1), (b"\x08\x05\x12\x03h:1", 1), (b"\x92\x03\x90", 3)])

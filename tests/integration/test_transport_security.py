@@ -193,7 +193,7 @@ def test_one_agent_has_a_few_streams_at_most(guarded: Server) -> None:
             yield encode_frame([Opening("a", instance)])
             go.wait(20)
 
-        said: list[object] = []
+        reported: list[object] = []
         calls: list[grpc.Call] = []  # one that nobody holds is cancelled
         for number in range(5):
             call = channel.stream_stream(HEARTBEAT_METHOD)(
@@ -201,7 +201,7 @@ def test_one_agent_has_a_few_streams_at_most(guarded: Server) -> None:
             )
             calls.append(call)
             try:
-                said.append(decode_owner_frame(next(call)))
+                reported.append(decode_owner_frame(next(call)))
             except grpc.RpcError as error:
-                said.append(error.code())
-    assert said == [[Serving(5)]] * 4 + [grpc.StatusCode.RESOURCE_EXHAUSTED]
+                reported.append(error.code())
+    assert reported == [[Serving(5)]] * 4 + [grpc.StatusCode.RESOURCE_EXHAUSTED]

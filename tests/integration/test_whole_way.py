@@ -187,10 +187,10 @@ def test_existing_rows_of_all_types_are_equal_after_until_caught_up(system: Syst
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("source", SOURCES)
 def test_rows_of_all_types_through_the_log_are_equal(system: System, source: str, target: str) -> None:
-    wanted = texts(system.source(source), system.db, "everything")
-    assert len(wanted) == 2 * len(bound_rows(TABLE)) + 2 * RANDOM + len(NAMES) - 5
+    expected = texts(system.source(source), system.db, "everything")
+    assert len(expected) == 2 * len(bound_rows(TABLE)) + 2 * RANDOM + len(NAMES) - 5
     server, database = system.target(target)
-    until(lambda: wanted == texts(server, database, f"everything_{source}"), "equal", 400)
+    until(lambda: expected == texts(server, database, f"everything_{source}"), "equal", 400)
     verdict = system.verify("--pipeline", target, "--table", f"{system.db}.everything")
     assert verdict[target, source, "everything"]["equal"]
 
@@ -219,10 +219,10 @@ def test_zeros_keep_their_signs(system: System, source: str, target: str) -> Non
     for each in ("zero_keys", "zeros"):
         assert system.first[target, source, each]["equal"]
     minus = "-0.0"
-    wanted = {("0.0", "0.0", "0.0"), ("1", "0.0", "0.0"), *((each, minus, minus) for each in "234")}
-    assert zeros(system.source(source), system.db, "") == wanted
+    expected = {("0.0", "0.0", "0.0"), ("1", "0.0", "0.0"), *((each, minus, minus) for each in "234")}
+    assert zeros(system.source(source), system.db, "") == expected
     server, database = system.target(target)
-    until(lambda: zeros(server, database, f"_{source}") == wanted, "the same signs", 400)
+    until(lambda: zeros(server, database, f"_{source}") == expected, "the same signs", 400)
 
 
 def zeros(server: Any, database: str, end: str) -> set[tuple[str, ...]]:
@@ -353,9 +353,9 @@ def test_moving_unique_values_through_a_dead_driver_and_a_restarted_target(syste
         until(lambda: load.count > 500, "load after the target's restart")
     finally:
         load.finish()
-    wanted = rows(system.ma, system.db)
+    expected = rows(system.ma, system.db)
     for target in TARGETS:
-        until(lambda target=target: moved(system, target) == wanted, f"equal in {target}; see {system.run.log}", 200)  # type: ignore[misc]  # fmt: skip
+        until(lambda target=target: moved(system, target) == expected, f"equal in {target}; see {system.run.log}", 200)  # type: ignore[misc]  # fmt: skip
     for each in witnesses:
         each.finish()
     assert [each.regressions for each in witnesses] == [[], [], []]
@@ -569,8 +569,8 @@ def test_a_server_that_refuses_is_one_clear_message(
     findings = [each for each in json.loads(checked.stdout)["findings"] if each["level"] == "error"]
     findings = [each for each in findings if "altered_ma" not in each["place"]]  # another test's
     assert len(findings) == 1, findings
-    said = f"{findings[0]['place']}: {findings[0]['what']}"
-    assert all(word in said for word in words), said
+    reported = f"{findings[0]['place']}: {findings[0]['what']}"
+    assert all(word in reported for word in words), reported
     compared = system.invoke("verify", config=config)
     assert compared.exit_code == 2, compared.output
     assert all(word in compared.stderr for word in words), compared.stderr

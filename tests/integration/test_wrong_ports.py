@@ -40,8 +40,8 @@ def test_a_source_s_port_is_another_server_s(
 def test_a_source_that_hangs_is_not_waited_for(kafka: Kafka, mariadb2: MariaDB, tmp_path: Path) -> None:
     mariadb2.process.pause()
     try:
-        told = of_source(tmp_path, kafka, mariadb2, mariadb2.port)
-        assert "accepts connections and sends nothing" in told
+        notified = of_source(tmp_path, kafka, mariadb2, mariadb2.port)
+        assert "accepts connections and sends nothing" in notified
     finally:
         mariadb2.process.resume()
 
@@ -72,9 +72,11 @@ def test_a_target_s_and_kafka_s_ports_are_other_servers_(
     other = mariadb.port if kind == "postgres" else postgres.port
     name = "a MySQL or MariaDB server" if kind == "postgres" else "a PostgreSQL server"
     with listening(http) as port:
-        told = whole(tmp_path, f"127.0.0.1:{port}", mariadb, {"type": kind, "port": other, "database": "d"})
-    assert any("answers an HTTP server, not a Kafka broker" in each for each in told), told
-    assert any(f"answers {name}" in each for each in told), told
+        notified = whole(
+            tmp_path, f"127.0.0.1:{port}", mariadb, {"type": kind, "port": other, "database": "d"}
+        )
+    assert any("answers an HTTP server, not a Kafka broker" in each for each in notified), notified
+    assert any(f"answers {name}" in each for each in notified), notified
 
 
 def test_a_server_that_can_encrypts_and_only_settings_of_tls_verify_it(mysql: MySQL) -> None:

@@ -41,7 +41,7 @@ class Report:
     verdicts: dict[str, Counter[str]] = field(default_factory=dict)
     why: Counter[str] = field(default_factory=Counter)
     bad: list[dict[str, Any]] = field(default_factory=list)
-    gone: Counter[str] = field(default_factory=Counter)
+    missing: Counter[str] = field(default_factory=Counter)
     sources_stopped: list[str] = field(default_factory=list)
     unfinished: list[str] = field(default_factory=list)
     unnoticed: list[str] = field(default_factory=list)  # rows that were spoilt, and the judge did not see it
@@ -61,7 +61,7 @@ class Report:
         owners = {name: each for each in played for name in each.names.values()}
         for one in seen.tables:
             self._count(one, owners[one.place.db])
-        self.gone.update(state for _, state in seen.gone)
+        self.missing.update(state for _, state in seen.missing)
         self.sources_stopped += [f"{name} {why}" for name, why in seen.sources_ill.items()]
 
     def _count(self, one: Judged, of: Played) -> None:
@@ -84,7 +84,7 @@ class Report:
         for counts in self.verdicts.values():
             total.update(counts)
         out.append("all: " + ", ".join(f"{v} {total[v]}" for v in Verdict))
-        out.append(f"tables that are no more: {dict(self.gone)}")
+        out.append(f"tables that are no more: {dict(self.missing)}")
         out.append(f"sources stopped: {len(self.sources_stopped)}")
         out += [f"  {each}" for each in self.sources_stopped]
         out += [f"JUDGE WRONG: spoilt, and not seen: {each}" for each in self.unnoticed]
@@ -120,20 +120,20 @@ def run_batch(made: Batch, cases: Sequence[Case], report: Report) -> None:
         played += [Played(case, server, names, made.options.keys) for server in made.servers.sources.values()]
     for each in played:
         each.begin()
-    with told("statements"):
+    with notified("statements"):
         play(played, made.options.behind, made.ends, made.release, made.read)
-    with told("arriving"):
-        said = made.caught_up()
-    if said.startswith("not within"):
-        report.unfinished.append(said)
-    with told("judging"):
+    with notified("arriving"):
+        reported = made.caught_up()
+    if reported.startswith("not within"):
+        report.unfinished.append(reported)
+    with notified("judging"):
         seen = found(made.config)
         report.add(played, seen)
     report.unnoticed += map(str, unnoticed(made.config, made.spoil, seen))
 
 
 @contextlib.contextmanager
-def told(what: str) -> Iterator[None]:
+def notified(what: str) -> Iterator[None]:
     """Say how long it took."""
     began = time.monotonic()
     yield

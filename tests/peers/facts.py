@@ -27,7 +27,7 @@ class Found:
     `sources_ill`: sources that do not run, and why; `problems`: what status says beside; `pairs`: what was compared."""
 
     tables: tuple[Judged, ...]
-    gone: tuple[tuple[str, str], ...]
+    missing: tuple[tuple[str, str], ...]
     sources_ill: dict[str, str]
     problems: tuple[str, ...]
     pairs: dict[Place, TablePair]
@@ -48,22 +48,22 @@ def found(config: Config) -> Found:
     for entry in list_quarantined_events(config):
         held[entry.pipeline, entry.topic].add(entry.held.key)
     places = {_place(pair): pair for pair in _all_pairs(config)}
-    said = _said(config, status, places)
+    reported = _said(config, status, places)
     out, comparer = [], Comparer(config)
     for place, pair in places.items():
-        facts = replace(said[place], held=held[place.pipeline, _topic(config, place)])
+        facts = replace(reported[place], held=held[place.pipeline, _topic(config, place)])
         if facts.state not in ("stopped", "left out"):
             facts = compared(comparer, pair, facts)
         out.append(judged(place, facts))
     comparer.close()
     topics = {(place.pipeline, _topic(config, place)) for place in places}
-    gone = [(each.topic, each.state) for each in status.units if (each.pipeline, each.topic) not in topics]
+    missing = [(each.topic, each.state) for each in status.units if (each.pipeline, each.topic) not in topics]
     ill = {
         each.name: f"{each.state}: {each.reason}"
         for each in status.sources
         if each.state not in ("running", "finished")
     }
-    return Found(tuple(out), tuple(gone), ill, status.problems, places)
+    return Found(tuple(out), tuple(missing), ill, status.problems, places)
 
 
 def _place(pair: TablePair) -> Place:
@@ -154,12 +154,12 @@ def compared(comparer: Comparer, pair: TablePair, facts: Facts) -> Facts:
 
 def unnoticed(config: Config, spoil: Callable[[Place], None], seen: Found) -> list[Place]:
     """Spoil a row of one equal table of each pipeline behind rowlock's back; return those that still count as equal."""
-    wanted: dict[str, Place] = {}
+    expected: dict[str, Place] = {}
     for one in seen.tables:
         if one.verdict is Verdict.EQUAL and one.rows:
-            wanted.setdefault(one.place.pipeline, one.place)
+            expected.setdefault(one.place.pipeline, one.place)
     out = []
-    for place in wanted.values():
+    for place in expected.values():
         spoil(place)
         with closing(Comparer(config)) as comparer:
             facts = compared(comparer, seen.pairs[place], Facts("current"))

@@ -61,10 +61,10 @@ class Judged:
 
 def judged(place: Place, facts: Facts) -> Judged:
     if facts.state in ("stopped", "left out"):
-        said = f"{facts.reason}: {facts.remedy}"
+        reported = f"{facts.reason}: {facts.remedy}"
         if not (facts.reason and facts.remedy):
-            return Judged(place, Verdict.MUTE, said)
-        return Judged(place, Verdict.STOPPED if facts.state == "stopped" else Verdict.LEFT_OUT, said)
+            return Judged(place, Verdict.MUTE, reported)
+        return Judged(place, Verdict.STOPPED if facts.state == "stopped" else Verdict.LEFT_OUT, reported)
     if facts.compared and not facts.differing:
         return Judged(place, Verdict.EQUAL, "", facts.rows)
     if facts.compared and set(facts.differing) <= set(facts.held):

@@ -181,9 +181,9 @@ def _of_source(call: str, text: str) -> list[str]:
 
 
 def _beginning(text: str) -> list[str]:
-    if told := re.match(r"\s*init_table((?:\s+\d+)+)", text):
+    if notified := re.match(r"\s*init_table((?:\s+\d+)+)", text):
         made = []
-        for digits in told.group(1).split():
+        for digits in notified.group(1).split():
             database, table = (digits[1], digits[2]) if len(digits) > 2 else ("1", digits[1])
             where = "second_" if digits[0] == "2" else ""
             made.append(f"create table {where}shardddl{database}.tb{table} (id int primary key)")

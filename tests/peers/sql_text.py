@@ -48,9 +48,9 @@ def statements(text: str) -> list[str]:
     found: list[str] = []
     at, end, part = 0, ";", ""
     while at < len(text):
-        told = _DELIMITER.match(text, at) if not part.strip() else None
-        if told:
-            end, at, part = told.group(1), told.end(), ""
+        notified = _DELIMITER.match(text, at) if not part.strip() else None
+        if notified:
+            end, at, part = notified.group(1), notified.end(), ""
             continue
         if text.startswith(end, at):
             found.append(part)

@@ -164,7 +164,7 @@ class Capture:
         self.rng = world.rng
         self.loop: CaptureLoop | None = None
         self._log = Log(source, self.rng, lambda: self.now)
-        self.told: Watermark | None = None
+        self.notified: Watermark | None = None
         self._client = Client(broker, self.rng, lambda: world.failing, self._meanwhile)
         self._writer = KafkaWriter(lambda _on_error: self._client, lambda: False)
 
@@ -175,11 +175,11 @@ class Capture:
     @property
     def idle(self) -> bool:
         """Whether it has said that everything is captured, snapshots too."""
-        told = self.told
+        notified = self.notified
         end = self.source.binlog.end
-        if told is None or any(copy.phase in ("waiting", "running") for copy in told.copies.values()):
+        if notified is None or any(copy.phase in ("waiting", "running") for copy in notified.copies.values()):
             return False
-        return told.idle and not told.snapshot_pending and told.position[1:3] == end
+        return notified.idle and not notified.snapshot_pending and notified.position[1:3] == end
 
     def step(self) -> None:
         """Start, or take the next stretch of the log; then let the clock go on."""
@@ -234,7 +234,7 @@ class Capture:
         return Kept(self.rng) if self.rng.random() < 0.5 else None
 
     def _heard(self, watermark: Watermark) -> None:
-        self.told = watermark
+        self.notified = watermark
 
     def _start(self) -> CaptureLoop:
         world, server = self.world, Server(self.source, self.rng, self._log)

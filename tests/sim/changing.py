@@ -258,8 +258,8 @@ class Database:
         for step in change.steps:
             if isinstance(step, AddColumn) and step.column.name in there:
                 raise RefusedError(f"duplicate column {step.column.name}")
-            gone = {"name", "old"} & {*getattr(step, "__slots__", ())}
-            if any(getattr(step, attribute) not in there for attribute in gone):
+            missing = {"name", "old"} & {*getattr(step, "__slots__", ())}
+            if any(getattr(step, attribute) not in there for attribute in missing):
                 raise RefusedError(f"no such column: {step}")
 
     def run(self, sent: Sent) -> None:
@@ -421,8 +421,8 @@ def draw(rng: random.Random, table: Table, *, many: bool) -> Change | None:
 def draw_wide(rng: random.Random, table: Table, *, many: bool) -> Change | None:
     """Draw a statement of several actions (tests/sim/changing_wide.py), or one of a unique index."""
     if rng.random() < 0.15:
-        unique, gone = unique_change(rng, table)
-        return Change(ColumnChanges(), unique=unique, unique_gone=gone) if unique or gone else None
+        unique, missing = unique_change(rng, table)
+        return Change(ColumnChanges(), unique=unique, unique_gone=missing) if unique or missing else None
     found = wide(rng, table, many=many)
     if not found.given and not found.renamed and not found.dropped:
         return None
@@ -757,14 +757,14 @@ class World:
         source, state = unit.branch.source.table, self.database.state
         real = state.tables[PLACE]
         there = set(real.column_names)
-        wanted = build_desired_table(source, resolve_target(unit.spec, source))
-        columns = [each for each in wanted.columns if self.policy == "stop" or each.name in there]
+        expected = build_desired_table(source, resolve_target(unit.spec, source))
+        columns = [each for each in expected.columns if self.policy == "stop" or each.name in there]
         if self.policy == "ignore":
-            gone = [each for each in real.columns if each.name not in wanted.column_names]
-            columns += [altered_struct(each, nullable=True) for each in gone]
+            missing = [each for each in real.columns if each.name not in expected.column_names]
+            columns += [altered_struct(each, nullable=True) for each in missing]
         names = {each.name for each in columns}
-        unique = tuple(index for index in wanted.unique if names.issuperset(index.columns))
-        fits = altered_struct(wanted, columns=tuple(columns), unique=unique)
+        unique = tuple(index for index in expected.unique if names.issuperset(index.columns))
+        fits = altered_struct(expected, columns=tuple(columns), unique=unique)
         if fits == real:
             return False
         rows = {key: {name: row.get(name) for name in fits.column_names} for key, row in state.rows.items()}
@@ -840,6 +840,9 @@ class World:
             if found != {key: {name: row[name] for name in written} for key, row in branch.rows.items()}:
                 raise Wrong(f"{unit.topic}: source {branch.rows}, target {found}")
         if self.policy in ("evolve", "stop"):
-            wanted = {*self.branches[0].source.table.column_names, *(name for name, _ in self.routes[0].add)}
-            if {*self.database.state.tables[PLACE].column_names} != wanted:
-                raise Wrong(f"columns {self.database.state.tables[PLACE].column_names}, and not {wanted}")
+            expected = {
+                *self.branches[0].source.table.column_names,
+                *(name for name, _ in self.routes[0].add),
+            }
+            if {*self.database.state.tables[PLACE].column_names} != expected:
+                raise Wrong(f"columns {self.database.state.tables[PLACE].column_names}, and not {expected}")

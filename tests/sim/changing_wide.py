@@ -31,14 +31,14 @@ class Wide:
 
     def some(self) -> str | None:
         """A column that nothing is said of yet."""
-        said = {*self.renamed, *self.dropped, *self.modified, "id", "u"}
-        names = [each for each in self.table.column_names if each not in said]
+        reported = {*self.renamed, *self.dropped, *self.modified, "id", "u"}
+        names = [each for each in self.table.column_names if each not in reported]
         return self.rng.choice(names) if names else None
 
     def free(self) -> str | None:
         """A name that no column has behind the statement."""
-        gone = {*self.renamed, *self.dropped}
-        there = {each for each in self.table.column_names if each not in gone} | {
+        missing = {*self.renamed, *self.dropped}
+        there = {each for each in self.table.column_names if each not in missing} | {
             *self.renamed.values(),
             *self.added,
         }

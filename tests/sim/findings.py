@@ -84,8 +84,8 @@ def _on_purpose(error: Exception) -> bool:
     if isinstance(error, Wrong | ConsumerError):
         return True
     *_, (frame, line) = traceback.walk_tb(error.__traceback__)
-    said = linecache.getline(frame.f_code.co_filename, line).lstrip().startswith("raise ")
-    return said and str(frame.f_globals["__name__"]).startswith("consumer.")
+    reported = linecache.getline(frame.f_code.co_filename, line).lstrip().startswith("raise ")
+    return reported and str(frame.f_globals["__name__"]).startswith("consumer.")
 
 
 def main() -> None:

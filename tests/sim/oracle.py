@@ -67,7 +67,7 @@ class ModelOracle:
         self.log: dict[str, Logged] = {}
         self.sessions: list[Session] = []
         self.version = self.numbers = self.transactions = self.scn = 0
-        self.told: Callable[[str], None] = lambda _sql: None
+        self.notified: Callable[[str], None] = lambda _sql: None
         self.meanwhile: Callable[[], None] = lambda: None
         self.fails: Callable[[], bool] = lambda: False
         self.committed: set[int] = set()
@@ -237,11 +237,11 @@ class Connection:
         return Cursor(self._oracle, self._deleted)
 
     def commit(self) -> None:
-        self._oracle.told("COMMIT")
+        self._oracle.notified("COMMIT")
         for rowid in self._deleted:
             self._oracle.forget(rowid)
         self._deleted.clear()
-        self._oracle.told("COMMITTED")
+        self._oracle.notified("COMMITTED")
 
     def rollback(self) -> None:
         self._deleted.clear()
@@ -257,22 +257,22 @@ class Cursor:
         self.rowcount = -1
 
     def execute(self, sql: str, binds: Sequence[Any] = ()) -> None:
-        self._oracle.told(sql)
+        self._oracle.notified(sql)
         self._oracle.meanwhile()
         self._rows = self._oracle.answer(sql, binds)
 
     def executemany(self, sql: str, binds: Sequence[Sequence[Any]]) -> None:
-        self._oracle.told(sql)
+        self._oracle.notified(sql)
         if self._oracle.fails():
             raise ModelError(3113, "end-of-file on communication channel")
         assert sql.startswith('DELETE FROM "BANK"."MLOG$_a" WHERE ROWID = :1 AND "SEQUENCE$$" = :2'), sql
-        log, gone = self._oracle.log, self._deleted
+        log, missing = self._oracle.log, self._deleted
         found = [
-            rowid for rowid, sequence in binds if rowid in log and log[rowid].sequence == sequence and rowid not in gone
+            rowid for rowid, sequence in binds if rowid in log and log[rowid].sequence == sequence and rowid not in missing
         ]  # fmt: skip
         self._deleted += found
         self.rowcount = len(found)
-        self._oracle.told("DELETED")
+        self._oracle.notified("DELETED")
 
     def fetchall(self) -> Rows:
         return self._rows
@@ -284,9 +284,9 @@ def killed_at(number: int) -> Callable[[str], None]:
     """Kill capture at the `number`-th moment that it tells."""
     left = [number]
 
-    def told(_sql: str) -> None:
+    def notified(_sql: str) -> None:
         left[0] -= 1
         if left[0] < 0:
             raise KilledError
 
-    return told
+    return notified

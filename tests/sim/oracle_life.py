@@ -60,7 +60,7 @@ class Process:
     """One process of capture. `dead`: it was killed, or has ended."""
 
     def __init__(self, life: Life) -> None:
-        self._life, self.dead, self.told = life, False, list[Watermark]()
+        self._life, self.dead, self.notified = life, False, list[Watermark]()
         self.source = life.source(life.config("a"))
         self._client = Client(life.broker, life.rng, life.failing, life.meanwhile)
         self._loop: CaptureLoop | None = None
@@ -70,10 +70,10 @@ class Process:
         if self.dead:
             return
         life = self._life
-        life.oracle.told = life.moment
+        life.oracle.notified = life.moment
         try:
             if self._loop is None:
-                self._loop, self.told = life.start(self.source, life.config("a"), self._client)
+                self._loop, self.notified = life.start(self.source, life.config("a"), self._client)
             life.step(self._loop)
         except _KILLED:
             self._end()
@@ -83,7 +83,7 @@ class Process:
                     self._loop.shut_down("an error", restarts=True)
             self._end()
         finally:
-            life.oracle.told = lambda _sql: None
+            life.oracle.notified = lambda _sql: None
 
     def leave(self) -> None:
         """Stop as one that was asked to."""
@@ -154,9 +154,9 @@ class Life(OracleSite):
             if process.dead:
                 process = Process(self)
             elif (
-                process.told
-                and process.told[-1].idle
-                and not process.told[-1].snapshot_pending
+                process.notified
+                and process.notified[-1].idle
+                and not process.notified[-1].snapshot_pending
                 and not self.oracle.log
             ):
                 break

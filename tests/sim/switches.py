@@ -103,15 +103,15 @@ def _from_highest_lane(self: Deduplicator, lanes: Sequence[LaneProgress]) -> Non
     _init(self, [max(lanes, key=lambda row: row.offset)])
 
 
-def _hasty_plan(rows: Sequence[LaneProgress], wanted: Layout) -> ResumePlan:
+def _hasty_plan(rows: Sequence[LaneProgress], expected: Layout) -> ResumePlan:
     """Another layout at once, though the lanes stand apart."""
-    found = plan_resume(rows, wanted)
-    return found if found.finish is None else ResumePlan(found.start, wanted, switch_now=True)
+    found = plan_resume(rows, expected)
+    return found if found.finish is None else ResumePlan(found.start, expected, switch_now=True)
 
 
-def _hasty_rows(rows: Sequence[LaneProgress], wanted: Layout) -> list[LaneProgress]:
-    text = wanted.encode()
-    return [structs.replace(rows[lane % len(rows)], lane=lane, layout=text) for lane in range(wanted.lanes)]
+def _hasty_rows(rows: Sequence[LaneProgress], expected: Layout) -> list[LaneProgress]:
+    text = expected.encode()
+    return [structs.replace(rows[lane % len(rows)], lane=lane, layout=text) for lane in range(expected.lanes)]
 
 
 def _moves_whole(self: Dispatcher, of: TablePlan, change: RowChange, old: bytes) -> None:

@@ -41,8 +41,8 @@ def test_every_life_ends_well(kind: Kind) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_lives_end_well(kind: Kind) -> None:
-    told = over_seeds(partial(judged, kind=kind), range(SEEDS, SEEDS + MANY))
-    assert [(seed, wrong) for seed, wrong in enumerate(told, SEEDS) if wrong] == []
+    notified = over_seeds(partial(judged, kind=kind), range(SEEDS, SEEDS + MANY))
+    assert [(seed, wrong) for seed, wrong in enumerate(notified, SEEDS) if wrong] == []
 
 
 # --- rules that are switched off

@@ -234,8 +234,8 @@ class World:
 
     def hint(self, query: Query) -> int | None:
         """Return where capture says that the last copy begins; sometimes nobody knows."""
-        told = self.captures[self.topics.index(query.topic)][-1].told
-        copy = None if told is None else told.copies.get(f"{DB}.t")
+        notified = self.captures[self.topics.index(query.topic)][-1].notified
+        copy = None if notified is None else notified.copies.get(f"{DB}.t")
         return copy.offset if copy is not None and self.asking.random() < 0.7 else None
 
     def _purge(self, source: Source) -> None:
@@ -334,8 +334,8 @@ class World:
         if actual != expected:
             raise Wrong(f"at the end the target has {actual}, the topics {expected}")
         for row in self.foreign:
-            gone = (*self.target.displaced, *self.target.emptied)
-            if row_key(row) not in self.target.committed and row not in gone:
+            missing = (*self.target.displaced, *self.target.emptied)
+            if row_key(row) not in self.target.committed and row not in missing:
                 raise Wrong(f"{row} was removed silently")
 
     # --- faults -------------------------------------------------------------------------------------------------------

@@ -141,8 +141,8 @@ class Expected:
         return self._written.format == "plain" or all(old[name] == new[name] for name in primary)
 
     def _entry(self, row: Image, kind: Kind, before: Image | None, after: Image | None) -> Entry:
-        said = FORMS[self._written.format].expected(kind, before, after)
-        return Entry(self._key(row), said.text, self._group)
+        reported = FORMS[self._written.format].expected(kind, before, after)
+        return Entry(self._key(row), reported.text, self._group)
 
     def _key(self, row: Image) -> str:
         return json.dumps({name: row[name] for name in self._written.key}, sort_keys=True)

@@ -44,7 +44,7 @@ class RowlockForm:
         """Return what a record of that kind says in this format."""
         return Said(kind, before, after)
 
-    def said(self, value: bytes | None) -> Said:
+    def reported(self, value: bytes | None) -> Said:
         if value is None:
             return Said("-")
         event = self._encode_event(json.loads(value))
@@ -100,7 +100,7 @@ class CanalForm(RowlockForm):
     def expected(self, kind: Kind, before: Image | None, after: Image | None) -> Said:
         return Said("c" if kind == "r" else kind, before, after)
 
-    def said(self, value: bytes | None) -> Said:
+    def reported(self, value: bytes | None) -> Said:
         if value is None:
             return Said("-")
         message = json.loads(value)
@@ -124,7 +124,7 @@ class PlainForm(RowlockForm):
     def expected(self, kind: Kind, before: Image | None, after: Image | None) -> Said:
         return Said("-") if kind == "d" else Said("u", None, after)
 
-    def said(self, value: bytes | None) -> Said:
+    def reported(self, value: bytes | None) -> Said:
         return Said("-") if value is None else Said("u", None, json.loads(value))
 
 

@@ -26,7 +26,7 @@ class Found:
 
     record: Record
     key: str
-    said: Said
+    reported: Said
 
 
 def found_in(written: Written, records: Iterable[Record]) -> list[Found]:
@@ -36,7 +36,7 @@ def found_in(written: Written, records: Iterable[Record]) -> list[Found]:
         Found(
             each,
             "" if each.key is None else json.dumps(form.encode_key(each.key), sort_keys=True),
-            form.said(each.value),
+            form.reported(each.value),
         )
         for each in sorted(records, key=lambda record: (record.partition, record.offset))
     ]
@@ -51,8 +51,8 @@ def judge(
     """Return what is wrong with a topic. `rows`: what each source has now, read from it and not from its history."""
     everything = found_in(written, records)
     found = [each for each in everything if each.key]
-    wanted = Expected(written, histories).entries
-    once = list(_once_and_in_order(wanted, found))
+    desired = Expected(written, histories).entries
+    once = list(_once_and_in_order(desired, found))
     return [
         *once,
         *_partitions(written, found),
@@ -60,17 +60,17 @@ def judge(
         *_state(written, everything, rows),
         *_clearings(written, everything, histories),
         *_definitions(written, everything),
-        *(_halves(wanted, found) if written.partitions == 1 and len(histories) == 1 and not once else ()),
+        *(_halves(desired, found) if written.partitions == 1 and len(histories) == 1 and not once else ()),
     ]
 
 
-def _once_and_in_order(wanted: Sequence[Entry], found: Sequence[Found]) -> Iterator[str]:
+def _once_and_in_order(desired: Sequence[Entry], found: Sequence[Found]) -> Iterator[str]:
     want: dict[str, list[str]] = defaultdict(list)
     got: dict[str, list[str]] = defaultdict(list)
-    for entry in wanted:
+    for entry in desired:
         want[entry.key].append(entry.text)
     for each in found:
-        got[each.key].append(each.said.text)
+        got[each.key].append(each.reported.text)
     findings: dict[str, list[str]] = defaultdict(list)
     for key in sorted(want.keys() | got.keys()):
         more = Counter(got[key]) - Counter(want[key])
@@ -103,9 +103,9 @@ def _versions(written: Written, found: Sequence[Found]) -> Iterator[str]:
     """No row of a key shows a version below one that was there before it."""
     seen: dict[tuple[str, ...], int] = {}
     for each in found:
-        if each.said.after is not None:
-            version = int(each.said.after["version"])
-            row = (each.key, *(str(each.said.after[name]) for name in written.primary))
+        if each.reported.after is not None:
+            version = int(each.reported.after["version"])
+            row = (each.key, *(str(each.reported.after[name]) for name in written.primary))
             if version < seen.get(row, version):
                 yield f"{each.key}: version {version} behind {seen[row]}"
             seen[row] = version
@@ -122,21 +122,21 @@ def _state(written: Written, found: Sequence[Found], rows: Mapping[str, Iterable
     last: dict[tuple[int, str], dict[str, Image]] = defaultdict(dict)
     for each in found:
         at = each.record.partition, each.key
-        if each.said.kind == "t":
+        if each.reported.kind == "t":
             for where, kept in last.items():
                 if where[0] == each.record.partition:
-                    last[where] = _of_others(kept, each.said.source) if written.branch else {}
+                    last[where] = _of_others(kept, each.reported.source) if written.branch else {}
         if not each.key:
             continue
-        if each.said.kind == "-":
+        if each.reported.kind == "-":
             last.pop(at, None)
             continue
-        image: Image = each.said.after or each.said.before or {}
+        image: Image = each.reported.after or each.reported.before or {}
         primary = json.dumps([image[name] for name in written.primary])
-        if each.said.after is None:
+        if each.reported.after is None:
             last[at].pop(primary, None)
         else:
-            last[at][primary] = each.said.after
+            last[at][primary] = each.reported.after
     got = Counter(_not_null(row) for kept in last.values() for row in kept.values())
     yield from (f"a row that no source has: {row}" for row in list(got - want)[:SHOWN])
     yield from (f"a row that the topic lacks: {row}" for row in list(want - got)[:SHOWN])
@@ -153,16 +153,16 @@ def _of_others(rows: Mapping[str, Image], source: str | None) -> dict[str, Image
 
 def _clearings(written: Written, found: Sequence[Found], histories: Mapping[str, History]) -> Iterator[str]:
     """A TRUNCATE is told once in every partition, with the source that it is of where the format says that."""
-    told = Counter(
-        (each.record.partition, each.said.source or next(iter(histories)))
+    notified = Counter(
+        (each.record.partition, each.reported.source or next(iter(histories)))
         for each in found
-        if each.said.kind == "t"
+        if each.reported.kind == "t"
     )
     for source, history in histories.items():
-        wanted = 0 if written.format == "plain" else history.steps.count(EMPTIED)
+        desired = 0 if written.format == "plain" else history.steps.count(EMPTIED)
         for partition in range(written.partitions):
-            if told[partition, source] != wanted:
-                yield f"TRUNCATE of {source}: {told[partition, source]} times in partition {partition}, it happened {wanted} times"
+            if notified[partition, source] != desired:
+                yield f"TRUNCATE of {source}: {notified[partition, source]} times in partition {partition}, it happened {desired} times"
 
 
 def _definitions(written: Written, found: Sequence[Found]) -> Iterator[str]:
@@ -170,23 +170,23 @@ def _definitions(written: Written, found: Sequence[Found]) -> Iterator[str]:
     in_force: dict[tuple[int, str | None], frozenset[str]] = {}
     wrong: list[str] = []
     for each in found if written.format in ("rowlock", "canal-json") else ():
-        place = each.record.partition, each.said.source
-        image = each.said.after or each.said.before
-        if each.said.kind == "m":
-            in_force[place] = each.said.columns
+        place = each.record.partition, each.reported.source
+        image = each.reported.after or each.reported.before
+        if each.reported.kind == "m":
+            in_force[place] = each.reported.columns
         elif image is not None and image.keys() != in_force.get(place):
             wrong.append(f"{each.key}: {sorted(image)} where the definition has {sorted(in_force.get(place, ()))}")  # fmt: skip
     yield from wrong[:SHOWN]
 
 
-def _halves(wanted: Sequence[Entry], found: Sequence[Found]) -> Iterator[str]:
+def _halves(desired: Sequence[Entry], found: Sequence[Found]) -> Iterator[str]:
     """The records of one change are of one transaction: in the one partition of one writer nothing, and so no commit, lies between them."""
     by_key: dict[str, list[Found]] = defaultdict(list)
     for each in found:
         by_key[each.key].append(each)
     following = {key: iter(each) for key, each in by_key.items()}
     group, end = -1, -1
-    for entry in wanted:
+    for entry in desired:
         record = next(following[entry.key]).record
         if entry.group == group and record.offset != end + 1:
             yield f"{entry.key}: offset {record.offset} belongs behind {end}, with which it is of one change"

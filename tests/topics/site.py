@@ -64,8 +64,8 @@ class Followed:
 
     def ends(self, what: str) -> None:
         """Await as many records as there must be, now that nobody writes the sources, and judge the topic, anew and as it was followed."""
-        wanted = len(Expected(self.written, self.histories).entries)
-        until(lambda: self.count() >= wanted, f"{wanted} records in {self.written.topic}: {what}", 300)
+        desired = len(Expected(self.written, self.histories).entries)
+        until(lambda: self.count() >= desired, f"{desired} records in {self.written.topic}: {what}", 300)
         rows = {name: source.rows(self.table) for name, source in self.sources.items()}
         whole = whole_topic(self.broker.bootstrap, self.written.topic)
         findings = judge(self.written, whole, self.histories, rows)

@@ -146,12 +146,12 @@ def test_who_was_seen_last_is_named() -> None:
     link = FakeLink(LockWaitError("1205"), locks.asked)
     with pytest.raises(LockWaitError) as waited:
         carried_out(link, locks=locks)
-    said = str(waited.value)
-    assert said.startswith(
+    reported = str(waited.value)
+    assert reported.startswith(
         "the change of target table s.people waits for a lock held by connection 12 (bank@10.0.0.3, for 812 s, SELECT * FROM people WHERE x"
     )
-    assert "…)" in said
-    assert "x" * 60 not in said
+    assert "…)" in reported
+    assert "x" * 60 not in reported
     assert isinstance(waited.value, TransientError)
 
 
@@ -181,11 +181,11 @@ def test_what_cannot_be_asked_is_said_and_does_no_harm() -> None:
 def test_which_index_cannot_be_built() -> None:
     mail, mails, key = index("mail", "mail"), index("mail_2", "mail", "note"), index("PRIMARY", "note")
     change = AlterTable(TABLE, [AddUnique(mail), AddUnique(mails), ChangeKey(TABLE.key, key)])
-    for name, wanted in (("the mail", mail), ("the mail_2", mails), ("people_pkey", key)):
+    for name, expected in (("the mail", mail), ("the mail_2", mails), ("people_pkey", key)):
         with pytest.raises(NotUniqueError) as refused:
             carried_out(FakeLink(UniqueViolationError(f"index {name} …")), change)
-        assert refused.value.index == wanted
-        assert f"GROUP BY {', '.join(wanted.columns)}" in str(refused.value)
+        assert refused.value.index == expected
+        assert f"GROUP BY {', '.join(expected.columns)}" in str(refused.value)
     with pytest.raises(UniqueViolationError) as other:
         carried_out(FakeLink(UniqueViolationError("?")))
     assert not isinstance(other.value, NotUniqueError)

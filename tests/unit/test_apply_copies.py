@@ -117,8 +117,8 @@ def test_a_unit_goes_on_where_a_copy_begins_behind_what_it_cannot_follow() -> No
     stopped = bench.apply()
     assert (stopped.state, stopped.copy) == ("stopped", CopyNeed(7, "rows-replaced"))
     assert stopped.message.endswith("removed rows: look at it, then rowlock copy bank.acct")
-    for gone in (0, 1, 4):
-        source.delete(gone)  # nobody says so in the topic
+    for missing in (0, 1, 4):
+        source.delete(missing)  # nobody says so in the topic
     bench.write([])
     copy_of(source, bench.topic).all()
     bench.take_over()
@@ -619,9 +619,11 @@ def test_a_held_key_that_is_changed_while_the_copy_runs_stays_held() -> None:
 
 
 @pytest.mark.parametrize("text", [False, True])
-@pytest.mark.parametrize("gone", [False, True])
+@pytest.mark.parametrize("missing", [False, True])
 @pytest.mark.parametrize("never", [{0}, {2}, {2, 5}, {5}, {8}, {7}, {2, 5, 8}])
-def test_a_key_that_the_target_cannot_hold_hinders_no_copy(never: set[int], gone: bool, text: bool) -> None:
+def test_a_key_that_the_target_cannot_hold_hinders_no_copy(
+    never: set[int], missing: bool, text: bool
+) -> None:
     """It is a bound of chunks (2, 5, 8) or within one; its row lives, and is held, or is gone."""
     bench, source = benched(text=text)
     target, value = bench.target, str if text else int
@@ -637,7 +639,7 @@ def test_a_key_that_the_target_cannot_hold_hinders_no_copy(never: set[int], gone
     copy.begin()
     bench.plant(-5, 1000, text=text)
     copy.emit(), copy.emit()
-    if gone:
+    if missing:
         bench.write([source.delete(key) for key in sorted(never)])
     while not copy.done:
         copy.emit()
@@ -646,7 +648,7 @@ def test_a_key_that_the_target_cannot_hold_hinders_no_copy(never: set[int], gone
     there = [row for row in rows_of(source) if row[0] not in cannot]
     assert target.rows_of() == there
     held = {entry.key for entry in target.state.held.values()}
-    assert len(held) == (0 if gone else len(never))
+    assert len(held) == (0 if missing else len(never))
 
 
 @pytest.mark.parametrize("upto", [1, 2, 3])

@@ -82,8 +82,8 @@ class World:
     queries: dict[int, StartQuery] = field(default_factory=dict)
     rows: dict[str, list[int]] = field(default_factory=lambda: {t: [0, -1] for t in TOPICS})
     ends: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TOPICS, 0))
-    said: Counter[tuple[str, int, type[Prepared | WorkerEnded]]] = field(default_factory=Counter)
-    wanted: dict[str, int] = field(default_factory=dict)
+    reported: Counter[tuple[str, int, type[Prepared | WorkerEnded]]] = field(default_factory=Counter)
+    expected: dict[str, int] = field(default_factory=dict)
     number: int = 0
     spark: bool = False
 
@@ -124,9 +124,9 @@ class World:
                 del self.queries[number]
                 self.boards.pop(number, None)
             case ReportEvent(topic, _, assignment, what):
-                self.said[topic, assignment, what] += 1
-                if what is WorkerEnded and self.wanted.get(topic) == assignment:
-                    del self.wanted[topic]
+                self.reported[topic, assignment, what] += 1
+                if what is WorkerEnded and self.expected.get(topic) == assignment:
+                    del self.expected[topic]
             case LogWaiting(topic):
                 assert self.state.units[topic].query_number is None, "a unit that waits is on no board"
             case CheckTable():
@@ -164,10 +164,10 @@ class World:
 
     def instruct(self) -> None:
         topic = self.rng.choice(TOPICS)
-        assignment = self.wanted.get(topic)
+        assignment = self.expected.get(topic)
         if assignment is None and not any(unit.topic == topic for unit in self.state.units.values()):
             self.number += 1
-            self.wanted[topic] = self.number
+            self.expected[topic] = self.number
             self.do(PrepareUnit(topic, "s", self.number))
         elif assignment is not None:
             self.do(
@@ -302,11 +302,11 @@ def test_any_order_of_events(seed: int, steps: int) -> None:
     for _ in range(steps):
         world.random_event()
     world.settle()
-    for topic, assignment in list(world.wanted.items()):
+    for topic, assignment in list(world.expected.items()):
         world.do(StartUnit(topic, assignment))
     world.settle()
     units = world.state.units
-    assert set(units) == set(world.wanted), "what has not been stopped and has not ended is here"
+    assert set(units) == set(world.expected), "what has not been stopped and has not ended is here"
     if not world.spark:
         assert not world.queries
         assert all(world.rows[topic][1] == world.ends[topic] - 1 for topic in units), "by hands alone"
@@ -317,15 +317,15 @@ def test_any_order_of_events(seed: int, steps: int) -> None:
     assert all(world.rows[topic][0] == epoch for topic, epoch in on_board.items())
     assert all(world.rows[topic][1] == world.ends[topic] - 1 for topic in units), "completely"
     assert len(world.queries) <= 1, "by the live query alone"
-    for topic, assignment in list(world.wanted.items()):
+    for topic, assignment in list(world.expected.items()):
         world.do(RemoveUnit(topic, assignment))
     world.settle()
     assert not world.state.units
     assert not world.queries, "which ends when nobody needs it"
-    for topic, assignment, what in world.said:
-        assert what is Prepared or world.said[topic, assignment, WorkerEnded] == 1
-        assert world.said[topic, assignment, what] == 1
-    assert sum(1 for _, _, what in world.said if what is WorkerEnded) == world.number
+    for topic, assignment, what in world.reported:
+        assert what is Prepared or world.reported[topic, assignment, WorkerEnded] == 1
+        assert world.reported[topic, assignment, what] == 1
+    assert sum(1 for _, _, what in world.reported if what is WorkerEnded) == world.number
 
 
 class Script:
@@ -386,8 +386,8 @@ def cold(*topics: str) -> Script:
     run = Script(spark=False)
     for topic in topics:
         run(PrepareUnit(topic, "s", 1))
-        (said,) = run(TargetPrepared(topic, 1, "id"))
-        assert said == ReportEvent(topic, "s", 1, Prepared)
+        (reported,) = run(TargetPrepared(topic, 1, "id"))
+        assert reported == ReportEvent(topic, "s", 1, Prepared)
         (take,) = run(StartUnit(topic, 1))
         assert isinstance(take, TakeOver)
     return run
@@ -793,12 +793,12 @@ def test_a_query_does_not_read_for_nobody_for_ever() -> None:
 
 def test_instructions_for_another_assignment() -> None:
     run = Script().lock_attempt("a")
-    (said,) = run(PrepareUnit("a", "s", 2))
-    assert isinstance(said, ReportEvent)
-    assert "still here under the assignment 1" in str(said.error)
+    (reported,) = run(PrepareUnit("a", "s", 2))
+    assert isinstance(reported, ReportEvent)
+    assert "still here under the assignment 1" in str(reported.error)
     assert run(PrepareUnit("a", "s", 1)) == []
-    (said,) = run(StartUnit("a", 2))
-    assert isinstance(said, ReportEvent)
-    assert said.event is WorkerEnded
+    (reported,) = run(StartUnit("a", 2))
+    assert isinstance(reported, ReportEvent)
+    assert reported.event is WorkerEnded
     assert run(RemoveUnit("a", 2)) == [ReportEvent("a", "", 2, WorkerEnded)]
     assert run.state.units["a"].phase is ApplyPhase.APPLYING

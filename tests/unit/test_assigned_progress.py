@@ -41,10 +41,10 @@ class Driver:
         return self._said(lambda: self._speaker.report_changes(self.now, {"t": self.unit}))
 
     def ended(self, offset: int) -> WorkerEvent:
-        (said,) = self._said(
+        (reported,) = self._said(
             lambda: self._speaker.report_event(ReportEvent("t", "s", 7, WorkerEnded, offset=offset))
         )
-        return said
+        return reported
 
     def _said(self, act: Callable[[], None]) -> list[WorkerEvent]:
         self._out.seek(0)
@@ -56,9 +56,9 @@ class Driver:
 
     def rate_after(self, seconds: float, *, applied: int) -> int | None:
         """None: nothing is said."""
-        said = self.after(seconds, applied=applied)
-        assert all(each.assignment == 7 for each in said)
-        return said[-1].rows_per_s if said else None
+        reported = self.after(seconds, applied=applied)
+        assert all(each.assignment == 7 for each in reported)
+        return reported[-1].rows_per_s if reported else None
 
 
 @pytest.fixture
@@ -80,8 +80,8 @@ def test_a_mark_between_two_counts_goes_with_the_rate_of_the_last(driver: Driver
     driver.after(0.0, applied=0)
     driver.after(2.0, applied=200)
     driver.unit.position = (0, 1, 2, 3)
-    said = driver.after(0.75, applied=5_000)
-    assert [(each.rows_per_s, each.mark and each.mark.position) for each in said] == [(100, (0, 1, 2, 3))]
+    reported = driver.after(0.75, applied=5_000)
+    assert [(each.rows_per_s, each.mark and each.mark.position) for each in reported] == [(100, (0, 1, 2, 3))]
     driver.unit.position = (0, 1, 2, 4)
     assert driver.after(0.25, applied=0) == [], "not before half a second has passed"
     assert driver.rate_after(1.0, applied=0) == 2_500

@@ -189,9 +189,9 @@ class TestWhatTheTargetSaysOfItsTable:
         return report.message
 
     def test_a_column_that_is_not_there_any_more(self) -> None:
-        said = self.met(TargetConfigError("error 1054"))
-        assert "note" in said
-        assert "1054" not in said
+        reported = self.met(TargetConfigError("error 1054"))
+        assert "note" in reported
+        assert "1054" not in reported
 
     def test_a_right_that_is_missing_is_told_as_it_is(self) -> None:
         assert self.met(MissingGrantError("no INSERT", "GRANT INSERT")) == "no INSERT; run: GRANT INSERT"

@@ -299,11 +299,11 @@ def test_nothing_follows_for_a_table_that_is_stopped() -> None:
 )
 def test_a_dropped_table_that_is_there_again_is_told(sql: str, again: list[tuple[str, str]]) -> None:
     """Capture asks for a copy of it; until that begins, nothing of it is sent."""
-    for cause, told in (("dropped", again), ("rows-replaced", [])):
+    for cause, notified in (("dropped", again), ("rows-replaced", [])):
         stage = Stage()
         stage.captured.stop_table(T, StoppedTable(a_stop(cause=cause)))
         stage.carry_out(sql)
-        assert (stage.again, [e for e in stage.writer.sent if e.source.table == "t"]) == (told, [])
+        assert (stage.again, [e for e in stage.writer.sent if e.source.table == "t"]) == (notified, [])
 
 
 def test_without_snapshots_a_table_that_comes_with_rows_stops() -> None:

@@ -64,11 +64,11 @@ def test_rows_and_truncates_keep_their_order(
     operations: Sequence[ops.WriteChanges | ops.TruncateTarget],
 ) -> None:
     changes, progress = build_commit(of_operations(*operations, ops.WriteProgress([AFTER])))
-    wanted = [
+    expected = [
         each.net if isinstance(each, ops.WriteChanges) else TableCleared(TABLE, each.where)
         for each in operations
     ]
-    assert changes == wanted
+    assert changes == expected
     assert (progress.guards, progress.rows, progress.held) == ([ROW], [AFTER], [])
 
 
@@ -79,11 +79,11 @@ def test_the_folder_carries_them_out_in_their_order(
     folder = JsonFolder(tmp_path)
     epoch, _, _ = folder.take_over(UNIT, "id", "{}", 1, assigned=1)
     rows, _, _ = folder.begin_attempt(UNIT, epoch)
-    wanted: list[Row] = []
+    expected: list[Row] = []
     for each in operations:
-        wanted = [] if isinstance(each, ops.TruncateTarget) else [*wanted, *each.net.replaces]
+        expected = [] if isinstance(each, ops.TruncateTarget) else [*expected, *each.net.replaces]
     folder.apply_changes(UNIT, *build_commit(fx.Transact(0, rows, operations)))
-    assert folder.rows(UNIT, TABLE) == wanted
+    assert folder.rows(UNIT, TABLE) == expected
 
 
 def test_what_is_held_in_two_operations_is_held() -> None:

@@ -110,8 +110,8 @@ class Driven:
     def batch(self, *batch: TopicRange) -> dict[str, Report]:
         """Hand a micro-batch over; returns what was said of each topic."""
         self.task(list(batch))
-        said = self.receiver.receive(0.2 if batch else 0.01)
-        return {report.topic: report for report in said}
+        reported = self.receiver.receive(0.2 if batch else 0.01)
+        return {report.topic: report for report in reported}
 
     def whole(self, topic: str) -> TopicRange:
         return topic, 0, len(self.topics[topic]) - 1
@@ -296,8 +296,12 @@ def test_another_definition_stops_its_unit_in_front_of_it_and_no_other(driven: D
     driven.write(topic, changed.put(changed.row(77, None, 1)))
     driven.write(second, *other.history(random.Random(10), 20, keys=5))
     driven.start()
-    said = driven.batch(driven.whole(topic), driven.whole(second))
-    assert (said[topic].state, said[topic].offset, said[second].state) == ("stopped", at - 1, "ok")
+    reported = driven.batch(driven.whole(topic), driven.whole(second))
+    assert (reported[topic].state, reported[topic].offset, reported[second].state) == (
+        "stopped",
+        at - 1,
+        "ok",
+    )
     assert (driven.rows(topic), driven.rows(second)) == (before, rows_of(other))
     state = driven.folder.read_progress(ApplyUnit("p", topic))[1]
     assert state is not None
@@ -432,8 +436,8 @@ def test_a_driver_that_is_fenced_in_the_middle_of_a_batch_writes_nothing(driven:
         driven.epochs[topic] = old
 
     driven.folder.paused = successor
-    said = driven.batch((topic, 1, 1), (second, 1, 1))
-    assert (said[topic].state, said[second].state) == ("fenced", "ok")
+    reported = driven.batch((topic, 1, 1), (second, 1, 1))
+    assert (reported[topic].state, reported[second].state) == ("fenced", "ok")
     assert (driven.offset(topic), driven.rows(topic), len(driven.rows(second))) == (0, [], 1)
     commits = driven.folder.commits
     assert driven.batch((topic, 1, 1))[topic].state == "fenced", "it is not tried again under this token"
@@ -449,8 +453,8 @@ def test_a_topic_that_cannot_be_read_is_trouble_of_its_unit_alone(
     broken, fine = driven.unit(source("broken")), driven.unit(source("fine"))
     driven.start()
     driven.trouble[broken] = error
-    said = driven.batch(driven.whole(broken), driven.whole(fine))
-    assert (said[broken].state, said[fine].state) == (state, "ok")
+    reported = driven.batch(driven.whole(broken), driven.whole(fine))
+    assert (reported[broken].state, reported[fine].state) == (state, "ok")
 
 
 def test_nothing_is_applied_once_the_query_has_ended(driven: Driven) -> None:
@@ -551,15 +555,15 @@ def frame(topics: list[str], offsets: list[int]) -> Any:
 
 
 def test_the_query_is_told_of_topics_and_offsets_alone_at_its_own_pace(tmp_path: Path) -> None:
-    session, told = Chain(), []  # type: ignore[var-annotated]
+    session, notified = Chain(), []  # type: ignore[var-annotated]
     start_batches(
-        session, name="q", options={}, each=told.append, every=2.5, slots=3, checkpoints=tmp_path / "c"
+        session, name="q", options={}, each=notified.append, every=2.5, slots=3, checkpoints=tmp_path / "c"
     )
     calls = dict(session.calls)
     assert (calls["coalesce"], calls["trigger"]) == ((3,), ("2500 milliseconds",))
     assert "mapInArrow" not in calls
     calls["foreachBatch"][0](frame(["b", "a", "a"], [7, 2, 1]), 0)
-    assert told == [[("a", 1, 2), ("b", 7, 7)]]
+    assert notified == [[("a", 1, 2), ("b", 7, 7)]]
 
 
 def test_the_pipeline_has_one_lane_and_a_pace(tmp_path: Path) -> None:

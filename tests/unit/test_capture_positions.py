@@ -69,15 +69,15 @@ def test_files_compare_by_number() -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "pos", "said"),
+    ("file", "pos", "reported"),
     [
         ("binlog.000009", 4, "purged"),
         ("binlog.000010", 1001, "shorter"),
         ("binlog.000012", 4, "shorter"),
     ],
 )
-def test_a_log_that_does_not_reach_back_is_refused(file: str, pos: int, said: str) -> None:
-    with pytest.raises(SourceRefusedError, match=said) as refused:
+def test_a_log_that_does_not_reach_back_is_refused(file: str, pos: int, reported: str) -> None:
+    with pytest.raises(SourceRefusedError, match=reported) as refused:
         check_log(record(file=file, pos=pos), [LogFile("binlog.000010", 1000), LogFile("binlog.000011", 200)])
     assert str(refused.value).endswith(START_OVER)
 
@@ -161,13 +161,13 @@ def keyed(*key: str) -> Table:
 
 
 @pytest.mark.parametrize("key", [("nr",), ("id", "nr")])
-@pytest.mark.parametrize("said", [True, False], ids=["with the definition of then", "without it"])
-def test_a_snapshot_does_not_go_on_behind_a_key_of_before(key: tuple[str, ...], said: bool) -> None:
+@pytest.mark.parametrize("reported", [True, False], ids=["with the definition of then", "without it"])
+def test_a_snapshot_does_not_go_on_behind_a_key_of_before(key: tuple[str, ...], reported: bool) -> None:
     """ALTER TABLE … ADD PRIMARY KEY passed, and capture died before a chunk by the new key stood in the topic."""
     then: Position = (0, 1, 4, DEFINITION_ROW)
-    definitions = {(0, 1, 9, DEFINITION_ROW): keyed(*key)} | ({then: keyed("id")} if said else {})
+    definitions = {(0, 1, 9, DEFINITION_ROW): keyed(*key)} | ({then: keyed("id")} if reported else {})
     half = TableTail(markers=[marker(4, 30, 40), marker(5, 40, 50)], definitions=definitions)
-    if said or len(key) > 1:
+    if reported or len(key) > 1:
         assert resume_after(half, keyed(*key)) == FROM_START._replace(repeated=True)
     assert resume_after(half, keyed("id")) == (False, 6, (50,), False)
     whole = TableTail(markers=[*half.markers, marker(6, 50, None)], definitions=definitions)

@@ -42,7 +42,7 @@ def test_no_position_is_stored_before_kafka_has_what_lies_before_it(mysql: bool)
         yield []
         assert stored(story) == [each.end for each in story.written[:2]] + [story.written[2].end]
 
-    story.tell(telling())
+    story.notify(telling())
     assert stored(story)[-1] == story.written[-1].end
     assert story.rows_left() == {1: 2, 2: 1, 3: 1}
 
@@ -62,7 +62,7 @@ def test_no_position_lies_inside_a_transaction_that_has_not_ended(mysql: bool) -
         story.tick()
         yield events[-1:]
 
-    story.tell(telling())
+    story.notify(telling())
     assert set(stored(story)) <= {4, *(each.end for each in story.written)}
     assert story.rows_left() == {1: 2, 2: 1}
 
@@ -75,7 +75,7 @@ def test_a_stop_inside_a_transaction_stores_where_the_one_before_it_ended(mysql:
         yield story.transaction([(1, None, 1)])
         yield story.transaction([(2, None, 1)])[:-1]
 
-    story.tell(telling())
+    story.notify(telling())
     assert stored(story)[-1] == story.written[0].end
     assert story.rows_left() == {1: 1}
 
@@ -101,7 +101,7 @@ def test_a_large_transaction_is_published_piece_by_piece_and_its_position_stays_
             yield events
             inside.append(len(story.broker.events()))
 
-    story.tell(telling())
+    story.notify(telling())
     assert inside[:3] == sorted(set(inside[:3])), "it goes on with every read"
     assert 1 < inside[2] < 39
     first, large, last = story.written
@@ -127,7 +127,7 @@ def test_a_record_names_no_event_of_a_topic_that_kafka_may_never_have(mysql: boo
         (now,) = story.broker.stored[before:]
         assert (now.record.pos, len(now.acknowledged), len(now.others)) == (story.written[1].end, 2, 1)
 
-    story.tell(telling())
+    story.notify(telling())
 
 
 def _the_snapshot_is_unacknowledged(story: Story) -> Iterator[Events]:
@@ -154,7 +154,7 @@ def test_a_record_names_events_of_a_topic_up_to_where_it_says_it_ends(mysql: boo
         marked = [anchor.marker for each in story.broker.stored for anchor in each.record.anchors.values()]
         assert marked == [2]
 
-    story.tell(telling())
+    story.notify(telling())
 
 
 @BOTH
@@ -172,7 +172,7 @@ def test_a_record_names_no_row_that_is_held_back(mysql: bool) -> None:
             story.tick()
             yield events
 
-    story.tell(telling())
+    story.notify(telling())
     assert story.written[0].end in stored(story), "while a row of the next one was held"
 
 
@@ -190,7 +190,7 @@ def test_a_stop_in_the_middle_of_what_is_published_stores_where_the_one_before_i
         yield next(pieces)
         yield next(pieces)
 
-    story.tell(telling())
+    story.notify(telling())
     assert len(story.broker.events()) > 1
     assert stored(story)[-1] == story.written[0].end
 
@@ -205,7 +205,7 @@ def test_a_batch_that_is_full_in_the_middle_of_a_transaction_stores_nothing_of_i
         story.tick()
         yield story.transaction(*many)
 
-    story.tell(telling())
+    story.notify(telling())
     assert sum(map(len, story.broker.topics[TOPIC])) > MAX_BATCH_BYTES
     assert set(stored(story)) == {each.end for each in story.written}
 
@@ -222,7 +222,7 @@ def test_a_statement_stores_what_was_before_it_and_stands_behind_it(mysql: bool)
             *story.transaction([(3, None, 1)]),
         ]
 
-    story.tell(telling())
+    story.notify(telling())
     first, _, last = story.written
     assert stored(story) == [first.end, last.end]
     assert [event.op for event in story.broker.stored[0].acknowledged] == ["c", "c"]
@@ -241,7 +241,7 @@ def test_the_last_row_of_a_transaction_says_so_and_no_other(mysql: bool) -> None
             *story.transaction([(3, None, 1)]),
         ]
 
-    story.tell(telling())
+    story.notify(telling())
     marks = [
         (event.transaction.total_order, event.transaction.last)
         for event in story.broker.events()
@@ -266,7 +266,7 @@ def test_the_snapshot_is_told_of_every_row_that_passes_it(mysql: bool) -> None:
         yield story.transaction([(2, 0, None)])
         yield story.transaction([(3, 0, 1)])
 
-    story.tell(telling())
+    story.notify(telling())
     assert story.rows_left() == {1: 1, 3: 1, 4: 0}
 
 
@@ -280,7 +280,7 @@ def test_a_key_move_tells_the_snapshot_both_keys(mysql: bool) -> None:
         story.answer([(1, 0), (2, 0), (3, 0)], low=0)
         yield story.transaction([(3, 0, 1)])
 
-    story.tell(telling())
+    story.notify(telling())
     assert story.rows_left() == {2: 7, 3: 1}
 
 
@@ -300,7 +300,7 @@ def test_a_snapshot_that_begins_later_does_not_show_what_was_delivered_before(my
         story.answer([(1, 1), (2, 1), (3, 0)], low=2)
         yield []
 
-    story.tell(telling())
+    story.notify(telling())
     assert story.rows_left() == {1: 1, 2: 1, 3: 0}
 
 
@@ -320,7 +320,7 @@ def test_rows_of_before_a_truncate_do_not_come_back_with_the_snapshot(mysql: boo
         story.answer([(4, 1)], low=3)
         yield []
 
-    story.tell(telling())
+    story.notify(telling())
     assert story.rows_left() == {4: 1}
 
 
@@ -338,7 +338,7 @@ def test_an_answer_that_comes_after_it_was_asked_anew_is_not_taken(mysql: bool) 
         story.answer([], low=1)
         yield []
 
-    story.tell(telling())
+    story.notify(telling())
     assert story.rows_left() == {}
     assert [event.op for event in story.broker.events()] == ["t", "m"]
 
@@ -363,7 +363,7 @@ def test_a_snapshot_goes_on_behind_its_last_chunk_unless_all_begins_anew(
     story = Story(mysql=False, snapshot=True)
     story.fresh = fresh
     _marked(story, upto)
-    story.tell(iter([[], story.transaction([(1, None, 1)])]))
+    story.notify(iter([[], story.transaction([(1, None, 1)])]))
     assert [request.after for reader in story.readers for request in reader.asked] == after
     assert story.broker.watermarks()[-1].snapshot_pending == (("bank.acct",) if after else ())
 
@@ -384,7 +384,7 @@ def test_nothing_of_a_table_that_has_stopped_is_published_also_not_what_was_read
         story.written[-1] = story.written[-1]._replace(rows=0)
         yield []
 
-    story.tell(telling())
+    story.notify(telling())
     (event,) = story.broker.events()
     assert event.stop is not None
     assert "binlog_row_image" in event.stop.remedy + event.stop.reason
@@ -405,7 +405,7 @@ def test_rows_that_were_rolled_back_stop_a_table_that_keeps_them(mysql: bool, en
         yield story.transaction([(2, None, 1)])
         story.written[-1] = story.written[-1]._replace(rows=rows)
 
-    story.tell(telling())
+    story.notify(telling())
     assert [(event.op, event.stop is not None) for event in story.broker.events()] == [
         ("m", True) if engine else ("c", False)
     ]
@@ -425,9 +425,9 @@ def test_a_watermark_says_what_was_written_since_the_one_before(mysql: bool) -> 
         story.tick()
         yield []
 
-    story.tell(telling())
-    said = [mark.topics for mark in story.broker.watermarks() if mark.topics]
-    assert said == [{TOPIC: 1}, {TOPIC: 3}, {TOPIC: 5}], "and nothing twice"
+    story.notify(telling())
+    reported = [mark.topics for mark in story.broker.watermarks() if mark.topics]
+    assert reported == [{TOPIC: 1}, {TOPIC: 3}, {TOPIC: 5}], "and nothing twice"
     idle = [mark.idle for mark in story.broker.watermarks()]
     assert idle[-1] is False, "the last one of all is a farewell"
     assert True in idle
@@ -450,7 +450,7 @@ def test_a_snapshot_is_called_complete_once_kafka_has_all_of_it(mysql: bool) -> 
         assert (mark.position[1:3], mark.snapshot_pending) == ((NUMBER, story.written[0].end), ("bank.acct",))
         assert story.broker.stored[-1].record.snapshot_done == ()
 
-    story.tell(telling())
+    story.notify(telling())
     assert story.broker.watermarks()[-1].snapshot_pending == ()
     assert story.broker.stored[-1].record.snapshot_done == ("bank.acct",)
 
@@ -469,7 +469,7 @@ def test_a_log_that_moves_without_a_transaction_is_followed(mysql: bool) -> None
         yield []
         assert stored(story)[-1] == story.log.pos
 
-    story.tell(telling())
+    story.notify(telling())
     assert stored(story)[-1] == story.log.pos > story.written[-1].end
 
 
@@ -490,7 +490,7 @@ def test_an_idle_capture_asks_the_server_every_ten_seconds() -> None:
             yield []
         yield []
 
-    story.tell(telling())
+    story.notify(telling())
     assert [round(at - asked[0]) for at in asked] == [0, 10, 20]
 
 
@@ -511,6 +511,6 @@ def test_an_idle_capture_looks_whether_the_log_is_as_long_as_what_it_read(
 
     if shorter:
         with pytest.raises(TransientSourceError, match="the log was read up to"):
-            story.tell(telling())
+            story.notify(telling())
     else:
-        story.tell(telling())
+        story.notify(telling())

@@ -56,11 +56,11 @@ transactions = st.lists(
 
 @given(transactions, st.sampled_from(["gtid", "mariadb", "none"]))
 def test_rows_are_counted_before_any_filter(
-    wanted: list[list[tuple[tuple[str, str], list[int]]]], style: str
+    desired: list[list[tuple[tuple[str, str], list[int]]]], style: str
 ) -> None:
     written = Log()
     expected = []
-    for statements in wanted:
+    for statements in desired:
         start, row = written.pos, 0
         if style == "gtid":
             written.gtid()
@@ -161,13 +161,13 @@ def _tagged(written: Log) -> None:
 
 
 @pytest.mark.parametrize(
-    ("write", "said"),
+    ("write", "reported"),
     [(_incident, "INCIDENT"), (_future, "type 77"), (_tagged, "tagged GTID")],
 )
-def test_what_would_be_lost_is_refused(write: object, said: str) -> None:
+def test_what_would_be_lost_is_refused(write: object, reported: str) -> None:
     written = Log()
     write(written)  # type: ignore[operator]
-    with pytest.raises(StreamStoppedError, match=said):
+    with pytest.raises(StreamStoppedError, match=reported):
         fold(written.events)
 
 

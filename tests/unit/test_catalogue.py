@@ -78,8 +78,8 @@ def test_what_a_start_leaves_out_has_no_apply_units(config: Config) -> None:
         build_capture_unit_name("b2"),
         build_apply_unit_name("q", "rowlock.b1.bank.acct"),
     }
-    told = build_run_commands(config, without=["pipeline/p"])["coordinator"]
-    assert list(told[-2:]) == ["--without", "pipeline/p"]
+    notified = build_run_commands(config, without=["pipeline/p"])["coordinator"]
+    assert list(notified[-2:]) == ["--without", "pipeline/p"]
 
 
 def test_a_topic_whose_name_cannot_be_judged_keeps_no_other_from_being_placed(
@@ -148,14 +148,14 @@ def test_a_unit_says_what_it_is() -> None:
 
 
 def test_the_coordinator_is_told_what_the_configuration_says(config: Config) -> None:
-    told = build_server_config(config.coordination, "c1")
-    assert (told.name, told.listen, told.rest, told.security) == (
+    notified = build_server_config(config.coordination, "c1")
+    assert (notified.name, notified.listen, notified.rest, notified.security) == (
         "c1",
         "127.0.0.1:7701",
         "127.0.0.1:7780",
         None,
     )
-    assert (told.owner.lease, told.owner.interval, told.owner.balance_every) == (20, 2, 30)
+    assert (notified.owner.lease, notified.owner.interval, notified.owner.balance_every) == (20, 2, 30)
 
 
 def test_certificates_that_cannot_be_read_are_named(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_check_says_what_is_open_or_missing(tmp_path: Path, section: str, found:
         f"{each.level}: {each.message}" for each in yield_coordination_findings(load_config(file, {}))
     ]
     assert len(findings) == len(found)
-    assert all(seen.startswith(said) for seen, said in zip(findings, found, strict=True)), findings
+    assert all(seen.startswith(reported) for seen, reported in zip(findings, found, strict=True)), findings
 
 
 def test_a_source_of_debezium_s_has_no_capture_unit(tmp_path: Path) -> None:

@@ -118,8 +118,8 @@ def test_a_chunk_with_a_row_that_kafka_does_not_take_stops_its_table_and_nothing
     with pytest.raises(TableStoppedError, match=r'the row \{"id":2\} of d\.t makes an event of (\d+) bytes') as stopped:  # fmt: skip
         sending.store_position((1, "a"), (2, "b" * MAX_EVENT_BYTES), (3, "c"))
     assert (stopped.value.cause, stopped.value.tables) == ("size", frozenset([("d", "t")]))
-    said = int(str(stopped.value).partition("an event of ")[2].split()[0])
-    assert MAX_EVENT_BYTES < said < MAX_EVENT_BYTES + 2000
+    reported = int(str(stopped.value).partition("an event of ")[2].split()[0])
+    assert MAX_EVENT_BYTES < reported < MAX_EVENT_BYTES + 2000
     assert sending.writer.sent == []
     assert sending.topic.tail.last == BEFORE, "the stop's event follows what the topic has"
     sending.store_position((1, "a"))

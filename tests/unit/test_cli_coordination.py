@@ -87,9 +87,9 @@ def serve() -> Iterator[Serve]:
 @pytest.fixture
 def led(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Where the control topic says that REST of the leader is; empty: it names none."""
-    said: list[str] = []
-    monkeypatch.setattr(control_view, "find_leader_address", lambda _: said[0] if said else None)
-    return said
+    reported: list[str] = []
+    monkeypatch.setattr(control_view, "find_leader_address", lambda _: reported[0] if reported else None)
+    return reported
 
 
 @pytest.fixture
@@ -140,20 +140,20 @@ def test_a_leader_that_is_said_to_be_where_another_system_answers_is_not_asked_f
 
 
 @pytest.mark.parametrize(
-    ("said", "at"),
+    ("reported", "at"),
     [([], None), ([Claim(Candidate("c", "h:1", "h:2"), "n")], "h:2"), ([Claim(Candidate("c", "h:1", ""), "n")], None),
      ([Claim(Candidate("c", "h:1", "h:2"), "n"), Resigned(0)], None), (KafkaException(KafkaError(KafkaError._TIMED_OUT)), None)],
 )  # fmt: skip
 def test_who_leads_by_the_control_topic(
-    said: list[Claim | Resigned] | KafkaException, at: str | None, monkeypatch: pytest.MonkeyPatch
+    reported: list[Claim | Resigned] | KafkaException, at: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closed = []
 
     def read(self: object) -> ControlFold:
-        if isinstance(said, KafkaException):
-            raise said
+        if isinstance(reported, KafkaException):
+            raise reported
         fold = ControlFold()
-        for offset, message in enumerate(said):
+        for offset, message in enumerate(reported):
             folds.fold_message(fold, offset, message)
         return fold
 
@@ -274,7 +274,7 @@ def test_commands(
 
 
 @pytest.mark.parametrize(
-    ("words", "asked", "said"),
+    ("words", "asked", "reported"),
     [
         ("--where id>3 --max-rows-per-second 5", CopyRequested("b.t", where="id>3", max_rows_per_second=5), "shows the progress"),
         ("--source b1 --cancel", CopyRequested("b.t", source="b1", cancel=True), "cancelled"),
@@ -286,7 +286,7 @@ def test_commands(
     ],
 )  # fmt: skip
 def test_copies(
-    rowlock: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, words: str, asked: CopyRequested | None, said: str
+    rowlock: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, words: str, asked: CopyRequested | None, reported: str
 ) -> None:  # fmt: skip
     given: list[CopyRequested] = []
     monkeypatch.setattr(
@@ -296,7 +296,7 @@ def test_copies(
     )
     result = rowlock(f"copy b.t {words}")
     assert (given, result.exit_code) == ([asked] if asked else [], 0 if asked else 2)
-    assert said in result.stdout
+    assert reported in result.stdout
 
 
 def test_what_the_leader_refuses_is_exit_2_with_its_reason(
@@ -404,8 +404,8 @@ def test_a_reload_is_shown_and_a_refused_one_is_exit_2_with_every_line(
         "removed: apply units of pipeline old",
         "active: abc",
     ]
-    said = json.loads(rowlock("reload --output json").stdout)
-    assert (said["version"], said["digest"], control.reloads) == (1, "abc", [False, False])
+    reported = json.loads(rowlock("reload --output json").stdout)
+    assert (reported["version"], reported["digest"], control.reloads) == (1, "abc", [False, False])
     control.fails = {Reload: CommandRefusedError("c.yaml:3: wrong\nagent b: c.yaml:4: wrong")}
     refused = rowlock("reload")
     assert refused.exit_code == 2

@@ -243,12 +243,12 @@ def test_the_demo_waits_as_long_as_anything_moves_and_then_says_why_not_in_one_s
         waiting.check_movement(
             *seen(unit("d.n.bank.acct", 4, 9, 3.0)), Milestones(True, 1, 1, "query failed"), 1
         )
-    said = str(given_up.value)
-    assert said.startswith("the rows did not arrive: it waited for 5 events")
-    assert "101 s" in said
-    assert "11 times as much work" in said
-    assert said.endswith("its last error: query failed")
-    assert "\n" not in said
+    reported = str(given_up.value)
+    assert reported.startswith("the rows did not arrive: it waited for 5 events")
+    assert "101 s" in reported
+    assert "11 times as much work" in reported
+    assert reported.endswith("its last error: query failed")
+    assert "\n" not in reported
 
 
 def test_the_log_of_the_run_is_followed_line_by_line(tmp_path: Path) -> None:
@@ -298,10 +298,10 @@ def test_what_the_kept_demo_prints_can_be_typed(tmp_path: Path) -> None:
     assert lines[3][len(rowlock) :] == ["status", "-c", str(made.config_file), "--watch"]
     assert lines[4] == [*rowlock, "verify", "-c", str(made.config_file)]
     with_no_path = {name: value for name, value in os.environ.items() if name != "PATH"}
-    said = subprocess.run(
+    reported = subprocess.run(
         [*rowlock, "--version"], env=with_no_path, cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert said.stdout.startswith("rowlock, version")
+    assert reported.stdout.startswith("rowlock, version")
 
 
 @pytest.fixture

@@ -47,9 +47,9 @@ def in_force(source: Table = SOURCE) -> ActiveDefinition:
         [TableRoute("bank.*", "public.{table}", (("branch", "{source}"),))], "b1", "bank", "acct"
     )
     assert routed is not None
-    wanted = build_desired_table(source, routed)
+    desired = build_desired_table(source, routed)
     return ActiveDefinition(
-        text="", stored=StoredDefinition(source), written=source, routed=routed, expected=wanted, real=wanted, target=build_target_table(wanted, wanted, ("branch",)),
+        text="", stored=StoredDefinition(source), written=source, routed=routed, expected=desired, real=desired, target=build_target_table(desired, desired, ("branch",)),
         decode=make_event_decoder(source), decode_row=make_row_decoder(source, {"id"}), row=make_image_converter(source, routed.added),
     )  # fmt: skip
 

@@ -461,10 +461,10 @@ def test_a_backlog_that_kafka_will_delete_is_an_alarm_while_half_of_the_time_is_
     assert (only(fine).headroom_seconds, fine.problems, fine.healthy) == (88 * 3600, (), True)
     alarm = read(late(90, kept={TOPIC: WEEK}))
     assert (only(alarm).headroom_seconds, alarm.healthy) == (78 * 3600, False)
-    (said,) = alarm.problems
-    assert "it is kept for 7.0 days (retention.ms)" in said
-    assert "pipeline p has not applied is 3.8 days old: it may be deleted in 3.2 days" in said
-    assert said.startswith(f"topic {TOPIC}: ")
+    (reported,) = alarm.problems
+    assert "it is kept for 7.0 days (retention.ms)" in reported
+    assert "pipeline p has not applied is 3.8 days old: it may be deleted in 3.2 days" in reported
+    assert reported.startswith(f"topic {TOPIC}: ")
 
 
 def test_what_was_captured_late_is_kept_from_then_on(read: Any) -> None:
@@ -485,8 +485,8 @@ def test_an_event_that_cannot_be_decoded_is_as_old_as_kafka_says(read: Any) -> N
 
 def test_a_topic_whose_settings_may_not_be_read_is_said_once_something_is_old(read: Any) -> None:
     assert read(late(0.1, kept={})).problems == ()
-    (said,) = read(late(1, kept={})).problems
-    assert "Kafka does not show its settings: allow the user to describe" in said
+    (reported,) = read(late(1, kept={})).problems
+    assert "Kafka does not show its settings: allow the user to describe" in reported
 
 
 def test_a_source_whose_log_will_be_purged_is_an_alarm(read: Any) -> None:
@@ -497,8 +497,8 @@ def test_a_source_whose_log_will_be_purged_is_an_alarm(read: Any) -> None:
     assert source.headroom_seconds == 13 * 3600
     found = read(Seen(idle_ms=13 * HOUR_MS, log=log))
     assert found.sources[0].headroom_seconds == 11 * 3600
-    (said,) = found.problems
-    assert said.startswith(
+    (reported,) = found.problems
+    assert reported.startswith(
         "source b1: its log is kept for 24.0 hours (binlog_expire_logs_seconds), and the oldest that capture has not read"
     )
 
@@ -506,9 +506,9 @@ def test_a_source_whose_log_will_be_purged_is_an_alarm(read: Any) -> None:
 def test_a_log_that_is_cut_by_size_is_an_alarm_too(read: Any) -> None:
     files = (("f.000002", 900), ("f.000003", 501), ("f.000004", 100))
     log = RetainedLog(RetentionLimits(None, "expire_logs_days", 1200, "max_binlog_total_size"), files)
-    (said,) = read(Seen(idle_ms=HOUR_MS, log=log)).problems
-    assert "up to 1.2 KiB (max_binlog_total_size)" in said
-    assert "it has 601 bytes: that may be deleted once 599 bytes more are written" in said
+    (reported,) = read(Seen(idle_ms=HOUR_MS, log=log)).problems
+    assert "up to 1.2 KiB (max_binlog_total_size)" in reported
+    assert "it has 601 bytes: that may be deleted once 599 bytes more are written" in reported
     assert read(Seen(idle_ms=HOUR_MS, log=log._replace(files=files[:1]))).problems == (), (
         "the position's file is gone"
     )

@@ -44,8 +44,12 @@ from tests.fake_control import unit
 def test_condition(row: dict[str, object], expected: UnitCondition) -> None:
     found = unit("capture/b1", **row)
     assert judge_condition(found) == expected
-    told = Unit.model_validate(found)
-    assert (told.health, told.reason, told.remedy) == (expected.health, expected.reason, expected.remedy)
+    notified = Unit.model_validate(found)
+    assert (notified.health, notified.reason, notified.remedy) == (
+        expected.health,
+        expected.reason,
+        expected.remedy,
+    )
 
 
 def test_what_is_not_running_always_has_a_reason() -> None:

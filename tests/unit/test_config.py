@@ -373,9 +373,9 @@ def test_runs_of_one_machine_have_addresses_of_their_own_unless_the_file_says_wh
     assert listen != "127.0.0.1:7701"
     assert "--or-any-port" in ours["coordinator"]
     config = coordination(tmp_path, "{listen: '127.0.0.1:7701'}")
-    said = build_run_commands(config)
-    assert not {"--listen", "--rest"} & set(said["coordinator"])
-    assert "--coordinator" not in said["agent"]
+    reported = build_run_commands(config)
+    assert not {"--listen", "--rest"} & set(reported["coordinator"])
+    assert "--coordinator" not in reported["agent"]
 
 
 @pytest.mark.parametrize(

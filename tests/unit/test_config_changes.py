@@ -142,8 +142,8 @@ def test_a_change_is_shown_and_concerns_whoever_runs_under_it(
     assert set(found.parts) == concerned
     assert tuple(map(str, found.changes)) == shown
     assert found.refused == ()
-    gone = set(collect_config_parts(old)) - set(collect_config_parts(new))
-    assert found.removed == gone
+    missing = set(collect_config_parts(old)) - set(collect_config_parts(new))
+    assert found.removed == missing
 
 
 def test_every_key_of_a_section_is_compared() -> None:

@@ -246,10 +246,10 @@ def test_what_a_snapshot_read_is_written_in_place_unless_the_row_is_a_new_one() 
     assert net.updates == [(1, "x", 1, 2)]
     assert net.replaces == [(2, "x", 2, 1), (3, "x", 3, 1), (4, "x", 4, 2)]
     assert (net.deletes, net.size) == ([], 6)
-    gone = compute_net_change(
+    missing = compute_net_change(
         TABLE, [read(0, a), change(1, a, None), read(2, b), change(3, b, (9, "x", 1, 1))]
     )
-    assert (gone.deletes, gone.replaces, gone.snapshot) == ([(0,), (1,)], [(9, "x", 1, 1)], [])
+    assert (missing.deletes, missing.replaces, missing.snapshot) == ([(0,), (1,)], [(9, "x", 1, 1)], [])
     assert compute_net_change(TABLE, [read(0, a), change(1, None, b), change(2, None, a)]).replaces == [a, b]
     assert compute_net_change(TABLE, [read(0, a), change(1, a, None), read(2, a)]).replaces == [a]
 

@@ -344,12 +344,12 @@ def test_rows_of_a_snapshot_that_pass_a_unique_value_on_replace_what_is_there(*,
     assert isinstance(lane.choose_effect(), ApplySegment)
     (net,) = lane.build_batch().nets
     in_place, new = [row(1, "b"), row(2, "a")], [row(3, "c")]
-    wanted = (in_place, new) if more else ([], [*in_place, *new])
-    assert (net.snapshot, net.replaces) == wanted
+    expected = (in_place, new) if more else ([], [*in_place, *new])
+    assert (net.snapshot, net.replaces) == expected
     assert lane.build_batch().displacing is None
     bench.fail(lane, UniqueViolationError("held"))
     batch = bench.commit(lane)
-    assert [(net.snapshot, net.replaces) for net in batch.nets] == [wanted]
+    assert [(net.snapshot, net.replaces) for net in batch.nets] == [expected]
     assert batch.displacing is not None, "what stays in the way belongs to another row"
 
 

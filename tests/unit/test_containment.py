@@ -138,9 +138,9 @@ def test_an_error_of_any_layer_and_class_is_its_units_own(
         return
     assert report.state in ("stopped", "behind")
     if isinstance(error, tuple(type(fault) for fault in FAULTS)) and report.message:
-        told = [line for line in logs if line["event"] == "unit failed by an internal error"]
-        assert told, "with its traceback"
-        assert all(line["exc_info"] for line in told)
+        notified = [line for line in logs if line["event"] == "unit failed by an internal error"]
+        assert notified, "with its traceback"
+        assert all(line["exc_info"] for line in notified)
     if report.state == "stopped" and layer != "connect":
         assert bench.target.state.unit.stopped == report.message, "told in the target, for status"
     bench.take_over()  # as after the fault is mended
@@ -260,17 +260,17 @@ def test_a_unit_whose_rows_are_lost_waits_also_where_nothing_comes(
 ) -> None:
     """Another one has made the shared target table anew: it is seen at a start, and while an idle unit runs."""
     unit = UnitRef(TOPIC, "b1", 1, "id")
-    said = f"the rows of this source are not in it: {format_debezium_remedy('bank', 'acct')}"
+    reported = f"the rows of this source are not in it: {format_debezium_remedy('bank', 'acct')}"
     hands.queue_takeover()
     assert isinstance(hands.prepare_target(PrepareTarget(unit)), TargetPrepared)
     taken = hands.take_over(TakeOver(unit, 0))
     assert isinstance(taken, OperationFailed)
-    assert (taken.waits, taken.should_retry, taken.error.endswith(said)) == (True, False, True)
+    assert (taken.waits, taken.should_retry, taken.error.endswith(reported)) == (True, False, True)
     assert taken.copy is not None
     assert lost.state.unit.stopped == taken.error
     why = hands.check_table(CheckTable(unit, taken.epoch)).why
     assert why is not None
-    assert why.endswith(said)
+    assert why.endswith(reported)
 
 
 # -- what serves all units

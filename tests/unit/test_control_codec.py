@@ -124,9 +124,9 @@ def test_batches_carry_all_changes_in_order_and_stay_small(
 # the fold
 
 
-def folded(*said: Message, fold: ControlFold | None = None) -> ControlFold:
+def folded(*reported: Message, fold: ControlFold | None = None) -> ControlFold:
     fold = fold or ControlFold()
-    for message in said:
+    for message in reported:
         fold_message(fold, fold.end, message)
     return fold
 

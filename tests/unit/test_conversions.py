@@ -206,10 +206,10 @@ class Asked:
     ) -> None:
         self.rows, self.flavour, self.alive = rows, flavour, alive
         self._begun = {"zone": zone, "of_system": of_system, "mode": mode}
-        self.said: list[str] = []
+        self.reported: list[str] = []
 
     def run_query(self, sql: str) -> list[dict[str, Any]]:
-        self.said.append(sql)
+        self.reported.append(sql)
         if "@@global" in sql:
             return [self._begun]
         if sql.startswith("SET"):
@@ -231,7 +231,7 @@ def test_the_source_is_asked_in_the_zone_and_left_as_it_was() -> None:
     for rows in (0, 1):
         asked = Asked(rows)
         assert answer(asked, BOTH) is bool(rows)
-        *_, limit, zone, select, lifted, session = asked.said
+        *_, limit, zone, select, lifted, session = asked.reported
         assert limit == "SET SESSION max_execution_time = 3000"
         assert lifted == "SET SESSION max_execution_time = 0"
         assert zone == "SET SESSION time_zone = 'SYSTEM'"
@@ -250,8 +250,8 @@ def test_only_what_can_be_is_asked_for() -> None:
     assert answer(Asked(1, zone="Europe/Berlin", of_system="UTC"), DoubtedValues("x", GLOBAL, ("s",)))
     dates = Asked(1, flavour=MARIADB_FLAVOUR)
     assert answer(dates, BOTH)
-    assert "UNIX_TIMESTAMP" not in "".join(dates.said)
-    assert dates.said[1] == "SET SESSION max_statement_time = 3"
+    assert "UNIX_TIMESTAMP" not in "".join(dates.reported)
+    assert dates.reported[1] == "SET SESSION max_statement_time = 3"
 
 
 def test_what_no_row_shows_is_not_asked() -> None:
@@ -267,7 +267,7 @@ def test_what_no_row_shows_is_not_asked() -> None:
 def test_no_answer_is_none_that_helps(error: Exception) -> None:
     asked = Asked(error)
     assert answer(asked, BOTH)
-    assert asked.said[-1].startswith("SET SESSION time_zone = '+00:00'")
+    assert asked.reported[-1].startswith("SET SESSION time_zone = '+00:00'")
     with pytest.raises(type(error)):
         answer(Asked(error, alive=False), BOTH)
 

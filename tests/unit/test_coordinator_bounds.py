@@ -93,9 +93,9 @@ def test_alarms_come_now_and_then_and_all_is_counted(cluster: Cluster) -> None:
     assert cluster.state.dropped["mark refused"] == 130
 
 
-@pytest.mark.parametrize(("said", "believed"), [(-5, 0), (10**15, MOST_ROWS), (8, 8)])
-def test_rates_are_kept_within_reason(cluster: Cluster, said: int, believed: int) -> None:
-    cluster.beat("a", *held(cluster, UnitProgress(1, 1), said))
+@pytest.mark.parametrize(("reported", "believed"), [(-5, 0), (10**15, MOST_ROWS), (8, 8)])
+def test_rates_are_kept_within_reason(cluster: Cluster, reported: int, believed: int) -> None:
+    cluster.beat("a", *held(cluster, UnitProgress(1, 1), reported))
     assert cluster.state.memos["u"].rows_per_s == believed
 
 

@@ -136,18 +136,18 @@ def test_register_announces_itself_to_who_is_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("member", "passes", "told"),
+    ("member", "passes", "notified"),
     [(SYNCED, True, []), (replace(SYNCED, durable=False), False, []), (None, False, [Superseded])],
 )
-def test_check_member(member: Member | None, passes: bool, told: list[type]) -> None:
+def test_check_member(member: Member | None, passes: bool, notified: list[type]) -> None:
     this = context(heartbeat(), state_of(member), known=False)
     assert CheckMember().handle(this) is passes
-    assert (this.known, sent(this.out)) == (member if passes else None, told)
+    assert (this.known, sent(this.out)) == (member if passes else None, notified)
     assert this.state.dropped["unknown agent"] == (not passes)
 
 
 @pytest.mark.parametrize(
-    ("head", "passes", "told"),
+    ("head", "passes", "notified"),
     [
         (HEAD, True, []),
         (changed(HEAD, owner_rev=REV - 1), False, [Announce]),
@@ -155,26 +155,28 @@ def test_check_member(member: Member | None, passes: bool, told: list[type]) -> 
         (changed(HEAD, owner_rev=REV - 1, agent_epoch=EPOCH + 1), False, []),
     ],
 )
-def test_check_term(head: Header, passes: bool, told: list[type]) -> None:
+def test_check_term(head: Header, passes: bool, notified: list[type]) -> None:
     this = context(heartbeat(head=head))
     assert CheckTerm().handle(this) is passes
-    assert sent(this.out) == told
+    assert sent(this.out) == notified
     assert CheckTerm().handle(context(Rejected(head, "a", REV))) is False
 
 
 @pytest.mark.parametrize(
-    ("head", "reason", "told"),
+    ("head", "reason", "notified"),
     [
         (changed(HEAD, agent_epoch=EPOCH - 1), "other incarnation", [Superseded]),
         (changed(HEAD, agent_epoch=EPOCH + 1), "other incarnation", []),
         (changed(HEAD, op_seq=4), "late", []),
     ],
 )
-def test_keep_lease_counts_what_is_stale_and_ends_there(head: Header, reason: str, told: list[type]) -> None:
+def test_keep_lease_counts_what_is_stale_and_ends_there(
+    head: Header, reason: str, notified: list[type]
+) -> None:
     this = context(heartbeat(head=head))
     assert RenewAgentLease().handle(this) is False
     assert (this.state.members["a"], dict(this.state.dropped)) == (SYNCED, {reason: 1})
-    assert sent(this.out) == told
+    assert sent(this.out) == notified
 
 
 def test_keep_lease_hears_the_agent() -> None:
@@ -203,7 +205,7 @@ def status(
 
 
 @pytest.mark.parametrize(
-    ("said", "current", "taken", "news"),
+    ("reported", "current", "taken", "news"),
     [
         (status(), running(), True, False),
         (status(UnitPhase.STOPPING), running(), True, True),
@@ -213,13 +215,13 @@ def status(
         (status(unit="other"), running(), False, True),
     ],
 )
-def test_collect_statistics(said: UnitStatus, current: ReplicationSet, taken: bool, news: bool) -> None:
-    for message in (heartbeat(said), DispatchResponse(HEAD, "a", 1, said)):
+def test_collect_statistics(reported: UnitStatus, current: ReplicationSet, taken: bool, news: bool) -> None:
+    for message in (heartbeat(reported), DispatchResponse(HEAD, "a", 1, reported)):
         this = context(message, state_of(SYNCED, current))
         assert CollectStatistics().handle(this) is True
         memo = this.state.memos["u"]
         assert (memo.mark, memo.rows_per_s) == ((MARK, 9) if taken else (None, 0))
-        assert this.news == ([said] if news else [])
+        assert this.news == ([reported] if news else [])
         assert this.state.sets["u"] == current, "statistics change no set"
 
 
@@ -251,12 +253,12 @@ def test_a_failure_is_remembered() -> None:
 def test_an_answer_never_makes_the_owner_repeat_itself() -> None:
     """Somebody reports an orphan: it is told to stop, but not in answer to having been told so."""
     orphan = status(assignment=99)
-    for op, told in ((UnitOperation.REMOVE, []), (UnitOperation.START, [UnitOperation.REMOVE])):
+    for op, notified in ((UnitOperation.REMOVE, []), (UnitOperation.START, [UnitOperation.REMOVE])):
         this = context(DispatchResponse(HEAD, "a", 1, orphan, op), state_of(SYNCED, running()))
         this.news = [orphan]
         assert AnswerUnit().handle(this) is True
-        said = [effect.message for effect in this.out if isinstance(effect, SendMessage)]
-        assert [message.op for message in said if isinstance(message, Dispatch)] == told
+        reported = [effect.message for effect in this.out if isinstance(effect, SendMessage)]
+        assert [message.op for message in reported if isinstance(message, Dispatch)] == notified
     unasked = context(heartbeat(orphan))
     unasked.news = [orphan]
     AnswerUnit().handle(unasked)

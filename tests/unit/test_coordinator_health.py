@@ -135,13 +135,13 @@ def hole(cluster: Cluster, agent: str) -> int:
 
 def well(cluster: Cluster, agent: str) -> list[UnitStatus]:
     """What an agent says that does as it is told, at once."""
-    said = {
+    reported = {
         Role.SECONDARY: UnitPhase.PREPARED,
         Role.PRIMARY: UnitPhase.REPLICATING,
         Role.UNDETERMINED: UnitPhase.STOPPED,
     }
     return [
-        UnitStatus(unit, r.assignment, UnitPhase.STOPPED if r is s.primary and s.secondary and s.state is SetState.COMMIT else said[r.role])
+        UnitStatus(unit, r.assignment, UnitPhase.STOPPED if r is s.primary and s.secondary and s.state is SetState.COMMIT else reported[r.role])
         for unit, s in cluster.state.sets.items() for r in s.replicas if r.agent == agent
     ]  # fmt: skip
 
@@ -183,8 +183,8 @@ def test_an_agent_on_which_nothing_gets_ready_does_not_attract_units_for_ever(cl
 def test_once_it_can_again_it_is_tried_with_one_unit_and_cleared(cluster: Cluster) -> None:
     run(cluster, 12.0, "x")
     assert not cluster.state.health["x"].trusted
-    (told,) = [about for what, about in cluster.state.new_history if what == "agent backs off"]
-    assert (told["agent"], told["for_s"]) == ("x", 10.0)
+    (notified,) = [about for what, about in cluster.state.new_history if what == "agent backs off"]
+    assert (notified["agent"], notified["for_s"]) == ("x", 10.0)
     run(cluster, 400.0)
     assert ("agent is trusted again", {"agent": "x"}) in cluster.state.new_history
     assert "x" not in cluster.state.health

@@ -102,23 +102,23 @@ def test_an_agent_counts_while_it_prepares_and_only_then() -> None:
 
 @pytest.mark.parametrize("steps", [(0, 0), (0, 7), (3, 0)])
 def test_the_wire_carries_it(steps: tuple[int, int]) -> None:
-    said = tuple(UnitStatus(f"u{n}", 1, UnitPhase.PREPARING, steps=n) for n in steps)
-    beat = Heartbeat(Header(1, 2, 3, 4), "a", 5.0, said)
+    reported = tuple(UnitStatus(f"u{n}", 1, UnitPhase.PREPARING, steps=n) for n in steps)
+    beat = Heartbeat(Header(1, 2, 3, 4), "a", 5.0, reported)
     assert wire.decode_agent_frame(wire.encode_frame([beat])) == [beat]
 
 
 class Efforts:
     def __init__(self) -> None:
-        self.said: list[tuple[str, WorkerEvent]] = []
+        self.reported: list[tuple[str, WorkerEvent]] = []
         self.ledger = UnitLedger()
-        self.ledger.listen(lambda unit, event: self.said.append((unit, event)))
+        self.ledger.listen(lambda unit, event: self.reported.append((unit, event)))
         self.effort = {"busy": 1.0, "hangs": 1.0}
         self.pulse = PreparationMonitor(self.ledger, lambda unit, _: self.effort[unit])
 
     def look(self) -> list[str]:
-        self.said.clear()
+        self.reported.clear()
         self.pulse.report_progress()
-        return [unit for unit, event in self.said if isinstance(event, PrepareProgress)]
+        return [unit for unit, event in self.reported if isinstance(event, PrepareProgress)]
 
 
 def test_a_process_that_uses_the_processor_gets_on_and_one_that_does_not_hangs() -> None:

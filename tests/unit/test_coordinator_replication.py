@@ -65,7 +65,7 @@ def shape(current: ReplicationSet) -> str:
     )
 
 
-def said(out: tuple[SetOutput, ...]) -> str:
+def reported(out: tuple[SetOutput, ...]) -> str:
     words = []
     for one in out:
         match one:
@@ -229,22 +229,22 @@ EXPECTED: dict[tuple[str, str], dict[str, dict[str, str]]] = {
 }
 
 CASES = [
-    (state, text, reporter, seen, wanted)
+    (state, text, reporter, seen, expected)
     for (state, text), by_reporter in EXPECTED.items()
     for reporter, by_seen in by_reporter.items()
-    for seen, wanted in by_seen.items()
+    for seen, expected in by_seen.items()
 ]
 
 
-@pytest.mark.parametrize(("state", "text", "reporter", "seen", "wanted"), CASES)
+@pytest.mark.parametrize(("state", "text", "reporter", "seen", "expected"), CASES)
 def test_each_cell_does_what_the_table_by_hand_says(
-    state: str, text: str, reporter: str, seen: str, wanted: str
+    state: str, text: str, reporter: str, seen: str, expected: str
 ) -> None:
     before = build(state, text)
     check_set_invariants(before)
     after, out = step_set(before, event_of(reporter[0], int(reporter[1]), seen))
     check_set_invariants(after)
-    assert f"{shape(after)}|{said(out)}" == wanted
+    assert f"{shape(after)}|{reported(out)}" == expected
 
 
 def test_the_table_by_hand_goes_through_every_cell() -> None:
@@ -289,12 +289,12 @@ def recover(*reports: tuple[str, int, str], record: str) -> tuple[str, str]:
     for agent, assignment, seen in reports:
         current, out = step_set(current, event_of(agent, assignment, seen))
         check_set_invariants(current)
-        everything.append(said(out))
+        everything.append(reported(out))
     return shape(current), " ".join(word for word in everything if word)
 
 
 @pytest.mark.parametrize(
-    ("reports", "wanted"),
+    ("reports", "expected"),
     [
         ([("A", 1, "replicating")], ("recovering A1U B2U", "")),
         ([("A", 1, "replicating"), ("B", 2, "preparing")], ("prepare A1P B2S", "")),
@@ -308,9 +308,9 @@ def recover(*reports: tuple[str, int, str], record: str) -> tuple[str, str]:
     ],
 )
 def test_a_new_owner_rebuilds_the_set_from_reports(
-    reports: list[tuple[str, int, str]], wanted: tuple[str, str]
+    reports: list[tuple[str, int, str]], expected: tuple[str, str]
 ) -> None:
-    assert recover(*reports, record="A1U:- B2U:-") == wanted
+    assert recover(*reports, record="A1U:- B2U:-") == expected
 
 
 def test_a_restored_set_trusts_nothing_of_its_record_but_who_can_hold_it() -> None:
@@ -323,25 +323,25 @@ def test_a_restored_set_trusts_nothing_of_its_record_but_who_can_hold_it() -> No
 
 def test_nobody_is_told_before_the_epoch_is_durable() -> None:
     current, out = step_set(ReplicationSet("u"), Assign("A", 1, 7))
-    assert said(out) == "persist7"
+    assert reported(out) == "persist7"
     current, out = step_set(current, ReplicaReport("A", 1, 0, UnitPhase.ABSENT))
-    assert (shape(current), said(out)) == ("prepare A7S", "")
+    assert (shape(current), reported(out)) == ("prepare A7S", "")
     current, out = step_set(current, ReplicaPersisted(6))
-    assert said(out) == ""
+    assert reported(out) == ""
     current, out = step_set(current, ReplicaPersisted(7))
-    assert said(out) == "prepare>A7"
+    assert reported(out) == "prepare>A7"
 
 
 def test_an_assignment_removed_before_it_was_durable_is_never_dispatched() -> None:
     current, _ = step_set(ReplicationSet("u"), Assign("A", 1, 7))
     current, out = step_set(current, Remove())
-    assert (shape(current), said(out)) == ("absent", "")
+    assert (shape(current), reported(out)) == ("absent", "")
     assert step_set(current, ReplicaPersisted(7)) == (current, ())
 
 
 def test_a_cancelled_move_leaves_the_primary_alone() -> None:
     current, out = step_set(build("prepare", "A1P:replicating B2S:preparing"), Cancel())
-    assert (shape(current), said(out)) == ("replicating A1P B2U", "remove>B2")
+    assert (shape(current), reported(out)) == ("replicating A1P B2U", "remove>B2")
     with pytest.raises(SetRefusedError):
         step_set(build("commit", "A1P:replicating B2S:prepared"), Cancel())
 
@@ -362,7 +362,7 @@ def test_a_move_to_the_agent_that_has_it_is_refused() -> None:
 
 def test_remove_tells_every_replica_and_waits_for_each() -> None:
     current, out = step_set(build("commit", "A1P:replicating B2S:prepared"), Remove())
-    assert (shape(current), said(out)) == ("removing A1U B2U", "remove>A1 remove>B2")
+    assert (shape(current), reported(out)) == ("removing A1U B2U", "remove>A1 remove>B2")
 
 
 @pytest.mark.parametrize("state", [s for s in UnitPhase if s is not UnitPhase.ABSENT])
@@ -370,21 +370,21 @@ def test_an_orphan_is_told_to_stop_whatever_the_set_is(state: UnitPhase) -> None
     for kind, text in [("absent", ""), *EXPECTED]:
         before = build(kind, text)
         after, out = step_set(before, ReplicaReport("Z", 1, 1, state))
-        assert (after, said(out)) == (before, "forget>Z1" if state is UnitPhase.STOPPED else "remove>Z1")
+        assert (after, reported(out)) == (before, "forget>Z1" if state is UnitPhase.STOPPED else "remove>Z1")
 
 
 def test_another_epoch_on_the_same_agent_says_that_this_one_is_not_there() -> None:
     current, out = step_set(
         build("replicating", "A3P:replicating"), ReplicaReport("A", 1, 2, UnitPhase.REPLICATING)
     )
-    assert (shape(current), said(out)) == ("absent", "remove>A2")
+    assert (shape(current), reported(out)) == ("absent", "remove>A2")
 
 
 def test_a_later_incarnation_ends_the_earlier_ones_replicas() -> None:
     current, out = step_set(
         build("replicating", "A1P:replicating"), ReplicaReport("A", 2, 0, UnitPhase.ABSENT)
     )
-    assert (shape(current), said(out)) == ("absent", "")
+    assert (shape(current), reported(out)) == ("absent", "")
     before = build("replicating", "A1P:replicating")
     assert step_set(before, ReplicaReport("A", 0, 0, UnitPhase.ABSENT))[0] == before
 
@@ -451,7 +451,7 @@ class AnyOrder(RuleBasedStateMachine):
             self.feed(ReplicaReport(replica.agent, replica.agent_epoch, replica.assignment, state))
 
     @rule(agent=AGENTS)
-    def gone(self, agent: str) -> None:
+    def missing(self, agent: str) -> None:
         self.feed(AgentLost(agent, 1))
 
     @rule()

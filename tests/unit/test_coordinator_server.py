@@ -426,9 +426,9 @@ def test_a_leader_that_nobody_has_heard_from_is_not_named() -> None:
 def test_an_owner_that_is_not_confirmed_does_not_name_itself() -> None:
     """Cut off from Kafka, it cannot know that another leads by now."""
     world = replicating(World().elect(), "a1")
-    said = world.machine.leadership.find_leader(world.now)
-    assert said is not None
-    assert said.am_i
+    reported = world.machine.leadership.find_leader(world.now)
+    assert reported is not None
+    assert reported.am_i
     assert world.machine.leadership.find_leader(world.now + 5.0) is None
     world.machine.leadership.confirmed = WriteConfirmed(10, world.now + 3.0)
     assert world.machine.leadership.find_leader(world.now + 5.0) is not None
@@ -857,9 +857,9 @@ def test_an_owner_that_must_be_silent_says_nothing_that_it_had_decided_before() 
     machine.put_messages([beat(900)])
     world.machine.handle_message(MailWaiting(machine))
     assert world.machine.has_decided()
-    said: list[Down] = []
-    world.push_messages = lambda agent, messages: len(said.extend(messages) or messages)  # type: ignore[assignment, func-returns-value, method-assign]
+    reported: list[Down] = []
+    world.push_messages = lambda agent, messages: len(reported.extend(messages) or messages)  # type: ignore[assignment, func-returns-value, method-assign]
     world.now += 10.0
     world.machine.handle_message(TickDue())
     world.machine.end_round()
-    assert said == []
+    assert reported == []

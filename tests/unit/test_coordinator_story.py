@@ -13,21 +13,21 @@ from coordinator.server.requests import StreamLeft, TickDue
 from tests.unit.test_coordinator_server import World, replicating
 
 
-def told(world: World, what: str) -> list[dict[str, Any]]:
+def notified(world: World, what: str) -> list[dict[str, Any]]:
     return [dict(row.about) for row in world.machine.journal.list_events_after(0, 1000) if row.what == what]
 
 
 def test_a_first_placement_names_the_agent_and_what_it_took() -> None:
     world = replicating(World().elect(), "a1")
-    assert told(world, "elected") == [{"name": "me", "units": 0, "agents": 0}]
-    assert [each["agent"] for each in told(world, "agent joined")] == ["a1"]
-    placed = told(world, "unit placed")
+    assert notified(world, "elected") == [{"name": "me", "units": 0, "agents": 0}]
+    assert [each["agent"] for each in notified(world, "agent joined")] == ["a1"]
+    placed = notified(world, "unit placed")
     assert [each["unit"] for each in placed] == sorted(world.states())
     assert {(each["to"], each["why"], "from" in each) for each in placed} == {
         ("a1", "no agent ran it", False)
     }
     assert all(each["took_s"] >= 0 for each in placed)
-    assert told(world, "unit moved") == []
+    assert notified(world, "unit moved") == []
 
 
 def test_a_move_that_was_asked_for_is_told_with_both_agents() -> None:
@@ -36,10 +36,10 @@ def test_a_move_that_was_asked_for_is_told_with_both_agents() -> None:
     there = "a2" if here == "a1" else "a1"
     world.command(Move(unit, there)).wait_for_value(0)
     world.run(3.0)
-    (moved,) = told(world, "unit moved")
+    (moved,) = notified(world, "unit moved")
     assert (moved["unit"], moved["from"], moved["to"], moved["why"]) == (unit, here, there, "asked for")
-    assert told(world, "unit stopped") == []
-    (accepted,) = told(world, "command accepted")
+    assert notified(world, "unit stopped") == []
+    (accepted,) = notified(world, "command accepted")
     assert (accepted["command"], accepted["unit"], accepted["agent"]) == ("move", unit, there)
 
 
@@ -48,7 +48,7 @@ def test_a_drain_moves_units_and_says_so() -> None:
     there = [unit for unit, (_, agent) in world.states().items() if agent == "a1"]
     world.command(Drain("a1")).wait_for_value(0)
     world.run(10.0)
-    moved = told(world, "unit moved")
+    moved = notified(world, "unit moved")
     assert sorted(each["unit"] for each in moved) == sorted(there)
     assert {each["why"] for each in moved} == {"the agent gives up its units"}
 
@@ -59,14 +59,16 @@ def test_an_agent_that_is_gone_takes_its_units_with_it_for_the_true_reason() -> 
     machine, _ = world.agents.pop("a1")
     world.report_event(StreamLeft(machine, "the connection was reset"))
     world.run(15.0)
-    (gone,) = told(world, "agent gone")
-    assert gone["agent"] == "a1"
-    assert gone["units"] == len(lost) > 0
-    assert "its lease has expired" in gone["why"]
-    assert gone["stream"] == "the connection was reset"
-    stopped = told(world, "unit stopped")
+    (missing,) = notified(world, "agent gone")
+    assert missing["agent"] == "a1"
+    assert missing["units"] == len(lost) > 0
+    assert "its lease has expired" in missing["why"]
+    assert missing["stream"] == "the connection was reset"
+    stopped = notified(world, "unit stopped")
     assert sorted(each["unit"] for each in stopped) == sorted(lost)
-    again = [each for each in told(world, "unit placed") if each["to"] == "a2" and each.get("from") == "a1"]
+    again = [
+        each for each in notified(world, "unit placed") if each["to"] == "a2" and each.get("from") == "a1"
+    ]
     assert sorted(each["unit"] for each in again) == sorted(lost)
     assert {each["why"] for each in [*stopped, *again]} == {"agent a1 was lost"}
 
@@ -76,10 +78,10 @@ def test_a_failure_is_told_with_the_worker_s_words() -> None:
     unit = next(iter(world.states()))
     world.fail("a1", unit, "the disk is full")
     world.run(5.0)
-    (stopped,) = told(world, "unit stopped")
+    (stopped,) = notified(world, "unit stopped")
     assert (stopped["unit"], stopped["from"]) == (unit, "a1")
     assert stopped["why"] == "it failed on agent a1: the disk is full"
-    assert told(world, "unit placed")[-1]["unit"] == unit
+    assert notified(world, "unit placed")[-1]["unit"] == unit
 
 
 def test_a_pause_is_told_with_who_asked() -> None:
@@ -87,38 +89,38 @@ def test_a_pause_is_told_with_who_asked() -> None:
     unit = next(iter(world.states()))
     world.command(Pause(unit)).wait_for_value(0)
     world.run(3.0)
-    (stopped,) = told(world, "unit stopped")
+    (stopped,) = notified(world, "unit stopped")
     assert (stopped["unit"], stopped["why"]) == (unit, "paused")
-    assert told(world, "command accepted")[0]["by"] == "unknown"
+    assert notified(world, "command accepted")[0]["by"] == "unknown"
     world.command(Resume(unit)).wait_for_value(0)
     world.run(3.0)
-    assert told(world, "unit placed")[-1]["unit"] == unit
+    assert notified(world, "unit placed")[-1]["unit"] == unit
 
 
 def test_a_refused_command_is_told_too() -> None:
     world = replicating(World().elect(), "a1")
     with pytest.raises(Exception, match="no unit"):
         world.command(Pause("apply/p/none")).wait_for_value(0)
-    (refused,) = told(world, "command refused")
+    (refused,) = notified(world, "command refused")
     assert refused["why"] == "there is no unit apply/p/none"
 
 
 def test_the_end_of_a_term_is_told_with_its_reason() -> None:
     world = replicating(World().elect(), "a1")
     world.command(Resign()).wait_for_value(0)
-    assert told(world, "resigned") == [{"why": "asked to resign"}]
+    assert notified(world, "resigned") == [{"why": "asked to resign"}]
     other = replicating(World().elect(), "a1")
     other.report_event(NewLeader(20, Candidate("c2", "h:1", "h:2")), Lost(10, "another has claimed"))
-    assert told(other, "term lost") == [{"why": "another has claimed"}]
+    assert notified(other, "term lost") == [{"why": "another has claimed"}]
 
 
 def test_what_a_new_owner_finds_in_its_place_is_no_news() -> None:
     world = replicating(World().elect(), "a1")
-    before = len(told(world, "unit placed"))
+    before = len(notified(world, "unit placed"))
     world.report_event(Lost(10, "fenced"))
     world.elect(20)
     world.run(8.0)
     world.report_event(WriteConfirmed(20, world.now), TickDue())
     assert {state for state, _ in world.states().values()} == {"replicating"}
-    assert len(told(world, "unit placed")) == before
-    assert told(world, "unit stopped") == told(world, "unit moved") == []
+    assert len(notified(world, "unit placed")) == before
+    assert notified(world, "unit stopped") == notified(world, "unit moved") == []

@@ -228,7 +228,7 @@ def test_what_is_there_again_is_copied_within_the_limits_alone() -> None:
     book = CopyBook()
     assert judge_recreated_table(book, again(1), DROPPED, 100) == ""
     assert (state(book).phase, state(book).estimate) == ("waiting", 7)
-    for limits, seen, said in (
+    for limits, seen, reported in (
         (None, DROPPED, "`repair` of its pipelines is `stop`: rowlock copy bank.acct"),
         (
             LIMITS,
@@ -238,7 +238,7 @@ def test_what_is_there_again_is_copied_within_the_limits_alone() -> None:
     ):
         book = CopyBook()
         reason = judge_recreated_table(book, again(1, limits=limits), seen, 100)
-        assert reason.endswith(said)
+        assert reason.endswith(reported)
         assert (state(book).phase, state(book).reason) == ("refused", reason)
     assert "2 times within a day" in judge_recreated_table(ended((10, "a"), (20, "b")), again(9), DROPPED, 30)
     assert "same cause (dropped) within an hour" in judge_recreated_table(
@@ -255,11 +255,11 @@ def test_a_person_copies_what_is_not_copied_by_itself() -> None:
 
 def test_a_database_that_is_made_again_is_a_persons_business() -> None:
     book = CopyBook()
-    said = [
+    reported = [
         judge_recreated_table(book, again(n, table=table, ms=n), DROPPED, 0) for n, table in enumerate("abcd")
     ]
-    assert said[:3] == ["", "", ""]
-    assert "more than 3 tables of the source" in said[3]
+    assert reported[:3] == ["", "", ""]
+    assert "more than 3 tables of the source" in reported[3]
 
 
 def test_a_copy_that_waits_goes_on_with_what_is_there_again() -> None:
@@ -333,17 +333,17 @@ def test_what_to_do_by_hand_names_the_table_as_the_configuration_does() -> None:
     name, command = "`bank.2024`.acct", "rowlock copy '`bank.2024`.acct'"
     book = CopyBook()
 
-    def told(asked: CopyRequest, seen: KnownTable) -> str:
+    def notified(asked: CopyRequest, seen: KnownTable) -> str:
         book.accept_request(replace(asked, db="bank.2024"), seen, 1)
         return book.states.all[name].reason
 
-    assert command in told(repair(1), KnownTable(estimate=1001))
-    assert command in told(request(2, where="v > 1"), KnownTable(stopped="value"))
-    told(request(3), KnownTable())
-    assert told(request(4, cancel=True), KnownTable()).endswith(f": {command}")
+    assert command in notified(repair(1), KnownTable(estimate=1001))
+    assert command in notified(request(2, where="v > 1"), KnownTable(stopped="value"))
+    notified(request(3), KnownTable())
+    assert notified(request(4, cancel=True), KnownTable()).endswith(f": {command}")
     for ends in (_stop, _alter):
         book = CopyBook()
-        told(request(5), KnownTable())
+        notified(request(5), KnownTable())
         for _ in range(MAX_COPY_RESTARTS + 1):
             book.states.mark_begun(name, begun(5, 20), 600)
             ends(book, name)

@@ -68,7 +68,7 @@ def test_a_snapshot_of_another_key_begins_as_a_copy_and_one_that_is_asked_for_be
         yield from idle(story)
         assert [each[:8] for each in begins(story)] == ["snapshot", "r1"]
 
-    story.tell(telling())
+    story.notify(telling())
     assert story.rows_left() == {1: 0}
 
 
@@ -76,7 +76,7 @@ def test_a_copy_stands_above_what_this_run_has_sent() -> None:
     found: list[StartedCapture] = []
     story = Story(mysql=False)
     story.found = found.append
-    story.tell(iter([[]]))
+    story.notify(iter([[]]))
     (started,) = found
     ports: Any = SimpleNamespace(writer=NOBODY, clock=SimpleNamespace(now_ms=NOBODY))
     snapshots: Any = SimpleNamespace(sender=ChunkSender(started, NOBODY, NOBODY))
@@ -99,7 +99,7 @@ def test_a_process_for_snapshots_alone_does_not_end_before_a_copy_that_is_asked_
         yield from idle(story)
 
     with pytest.raises(SnapshotFinishedError):
-        story.tell(telling())
+        story.notify(telling())
     assert story.rows_left() == {1: 0}
 
 
@@ -120,7 +120,7 @@ def test_a_copy_whose_request_is_read_after_its_last_chunk_is_done_and_not_made_
         story.answer([(1, 0)], low=0)
         yield from idle(story)
 
-    story.tell(telling())
+    story.notify(telling())
     assert begins(story) == []
     assert state(story).phase == "done"
 
@@ -141,7 +141,7 @@ def test_a_request_for_another_pace_does_not_read_the_table_again() -> None:
         story.broker.holding = False
         yield from idle(story)
 
-    story.tell(telling())
+    story.notify(telling())
     assert (story.reads, state(story).phase) == (1, "done")
 
 
@@ -158,7 +158,7 @@ def test_what_was_asked_in_the_middle_of_a_copy_is_copied_behind_it() -> None:
         story.answer([(1, 0)], low=0)
         yield from idle(story)
 
-    story.tell(telling())
+    story.notify(telling())
     assert begins(story) == ["r1", "r2"]
 
 
@@ -175,7 +175,7 @@ def test_what_can_never_be_copied_is_refused_with_its_reason(request_: CopyReque
         story.requests.append(request_)
         yield from idle(story, 4)
 
-    story.tell(telling())
+    story.notify(telling())
     now = state(story, request_.table)
     assert now.phase == "refused"
     assert reason in now.reason
@@ -201,7 +201,7 @@ def test_copies_begin_one_behind_the_other() -> None:
         yield from idle(story)
         assert begins(story, "b") == ["r2"]
 
-    story.tell(telling())
+    story.notify(telling())
     assert "rowlock.b1.bank.b" in story.ensured, "a table that is new has no topic yet"
 
 
@@ -221,7 +221,7 @@ def test_a_copy_that_cannot_begin_keeps_no_other_waiting(proof: Proof) -> None:
         yield []
         assert begins(story, "b") == ["r2"]
 
-    story.tell(telling())
+    story.notify(telling())
     assert begins(story) == []
 
 
@@ -269,7 +269,7 @@ def test_every_change_behind_the_begin_of_a_copy_is_published_by_its_definition(
         story.answer([(3, 0)], low=2)
         yield from idle(story)
 
-    story.tell(telling())
+    story.notify(telling())
     assert [each.op for each in story.broker.events()] == ["m", "c", "c", "r", "m"]
     assert story.rows_left() == {1: 1, 2: 1, 3: 0}
     assert story.broker.watermarks()[-1].left_out == {}
@@ -285,7 +285,7 @@ def test_a_table_that_only_a_copy_has_made_known_stops_where_its_topic_says_so()
         yield from idle(story)
         yield story.not_whole()
 
-    story.tell(telling())
+    story.notify(telling())
     assert [each.stop is not None for each in story.broker.events()] == [False, True]
 
 
@@ -304,7 +304,7 @@ def test_a_copy_begins_at_the_end_of_the_transaction_that_stopped_its_table() ->
         yield []
         yield stopping + story.transaction([(5, None, 3)])
 
-    story.tell(telling())
+    story.notify(telling())
     assert [(each.op, each.stop is not None) for each in story.broker.events()][-1:] == [("c", False)]
 
 
@@ -323,4 +323,4 @@ def test_a_stop_that_comes_back_with_a_copy_is_in_the_topic_at_once() -> None:
         assert story.broker.events()[-1].stop is not None
         assert "bank.acct" in story.broker.stored[-1].record.stops
 
-    story.tell(telling())
+    story.notify(telling())

@@ -71,7 +71,7 @@ class Desk:
             raise KafkaException("down")
         self.sent.append((source, request))
 
-    def told(self, **more: Any) -> None:
+    def notified(self, **more: Any) -> None:
         values = {
             "id": "x",
             "db": "bank",
@@ -114,7 +114,7 @@ def test_dots_in_names_divide_nothing(tmp_path: Path, place: tuple[str, str]) ->
     desk.desk.check_needed_copy(unit, NEED, WHY)
     [(_, request)] = desk.sent
     assert (request.db, request.table) == place
-    desk.told(id=request.id, db=place[0], table=place[1], offset=77)
+    desk.notified(id=request.id, db=place[0], table=place[1], offset=77)
     assert desk.desk.find_copy_offset(unit) == 77
 
 
@@ -139,7 +139,7 @@ def test_what_kafka_does_not_take_is_sent_at_the_next_look(tmp_path: Path) -> No
 
 def test_a_unit_says_why_capture_did_not_copy_what_is_there_again(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
-    desk.told(
+    desk.notified(
         id="made again",
         by="capture",
         phase="refused",
@@ -158,7 +158,7 @@ def test_a_unit_says_why_capture_did_not_copy_what_is_there_again(tmp_path: Path
 def test_repair_stop_asks_for_nothing_and_leaves_the_reason(tmp_path: Path) -> None:
     desk = Desk(tmp_path, repair="stop")
     assert desk.desk.check_needed_copy(UNIT, NEED, WHY).waiting_reason is None
-    desk.told(phase="running", id="by hand")
+    desk.notified(phase="running", id="by hand")
     assert "it begins automatically" in str(desk.desk.check_needed_copy(UNIT, NEED, WHY).waiting_reason)
     assert desk.sent == []
 
@@ -166,7 +166,7 @@ def test_repair_stop_asks_for_nothing_and_leaves_the_reason(tmp_path: Path) -> N
 def test_a_refused_request_says_why_and_changes_what_is_seen(tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     first = desk.desk.check_needed_copy(UNIT, NEED, WHY)
-    desk.told(
+    desk.notified(
         id=desk.sent[0][1].id,
         phase="refused",
         reason="about 70000000 rows: rowlock copy bank.my acct (about 70000000 rows)",
@@ -182,7 +182,7 @@ def test_a_refused_request_says_why_and_changes_what_is_seen(tmp_path: Path) -> 
 @pytest.mark.parametrize(("offset", "begun"), [(None, False), (41, False), (42, True)])
 def test_a_copy_that_begins_behind_the_stop_is_seen(tmp_path: Path, offset: int | None, begun: bool) -> None:
     desk = Desk(tmp_path)
-    desk.told(phase="running", offset=offset)
+    desk.notified(phase="running", offset=offset)
     assert desk.desk.check_needed_copy(UNIT, NEED, WHY).has_begun is begun
     assert len(desk.sent) == (0 if begun else 1)
     assert desk.desk.find_copy_offset(UNIT) == offset

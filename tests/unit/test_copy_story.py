@@ -54,7 +54,7 @@ def test_a_copy_beside_live_changes(mysql: bool) -> None:
         story.tick()
         yield []
 
-    story.tell(telling())
+    story.notify(telling())
     (begin,), (marker,) = begins(story), markers(story)
     events = story.broker.events()
     assert begin.copy is not None
@@ -89,7 +89,7 @@ def test_on_an_idle_source_a_copy_follows_the_other() -> None:
             story.tick()
             yield []
 
-    story.tell(telling())
+    story.notify(telling())
     assert [each.copy.id for each in begins(story) if each.copy] == ["r0", "r1", "r2"]
     assert len({each.source.pos for each in story.broker.events()}) == 1
     assert state(story).phase == "done"
@@ -115,7 +115,7 @@ def test_a_record_forgets_a_copy_a_day_after_its_end(monkeypatch: pytest.MonkeyP
             kept.append([each.phase for each in story.broker.stored[-1].record.copies.values()])
 
     kept: list[list[str]] = []
-    story.tell(telling())
+    story.notify(telling())
     assert kept == [["done"], ["done"], []]
 
 
@@ -132,7 +132,7 @@ def test_a_copy_begins_between_two_transactions_that_are_at_hand() -> None:
         yield first + story.transaction([(3, None, 1)])
         yield []
 
-    story.tell(telling())
+    story.notify(telling())
     assert [each.op for each in story.broker.events()] == ["c", "c", "m", "c"]
 
 
@@ -151,7 +151,7 @@ def test_a_chunk_is_sent_where_the_log_is_as_far_as_it_although_more_of_the_log_
         yield first + story.transaction([(3, None, 1)])
         yield []
 
-    story.tell(telling())
+    story.notify(telling())
     rows = [(each.op, each.after["id"]) for each in story.broker.events() if each.after is not None]
     assert rows == [("c", 1), ("c", 2), ("r", 1), ("c", 3)]
 
@@ -166,7 +166,7 @@ def test_a_begin_is_acknowledged_before_a_record_says_that_the_copy_runs() -> No
         yield []
         yield []
 
-    story.tell(telling())
+    story.notify(telling())
     for record, acknowledged, _ in story.broker.stored:
         if record.copies and record.copies["bank.acct"].phase == "running":
             assert any(each.copy is not None for each in acknowledged)
@@ -193,7 +193,7 @@ def test_a_stop_that_is_healed_by_a_copy() -> None:
         story.tick()
         yield []
 
-    story.tell(telling())
+    story.notify(telling())
     assert [each.stop is not None for each in story.broker.events()][:2] == [True, False]
     assert story.rows_left() == {1: 1, 5: 3}
     assert (state(story).phase, state(story).ended_stop) == ("done", "")
@@ -213,7 +213,7 @@ def made_again(story: Story) -> Iterator[Events]:
 def test_a_dropped_table_that_is_made_again_is_copied(mysql: bool) -> None:
     story = Story(mysql=mysql)
 
-    story.tell(made_again(story))
+    story.notify(made_again(story))
     assert state(story).id.startswith("made again at ")
     assert (state(story).phase, begins(story)[-1].copy is not None) == ("running", True)
     assert "bank.acct" not in story.broker.stored[-1].record.stops
@@ -226,7 +226,7 @@ def test_a_table_that_is_made_again_waits_for_a_person_where_repair_says_so(
     story = Story(mysql=False)
     story.repair = limits
 
-    story.tell(made_again(story))
+    story.notify(made_again(story))
     assert (state(story).phase, begins(story)) == ("refused", [])
     assert "rowlock copy bank.acct" in state(story).reason
     assert ("(about 7 rows)" in state(story).reason) == (limits is not None)
@@ -252,7 +252,7 @@ def test_a_copy_that_is_taken_back_stops_the_table_again() -> None:
         story.written[-1] = story.written[-1]._replace(rows=0)
         yield []
 
-    story.tell(telling())
+    story.notify(telling())
     assert [event.op for event in story.broker.events()] == ["m", "m", "m"]
     stop = story.broker.events()[-1].stop
     assert stop is not None
@@ -275,7 +275,7 @@ def test_a_copy_begins_above_what_a_predecessor_has_written() -> None:
         yield []
 
     story.judge_topic = lambda: None  # type: ignore[method-assign]  # it begins with what the predecessor has written
-    story.tell(telling())
+    story.notify(telling())
     (begin,) = begins(story)
     assert begin.source.position > story.ceiling
 
@@ -297,7 +297,7 @@ def test_a_definition_that_is_not_proven_is_waited_for() -> None:
         yield story.transaction([(1, None, 1)])
         yield []
 
-    story.tell(telling())
+    story.notify(telling())
     assert len(begins(story)) == 1
 
 
@@ -316,7 +316,7 @@ def test_what_is_not_there_or_unfit_is_refused(proof: ProvenDefinition, reason: 
         story.tick()
         yield []
 
-    story.tell(telling())
+    story.notify(telling())
     assert (state(story).phase, reason in state(story).reason) == ("refused", True)
     assert not begins(story)
 
@@ -333,7 +333,7 @@ def test_a_table_that_is_not_selected_is_refused(table: tuple[str, str]) -> None
         story.tick()
         yield []
 
-    story.tell(telling())
+    story.notify(telling())
     found = story.broker.stored[-1].record.copies[".".join(table)]
     assert (found.phase, "not selected" in found.reason) == ("refused", True)
 
@@ -354,7 +354,7 @@ def test_a_part_of_a_table_is_copied_at_its_pace() -> None:
         assert reader.asked[1].not_before == before + 1.0
         assert (reader.asked[1].after, reader.asked[1].where) == ((2,), "c1 > 0")
 
-    story.tell(telling())
+    story.notify(telling())
     assert [each.copy.partial for each in (*begins(story), *markers(story)) if each.copy] == [True, True]
 
 
@@ -382,7 +382,7 @@ def test_the_rate_of_a_copy_changes_while_it_runs() -> None:
         assert [each.after for each in reader.asked] == [None, (2,), (5,), (2005,)]
         assert waits == pytest.approx([2 / 3, 0.0, 1.0]), "the last one was read before the rate fell"
 
-    story.tell(telling())
+    story.notify(telling())
     assert len(begins(story)) == 1
     assert (state(story).id, state(story).max_rows_per_second) == ("r1", 1)
 
@@ -402,6 +402,6 @@ def test_a_condition_that_the_source_does_not_take_ends_the_copy_alone() -> None
         story.tick()
         yield []
 
-    story.tell(telling())
+    story.notify(telling())
     assert (state(story).phase, "Unknown column 'nonsense'" in state(story).reason) == ("refused", True)
     assert story.rows_left() == {1: 1}

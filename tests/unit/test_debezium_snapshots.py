@@ -77,8 +77,8 @@ class HealBench(Bench):
         if isinstance(self.there, Exception):
             raise self.there
         found = [tuple(each[name] for name in table.key.columns) for each in self.there]
-        wanted = {str(key).casefold() for key in keys}
-        return [key for key in found if str(key).casefold() in wanted]
+        expected = {str(key).casefold() for key in keys}
+        return [key for key in found if str(key).casefold() in expected]
 
     def find(self, after: int) -> TableSnapshot | None:
         found = find_newest_snapshot(lambda start: self.slices(start, len(self.topic)), after)
@@ -334,8 +334,8 @@ def test_a_takeover_in_the_middle_of_the_snapshot_ends_it() -> None:
         bench.take_over()
         lowest = min(lane.offset for lane in bench.target.state.lanes.values())
         assert bench.apply(lowest + 1, upto).state == "ok"
-        gone = not any(values[0] == 1 for values in bench.list_copies())
-        assert gone == (upto == end), "not before its last row"
+        missing = not any(values[0] == 1 for values in bench.list_copies())
+        assert missing == (upto == end), "not before its last row"
     assert bench.list_copies() == of(*now())
 
 

@@ -64,9 +64,9 @@ def test_events_have_these_rows(golden: Golden) -> None:
 
 def test_every_type_is_there() -> None:
     for server in ("mysql", "mariadb"):
-        wanted = [declared.strip() for declared, _ in types(server)]
+        desired = [declared.strip() for declared, _ in types(server)]
         found = [golden.declared for golden in ALL if golden.server == server and OLD not in golden.declared]
-        assert found == wanted, "run: python -m tests.decoder_golden"
+        assert found == desired, "run: python -m tests.decoder_golden"
     assert sum(OLD in golden.declared for golden in ALL) == 3
 
 

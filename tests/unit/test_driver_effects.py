@@ -39,16 +39,16 @@ class Connection:
     transactional_ddl = False
     column_names = EXACT
 
-    def __init__(self, number: int, said: Said) -> None:
-        self._number, self._said = number, said
+    def __init__(self, number: int, reported: Said) -> None:
+        self._number, self._said = number, reported
         self.outcome: object = None
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        def told(*given: object, **named: object) -> Any:
+        def notified(*given: object, **named: object) -> Any:
             self._said.append((self._number, name, *given, *named.items()))
             return [name, "more"]
 
-        return told
+        return notified
 
     def yield_keys(self, *given: object) -> Iterator[list[int]]:
         self._said.append((self._number, "keys", *given))
@@ -67,28 +67,28 @@ class Connection:
 
 class Connections:
     def __init__(self) -> None:
-        self.said: Said = []
-        self.only = Connection(0, self.said)
+        self.reported: Said = []
+        self.only = Connection(0, self.reported)
 
     def get_connection(self, number: int) -> Any:
-        return self.only if number == 0 else Connection(number, self.said)
+        return self.only if number == 0 else Connection(number, self.reported)
 
     def drop_if_broken(self, number: int) -> None:
-        self.said.append((number, "check"))
+        self.reported.append((number, "check"))
 
     def drop_connection(self, number: int) -> None:
-        self.said.append((number, "drop"))
+        self.reported.append((number, "drop"))
 
 
 class Stage:
     """Both drivers over connections that say what they are asked for."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.connections, self.wanted = Connections(), True
+        self.connections, self.expected = Connections(), True
         self.read: list[tuple[int, int]] = []
         self.tables: dict[Any, Any] = {"d.t": X, "d.other": X}
         records = AttemptRecords(
-            [[(1, b"one")]], self._read, find_begin=lambda *given: ("begin", *given), find_snapshot=lambda after: ("snapshot", after), is_assigned=lambda: self.wanted,  # type: ignore[arg-type,return-value]
+            [[(1, b"one")]], self._read, find_begin=lambda *given: ("begin", *given), find_snapshot=lambda after: ("snapshot", after), is_assigned=lambda: self.expected,  # type: ignore[arg-type,return-value]
         )  # fmt: skip
         self.threads = ThreadDriver(SPEC, self.connections, records, self.tables)
         self.batches = BatchDriver(SPEC, self.connections, records, self.tables)
@@ -147,17 +147,17 @@ ASKED = [
 
 
 @pytest.mark.parametrize("driver", BOTH)
-@pytest.mark.parametrize(("effect", "sent", "said"), ASKED, ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize(("effect", "sent", "reported"), ASKED, ids=lambda each: type(each).__name__)
 def test_both_ask_the_same_of_the_first_connection(
-    stage: Stage, driver: str, effect: AttemptEffect, sent: Any, said: Said
+    stage: Stage, driver: str, effect: AttemptEffect, sent: Any, reported: Said
 ) -> None:
-    assert (stage.did(driver, effect), stage.connections.said) == (sent, said)
+    assert (stage.did(driver, effect), stage.connections.reported) == (sent, reported)
 
 
 @pytest.mark.parametrize("driver", BOTH)
 def test_a_stop_is_said_to_the_target_and_its_table_is_looked_at_again(stage: Stage, driver: str) -> None:
     stage.did(driver, fx.StopUnit("why"))
-    assert stage.connections.said == [(0, "stop_unit", U, 7, "why", ("was", "before"))]
+    assert stage.connections.reported == [(0, "stop_unit", U, 7, "why", ("was", "before"))]
     assert stage.tables == {"d.other": X}
 
 
@@ -173,11 +173,11 @@ def test_a_definition_in_force_is_kept_with_the_others(stage: Stage, driver: str
 
 @pytest.mark.parametrize("driver", BOTH)
 def test_what_takes_long_ends_where_the_unit_is_wanted_elsewhere(stage: Stage, driver: str) -> None:
-    stage.wanted = False
+    stage.expected = False
     for effect in (fx.ReadPassed(4, 8), fx.ListKeys(ANY, None, None, None)):
         with pytest.raises(TransientError, match="should no longer run here"):
             stage.did(driver, effect)
-    assert (stage.read, stage.connections.said) == ([], [])
+    assert (stage.read, stage.connections.reported) == ([], [])
     assert stage.did(driver, fx.ReadMissing(3, 9)) == [(3, b"read")], "an attempt reads what it lacks"
 
 
@@ -195,7 +195,7 @@ def test_a_pause_outside_lanes_lasts_as_long_as_it_is_asked_for(stage: Stage, dr
 
 
 @pytest.mark.parametrize(
-    ("effect", "sent", "said"),
+    ("effect", "sent", "reported"),
     [
         (fx.ListKeys(ANY, (1,), (9,), {"a": "b"}), ["fetch_rows", "more"], [(0, "fetch_rows", X, (1,), KEYS_PER_FETCH, {"a": "b"}, ("upto", (9,)))]),
         (fx.LookUpKeys(ANY, [(1,)]), ["fetch_keys", "more"], [(0, "fetch_keys", X, [(1,)])]),
@@ -206,13 +206,15 @@ def test_a_pause_outside_lanes_lasts_as_long_as_it_is_asked_for(stage: Stage, dr
     ],
     ids=lambda each: type(each).__name__,
 )  # fmt: skip
-def test_what_only_sessions_are_asked_for(stage: Stage, effect: AttemptEffect, sent: Any, said: Said) -> None:
-    assert (stage.did("threads", effect), stage.connections.said) == (sent, said)
+def test_what_only_sessions_are_asked_for(
+    stage: Stage, effect: AttemptEffect, sent: Any, reported: Said
+) -> None:
+    assert (stage.did("threads", effect), stage.connections.reported) == (sent, reported)
 
 
 def test_who_alters_in_a_transaction_needs_no_connection_of_its_own(stage: Stage) -> None:
     stage.connections.only.transactional_ddl = True
-    assert (stage.did("threads", fx.OwnConnection()), stage.connections.said) == (None, [])
+    assert (stage.did("threads", fx.OwnConnection()), stage.connections.reported) == (None, [])
 
 
 def test_operations_that_look_at_the_target_get_its_session(
@@ -239,7 +241,7 @@ def test_operations_that_look_at_the_target_get_its_session(
     assert did == [
         ("follow_definition", 2, -1, followed), ("drop_target", 2, -1, dropped), ("lose_others", 2, -1, lost), ("not_lost", -1), ("require_table_unchanged", 2, -1, same),
     ]  # fmt: skip
-    assert stage.connections.said == [
+    assert stage.connections.reported == [
         (2, "transaction", U, []), (-1, "close_held", [(5, 1)], "why"), (2, "commit")
     ]  # fmt: skip
 
@@ -267,7 +269,7 @@ def test_what_whole_batches_are_not_asked_for(stage: Stage) -> None:
     for effect in (fx.AlterTarget(ANY, 3), fx.EndConnection(3)):
         with pytest.raises(NotImplementedError, match="no driver carries out"):
             stage.did("batches", effect)
-    assert stage.connections.said == []
+    assert stage.connections.reported == []
 
 
 def test_keys_of_whole_batches_are_listed_once_from_their_beginning(stage: Stage) -> None:
@@ -276,17 +278,17 @@ def test_keys_of_whole_batches_are_listed_once_from_their_beginning(stage: Stage
 
     assert [listed(None), listed((1,)), listed((2,))] == [[1], [2], ()]
     assert listed(None) == [1], "another list begins"
-    assert stage.connections.said == [(0, "keys", U, X, {"a": "b"})] * 2
+    assert stage.connections.reported == [(0, "keys", U, X, {"a": "b"})] * 2
 
 
 def test_keys_of_whole_batches_are_looked_up(stage: Stage) -> None:
     assert stage.did("batches", fx.LookUpKeys(ANY, [(1,)])) == ["look_up", "more"]
-    assert stage.connections.said == [(0, "look_up", X, [(1,)])]
+    assert stage.connections.reported == [(0, "look_up", X, [(1,)])]
 
 
 def test_a_commit_of_whole_batches_that_finds_another_owner_is_fenced(stage: Stage) -> None:
     stage.did("batches", fx.Transact(0, [], []))
-    assert [each[:3] for each in stage.connections.said] == [(0, "apply", U)]
+    assert [each[:3] for each in stage.connections.reported] == [(0, "apply", U)]
     stage.connections.only.outcome = BatchFenced("another")  # type: ignore[arg-type]
     with pytest.raises(FencedError, match="another worker now owns t of pipeline p"):
         stage.did("batches", fx.Transact(0, [], []))
@@ -298,7 +300,7 @@ def test_whole_batches_are_told_what_a_definition_comes_to(
     asked = ops.FollowDefinition(ANY, "whole", ANY)
     monkeypatch.setattr(batches, "build_unaltered_state", lambda spec, target, operation: ("state", target._number, operation))  # fmt: skip
     stage.did("batches", fx.Transact(0, [], [asked]))
-    progress = stage.connections.said[0][-1]
+    progress = stage.connections.reported[0][-1]
     assert progress.state == ("state", 0, asked)
 
 

@@ -49,9 +49,9 @@ class Parent:
         )
         assert self.process.stdout is not None
         try:
-            told = json.loads(self.process.stdout.readline())
-            self.folder = Path(told["folder"])
-            self.handles = [os.pidfd_open(pid) for pid in told["pids"]]
+            notified = json.loads(self.process.stdout.readline())
+            self.folder = Path(notified["folder"])
+            self.handles = [os.pidfd_open(pid) for pid in notified["pids"]]
         except BaseException:
             self.finish()
             raise

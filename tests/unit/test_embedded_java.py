@@ -10,10 +10,10 @@ from deploy.errors import EmbeddedError
 from deploy.fetch.java import find_java
 
 
-def fake_java(folder: Path, says: str, code: int = 0) -> Path:
+def fake_java(folder: Path, output: str, code: int = 0) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     java = folder / "java"
-    java.write_text(f"#!/bin/sh\necho '{says}' >&2\nexit {code}\n")
+    java.write_text(f"#!/bin/sh\necho '{output}' >&2\nexit {code}\n")
     java.chmod(0o755)
     return java
 
@@ -32,11 +32,11 @@ def test_no_java() -> None:
 
 
 @pytest.mark.parametrize(
-    ("says", "version"),
+    ("output", "version"),
     [('openjdk version "11.0.22" 2024-01-16', "11"), ('java version "1.8.0_402"', "8")],
 )
-def test_too_old_a_java(empty_path: Path, says: str, version: str) -> None:
-    java = fake_java(empty_path, says)
+def test_too_old_a_java(empty_path: Path, output: str, version: str) -> None:
+    java = fake_java(empty_path, output)
     with pytest.raises(EmbeddedError, match=rf"{java} is version {version}; Kafka and Spark need 17"):
         find_java()
 
@@ -51,9 +51,9 @@ def test_java_home_comes_before_path(
     empty_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_java(empty_path, 'openjdk version "11.0.22"')
-    wanted = fake_java(tmp_path / "jdk" / "bin", 'openjdk version "21.0.2" 2024-01-16')
+    expected = fake_java(tmp_path / "jdk" / "bin", 'openjdk version "21.0.2" 2024-01-16')
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jdk"))
-    assert find_java() == wanted
+    assert find_java() == expected
 
 
 def test_a_java_home_without_java_is_not_passed_over(

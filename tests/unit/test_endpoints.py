@@ -57,7 +57,7 @@ def http(conn: socket.socket) -> None:
     conn.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" if request else b"")
 
 
-def says(text: bytes) -> Answer:
+def output(text: bytes) -> Answer:
     def answer(conn: socket.socket) -> None:
         conn.sendall(text)
         silent(conn)
@@ -85,9 +85,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 CASES: dict[str, tuple[Answer, str]] = {
     "silent": (silent, "a server that accepts connections and sends nothing"),
     "http": (http, "an HTTP server"),
-    "ssh": (says(b"SSH-2.0-OpenSSH_9.7\r\n"), "an SSH server"),
-    "mail": (says(b"220 mail.bank.example ESMTP\r\n"), "a server that sends '220 mail.bank.example ESMTP'"),
-    "mysql": (says(b"\x4a\0\0\0\x0a9.7.4\0"), MYSQL_SERVER),
+    "ssh": (output(b"SSH-2.0-OpenSSH_9.7\r\n"), "an SSH server"),
+    "mail": (output(b"220 mail.bank.example ESMTP\r\n"), "a server that sends '220 mail.bank.example ESMTP'"),
+    "mysql": (output(b"\x4a\0\0\0\x0a9.7.4\0"), MYSQL_SERVER),
     "postgres": (asked(b"\0\0\0\x08\x04\xd2\x16\x2f", b"N"), POSTGRES_SERVER),
     "kafka": (asked(b"\0\0\0\x0a\0\x12", b"\0\0\0\x10\0\0\0\x01\0\0\0\0"), KAFKA_BROKER),
     "tls": (asked(b"GET", b"\x15\x03\x01\0\x02\x02\x46"), "a server that wants TLS from the start"),
@@ -99,8 +99,8 @@ def test_it_is_named(case: str) -> None:
     answer, name = CASES[case]
     with listening(answer) as port:
         assert identify_service("127.0.0.1", port) == name
-        told = explain_wrong_service("127.0.0.1", port, MYSQL_SERVER)
-        assert told is None if name == MYSQL_SERVER else name in str(told)
+        notified = explain_wrong_service("127.0.0.1", port, MYSQL_SERVER)
+        assert notified is None if name == MYSQL_SERVER else name in str(notified)
 
 
 def test_where_nothing_listens() -> None:

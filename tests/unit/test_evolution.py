@@ -221,10 +221,10 @@ def test_the_first_definition_and_the_begin_of_a_copy_are_put_in_force_whatever_
 
 def test_stops() -> None:
     def stop(cause: str) -> EventEnvelope:
-        said = TableStop(
+        reported = TableStop(
             cause=cause, at=(0, 1, 2, 3), file="f", pos=2, reason="seen", remedy="do", since_ms=1
         )
-        return FakeSource().event("m", stop=said)
+        return FakeSource().event("m", stop=reported)
 
     assert judge_table_event(TABLE, stop("dropped"), "evolve") == SourceTableDropped("seen", "do")
     assert judge_table_event(TABLE, stop("value"), "evolve") == NeedsCopy("value", "seen", "do")
@@ -291,8 +291,8 @@ def test_followed_changes_come_out_as_the_source() -> None:
 def test_steps_that_are_done_leave_nothing_to_do(policy: SchemaChangePolicy, rewrite: bool) -> None:
     """State is compared: an interrupted attempt's successor finds done what was done."""
     cases = [*FOLLOWED.values(), *[(new, columns) for new, columns, _ in COPIED.values() if rewrite]]
-    for new, said in cases:
-        columns = None if rewrite else said
+    for new, reported in cases:
+        columns = None if rewrite else reported
         found = planned(new, columns, policy, rewrite=rewrite)
         after = real() if found.alter is None else apply_alterations(found.alter)
         assert (
@@ -454,12 +454,12 @@ def test_a_column_beside_is_renamed_and_dropped_by_its_name_at_the_source() -> N
     new = renamed(stored.table, "version", "v")
     found = planned(new, CHANGES(renamed={"version": "v"}), "lenient", stored=stored, there=there)
     assert found == ChangePlan(None, StoredDefinition(new, {"v": "version_2"}, ("version",)))
-    gone = planned(
+    missing = planned(
         without(stored.table, "version"), CHANGES(dropped=("version",)), "evolve", stored=stored, there=there
     )
-    assert gone.alter is not None
-    assert list(gone.alter.steps) == [DropColumn("version_2")]
-    assert gone.stored.names == {}
+    assert missing.alter is not None
+    assert list(missing.alter.steps) == [DropColumn("version_2")]
+    assert missing.stored.names == {}
 
 
 @pytest.mark.parametrize("policy", ["lenient", "evolve", "ignore"])
@@ -519,9 +519,11 @@ def test_an_index_over_a_column_beside_is_over_that_one() -> None:
     assert [step.index.columns for step in found.alter.steps if isinstance(step, AddUnique)] == [
         ("version_2", "owner")
     ]
-    gone = planned(stored.table, policy="lenient", stored=found.stored, there=apply_alterations(found.alter))
-    assert gone.alter is not None
-    assert [step.index.columns for step in gone.alter.steps if isinstance(step, DropUnique)] == [
+    missing = planned(
+        stored.table, policy="lenient", stored=found.stored, there=apply_alterations(found.alter)
+    )
+    assert missing.alter is not None
+    assert [step.index.columns for step in missing.alter.steps if isinstance(step, DropUnique)] == [
         ("version_2", "owner")
     ]
 

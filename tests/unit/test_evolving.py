@@ -215,11 +215,11 @@ def alterations(tale: Story) -> int:
 def test_what_is_followed_twice_is_altered_once(transactional: bool) -> None:
     tale = story(transactional=transactional)
     tale.statement(*FOLLOWED["add"], {"n": None})
-    with capture_logs() as said:
+    with capture_logs() as reported:
         assert tale.bench.apply().state == "ok"
         assert tale.bench.apply().state == "ok"
     assert alterations(tale) == 1
-    assert [line["steps"] for line in said if "steps" in line] == [["AddColumn n int"]]
+    assert [line["steps"] for line in reported if "steps" in line] == [["AddColumn n int"]]
 
 
 def test_a_target_of_whole_batches_whose_table_is_gone_stops_the_unit() -> None:
@@ -372,7 +372,7 @@ def test_killed_at_any_moment_it_goes_on_from_there(
     while True:
         number += 1
         tale = story(policy, transactional=transactional)
-        tell(tale, name)
+        notify(tale, name)
         killed = kill_at(tale, number)
         if killed:
             tale.bench.take_over()
@@ -389,7 +389,7 @@ def test_killed_at_any_moment_it_goes_on_from_there(
 def test_killed_at_any_moment_a_change_under_ignore_needs_no_copy(transactional: bool) -> None:
     for number in range(1, 12):
         tale = story("ignore", transactional=transactional)
-        tell(tale, "add")
+        notify(tale, "add")
         killed = kill_at(tale, number)
         tale.bench.take_over()
         report = tale.bench.apply(len(tale.bench.topic) - 1)
@@ -399,7 +399,7 @@ def test_killed_at_any_moment_a_change_under_ignore_needs_no_copy(transactional:
             break
 
 
-def tell(tale: Story, name: str) -> None:
+def notify(tale: Story, name: str) -> None:
     if name == "drop and add":
         columns = ColumnChanges(dropped=("note",), added=("note",))
         tale.statement(TABLE, columns, {"note": None})
@@ -419,7 +419,7 @@ def test_killed_twice() -> None:
     for first in range(1, 7):
         for second in range(1, 9):
             tale = story(transactional=False)
-            tell(tale, "rename and add under the old name")
+            notify(tale, "rename and add under the old name")
             for number in (first, second):
                 kill_at(tale, number)
                 tale.bench.take_over()
@@ -430,7 +430,7 @@ def test_killed_twice() -> None:
 def test_who_finds_a_mark_ends_the_connection_that_it_names_before_anything_else() -> None:
     """A paused worker may be in front of its statement: it must never reach the server again."""
     tale = story(transactional=False)
-    tell(tale, "add")
+    notify(tale, "add")
     assert kill_at(tale, 3), "the mark is committed"
     named = tale.bench.target.state.unit.ddl
     assert named is not None
@@ -442,7 +442,7 @@ def test_who_finds_a_mark_ends_the_connection_that_it_names_before_anything_else
 
 def test_a_zombie_does_not_alter_the_table_over_a_connection_that_was_ended() -> None:
     tale = story(transactional=False)
-    tell(tale, "add")
+    notify(tale, "add")
     target = tale.bench.target
 
     def at(moment: str) -> None:
@@ -465,7 +465,7 @@ def test_a_zombie_does_not_alter_the_table_over_a_connection_that_was_ended() ->
 @KINDS
 def test_a_lock_is_waited_for_with_the_next_attempt(transactional: bool) -> None:
     tale = story(transactional=transactional)
-    tell(tale, "add")
+    notify(tale, "add")
     tale.bench.target.alter_faults = [TransientError("waits for a lock held by connection 7 (report)")]
     report = tale.bench.apply()
     assert (report.state, "held by connection 7" in report.message) == ("behind", True)
@@ -478,7 +478,7 @@ def test_what_the_target_will_not_be_altered_to_stops_the_unit_and_nothing_is_le
     transactional: bool,
 ) -> None:
     tale = story(transactional=transactional)
-    tell(tale, "add")
+    notify(tale, "add")
     tale.bench.target.alter_faults = [TargetConfigError("no right: GRANT ALTER")]
     report = tale.bench.apply()
     assert (report.state, report.message) == ("stopped", "no right: GRANT ALTER")
@@ -493,7 +493,7 @@ def test_what_the_target_will_not_be_altered_to_stops_the_unit_and_nothing_is_le
 def test_what_cannot_be_followed_is_passed_over_once_it_is_taken_back_and_copied(transactional: bool) -> None:
     """A copy by itself would meet the same definition, so none is asked for; a person's begins behind it."""
     tale = story(transactional=transactional)
-    tell(tale, "add")
+    notify(tale, "add")
     fault = TargetConfigError("no such column here")
     tale.bench.target.alter_faults = [fault]
     report = tale.bench.apply()
@@ -553,7 +553,7 @@ def test_rows_that_cannot_have_the_new_key_make_room_for_those_of_the_copy(trans
 
 def test_a_target_that_does_not_come_out_as_asked_stops_the_unit() -> None:
     tale = story(transactional=False)
-    tell(tale, "widen")
+    notify(tale, "widen")
     target = tale.bench.target
     before = target.tables["public.acct"]
 
@@ -575,7 +575,7 @@ def test_a_target_that_does_not_come_out_as_asked_stops_the_unit() -> None:
 
 def test_under_stop_a_change_waits_for_a_person() -> None:
     tale = story("stop")
-    tell(tale, "add")
+    notify(tale, "add")
     report = tale.bench.apply()
     assert (report.state, alterations(tale)) == ("stopped", 0)
     assert report.message.endswith(
@@ -586,7 +586,7 @@ def test_under_stop_a_change_waits_for_a_person() -> None:
 @KINDS
 def test_under_ignore_the_target_stays_and_takes_what_it_has(transactional: bool) -> None:
     tale = story("ignore", transactional=transactional)
-    tell(tale, "add")
+    notify(tale, "add")
     tale.statement(without(tale.source.table, "note"), ColumnChanges(dropped=("note",)))
     tale.put(7, version=3, n=1)
     report = tale.bench.apply()
@@ -607,7 +607,7 @@ def test_under_ignore_a_row_that_no_longer_fits_stops_the_table(how: str, transa
     at = TABLE.column_names.index(column)
     refusal = RefusedError("out of range")
     tale.bench.target.refuse = lambda row: refusal if row[at] == value else None
-    tell(tale, how)
+    notify(tale, how)
     tale.put(1, **{column: value})
     tale.put(2, version=8)
     report = tale.bench.apply()
@@ -642,7 +642,7 @@ def test_under_ignore_what_a_wide_enough_target_refuses_is_held() -> None:
     """A NUL byte in PostgreSQL, a constraint of the user's: no ALTER of the source has to do with it."""
     tale = story("ignore")
     tale.bench.target.refuse = lambda row: RefusedError("no") if row[0] == 7 else None
-    tell(tale, "add")
+    notify(tale, "add")
     tale.put(7, version=3, n=1)
     report = tale.bench.apply()
     assert (report.state, report.held) == ("ok", 1)
@@ -652,7 +652,7 @@ def test_under_ignore_what_a_wide_enough_target_refuses_is_held() -> None:
 def test_otherwise_what_the_target_refuses_is_held(policy: SchemaChangePolicy) -> None:
     tale = story(policy)
     tale.bench.target.refuse = lambda row: RefusedError("no") if row[0] == 7 else None
-    tell(tale, "widen")
+    notify(tale, "widen")
     tale.put(7, version=3)
     assert tale.bench.apply().held == 1
 
@@ -668,20 +668,20 @@ def test_under_ignore_a_column_that_comes_back_has_old_values_and_needs_a_copy(
 ) -> None:
     tale = story("ignore", transactional=transactional)
     tale.put(1, note="old")
-    note, gone = TABLE.get_column("note"), without(TABLE, "note")
+    note, missing = TABLE.get_column("note"), without(TABLE, "note")
     if how == "renamed":
         tale.statement(renamed(TABLE, "note", "w"), ColumnChanges(renamed={"note": "w"}))
         tale.put(1, w="new", version=2)
     else:
-        tale.statement(gone, ColumnChanges(dropped=("note",)))
+        tale.statement(missing, ColumnChanges(dropped=("note",)))
         tale.put(1, version=2)
     assert tale.bench.apply().state == "ok"
     if how == "dropped":
-        tale.statement(added(gone, note), ColumnChanges(added=("note",)), {"note": None})
+        tale.statement(added(missing, note), ColumnChanges(added=("note",)), {"note": None})
     else:
         if how != "renamed":
             other = replace(note, name="w")
-            tale.statement(added(gone, other), ColumnChanges(added=("w",)), {"w": None})
+            tale.statement(added(missing, other), ColumnChanges(added=("w",)), {"w": None})
         tale.statement(TABLE, ColumnChanges(renamed={"w": "note"}))
     tale.put(2, version=8)
     report = tale.bench.apply()
@@ -864,7 +864,7 @@ def test_under_lenient_a_dropped_column_stays_with_its_values_and_a_new_one_of_i
 @KINDS
 def test_under_lenient_a_type_that_does_not_fit_is_written_beside(transactional: bool) -> None:
     tale = story("lenient", transactional=transactional)
-    tell(tale, "copy with another type")
+    notify(tale, "copy with another type")
     tale.put(8, version="eight")
     assert tale.bench.apply().state == "ok"
     assert tale.equal()
@@ -1045,7 +1045,7 @@ def test_what_the_first_of_two_drops_the_last_takes_away(transactional: bool) ->
 def test_another_unit_that_changes_the_table_is_waited_for(transactional: bool) -> None:
     tale = shared_story(transactional=transactional)
     branch2(tale, TABLE, '{"connection":1,"at":[1,[0,1,2,3],1,1],"after":null}')
-    tell(tale, "widen")
+    notify(tale, "widen")
     report = tale.bench.apply()
     assert (report.state, "is being changed for rl.branch2.bank.acct" in report.message) == ("behind", True)
     assert alterations(tale) == 0
@@ -1177,7 +1177,7 @@ def test_a_target_table_that_somebody_drops_during_a_change_leaves_no_mark_and_i
     while True:
         number += 1
         tale = story(transactional=False)
-        tell(tale, "add")
+        notify(tale, "add")
         reached = drop_at(tale, number, kill=how != "drops")
         if not reached:
             break
@@ -1202,7 +1202,7 @@ def test_a_target_table_that_somebody_drops_during_a_change_leaves_no_mark_and_i
 
 def test_who_finds_a_mark_of_a_table_that_is_gone_goes_on_at_the_copy_that_is_there() -> None:
     tale = story(transactional=False)
-    tell(tale, "add")
+    notify(tale, "add")
     assert drop_at(tale, 2, kill=True)
     assert tale.bench.target.state.unit.ddl is not None
     tale.copy(tale.source.table)
@@ -1259,7 +1259,7 @@ def test_what_was_read_of_the_target_beside_another_definition_is_not_believed()
     tale = story()
     there = tale.bench.target.tables["public.acct"]
     tale.bench.more["real"] = encode_known_table(tale.bench.target.state.unit.definition, there)
-    tell(tale, "add")
+    notify(tale, "add")
     assert tale.bench.apply().state == "ok"
     tale.bench.tables.clear()  # of the worker that met it
     tale.put(2, n=4)
@@ -1334,11 +1334,11 @@ def test_a_unit_whose_rows_are_lost_may_make_the_shared_table_anew_itself(transa
 
 
 @pytest.mark.parametrize(
-    ("looks", "said"),
+    ("looks", "reported"),
     [([TABLE], []), ([None, TABLE], ["locked"]), ([None, None], ["locked", "rl.branch2.bank.acct"])],
     ids=["it is there", "it has come", "it is away"],
 )
-def test_rows_are_lost_only_while_the_table_is_away(looks: list[Table | None], said: list[str]) -> None:
+def test_rows_are_lost_only_while_the_table_is_away(looks: list[Table | None], reported: list[str]) -> None:
     """Another unit may have made it, and put its rows in force, since it was looked for. Where it is there, no other unit's row is locked."""
     did: list[str] = []
     left = iter(looks)
@@ -1350,4 +1350,4 @@ def test_rows_are_lost_only_while_the_table_is_away(looks: list[Table | None], s
         lock_units=lambda: (did.append("locked"), units)[1], write_other=lambda topic, _: did.append(topic)
     )
     lose_others(spec, session, transaction, MarkSharersIncomplete(TABLE))
-    assert (did, list(left)) == (said, [])
+    assert (did, list(left)) == (reported, [])

@@ -162,11 +162,11 @@ class FileSite:
             CapturedTables(PREFIX, "s"),
             CaptureAssignment(),
         ).start_capture(new_snapshot=False)
-        told: list[Watermark] = []
+        notified: list[Watermark] = []
         loop = CaptureLoop(own, started, Ports(
             writer=writer, store=store, topics=self.broker, open_log=source.open_log, open_reader=source.open_reader,
             server=lambda: source, names=source.tables.names, definitions=source.definitions, reaches=source.make_impact_finder,
-            clock=Clock(lambda: self.now, lambda: int(self.now * 1000)), stopping=lambda: False, on_watermark=told.append,
+            clock=Clock(lambda: self.now, lambda: int(self.now * 1000)), stopping=lambda: False, on_watermark=notified.append,
             chunk_rows=self.chunk_rows,
         ))  # fmt: skip
         for step in steps:
@@ -174,7 +174,7 @@ class FileSite:
             step()
         for _ in range(5 if kill else 2000):
             self._step(loop)
-            if not kill and told and self._caught_up(told[-1]):
+            if not kill and notified and self._caught_up(notified[-1]):
                 break
         else:
             assert kill, "capture of everything"

@@ -191,10 +191,10 @@ def test_a_column_that_does_not_hold_all_as_it_is_is_said_beforehand() -> None:
         (ColumnType(kind=Kind.VARBINARY, length=4), ColumnType(kind=Kind.BINARY, length=4)),
         (ColumnType(kind=Kind.VARCHAR, length=20), ColumnType(kind=Kind.VARCHAR, length=19)),
     ):
-        wanted, real = (of_type(real_table(), "note", each) for each in (source, there))
-        [found] = check_table(target(real), wanted)
+        desired, real = (of_type(real_table(), "note", each) for each in (source, there))
+        [found] = check_table(target(real), desired)
         assert (found.level, "column note does not hold every value" in found.message) == ("warning", True)
-        assert check_table(target(wanted), wanted) == []
+        assert check_table(target(desired), desired) == []
 
 
 def of_type(table: Table, column: str, type_: ColumnType) -> Table:

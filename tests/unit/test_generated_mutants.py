@@ -147,11 +147,11 @@ def test_a_sample_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_a_key_without_a_place_is_replaced_nearby() -> None:
-    kept, gone, near, far = (
+    kept, missing, near, far = (
         Key(file, "f", "add 1", n) for n, file in enumerate(("a/b/x.py", "a/b/y.py", "a/b/y.py", "c/d/z.py"))
     )
     judged = Judged("survived")
-    assert redraw({kept: judged, gone: judged}, [kept, near, far]) == {kept: judged, near: None}
+    assert redraw({kept: judged, missing: judged}, [kept, near, far]) == {kept: judged, near: None}
 
 
 @pytest.mark.parametrize(

@@ -94,8 +94,8 @@ def test_members_of_every_type_stand_where_their_size_puts_them(large: bool) -> 
     texts = [text for _, _, text in PLAIN] + ['"' + "y" * 130 + '"']
     assert render_json_latin1(container(members, large=large)) == f"[{', '.join(texts)}]"
     named = [(f"key {n}", member) for n, member in enumerate(members)]
-    said = ", ".join(f'"key {n}": {text}' for n, text in enumerate(texts))
-    assert render_json_latin1(container(named, large=large)) == f"{{{said}}}"
+    reported = ", ".join(f'"key {n}": {text}' for n, text in enumerate(texts))
+    assert render_json_latin1(container(named, large=large)) == f"{{{reported}}}"
 
 
 @pytest.mark.parametrize("large", [False, True])

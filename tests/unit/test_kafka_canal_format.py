@@ -39,8 +39,8 @@ START = '{"data":[{"id":"1","naïve":"lucy","sum":"10.50","branch":"b1"}],"datab
 def test_messages_are_these_texts(before: Row | None, after: Row | None, old: str, kind: str) -> None:
     record, *more = CanalJson(routed()).build_change_records(before, after, PLACE)
     assert record.key == KEY
-    said = f'{START},{TYPES[0]},"old":{old},{TYPES[1]},"ts":1790000000123,"type":"{kind}"}}'
-    assert (record.value or b"").decode() == said
+    reported = f'{START},{TYPES[0]},"old":{old},{TYPES[1]},"ts":1790000000123,"type":"{kind}"}}'
+    assert (record.value or b"").decode() == reported
     assert more == ([FormattedRecord(KEY, None)] if after is None else [])
 
 
@@ -50,9 +50,11 @@ def test_a_row_that_a_snapshot_read_is_an_insert() -> None:
 
 
 def test_a_key_moves_by_its_bytes() -> None:
-    gone, tombstone, new = CanalJson(routed()).build_change_records(LUCY, (1, "lucy", "10.50", "B1"), PLACE)
-    assert (gone.key, tombstone, new.key) == (KEY, FormattedRecord(KEY, None), b'{"branch":"B1","id":"1"}')
-    assert [json.loads(each.value or b"")["type"] for each in (gone, new)] == ["DELETE", "INSERT"]
+    missing, tombstone, new = CanalJson(routed()).build_change_records(
+        LUCY, (1, "lucy", "10.50", "B1"), PLACE
+    )
+    assert (missing.key, tombstone, new.key) == (KEY, FormattedRecord(KEY, None), b'{"branch":"B1","id":"1"}')
+    assert [json.loads(each.value or b"")["type"] for each in (missing, new)] == ["DELETE", "INSERT"]
     assert len(CanalJson(routed(tombstones=False)).build_change_records(LUCY, None, PLACE)) == 1
 
 

@@ -135,8 +135,8 @@ class Made:
         assert self.seen is not None
         kind, settings, logger = self.seen
         level = logger.handlers[0]._most if isinstance(logger, logging.Logger) else None
-        told = settings.pop("error_cb", None) is not None
-        return kind, settings, level, told
+        notified = settings.pop("error_cb", None) is not None
+        return kind, settings, level, notified
 
 
 def makers() -> dict[str, Callable[[], object]]:

@@ -40,8 +40,8 @@ class Steps:
         self.known = after
 
     def _take(self, what: str) -> None:
-        wanted, error = self.left.pop(0)
-        assert wanted == what
+        expected, error = self.left.pop(0)
+        assert expected == what
         if error is not None:
             raise error
 

@@ -94,11 +94,11 @@ def test_the_ops() -> None:
 
 
 def test_a_key_that_a_source_holds_equal_moves_by_its_bytes() -> None:
-    gone, tombstone, new = Debezium(routed()).build_change_records(LUCY, (1, "lucy", "10.50", "B1"), PLACE)
-    assert (gone.key, tombstone, new.key) == (KEY, FormattedRecord(KEY, None), b'{"branch":"B1","id":1}')
-    assert gone.headers == (("__debezium.newkey", new.key),)
+    missing, tombstone, new = Debezium(routed()).build_change_records(LUCY, (1, "lucy", "10.50", "B1"), PLACE)
+    assert (missing.key, tombstone, new.key) == (KEY, FormattedRecord(KEY, None), b'{"branch":"B1","id":1}')
+    assert missing.headers == (("__debezium.newkey", new.key),)
     assert new.headers == (("__debezium.oldkey", KEY),)
-    assert json.loads(gone.value or b"")["before"]["branch"] == "b1"
+    assert json.loads(missing.value or b"")["before"]["branch"] == "b1"
 
 
 def test_a_snapshots_rows_say_so() -> None:
@@ -237,11 +237,11 @@ def test_defaults(type_: ColumnType, literal: str, default: object) -> None:
 @BOTH
 def test_a_deletes_record_and_its_tombstone_say_that_the_row_is_gone(form: RecordFormat) -> None:
     row = bound_rows(TABLE)[0]
-    gone, tombstone = form.build_change_records(row, None, PLACE)
-    for record in (gone, tombstone):
+    missing, tombstone = form.build_change_records(row, None, PLACE)
+    for record in (missing, tombstone):
         state = form.decode_state(record.key, record.value)
         assert state is not None
-        assert (state.key, state.values, state.cleared) == (gone.key, None, False)
+        assert (state.key, state.values, state.cleared) == (missing.key, None, False)
         assert (state.deleted is None) is (record is tombstone)
 
 

@@ -157,9 +157,9 @@ def test_a_row_that_leaves_its_routing_key_is_deleted_there(*, tombstones: bool)
 def test_a_primary_key_that_moves_under_one_routing_key_is_a_delete_and_a_create(word: str) -> None:
     """An update would leave the old row with whoever keeps rows by primary key. A null value between them would delete all rows of the key."""
     form: RecordFormat = FORMATS[word](topic())
-    gone, new = form.build_change_records(NEW, (2, *NEW[1:]), PLACE)
-    assert (gone.key, gone.headers, new.headers) == (new.key, (), ()), "the key has not moved"
-    first, second = form.decode_state(gone.key, gone.value), form.decode_state(new.key, new.value)
+    missing, new = form.build_change_records(NEW, (2, *NEW[1:]), PLACE)
+    assert (missing.key, missing.headers, new.headers) == (new.key, (), ()), "the key has not moved"
+    first, second = form.decode_state(missing.key, missing.value), form.decode_state(new.key, new.value)
     assert first is not None
     assert second is not None
     assert (first.values, first.deleted, second.values) == (

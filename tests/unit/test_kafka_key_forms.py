@@ -152,9 +152,9 @@ def test_masks_and_the_salt_of_a_routing_key_are_noticed_and_the_salt_is_not_kep
     ]
     assert len({key_of(way, 5, "x") for way in ways}) == len(ways)
     for was, now in pairwise(way.written for way in ways):
-        (said,) = was.list_incompatibilities(now)
-        assert said.startswith("key column note was written as ")
-        assert "sha256 of text" in said
+        (reported,) = was.list_incompatibilities(now)
+        assert reported.startswith("key column note was written as ")
+        assert "sha256 of text" in reported
     assert b"pepper" not in msgspec.json.encode(ways[2].written)
 
 
@@ -220,13 +220,13 @@ def test_another_filter_or_mask_is_told_once_and_stops_nothing(
 ) -> None:
     of: dict[str, Any] = {"where": (("note", ("a", "b")),)}
     was, now = (records_of("plain", id_of(INT), **each).written for each in (of, of | options))
-    with structlog.testing.capture_logs() as said:
+    with structlog.testing.capture_logs() as reported:
         assert require_one_scheme(UNIT, was, [now]) == now
         log_reshaped_topic(UNIT, replace(was, shape=None), now)  # an older rowlock's
         for before in (None, was, now):
             log_reshaped_topic(UNIT, before, now)
-    assert [each["changed"] for each in said] == ([changed] if changed else [])
-    assert all("rowlock copy" in each["remedy"] for each in said)
+    assert [each["changed"] for each in reported] == ([changed] if changed else [])
+    assert all("rowlock copy" in each["remedy"] for each in reported)
 
 
 def test_an_option_that_changed_is_kept_until_a_copy_from_behind_it_ends() -> None:

@@ -63,7 +63,7 @@ class Contents:
         (page,) = self.now.yield_clear_records(None, PLACE, lambda: cast(TopicContents, self))
         deleted, tombstone = page
         assert tombstone.value is None
-        return FORMS[self.now.written.format].said(deleted.value).before
+        return FORMS[self.now.written.format].reported(deleted.value).before
 
 
 ADDED = {
@@ -80,14 +80,14 @@ ADDED = {
 
 
 @pytest.mark.parametrize("word", TELLING)
-@pytest.mark.parametrize(("column", "options", "wanted"), ADDED.values(), ids=ADDED)
+@pytest.mark.parametrize(("column", "options", "expected"), ADDED.values(), ids=ADDED)
 def test_a_column_that_a_record_is_older_than_has_what_the_source_gave_it(
-    word: str, column: Column, options: dict[str, Any], wanted: object
+    word: str, column: Column, options: dict[str, Any], expected: object
 ) -> None:
     """A null where the column is NOT NULL would break who reads by the schema."""
     topic = Contents(records_of(word), (1,), records_of(word, column, **options))
     form = FORMS[word]
-    assert topic.emptied() == {"id": form.spell(1), "n": form.spell(wanted)}
+    assert topic.emptied() == {"id": form.spell(1), "n": form.spell(expected)}
 
 
 @pytest.mark.parametrize("word", ["debezium", "debezium-schemas", "canal-json"])
@@ -112,11 +112,11 @@ class Many:
 
 
 @pytest.mark.parametrize(
-    ("count", "rows", "size", "wanted"),
+    ("count", "rows", "size", "expected"),
     [(0, 3, 1 << 20, [0]), (2, 3, 1 << 20, [2]), (3, 3, 1 << 20, [3, 0]), (7, 3, 1 << 20, [3, 3, 1]), (3, 9, 1500, [2, 1])],
 )  # fmt: skip
 def test_a_table_is_emptied_row_by_row_in_pages(
-    count: int, rows: int, size: int, wanted: list[int], monkeypatch: pytest.MonkeyPatch
+    count: int, rows: int, size: int, expected: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of so many rows, or bytes; there is one page at least, and a delete and its tombstone are of one."""
     monkeypatch.setattr(records, "CLEARED", rows)
@@ -124,7 +124,7 @@ def test_a_table_is_emptied_row_by_row_in_pages(
     made = records_of("rowlock", Column(name="n", type=WORD))
     pages = list(made.yield_clear_records(None, PLACE, lambda: cast(TopicContents, Many(range(count)))))
     assert [[each.value is None for each in page] for page in pages] == [
-        [False, True] * each for each in wanted
+        [False, True] * each for each in expected
     ]
     assert [each.key for page in pages for each in page[::2]] == [
         b'{"id":%d}' % each for each in range(count)
@@ -180,8 +180,8 @@ def test_records_of_another_table_are_not_read_by_the_types_of_this_one(
     ]
     with closing(contents(mine, written)) as rows:
         (page,) = mine.yield_clear_records({"t": "a"}, PLACE, lambda: rows)
-    gone = [each for each in page if each.value is None]
-    assert [json.loads(each.key or b"")["t"] for each in gone] == ["a"] * 2
+    missing = [each for each in page if each.value is None]
+    assert [json.loads(each.key or b"")["t"] for each in missing] == ["a"] * 2
 
 
 def contents(of: TableRecords, written: list[FormattedRecord], *values: ValueForm) -> TopicContents:
@@ -195,7 +195,7 @@ def test_a_value_in_a_form_of_before_is_not_known(word: str) -> None:
     written = made.format.build_change_records(None, (1, 5), PLACE)
     with closing(contents(made, written, ValueForm("n", "number", since=(1,)))) as rows:
         (page,) = made.yield_clear_records(None, PLACE, lambda: rows)
-    assert FORMS[word].said(page[0].value).before == {"id": FORMS[word].spell(1), "n": None}
+    assert FORMS[word].reported(page[0].value).before == {"id": FORMS[word].spell(1), "n": None}
 
 
 @pytest.mark.parametrize("where", [{}, {"town": "y"}], ids=str)

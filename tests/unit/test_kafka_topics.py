@@ -19,8 +19,8 @@ NO_ANSWER = KafkaError(KafkaError._TRANSPORT, "no answer")
 class Client:
     """It tells errors when it is polled, and answers nothing else."""
 
-    def __init__(self, hear: OnError, *told: KafkaError) -> None:
-        self._record_error, self._told = hear, list(told)
+    def __init__(self, hear: OnError, *notified: KafkaError) -> None:
+        self._record_error, self._told = hear, list(notified)
 
     def poll(self, _: float) -> None:
         while self._told:
@@ -31,7 +31,7 @@ class Client:
 
 
 @pytest.mark.parametrize(
-    ("told", "said"),
+    ("notified", "reported"),
     [
         ([DENIED], "SASL says no"),
         ([DENIED, DOWN], "SASL says no"),
@@ -41,10 +41,10 @@ class Client:
     ids=str,
 )
 def test_a_cluster_that_does_not_answer_is_told_with_what_its_client_knows(
-    told: list[KafkaError], said: str
+    notified: list[KafkaError], reported: str
 ) -> None:
     def opened(hear: OnError) -> Any:
-        return Client(hear, *told)
+        return Client(hear, *notified)
 
-    with pytest.raises(ConsumerError, match=said):
+    with pytest.raises(ConsumerError, match=reported):
         TargetTopics(opened, 1).ping()

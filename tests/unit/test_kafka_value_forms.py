@@ -247,7 +247,7 @@ TOPIC = TargetTopic("head.acct", TopicOptions(), "b1", "mysql", "bank", "acct", 
 
 
 @pytest.mark.parametrize(
-    ("seen", "said"),
+    ("seen", "reported"),
     [
         (TopicIdentity("one", 2), None),
         (TopicIdentity("", 2), None),
@@ -258,19 +258,19 @@ TOPIC = TargetTopic("head.acct", TopicOptions(), "b1", "mysql", "bank", "acct", 
     ],
 )
 def test_a_topic_that_is_not_the_one_that_was_written_to_is_told_with_the_remedy(
-    seen: TopicIdentity | None, said: str | None
+    seen: TopicIdentity | None, reported: str | None
 ) -> None:
     written = records_of("plain").written
     why = explain_misplaced_records(written, seen, TOPIC)
-    if said is None:
+    if reported is None:
         assert why is None
     else:
         assert why is not None
-        assert re.search(said, why)
+        assert re.search(reported, why)
         again = "start over" if "partitions and" in why else "then rowlock copy bank.acct"
         assert again in why
     assert (explain_misplaced_records(written, seen, TOPIC, anew=True) is None) == (
-        seen is not None and (seen.id == "two" or said is None)
+        seen is not None and (seen.id == "two" or reported is None)
     )
     assert explain_misplaced_records(None, seen, TOPIC) is None
     assert explain_misplaced_records(replace(written, topic="elsewhere"), seen, TOPIC) is None

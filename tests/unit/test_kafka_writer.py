@@ -42,7 +42,7 @@ def answer(code: int, *, abort: bool) -> KafkaException:
 
 
 @pytest.mark.parametrize(
-    ("said", "kind"),
+    ("reported", "kind"),
     [
         (answer(KafkaError.UNKNOWN, abort=True), CommitUnknownError),
         (answer(KafkaError._TIMED_OUT, abort=False), CommitUnknownError),
@@ -53,9 +53,9 @@ def answer(code: int, *, abort: bool) -> KafkaException:
     ],
 )
 def test_only_a_refusal_by_name_says_that_a_commit_did_not_happen(
-    monkeypatch: pytest.MonkeyPatch, said: Exception, kind: type[Exception]
+    monkeypatch: pytest.MonkeyPatch, reported: Exception, kind: type[Exception]
 ) -> None:
-    monkeypatch.setattr("consumer.targets.kafka.writer.make_unit_producer", lambda *_: Answering(said))
+    monkeypatch.setattr("consumer.targets.kafka.writer.make_unit_producer", lambda *_: Answering(reported))
     writer = UnitWriter(CONFIG, ApplyUnit("pipe", "topic"), 1)
     with pytest.raises(TransientError) as caught:
         writer.commit_records([])

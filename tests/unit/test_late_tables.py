@@ -365,11 +365,13 @@ def test_a_start_asks_once_how_names_compare_however_many_tables_there_are() -> 
             return {}
 
     captured = CapturedTables("rowlock", "b1")
-    gone = [("bank", f"n{number}") for number in range(5)]
+    missing = [("bank", f"n{number}") for number in range(5)]
     config: Any = SimpleNamespace(tables=["bank.*"], online_ddl=enable_all_tools())
     tables: Any = Tables()
     writer: Any = None
     stops = FormerStops(tables, config, writer, captured)
-    found = {captured.assign_topic_name(name): TopicFindings(tables={name: TableTail()}) for name in gone}
-    stops.take_over_stops(StartedCapture(RECORD, CONTEXT, captured, {}, {}, fresh=False), [], gone, found, {})
-    assert (sorted(captured.stopped), asked) == (gone, ["names"])
+    found = {captured.assign_topic_name(name): TopicFindings(tables={name: TableTail()}) for name in missing}
+    stops.take_over_stops(
+        StartedCapture(RECORD, CONTEXT, captured, {}, {}, fresh=False), [], missing, found, {}
+    )
+    assert (sorted(captured.stopped), asked) == (missing, ["names"])

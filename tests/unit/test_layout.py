@@ -41,8 +41,8 @@ def test_the_checks_can_be_started_and_the_licence_is_the_named_one() -> None:
 
 
 def test_make_help_names_every_target_that_there_is() -> None:
-    said = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    shown = {line.split()[1] for line in said.splitlines() if line.startswith("  make ")}
+    reported = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    shown = {line.split()[1] for line in reported.splitlines() if line.startswith("  make ")}
     assert shown >= TARGETS
     for target in TARGETS:  # a dry run: does make know how?
         subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, check=True)

@@ -264,10 +264,10 @@ def test_what_must_be_done_before_a_copy_is_the_stops_remedy_without_the_copy(
     remedy: str, first: str
 ) -> None:
     assert get_remedy_before_copy(remedy) == first
-    said = str(
+    reported = str(
         CopyNeededError("seen", cause="x", table=("bank", "acct"), first=get_remedy_before_copy(remedy))
     )
-    assert said == f"seen: {first + ', then ' if first else ''}rowlock copy bank.acct"
+    assert reported == f"seen: {first + ', then ' if first else ''}rowlock copy bank.acct"
 
 
 def test_the_remedy_names_a_table_as_the_configuration_does() -> None:

@@ -69,10 +69,10 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
 @pytest.fixture
 def workers(config: Config) -> Iterator[tuple[LocalWorkers, Said]]:
-    said: Said = queue.SimpleQueue()
+    reported: Said = queue.SimpleQueue()
     found = LocalWorkers(config)
-    found._ledger.listen(lambda unit, event: said.put((unit, event)))
-    yield found, said
+    found._ledger.listen(lambda unit, event: reported.put((unit, event)))
+    yield found, reported
     found.close()
 
 
@@ -87,19 +87,19 @@ CAPTURE = """
 
 def test_a_capture_unit_from_open_to_stop(workers: Any, script: Any) -> None:
     script(CAPTURE)
-    local, said = workers
+    local, reported = workers
     local.prepare("capture/s", 7, None)
-    assert said.get(timeout=120) == ("capture/s", Prepared(7))
+    assert reported.get(timeout=120) == ("capture/s", Prepared(7))
     local.start("capture/s", 6, None)  # late: of another assignment
     local.start("capture/s", 7, None)
-    _, event = said.get(timeout=120)
+    _, event = reported.get(timeout=120)
     assert isinstance(event, UnitProgressed)
     assert event.mark == UnitProgress(5, 5, (0, 1, 2, -1))
     local.remove("capture/s", 7)
     local.remove("capture/s", 7)
-    assert said.get(timeout=120) == ("capture/s", WorkerEnded(7, event.mark))
+    assert reported.get(timeout=120) == ("capture/s", WorkerEnded(7, event.mark))
     local.close()
-    assert said.empty()
+    assert reported.empty()
 
 
 REFUSES = """
@@ -124,51 +124,51 @@ def waiting(
     mended = tmp_path / "mended"
     monkeypatch.setenv("ROWLOCK_TEST_MENDED", str(mended))
     script(REFUSES)
-    said: Said = queue.SimpleQueue()
-    told: list[str] = []
+    reported: Said = queue.SimpleQueue()
+    notified: list[str] = []
     ledger = UnitLedger()
-    ledger.listen(lambda unit, event: said.put((unit, event)))
+    ledger.listen(lambda unit, event: reported.put((unit, event)))
     workers = CaptureWorkers(
         config,
         ledger,
-        on_refusal=lambda _, error: told.append(error),
+        on_refusal=lambda _, error: notified.append(error),
         retry_backoff=Backoff(first=0.05, longest=120.0),
     )
     ledger.register_unit("capture/s", 7)
     workers.prepare("capture/s", 7, None)
-    assert said.get(timeout=120) == ("capture/s", Prepared(7))
+    assert reported.get(timeout=120) == ("capture/s", Prepared(7))
     workers.start("capture/s", 7)
-    assert _next_error(said) == "log_bin is OFF: switch it on"
-    yield workers, said, told, mended
+    assert _next_error(reported) == "log_bin is OFF: switch it on"
+    yield workers, reported, notified, mended
     workers.close()
 
 
-def _next_error(said: Said) -> str | None:
+def _next_error(reported: Said) -> str | None:
     """Return what the unit cannot go on for, by the next event that is no repeated Prepared."""
-    while isinstance(event := said.get(timeout=120)[1], Prepared):
+    while isinstance(event := reported.get(timeout=120)[1], Prepared):
         continue
     assert isinstance(event, UnitProgressed)
     return event.error
 
 
 def test_a_capture_unit_that_waits_for_a_person_stays_and_goes_on_when_that_is_done(waiting: Any) -> None:
-    _, said, told, mended = waiting
-    assert _next_error(said) == "log_bin is OFF: switch it on", "it looks again"
+    _, reported, notified, mended = waiting
+    assert _next_error(reported) == "log_bin is OFF: switch it on", "it looks again"
     mended.touch()
-    while _next_error(said) is not None:
+    while _next_error(reported) is not None:
         continue
-    assert told == ["log_bin is OFF: switch it on"], "a person is told once"
+    assert notified == ["log_bin is OFF: switch it on"], "a person is told once"
 
 
 def test_a_capture_unit_that_waits_ends_when_it_is_stopped(waiting: Any) -> None:
-    workers, said, _, _ = waiting
+    workers, reported, _, _ = waiting
     workers.remove("capture/s", 7)
-    until(lambda: _ended(said))
+    until(lambda: _ended(reported))
     workers.close()
 
 
-def _ended(said: Said) -> bool:
-    event = said.get(timeout=120)[1]
+def _ended(reported: Said) -> bool:
+    event = reported.get(timeout=120)[1]
     return isinstance(event, WorkerEnded) and event.error is None
 
 
@@ -177,11 +177,11 @@ def test_a_capture_unit_whose_source_another_process_captures_ends(workers: Any,
     script(
         f'say(kind="prepared"); next(lines); say(kind="failed", error="captured elsewhere"); sys.exit({EXIT_SUPERSEDED})'
     )
-    local, said = workers
+    local, reported = workers
     local.prepare("capture/s", 7, None)
-    said.get(timeout=120)
+    reported.get(timeout=120)
     local.start("capture/s", 7, None)
-    assert said.get(timeout=120)[1] == WorkerEnded(7, None, "captured elsewhere")
+    assert reported.get(timeout=120)[1] == WorkerEnded(7, None, "captured elsewhere")
 
 
 def test_trouble_that_passes_by_itself_is_told_as_such(workers: Any, script: Any) -> None:
@@ -193,12 +193,12 @@ def test_trouble_that_passes_by_itself_is_told_as_such(workers: Any, script: Any
         say(kind="captured", commit_ts_ms=5, position=[0, 1, 2, -1], events=9)
         next(lines)
     """)
-    local, said = workers
+    local, reported = workers
     local.prepare("capture/s", 7, None)
-    assert said.get(timeout=120) == ("capture/s", Prepared(7))
+    assert reported.get(timeout=120) == ("capture/s", Prepared(7))
     local.start("capture/s", 7, None)
-    assert said.get(timeout=120)[1].error == f"{TRIES_AGAIN}no database answers"
-    assert said.get(timeout=120)[1].error is None
+    assert reported.get(timeout=120)[1].error == f"{TRIES_AGAIN}no database answers"
+    assert reported.get(timeout=120)[1].error is None
 
 
 def test_a_capture_units_mark_never_goes_back(workers: Any, script: Any) -> None:
@@ -210,11 +210,11 @@ def test_a_capture_units_mark_never_goes_back(workers: Any, script: Any) -> None
         say(kind="captured", commit_ts_ms=5000, position=[0, 1, 3, -1], events=2)
         next(lines)
     """)
-    local, said = workers
+    local, reported = workers
     local.prepare("capture/s", 7, None)
-    assert said.get(timeout=120) == ("capture/s", Prepared(7))
+    assert reported.get(timeout=120) == ("capture/s", Prepared(7))
     local.start("capture/s", 7, None)
-    marks = [said.get(timeout=120)[1].mark for _ in range(2)]
+    marks = [reported.get(timeout=120)[1].mark for _ in range(2)]
     assert marks == [UnitProgress(5132, 5132, (0, 1, 2, -1)), UnitProgress(5132, 5132, (0, 1, 3, -1))]
 
 
@@ -240,23 +240,23 @@ def test_rows_a_second_of_a_capture_unit(config: Config, monkeypatch: pytest.Mon
 
 def test_a_capture_process_that_fails_says_why(workers: Any, script: Any) -> None:
     script('say(kind="prepared"); next(lines); say(kind="failed", error="no binary log"); sys.exit(1)')
-    local, said = workers
+    local, reported = workers
     local.prepare("capture/s", 7, None)
-    said.get(timeout=120)
+    reported.get(timeout=120)
     local.start("capture/s", 7, None)
-    assert said.get(timeout=120)[1] == WorkerEnded(7, None, "no binary log")
+    assert reported.get(timeout=120)[1] == WorkerEnded(7, None, "no binary log")
 
 
 def test_a_finished_snapshot_stays_a_unit_until_it_is_stopped(workers: Any, script: Any) -> None:
     script('say(kind="prepared"); next(lines)')
-    local, said = workers
+    local, reported = workers
     local.prepare("capture/once", 7, None)
-    said.get(timeout=120)
+    reported.get(timeout=120)
     local.start("capture/once", 7, None)
     until(lambda: local._capture._units["capture/once"].finished, seconds=20)
-    assert said.empty()
+    assert reported.empty()
     local.remove("capture/once", 7)
-    assert said.get(timeout=120)[1] == WorkerEnded(7, None)
+    assert reported.get(timeout=120)[1] == WorkerEnded(7, None)
 
 
 APPLY = """
@@ -275,24 +275,24 @@ def test_apply_units_share_a_process_that_comes_again(
 ) -> None:
     monkeypatch.setattr(apply, "APPLY_RESTART_BACKOFF", Backoff(first=0.01, longest=30.0))
     script(APPLY)
-    local, said = workers
+    local, reported = workers
     local.prepare("apply/p/a", 1, UnitProgress(4, 5, (0, 1, 2, 3)))  # before there is a process
     local._apply.warm_up()
-    assert said.get(timeout=120) == ("apply/p/a", Prepared(1))
+    assert reported.get(timeout=120) == ("apply/p/a", Prepared(1))
     local.prepare("apply/p/die", 2, None)
-    said.get(timeout=120)
+    reported.get(timeout=120)
     local.start("apply/p/a", 1, None)
-    assert said.get(timeout=120) == ("apply/p/a", UnitProgressed(1, UnitProgress(0, 0), 3))
+    assert reported.get(timeout=120) == ("apply/p/a", UnitProgressed(1, UnitProgress(0, 0), 3))
     local.start("apply/p/die", 2, None)
-    ends = sorted((said.get(timeout=120) for _ in range(2)), key=str)
+    ends = sorted((reported.get(timeout=120) for _ in range(2)), key=str)
     assert [(unit, event.assignment) for unit, event in ends] == [("apply/p/a", 1), ("apply/p/die", 2)]
     assert all("code 9" in event.error for _, event in ends)
     local.remove("apply/p/a", 1)  # has ended already
     local.prepare("apply/p/a", 3, None)
-    assert said.get(timeout=120) == ("apply/p/a", Prepared(3))
+    assert reported.get(timeout=120) == ("apply/p/a", Prepared(3))
     local.remove("apply/p/a", 3)
-    assert said.get(timeout=120) == ("apply/p/a", WorkerEnded(3, UnitProgress(0, 0)))
-    assert said.empty()
+    assert reported.get(timeout=120) == ("apply/p/a", WorkerEnded(3, UnitProgress(0, 0)))
+    assert reported.empty()
 
 
 def test_close_ends_every_unit(workers: Any, script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,14 +302,14 @@ def test_close_ends_every_unit(workers: Any, script: Any, monkeypatch: pytest.Mo
         APPLY.replace("for line", "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n    for line")
         + "    time.sleep(999)"
     )
-    local, said = workers
+    local, reported = workers
     local._apply.warm_up()
     local.prepare("apply/p/a", 1, None)
-    assert said.get(timeout=120) == ("apply/p/a", Prepared(1))
+    assert reported.get(timeout=120) == ("apply/p/a", Prepared(1))
     process = local._apply._process
     local.close()
-    unit, event = said.get(timeout=120)
-    assert (unit, event.assignment, said.empty()) == ("apply/p/a", 1, True)
+    unit, event = reported.get(timeout=120)
+    assert (unit, event.assignment, reported.empty()) == ("apply/p/a", 1, True)
     assert not psutil.pid_exists(process.pid)
 
 
@@ -384,27 +384,30 @@ def test_a_child_of_another_version_refuses_to_run(tmp_path: Path, monkeypatch: 
 def test_an_apply_process_that_refuses_to_run_ends_its_units_with_its_reason(
     workers: Any, script: Any
 ) -> None:
-    local, said = workers
+    local, reported = workers
     script("""
         next(lines)
         say(kind="failed", error="the files were replaced: restart it")
         sys.exit(2)
     """)
-    local.listen(lambda unit, event: said.put((unit, event)))
+    local.listen(lambda unit, event: reported.put((unit, event)))
     local.prepare("apply/p/a", 1, None)
-    assert said.get(timeout=120) == ("apply/p/a", WorkerEnded(1, None, "the files were replaced: restart it"))
+    assert reported.get(timeout=120) == (
+        "apply/p/a",
+        WorkerEnded(1, None, "the files were replaced: restart it"),
+    )
 
 
 def test_a_unit_ends_once() -> None:
-    said: Said = queue.SimpleQueue()
+    reported: Said = queue.SimpleQueue()
     ledger = UnitLedger()
-    ledger.listen(lambda unit, event: said.put((unit, event)))
+    ledger.listen(lambda unit, event: reported.put((unit, event)))
     ledger.register_unit("u", 2)
     ledger.report_event("u", WorkerEnded(1))
     ledger.report_event("u", WorkerEnded(2))
     ledger.report_event("u", WorkerEnded(2))
-    assert said.get() == ("u", WorkerEnded(2))
-    assert said.empty()
+    assert reported.get() == ("u", WorkerEnded(2))
+    assert reported.empty()
 
 
 def test_the_effort_of_a_capture_process_grows_while_it_works(workers: Any, script: Any) -> None:

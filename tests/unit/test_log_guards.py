@@ -21,11 +21,11 @@ def facts(**variables: str) -> LogFacts:
 
 
 def levels(found: LogFacts) -> list[str]:
-    told = list(log_findings(found, "source s"))
-    assert all(each.remedy and ": " not in each.remedy for each in told), (
+    notified = list(log_findings(found, "source s"))
+    assert all(each.remedy and ": " not in each.remedy for each in notified), (
         "the remedy is found behind the last colon"
     )
-    return [each.level for each in told]
+    return [each.level for each in notified]
 
 
 def test_a_source_that_logs_everything() -> None:

@@ -402,7 +402,7 @@ def test_the_connection_that_a_file_s_first_event_is_read_on_is_closed(
 
 
 @pytest.mark.parametrize(
-    ("found", "error", "said"),
+    ("found", "error", "reported"),
     [
         (
             [description(), packet(log.XID, b"\x0e" + bytes(7), 131)],
@@ -415,11 +415,11 @@ def test_the_connection_that_a_file_s_first_event_is_read_on_is_closed(
     ],
 )
 def test_the_connection_of_a_proof_that_fails_is_closed(
-    monkeypatch: pytest.MonkeyPatch, found: Any, error: type[Exception], said: str
+    monkeypatch: pytest.MonkeyPatch, found: Any, error: type[Exception], reported: str
 ) -> None:
     closed = []
     monkeypatch.setattr(LogStream, "close", lambda stream: closed.append(stream.point))
     Server(monkeypatch, at_100=found)
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=reported):
         ProvenLog({}).open_at(build_proofs([PROVEN]), "b.000003", 131)
     assert len(closed) == 1

@@ -45,11 +45,13 @@ def lines(configure: str) -> list[dict[str, object]]:
 
 
 def _whole(found: list[dict[str, object]]) -> None:
-    said = {str(line["event"]) for line in found}
-    assert "a call failed with words" in said
-    assert "a task failed" in said
-    assert any("an old function" in each for each in said)
-    assert any("ECONNREFUSED" in each or "Connect to" in each or "brokers" in each for each in said), said
+    reported = {str(line["event"]) for line in found}
+    assert "a call failed with words" in reported
+    assert "a task failed" in reported
+    assert any("an old function" in each for each in reported)
+    assert any("ECONNREFUSED" in each or "Connect to" in each or "brokers" in each for each in reported), (
+        reported
+    )
     assert any("inner" in str(line.get("exception")) for line in found)
     assert {line["level"] for line in found} <= {"info", "warning", "error"}
 

@@ -47,7 +47,7 @@ def test_rows_are_captured_of_what_is_selected_and_neither_left_out_nor_stopped_
     found: list[StartedCapture] = []
     story = Story(mysql=False)
     story.found = found.append
-    story.tell(iter([[]]))
+    story.notify(iter([[]]))
     (started,) = found
     started.errors["bank", "left_out"] = "bank.left_out has no key: add one"
     started.late["bank", "late"] = (NUMBER, 4)
@@ -90,7 +90,7 @@ def test_a_table_whose_first_rows_prove_nothing_waits_and_its_snapshot_brings_th
         yield story.transaction([(2, None, 1)])
         yield []
 
-    story.tell(telling())
+    story.notify(telling())
     assert story.rows_left() == {1: 1, 2: 1}
     assert not any(stopped(story))
 
@@ -110,7 +110,7 @@ def test_rows_behind_a_statement_in_one_transaction_stand_above_it() -> None:
         del story.log.events[start]  # its own GTID
         yield story.log.events[first:]
 
-    story.tell(telling())
+    story.notify(telling())
     positions = [each.source.position for each in story.broker.events()]
     assert [each.op for each in story.broker.events()] == ["m", "c", "c"]
     assert positions == sorted(set(positions))
@@ -125,7 +125,7 @@ def test_what_a_statement_wrote_is_in_kafka_before_the_log_is_read_further() -> 
         yield story.truncate()
         assert story.broker.acknowledged.get(TOPIC) == 1
 
-    story.tell(telling())
+    story.notify(telling())
 
 
 class ToldToStop(Story):
@@ -135,22 +135,22 @@ class ToldToStop(Story):
         log = super()._open_log(*arguments)
         counted = log.record_position_count
 
-        def told(rows: int) -> None:
+        def notified(rows: int) -> None:
             counted(rows)
             self.stop.set()
 
-        log.record_position_count = told
+        log.record_position_count = notified
         return log
 
 
 def test_told_to_stop_it_leaves_a_transaction_as_it_is_but_not_a_statement_without_its_end() -> None:
     """The statement is in Kafka: where a record says that it is not, the next start would judge it once more."""
     story = ToldToStop(mysql=False)
-    story.tell(iter([story.truncate()]))
+    story.notify(iter([story.truncate()]))
     assert [each.op for each in story.broker.events()] == ["t"]
     assert stored(story) == story.written[0].end
     story = ToldToStop(mysql=False)
-    story.tell(iter([story.transaction([(1, None, 1)])]))
+    story.notify(iter([story.transaction([(1, None, 1)])]))
     assert story.broker.events() == []
     assert stored(story) == 4
 
@@ -158,16 +158,16 @@ def test_told_to_stop_it_leaves_a_transaction_as_it_is_but_not_a_statement_witho
 def test_what_a_tool_does_to_its_shadow_table_is_in_the_record() -> None:
     """gh-ost's swap follows from its statements before: a start in between that did not know of them would stop the table."""
     story = Story(mysql=False)
-    story.tell(iter([story.statement("CREATE /* gh-ost */ TABLE `bank`.`_acct_gho` LIKE `bank`.`acct`")]))
+    story.notify(iter([story.statement("CREATE /* gh-ost */ TABLE `bank`.`_acct_gho` LIKE `bank`.`acct`")]))
     assert [each.name for each in story.broker.stored[-1].record.shadows] == ["_acct_gho"]
 
 
 def test_a_statement_that_changes_no_rows_is_logged_whole() -> None:
     story = Story(mysql=False)
     with capture_logs() as logs:
-        story.tell(iter([story.statement("ALTER TABLE acct COMMENT 'shown'")]))
-        said = [each["sql"] for each in logs if each["event"] == "statement read"]
-    assert said == ["ALTER TABLE acct COMMENT 'shown'"]
+        story.notify(iter([story.statement("ALTER TABLE acct COMMENT 'shown'")]))
+        reported = [each["sql"] for each in logs if each["event"] == "statement read"]
+    assert reported == ["ALTER TABLE acct COMMENT 'shown'"]
 
 
 # --- stops
@@ -183,7 +183,7 @@ def test_a_stop_is_in_the_topic_and_in_a_record_at_the_end_of_its_transaction() 
         (record,) = [each.record for each in story.broker.stored if each.record.stops]
         assert record.pos == story.written[0].end
 
-    story.tell(telling())
+    story.notify(telling())
 
 
 def test_a_stop_of_a_start_is_said_although_the_source_is_idle() -> None:
@@ -194,7 +194,7 @@ def test_a_stop_of_a_start_is_said_although_the_source_is_idle() -> None:
         yield []
         assert stopped(story) == [True]
 
-    story.tell(telling())
+    story.notify(telling())
 
 
 class Unfollowed(Story):
@@ -222,7 +222,7 @@ def test_a_table_that_the_log_cannot_follow_stops_alone() -> None:
         yield story.transaction([(2, None, 1)])
         story.written[-1] = story.written[-1]._replace(rows=0)
 
-    story.tell(telling())
+    story.notify(telling())
     assert stopped(story) == [False, True]
 
 
@@ -239,7 +239,7 @@ def test_a_table_stops_where_a_row_of_its_snapshot_is_larger_than_kafka_takes(
         assert stopped(story) == [False, True]
         assert story.broker.stored[-1].record.stops["bank.acct"].cause == "size"
 
-    story.tell(telling())
+    story.notify(telling())
 
 
 # --- what it waits for, and says meanwhile
@@ -257,7 +257,7 @@ def test_it_waits_for_the_log_but_not_with_an_answer_at_hand() -> None:
         yield []
         yield []
 
-    story.tell(telling())
+    story.notify(telling())
     reading, idle = story.waited[0], story.waited[-1]
     assert 0 < reading < idle
     assert story.waited == [reading, reading, 0, reading, idle, idle]
@@ -277,7 +277,7 @@ def test_it_says_that_it_is_alive_while_something_keeps_it_waiting() -> None:
         yield []
         assert len(story.broker.watermarks()) > before
 
-    story.tell(telling())
+    story.notify(telling())
 
 
 def large(story: Story) -> Events:
@@ -286,18 +286,18 @@ def large(story: Story) -> Events:
 
 def test_it_says_that_it_is_alive_while_a_large_transaction_is_sent() -> None:
     story = Story(mysql=False)
-    produce, said = story.broker.produce_batch, list[int]()
+    produce, reported = story.broker.produce_batch, list[int]()
 
     def slowly(topic: str, messages: list[dict[str, Any]], partition: int) -> int:
         if topic == TOPIC:
             story.tick()
-            said.append(len(story.broker.watermarks()))
+            reported.append(len(story.broker.watermarks()))
         return produce(topic, messages, partition)
 
     story.broker.produce_batch = slowly  # type: ignore[method-assign]
-    story.tell(iter([[], large(story), []]))
-    assert len(said) > 2
-    assert said[-1] > said[0]
+    story.notify(iter([[], large(story), []]))
+    assert len(reported) > 2
+    assert reported[-1] > reported[0]
 
 
 # --- a log that is used up
@@ -315,29 +315,31 @@ class UsedUp:
         self.unrecorded = False
         self.brings = True
         self.stop: TableStoppedError | None = None
-        self.told: list[tuple[str, Any]] = []
+        self.notified: list[tuple[str, Any]] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.log, name)
 
     def read_changes(self, timeout: float) -> Iterator[Any]:
-        self.told.append(("read", None))
+        self.notified.append(("read", None))
         for change in self.log.read_changes(timeout):
             self.outstanding = self.brings
             yield change
 
     def learn_published(self, published: PublishedRows) -> None:
-        self.told.append(("learn", published))
+        self.notified.append(("learn", published))
 
     def purge_published(self) -> Iterator[TableStoppedError]:
         acknowledged = self.story.broker.acknowledged.get(TOPIC, 0)
-        self.told.append(("purge", (acknowledged, [each.record.pos for each in self.story.broker.stored])))
+        self.notified.append(
+            ("purge", (acknowledged, [each.record.pos for each in self.story.broker.stored]))
+        )
         self.outstanding = False
         if self.stop is not None:
             yield self.stop
 
     def confirm_recorded(self) -> None:
-        self.told.append(("recorded", stored(self.story)))
+        self.notified.append(("recorded", stored(self.story)))
         self.unrecorded = False
 
 
@@ -369,10 +371,10 @@ def test_rows_of_a_log_that_is_used_up_are_deleted_once_kafka_has_them_and_befor
         yield []
         story.broker.holding = True
         yield story.transaction([(1, None, 1)])
-        assert [each for each in story.used_up.told if each[0] == "purge"] == [("purge", (1, [4]))]
+        assert [each for each in story.used_up.notified if each[0] == "purge"] == [("purge", (1, [4]))]
 
-    story.tell(telling())
-    assert story.used_up.told[:2] == [("learn", published), ("read", None)]
+    story.notify(telling())
+    assert story.used_up.notified[:2] == [("learn", published), ("read", None)]
 
 
 def test_a_table_of_which_a_row_cannot_be_deleted_stops() -> None:
@@ -384,7 +386,7 @@ def test_a_table_of_which_a_row_cannot_be_deleted_stops() -> None:
         yield story.transaction([(1, None, 1)])
         assert stopped(story) == [False, True]
 
-    story.tell(telling())
+    story.notify(telling())
 
 
 def test_a_table_that_waits_for_its_record_is_read_on_when_kafka_has_that() -> None:
@@ -395,10 +397,10 @@ def test_a_table_that_waits_for_its_record_is_read_on_when_kafka_has_that() -> N
         story.broker.holding, story.used_up.unrecorded, story.used_up.brings = True, True, False
         yield story.transaction([(1, None, 1)])
         end = story.written[0].end
-        assert [each for each in story.used_up.told if each[0] == "recorded"] == [("recorded", end)]
+        assert [each for each in story.used_up.notified if each[0] == "recorded"] == [("recorded", end)]
         assert not story.used_up.unrecorded
 
-    story.tell(telling())
+    story.notify(telling())
 
 
 # --- positions of rows
@@ -421,7 +423,7 @@ def row_of_another_table(*, whole: bool) -> tuple[str, ...]:
         body = bytearray(rows.body)
         body[11] &= 1  # of the columns that are there
         rows = rows._replace(body=bytes(body))
-    story.tell(iter([[*events[:-2], rows, *more, end]]))
+    story.notify(iter([[*events[:-2], rows, *more, end]]))
     assert stopped(story) == [not whole]
     return tuple(
         str(decode_event(each).source.position) for each in story.broker.topics["rowlock.b1.bank.bcct"]

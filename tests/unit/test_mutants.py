@@ -130,11 +130,11 @@ def test_every_survivor_is_one_that_may_be_drawn() -> None:
 
 def test_every_limit_is_one_number_of_its_file() -> None:
     excused = Counter(
-        (mutant.file, said) for mutant in drawn(ROOT, 10**6, 1)
-        if (said := known_survivor(mutant)) is not None and said.endswith("one more is as good")
+        (mutant.file, reported) for mutant in drawn(ROOT, 10**6, 1)
+        if (reported := known_survivor(mutant)) is not None and reported.endswith("one more is as good")
     )  # fmt: skip
-    wanted = Counter((each.file, f"{each.why}: one more is as good") for each in LIMITS)
-    assert excused == wanted
+    expected = Counter((each.file, f"{each.why}: one more is as good") for each in LIMITS)
+    assert excused == expected
 
 
 def test_a_drawn_mutant_stands_once_in_its_file_and_has_tests() -> None:

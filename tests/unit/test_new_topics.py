@@ -48,12 +48,12 @@ class Admin:
         code = KafkaError.TOPIC_ALREADY_EXISTS if self.already else None
         return {each.topic: future(code) for each in new}
 
-    def list_offsets(self, wanted: dict[Any, Any], **_: object) -> dict[Any, Future[Any]]:
-        self.asked.append(len(wanted))
-        slow = sorted(wanted, key=lambda partition: str(partition.topic))[0]
+    def list_offsets(self, expected: dict[Any, Any], **_: object) -> dict[Any, Future[Any]]:
+        self.asked.append(len(expected))
+        slow = sorted(expected, key=lambda partition: str(partition.topic))[0]
         if len(self.asked) <= self.late:
             self.kept.add(str(slow.topic))
-        codes = {each: KafkaError._NOENT if each.topic in self.kept else None for each in wanted}
+        codes = {each: KafkaError._NOENT if each.topic in self.kept else None for each in expected}
         return {each: future(code) for each, code in codes.items()}
 
 

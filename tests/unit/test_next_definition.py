@@ -36,7 +36,7 @@ from schemas.wire.event import ColumnChanges
 from tests.apply_kit import FakeSource, account_table
 from tests.unit.test_evolution import TABLE, column
 from tests.unit.test_evolution import added as with_columns
-from tests.unit.test_evolving import story, tell
+from tests.unit.test_evolving import notify, story
 from tests.unit.test_unit_apply import Bench, with_generated
 
 PLACE = LaneProgress(0, 1, 1, "id", 7, (0, 1, 90, 0), 1, "{}")
@@ -132,9 +132,9 @@ class TestWhatIsWrittenWithADefinition:
 
     @pytest.mark.parametrize("first", [True, False])
     def test_readers_of_a_topic_are_told_and_whether_every_row_comes_anew(self, first: bool) -> None:
-        ((_, told, _),) = self.written(first=first, shared=False, batches=True, topic=True)
-        assert isinstance(told, PublishDefinition)
-        assert (told.source, told.anew) == (TABLE, first)
+        ((_, notified, _),) = self.written(first=first, shared=False, batches=True, topic=True)
+        assert isinstance(notified, PublishDefinition)
+        assert (notified.source, notified.anew) == (TABLE, first)
 
 
 @pytest.mark.parametrize(
@@ -150,16 +150,16 @@ def test_a_table_that_several_units_write_is_as_it_was_read_or_is_looked_at_agai
     there: Table | None, mark: str | None, why: str
 ) -> None:
     """The locks come first: a statement of another unit is over behind them, or its mark stands there."""
-    said: list[str] = []
+    reported: list[str] = []
     spec: Any = SimpleNamespace(
         unit=ApplyUnit("p", "rl.b1.bank.acct"), source="b1", routes=routes(shared=True)
     )
     units = {"rl.b2.bank.acct": UnitState(StoredDefinition(TABLE).encode(), mark, None)}
-    session: Any = SimpleNamespace(read_table=lambda *place: (said.append(f"{place}"), there)[1])
-    transaction: Any = SimpleNamespace(lock_units=lambda: (said.append("locked"), units)[1])
+    session: Any = SimpleNamespace(read_table=lambda *place: (reported.append(f"{place}"), there)[1])
+    transaction: Any = SimpleNamespace(lock_units=lambda: (reported.append("locked"), units)[1])
     with pytest.raises(TransientError, match=why) if why else nullcontext():
         require_table_unchanged(spec, session, transaction, RequireTableUnchanged(TABLE, REAL))
-    assert said == ["locked", "('public', 'acct')"][: 1 if mark else 2]
+    assert reported == ["locked", "('public', 'acct')"][: 1 if mark else 2]
 
 
 @pytest.mark.parametrize(("lost", "rewrite", "followed"), [
@@ -217,18 +217,20 @@ def test_a_mark_that_cannot_be_taken_up_stops_the_unit(transactional: bool, mark
 
 def test_a_column_that_is_written_under_another_name_is_told_once() -> None:
     tale = story("lenient")
-    told = []
+    notified = []
     for change in ("another type", "a column more"):
         with capture_logs() as logs:
             if change == "another type":
-                tell(tale, "copy with another type")
+                notify(tale, "copy with another type")
             else:
                 new = with_columns(tale.source.table, column("more"))
                 tale.statement(new, ColumnChanges(added=("more",)), {"more": None})
             tale.put(8, version=change[:4])
             assert tale.bench.apply(len(tale.bench.topic) - 1).state == "ok"
-        told.append([(log["source"], log["target"]) for log in logs if "under another name" in log["event"]])
-    assert told == [[("version", "version_2")], []]
+        notified.append(
+            [(log["source"], log["target"]) for log in logs if "under another name" in log["event"]]
+        )
+    assert notified == [[("version", "version_2")], []]
     assert tale.equal()
 
 

@@ -73,7 +73,7 @@ def test_a_table_with_a_whole_log_is_captured() -> None:
     assert (found.log, found.extra) == (LOG, frozenset({"XID$$"}))
 
 
-@pytest.mark.parametrize(("lacks", "says"), [
+@pytest.mark.parametrize(("lacks", "output"), [
     ({"log": None}, "no materialized view log"),
     ({"log": GOOD._replace(staging=True)}, "staging log"),
     ({"log": GOOD._replace(primary_key=False)}, "lacks PRIMARY KEY:"),
@@ -88,10 +88,10 @@ def test_a_table_with_a_whole_log_is_captured() -> None:
     ({"several": True}, "(RAC)"),
     ({"constraints": [Constraint("U", "U", ("NAME",))]}, "no primary key"),
 ])  # fmt: skip
-def test_what_a_log_lacks_is_said(lacks: dict[str, Any], says: str) -> None:
+def test_what_a_log_lacks_is_said(lacks: dict[str, Any], output: str) -> None:
     reason, found = judged(KEY, NAMED, *lacks.pop("more", ()), **lacks)
     assert found is None
-    assert says in reason
+    assert output in reason
     assert "BANK.ACCT" in reason
 
 

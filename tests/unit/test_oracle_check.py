@@ -136,9 +136,9 @@ def test_a_missing_grant_is_named_with_the_statement_that_gives_it(
 ])  # fmt: skip
 def test_a_server_that_is_too_old_is_refused(version: str, refused: bool) -> None:
     rows: list[tuple[object, ...]] = [(version,)] if version else []
-    said = [("source core", f"the server is Oracle {version or '?'}", "12.1 or later is needed")]
+    reported = [("source core", f"the server is Oracle {version or '?'}", "12.1 or later is needed")]
     answers: Answers = {"SELECT VERSION FROM PRODUCT": rows}
-    assert found({}, answers) == (said if refused else [])
+    assert found({}, answers) == (reported if refused else [])
     made = source(lambda: Server({**GOOD, **answers}, {}))
     if refused:
         with pytest.raises(SourceRefusedError, match=r"the server is Oracle .*12\.1 or later is needed"):

@@ -22,7 +22,7 @@ def load(folder: Path, source: str) -> str:
     return ""
 
 
-@pytest.mark.parametrize(("change", "says"), [
+@pytest.mark.parametrize(("change", "output"), [
     (("", ""), ""),
     (("database: PDB1, ", ""), "needs the service"),
     (("type: oracle", "events: debezium, type: oracle"), "Debezium's events of Oracle"),
@@ -30,7 +30,7 @@ def load(folder: Path, source: str) -> str:
     (("type: oracle", "type: mysql"), "has no service"),
 ])  # fmt: skip
 def test_what_only_one_kind_has_is_refused_for_the_other(
-    tmp_path: Path, change: tuple[str, str], says: str
+    tmp_path: Path, change: tuple[str, str], output: str
 ) -> None:
     found = load(tmp_path, GOOD.replace(*change) if change[0] else GOOD)
-    assert found == "" if not says else says in found
+    assert found == "" if not output else output in found

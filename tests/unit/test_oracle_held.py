@@ -43,9 +43,9 @@ def test_every_row_of_the_type_table_was_seen_on_every_target() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_refused_is_what_the_how_to_says(kind: str) -> None:
-    said = {name_of(case) for case in cases() if refused(case, kind)}
-    assert said == {name for name, line in HELD.items() if str(line[kind]).startswith("refused: ")}
-    assert said, f"{kind} refuses nothing: the cases have none of its ends"
+    reported = {name_of(case) for case in cases() if refused(case, kind)}
+    assert reported == {name for name, line in HELD.items() if str(line[kind]).startswith("refused: ")}
+    assert reported, f"{kind} refuses nothing: the cases have none of its ends"
 
 
 def test_a_topic_refuses_what_debeziums_form_cannot_say_alone() -> None:

@@ -41,16 +41,16 @@ def stopped(table: FollowedTable, now: TableSegments) -> str:
     return "" if found is None else f"{found.cause}: {found.reason}"
 
 
-@pytest.mark.parametrize(("before", "says"), [
+@pytest.mark.parametrize(("before", "output"), [
     (logged(), "definition: BANK.A was altered, and it is unknown which rows"),
     (None, "definition: BANK.A was altered while it was not captured"),
 ])  # fmt: skip
 def test_a_table_that_was_altered_stops_though_its_columns_look_the_same(
-    before: LoggedTable | None, says: str
+    before: LoggedTable | None, output: str
 ) -> None:
     """Its last column was dropped, and added again: rows of the log may have values that the table has lost."""
     assert stopped(FollowedTable(HERE, before), HERE) == ""
-    assert stopped(FollowedTable(HERE, before), ALTERED).startswith(says)
+    assert stopped(FollowedTable(HERE, before), ALTERED).startswith(output)
 
 
 class Catalog:

@@ -19,17 +19,17 @@ NAME = ("BANK", "ACCT")
 HERE = TableSegments(7, frozenset([7, 8]), "2026-01-01T00:00:00", 9, "", "2025:1/2025:1")
 
 
-@pytest.mark.parametrize(("now", "says"), [
+@pytest.mark.parametrize(("now", "output"), [
     (HERE, None), (HERE._replace(ddl="2027-01-01T00:00:00"), None), (HERE._replace(data=frozenset([7, 8, 12])), None),
     (HERE._replace(data=frozenset([7, 12])), "truncated or moved"), (HERE._replace(id=10), "created again"),
     (HERE._replace(log_id=10), "another log"), (HERE._replace(load="55"), "direct path"),
 ])  # fmt: skip
-def test_segments_tell_what_no_log_shows(now: TableSegments, says: str | None) -> None:
+def test_segments_tell_what_no_log_shows(now: TableSegments, output: str | None) -> None:
     found = explain_replaced_rows(HERE, now)
-    assert found is None if says is None else says in str(found)
+    assert found is None if output is None else output in str(found)
 
 
-@pytest.mark.parametrize(("before", "now", "says"), [
+@pytest.mark.parametrize(("before", "now", "output"), [
     (HERE, HERE._replace(ddl="2027-01-01T00:00:00"), False),  # a grant, an index, a partition
     (HERE, HERE._replace(altered="2026:1/2025:1"), True),
     (HERE, HERE._replace(altered="2025:1/2026:1"), True),  # of the log
@@ -37,9 +37,9 @@ def test_segments_tell_what_no_log_shows(now: TableSegments, says: str | None) -
     (HERE._replace(altered=""), HERE._replace(ddl="2027-01-01T00:00:00"), True),
 ])  # fmt: skip
 def test_a_statement_that_may_have_changed_columns_shows_in_the_time_of_the_specification(
-    before: TableSegments, now: TableSegments, says: bool
+    before: TableSegments, now: TableSegments, output: bool
 ) -> None:
-    assert may_have_other_columns(before, now) is says
+    assert may_have_other_columns(before, now) is output
 
 
 def test_a_record_keeps_what_was_seen_of_a_table() -> None:
@@ -69,17 +69,17 @@ def test_an_older_record_does_not_name_a_table_whose_log_has_rows_of_before() ->
 PARTED = HERE._replace(parts=frozenset([(7, "2026-01-01T00:00:00"), (8, "2026-01-02T00:00:00")]))
 
 
-@pytest.mark.parametrize(("now", "says"), [
+@pytest.mark.parametrize(("now", "output"), [
     (PARTED._replace(data=frozenset([7, 8, 12]), parts=PARTED.parts | {(12, "2026-02-01T00:00:00")}), None),  # a new one
     (PARTED._replace(data=frozenset([7, 8, 12]), came=frozenset([12])), "EXCHANGE"),  # new, and filled by a statement
     (PARTED._replace(came=frozenset([8])), None),  # was so before
     (PARTED._replace(parts=frozenset([(7, "2026-02-01T00:00:00"), (8, "2026-01-02T00:00:00")])), "out and in again"),
     (PARTED._replace(parts=frozenset([(7, "2026-01-01T00:00:01"), (8, "2026-01-02T00:00:00")])), None),  # older than what was known by then
 ])  # fmt: skip
-def test_partitions_tell_of_rows_that_came_with_them(now: TableSegments, says: str | None) -> None:
+def test_partitions_tell_of_rows_that_came_with_them(now: TableSegments, output: str | None) -> None:
     for before in (PARTED, *parse_segments_proofs([build_segments_proof(NAME, PARTED)]).values()):
         found = explain_replaced_rows(before, now)
-        assert found is None if says is None else says in str(found)
+        assert found is None if output is None else output in str(found)
 
 
 def test_a_table_without_a_segment_of_its_own_may_have_been_emptied_by_any_statement() -> None:

@@ -429,8 +429,8 @@ HAS = rights.OracleRights("ROWLOCK", frozenset({"CREATE TABLE", "CREATE SEQUENCE
 
 
 def lacks(has: rights.OracleRights, *tables: tuple[str, str], **more: Any) -> list[str]:
-    wanted = RequiredRights("rowlock", BOOKS.tables.list_rights(), tables, create=True, **more)
-    found = rights.find_lacking_rights(has, wanted)
+    desired = RequiredRights("rowlock", BOOKS.tables.list_rights(), tables, create=True, **more)
+    found = rights.find_lacking_rights(has, desired)
     assert all(re.fullmatch(r"GRANT .* TO \"ROWLOCK\";", each.statement) for each in found)
     return [each.statement.removeprefix("GRANT ").removesuffix(' TO "ROWLOCK";') for each in found]
 

@@ -48,10 +48,10 @@ def test_a_change_within_a_lane(passed: tuple[int, int], lane: int, shape: str) 
     row, other = row_in(plan, lane), row_in(plan, lane, 1)
     images = {"insert": (None, row), "update": (row, row), "delete": (row, None), "move": (row, other)}
     dispatcher.dispatch(plan, [RowChange((AT, 0), *images[shape])])
-    wanted: list[list[tuple[ChangeId, list[ChangeId]]]] = [[], []]
+    expected: list[list[tuple[ChangeId, list[ChangeId]]]] = [[], []]
     if passed[lane] < AT:
-        wanted[lane] = [((AT, 0), [])]
-    assert given(dispatcher) == wanted
+        expected[lane] = [((AT, 0), [])]
+    assert given(dispatcher) == expected
 
 
 @pytest.mark.parametrize("passed", list(product(PASSED, PASSED)))

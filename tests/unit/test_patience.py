@@ -12,10 +12,10 @@ def test_the_pressure_of_any_machine_is_within_bounds() -> None:
 
 class Machine:
     def __init__(self) -> None:
-        self.at, self.wanted = 100.0, 1.0
+        self.at, self.expected = 100.0, 1.0
 
     def patience(self, seconds: float) -> AdaptiveTimeout:
-        return AdaptiveTimeout(seconds, now=lambda: self.at, pressure=lambda: self.wanted)
+        return AdaptiveTimeout(seconds, now=lambda: self.at, pressure=lambda: self.expected)
 
     def passes(self, seconds: float) -> None:
         self.at += seconds
@@ -33,7 +33,7 @@ def test_with_time_to_spare_it_lasts_as_long_as_it_says() -> None:
 def test_on_a_machine_that_is_wanted_ten_times_over_it_lasts_ten_times_as_long() -> None:
     machine = Machine()
     patience = machine.patience(10)
-    machine.wanted = 10.0
+    machine.expected = 10.0
     for _ in range(99):
         machine.passes(1)
         assert not patience.is_over()
@@ -45,11 +45,11 @@ def test_on_a_machine_that_is_wanted_ten_times_over_it_lasts_ten_times_as_long()
 def test_what_was_waited_under_pressure_is_not_held_against_it_afterwards() -> None:
     machine = Machine()
     patience = machine.patience(10)
-    machine.wanted = 10.0
+    machine.expected = 10.0
     for _ in range(50):
         machine.passes(1)
         patience.is_over()
-    machine.wanted = 1.0
+    machine.expected = 1.0
     for _ in range(4):
         machine.passes(1)
         assert not patience.is_over()

@@ -89,11 +89,11 @@ def test_where_nobody_leads_nothing_runs(read: Callable[..., Placement], fold: C
 
 
 def test_a_leader_that_is_gone_from_one_that_cannot_be_reached(read: Callable[..., Placement]) -> None:
-    gone = read(
+    missing = read(
         led(),
         raising("no coordinator took the command: h:2 does not answer ([Errno 111] Connection refused); x"),
     )
-    assert (gone.known, "c1" in gone.problem) == (True, True)
+    assert (missing.known, "c1" in missing.problem) == (True, True)
     for why in ("h:2 does not answer (timed out)", "the token is missing"):
         unreached = read(led(), raising(why))
         assert not unreached.known

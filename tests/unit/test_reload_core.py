@@ -79,7 +79,7 @@ def statuses(cluster: Cluster, phase: UnitPhase, config: ConfigVersion | None = 
     cluster.beat("a", *found, config=config or ConfigVersion("old"))
 
 
-def says(
+def output(
     cluster: Cluster, agent: str, digest: str, *problems: str, asked: int | None = None
 ) -> list[OwnerDecision]:
     """The agent goes on as it is, and answers what it was asked."""
@@ -112,14 +112,14 @@ def test_a_reload_waits_for_every_agent_and_then_places_only_what_changes_anew()
     cluster = running("old", "b")
     before = assignments(cluster)
     assert ended(cluster.do(RELOAD)) == []
-    says(cluster, "a", "new", asked=0)  # an old answer is none
+    output(cluster, "a", "new", asked=0)  # an old answer is none
     assert [m.ask for a, m in cluster.sent if isinstance(m, HeartbeatResponse) and a == "a"] == [
         get_open_question(cluster.state, cluster.state.members["b"])
     ]
-    assert ended(says(cluster, "a", "new")) == []
+    assert ended(output(cluster, "a", "new")) == []
     assert cluster.state.configuration is not None
     assert cluster.state.configuration.digest == "old"
-    says(cluster, "b", "new")
+    output(cluster, "b", "new")
     assert ended(cluster.do(Tick())) == [None]
     assert cluster.state.configuration.digest == "new"
     cluster.do(OLD)  # read before, it comes late
@@ -130,15 +130,15 @@ def test_a_reload_waits_for_every_agent_and_then_places_only_what_changes_anew()
     assert {u: a for u, a in assignments(cluster).items() if u != P.unit} == {
         u: a for u, a in before.items() if u != P.unit
     }
-    told = [what for what, _ in cluster.state.new_history]
-    assert told.count("configuration in force") == 1
+    notified = [what for what, _ in cluster.state.new_history]
+    assert notified.count("configuration in force") == 1
 
 
 def committed(cluster: Cluster) -> ConfigVersion:
     """The reload is in force, and what it changes has been told to stop."""
     cluster.do(RELOAD)
     for name in sorted(cluster.state.members):
-        says(cluster, name, "new")
+        output(cluster, name, "new")
     cluster.do(Tick())
     cluster.do(NEW)
     cluster.do(Tick())
@@ -181,8 +181,8 @@ def test_one_agents_file_is_enough_for_a_refusal(answer: tuple[str, ...], why: s
     cluster = running("old", "b")
     before = assignments(cluster), cluster.state.configuration
     cluster.do(RELOAD)
-    says(cluster, "a", "new")
-    says(cluster, "b", *answer)
+    output(cluster, "a", "new")
+    output(cluster, "b", *answer)
     (refused,) = ended(cluster.do(Tick()))
     assert refused is not None
     assert refused.startswith(why)
@@ -196,20 +196,20 @@ def test_one_agents_file_is_enough_for_a_refusal(answer: tuple[str, ...], why: s
 def test_an_agent_that_does_not_answer_is_a_refusal_after_a_while_and_one_that_is_gone_is_none() -> None:
     cluster = running("old", "b")
     cluster.do(RELOAD)
-    says(cluster, "a", "new")
+    output(cluster, "a", "new")
     assert ended(cluster.do(Tick())) == []
     cluster.now += CONFIG.silence - 0.5
-    says(cluster, "a", "new")
+    output(cluster, "a", "new")
     cluster.now += 1.0
     assert ended(cluster.do(Tick())) == [None], "b is gone"
     cluster = running("old", "b")
     cluster.do(RELOAD)
-    says(cluster, "a", "new")
+    output(cluster, "a", "new")
     ends: list[str | None] = []
     while not ends:
         cluster.now += 1.0
         for name in "ab":
-            says(cluster, name, "new", asked=None if name == "a" else 0)
+            output(cluster, name, "new", asked=None if name == "a" else 0)
         ends = ended(cluster.do(Tick()))
     assert ends[0] is not None
     assert "agent b has not reported within 30 s" in ends[0]
@@ -243,7 +243,7 @@ def test_a_later_owner_knows_what_is_in_force_and_what_is_left_to_do() -> None:
     cluster = running()
     before = assignments(cluster)
     cluster.do(RELOAD)
-    says(cluster, "a", "new")
+    output(cluster, "a", "new")
     cluster.do(Tick())
     later = Cluster(rev=11, records=cluster.records)
     later.up(
@@ -314,7 +314,7 @@ def test_units_that_a_reload_takes_out_are_not_doubted() -> None:
     """Kafka lists their topics still; of a pipeline that is as it was the doubt stands."""
     cluster = running()
     cluster.do(RELOAD)
-    says(cluster, "a", "new")
+    output(cluster, "a", "new")
     cluster.do(Tick())
     cluster.do(replace(NEW, units=(CAPTURE, Q)))
     assert P.unit not in (cluster.state.inventory or {})
@@ -333,7 +333,7 @@ def agent(digest: str = "old") -> Driver:
     return driver
 
 
-def told(driver: Driver, config: ConfigVersion | None, ask: int = 0) -> list[Any]:
+def notified(driver: Driver, config: ConfigVersion | None, ask: int = 0) -> list[Any]:
     message = HeartbeatResponse(Header(REV, EPOCH), driver.now, LEASE, 1.0, (), False, config, ask)
     return driver.get(message)
 
@@ -344,40 +344,42 @@ def beats(driver: Driver, out: list[Any]) -> list[Heartbeat]:
 
 def test_an_agent_takes_what_is_in_force_and_says_so_at_once() -> None:
     driver, new = agent(), ConfigVersion("new", 9)
-    assert told(driver, ConfigVersion("old")) == []
-    assert told(driver, new) == [TakeConfig(new)]
-    assert told(driver, new) == [], "it is at it"
+    assert notified(driver, ConfigVersion("old")) == []
+    assert notified(driver, new) == [TakeConfig(new)]
+    assert notified(driver, new) == [], "it is at it"
     (beat,) = beats(driver, driver.do(ConfigTaken(new)))
     assert beat.config == new
-    assert told(driver, new) == []
-    assert told(driver, ConfigVersion("new", 10)) == [TakeConfig(ConfigVersion("new", 10))], "a new password"
+    assert notified(driver, new) == []
+    assert notified(driver, ConfigVersion("new", 10)) == [TakeConfig(ConfigVersion("new", 10))], (
+        "a new password"
+    )
 
 
 def test_an_agent_whose_file_lags_looks_again() -> None:
     driver, new = agent(), ConfigVersion("new", 9)
-    assert told(driver, new) == [TakeConfig(new)]
+    assert notified(driver, new) == [TakeConfig(new)]
     assert driver.do(ConfigTaken(None)) == []
     assert driver.state.config == ConfigVersion("old")
     driver.now += 4.9
-    assert told(driver, new) == []
+    assert notified(driver, new) == []
     driver.now += 0.2
-    assert told(driver, new) == [TakeConfig(new)]
-    assert told(driver, ConfigVersion("old")) == [], "a later owner has another in force"
-    assert told(driver, new) == [TakeConfig(new)], "and what is in force after that is no repetition"
+    assert notified(driver, new) == [TakeConfig(new)]
+    assert notified(driver, ConfigVersion("old")) == [], "a later owner has another in force"
+    assert notified(driver, new) == [TakeConfig(new)], "and what is in force after that is no repetition"
 
 
 def test_an_agent_answers_each_question_once_and_repeats_the_answer() -> None:
     driver = agent()
-    assert told(driver, ConfigVersion("old"), 5) == [ReadFile(5)]
-    assert told(driver, ConfigVersion("old"), 5) == []
+    assert notified(driver, ConfigVersion("old"), 5) == [ReadFile(5)]
+    assert notified(driver, ConfigVersion("old"), 5) == []
     answer = FileAnswer(5, "new")
     (beat,) = beats(driver, driver.do(FileRead(answer)))
     assert (beat.file, beat.config) == (answer, ConfigVersion("old"))
-    assert told(driver, ConfigVersion("old"), 7) == [ReadFile(7)]
+    assert notified(driver, ConfigVersion("old"), 7) == [ReadFile(7)]
 
 
 def test_an_agent_that_does_not_say_what_it_has_is_not_concerned() -> None:
-    assert told(agent(""), ConfigVersion("new", 3), 5) == []
+    assert notified(agent(""), ConfigVersion("new", 3), 5) == []
 
 
 def test_the_floor_holds_for_what_was_in_force() -> None:

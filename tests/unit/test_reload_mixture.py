@@ -88,10 +88,10 @@ class Machine:
                     self.outbox.append(message)
                 case agent.ReadFile(asked):
                     self.do(agent.FileRead(FileAnswer(asked, digest(self.file))), now)
-                case agent.TakeConfig(wanted):
-                    taken = digest(self.file) == wanted.digest
+                case agent.TakeConfig(expected):
+                    taken = digest(self.file) == expected.digest
                     self.held = self.file if taken else self.held
-                    self.do(agent.ConfigTaken(wanted if taken else None), now)
+                    self.do(agent.ConfigTaken(expected if taken else None), now)
                 case PrepareWorker(unit, assignment):
                     self.workers[unit] = assignment, parts(self.held)[PART[unit]]
                     self.do(agent.WorkerEventReceived(unit, Prepared(assignment)), now)

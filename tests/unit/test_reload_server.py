@@ -82,7 +82,7 @@ class ReloadWorld(World):
         self.report_event(CommandRequested(RELOAD, answer, "me"))
         return answer
 
-    def told(self, what: str) -> list[Mapping[str, object]]:
+    def notified(self, what: str) -> list[Mapping[str, object]]:
         return [row.about for row in self.machine.journal.list_events_after(0, 1000) if row.what == what]
 
 
@@ -100,9 +100,9 @@ def test_a_reload_is_answered_once_it_is_durable_and_taken_before() -> None:
     world.settle()
     assert answer.filled
     assert answer.refused is None
-    (about,) = world.told("command accepted")
+    (about,) = world.notified("command accepted")
     assert about == {"command": "reload", "by": "me", "digest": "new"}
-    (came,) = world.told("configuration in force")
+    (came,) = world.notified("configuration in force")
     assert (came["digest"], came["was"], came["changed"]) == ("new", "old", ["pipeline/p"])
 
 
@@ -115,7 +115,7 @@ def test_what_one_agent_has_against_it_is_the_answer() -> None:
     world.run(3)
     assert answer.refused == "agent b: c.yaml:3: wrong\nagent b: c.yaml:4: wrong as well"
     assert world.configured == []
-    assert [about["why"] for about in world.told("command refused")] == [second.refused, answer.refused]
+    assert [about["why"] for about in world.notified("command refused")] == [second.refused, answer.refused]
     world.holds["b"] = ("new", ())
     third = world.ask()
     world.run(3)
@@ -252,8 +252,8 @@ def test_a_changed_pipeline_has_a_shell_of_its_own_beside_the_one_with_its_units
     assert shells.assign_shell("apply/p/t", "p") is new_p, "once it has ended"
     old_p.without_units.set()
     until(lambda: "closed" in old_p.calls and not shells._before, what="the old shell closed")
-    gone = config.model_copy(update={"pipelines": {"q": config.pipelines["q"]}})
-    assert shells.apply_configuration(gone) == {"p"}
+    missing = config.model_copy(update={"pipelines": {"q": config.pipelines["q"]}})
+    assert shells.apply_configuration(missing) == {"p"}
     assert not shells.is_known("apply/p/x", "p")
     assert shells.is_known("apply/p/t", "p"), "it can still be told to stop"
     new_p.without_units.set()

@@ -175,10 +175,10 @@ def test_a_refused_command_is_409_and_one_about_nothing_404(client: Client, cont
 
 def test_a_reload_says_what_it_changes(client: Client, control: FakeControl) -> None:
     answer = client().post("/v1/reload")
-    said = answer.json()
-    assert (answer.status_code, said["digest"], said["in_force"]) == (200, "abc", True)
-    assert (said["changed"], said["gone"]) == (["source/b1"], ["pipeline/old"])
-    assert said["changes"][1] == "pipelines.old: removed"
+    reported = answer.json()
+    assert (answer.status_code, reported["digest"], reported["in_force"]) == (200, "abc", True)
+    assert (reported["changed"], reported["gone"]) == (["source/b1"], ["pipeline/old"])
+    assert reported["changes"][1] == "pipelines.old: removed"
     assert client().post("/v1/reload", params={"dry_run": "true"}).json()["in_force"] is False
     assert control.reloads == [False, True]
     problem(client().post("/v1/reload", params={"dry": "true"}), 422, "invalid")
@@ -284,13 +284,13 @@ def test_events(client: Client, control: FakeControl) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "by"),
+    ("reported", "by"),
     [({}, "127.0.0.1"), ({"rowlock-by": "ann@desk" + "k" * 200}, f"ann@desk{'k' * 92} at 127.0.0.1")],
 )
 def test_who_gives_a_command_is_known(
-    client: Client, control: FakeControl, said: dict[str, str], by: str
+    client: Client, control: FakeControl, reported: dict[str, str], by: str
 ) -> None:
-    assert client().post("/v1/rebalance", headers=said).status_code == 202
+    assert client().post("/v1/rebalance", headers=reported).status_code == 202
     assert control.given_by == [by]
 
 
@@ -309,11 +309,11 @@ def _raw(address: str, head: str, chunks: list[bytes]) -> tuple[bytes, int]:
                     break
                 connection.sendall(chunk)
                 sent += 1
-        said = b""
+        reported = b""
         with contextlib.suppress(OSError):
             while part := connection.recv(65536):
-                said += part
-    return said, sent
+                reported += part
+    return reported, sent
 
 
 def _head(path: str, *lines: str) -> str:
@@ -325,11 +325,11 @@ def test_a_stranger_is_refused_before_a_byte_of_the_body_is_read(control: FakeCo
     """No body is sent at all: a server that waited for it would not answer."""
     server = RestServer(create_app(control, FakeDesk(), token=SecretStr("topsecret")), "127.0.0.1:0")
     try:
-        said, _ = _raw(server.start(), _head(path, "Content-Length: 400000000"), [])
+        reported, _ = _raw(server.start(), _head(path, "Content-Length: 400000000"), [])
     finally:
         server.close()
-    assert said.startswith(b"HTTP/1.1 401 ")
-    assert b"connection: close" in said.lower()
+    assert reported.startswith(b"HTTP/1.1 401 ")
+    assert b"connection: close" in reported.lower()
     assert control.commands == []
 
 
@@ -340,12 +340,12 @@ def test_a_body_that_is_too_long_is_not_read(control: FakeControl, token: str) -
     piece = b"10000\r\n" + b"x" * 65536 + b"\r\n"
     try:
         address = server.start()
-        said, _ = _raw(address, _head(MOVE, *known, f"Content-Length: {BODY_LIMIT + 1}"), [])
+        reported, _ = _raw(address, _head(MOVE, *known, f"Content-Length: {BODY_LIMIT + 1}"), [])
         chunked, sent = _raw(address, _head(MOVE, *known, "Transfer-Encoding: chunked"), [piece] * 6400)
         health, _ = _raw(address, _head("/healthz", "Content-Length: 400000000"), [])
     finally:
         server.close()
-    assert [each[:13] for each in (said, health)] == [b"HTTP/1.1 413 "] * 2
+    assert [each[:13] for each in (reported, health)] == [b"HTTP/1.1 413 "] * 2
     assert chunked[:13] in (b"HTTP/1.1 413 ", b"")  # a reset may overtake the answer
     assert sent < 640, "400 MB were offered; what the sockets hold is all that may go"
     assert control.commands == []
@@ -355,11 +355,11 @@ def test_a_body_that_does_not_come_is_not_waited_for(control: FakeControl) -> No
     app = RequestGuard(create_app(control, FakeDesk(), token=None), None, body_s=0.05)
     server = RestServer(app, "127.0.0.1:0")
     try:
-        said, _ = _raw(server.start(), _head(MOVE, "Content-Length: 10"), [b"{"])
+        reported, _ = _raw(server.start(), _head(MOVE, "Content-Length: 10"), [b"{"])
     finally:
         server.close()
-    assert said.startswith(b"HTTP/1.1 408 ")
-    assert b"too-slow" in said
+    assert reported.startswith(b"HTTP/1.1 408 ")
+    assert b"too-slow" in reported
 
 
 def test_every_kind_of_problem_is_in_the_reference() -> None:
@@ -394,15 +394,15 @@ def test_without_a_token_no_page_in_a_browser_may_ask(
 
 def test_the_description_says_what_the_interface_does(client: Client, control: FakeControl) -> None:
     rest = client()
-    said = rest.get("/v1/openapi.json").json()
-    assert set(said["paths"]) == {
+    reported = rest.get("/v1/openapi.json").json()
+    assert set(reported["paths"]) == {
         "/v1/leader", "/v1/counters", "/v1/agents", "/v1/agents/{name}", "/v1/agents/{name}/drain", "/v1/pipelines",
         "/v1/agents/{name}/undrain", "/v1/units/{unit}/cancel",
         "/v1/units", "/v1/units/{unit}", "/v1/units/{unit}/pause", "/v1/units/{unit}/resume", "/v1/units/{unit}/move",
         "/v1/copies", "/v1/copies/cancel", "/v1/copies/rate", "/v1/events", "/v1/rebalance", "/v1/reload", "/v1/resign", "/healthz", "/readyz",
     }  # fmt: skip
-    assert "ValidationError" not in str(said)
-    for path, methods in said["paths"].items():
+    assert "ValidationError" not in str(reported)
+    for path, methods in reported["paths"].items():
         for method, operation in methods.items():
             answers = operation["responses"]
             assert operation["summary"], (path, method)
@@ -417,9 +417,9 @@ def test_the_description_says_what_the_interface_does(client: Client, control: F
 
 def test_the_description_names_the_token(control: FakeControl) -> None:
     with_token: FastAPI = create_app(control, FakeDesk(), token=SecretStr("x"))
-    said = describe_interface(with_token)
-    assert said["paths"]["/v1/units"]["get"]["security"] == [{"HTTPBearer": []}]
-    assert "security" not in said["paths"]["/healthz"]["get"]
+    reported = describe_interface(with_token)
+    assert reported["paths"]["/v1/units"]["get"]["security"] == [{"HTTPBearer": []}]
+    assert "security" not in reported["paths"]["/healthz"]["get"]
 
 
 @pytest.fixture(params=["http", "https"])
@@ -477,8 +477,8 @@ def test_copies(client: Client, control: FakeControl, served: tuple[Shared, dict
     assert rate == CopyRequested("bank.acct", rate_only=True)
     assert (asked.table, asked.where, asked.cancel, cancelled.cancel) == ("bank.acct", "id > 3", False, True)
     assert by.startswith("me at ")
-    told = [row for row in control.journal.list_events_after(0, 10) if row.what == "copy asked for"]
-    assert told[0].about["table"] == "bank.acct"
+    notified = [row for row in control.journal.list_events_after(0, 10) if row.what == "copy asked for"]
+    assert notified[0].about["table"] == "bank.acct"
     assert rest.get("/v1/copies").json() == {"copies": []}
 
 

@@ -68,19 +68,19 @@ def test_added_columns_stand_last_and_join_every_key() -> None:
 
 
 def test_the_real_tables_indexes_count() -> None:
-    wanted = account_table()
+    expected = account_table()
     real = Table(
         db="bank",
         name="acct",
-        columns=(*wanted.columns[::-1], Column(name="sid", type=ColumnType(kind=Kind.INT, bits=64))),
-        key=wanted.key,
+        columns=(*expected.columns[::-1], Column(name="sid", type=ColumnType(kind=Kind.INT, bits=64))),
+        key=expected.key,
         unique=(
             UniqueIndex(name="own", parts=(IndexPart(column="sid"),)),
             UniqueIndex(name="owner_u", parts=(IndexPart(column="owner"), IndexPart(column="id"))),
         ),
     )
-    target = build_target_table(wanted, real)
-    assert target.table.column_names == wanted.column_names
+    target = build_target_table(expected, real)
+    assert target.table.column_names == expected.column_names
     assert target.key_at == (0,)
     assert target.unique_at == ((2, 0),)
     assert make_key_function(target)((5, "x", "o", "1", 1, "d", "")) == (5,)
@@ -114,11 +114,11 @@ def test_a_target_that_does_not_fit_is_refused(changes: dict[str, object], word:
 def test_a_column_of_the_route_is_to_be_written_as_the_target_spells_it() -> None:
     """MySQL takes both spellings for one column, and refuses the second one that "add them" would ask for."""
     real = account_table().with_renamed_columns({account_table().columns[-1].name: "BRANCH"})
-    wanted = real.with_renamed_columns({"BRANCH": "branch"})
+    expected = real.with_renamed_columns({"BRANCH": "branch"})
     with pytest.raises(TargetConfigError, match=r"lacks the columns \['branch'\]: write BRANCH under `add`"):
-        build_target_table(wanted, real, ("branch",))
+        build_target_table(expected, real, ("branch",))
     with pytest.raises(TargetConfigError, match=r"lacks the columns \['branch'\]: add them"):
-        build_target_table(wanted, real)
+        build_target_table(expected, real)
 
 
 def test_the_fingerprint_follows_the_routes() -> None:

@@ -26,29 +26,29 @@ class Log:
 
     def __init__(self, names: NameRules | None = None) -> None:
         self.shadows = ShadowTables(enable_all_tools().names, names or NameRules())
-        self.told: list[ExecutedStatement] = []
+        self.notified: list[ExecutedStatement] = []
 
-    def tell(self, *statements: str) -> LogPoint:
+    def notify(self, *statements: str) -> LogPoint:
         for sql in statements:
             statement = ddl.classify_statement(sql, "db")
-            self.told.append(ExecutedStatement(statement, sql, "db", (3, 100 + 10 * len(self.told))))
-            self.shadows.note_statement(self.told[-1], {T})
-        return self.told[-1].at
+            self.notified.append(ExecutedStatement(statement, sql, "db", (3, 100 + 10 * len(self.notified))))
+            self.shadows.note_statement(self.notified[-1], {T})
+        return self.notified[-1].at
 
     def move(self, sql: str) -> tuple[str, Any]:
-        at = self.tell(sql)
-        statement = self.told[-1].statement
+        at = self.notify(sql)
+        statement = self.notified[-1].statement
         assert isinstance(statement, ddl.TableDdl)
         return self.shadows.classify_move(T, statement, at)
 
     def swap(self, sql: str, after: Table = FORM) -> SwapResult:
         move, shadow = self.move(sql)
         assert move == "swap"
-        return self.shadows.judge_swap(shadow, self.told[-1].at, FORM, after)
+        return self.shadows.judge_swap(shadow, self.notified[-1].at, FORM, after)
 
     def restart(self) -> None:
         """Go on from the record that stands behind the last statement."""
-        stored = self.shadows.list_stored_shadows((3, self.told[-1].at[1] + 5))
+        stored = self.shadows.list_stored_shadows((3, self.notified[-1].at[1] + 5))
         self.shadows = ShadowTables(enable_all_tools().names, stored=stored)
 
 
@@ -76,7 +76,7 @@ def test_a_swap_is_what_the_shadows_statements_say(
 ) -> None:
     log = Log()
     for at, sql in enumerate(statements):
-        log.tell(sql)
+        log.notify(sql)
         if at < restarts:
             log.restart()
     assert log.swap(swap, WITH_C) == SwapResult("", ColumnChanges(added=("c",)), None)
@@ -85,7 +85,7 @@ def test_a_swap_is_what_the_shadows_statements_say(
 def test_two_statements_swap_as_well() -> None:
     for restarts in (False, True):
         log = Log()
-        log.tell(*GHOST)
+        log.notify(*GHOST)
         assert log.move("alter /* gh-ost */ table `db`.`t` rename `db`.`_t_del`")[0] == "away"
         assert log.shadows.is_away(T)
         if restarts:
@@ -98,14 +98,14 @@ def test_two_statements_swap_as_well() -> None:
 def test_what_was_read_before_changes_nothing_when_it_is_read_again() -> None:
     """A record may be of a moment behind the position that it names; capture reads what stands between once more."""
     log = Log()
-    log.tell(*GHOST)
+    log.notify(*GHOST)
     log.move("ALTER TABLE t RENAME _t_del")
     log.move("ALTER TABLE _t_gho RENAME t")
-    told, last = log.told, log.told[-1]
+    notified, last = log.notified, log.notified[-1]
     before = log.shadows.list_stored_shadows((0, 0))
-    for first in range(len(told)):
+    for first in range(len(notified)):
         again = ShadowTables(enable_all_tools().names, stored=before)
-        for each in told[first:]:
+        for each in notified[first:]:
             again.note_statement(each, {T})
             assert isinstance(each.statement, ddl.TableDdl)
             move = (
@@ -136,7 +136,7 @@ def test_what_was_read_before_changes_nothing_when_it_is_read_again() -> None:
 )
 def test_what_a_rename_is(sql: str, move: str) -> None:
     log = Log()
-    log.tell(*GHOST)
+    log.notify(*GHOST)
     assert log.move(sql)[0] == move
 
 
@@ -146,7 +146,7 @@ def test_a_table_that_gets_a_trash_name_by_hand_is_gone() -> None:
 
 def test_a_table_that_comes_back_is_no_swap() -> None:
     log = Log()
-    log.tell(*GHOST)
+    log.notify(*GHOST)
     log.move("ALTER TABLE t RENAME _t_del")
     assert log.move("ALTER TABLE _t_del RENAME t")[0] == "half"
     assert not log.shadows.is_away(T)
@@ -183,7 +183,7 @@ UNKNOWN = [
 def test_a_shadow_of_which_not_all_is_known(statements: tuple[str, ...], after: Table) -> None:
     """However plausible the definition behind it is."""
     log = Log()
-    log.tell("CREATE TABLE elsewhere (id INT)", *statements)
+    log.notify("CREATE TABLE elsewhere (id INT)", *statements)
     assert log.swap(GHOST_SWAP, after).refused
 
 
@@ -192,22 +192,22 @@ def test_a_table_that_a_person_calls_like_a_shadow_is_none_without_triggers(miss
     """CREATE TABLE _t_new LIKE t, INSERT some of its rows, RENAME: a common way of deleting many rows."""
     for statements in (("CREATE TABLE _t_new LIKE t",), (*PERCONA[:missing], *PERCONA[missing + 1 :])):
         log = Log()
-        log.tell(*statements)
+        log.notify(*statements)
         assert "no triggers" in log.swap(PERCONA_SWAP, FORM if len(statements) == 1 else WITH_C).refused
     log = Log()
-    log.tell(*PERCONA[:2], *(sql.replace("`_t_new` (id)", "other (id)") for sql in PERCONA[2:]))
+    log.notify(*PERCONA[:2], *(sql.replace("`_t_new` (id)", "other (id)") for sql in PERCONA[2:]))
     assert "no triggers" in log.swap(PERCONA_SWAP, WITH_C).refused
 
 
 def test_a_shadow_that_is_made_again_begins_anew() -> None:
     log = Log()
-    log.tell(*GHOST, "TRUNCATE _t_gho", "DROP TABLE IF EXISTS `db`.`_t_gho`", *GHOST)
+    log.notify(*GHOST, "TRUNCATE _t_gho", "DROP TABLE IF EXISTS `db`.`_t_gho`", *GHOST)
     assert log.swap(GHOST_SWAP, WITH_C).columns == ColumnChanges(added=("c",))
 
 
 def test_what_leaves_the_table_as_it_is_does_not_matter_to_its_shadow() -> None:
     log = Log()
-    log.tell(
+    log.notify(
         *GHOST,
         "ALTER TABLE t ADD INDEX (a)",
         "ALTER TABLE u ADD c INT",
@@ -218,7 +218,7 @@ def test_what_leaves_the_table_as_it_is_does_not_matter_to_its_shadow() -> None:
 
 def test_only_shadows_of_captured_tables_are_kept() -> None:
     log = Log()
-    log.tell(
+    log.notify(
         "CREATE TABLE _u_gho LIKE u",
         "CREATE TABLE _t_ghc (id INT)",
         "CREATE TABLE x._t_gho LIKE x.t",
@@ -229,7 +229,7 @@ def test_only_shadows_of_captured_tables_are_kept() -> None:
 
 def test_names_compare_as_the_server_compares_them() -> None:
     log = Log(NameRules(folds=True))
-    log.tell("CREATE TABLE DB._T_gho LIKE DB.T", "ALTER TABLE _t_GHO ADD COLUMN c INT")
+    log.notify("CREATE TABLE DB._T_gho LIKE DB.T", "ALTER TABLE _t_GHO ADD COLUMN c INT")
     assert log.swap("RENAME TABLE T TO _T_del, _T_gho TO T", WITH_C).columns == ColumnChanges(added=("c",))
 
 

@@ -113,7 +113,7 @@ def test_a_key_may_be_hashed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "reported"),
     [
         (Options(columns=("id", "nmae")), "no column nmae, which `columns`"),
         (Options(where=(("nmae", ("x",)),)), "no column nmae, which `where`"),
@@ -125,8 +125,8 @@ def test_a_key_may_be_hashed() -> None:
         (Options(key=("name",), masks=(("name", "***"),)), "column name is of the key"),
     ],
 )
-def test_what_cannot_work_is_refused(options: Options, said: str) -> None:
-    with pytest.raises(TargetConfigError, match=rf"^head\.acct.*{said}"):
+def test_what_cannot_work_is_refused(options: Options, reported: str) -> None:
+    with pytest.raises(TargetConfigError, match=rf"^head\.acct.*{reported}"):
         RowShaper(TABLE, options)
 
 
@@ -139,9 +139,9 @@ def test_the_topic_holds_what_the_filter_lets_through(steps: list[tuple[int, str
     shaping = RowShaper(TABLE, Options(columns=("id", "name"), where=OPEN_ONLY, masks=(("name", "sha256"),)))
     source: dict[int, Row] = {}
     topic: dict[object, Row] = {}
-    for at, (key, status, gone) in enumerate(steps):
+    for at, (key, status, missing) in enumerate(steps):
         before = source.pop(key, None)
-        after: Row | None = None if gone else (key, status, at, f"n{at}")
+        after: Row | None = None if missing else (key, status, at, f"n{at}")
         if after is not None:
             source[key] = after
         written = shaping.reshape_change(before, after) if before or after else None

@@ -38,7 +38,7 @@ def to(word: str, add: dict[str, str], *key: str) -> ResolvedRoute:
 
 
 @pytest.mark.parametrize(
-    ("word", "key", "one", "two", "said"),
+    ("word", "key", "one", "two", "reported"),
     [
         ("plain", (), {}, {}, WHOSE),
         ("canal-json", (), {}, {}, WHOSE),
@@ -58,10 +58,10 @@ def to(word: str, add: dict[str, str], *key: str) -> ResolvedRoute:
     ],
 )
 def test_what_keeps_two_tables_apart(
-    word: str, key: tuple[str, ...], one: dict[str, str], two: dict[str, str], said: str
+    word: str, key: tuple[str, ...], one: dict[str, str], two: dict[str, str], reported: str
 ) -> None:
     found = explain_key_clash(ACCT, to(word, one, *key), to(word, two, *key))
-    assert (said in found) if said else not found
+    assert (reported in found) if reported else not found
 
 
 def keyed(*columns: str) -> Table:
@@ -70,7 +70,7 @@ def keyed(*columns: str) -> Table:
 
 
 @pytest.mark.parametrize(
-    ("word", "one", "two", "said"),
+    ("word", "one", "two", "reported"),
     [
         # keys of other names are other keys
         ("rowlock", (("a_id",), ()), (("b_id",), ()), ""),
@@ -86,11 +86,11 @@ def test_both_keys_count(
     word: str,
     one: tuple[tuple[str, ...], tuple[str, ...]],
     two: tuple[tuple[str, ...], tuple[str, ...]],
-    said: str,
+    reported: str,
 ) -> None:
     for (mine, by), (theirs, their_key) in ((one, two), (two, one)):
         found = explain_key_clash(keyed(*mine), to(word, {}, *by), to(word, {}, *their_key), keyed(*theirs))
-        assert (said in found) if said else not found
+        assert (reported in found) if reported else not found
 
 
 def test_formats_of_both_count() -> None:
@@ -103,10 +103,10 @@ def test_formats_of_both_count() -> None:
 
 def test_a_unit_judges_by_the_definition_of_the_other() -> None:
     routes = [TableRoute("bank.*", "head.acct", topic=TopicOptions(kinds=KINDS))]
-    for columns, said in ((("b_id",), ""), (("id",), ONE_KEY)):
+    for columns, reported in ((("b_id",), ""), (("id",), ONE_KEY)):
         writers = {"a.b.b2.bank.other": (state(keyed(*columns)), 7)}
         found = find_sharing_problem(ACCT, to("rowlock", {}), "a.b.b1.bank.acct", writers, routes)
-        assert (said in found) if said else not found
+        assert (reported in found) if reported else not found
 
 
 def test_tables_of_a_database_are_none_of_it() -> None:
@@ -118,7 +118,7 @@ def state(table: Table = ACCT, emptied: int | None = None) -> UnitState:
 
 
 @pytest.mark.parametrize(
-    ("units", "add", "said"),
+    ("units", "add", "reported"),
     [
         ({"a.b.b1.bank.acct": state()}, {}, ""),
         ({"a.b.b1.bank.acct": state(), "a.b.b2.bank.acct": state()}, {}, "b2:bank.acct writes it, too"),
@@ -133,7 +133,7 @@ def state(table: Table = ACCT, emptied: int | None = None) -> UnitState:
     ],
 )
 def test_a_unit_knows_the_others_of_its_pipeline(
-    units: dict[str, UnitState], add: dict[str, str], said: str
+    units: dict[str, UnitState], add: dict[str, str], reported: str
 ) -> None:
     route: dict[str, Any] = {"add": tuple(add.items()), "topic": TopicOptions(format="plain", kinds=KINDS)}
     routes = [TableRoute("bank.*", "head.{table}", **route)]
@@ -143,7 +143,7 @@ def test_a_unit_knows_the_others_of_its_pipeline(
     found = find_sharing_problem(
         ACCT, mine, "a.b.b1.bank.acct", writers, routes, table_of=lambda _, topic: tables[topic]
     )
-    assert (said in found and "add: " in found and "no longer exists" in found) if said else not found
+    assert (reported in found and "add: " in found and "no longer exists" in found) if reported else not found
     elsewhere = [TableRoute("bank.*", "head.{source}_{table}", **route)]
     assert find_sharing_problem(ACCT, mine, "a.b.b1.bank.acct", writers, elsewhere) == ""
 

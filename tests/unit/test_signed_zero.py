@@ -53,9 +53,9 @@ SOURCE = Table(
 def in_force() -> ActiveDefinition:
     routed = resolve_route([TableRoute("bank.*", "public.{table}")], "b1", "bank", "acct")
     assert routed is not None
-    wanted = build_desired_table(SOURCE, routed)
+    desired = build_desired_table(SOURCE, routed)
     return ActiveDefinition(
-        text="", stored=StoredDefinition(SOURCE), written=SOURCE, routed=routed, expected=wanted, real=wanted, target=build_target_table(wanted, wanted),
+        text="", stored=StoredDefinition(SOURCE), written=SOURCE, routed=routed, expected=desired, real=desired, target=build_target_table(desired, desired),
         decode=make_event_decoder(SOURCE), decode_row=make_row_decoder(SOURCE, {"f"}), row=make_image_converter(SOURCE, ()),
     )  # fmt: skip
 
@@ -74,9 +74,9 @@ def change(before: Row | None, after: Row | None, offset: int = 5, **more: Any) 
     return RowChange((offset, 0), before, after, (0, 1, 2, 3), wire=msgspec.json.encode(event), **more)
 
 
-def same(rows: Sequence[Row], wanted: Sequence[Row]) -> bool:
+def same(rows: Sequence[Row], desired: Sequence[Row]) -> bool:
     """Compare by the very values: "==" would take each zero for the other."""
-    return repr(rows) == repr(wanted)
+    return repr(rows) == repr(desired)
 
 
 @pytest.mark.parametrize(("before", "after"), [(OLD, NEW), (NEW, OLD)])

@@ -36,7 +36,7 @@ class Server:
     def __init__(self, *, mysql: bool, logged_ahead: int = 0) -> None:
         self.mysql, self.logged_ahead = mysql, logged_ahead
         self.committed = 0
-        self.said: list[str] = []
+        self.reported: list[str] = []
         self.view: int | None = None  # what the transaction's snapshot sees
         self.in_transaction = False
         self._rows: list[tuple[Any, ...]] = []
@@ -57,7 +57,7 @@ class Server:
 
     def execute(self, sql: str, _arguments: object = None) -> None:
         self.committed += 1
-        self.said.append(sql)
+        self.reported.append(sql)
         self._rows = self._answer(sql)
 
     def fetchall(self) -> list[tuple[Any, ...]]:
@@ -140,17 +140,17 @@ def test_low_holds_nothing_that_the_select_does_not_see_and_high_all_that_it_doe
 
 def test_the_select_sees_one_state_and_the_transaction_ends_with_it(server: Server) -> None:
     read(server)
-    begins = [sql for sql in server.said if sql.startswith("START TRANSACTION")]
-    order = [server.said.index(sql) for sql in (begins[0], _select(server), "COMMIT")]
+    begins = [sql for sql in server.reported if sql.startswith("START TRANSACTION")]
+    order = [server.reported.index(sql) for sql in (begins[0], _select(server), "COMMIT")]
     assert len(begins) == 1
     assert order == sorted(order)
-    assert "REPEATABLE READ" in server.said[0], "else each statement sees another state"
+    assert "REPEATABLE READ" in server.reported[0], "else each statement sees another state"
 
 
 def test_mysql_asks_what_is_executed_before_its_select_and_inside_the_transaction() -> None:
     server = Server(mysql=True)
     low = MySQLVisibility(lambda _executed: None).begin_snapshot(server)  # type: ignore[arg-type]
-    assert [sql.split()[0] for sql in server.said] == ["START", "SELECT"]
+    assert [sql.split()[0] for sql in server.reported] == ["START", "SELECT"]
     assert low.gtids is not None
     assert f"{UUID}:{server.committed}" in low.gtids
 
@@ -186,9 +186,9 @@ def test_a_connection_that_failed_is_closed_and_the_next_chunk_is_read_on_anothe
     assert isinstance(reading.read_chunk(asking()), ChunkFailed)
     assert (server.opened, server.closed) == (1, 1)
     server.fails = None
-    server.said.clear()
+    server.reported.clear()
     assert isinstance(reading.read_chunk(asking()), ChunkRead)
-    assert "REPEATABLE READ" in server.said[0]
+    assert "REPEATABLE READ" in server.reported[0]
     assert isinstance(reading.read_chunk(asking()), ChunkRead)
     assert (server.opened, server.closed) == (2, 1)
     reading.close()
@@ -215,7 +215,7 @@ def test_a_row_that_stops_its_table_leaves_no_transaction_open(server: Server) -
 
 
 def _select(server: Server) -> str:
-    return next(sql for sql in server.said if "FROM `d`.`t`" in sql)
+    return next(sql for sql in server.reported if "FROM `d`.`t`" in sql)
 
 
 TRIED_AGAIN = {

@@ -84,7 +84,7 @@ class Writer:
 class Run:
     """A run of capture on MariaDB over the tables `names` of schema d; `copies`: those of which a copy runs that was asked for."""
 
-    def __init__(self, *names: str, copies: tuple[str, ...] = (), wanted: bool = True) -> None:
+    def __init__(self, *names: str, copies: tuple[str, ...] = (), expected: bool = True) -> None:
         self.readers: list[Reader] = []
         self.states: dict[str, TableState] = {}
         asked = {}
@@ -104,7 +104,7 @@ class Run:
         self.writer = Writer()
         writer: Any = self.writer
         self.snapshots = SnapshotScheduler(
-            started, writer, self._open, Clock(lambda: 1.0, lambda: 1000), 10, enabled=wanted, delivered=None,
+            started, writer, self._open, Clock(lambda: 1.0, lambda: 1000), 10, enabled=expected, delivered=None,
         )  # fmt: skip
 
     def _open(self, _began: object) -> Reader:
@@ -277,11 +277,11 @@ def test_a_copy_of_a_table_that_is_altered_begins_anew() -> None:
     assert run.events("t") == [], "what was read is of the definition before"
 
 
-@pytest.mark.parametrize("wanted", [True, False])
-def test_a_table_is_taken_up_by_a_statement_once(wanted: bool) -> None:
+@pytest.mark.parametrize("expected", [True, False])
+def test_a_table_is_taken_up_by_a_statement_once(expected: bool) -> None:
     """A table that is new to capture is; not one whose rows are in its topic, nor one whose copy is to begin."""
-    run = Run("t", wanted=wanted)
-    if wanted:
+    run = Run("t", expected=expected)
+    if expected:
         run.advance()
         run.changed("t", table("t", "nr"))
         run.changed("t")
@@ -297,7 +297,7 @@ def test_a_table_is_taken_up_by_a_statement_once(wanted: bool) -> None:
     assert run.whereabouts("t") == []
     run.states["u"] = TableState(("d", "u"), TopicState("p.s.d.u", TopicTail()), table("u"), BEGUN)
     run.changed("u")
-    assert run.whereabouts("u") == (["waiting"] if wanted else [])
+    assert run.whereabouts("u") == (["waiting"] if expected else [])
 
 
 def test_the_condition_that_a_source_does_not_take_is_told_and_the_copy_is_not_read_on() -> None:

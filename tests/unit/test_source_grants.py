@@ -80,7 +80,7 @@ def test_foreign_keys_are_read_from_both_servers_texts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "mariadb", "wanted"),
+    ("line", "mariadb", "expected"),
     [
         ("GRANT ALL PRIVILEGES ON *.* TO `u`@`%`", True, []),
         ("GRANT SELECT ON `bank`.* TO `u`@`%`", True, ["TRIGGER", "SHOW CREATE ROUTINE"]),
@@ -89,11 +89,11 @@ def test_foreign_keys_are_read_from_both_servers_texts() -> None:
     ],
 )
 def test_what_is_hidden_is_said_with_the_right_that_shows_it(
-    line: str, mariadb: bool, wanted: list[str]
+    line: str, mariadb: bool, expected: list[str]
 ) -> None:
     found = list_hidden_objects(
         CatalogVisibility.from_grants([line], (MARIADB_FLAVOUR if mariadb else MYSQL_FLAVOUR).rights), SOURCE
     )
     assert [
         statement.partition(" ")[2].partition(" ON ")[0].partition(",")[0] for _, statement in found
-    ] == wanted
+    ] == expected

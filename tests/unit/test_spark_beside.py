@@ -78,37 +78,37 @@ class Session:
 def starting(
     monkeypatch: pytest.MonkeyPatch, start: Callable[[Any], Any]
 ) -> Iterator[tuple[SparkStarter, list[str]]]:
-    said: list[str] = []
+    reported: list[str] = []
     fake = SimpleNamespace(start_spark=start)
     monkeypatch.setitem(sys.modules, "consumer.process.spark_session", cast(Any, fake))
     beside = SparkStarter(
         cast(Any, None),
-        on_up=lambda _spark, seconds: said.append("up" if seconds >= 0 else "?"),
-        on_slow=lambda _seconds: said.append("slow"),
-        on_failure=lambda: said.append("failure"),
+        on_up=lambda _spark, seconds: reported.append("up" if seconds >= 0 else "?"),
+        on_slow=lambda _seconds: reported.append("slow"),
+        on_failure=lambda: reported.append("failure"),
     )
     beside.start()
-    yield beside, said
+    yield beside, reported
     beside._thread.join(5)
     assert not beside._thread.is_alive()
 
 
 def test_who_started_it_is_told_when_it_is_up_and_it_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     spark = Session()
-    with starting(monkeypatch, lambda _config: spark) as (beside, said):
+    with starting(monkeypatch, lambda _config: spark) as (beside, reported):
         beside._thread.join(5)
         beside.stop()
-    assert (said, spark.stopped) == (["up"], 1)
+    assert (reported, spark.stopped) == (["up"], 1)
 
 
 def test_a_spark_that_cannot_be_started_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(_config: Any) -> Any:
         raise RuntimeError("no Java")
 
-    with starting(monkeypatch, start) as (beside, said):
+    with starting(monkeypatch, start) as (beside, reported):
         beside._thread.join(5)
         beside.stop()
-    assert said == ["failure"]
+    assert reported == ["failure"]
 
 
 def test_a_spark_that_takes_long_is_said_to_and_is_not_waited_for_at_the_end(
@@ -122,13 +122,13 @@ def test_a_spark_that_takes_long_is_said_to_and_is_not_waited_for_at_the_end(
         assert go.wait(5)
         return spark
 
-    with starting(monkeypatch, start) as (beside, said):
+    with starting(monkeypatch, start) as (beside, reported):
         beside._on_slow = lambda _seconds: slow.set()
         assert slow.wait(5)
         beside.stop()
         assert spark.stopped == 0
         go.set()
-    assert said[-1] == "up"
+    assert reported[-1] == "up"
 
 
 @pytest.mark.parametrize("spark_first", [True, False])

@@ -144,8 +144,8 @@ HAS = PostgresRights(
 )
 
 
-def missing(has: PostgresRights, wanted: RequiredRights = WANTED) -> list[str]:
-    return [each.statement for each in postgres_rights.find_lacking_rights(has, wanted)]
+def missing(has: PostgresRights, expected: RequiredRights = WANTED) -> list[str]:
+    return [each.statement for each in postgres_rights.find_lacking_rights(has, expected)]
 
 
 def test_a_role_of_postgresql_with_all_rights_lacks_none() -> None:
@@ -168,30 +168,30 @@ def test_each_right_that_a_role_of_postgresql_lacks() -> None:
 
 
 def test_who_changes_or_drops_a_table_of_postgresql_owns_it() -> None:
-    wanted = replace(WANTED, alter=frozenset({PEOPLE, DOGS}))
+    expected = replace(WANTED, alter=frozenset({PEOPLE, DOGS}))
     own = ['ALTER TABLE "public"."people" OWNER TO "u";']
-    assert missing(HAS, wanted) == own, "what is not there yet will be the role's own"
+    assert missing(HAS, expected) == own, "what is not there yet will be the role's own"
     assert missing(HAS, replace(WANTED, drop=frozenset({PEOPLE}))) == own
-    assert missing(replace(HAS, owned=frozenset({PEOPLE})), wanted) == []
+    assert missing(replace(HAS, owned=frozenset({PEOPLE})), expected) == []
     schemas = {"public": (True, True), "bank": (True, False)}
     acct = ("bank", "acct")
     there = {**HAS.tables, acct: frozenset(ROW_RIGHTS)}
     has = replace(HAS, schemas=schemas, tables=there, owned=frozenset({acct}))
-    wanted = replace(WANTED, tables=(acct,))
-    assert missing(has, wanted) == []
-    assert missing(has, replace(wanted, alter=frozenset({acct}))) == [
+    expected = replace(WANTED, tables=(acct,))
+    assert missing(has, expected) == []
+    assert missing(has, replace(expected, alter=frozenset({acct}))) == [
         'GRANT CREATE ON SCHEMA "bank" TO "u";'
     ], "an index"
 
 
 def test_a_schema_of_a_route() -> None:
-    wanted = replace(WANTED, tables=(("bank", "acct"), ("shop", "order")))
-    assert missing(HAS, wanted) == ['GRANT CREATE ON DATABASE "hq" TO "u";']
-    assert missing(HAS, replace(wanted, create=False)) == [], "that the table is missing is said elsewhere"
-    assert missing(replace(HAS, create=True), wanted) == []
+    expected = replace(WANTED, tables=(("bank", "acct"), ("shop", "order")))
+    assert missing(HAS, expected) == ['GRANT CREATE ON DATABASE "hq" TO "u";']
+    assert missing(HAS, replace(expected, create=False)) == [], "that the table is missing is said elsewhere"
+    assert missing(replace(HAS, create=True), expected) == []
     schemas = {"public": (True, True), "bank": (True, False), "shop": (False, False)}
     there = {**HAS.tables, ("bank", "acct"): frozenset(ROW_RIGHTS)}
-    found = postgres_rights.find_lacking_rights(replace(HAS, schemas=schemas, tables=there), wanted)
+    found = postgres_rights.find_lacking_rights(replace(HAS, schemas=schemas, tables=there), expected)
     assert [each.statement for each in found] == ['GRANT USAGE, CREATE ON SCHEMA "shop" TO "u";']
     assert [each.hides for each in found] == [{("shop", "order")}]
 
@@ -202,9 +202,10 @@ ROWS_ = "GRANT SELECT, INSERT, UPDATE, DELETE"
 OTHER = rf"{ROWS_} ON `other`.* TO `u`@`%`"
 
 
-def lacks(*lines: str, wanted: RequiredRights = MY, there: tuple[tuple[str, str], ...] = ()) -> list[str]:
+def lacks(*lines: str, expected: RequiredRights = MY, there: tuple[tuple[str, str], ...] = ()) -> list[str]:
     return [
-        each.statement for each in mysql_rights.find_lacking_rights([USAGE, *lines], "`u`@`%`", wanted, there)
+        each.statement
+        for each in mysql_rights.find_lacking_rights([USAGE, *lines], "`u`@`%`", expected, there)
     ]
 
 
@@ -256,12 +257,12 @@ def test_who_changes_or_drops_a_table_of_mysql_needs_a_right_for_that() -> None:
     place = ("other", "people")
     alter, drop = replace(MY, alter=frozenset({place})), replace(MY, drop=frozenset({place}))
     assert lacks(everywhere) == []
-    assert lacks(everywhere, wanted=alter) == ["GRANT ALTER ON `other`.* TO `u`@`%`;"]
-    assert lacks(everywhere, wanted=drop, there=(place,)) == ["GRANT DROP ON `other`.* TO `u`@`%`;"]
-    assert lacks(wanted=replace(alter, drop=alter.alter, create=True))[1:] == [
+    assert lacks(everywhere, expected=alter) == ["GRANT ALTER ON `other`.* TO `u`@`%`;"]
+    assert lacks(everywhere, expected=drop, there=(place,)) == ["GRANT DROP ON `other`.* TO `u`@`%`;"]
+    assert lacks(expected=replace(alter, drop=alter.alter, create=True))[1:] == [
         f"GRANT {ALL}, CREATE, ALTER, DROP ON `other`.* TO `u`@`%`;"
     ]
-    assert lacks(everywhere, "GRANT ALTER ON `other`.`people` TO `u`@`%`", wanted=alter) == []
+    assert lacks(everywhere, "GRANT ALTER ON `other`.`people` TO `u`@`%`", expected=alter) == []
 
 
 def test_a_role_that_is_not_active_gives_nothing() -> None:
@@ -275,8 +276,8 @@ def test_who_was_given_rights_by_table_gets_them_by_table() -> None:
     ]
     assert lacks(*have) == ["GRANT UPDATE, DELETE ON `other`.`people` TO `u`@`%`;"]
     creating = replace(MY, create=True)
-    assert lacks(*have, wanted=creating) == ["GRANT UPDATE, DELETE, CREATE ON `other`.`people` TO `u`@`%`;"]
-    assert lacks(*have, wanted=creating, there=(("other", "people"),)) == lacks(*have)
+    assert lacks(*have, expected=creating) == ["GRANT UPDATE, DELETE, CREATE ON `other`.`people` TO `u`@`%`;"]
+    assert lacks(*have, expected=creating, there=(("other", "people"),)) == lacks(*have)
 
 
 def test_a_table_that_cannot_be_seen_is_not_judged_further() -> None:

@@ -25,56 +25,56 @@ class Sessions:
     """Says which call came over which session; `Session` number n is what `get(n)` returns."""
 
     def __init__(self) -> None:
-        self.said: list[tuple[Any, ...]] = []
+        self.reported: list[tuple[Any, ...]] = []
 
     def get_connection(self, number: int) -> Any:
-        return Session(number, self.said)
+        return Session(number, self.reported)
 
     def drop_if_broken(self, number: int) -> None:
-        self.said.append((number, "check"))
+        self.reported.append((number, "check"))
 
     def drop_connection(self, number: int) -> None:
-        self.said.append((number, "drop"))
+        self.reported.append((number, "drop"))
 
 
 class Session:
-    def __init__(self, number: int, said: list[tuple[Any, ...]]) -> None:
-        self.number, self.said = number, said
+    def __init__(self, number: int, reported: list[tuple[Any, ...]]) -> None:
+        self.number, self.reported = number, reported
 
     def begin_attempt(self, *arguments: object) -> str:
-        self.said.append((self.number, "begin", *arguments))
+        self.reported.append((self.number, "begin", *arguments))
         return "begun"
 
     def read_progress(self, unit: str) -> tuple[str, str]:
-        self.said.append((self.number, "read", unit))
+        self.reported.append((self.number, "read", unit))
         return "rows", "more"
 
     def stop_unit(self, *arguments: object, was: object) -> None:
-        self.said.append((self.number, "stop", *arguments, was))
+        self.reported.append((self.number, "stop", *arguments, was))
 
     @contextmanager
     def begin_transaction(self, unit: str, guards: object) -> Iterator[Any]:
-        self.said.append((self.number, "transaction", unit, guards))
-        yield Transaction(self.said)
-        self.said.append((self.number, "commit"))
+        self.reported.append((self.number, "transaction", unit, guards))
+        yield Transaction(self.reported)
+        self.reported.append((self.number, "commit"))
 
 
 class Transaction:
-    def __init__(self, said: list[tuple[Any, ...]]) -> None:
-        self.said = said
+    def __init__(self, reported: list[tuple[Any, ...]]) -> None:
+        self.reported = reported
 
     def apply_net_change(self, net: object, *, displacing: object) -> int:
-        self.said.append(("apply", net, displacing))
+        self.reported.append(("apply", net, displacing))
         return 3
 
     def __getattr__(self, name: str) -> Any:
-        return lambda *arguments: self.said.append((name, *arguments))
+        return lambda *arguments: self.reported.append((name, *arguments))
 
 
 class Stage:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.sessions, self.tables = Sessions(), {"d.t": X, "d.other": X}
-        self.said = self.sessions.said
+        self.reported = self.sessions.reported
         self.slept: list[float] = []
         records: Any = SimpleNamespace(
             carry_out_effect=lambda effect: "slice" if isinstance(effect, fx.NextSlice) else effect.upto
@@ -112,7 +112,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
 
 
 @pytest.mark.parametrize(
-    ("effect", "sent", "said"),
+    ("effect", "sent", "reported"),
     [
         (fx.BeginAttempt(), "begun", [(0, "begin", "u", 7)]),
         (fx.ReadProgress(2), "rows", [(2, "read", "u")]),
@@ -127,9 +127,9 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
         (fx.JoinLanes(X), None, []),
     ],
 )  # fmt: skip
-def test_what_an_effect_comes_to(stage: Stage, effect: AttemptEffect, sent: Any, said: list[Any]) -> None:
+def test_what_an_effect_comes_to(stage: Stage, effect: AttemptEffect, sent: Any, reported: list[Any]) -> None:
     stage.tables.clear()
-    assert (stage.did(effect), stage.said, stage.slept) == (sent, said, [])
+    assert (stage.did(effect), stage.reported, stage.slept) == (sent, reported, [])
 
 
 def test_a_unit_that_stops_has_its_target_table_looked_at_again(stage: Stage) -> None:
@@ -145,7 +145,7 @@ def test_a_transaction_does_its_operations_in_their_order(stage: Stage) -> None:
     ]  # fmt: skip
     effect = fx.Transact(2, [X], operations)
     stage.did(effect)
-    assert stage.said == [
+    assert stage.reported == [
         (2, "transaction", "u", [X]), ("apply", X, None), ("write_quarantine", [X]), ("truncate_table", X, {"a": "b"}), ("close_held_before", 5, "why"),
         ("supersede_displaced", "s.t", 4, "why"),
         ("apply", X, "why"), ("write_progress", [X]), ("write_unit", X), ("replace_lanes", [X]), (2, "commit"),

@@ -42,7 +42,7 @@ def wire(image: Image | None) -> Any:
     return None if image is None else {**image, "amount": "-1.50", "at": "2026-11-21 07:05:09.007"}
 
 
-def said(op: str, before: Image | None, after: Image | None, offset: int) -> Record:
+def reported(op: str, before: Image | None, after: Image | None, offset: int) -> Record:
     shown: Image = after or before or {}
     value = {"op": op, "before": wire(before), "after": wire(after), "source": {"name": "b1"}}
     return Record(0, offset, key_of(shown), json.dumps(value).encode())
@@ -65,16 +65,16 @@ def topic() -> list[Record]:
     """A topic that is right; some offsets are those of commits."""
     return [
         DEFINED,
-        said("r", None, row(1, 1), 0),
-        said("c", None, row(2, 2), 1),
-        said("u", row(1, 1), row(1, 3), 3),
-        said("d", row(1, 3), None, 5),
+        reported("r", None, row(1, 1), 0),
+        reported("c", None, row(2, 2), 1),
+        reported("u", row(1, 1), row(1, 3), 3),
+        reported("d", row(1, 3), None, 5),
         Record(0, 6, key_of(row(1, 3)), None),
-        said("c", None, row(1, 4, "bonn"), 7),
-        said("d", row(2, 2), None, 9),
+        reported("c", None, row(1, 4, "bonn"), 7),
+        reported("d", row(2, 2), None, 9),
         Record(0, 10, key_of(row(2, 2)), None),
-        said("c", None, row(2, 5), 12),
-        said("u", row(2, 5), row(2, 6), 13),
+        reported("c", None, row(2, 5), 12),
+        reported("u", row(2, 5), row(2, 6), 13),
     ]
 
 
@@ -96,10 +96,10 @@ DAMAGES: dict[str, Damage] = {
         replace(found[9], offset=13),
     ],
     # a record of a transaction that was aborted: the source undid it, or another worker had written it already
-    "not of the source": lambda found: [*found, said("u", row(2, 6), row(2, 99), 15)],
-    "a row that no source has": lambda found: [*found, said("c", None, row(9, 99), 15)],
+    "not of the source": lambda found: [*found, reported("u", row(2, 6), row(2, 99), 15)],
+    "a row that no source has": lambda found: [*found, reported("c", None, row(9, 99), 15)],
     "a row that the topic lacks": lambda found: found[:-1],
-    "behind": lambda found: [*found, said("u", row(2, 6), row(2, 5), 15)],
+    "behind": lambda found: [*found, reported("u", row(2, 6), row(2, 5), 15)],
     "is of one change": lambda found: [*found[:6], *(replace(each, offset=each.offset + 1) for each in found[6:])],
     "where the definition has": lambda found: [*found[:3], defined(2, "id"), *found[3:]],
     "in the partitions": lambda found: [*found[:-1], replace(found[-1], partition=1)],
@@ -124,18 +124,18 @@ def test_a_value_that_differs_is_found() -> None:
 def test_a_filter_and_a_mask_are_expected() -> None:
     shaped = replace(WRITTEN, where={"town": ["bonn"]}, masks={"owner": "***"}, tombstones=False)
     image = row(1, 4, "bonn", "***")
-    assert findings([DEFINED, said("c", None, image, 1)], shaped) == []
-    seen = findings([DEFINED, said("c", None, row(1, 4, "bonn"), 1)], shaped)
+    assert findings([DEFINED, reported("c", None, image, 1)], shaped) == []
+    seen = findings([DEFINED, reported("c", None, row(1, 4, "bonn"), 1)], shaped)
     assert any("missing" in each for each in seen), "the owner is not hidden"
-    left_out = said("d", row(1, 1, owner="***"), None, 0)
-    seen = findings([DEFINED, left_out, said("c", None, image, 1)], shaped)
+    left_out = reported("d", row(1, 1, owner="***"), None, 0)
+    seen = findings([DEFINED, left_out, reported("c", None, image, 1)], shaped)
     assert [each.partition(":")[0] for each in seen] == ["not of the source"], seen
 
 
 def test_a_row_that_was_not_written_since_a_column_was_added_has_null_there() -> None:
     """Another source of the topic may not have the column at all."""
     two = {"b1": History([row(1, 1)]), "b2": History([row(2, 2)])}
-    found = [DEFINED, said("r", None, row(1, 1), 0), said("r", None, row(2, 2), 1)]
+    found = [DEFINED, reported("r", None, row(1, 1), 0), reported("r", None, row(2, 2), 1)]
     added = {"b1": [{**row(1, 1), "note": None}], "b2": [row(2, 2)]}
     assert judge(WRITTEN, found, two, added) == []
     seen = judge(WRITTEN, found, two, {**added, "b1": [{**row(1, 1), "note": "x"}]})
@@ -145,7 +145,7 @@ def test_a_row_that_was_not_written_since_a_column_was_added_has_null_there() ->
 def test_a_table_that_was_emptied_is_expected_once_in_every_partition() -> None:
     history = History([row(1, 1)], [EMPTIED, (None, row(2, 2))])
     cleared = Record(0, 1, None, json.dumps({"op": "t", "before": None, "after": None, "source": {"name": "b1"}}).encode())  # fmt: skip
-    found = [DEFINED, said("r", None, row(1, 1), 0), cleared, said("c", None, row(2, 2), 3)]
+    found = [DEFINED, reported("r", None, row(1, 1), 0), cleared, reported("c", None, row(2, 2), 3)]
 
     def seen(records: list[Record]) -> list[str]:
         return judge(WRITTEN, records, {"b1": history}, {"b1": [row(2, 2)]})
@@ -168,12 +168,12 @@ def test_a_primary_key_that_moves_under_one_routing_key_is_a_delete_and_a_create
     history = {"b1": History([row(1, 1), row(3, 1)], [(row(1, 1), row(2, 2))])}
 
     def under_town(op: str, before: Image | None, after: Image | None, offset: int) -> Record:
-        return replace(said(op, before, after, offset), key=json.dumps({"town": "ulm"}).encode())
+        return replace(reported(op, before, after, offset), key=json.dumps({"town": "ulm"}).encode())
 
     read = [DEFINED, under_town("r", None, row(1, 1), 0), under_town("r", None, row(3, 1), 1)]
-    gone, new = under_town("d", row(1, 1), None, 3), under_town("c", None, row(2, 2), 4)
+    missing, new = under_town("d", row(1, 1), None, 3), under_town("c", None, row(2, 2), 4)
     rows = {"b1": [row(2, 2), row(3, 1)]}
-    assert judge(written, [*read, gone, new], history, rows) == []
+    assert judge(written, [*read, missing, new], history, rows) == []
     assert judge(written, [*read, under_town("u", row(1, 1), row(2, 2), 3)], history, rows) != []
-    null = Record(0, 4, gone.key, None)
-    assert judge(written, [*read, gone, null, replace(new, offset=5)], history, rows) != []
+    null = Record(0, 4, missing.key, None)
+    assert judge(written, [*read, missing, null, replace(new, offset=5)], history, rows) != []

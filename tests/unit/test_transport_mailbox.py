@@ -122,12 +122,12 @@ def test_two_processes_of_one_name_are_told_apart_by_their_epoch() -> None:
 
 def test_a_stream_is_bounded_and_counts_what_it_drops() -> None:
     stream = _stream(1, "x")
-    said = [Superseded(Header(1, 1, 0, number)) for number in range(3)]
-    assert (stream.put_messages(said[:1]), stream.put_messages(said[1:])) == (1, 1)
+    reported = [Superseded(Header(1, 1, 0, number)) for number in range(3)]
+    assert (stream.put_messages(reported[:1]), stream.put_messages(reported[1:])) == (1, 1)
     assert stream.dropped == 1
-    assert stream.take_messages() == said[:2]
-    assert stream.put_messages(said[2:]) == 1
+    assert stream.take_messages() == reported[:2]
+    assert stream.put_messages(reported[2:]) == 1
     stream.end_stream("first")
     stream.end_stream("second")
-    assert (stream.why, stream.take_messages(), stream.put_messages(said[:1])) == ("first", [], 0)
+    assert (stream.why, stream.take_messages(), stream.put_messages(reported[:1])) == ("first", [], 0)
     assert Counter(dropped=stream.dropped) == {"dropped": 1}

@@ -191,8 +191,8 @@ def test_an_unknown_kind_is_left_out_of_a_frame() -> None:
 def test_another_version_is_refused_and_both_are_named(
     reader: Callable[[bytes], object], rest: list[object], version: int
 ) -> None:
-    says = rf"of version {version} of the protocol, and this side speaks version {PROTOCOL_VERSION}: "
-    with pytest.raises(WireError, match=says):
+    output = rf"of version {version} of the protocol, and this side speaks version {PROTOCOL_VERSION}: "
+    with pytest.raises(WireError, match=output):
         reader(written([version, *rest]))
 
 
@@ -208,8 +208,8 @@ def test_another_version_is_refused_and_both_are_named(
     ],
 )
 def test_version_1_was_protobuf_and_is_told_so(reader: Callable[[bytes], object], first: bytes) -> None:
-    says = f"version 1 of the protocol, or none, and this side speaks version {PROTOCOL_VERSION}"
-    with pytest.raises(WireError, match=says):
+    output = f"version 1 of the protocol, or none, and this side speaks version {PROTOCOL_VERSION}"
+    with pytest.raises(WireError, match=output):
         reader(first)
 
 
@@ -288,9 +288,9 @@ def test_every_place_of_a_status_is_among_them() -> None:
 
 
 def test_a_frame_holds_so_many_messages_at_most() -> None:
-    said = [core.Superseded(Header(1, 2, 0, number)) for number in range(wire.FRAME + 1)]
-    assert wire.decode_owner_frame(wire.encode_frame(said[1:])) == said[1:]
-    for frame in (wire.encode_frame(said), written([PROTOCOL_VERSION, [["Later"]] * (wire.FRAME + 1)])):
+    reported = [core.Superseded(Header(1, 2, 0, number)) for number in range(wire.FRAME + 1)]
+    assert wire.decode_owner_frame(wire.encode_frame(reported[1:])) == reported[1:]
+    for frame in (wire.encode_frame(reported), written([PROTOCOL_VERSION, [["Later"]] * (wire.FRAME + 1)])):
         with pytest.raises(WireError, match="length <= 256"):
             wire.decode_owner_frame(frame)
 
@@ -337,7 +337,7 @@ def test_text_that_is_none_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "says"),
+    ("spoil", "output"),
     [
         (lambda m: m.__setitem__(1, None), "Expected `array`, got `None`"),
         (lambda m: m[4][0].__setitem__(2, "asleep"), "Invalid enum value 'asleep'"),
@@ -348,10 +348,10 @@ def test_text_that_is_none_is_refused() -> None:
         (lambda m: m.__setitem__(0, 7), "Expected `str`, got `int`"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(spoil: Callable[[Any], object], says: str) -> None:
+def test_what_cannot_be_meant_is_refused(spoil: Callable[[Any], object], output: str) -> None:
     version, (message,) = plain(GOLDEN["heartbeat"])
     spoil(message)
-    with pytest.raises(WireError, match=says):
+    with pytest.raises(WireError, match=output):
         wire.decode_agent_frame(written([version, [message]]))
 
 

@@ -32,10 +32,10 @@ def test_a_report_tells_the_lowest_lane_s_progress() -> None:
     assert (report.dropped, report.epoch) == (5, 3)
 
 
-@pytest.mark.parametrize(("after", "said"), [(None, -1), (0, 0), (7, 7)])
+@pytest.mark.parametrize(("after", "reported"), [(None, -1), (0, 0), (7, 7)])
 def test_a_copy_that_heals_a_unit_begins_behind_what_it_cannot_follow_or_anywhere(
-    after: int | None, said: int
+    after: int | None, reported: int
 ) -> None:
     """Offsets count from 0: behind -1 is the whole topic."""
     trouble = classify_error("t", CopyNeededError("seen", cause="gap", after=after))
-    assert (trouble.state, trouble.fault, trouble.copy) == ("stopped", False, CopyNeed(said, "gap"))
+    assert (trouble.state, trouble.fault, trouble.copy) == ("stopped", False, CopyNeed(reported, "gap"))

@@ -113,9 +113,9 @@ def test_a_missing_mysql_skips_a_test_or_fails_it(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
-    ("reasons", "said"), [((f"{NO_MYSQL}x", "other", f"{NO_MYSQL}x"), "2 tests"), (("other",), "")]
+    ("reasons", "reported"), [((f"{NO_MYSQL}x", "other", f"{NO_MYSQL}x"), "2 tests"), (("other",), "")]
 )
-def test_the_end_of_a_run_says_how_many_tests_had_no_mysql(reasons: tuple[str, ...], said: str) -> None:
+def test_the_end_of_a_run_says_how_many_tests_had_no_mysql(reasons: tuple[str, ...], reported: str) -> None:
     lines: list[str] = []
     reporter: Any = SimpleNamespace(
         stats={
@@ -125,7 +125,7 @@ def test_the_end_of_a_run_says_how_many_tests_had_no_mysql(reasons: tuple[str, .
         write_line=lambda line, **_: lines.append(line),
     )
     pytest_terminal_summary(reporter)
-    assert (said in "\n".join(lines)) if said else not lines
+    assert (reported in "\n".join(lines)) if reported else not lines
 
 
 def test_modules_that_need_services_come_first() -> None:

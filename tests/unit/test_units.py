@@ -106,5 +106,5 @@ def test_the_table_of_words_has_all_of_them() -> None:
     page = (ROOT / "docs" / "explanation" / "architecture.md").read_text()
     table = page.split("## Words")[1].split("\n## ")[0]
     events = {each.__struct_config__.tag for each in (Prepared, PrepareProgress, UnitProgressed, WorkerEnded)}
-    said = {each.value for each in (*UnitPhase, *UnitOperation, *ApplyPhase)} | events
-    assert {word for word in said if f"`{word}`" not in table} == set()
+    reported = {each.value for each in (*UnitPhase, *UnitOperation, *ApplyPhase)} | events
+    assert {word for word in reported if f"`{word}`" not in table} == set()

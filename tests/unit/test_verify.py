@@ -193,11 +193,11 @@ def test_what_was_not_read_to_its_end_is_not_equal() -> None:
 def test_a_server_that_goes_away_in_the_middle_is_no_verdict() -> None:
     right = Side(rows(*range(30)))
 
-    def gone(number: int) -> None:
+    def missing(number: int) -> None:
         if number > 2:
             raise ConnectionError("gone")
 
-    right.before = gone
+    right.before = missing
     with pytest.raises(ConnectionError):
         compare(Side(rows(*range(30))), right)
 

@@ -65,9 +65,13 @@ class World:
         compacted: bool = False,
         **options: Any,
     ) -> None:
-        said = TopicOptions(format=word, kinds=((source, "mysql"),), **options)
+        reported = TopicOptions(format=word, kinds=((source, "mysql"),), **options)
         self.pair = TablePair(
-            "p", source, table, "feed", ResolvedRoute("head", "acct", tuple((add or {}).items()), topic=said)
+            "p",
+            source,
+            table,
+            "feed",
+            ResolvedRoute("head", "acct", tuple((add or {}).items()), topic=reported),
         )
         self.rows: dict[int, Row] = {}
         self.topic: list[Record] = [] if topic is None else topic
@@ -411,7 +415,7 @@ def test_a_record_in_another_partition_or_under_a_key_that_is_not_its_rows_is_a_
 
 
 @pytest.mark.parametrize(
-    ("options", "facts", "said"),
+    ("options", "facts", "reported"),
     [
         (
             {"word": "plain", "key": ("town",)},
@@ -426,9 +430,9 @@ def test_a_record_in_another_partition_or_under_a_key_that_is_not_its_rows_is_a_
     ],
 )
 def test_where_a_key_is_many_rows_and_nobody_can_tell_them_apart_nothing_is_compared(
-    options: dict[str, Any], facts: dict[str, Any], said: str
+    options: dict[str, Any], facts: dict[str, Any], reported: str
 ) -> None:
-    with pytest.raises(TargetConfigError, match=said):
+    with pytest.raises(TargetConfigError, match=reported):
         World(**options, **facts).verify()
     World(**(options | {"key": ("town", "id")}), **facts).verify()
 
@@ -474,8 +478,8 @@ def test_a_record_older_than_a_columns_type_differs_and_stops_nothing(
     now = World(word, table=replace(ACCT, columns=(*ACCT.columns[:2], column)), topic=older.topic)
     now.rows[1] = (1, "Ulm", None if old is None else value)
     now.change((2, "Bonn", None), None)
-    wanted = [] if old is None else [(Difference.DIFFERENT, (1,), ("n",))]
-    assert found(now.verify()) == wanted
+    expected = [] if old is None else [(Difference.DIFFERENT, (1,), ("n",))]
+    assert found(now.verify()) == expected
     now.change(None, now.rows[1])
     assert now.verify().equal, "the newer record counts"
 

@@ -176,7 +176,7 @@ _SECTIONS: tuple[tuple[str, str, str, Callable[[], Iterable[DocumentedEffect]]],
     ),
     ("What else stands in the log, or at a table", "what", "", lambda: logged_changes.EFFECTS),
     (
-        "Definitions, where capture is behind the catalog", "what",
+        "Definitions, while capture lags", "what",
         "How a definition is proven, and what that costs: [which definition a row is read by](definitions.md).",
         lambda: proof.EFFECTS,
     ),

@@ -75,7 +75,7 @@ EFFECTS: tuple[DocumentedEffect, ...] = (
     DocumentedEffect("a pattern of `tables:` that takes no table yet", "a warning", "its tables are captured when they are created"),
     DocumentedEffect("rows that do not fit the active definition", "the table", "cause `definition`"),
     DocumentedEffect("a definition that cannot be proven for its place of the log", "the table", "cause `definition`"),
-    DocumentedEffect("anything of a table that nobody captures: definition, metadata, row images, compression, statements", "nothing",
+    DocumentedEffect("anything of a table that is not captured: definition, metadata, row images, compression, statements", "nothing",
            "what concerns no captured table never matters"),
     DocumentedEffect("rows of a transaction that is rolled back", "nothing", "rows are published once their transaction's commit is known"),
     DocumentedEffect("an XA transaction that changes a captured table", "the table", "cause `xa`, at its XA COMMIT"),

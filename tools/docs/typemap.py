@@ -200,7 +200,7 @@ What a reader of such a target notices: `WHERE name = 'lucy'` no longer finds `L
 `WHERE name COLLATE utf8mb4_uca1400_nopad_ai_ci = 'lucy'`, or index a column of your own.
 
 A target table **of your own** must follow the same rule in its key and unique indexes: for a source's `utf8mb4_0900_ai_ci` they need
-{describe_key_collations("utf8mb4_0900_ai_ci")}; `utf8mb4_X` will do for `utf8mb3_X`. `check` says which column, and the one table does not start
+{describe_key_collations("utf8mb4_0900_ai_ci")}; `utf8mb4_X` will do for `utf8mb3_X`. `check` names the column, and the one table does not start
 before. PostgreSQL compares exactly unless a collation is made nondeterministic, which is refused in the same way.
 
 For columns in no key:

@@ -50,7 +50,7 @@ class Judge:
         self.opened: dict[int, tuple[str, str]] = {}
         self.removed: dict[tuple[str, str, int], int] = {}
         #: (agent, agent_epoch) → (term that took it for gone, highest epoch given by then)
-        self.gone: dict[tuple[str, int], dict[int, int]] = {}
+        self.missing: dict[tuple[str, int], dict[int, int]] = {}
         self.expired: dict[int, set[str]] = {}
         self.registered: dict[str, int] = {}
         self.progress: dict[str, int] = {}
@@ -177,9 +177,9 @@ class Judge:
                 self.registered[name] = max(self.registered.get(name, 0), member.agent_epoch)
             if member.state is MemberState.EXPIRED and name not in self.expired.setdefault(state.rev, set()):
                 self.expired[state.rev].add(name)
-                self.gone.setdefault((name, member.agent_epoch), {})[state.rev] = state.counter
+                self.missing.setdefault((name, member.agent_epoch), {})[state.rev] = state.counter
                 self._lease(node, self.world.agents[name], member.agent_epoch)
-                self.leases.gone(state.rev, self.world.agents[name], member.agent_epoch)
+                self.leases.missing(state.rev, self.world.agents[name], member.agent_epoch)
             if member.state is MemberState.SYNCED:
                 self.expired.get(state.rev, set()).discard(name)
 
@@ -316,17 +316,17 @@ class Judge:
             for worker in other.workers.values():
                 if worker.unit != effect.unit or worker.assignment == effect.assignment or not worker.live:
                     continue
-                judged = self.gone.get((worker.agent, worker.agent_epoch), {})
-                gone = any(term <= rev and worker.assignment <= given for term, given in judged.items())
-                gone = gone or self.registered.get(worker.agent, 0) > worker.agent_epoch
-                gone = gone or self._forgotten(worker.agent, rev)
+                judged = self.missing.get((worker.agent, worker.agent_epoch), {})
+                missing = any(term <= rev and worker.assignment <= given for term, given in judged.items())
+                missing = missing or self.registered.get(worker.agent, 0) > worker.agent_epoch
+                missing = missing or self._forgotten(worker.agent, rev)
                 require_invariant(
-                    gone, f"{node.name} starts {effect.unit} at {effect.assignment} beside {worker}"
+                    missing, f"{node.name} starts {effect.unit} at {effect.assignment} beside {worker}"
                 )
 
     def _given_away(self, node: AgentNode, effect: StartWorker) -> bool:
         """An owner whose clock leapt took this one for gone within its lease: what holds it back is the fence."""
-        judged = self.gone.get((node.name, node.state.agent_epoch), {})
+        judged = self.missing.get((node.name, node.state.agent_epoch), {})
         return any(effect.assignment <= given for given in judged.values())
 
     def _forgotten(self, agent: str, rev: int) -> bool:

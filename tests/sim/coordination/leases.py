@@ -71,7 +71,7 @@ class LeaseJudge:
                 for_ <= most, f"term {state.rev} grants a lease {for_:.3f} s after a later claim"
             )
 
-    def gone(self, rev: int, node: AgentNode, agent_epoch: int) -> None:
+    def missing(self, rev: int, node: AgentNode, agent_epoch: int) -> None:
         """The owner of term `rev` takes the agent for gone, for its silence: every lease of it, whoever granted it, has ended. One
         that a later claim has overtaken may take for gone whom it likes: it can store nothing, so it gives nothing away."""
         if "clock" in self.world.faults or rev != self.world.topic.claims[-1][0]:

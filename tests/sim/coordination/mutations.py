@@ -101,10 +101,12 @@ _pipeline_units, _pipelines = periodic.collect_pipeline_units, views.list_pipeli
 
 
 def _no_orphans(current: ReplicationSet, event: Any, out: list[Any]) -> ReplicationSet:
-    said = len(out)
+    reported = len(out)
     after = _report(current, event, out)
     known = {(r.agent, r.assignment) for r in current.replicas}
-    out[said:] = [i for i in out[said:] if not isinstance(i, Instruct) or (i.agent, i.assignment) in known]
+    out[reported:] = [
+        i for i in out[reported:] if not isinstance(i, Instruct) or (i.agent, i.assignment) in known
+    ]
     return after
 
 
@@ -127,8 +129,8 @@ def _only_primaries(*args: Any) -> Any:
     return replica if replica is not None and replica.role is Role.PRIMARY else None
 
 
-def _keep_old_mark(held: AgentUnit, told: Any) -> Any:
-    after, effects = _prepare(held, told)
+def _keep_old_mark(held: AgentUnit, notified: Any) -> Any:
+    after, effects = _prepare(held, notified)
     return (
         replace(after, mark=held.mark) if after.assignment != held.assignment and held.mark else after
     ), effects
@@ -312,9 +314,9 @@ def _plan_with(**more: int) -> Patch:
 
 def _forget_at_once(state: Any, unit: str, now: float, out: list[Any]) -> None:
     """An unwanted unit is taken for fenced as soon as nothing of it is known to run."""
-    said: list[Any] = []
-    _fence_unless_desired(state, unit, now, said)
-    out += [effect for effect in said if not isinstance(effect, Fence)]
+    reported: list[Any] = []
+    _fence_unless_desired(state, unit, now, reported)
+    out += [effect for effect in reported if not isinstance(effect, Fence)]
     memo = state.memos.get(unit)
     if memo is not None and memo.fence:
         owner_feed.confirm_fenced(state, unit, memo.fence, now, out)
@@ -322,11 +324,11 @@ def _forget_at_once(state: Any, unit: str, now: float, out: list[Any]) -> None:
 
 def _fence_at_once(state: Any, unit: str, now: float, out: list[Any]) -> None:
     """As it was once: the target is fenced under an epoch that nothing durable knows of."""
-    said: list[Any] = []
-    _fence_unless_desired(state, unit, now, said)
+    reported: list[Any] = []
+    _fence_unless_desired(state, unit, now, reported)
     memo = state.memos.get(unit)
     if memo is None or not memo.fence or memo.fence_durable:
-        out += said
+        out += reported
         return
     memo.fence_durable = True
     out.append(Fence(unit, memo.uid, memo.fence))

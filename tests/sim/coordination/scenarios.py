@@ -132,7 +132,7 @@ def the_origin_of_a_move_dies_while_the_target_waits(w: Scripted) -> None:
 def the_origin_of_a_move_dies_before_it_heard_to_stop(w: Scripted) -> None:
     origin, target = w.settle()
     w.lost = w.no(UnitOperation.REMOVE, origin.name)
-    w.tell(o.Move(UNIT, target.name))
+    w.notify(o.Move(UNIT, target.name))
     w.until("the new worker is ready", lambda: w.unit().state is _S.COMMIT)
     w.crash_agent(origin, 0.1)
     w.reach((_S.COMMIT, _R.PRIMARY, _N.LOST))
@@ -207,7 +207,7 @@ def a_new_owner_finds_two_that_write(w: Scripted) -> None:
     w.lost = w.no(UnitOperation.REMOVE, origin.name)
     w.idle.add(origin.name)
     fresh_lease(w, origin)  # from when it has been told to stop it is granted no more
-    w.tell(o.Move(UNIT, target.name))
+    w.notify(o.Move(UNIT, target.name))
     w.until("the new worker is ready", lambda: w.unit().state is _S.COMMIT)
     w.unheard = lambda agent, _: agent == origin.name
     w.run_until(w.now + 0.1)  # what was under way has arrived
@@ -228,7 +228,7 @@ def a_unit_is_paused_and_its_worker_hears_of_it_late(w: Scripted) -> None:
     origin, _ = w.settle()
     w.lost = w.no(UnitOperation.REMOVE, origin.name)
     w.unended.add(origin.name)
-    w.tell(o.Pause(UNIT))
+    w.notify(o.Pause(UNIT))
     w.reach((_S.REMOVING, _R.UNDETERMINED, _N.REPLICATING))
     w.lost = lambda *_: False
     w.reach((_S.REMOVING, _R.UNDETERMINED, _N.STOPPING))
@@ -238,7 +238,7 @@ def a_unit_is_paused_and_its_worker_hears_of_it_late(w: Scripted) -> None:
 def a_unit_is_paused_while_it_moves(w: Scripted) -> None:
     _, target = w.preparing()
     w.lost = w.no(UnitOperation.REMOVE, target.name)
-    w.tell(o.Pause(UNIT))
+    w.notify(o.Pause(UNIT))
     w.reach((_S.REMOVING, _R.UNDETERMINED, _N.PREPARING))
     w.get_ready()
     w.reach((_S.REMOVING, _R.UNDETERMINED, _N.PREPARED))
@@ -248,10 +248,10 @@ def a_unit_is_paused_while_it_moves(w: Scripted) -> None:
 def a_unit_is_paused_before_the_target_of_its_move_hears_of_it(w: Scripted) -> None:
     _, target = w.settle()
     w.lost = w.no(UnitOperation.PREPARE, target.name)
-    w.tell(o.Move(UNIT, target.name))
+    w.notify(o.Move(UNIT, target.name))
     w.until("the move begins", lambda: w.replica(_R.SECONDARY) is not None)
     w.reach((_S.PREPARE, _R.SECONDARY, _N.ABSENT))
-    w.tell(o.Pause(UNIT))
+    w.notify(o.Pause(UNIT))
     w.reach((_S.REMOVING, _R.UNDETERMINED, _N.ABSENT))
 
 
@@ -269,7 +269,7 @@ def a_new_owner_is_asked_for_moves_before_it_has_heard_of_one_under_way(w: Scrip
     for unit, current in sorted(w.state.sets.items()):
         primary = current.primary
         if primary is not None:
-            w.tell(o.Move(unit, target.name if primary.agent == third else third))
+            w.notify(o.Move(unit, target.name if primary.agent == third else third))
     w.run_until(w.now + 1.1)
     assert w.unit().state is _S.RECOVERING
     w.unheard = lambda *_: False
@@ -327,7 +327,7 @@ def a_move_waits_for_another_and_the_owner_dies(w: Scripted) -> None:
     other = next(
         u for u in UNITS if u != UNIT and (p := w.unit(u).primary) is not None and p.agent != target.name
     )
-    w.tell(o.Move(other, target.name))
+    w.notify(o.Move(other, target.name))
     first, second = w.owner, next(node for node in w.owners.values() if node is not w.owner)
     w.run_until(w.now + 0.3)
     w.succeed(first, second)
@@ -347,7 +347,7 @@ def _at(w: Scripted, unit: str) -> str | None:
 def a_move_is_cancelled(w: Scripted) -> None:
     """While the new worker gets ready; nothing else moves the unit at once."""
     origin, _ = w.preparing()
-    w.tell(o.CancelMove(UNIT))
+    w.notify(o.CancelMove(UNIT))
     w.until("it is over", lambda: _at(w, UNIT) == origin.name and len(w.unit().replicas) == 1)
     w.get_ready()
     w.run_until(w.now + 3.0)
@@ -359,15 +359,15 @@ def a_drain_is_undone(w: Scripted) -> None:
     """Without a restart of the agent, which is given units again."""
     origin, target = w.settle()
     w.unready.update(name for name in w.agents if name != origin.name)
-    w.tell(o.Drain(origin.name))
+    w.notify(o.Drain(origin.name))
     w.until("it gives units away", lambda: any(s.secondary for s in w.state.sets.values()))
     w.run_until(w.now + 1.5)  # it has been told by now
-    w.tell(o.Undrain(origin.name))
+    w.notify(o.Undrain(origin.name))
     w.get_ready()
-    w.tell(o.Drain(target.name))
+    w.notify(o.Drain(target.name))
     w.until("it takes units", lambda: not w.state.by_agent.get(target.name), 20.0)
     assert w.state.by_agent[origin.name]
-    w.tell(o.Undrain(target.name))
+    w.notify(o.Undrain(target.name))
 
 
 @scenario()
@@ -392,7 +392,7 @@ def an_owner_whose_clock_is_fast_drops_a_unit_and_can_store_nothing(w: Scripted)
 def a_capture_process_outlives_its_agent_and_claims_its_topic_late(w: Scripted) -> None:
     """Another one has claimed it by then: it is refused."""
     _, target = w.settle(CAPTURE)
-    w.tell(o.Move(CAPTURE, target.name))
+    w.notify(o.Move(CAPTURE, target.name))
     w.until("the new worker is told to start", lambda: _takes(w, target))
     late = w.worker(target, CAPTURE)
     w.crash_agent(target, 30.0)

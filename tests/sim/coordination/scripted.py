@@ -134,7 +134,7 @@ class Scripted(World):
         other = min(agent for agent in self.agents if agent != primary.agent)
         return self.agents[primary.agent], self.agents[other]
 
-    def tell(self, command: o.OwnerCommand) -> None:
+    def notify(self, command: o.OwnerCommand) -> None:
         self.step_owner(self.owner, command)
 
     def reach(self, *cells: Cell) -> None:
@@ -184,7 +184,7 @@ class Scripted(World):
         """A move under way whose new worker does not get ready."""
         origin, target = self.settle()
         self.unready.add(target.name)
-        self.tell(o.Move(UNIT, target.name))
+        self.notify(o.Move(UNIT, target.name))
         self.until("the new worker opens", lambda: (UNIT in target.state.units) and self._opened(target))
         return origin, target
 
@@ -196,7 +196,7 @@ class Scripted(World):
         """A move under way whose new worker waits for the old one, which does not end."""
         origin, target = self.settle()
         self.unended.add(origin.name)
-        self.tell(o.Move(UNIT, target.name))
+        self.notify(o.Move(UNIT, target.name))
         self.until("the new worker is ready", lambda: self.unit().state is _S.COMMIT)
         return origin, target
 
@@ -205,7 +205,7 @@ class Scripted(World):
         origin, target = self.settle()
         self.unready.add(target.name)
         self.lost = self.no(lost, target.name)
-        self.tell(o.Move(UNIT, target.name))
+        self.notify(o.Move(UNIT, target.name))
         self.until(
             "the move is given up",
             lambda: self.unit().state is _S.REPLICATING and self.replica(_R.UNDETERMINED) is not None,

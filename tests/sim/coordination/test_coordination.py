@@ -105,7 +105,7 @@ def test_a_dispatch_without_an_answer_is_found() -> None:
     w.heal()
     w.run_until(w.now + 0.1)
     w.lost = w.no(UnitOperation.PREPARE, agent.name)
-    w.tell(Move(UNIT, agent.name))
+    w.notify(Move(UNIT, agent.name))
     with pytest.raises(AssertionError, match="unanswered"):
         w.run_until(w.now + 3.0)
 

@@ -133,8 +133,8 @@ class CatalogueJudge:
             return
         for unit, assignment in self.replicating.items():
             current, there = state.sets.get(unit), self.there.get(unit)
-            told = {r.assignment for r in current.leaving} if current is not None else set()
-            stopped = current is not None and current.state is SetState.REMOVING and assignment in told
+            notified = {r.assignment for r in current.leaving} if current is not None else set()
+            stopped = current is not None and current.state is SetState.REMOVING and assignment in notified
             if stopped and there is not None and unit not in state.paused:
                 uid = state.memos[unit].uid if unit in state.memos else ""
                 for_ = self.world.now - there[1]
@@ -236,8 +236,8 @@ class Watch:
         head, state = message.header, node.state
         if (head.owner_rev, head.agent_epoch) != (state.owner_rev, state.agent_epoch):
             return
-        said = [e.message for e in out if isinstance(e, agents.SendUp)]
-        answers = [m.answers for m in said if isinstance(m, DispatchResponse)]
+        reported = [e.message for e in out if isinstance(e, agents.SendUp)]
+        answers = [m.answers for m in reported if isinstance(m, DispatchResponse)]
         require_invariant(head.op_seq in answers, f"agent {node.name} does not answer {message}")
 
     def _unanswered(self, state: o.OwnerState) -> None:
