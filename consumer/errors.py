@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from schemas.findings import format_copy_remedy, format_debezium_remedy
+from schemas.problems import Problem, ProblemError
 
 if TYPE_CHECKING:
     from schemas.table.model import UniqueIndex
 
-#: The remedy for a statement that the target refuses now but accepted before; follows a colon
-#: (schemas.findings.split_remedy).
+#: The remedy for a statement that the target refuses now but accepted before.
 UNDO = "undo what was changed in the target, `rowlock check` lists what does not fit"
 
 #: The remedy where a copy of the table helps, before the table's name.
@@ -27,8 +27,8 @@ COPY_CAUSES = (
 )
 
 
-class ConsumerError(Exception):
-    """Base class of all errors of this package. The message names the object, the evidence and the remedy."""
+class ConsumerError(ProblemError):
+    """Base class of all errors of this package."""
 
 
 class TransientError(ConsumerError):
@@ -82,12 +82,10 @@ class NotUniqueError(UniqueViolationError):
     rows.
     """
 
-    def __init__(self, message: str, index: UniqueIndex) -> None:
-        super().__init__(message, index)
+    def __init__(self, what: str, remedy: str, index: UniqueIndex) -> None:
+        super().__init__(what, remedy)
+        self.args = (what, remedy, index)  # for pickle
         self.index = index
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 class UnitStoppedError(ConsumerError):
@@ -130,10 +128,11 @@ class CopyNeededError(UnitStoppedError):
         self.table = self.table or table
         self.after = after if self.after is None else self.after
 
-    def __str__(self) -> str:
+    @property
+    def problem(self) -> Problem:
         format_remedy = format_debezium_remedy if self.debezium else format_copy_remedy
         command = COPY if self.table is None else format_remedy(*self.table)
-        return f"{self.seen}: {f'{self.first}, then ' if self.first else ''}{command}"
+        return Problem(self.seen, f"{self.first}, then {command}" if self.first else command)
 
 
 class StepsLeftError(ConsumerError):
@@ -158,9 +157,7 @@ class MissingGrantError(TargetConfigError):
     """
 
     def __init__(self, seen: str, statement: str) -> None:
-        super().__init__(seen, statement)
+        super().__init__(seen, statement=statement)
+        self.args = (seen, statement)  # for pickle
         self.seen = seen
         self.statement = statement
-
-    def __str__(self) -> str:
-        return f"{self.seen}; run: {self.statement}"

@@ -42,6 +42,7 @@ from producer.start.startup import CaptureStarter
 from producer.tables import CapturedTables
 from schemas.backoff import Backoff
 from schemas.config.model import Config
+from schemas.problems import Problem, ProblemError, encode_problem
 from schemas.wire.copies import copy_topic
 from schemas.wire.records import format_position_topic, format_watermark_topic
 
@@ -91,7 +92,7 @@ def run_capture(
             backoff = backoff.with_failure(time.monotonic())
             _log.warning("capture restarts", source=source, reason=str(error), seconds=backoff.pause)
             if on_trouble is not None:
-                on_trouble(str(error))
+                on_trouble(_encode_error(error))
             stop.wait(backoff.pause * random.uniform(0.5, 1.0))  # noqa: S311
 
 
@@ -135,7 +136,9 @@ class CaptureRunner:
             try:
                 yield loop
             except REPORTED_ERRORS as error:
-                self._shut_down(loop, writer, str(error), restarts=isinstance(error, TransientSourceError))
+                self._shut_down(
+                    loop, writer, _encode_error(error), restarts=isinstance(error, TransientSourceError)
+                )
                 raise
             self._shut_down(loop, writer, "", restarts=False)
 
@@ -192,3 +195,7 @@ class CaptureRunner:
             loop.shut_down(why or ENDED_AS_ASKED, restarts=restarts)
         except (InterruptedWriteError, DeliveryError):
             _log.warning("stopped before Kafka acknowledged all records", source=self._name)
+
+
+def _encode_error(error: Exception) -> str:
+    return encode_problem(error.problem if isinstance(error, ProblemError) else Problem(str(error)))

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from schemas.problems import ProblemError
 from schemas.wire.records import SNAPSHOT_COMPLETE
 
 
-class CaptureError(Exception):
+class CaptureError(ProblemError):
     """The base class of all errors of this package that users see."""
 
 
@@ -55,7 +56,7 @@ class TableStoppedError(CaptureError):
     def __init__(
         self, tables: frozenset[tuple[str, str]] | None, cause: str, reason: str, remedy: str
     ) -> None:
-        super().__init__(f"{reason}: {remedy}")
+        super().__init__(reason, remedy)
         self.tables = tables
         self.cause = cause
         self.reason = reason

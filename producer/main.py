@@ -30,6 +30,7 @@ from schemas.config.changes.handed import load_handed_config
 from schemas.config.model import ConfigErrors
 from schemas.errors import SchemaError
 from schemas.io.signals import on_stop_signals
+from schemas.problems import Problem, encode_problem
 from schemas.wire.records import Watermark
 
 EXIT_SUPERSEDED = 4
@@ -62,11 +63,15 @@ def _run_unit(options: argparse.Namespace, go: threading.Event, stop: threading.
         if options.source not in config.sources:
             return _report_failure(
                 options.source,
-                f"no source {options.source} in {options.config}: there are {', '.join(config.sources)}",
+                Problem(
+                    f"no source {options.source} in {options.config}",
+                    f"there are {', '.join(config.sources)}",
+                ),
             )
         if config.sources[options.source].events != "rowlock":
             return _report_failure(
-                options.source, f"source {options.source} is captured by Debezium (`events`), not by rowlock"
+                options.source,
+                Problem(f"source {options.source} is captured by Debezium (`events`), not by rowlock"),
             )
         if options.wait:
             _write_line(kind="prepared", source=options.source)
@@ -81,10 +86,12 @@ def _run_unit(options: argparse.Namespace, go: threading.Event, stop: threading.
                 on_trouble=(lambda why: _write_line(kind="trouble", source=options.source, error=why)) if options.wait else None,
             )  # fmt: skip
     except SupersededError as error:
-        _report_failure(options.source, str(error))
+        _report_failure(options.source, error.problem)
         return EXIT_SUPERSEDED
-    except (CaptureError, ConfigErrors, SchemaError) as error:
-        return _report_failure(options.source, str(error))
+    except (CaptureError, SchemaError) as error:
+        return _report_failure(options.source, error.problem)
+    except ConfigErrors as error:
+        return _report_failure(options.source, Problem(str(error)))
     except Exception as error:  # noqa: BLE001 - logged, and said to who started this process
         structlog.get_logger("capture").exception(
             "capture failed by an internal error", source=options.source
@@ -151,8 +158,9 @@ def _report_watermark(mark: Watermark) -> None:
     )  # fmt: skip
 
 
-def _report_failure(source: str, message: str) -> int:
-    _write_line(kind="failed", source=source, error=message)
+def _report_failure(source: str, problem: Problem) -> int:
+    message = str(problem)
+    _write_line(kind="failed", source=source, error=encode_problem(problem))
     print(f"capture of {source} stopped: {message}", file=sys.stderr)  # noqa: T201
     print(json.dumps({"unit": f"capture {source}", "exit": 2, "error": message}), file=sys.stderr, flush=True)  # noqa: T201
     return 2

@@ -26,7 +26,8 @@ from producer.statements.actions import RowEffect
 from producer.statements.ddl import SchemaDrop, TableDdl
 from producer.statements.judgement import StatementVerdict
 from producer.statements.tokens import cut_row_values
-from schemas.findings import COPY_EACH, format_copy_remedy, split_remedy
+from schemas.findings import COPY_EACH, format_copy_remedy
+from schemas.problems import Problem
 from schemas.table.model import Table, list_ambiguous_columns
 from schemas.wire.position import STOP_ROW, Position
 from schemas.wire.records import TableStop
@@ -99,12 +100,9 @@ class StopCause:
 def build_decoding_stop(name: TableName, error: DecodeError) -> TableStoppedError:
     """Return the stop of a table with rows that cannot be read."""
     cause = {DefinitionMismatch: "definition", IncompleteRowImage: "log"}.get(type(error), "value")
-    reason, remedy = split_remedy(str(error))
-    if "=" not in remedy:
-        return TableStoppedError(frozenset([name]), cause, str(error), format_copy_remedy(*name))
-    return TableStoppedError(
-        frozenset([name]), cause, reason, f"{remedy}, reconnect the clients, and {format_copy_remedy(*name)}"
-    )
+    what, remedy = error.problem.what, error.problem.remedy
+    first = f"{remedy}, reconnect the clients, and " if remedy else ""
+    return TableStoppedError(frozenset([name]), cause, what, f"{first}{format_copy_remedy(*name)}")
 
 
 def build_oversized_row_stop(name: TableName, key: bytes, size: int) -> TableStoppedError:
@@ -137,11 +135,11 @@ def explain_dropped_remedy(name: TableName) -> str:
 
 
 def find_stop_at_start(
-    name: TableName, *, selected: bool, exists: bool, unfit: str | None
+    name: TableName, *, selected: bool, exists: bool, unfit: Problem | None
 ) -> TableStoppedError | None:
     """Return why a start stops a table that was captured before; None: it continues.
 
-    `unfit`: why it cannot be captured as it is now ("what was seen: what to do").
+    `unfit`: why it cannot be captured as it is now.
     """
     table, one = f"{name[0]}.{name[1]}", frozenset([name])
     if not selected:
@@ -155,13 +153,8 @@ def find_stop_at_start(
             explain_dropped_remedy(name),
         )  # fmt: skip
     if unfit is not None:
-        reason, remedy = split_remedy(unfit)
-        return TableStoppedError(
-            one,
-            "unfit",
-            reason,
-            f"{remedy}, then {format_copy_remedy(*name)}" if remedy else format_copy_remedy(*name),
-        )
+        first = f"{unfit.action}, then " if unfit.action else ""
+        return TableStoppedError(one, "unfit", unfit.what, f"{first}{format_copy_remedy(*name)}")
     return None
 
 

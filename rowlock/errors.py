@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from schemas.problems import ProblemError
 
-class CommandError(Exception):
+
+class CommandError(ProblemError):
     """A command cannot continue."""
 
 

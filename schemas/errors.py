@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from schemas.problems import ProblemError
 
-class SchemaError(Exception):
+
+class SchemaError(ProblemError):
     """The base class of the errors of this package."""
 
 
@@ -34,16 +36,16 @@ class TableNotFoundError(SchemaError):
 class ServerConnectError(SchemaError):
     """A database server cannot be reached or refuses the log-in. `transient`: a retry may help."""
 
-    def __init__(self, message: str, *, transient: bool) -> None:
-        super().__init__(message)
+    def __init__(self, what: str, remedy: str = "", *, transient: bool) -> None:
+        super().__init__(what, remedy)
         self.transient = transient
 
 
 class UnsupportedServerError(ServerConnectError):
     """A database server has a version that rowlock does not support. Never transient."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message, transient=False)
+    def __init__(self, what: str, remedy: str = "") -> None:
+        super().__init__(what, remedy, transient=False)
 
 
 class ValueRefusedError(SchemaError):

@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from schemas.problems import Problem
 from schemas.wire.debezium_snapshot import encode_snapshot_signal
 
 #: The remedy if it is impossible to continue. It follows a colon, because `check` takes the text after
@@ -35,36 +36,19 @@ def format_debezium_remedy(db: str, table: str) -> str:
     return f"put {encode_snapshot_signal(db, table)} into the signal topic of Debezium's connector (docs/how-to/debezium.md)"
 
 
-_SEPARATOR = re.compile(": ")
 _PLAIN = re.compile(r"[\w$-]+")  # names that need no backticks in `tables:`, and here
 
 
-def format_findings(findings: Sequence[Finding]) -> str:
-    """Return findings of one place as one message "place: …seen…: remedy" (see split_remedy)."""
+def merge_findings(findings: Sequence[Finding]) -> Problem:
+    """Return findings of one place as one problem."""
     places = dict.fromkeys(each.place for each in findings)
     seen = "; ".join(each.message for each in findings)
     remedies = dict.fromkeys(each.remedy for each in findings if each.remedy)
-    return ": ".join(filter(None, (", ".join(places), seen, "; and ".join(remedies))))
+    return Problem(f"{', '.join(places)}: {seen}", "; and ".join(remedies))
 
 
 #: Prefix of the message of a unit that recovers by itself, without a person.
 TRIES_AGAIN = "tries again: "
-
-
-def split_remedy(message: str) -> tuple[str, str]:
-    """Return (what was seen, what to do) of a message "…seen…: remedy"; without a remedy, it is "".
-
-    A colon between backticks separates nothing: a remedy may name a setting (`key: value`) or a table with a
-    colon in its name.
-    """
-    places = [place.start() for place in _SEPARATOR.finditer(message)]
-    outside = [place for place in places if message.count("`", place) % 2 == 0]
-    if not outside and message.count("`") % 2:  # a server's own text may have an odd number of them
-        outside = places
-    if not outside:
-        return message, ""
-    place = outside[-1]
-    return message[:place].removesuffix("; run"), message[place + 2 :]
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -81,6 +65,11 @@ class Finding(msgspec.Struct, frozen=True):
         return (
             f"{self.place}: {self.message}. {self.remedy}" if self.remedy else f"{self.place}: {self.message}"
         )
+
+
+def build_error_finding(place: str, problem: Problem) -> Finding:
+    """Return the finding of a problem that refuses the start."""
+    return Finding("error", place, problem.what, problem.action)
 
 
 NO_TABLE = "no table matches"

@@ -5,6 +5,7 @@ Pure.
 from __future__ import annotations
 
 from schemas.findings import START_OVER
+from schemas.problems import Problem
 
 CleanupPolicy = str
 """A topic's `cleanup.policy`: words separated by commas."""
@@ -14,17 +15,17 @@ def _set_policy(topic: str, policy: CleanupPolicy) -> str:
     return f"kafka-configs.sh --alter --topic {topic} --add-config cleanup.policy={policy}"
 
 
-def explain_compaction_refusal(topic: str, policy: CleanupPolicy) -> str | None:
-    """Return why events cannot be stored in `topic` ("…seen…: remedy"); None: the topic is not compacted."""
+def explain_compaction_refusal(topic: str, policy: CleanupPolicy) -> Problem | None:
+    """Return why events cannot be stored in `topic`; None: the topic is not compacted."""
     if "compact" not in policy:
         return None
-    return (
-        f"topic {topic} has cleanup.policy={policy}, and compaction removes events that are needed in their order: "
-        f"set the policy to delete ({_set_policy(topic, 'delete')})"
+    return Problem(
+        f"topic {topic} has cleanup.policy={policy}, and compaction removes events that are needed in their order",
+        f"set the policy to delete ({_set_policy(topic, 'delete')})",
     )
 
 
-def partitions_refusal(topic: str, partitions: int, *, debezium: bool = False) -> str | None:
+def partitions_refusal(topic: str, partitions: int, *, debezium: bool = False) -> Problem | None:
     """Return why a topic with several partitions cannot be applied; None: it has one, or Kafka does not
     show them yet.
     """
@@ -35,10 +36,10 @@ def partitions_refusal(topic: str, partitions: int, *, debezium: bool = False) -
         if debezium
         else START_OVER
     )
-    return f"{topic} has {partitions} partitions, its events have lost their order: {remedy}"
+    return Problem(f"{topic} has {partitions} partitions, its events have lost their order", remedy)
 
 
-def own_policy_refusal(topic: str, policy: CleanupPolicy, required: CleanupPolicy) -> str | None:
+def own_policy_refusal(topic: str, policy: CleanupPolicy, required: CleanupPolicy) -> Problem | None:
     """Return why one of rowlock's own topics cannot be used; None: it can.
 
     `required`: its policy ("compact" or "delete").
@@ -51,4 +52,7 @@ def own_policy_refusal(topic: str, policy: CleanupPolicy, required: CleanupPolic
         if required == "compact"
         else "records that are needed would be removed"
     )
-    return f"topic {topic} has cleanup.policy={policy}, so {why}: set the policy to {required} ({_set_policy(topic, required)})"
+    return Problem(
+        f"topic {topic} has cleanup.policy={policy}, so {why}",
+        f"set the policy to {required} ({_set_policy(topic, required)})",
+    )

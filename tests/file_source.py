@@ -31,7 +31,7 @@ from producer.statements.judgement import StatementVerdict
 from producer.tables import TableName, TableState
 from schemas.config.kinds.sources import SourceKind
 from schemas.config.model import Config
-from schemas.findings import START_OVER, Finding, format_findings
+from schemas.findings import START_OVER, Finding, merge_findings
 from schemas.io.mysql_catalog import is_selected
 from schemas.table.model import Key, Row, Table
 from schemas.table.names import EXACT
@@ -217,7 +217,7 @@ class FileSource:
 
     def require_usable(self) -> None:
         if found := self.check_source().findings:
-            raise SourceRefusedError(format_findings(found))
+            raise SourceRefusedError.from_problem(merge_findings(found))
 
     def open_source(self, beat: Callable[[], None]) -> None: ...
     def close(self) -> None: ...

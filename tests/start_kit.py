@@ -19,6 +19,7 @@ from producer.start.startup import CaptureStarter
 from producer.tables import CapturedTables, TableName
 from schemas.config.model import SourceConfig
 from schemas.io.mysql_catalog import is_selected
+from schemas.problems import decode_problem
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 from schemas.table.names import EXACT
 from schemas.wire.codec import decode_event, decode_stored_position, encode_stored_position
@@ -173,7 +174,7 @@ class Start:
     def examine_tables(self, names: Collection[TableName]) -> dict[TableName, ExaminedTable]:
         found = {name: self.tables.get(name) for name in names}
         return {
-            name: MISSING if each is None else ExaminedTable(None, each) if isinstance(each, str) else ExaminedTable(each, None)
+            name: MISSING if each is None else ExaminedTable(None, decode_problem(each)) if isinstance(each, str) else ExaminedTable(each, None)
             for name, each in found.items()
         }  # fmt: skip
 

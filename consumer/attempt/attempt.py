@@ -59,6 +59,7 @@ from consumer.ordering.progress import LaneMark
 from consumer.tables.definition import ActiveDefinition
 from consumer.tables.evolution.decisions import AdoptDefinition
 from consumer.tables.stored import StoredDefinition
+from schemas.problems import Problem, encode_problem
 from schemas.table.model import Table
 from schemas.wire.event import EventEnvelope
 
@@ -100,7 +101,7 @@ class Attempt:
                     self.spec.unit.topic, self._state.active_definition, trouble
                 )
             return (yield from self._record_trouble(trouble))
-        return self._build_report(Trouble("ok", ""))
+        return self._build_report(Trouble("ok", Problem("")))
 
     def define_initially(self, table: Table) -> Machine[None]:
         """Begin the attempt, and activate `table` as the first definition if the topic carries none.
@@ -125,9 +126,9 @@ class Attempt:
         if trouble.state != "stopped":
             return self._build_report(trouble)
         try:
-            yield from retry_transient(lambda: ask_driver(StopUnit(trouble.message)))
+            yield from retry_transient(lambda: ask_driver(StopUnit(encode_problem(trouble.problem))))
         except TransientError as failure:
-            return self._build_report(Trouble("behind", str(failure)))
+            return self._build_report(Trouble("behind", failure.problem))
         except Exception as failure:  # noqa: BLE001  # the stop is valid although the target cannot record it
             log.error("stop not recorded", topic=self.spec.unit.topic, error=str(failure)[:300])
         return self._build_report(trouble)
@@ -305,11 +306,13 @@ def explain_trouble(topic: str, active: ActiveDefinition | None, trouble: Troubl
     if active is None:
         return trouble
     try:
-        why: str | None = yield ExplainMisfit(active.stored)
+        misfit: Problem | None = yield ExplainMisfit(active.stored)
     except Exception as error:  # noqa: BLE001  # the server's message is kept
         log.info("target table not inspected", topic=topic, error=str(error)[:300])
         return trouble
-    if why is None:
+    if misfit is None:
         return trouble
-    log.info("statement refused by the target", topic=topic, answer=trouble.message[:300], reason=why)
-    return replace(trouble, message=why)
+    log.info(
+        "statement refused by the target", topic=topic, answer=str(trouble.problem)[:300], reason=str(misfit)
+    )
+    return replace(trouble, problem=misfit)

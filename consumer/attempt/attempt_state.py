@@ -22,6 +22,7 @@ from consumer.ordering.model import QuarantineEntry, RowChange, UnitState
 from consumer.ordering.progress import LaneMark, ResumePlan, plan_resume, relay_rows
 from consumer.tables.definition import ActiveDefinition
 from schemas.findings import START_OVER
+from schemas.problems import Problem, decode_problem
 from schemas.wire.position import ZERO
 
 
@@ -150,14 +151,14 @@ def check_state(spec: UnitSpec, topic_id: str, state: UnitState) -> None:
     """
     topic = spec.unit.topic
     if state.stopped is not None:
-        raise UnitStoppedError(state.stopped)
+        raise UnitStoppedError.from_problem(decode_problem(state.stopped))
     if topic_id != spec.topic_id:
-        raise UnitStoppedError(describe_recreated_topic(topic))
+        raise UnitStoppedError.from_problem(describe_recreated_topic(topic))
 
 
-def describe_recreated_topic(topic: str) -> str:
+def describe_recreated_topic(topic: str) -> Problem:
     """Return the message for a topic with another id than the one in the progress."""
-    return (
-        f"{topic}: the Kafka topic was deleted and created again: the stored offsets do not apply to it: "
-        f"{START_OVER}"
+    return Problem(
+        f"{topic}: the Kafka topic was deleted and created again: the stored offsets do not apply to it",
+        START_OVER,
     )

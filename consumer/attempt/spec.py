@@ -122,10 +122,10 @@ def _keep_apart(spec: UnitSpec, session: TargetTables, stored: StoredDefinition)
         return
     topic = f"{routed.schema}.{routed.table}"
     others = cast(EventTables, session).find_topic_writers(spec.unit, topic)
-    if why := find_sharing_problem(
+    if problem := find_sharing_problem(
         table, routed, spec.unit.topic, others, spec.routes, table_of=spec.table_of or _find_no_table
     ):
-        raise UnitStoppedError(f"topic {topic}: {why}")
+        raise UnitStoppedError(f"topic {topic}: {problem.what}", problem.remedy)
 
 
 def _find_no_table(_source: str, _topic: str) -> None:

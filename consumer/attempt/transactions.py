@@ -123,7 +123,7 @@ class AttemptProgress:
             if not (yield from self._has_happened(number, transact.guards[0], wrote[0])):
                 raise TransientError(f"the commit did not happen: {error}") from error
         except ValueRefusedError as error:
-            raise RefusedError(str(error)) from error
+            raise RefusedError.from_problem(error.problem) from error
         except TransientError:
             yield CheckSession(number)
             raise

@@ -25,6 +25,7 @@ from consumer.errors import (
     UnitStoppedError,
 )
 from schemas.errors import SchemaError
+from schemas.problems import Problem, encode_problem
 
 
 class InputLostError(Exception):
@@ -40,7 +41,7 @@ class Trouble:
     """
 
     state: AttemptOutcome
-    message: str
+    problem: Problem
     fault: bool = False
     copy: CopyNeed | None = None
     long: bool = False
@@ -72,11 +73,11 @@ def classify_error(topic: str, error: Exception) -> Trouble:
         return Trouble("stopped", _describe_fault(topic, error), fault=True)
     if isinstance(error, CopyNeededError):
         return Trouble(
-            state, str(error), copy=CopyNeed(-1 if error.after is None else error.after, error.cause)
+            state, error.problem, copy=CopyNeed(-1 if error.after is None else error.after, error.cause)
         )
     if isinstance(error, ConsumerError | SchemaError):
-        return Trouble(state, str(error), long=isinstance(error, TakesLongError))
-    return Trouble(state, f"{topic}: {_describe_error(error)}", fault=True)
+        return Trouble(state, error.problem, long=isinstance(error, TakesLongError))
+    return Trouble(state, Problem(f"{topic}: {_describe_error(error)}"), fault=True)
 
 
 @dataclass(slots=True)
@@ -105,16 +106,17 @@ def build_attempt_report(
         displaced=figures.displaced,
         commit_ts_ms=lowest.commit_ts_ms if lowest else 0,
         position=lowest.position if lowest else None,
-        message=trouble.message,
+        message=encode_problem(trouble.problem),
         copy=trouble.copy,
         long=trouble.long,
     )
 
 
-def _describe_fault(topic: str, error: Exception) -> str:
-    return (
-        f"{topic}: rowlock itself failed here ({_describe_error(error)}), the other tables continue: look for the traceback in the log "
-        f"of the agent and report it; rowlock tries again after every change, and every few minutes"
+def _describe_fault(topic: str, error: Exception) -> Problem:
+    return Problem(
+        f"{topic}: rowlock itself failed here ({_describe_error(error)}), the other tables continue",
+        "look for the traceback in the log "
+        "of the agent and report it; rowlock tries again after every change, and every few minutes",
     )
 
 

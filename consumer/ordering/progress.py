@@ -14,6 +14,7 @@ from consumer.errors import FencedError, UnitStoppedError
 from consumer.ordering.layout import Layout
 from consumer.ordering.model import LaneProgress
 from schemas.findings import START_OVER
+from schemas.problems import Problem
 from schemas.wire.position import Position
 
 LaneMark = tuple[int, Position, int, int]
@@ -47,8 +48,8 @@ def plan_resume(rows: Sequence[LaneProgress], configured: Layout) -> ResumePlan:
     stored = Layout.decode(rows[0].layout)
     if len(rows) != stored.lanes or any(row.layout != rows[0].layout for row in rows):
         raise UnitStoppedError(
-            f"rowlock_progress of the target is damaged: {len(rows)} lane rows, layout {rows[0].layout}; "
-            f"restore the target from a backup, or {START_OVER}"
+            f"rowlock_progress of the target is damaged: {len(rows)} lane rows, layout {rows[0].layout}",
+            f"restore the target from a backup, or {START_OVER}",
         )
     offsets = [row.offset for row in rows]
     start = min(offsets) + 1
@@ -58,8 +59,8 @@ def plan_resume(rows: Sequence[LaneProgress], configured: Layout) -> ResumePlan:
         return ResumePlan(start, configured, switch_now=True)
     if not stored.computable:
         raise UnitStoppedError(
-            f"the lanes are at different offsets ({offsets}) with a layout of another version ({rows[0].layout}): start the "
-            "version of rowlock that wrote it until it has caught up, then this one"
+            f"the lanes are at different offsets ({offsets}) with a layout of another version ({rows[0].layout})",
+            "start the version of rowlock that wrote it until it has caught up, then this one",
         )
     return ResumePlan(start, stored, finish=max(offsets))
 
@@ -106,7 +107,7 @@ def was_committed(read: LaneProgress | None, guard: LaneProgress, wrote: LanePro
     )
 
 
-def start_refusal(rows: Sequence[LaneProgress], topic_id: str, end: int) -> str | None:
+def start_refusal(rows: Sequence[LaneProgress], topic_id: str, end: int) -> Problem | None:
     """Return why the unit must stop, or None. `end`: the topic's next offset in Kafka.
 
     Deleted events at the topic's begin are found by the attempt that lacks them, because a copy of the
@@ -115,13 +116,14 @@ def start_refusal(rows: Sequence[LaneProgress], topic_id: str, end: int) -> str 
     stored = rows[0].topic_id
     highest = max(row.offset for row in rows) + 1
     if stored and stored != topic_id:
-        return (
+        return Problem(
             f"the Kafka topic is not the one that was applied (id {topic_id}, applied {stored}): it was deleted and "
-            f"created again: {START_OVER}"
+            "created again",
+            START_OVER,
         )
     if highest > end:
-        return (
-            f"the target has applied up to offset {highest - 1}, the topic ends at {end}: the topic lost its tail: "
-            f"{START_OVER}"
+        return Problem(
+            f"the target has applied up to offset {highest - 1}, the topic ends at {end}: the topic lost its tail",
+            START_OVER,
         )
     return None

@@ -17,6 +17,7 @@ from consumer.ordering.progress import start_refusal
 from consumer.spark.pipeline import PipelineSettings
 from consumer.tables.source_tables import read_definition
 from consumer.targets.base import ProgressStore
+from schemas.problems import Problem, encode_problem
 
 log = structlog.get_logger(__name__)
 
@@ -30,7 +31,7 @@ class TakeoverResult:
     definition: str | None
     """The active definition; None if there is none or the target table is in the middle of a schema
     change."""
-    refusal: str | None = None
+    refusal: Problem | None = None
     """Why the unit cannot continue; it is then recorded as stopped."""
     was: str | None = None
     """Why the unit was stopped before, if it was."""
@@ -69,13 +70,13 @@ def take_unit(
     )
     refusal = start_refusal(rows, topic_id, bounds[1])
     if refusal is not None:
-        store.stop_unit(unit, epoch, refusal, was=state.stopped)
+        store.stop_unit(unit, epoch, encode_problem(refusal), was=state.stopped)
     definition = state.definition if state.ddl is None else None  # a schema change is unfinished
     gap = min(row.offset for row in rows) + 1 < bounds[0]
     return TakeoverResult(epoch, rows, definition, refusal, state.stopped, gap)
 
 
-def define_unit(pipeline: PipelineSettings, spec: UnitSpec, sessions: Connections) -> str | None:
+def define_unit(pipeline: PipelineSettings, spec: UnitSpec, sessions: Connections) -> Problem | None:
     """Write the active definition of a unit if its topic carries none; it is read from the source's database.
 
     The unit must have been taken over with the fencing token of `spec`. Returns why the unit cannot
@@ -86,7 +87,8 @@ def define_unit(pipeline: PipelineSettings, spec: UnitSpec, sessions: Connection
         table = read_definition(source, spec.source, pipeline.prefix, spec.unit.topic)
         define_topic(spec, sessions, table)
     except UnitStoppedError as error:
-        sessions.get_connection(0).stop_unit(spec.unit, spec.epoch, str(error), was=spec.was)
-        return str(error)
+        why = encode_problem(error.problem)
+        sessions.get_connection(0).stop_unit(spec.unit, spec.epoch, why, was=spec.was)
+        return error.problem
     log.info("definition read from the source", pipeline=pipeline.name, topic=spec.unit.topic)
     return None

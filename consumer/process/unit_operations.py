@@ -51,6 +51,7 @@ from consumer.units.messages import (
     UnitTakenOver,
 )
 from consumer.units.unit import UnitRef
+from schemas.problems import encode_problem
 
 log = structlog.get_logger(__name__)
 
@@ -151,7 +152,7 @@ class UnitOperations:
                     assigned=unit.assignment, above=above,
                 )  # fmt: skip
                 if taken.refusal is not None:
-                    return build_stop(unit, taken.epoch, taken.refusal)
+                    return build_stop(unit, taken.epoch, encode_problem(taken.refusal))
                 try:
                     return self._go_on(unit, taken, bounds[1], sessions, look=look, here=here)
                 except Exception as error:  # noqa: BLE001  # see consumer.attempt.unit_errors
@@ -173,19 +174,19 @@ class UnitOperations:
         debezium = unit.source in self._pipeline.debezium
         refusal = self._topics.find_topic_problem(unit, debezium=debezium)
         if refusal is not None:
-            raise UnitStoppedError(refusal)
+            raise UnitStoppedError.from_problem(refusal)
         if look or self._looks.was_misfit(unit):  # otherwise the takeover does not wait for this check
-            why = self._looks.find_misfit(sessions.get_connection(0), unit, taken.definition)
-            if why is not None:
-                raise UnitStoppedError(why)
+            misfit = self._looks.find_misfit(sessions.get_connection(0), unit, taken.definition)
+            if misfit is not None:
+                raise UnitStoppedError.from_problem(misfit)
         lost = self._looks.find_lost_rows(unit, taken.definition, taken.lowest.offset)
         if lost is not None and taken.lowest.offset + 1 >= end:
             raise lost  # otherwise the attempt raises it, or finds where a copy begins
         if taken.definition is None and debezium:
             spec = self._stretches.build_spec(unit, taken.epoch, taken.was)
-            refusal = define_unit(self._pipeline, spec, sessions)
-            if refusal is not None:
-                return build_stop(unit, taken.epoch, refusal)
+            stopped = define_unit(self._pipeline, spec, sessions)
+            if stopped is not None:
+                return build_stop(unit, taken.epoch, encode_problem(stopped))
         here = here or taken.gap or taken.was is not None or lost is not None
         return self._stretches.catch_up(unit, taken, end, sessions, here=here)
 
@@ -255,8 +256,9 @@ class UnitOperations:
                 unit, debezium=unit.source in self._pipeline.debezium
             )
             with self._hands.borrow_connections() as sessions:
-                why = split or self._looks.explain_unfit(sessions.get_connection(0), unit)
-                if why is not None:
+                problem = split or self._looks.explain_unfit(sessions.get_connection(0), unit)
+                if problem is not None:
+                    why = encode_problem(problem)
                     sessions.get_connection(0).stop_unit(
                         ApplyUnit(self._pipeline.name, unit.topic), asked.epoch, why
                     )

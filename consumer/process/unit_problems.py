@@ -16,7 +16,7 @@ from consumer.units.messages import (
     UnitTakenOver,
 )
 from consumer.units.supervision import describe_drift
-from schemas.findings import split_remedy
+from schemas.problems import decode_problem
 
 log = structlog.get_logger(__name__)
 
@@ -27,26 +27,26 @@ class UnitProblems:
 
     def log_wait(self, effect: LogWaiting) -> None:
         """Log once that a unit is stopped, because the stop may last long."""
-        seen, remedy = split_remedy(effect.why)
+        problem = decode_problem(effect.why)
         log.error(
             "unit stopped", pipeline=self._pipeline.name, topic=effect.topic,
-            table=format_topic_table(self._pipeline.prefix, effect.source, effect.topic), reason=seen, remedy=remedy,
+            table=format_topic_table(self._pipeline.prefix, effect.source, effect.topic), reason=problem.what, remedy=problem.action,
         )  # fmt: skip
-        self._status.write_problem(f"unit {effect.topic} stopped", effect.why)
+        self._status.write_problem(f"unit {effect.topic} stopped", str(problem))
 
     def log_end(self, effect: ReportEvent) -> None:
         """Report the error with which a unit has ended."""
         if effect.error:
-            self._status.write_problem(f"unit {effect.topic} ended", effect.error)
+            self._status.write_problem(f"unit {effect.topic} ended", str(decode_problem(effect.error)))
 
     def log_outcome(self, event: PipelineEvent) -> None:
         """Report an operation's failure or displaced rows."""
         if isinstance(event, OperationFailed) and not event.waits:
             log.warning(
-                "unit retried", pipeline=self._pipeline.name, topic=event.topic, error=event.error,
+                "unit retried", pipeline=self._pipeline.name, topic=event.topic, error=str(decode_problem(event.error)),
                 again=event.should_retry,
             )  # fmt: skip
-            self._status.write_problem(f"unit {event.topic} in trouble", event.error)
+            self._status.write_problem(f"unit {event.topic} in trouble", str(decode_problem(event.error)))
         elif isinstance(event, UnitTakenOver):
             self.report_displaced_rows(event.topic, event.displaced)
         elif isinstance(event, RangeApplied) and event.report is not None:

@@ -77,8 +77,9 @@ class AttemptLocks:
         except FileNotFoundError as error:
             raise TargetConfigError(
                 f"a Spark executor on {socket.gethostname()} does not find {Path(path).parent} of the rowlock agent that it works "
-                "for: executors must run on the agent's own machine; to use several machines, run an agent on each "
-                "(docs/how-to/run-a-cluster.md)"
+                "for",
+                "executors must run on the agent's own machine; to use several machines, run an agent on each "
+                "(docs/how-to/run-a-cluster.md)",
             ) from error
         self._here: Counter[str] = Counter()
         self._mutex = threading.Lock()

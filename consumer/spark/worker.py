@@ -28,6 +28,7 @@ from consumer.tables.definition import ActiveDefinition
 from consumer.targets.base import UnitTarget
 from consumer.targets.dialect import open_target
 from schemas.config.model import TargetConfig
+from schemas.problems import decode_problem
 
 log = structlog.get_logger(__name__)
 
@@ -155,9 +156,13 @@ class QueryWorker:
         if (
             report.state == "fenced"
         ):  # a stopped unit is logged once, by the process that owns it, not at each attempt
-            log.error("unit released", topic=topic, state=report.state, message=report.message)
+            log.error(
+                "unit released", topic=topic, state=report.state, message=str(decode_problem(report.message))
+            )
         elif report.state == "behind":
-            log.warning("unit lags", topic=topic, offset=report.offset, message=report.message)
+            log.warning(
+                "unit lags", topic=topic, offset=report.offset, message=str(decode_problem(report.message))
+            )
         return report
 
     def send_reports(self, reports: list[Report]) -> None:

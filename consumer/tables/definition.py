@@ -40,7 +40,8 @@ from consumer.targets.base import EventTables, TargetTables
 from consumer.targets.checks.column_fit import can_hold_all_values
 from consumer.targets.checks.column_spelling import match_other_spellings
 from schemas.errors import SchemaError
-from schemas.findings import format_findings
+from schemas.findings import merge_findings
+from schemas.problems import Problem
 from schemas.table.model import Row, Table
 from schemas.table.names import NameRules
 from schemas.wire.debezium import ConnectorModes, DebeziumDecoder
@@ -117,14 +118,16 @@ def prepare_definition(
         )
     same = session.column_names
     if twice := find_duplicate_columns(source, routed, stored.names, same):
-        raise UnitStoppedError(format_findings(twice))
+        raise UnitStoppedError.from_problem(merge_findings(twice))
     expected = build_desired_table(source, routed, stored.names)
     if (
         real is None
         and not existed
-        and (why := find_table_misfit(session, source, source_name, routes, stored.names)) is not None
+        and (misfit := find_table_misfit(session, source, source_name, routes, stored.names)) is not None
     ):
-        raise UnitStoppedError(why)  # the takeover has checked the table of an active definition
+        raise UnitStoppedError.from_problem(
+            misfit
+        )  # the takeover has checked the table of an active definition
     added = routed.added_names
     try:
         if routed.topic is not None:
@@ -141,7 +144,7 @@ def prepare_definition(
             expected = select_written_columns(expected, there, routed.policy)
             target = build_target_table(expected, there, added)
     except (TargetConfigError, SchemaError) as error:
-        raise UnitStoppedError(str(error)) from error
+        raise UnitStoppedError.from_problem(error.problem) from error
     written = _select_written(source, expected, stored)
     decode, decode_row, row = _make_event_functions(written, target, routed, debezium)
     return ActiveDefinition(
@@ -251,20 +254,20 @@ def read_real(
 
 
 def _read_real_table(
-    session: TargetTables, expected: Table, create: bool, missing_error: str | None
+    session: TargetTables, expected: Table, create: bool, missing_error: Problem | None
 ) -> Table:
     """Read the target table, and create it if needed.
 
-    `missing_error`: the error message for a missing table that has existed.
+    `missing_error`: the problem of a missing table that has existed.
     """
     real = session.read_table(expected.db, expected.name)
     if real is None and missing_error:
-        raise TargetConfigError(missing_error)
+        raise TargetConfigError.from_problem(missing_error)
     if real is None and create:
         session.create_table(expected)
         real = session.read_table(expected.db, expected.name)
     if real is None:
         remedy = "" if create else "create it, or set `create_tables: true`; "
         remedy += "if it is there and the target's user does not see it, `rowlock check` prints the GRANT"
-        raise TargetConfigError(f"{expected.db}.{expected.name}: the target has no such table: {remedy}")
+        raise TargetConfigError(f"{expected.db}.{expected.name}: the target has no such table", remedy)
     return real

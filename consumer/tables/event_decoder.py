@@ -127,7 +127,7 @@ def decode_full_event(topic: str, offset: int, raw: bytes) -> EventEnvelope:
     try:
         return decode_event(raw)
     except EnvelopeError as error:
-        raise UnitStoppedError(f"{topic} offset {offset}: {error}") from error
+        raise UnitStoppedError.wrap_error(f"{topic} offset {offset}", error) from error
 
 
 def build_event_error(topic: str, offset: int, raw: bytes, error: Exception) -> UnitStoppedError:
@@ -135,7 +135,7 @@ def build_event_error(topic: str, offset: int, raw: bytes, error: Exception) -> 
     try:
         decode_event(raw)
     except EnvelopeError as problem:
-        return UnitStoppedError(f"{topic} offset {offset}: {problem}")
+        return UnitStoppedError.wrap_error(f"{topic} offset {offset}", problem)
     return CopyNeededError(
         f"{topic} offset {offset}: the event does not fit the active definition ({error}): the table was changed at "
         "the source without a definition event in the topic",

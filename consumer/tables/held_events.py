@@ -38,7 +38,9 @@ def decode_quarantined_event(active: ActiveDefinition, raw: bytes) -> Any:
 
 
 def _build_unreadable_error(error: Exception) -> RefusedError:
-    return RefusedError(f"the held event can no longer be read ({error}): copy the table, or skip the event")
+    return RefusedError(
+        f"the held event can no longer be read ({error})", "copy the table, or skip the event"
+    )
 
 
 def refuse_other_columns(active: ActiveDefinition, entry: QuarantineEntry) -> None:
@@ -59,7 +61,8 @@ def refuse_other_columns(active: ActiveDefinition, entry: QuarantineEntry) -> No
     copy_remedy = format_copy_remedy(active.source.db, active.source.name)
     raise RefusedError(
         f"the event was held before columns of its table were renamed or dropped, or the table was copied again{seen}; only the source knows which values of the event "
-        f"are the row's: copy the table (`{copy_remedy}`; a copy that is under way brings the row), or skip the event"
+        f"are the row's",
+        f"copy the table (`{copy_remedy}`; a copy that is under way brings the row), or skip the event",
     )
 
 
@@ -86,7 +89,8 @@ def _as_now(active: ActiveDefinition, image: dict[str, Value] | None) -> dict[st
         if fill is None:
             raise RefusedError(
                 f"the event was held before its table had the column {column.name}, and only the source knows the row's "
-                "value there: copy the table, or skip the event"
+                "value there",
+                "copy the table, or skip the event",
             )
         whole[column.name] = fill.value
     return whole

@@ -232,7 +232,8 @@ def build_target_table(expected: Table, real: Table, added: tuple[str, ...] = ()
     missing = names - set(real.column_names)
     if missing:
         raise TargetConfigError(
-            f"{_format_name(real)}: the target table lacks the columns {sorted(missing)}: {explain_missing_columns(missing, real, added)}"
+            f"{_format_name(real)}: the target table lacks the columns {sorted(missing)}",
+            explain_missing_columns(missing, real, added),
         )
     _check_key(expected, real)
     unique = tuple(index for index in real.unique if _is_usable_index(index, names, real))
@@ -310,7 +311,8 @@ def _check_key(expected: Table, real: Table) -> None:
     if coarse:
         raise TargetConfigError(
             f"{_format_name(real)}: the target's key {list(real.key.columns)} lacks {sorted(coarse)} of the source's: rows "
-            f"that differ at the source would share one row: make the key {list(expected.key.columns)}"
+            f"that differ at the source would share one row",
+            f"make the key {list(expected.key.columns)}",
         )
     foreign = set(real.key.columns) - set(expected.column_names)
     if foreign:
@@ -325,7 +327,8 @@ def _is_usable_index(index: UniqueIndex, names: set[str], real: Table) -> bool:
         other = sorted(set(index.columns) - names)
         raise TargetConfigError(
             f"{_format_name(real)}: unique index {index.name} mixes replicated columns with {other}, which no event carries: "
-            f"its values cannot be ordered across lanes; drop the index or add the columns at the source"
+            f"its values cannot be ordered across lanes",
+            "drop the index or add the columns at the source",
         )
     return bool(written)
 

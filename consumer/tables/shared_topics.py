@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from consumer.ordering.model import UnitState
 from consumer.tables.router import ResolvedRoute, TableRoute, resolve_route
 from consumer.tables.stored import decode_stored
+from schemas.problems import Problem
 from schemas.table.model import Table
 from schemas.table.names import TableName
 from schemas.wire.records import parse_topic_origin
@@ -60,9 +61,9 @@ def find_sharing_problem(
     routes: Iterable[TableRoute],
     *,
     table_of: Callable[[str, str], TableName | None] = lambda _source, _topic: None,
-) -> str:
-    """Return the unit of the pipeline with which `table` cannot share its topic, and why; "" if there is
-    none.
+) -> Problem | None:
+    """Return the unit of the pipeline with which `table` cannot share its topic, and why; None if there
+    is none.
 
     `topic`: of this table's own unit. `writers`: see EventTables. `table_of`: returns the table of a
     source's topic, None if it is not known. Only units that were taken over are considered. Units of a
@@ -93,5 +94,8 @@ def find_sharing_problem(
         if theirs is None or (theirs.schema, theirs.table) != (mine.schema, mine.table):
             continue
         if why := explain_key_clash(table, mine, theirs, there):
-            return f"{source}:{'.'.join(place)} writes it, too, and {why}: {SHARED_TOPIC_REMEDY}; {UNUSED_TOPIC_REMEDY}"
-    return ""
+            return Problem(
+                f"{source}:{'.'.join(place)} writes it, too, and {why}",
+                f"{SHARED_TOPIC_REMEDY}; {UNUSED_TOPIC_REMEDY}",
+            )
+    return None

@@ -42,12 +42,13 @@ def read_definition(source: SourceConfig, name: str, prefix: str, topic: str) ->
             return read_table(conn, *_require_one_table(found, source, name, topic))
     except ServerConnectError as error:
         kind = TransientError if error.transient else TargetConfigError
-        raise kind(f"source {name}: {error}") from error
+        raise kind.wrap_error(f"source {name}", error) from error
     except SchemaError as error:
-        raise UnitStoppedError(f"source {name}: {error}") from error
+        raise UnitStoppedError.wrap_error(f"source {name}", error) from error
     except (pymysql.MySQLError, OSError) as error:
         raise TransientError(
-            f"source {name}: the definition of {topic}'s table cannot be read: {format_mysql_error(error)}: {choose_mysql_remedy(error)}"
+            f"source {name}: the definition of {topic}'s table cannot be read: {format_mysql_error(error)}",
+            choose_mysql_remedy(error),
         ) from error
 
 
@@ -60,11 +61,12 @@ def _require_one_table(
         tables = ", ".join(f"{db}.{table}" for db, table in found)
         raise UnitStoppedError(
             f"{topic}: {tables} of source {name} all go to this topic, for Debezium writes '_' for what Kafka refuses in a "
-            "name: take all but one out of `tables`"
+            "name",
+            "take all but one out of `tables`",
         )
     raise UnitStoppedError(
-        f"{topic}: source {name} has no table of that name, or user {source.user} may not see it: "
-        f"GRANT SELECT on it to {source.user}, or take it out of `tables`"
+        f"{topic}: source {name} has no table of that name, or user {source.user} may not see it",
+        f"GRANT SELECT on it to {source.user}, or take it out of `tables`",
     )
 
 
@@ -81,7 +83,7 @@ def find_source_keys(source: SourceConfig, name: str, table: Table, keys: Sequen
             rows = find_under_keys(lambda some: session.fetch_keys(columns, some), keys)
     except (TransientError, TargetConfigError) as error:
         kind = TransientError if isinstance(error, TransientError) else TargetConfigError
-        raise kind(f"source {name}: {error}") from error
+        raise kind.wrap_error(f"source {name}", error) from error
     return [*map(make_key_function(columns), rows)]
 
 

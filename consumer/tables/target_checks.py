@@ -17,6 +17,7 @@ from consumer.tables.router import (
 )
 from consumer.targets.checks.table_findings import Inspectable, check_table
 from schemas.findings import Finding, format_copy_remedy, format_debezium_remedy
+from schemas.problems import Problem
 from schemas.table.model import Table
 
 
@@ -48,9 +49,8 @@ def find_table_misfit(
     source_name: str,
     routes: tuple[TableRoute, ...],
     names: Mapping[str, str] | None = None,
-) -> str | None:
-    """Return why the target table of `source` must not be written ("evidence: remedy"); None if it fits
-    or is missing.
+) -> Problem | None:
+    """Return why the target table of `source` must not be written; None if it fits or is missing.
 
     A problem that may only quarantine single rows does not count. Raises the session's errors.
     """
@@ -62,11 +62,11 @@ def find_table_misfit(
         return None
     first, more = errors[0], len(errors) - 1
     further = f" (and {more} more, see `rowlock check`)" if more else ""
-    return f"{first.place}: {first.message}{further}: {first.remedy}"
+    return Problem(f"{first.place}: {first.message}{further}", first.remedy)
 
 
-def explain_missing_target(routed: ResolvedRoute, source: Table, *, debezium: bool = False) -> str:
-    """Return the message for the target table of `source` that has existed and is missing.
+def explain_missing_target(routed: ResolvedRoute, source: Table, *, debezium: bool = False) -> Problem:
+    """Return the problem of the target table of `source` that has existed and is missing.
 
     An empty table in its place would look complete. `debezium`: rowlock does not copy such a table. If
     several sources write the table, each of them lacks its rows.
@@ -74,9 +74,9 @@ def explain_missing_target(routed: ResolvedRoute, source: Table, *, debezium: bo
     copy_remedy = (format_debezium_remedy if debezium else format_copy_remedy)(source.db, source.name)
     if routed.added and not debezium:
         copy_remedy += " and the same for each other table that goes there"
-    return (
-        f"{routed.schema}.{routed.table}: the target table no longer exists, nor the rows that were applied to it: restore it, or "
-        f"{copy_remedy}; if it is there and the target's user does not see it, `rowlock check` prints the GRANT"
+    return Problem(
+        f"{routed.schema}.{routed.table}: the target table no longer exists, nor the rows that were applied to it",
+        f"restore it, or {copy_remedy}; if it is there and the target's user does not see it, `rowlock check` prints the GRANT",
     )
 
 
@@ -95,7 +95,7 @@ def explain_changed_table(
     names: Mapping[str, str] | None = None,
     *,
     debezium: bool = False,
-) -> str | None:
+) -> Problem | None:
     """Return why a target table that took rows before no longer fits, in the words of `check`; None if
     it seems to fit.
 
@@ -104,7 +104,7 @@ def explain_changed_table(
     routed = resolve_route(routes, source_name, source.db, source.name)
     if routed is None or routed.topic is not None:
         return None
-    why = find_table_misfit(session, source, source_name, routes, names)
-    if why is None and session.read_table(routed.schema, routed.table) is None:
+    misfit = find_table_misfit(session, source, source_name, routes, names)
+    if misfit is None and session.read_table(routed.schema, routed.table) is None:
         return explain_missing_target(routed, source, debezium=debezium)
-    return why
+    return misfit

@@ -67,12 +67,13 @@ class TableChanger:
                 if not isinstance(change, DropTable):
                     raise
                 raise TargetConfigError(
-                    f"{error}: drop what refers to the table in the target, for the source already guarantees it"
+                    error.problem.what,
+                    "drop what refers to the table in the target, for the source already guarantees it",
                 ) from error
             except TargetConfigError as error:
-                if not str(error).endswith(UNDO):
+                if error.problem.remedy != UNDO:
                     raise
-                raise TargetConfigError(str(error).removesuffix(UNDO) + _BY_HAND) from error
+                raise TargetConfigError(error.problem.what, _BY_HAND) from error
 
     def _run_watched(self, change: AlterTable | DropTable) -> None:
         def work() -> None:
@@ -162,7 +163,8 @@ def _explain_not_unique(
         return error
     columns, place = ", ".join(guilty[0].columns), f"{table.db}.{table.name}"
     return NotUniqueError(
-        f"rows of target table {place} are equal in ({columns}), so that index {guilty[0].name} cannot be built ({message}): copy the "
+        f"rows of target table {place} are equal in ({columns}), so that index {guilty[0].name} cannot be built ({message})",
+        f"copy the "
         f"table again, or change those rows, which are shown by SELECT {columns}, COUNT(*) FROM {place} GROUP BY {columns} "
         "HAVING COUNT(*) > 1",
         guilty[0],

@@ -88,6 +88,6 @@ def open_reading(
     reading = load_dialect(target).reading
     if reading is None:
         raise TargetConfigError(
-            f"events of a target of type {target.type!r} cannot be read yet: nothing was compared"
+            f"events of a target of type {target.type!r} cannot be read yet, so nothing was compared"
         )
     return reading(target, table, added)

@@ -42,7 +42,7 @@ from coordinator.rest.models import (
     MoveTo,
     Pipeline,
     PipelineList,
-    Problem,
+    ProblemResponse,
     Reloaded,
     ReloadQuery,
     Unit,
@@ -260,7 +260,7 @@ def describe_interface(app: FastAPI) -> dict[str, Any]:
     schemas = found.setdefault("components", {}).setdefault("schemas", {})
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
-    own = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+    own = ProblemResponse.model_json_schema(ref_template="#/components/schemas/{model}")
     own.pop("$defs", None)  # the model is published although no path refers to it otherwise
     schemas["Problem"] = own
     for path, methods in found["paths"].items():

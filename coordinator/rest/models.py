@@ -7,13 +7,18 @@ them).
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from coordinator.server.operators.api import UnitRow
+from schemas.problems import decode_problem
 
 Ts = int | None
+
+
+def _format_problem(text: str | None) -> str | None:
+    return None if text is None else str(decode_problem(text))
 
 
 class Answer(BaseModel):
@@ -153,7 +158,7 @@ class Unit(Answer):
     remedy: str | None = Field(
         serialization_alias="remedy", description="Remedy; null: nothing to do, or not known."
     )
-    error: str | None = Field(
+    error: Annotated[str | None, BeforeValidator(_format_problem)] = Field(
         serialization_alias="error",
         description="Its last failure, until it replicates again; for a unit that replicates: why its worker does not continue.",
     )
@@ -341,7 +346,7 @@ class MoveTo(BaseModel):
     agent: str = Field(alias="agent", min_length=1, description="Name of the agent.")
 
 
-class Problem(BaseModel):
+class ProblemResponse(BaseModel):
     """Every error, as `application/problem+json` (RFC 9457)."""
 
     type: str = Field(

@@ -12,7 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from coordinator.rest.models import Leader, Problem
+from coordinator.rest.models import Leader, ProblemResponse
 from coordinator.server.operators.api import CommandRefusedError, NoAnswerError, NotLeaderError
 
 MEDIA_TYPE = "application/problem+json"
@@ -59,7 +59,7 @@ def build_problem_response(
 ) -> JSONResponse:
     """Return a problem as the answer to `request`."""
     kind = KINDS.get(status, "error")
-    problem = Problem(
+    problem = ProblemResponse(
         type=f"urn:rowlock:problem:{kind}",
         title=HTTPStatus(status).phrase if kind != "not-leader" else "Not the leader",
         status=status,

@@ -32,7 +32,7 @@ from producer.statements.judgement import StatementVerdict
 from producer.statements.shadows import ExecutedStatement, ShadowTables
 from producer.stops import build_statement_stop, build_swap_stop
 from producer.tables import CapturedTables, TableName, TableState, format_table_name
-from schemas.findings import format_copy_remedy, split_remedy
+from schemas.findings import format_copy_remedy
 from schemas.table.model import Table, is_same_definition
 from schemas.table.online_ddl import NO_TOOLS
 from schemas.wire.event import ColumnChanges
@@ -261,12 +261,12 @@ class BarrierHandler:
 
     def _build_unfit_stop(self, name: TableName, barrier: Barrier) -> TableStoppedError:
         """Return the stop of a captured table that the statement made unfit, or that was dropped later."""
-        seen, remedy = split_remedy(self.started.errors.pop(name, ""))
-        if not remedy:
+        problem = self.started.errors.pop(name, None)
+        if problem is None or not problem.action:
             return build_statement_stop(barrier, StatementVerdict(name, "gone"))
-        reason = f"{format_table_name(name)} cannot be captured since {barrier.sql[:200]}: {seen}"
+        reason = f"{format_table_name(name)} cannot be captured since {barrier.sql[:200]}: {problem.what}"
         return TableStoppedError(
-            frozenset([name]), "unfit", reason, f"{remedy}, then {format_copy_remedy(*name)}"
+            frozenset([name]), "unfit", reason, f"{problem.action}, then {format_copy_remedy(*name)}"
         )
 
 

@@ -28,6 +28,7 @@ from producer.statements.ddl import TableDdl
 from producer.statements.judgement import StatementVerdict
 from producer.tables import TableName, TableState, format_table_name
 from schemas.findings import format_copy_remedy
+from schemas.problems import Problem
 from schemas.table.model import Table
 from schemas.wire.position import LogPoint, Position
 
@@ -96,13 +97,13 @@ class NewTableCapture:
         errors = self.started.errors
         if proof.table is not None:
             errors.pop(name, None)
-        elif proof.reason is not None:
-            errors[name] = proof.reason
+        elif proof.problem is not None:
+            errors[name] = proof.problem
             _log.error(
                 "table skipped",
                 source=self.started.captured.source,
                 table=format_table_name(name),
-                reason=proof.reason,
+                reason=str(proof.problem),
             )
         return proof.table
 
@@ -131,7 +132,7 @@ class NewTableCapture:
             captured.known.add(name)
             raise TableStoppedError(frozenset([name]), cause, reason, format_copy_remedy(*name))
         self.started.late[name] = until
-        errors[name] = f"{reason}: {WAITS}"
+        errors[name] = Problem(reason, WAITS)
         _log.warning("table waits", source=captured.source, table=format_table_name(name), reason=reason)
 
     def _take_up(

@@ -5,9 +5,11 @@ All stop the table or the stream: a row that cannot be read exactly is never gue
 
 from __future__ import annotations
 
+from schemas.problems import ProblemError
 
-class DecodeError(Exception):
-    """A binlog event cannot be decoded without guessing. The message contains the event and the remedy."""
+
+class DecodeError(ProblemError):
+    """A binlog event cannot be decoded without guessing."""
 
 
 class DefinitionMismatch(DecodeError):  # noqa: N818 - named for what is wrong

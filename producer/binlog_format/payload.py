@@ -79,8 +79,8 @@ def _open_payload(compression: int, payload: memoryview) -> IO[bytes]:
         return io.BytesIO(payload)
     if compression != _ZSTD:
         raise DecodeError(
-            f"a compressed transaction has the unknown compression {compression}: this server is newer than rowlock: "
-            "SET GLOBAL binlog_transaction_compression=OFF"
+            f"a compressed transaction has the unknown compression {compression}: this server is newer than rowlock",
+            "SET GLOBAL binlog_transaction_compression=OFF",
         )
     unpacker = zstandard.ZstdDecompressor(max_window_size=_WINDOW)
     return io.BufferedReader(unpacker.stream_reader(payload, read_across_frames=True), _AHEAD)

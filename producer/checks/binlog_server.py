@@ -21,7 +21,12 @@ from producer.sources.protocols import SourceCheckResult
 from producer.sources.source_errors import source_errors
 from schemas.config.model import SourceConfig
 from schemas.errors import SchemaError
-from schemas.findings import Finding, build_no_table_finding, format_findings, split_remedy
+from schemas.findings import (
+    Finding,
+    build_error_finding,
+    build_no_table_finding,
+    merge_findings,
+)
 from schemas.io.endpoints import MYSQL_SERVER, explain_wrong_service
 from schemas.io.server_errors.mysql import choose_mysql_remedy, format_mysql_error, get_noted_read
 from schemas.io.server_errors.versions import explain_mysql_version_refusal
@@ -102,13 +107,13 @@ def require_server(source: SourceConfig, place: str) -> None:
         finding = _build_unread_finding(place, source, error)
         code = error.args[0] if error.args else 0
         if code in _ACCESS_DENIED or not isinstance(error, pymysql.MySQLError):
-            raise SourceRefusedError(format_findings([finding])) from error
-        raise TransientSourceError(format_findings([finding])) from error
+            raise SourceRefusedError.from_problem(merge_findings([finding])) from error
+        raise TransientSourceError.from_problem(merge_findings([finding])) from error
     with closing(catalog), source_errors():
         findings = _list_server_findings(catalog, source, place)
     errors = [each for each in findings if each.level == "error"]
     if errors:
-        raise SourceRefusedError(format_findings(errors))
+        raise SourceRefusedError.from_problem(merge_findings(errors))
 
 
 # --- the server
@@ -155,7 +160,7 @@ def _check_flavour(catalog: Catalog, source: SourceConfig, place: str) -> Iterat
     elif (
         refused := explain_mysql_version_refusal(version)
     ) is not None:  # a proxy greeted with another version
-        yield Finding("error", place, *split_remedy(f"{source.host}:{source.port} {refused}"))
+        yield Finding("error", place, f"{source.host}:{source.port} {refused.what}", refused.remedy)
 
 
 def check_server_settings(variables: dict[str, str], source: SourceConfig, place: str) -> Iterator[Finding]:
@@ -189,9 +194,8 @@ def _check_tables(catalog: Catalog, source: SourceConfig, place: str) -> Iterato
             "nothing, if it is such a table; otherwise write its full name in `tables:`, or see `online_ddl`",
         )  # fmt: skip
     for name, surveyed in catalog.tables.examine_tables(names).items():
-        if surveyed.reason is not None:
-            message, remedy = split_remedy(surveyed.reason)
-            yield Finding("error", f"{place}, table {name[0]}.{name[1]}", message, remedy)
+        if surveyed.problem is not None:
+            yield build_error_finding(f"{place}, table {name[0]}.{name[1]}", surveyed.problem)
     for pattern in source.tables:
         if not pattern.startswith("!") and names and not catalog.tables.list_table_names([pattern]):
             yield build_no_table_finding(place, [pattern])
@@ -212,7 +216,7 @@ def _select_tables(
 def _build_unread_finding(place: str, source: SourceConfig, error: Exception) -> Finding:
     """Return the finding about a server that cannot be reached, or a catalog that cannot be read."""
     if isinstance(error, SchemaError):
-        return Finding("error", place, *split_remedy(str(error)))
+        return build_error_finding(place, error.problem)
     code = error.args[0] if error.args else 0
     text = error.args[1] if len(error.args) > 1 else str(error)
     at = f"{source.host}:{source.port}"

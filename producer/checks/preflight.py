@@ -23,7 +23,7 @@ from producer.start.topic_recovery import peek_last_events
 from producer.tables import TableName
 from schemas.config.model import Config
 from schemas.errors import EnvelopeError
-from schemas.findings import Finding, split_remedy
+from schemas.findings import Finding, build_error_finding
 from schemas.table.names import format_table_text
 from schemas.wire.copies import copy_topic
 from schemas.wire.records import StoredPosition, format_position_topic, format_watermark_topic
@@ -38,7 +38,7 @@ def check_source(config: Config, name: str) -> list[Finding]:
     try:
         check_capture_kafka_options(config.kafka.options)
     except ConfigError as error:
-        return [Finding("error", "kafka.options", *split_remedy(str(error)))]
+        return [build_error_finding("kafka.options", error.problem)]
     source = load_source_database(config, name)
     try:
         findings, tables = source.check_source()
@@ -67,7 +67,7 @@ def _on_kafka(config: Config, name: str, source: SourceDatabase, tables: list[Ta
         names = names_now(config, name, partitions, stored)
         return _judge_topics(name, {names.assign_name(table): table for table in tables}, topics, partitions)
     except (CaptureError, EnvelopeError) as error:
-        return [Finding("error", f"source {name}", *split_remedy(str(error)))]
+        return [build_error_finding(f"source {name}", error.problem)]
 
 
 def _judge_own(topics: SourceTopics, partitions: Mapping[str, int], prefix: str, name: str) -> None:
@@ -92,8 +92,8 @@ def _judge_topics(
     there = {topic: partitions[topic] for topic in place if topic in partitions}
     policies = topics.read_cleanup_policies(there)
     found = [
-        Finding("error", place[topic], *split_remedy(why))
-        for topic, why in find_unfit_topics(there, policies).items()
+        build_error_finding(place[topic], problem)
+        for topic, problem in find_unfit_topics(there, policies).items()
     ]
     hidden = sorted(set(there) - set(policies))
     if hidden:

@@ -110,7 +110,7 @@ class DefinitionReader:
                     "the source was another server after its catalog was read than before"
                 )
         if end is None:
-            raise SourceRefusedError("the source has no binary log: set log_bin and restart it")
+            raise SourceRefusedError("the source has no binary log", "set log_bin and restart it")
         until = (parse_binlog_file_number(end[0]), end[1])
         self.scan.cover_range(place.point, until, derive_file_names(place.file), server.server_id, self.beat)
         return found, until
@@ -142,7 +142,7 @@ def judge_definitions(
     for name, surveyed in found.items():
         last = index.find_last_statement(name, at, end)
         proofs[name] = (
-            ProvenDefinition(surveyed.table, surveyed.reason) if last is None else UnprovenDefinition(last)
+            ProvenDefinition(surveyed.table, surveyed.problem) if last is None else UnprovenDefinition(last)
         )
     return proofs
 

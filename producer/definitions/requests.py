@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from producer.sources.changes import Barrier
+from schemas.problems import Problem
 from schemas.table.model import Table
 from schemas.wire.position import LogPoint, parse_binlog_file_number
 
@@ -34,12 +35,12 @@ def build_definition_place(barrier: Barrier) -> DefinitionPlace:
 class ProvenDefinition(NamedTuple):
     """A definition that is proven from the place up to the log's end at the time of reading.
 
-    `table`: the active definition; None if the table cannot be captured, with the `reason`. Both None:
+    `table`: the active definition; None if the table cannot be captured, with the `problem`. Both None:
     there is no such table.
     """
 
     table: Table | None
-    reason: str | None
+    problem: Problem | None
 
 
 class UnprovenDefinition(NamedTuple):

@@ -55,8 +55,8 @@ def check_capture_kafka_options(options: dict[str, str]) -> None:
     refused = sorted(name for name in options if name.removeprefix("topic.") in _REFUSED)
     if refused:
         raise ConfigError(
-            f"kafka.options sets {', '.join(refused)}: rowlock sets this itself, because its guarantees rest on it: "
-            "remove it from the configuration"
+            f"kafka.options sets {', '.join(refused)}: rowlock sets this itself, because its guarantees rest on it",
+            "remove it from the configuration",
         )
 
 

@@ -20,6 +20,7 @@ from producer.kafka.opened_topics import TopicOpenings
 from producer.kafka.settings import MAX_MESSAGE_BYTES, RETENTION_MS, build_capture_admin_settings
 from schemas.config.model import KafkaConfig
 from schemas.io.kafka_clients import open_admin
+from schemas.problems import Problem
 from schemas.topic_rules import explain_compaction_refusal, own_policy_refusal
 
 _log = structlog.get_logger("capture")
@@ -81,7 +82,7 @@ class SourceTopics:
             if error is None:
                 created.add(name)
             elif error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise KafkaRefusedError(self._explain_creation_failure(name, error))
+                raise KafkaRefusedError.from_problem(self._explain_creation_failure(name, error))
         self._await_leaders(missing)
         self._known.update(requested)
         return created
@@ -198,21 +199,24 @@ class SourceTopics:
             return kafka_error
         return None
 
-    def _explain_creation_failure(self, name: str, error: KafkaError) -> str:
+    def _explain_creation_failure(self, name: str, error: KafkaError) -> Problem:
         """Return the reason that Kafka gives for not creating a topic, and the remedy."""
         if error.code() == KafkaError.TOPIC_EXCEPTION:
-            return f"Kafka refuses to create topic {name}: {error.str()}: delete the other topic if it is not needed, or choose another kafka.prefix"
-        return (
-            f"Kafka refuses to create topic {name} with {self._kafka.replication} replicas: {error.str()}: "
-            "set kafka.replication to what the cluster can do, or allow the user to create topics"
+            return Problem(
+                f"Kafka refuses to create topic {name}: {error.str()}",
+                "delete the other topic if it is not needed, or choose another kafka.prefix",
+            )
+        return Problem(
+            f"Kafka refuses to create topic {name} with {self._kafka.replication} replicas: {error.str()}",
+            "set kafka.replication to what the cluster can do, or allow the user to create topics",
         )
 
 
 MAY_DESCRIBE = "allow the user DescribeConfigs on the topics, or check them yourself: a table's topic needs cleanup.policy=delete"
 
 
-def find_unfit_topics(partitions: Mapping[str, int], policies: Mapping[str, str]) -> dict[str, str]:
-    """Return topic → why it is not suitable for a table's events ("…seen…: remedy")."""
+def find_unfit_topics(partitions: Mapping[str, int], policies: Mapping[str, str]) -> dict[str, Problem]:
+    """Return topic → why it is not suitable for a table's events."""
     found = {}
     for name, count in partitions.items():
         if count != 1:
@@ -222,11 +226,12 @@ def find_unfit_topics(partitions: Mapping[str, int], policies: Mapping[str, str]
     return found
 
 
-def explain_partition_count(topic: str, count: int) -> str:
+def explain_partition_count(topic: str, count: int) -> Problem:
     """Return why a topic with several partitions cannot be used for a table."""
-    return (
-        f"topic {topic} has {count} partitions, and only one keeps events in order: delete it if it is empty (capture makes it again at its "
-        "next start); if it has events, start over (docs/how-to/start-over.md)"
+    return Problem(
+        f"topic {topic} has {count} partitions, and only one keeps events in order",
+        "delete it if it is empty (capture makes it again at its "
+        "next start); if it has events, start over (docs/how-to/start-over.md)",
     )
 
 
@@ -240,9 +245,9 @@ def refuse_own(
     if wrong:
         listed = ", ".join(f"{name} ({count})" for name, count in sorted(wrong.items()))
         raise KafkaRefusedError(
-            f"topics with another number of partitions than one: {listed}: records would lose their order; "
-            "delete them, or choose another kafka.prefix"
+            f"topics with another number of partitions than one: {listed}: records would lose their order",
+            "delete them, or choose another kafka.prefix",
         )
     for name, policy in sorted(policies.items()):
         if (why := own_policy_refusal(name, policy, settings["cleanup.policy"])) is not None:
-            raise KafkaRefusedError(why)
+            raise KafkaRefusedError.from_problem(why)

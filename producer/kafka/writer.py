@@ -197,7 +197,8 @@ class KafkaWriter:
 def _build_too_large_error(topic: str, key: bytes, size: int) -> KafkaRefusedError:
     return KafkaRefusedError(
         f"the row {key[:200].decode('utf-8', 'replace')} makes an event of {size} bytes for {topic}; the limit is "
-        f"{MAX_MESSAGE_BYTES} bytes (max.message.bytes): exclude the table, or make the row smaller"
+        f"{MAX_MESSAGE_BYTES} bytes (max.message.bytes)",
+        "exclude the table, or make the row smaller",
     )
 
 

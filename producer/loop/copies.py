@@ -27,7 +27,7 @@ from producer.start.started import StartedCapture
 from producer.start.table_topics import TableTopics
 from producer.tables import TableName, format_table_name
 from schemas.findings import format_copy_remedy
-from schemas.io.mysql_catalog import format_missing_table
+from schemas.io.mysql_catalog import describe_missing_table
 from schemas.wire.copies import CopyMark, CopyRequest, CopyState
 
 _log = structlog.get_logger("capture")
@@ -182,7 +182,7 @@ class TableCopies:
         if proof is None:
             return False
         if proof.table is None:
-            self._refuse_copy(name, proof.reason or format_missing_table(name), moment)
+            self._refuse_copy(name, str(proof.problem or describe_missing_table(name)), moment)
             return False
         try:
             self._begins.begin_copy(name, proof.table, build_copy_mark(state), file, pos)

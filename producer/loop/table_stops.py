@@ -15,6 +15,7 @@ from producer.start.repeated_events import send_stop
 from producer.start.started import StartedCapture
 from producer.stops import StopCause, StoppedTable, find_stop_position
 from producer.tables import TableName, format_table_name
+from schemas.problems import Problem
 from schemas.wire.position import STOP_ROW, parse_binlog_file_number
 from schemas.wire.records import TableStop
 
@@ -61,7 +62,7 @@ class TableStops:
     def _stop_table(self, name: TableName, error: TableStoppedError, cause: StopCause, number: int) -> None:
         source = self._captured.source
         if name not in self._captured.known:  # no event of it was ever published
-            self._started.errors[name] = str(error)
+            self._started.errors[name] = error.problem
             _log.error("table skipped", source=source, table=format_table_name(name), reason=str(error))
             return
         stop = cause.build_table_stop(name, error)
@@ -112,6 +113,6 @@ class TableStops:
             if self._choice.is_selected(*name)
         }
 
-    def explain_left_out_tables(self) -> dict[str, str]:
-        """Return the reasons why tables without published events are not captured."""
-        return {format_table_name(name): reason for name, reason in sorted(self._started.errors.items())}
+    def explain_left_out_tables(self) -> dict[str, Problem]:
+        """Return why tables without published events are not captured."""
+        return {format_table_name(name): problem for name, problem in sorted(self._started.errors.items())}

@@ -8,6 +8,7 @@ from producer.loop.table_stops import TableStops
 from producer.ports import Ports
 from producer.sources.changes import Boundary
 from producer.start.started import StartedCapture
+from schemas.problems import encode_problem
 from schemas.wire.codec import encode_watermark
 from schemas.wire.position import parse_binlog_file_number
 from schemas.wire.records import Watermark, format_watermark_topic
@@ -54,8 +55,8 @@ class WatermarkSender:
             position=(self._context.epoch, parse_binlog_file_number(boundary.file), boundary.pos, -1),
             file=boundary.file, commit_ts_ms=now if idle else boundary.header.ts_ms, ts_ms=now, idle=idle,
             snapshot_pending=tuple(sorted(pending)), topics=self._list_new_offsets(), events=events,
-            error="; ".join(f"{name}: {reason}" for name, reason in left_out.items()) or None,
-            stops=self._stops.select_visible_stops(), left_out=left_out, ended=self.ended, restarts=self.restarts,
+            error="; ".join(f"{name}: {problem}" for name, problem in left_out.items()) or None,
+            stops=self._stops.select_visible_stops(), left_out={name: encode_problem(problem) for name, problem in left_out.items()}, ended=self.ended, restarts=self.restarts,
             copies=self._copies.states.select_visible(now),
         )  # fmt: skip
         self._writer.send(self._topic, source.encode(), encode_watermark(watermark))

@@ -26,7 +26,8 @@ def source_errors() -> Iterator[None]:
     except pymysql.MySQLError as error:
         raise translate_mysql_error(error) from error
     except ServerConnectError as error:
-        raise (TransientSourceError if error.transient else SourceRefusedError)(str(error)) from error
+        kind = TransientSourceError if error.transient else SourceRefusedError
+        raise kind.from_problem(error.problem) from error
 
 
 def translate_mysql_error(error: pymysql.MySQLError) -> CaptureError:
@@ -37,7 +38,7 @@ def translate_mysql_error(error: pymysql.MySQLError) -> CaptureError:
         return TransientSourceError(f"the source cannot be reached at the moment: {text}")
     if code == _PURGED:
         return SourceRefusedError(
-            f"the source cannot continue the log at capture's position: {text}. If the log was purged: "
-            f"keep it longer (binlog_expire_logs_seconds), and {START_OVER}"
+            f"the source cannot continue the log at capture's position: {text}",
+            f"if the log was purged, keep it longer (binlog_expire_logs_seconds), and {START_OVER}",
         )
-    return SourceRefusedError(f"the source refuses capture: {text}: {choose_mysql_remedy(error)}")
+    return SourceRefusedError(f"the source refuses capture: {text}", choose_mysql_remedy(error))

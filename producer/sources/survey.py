@@ -11,6 +11,7 @@ from producer.binlog_format.charsets import find_decoder
 from schemas.errors import SchemaError, TableNotFoundError
 from schemas.io.mysql_catalog import CatalogEntry
 from schemas.io.mysql_columns import CatalogColumn
+from schemas.problems import Problem
 from schemas.table.model import Table
 
 TableName = tuple[str, str]
@@ -19,12 +20,11 @@ TableName = tuple[str, str]
 class ExaminedTable(NamedTuple):
     """The result of examining a table.
 
-    `table`: its definition, if it can be captured. `reason`: why it cannot ("what was seen: what to
-    do"). Both None: there is no such table, or the user may not see it.
+    `table`: its definition, if it can be captured. `problem`: why it cannot. Both None: there is no such table, or the user may not see it.
     """
 
     table: Table | None
-    reason: str | None
+    problem: Problem | None
 
 
 MISSING = ExaminedTable(None, None)
@@ -42,31 +42,38 @@ def judge_catalog_table(
     if isinstance(entry.table, TableNotFoundError):
         return MISSING
     if isinstance(entry.table, SchemaError):
-        return ExaminedTable(None, str(entry.table))
+        return ExaminedTable(None, entry.table.problem)
     if entry.engine is not None:
         return ExaminedTable(
             None,
-            f"{place} has the engine {entry.engine}, without ROLLBACK and without consistent snapshots: "
-            "ALTER TABLE … ENGINE=InnoDB, or exclude the table",
+            Problem(
+                f"{place} has the engine {entry.engine}, without ROLLBACK and without consistent snapshots",
+                "ALTER TABLE … ENGINE=InnoDB, or exclude the table",
+            ),
         )
     otherwise = [column for column in entry.columns if stored_otherwise(column)]
     if otherwise:
         shown = ", ".join(f"column {column.name} {column.declared}" for column in otherwise)
         return ExaminedTable(
             None,
-            f"{place}: {shown}: these have a form of their own in the binlog, which is not supported: "
-            "ALTER TABLE … MODIFY them to the plain type, or exclude the table",
+            Problem(
+                f"{place}: {shown}: these have a form of their own in the binlog, which is not supported",
+                "ALTER TABLE … MODIFY them to the plain type, or exclude the table",
+            ),
         )
     if (undecodable := explain_undecodable_columns(entry.table)) is not None:
-        return ExaminedTable(None, f"{place}: {undecodable}")
+        return ExaminedTable(None, undecodable.add_place(place))
     return ExaminedTable(entry.table, None)
 
 
-def explain_undecodable_columns(table: Table) -> str | None:
+def explain_undecodable_columns(table: Table) -> Problem | None:
     """Return the columns with text that capture cannot decode, and a remedy; None: there are none. Pure."""
     for column in table.columns:
         try:
             find_decoder(column.type.charset)
         except LookupError as error:
-            return f"column {column.name}: {error}: ALTER TABLE … CONVERT TO CHARACTER SET utf8mb4, or exclude the table"
+            return Problem(
+                f"column {column.name}: {error}",
+                "ALTER TABLE … CONVERT TO CHARACTER SET utf8mb4, or exclude the table",
+            )
     return None

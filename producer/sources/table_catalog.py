@@ -9,8 +9,9 @@ from producer.sources.server_state import ServerState
 from producer.sources.source_session import SourceSession
 from producer.sources.survey import MISSING, ExaminedTable, judge_catalog_table
 from schemas.errors import SchemaError
-from schemas.io.mysql_catalog import format_missing_table, list_tables, read_name_rules, read_tables
+from schemas.io.mysql_catalog import describe_missing_table, list_tables, read_name_rules, read_tables
 from schemas.io.mysql_foreign_keys import list_cascading_foreign_keys
+from schemas.problems import Problem
 from schemas.table.names import NameRules
 
 TableName = tuple[str, str]
@@ -45,15 +46,15 @@ class TableCatalog:
         for name in self.cascades.list_child_tables(found):
             if (
                 found[name].table is not None
-                and (reason := self.cascades.explain_unlogged_action(name)) is not None
+                and (problem := self.cascades.explain_unlogged_action(name)) is not None
             ):
-                found[name] = ExaminedTable(None, reason)
+                found[name] = ExaminedTable(None, problem)
         return found
 
-    def explain_unfit_table(self, name: TableName) -> str | None:
+    def explain_unfit_table(self, name: TableName) -> Problem | None:
         """Return why a table cannot be captured; None: it can."""
         found = self.examine_tables([name])[name]
-        return format_missing_table(name) if found == MISSING else found.reason
+        return describe_missing_table(name) if found == MISSING else found.problem
 
     def find_nontransactional_engine(self, name: TableName) -> str | None:
         """Return the table's engine if it has no transactions, otherwise None."""
@@ -103,7 +104,7 @@ class ForeignKeyActions:
         )
         return [name for row in rows if (name := (row["db"], row["name"])) in names]
 
-    def explain_unlogged_action(self, name: TableName) -> str | None:
+    def explain_unlogged_action(self, name: TableName) -> Problem | None:
         """Return why a table's rows may change without row events (a foreign key's action).
 
         None: they cannot.
@@ -113,15 +114,16 @@ class ForeignKeyActions:
         try:
             cascades = list_cascading_foreign_keys(self._session.connection, *name)
         except SchemaError as error:
-            return str(error)
+            return error.problem
         if not cascades:
             return None
         native = (
             "set innodb_native_foreign_keys = OFF and restart the server, " if self._can_log_actions() else ""
         )
-        return (
+        return Problem(
             f"table {name[0]}.{name[1]} has foreign keys whose actions this server does not log "
-            f"({'; '.join(cascades)}): {native}use NO ACTION and change the child rows in the application, or exclude the table"
+            f"({'; '.join(cascades)})",
+            f"{native}use NO ACTION and change the child rows in the application, or exclude the table",
         )
 
     def are_actions_logged(self) -> bool:

@@ -59,7 +59,7 @@ def require_recorded_server(stored: StoredPosition, now: Identity) -> None:
         same = was.server_id == now.server_id
         seen = f"server_id {now.server_id}, recorded is {was.server_id}"
     if not same:
-        raise SourceRefusedError(f"the source is another server than the one recorded: {seen}: {START_OVER}")
+        raise SourceRefusedError(f"the source is another server than the one recorded: {seen}", START_OVER)
 
 
 def check_gtids(stored: StoredPosition, now: Identity, *, contained: bool) -> None:
@@ -67,7 +67,8 @@ def check_gtids(stored: StoredPosition, now: Identity, *, contained: bool) -> No
     if not contained:
         raise SourceRefusedError(
             f"the source no longer has transactions that were captured ({stored.identity.gtid_set}; it has {now.gtid_set}): "
-            f"it was reset or restored from a backup: {START_OVER}"
+            f"it was reset or restored from a backup",
+            START_OVER,
         )
 
 
@@ -78,17 +79,19 @@ def check_log(stored: StoredPosition, files: Sequence[LogFile]) -> None:
     place = f"{stored.file}:{stored.pos}"
     if not sizes:
         raise SourceRefusedError(
-            f"the source lists no binlog files, capture's position is {place}: {START_OVER}"
+            f"the source lists no binlog files, capture's position is {place}", START_OVER
         )
     if number < min(sizes):
         raise SourceRefusedError(
             f"the source has purged the log that capture needs: its position is {place}, the oldest file is "
-            f"{files[0].name}: keep the log longer (binlog_expire_logs_seconds), and {START_OVER}"
+            f"{files[0].name}",
+            f"keep the log longer (binlog_expire_logs_seconds), and {START_OVER}",
         )
     if number not in sizes or sizes[number] < stored.pos:
         raise SourceRefusedError(
             f"the source's log is shorter than what was captured: capture's position is {place}, the log ends at "
-            f"{files[-1].name}:{files[-1].size}: it was reset or restored: {START_OVER}"
+            f"{files[-1].name}:{files[-1].size}: it was reset or restored",
+            START_OVER,
         )
 
 

@@ -27,6 +27,7 @@ from producer.stops import (
 from producer.tables import CapturedTables, TableName, format_table_name
 from schemas.config.model import SourceConfig
 from schemas.io.mysql_catalog import is_selected
+from schemas.problems import Problem
 from schemas.table.online_ddl import find_tool_tables
 from schemas.wire.position import parse_binlog_file_number
 from schemas.wire.records import StoredPosition, TableStop
@@ -49,12 +50,12 @@ class FormerStops:
         names: list[TableName],
         former: list[TableName],
         found: dict[str, TopicFindings],
-        unusable: Mapping[TableName, str],
+        unusable: Mapping[TableName, Problem],
     ) -> None:
         """Stop tables that were stopped before, or that were captured and cannot be any more; repeat the
         stops that topics contain.
 
-        `unusable`: tables with topics that must not be written, and the reason.
+        `unusable`: tables with topics that must not be written, and why.
         """
         record = started.record
         tails = {
@@ -113,7 +114,7 @@ class FormerStops:
         self, cause: StopCause, name: TableName, now: ExaminedTable | None, *, selected: bool
     ) -> TableStop | None:
         exists = now is not None and now != MISSING
-        error = find_stop_at_start(name, selected=selected, exists=exists, unfit=now.reason if now else None)
+        error = find_stop_at_start(name, selected=selected, exists=exists, unfit=now.problem if now else None)
         return None if error is None else self._log_stop(cause, name, error)
 
     def _stop_ambiguous_labels(

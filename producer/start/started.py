@@ -9,6 +9,7 @@ from producer.decoders.row_codec import SourceContext
 from producer.sources.protocols import NOTHING_PUBLISHED, PublishedRows
 from producer.start.topic_recovery import TableTail
 from producer.tables import CapturedTables, TableName
+from schemas.problems import Problem
 from schemas.wire.copies import CopyMark
 from schemas.wire.position import LogPoint, Position
 from schemas.wire.records import StoredPosition
@@ -18,7 +19,7 @@ from schemas.wire.records import StoredPosition
 class StartedCapture:
     """A capture unit that has started: the state with which it runs.
 
-    `tails`: each known table's part of its topic. `errors`: tables that are left out, with the reason.
+    `tails`: each known table's part of its topic. `errors`: tables that are left out, and why.
     `fresh`: the position is a new beginning (first start, or a new snapshot), not a stored one. `late`:
     new tables that wait for their definition, until the stream has passed what their topic holds
     (readers would drop it as old) and the point of the log up to which their definition cannot be
@@ -31,7 +32,7 @@ class StartedCapture:
     context: SourceContext
     captured: CapturedTables
     tails: dict[TableName, TableTail]
-    errors: dict[TableName, str]
+    errors: dict[TableName, Problem]
     fresh: bool
     late: dict[TableName, LogPoint] = field(default_factory=dict)
     begins: dict[TableName, Position] = field(default_factory=dict)

@@ -31,6 +31,7 @@ from producer.start.topic_recovery import TableTail, TopicFindings, scan_topics
 from producer.tables import CapturedTables, TableName, TableState, format_table_name
 from schemas.config.model import SourceConfig
 from schemas.findings import START_OVER
+from schemas.problems import Problem
 from schemas.table.model import Table
 from schemas.table.names import find_meant_tables
 from schemas.table.online_ddl import find_tool_tables
@@ -78,8 +79,8 @@ class CaptureStarter:
             copies=CopyBook(record.copies, record.copy_requests, self.config.copy_rows_per_second),
             snapshots=self.config.snapshot != "never",
         )  # fmt: skip
-        for name, why in topics.unusable.items():
-            self._leave_out(started, name, why)
+        for name, problem in topics.unusable.items():
+            self._leave_out(started, name, problem)
         self._define_all(started, names, former, found, topics.unusable)
         started.published = collect_published(found, self.captured, record.epoch, captured_before=not fresh)
         return started
@@ -134,7 +135,8 @@ class CaptureStarter:
         if stored is None and eras and not new_snapshot:
             raise SourceRefusedError(
                 f"topics of source {self.captured.source} hold events, but {self.store.topic} has no position: it was "
-                f"deleted, or another installation uses the prefix: {START_OVER}"
+                f"deleted, or another installation uses the prefix",
+                START_OVER,
             )
         if stored is not None and not new_snapshot:
             here = self.source.resume_log(stored)
@@ -169,11 +171,11 @@ class CaptureStarter:
         names: list[TableName],
         former: list[TableName],
         found: dict[str, TopicFindings],
-        unusable: Mapping[TableName, str],
+        unusable: Mapping[TableName, Problem],
     ) -> None:
         """Restore the tables that topics know (`former`: not selected any more), and define new ones.
 
-        `unusable`: tables with topics that must not be written, and the reason.
+        `unusable`: tables with topics that must not be written, and why.
         """
         known: list[TableName] = []
         for name in [*names, *former]:
@@ -232,7 +234,7 @@ class CaptureStarter:
             if isinstance(proof, UnprovenDefinition):
                 self._postpone_table(started, name, proof)
             elif proof.table is None:
-                self._leave_out(started, name, proof.reason or "the table no longer exists")
+                self._leave_out(started, name, proof.problem or Problem("the table no longer exists"))
             else:
                 self._define_table(started, name, proof.table)
 
@@ -244,12 +246,14 @@ class CaptureStarter:
         reason = explain_unproven(name, started.record.file, started.record.pos, proof)
         if self.config.snapshot != "never":
             started.late[name] = proof.last
-            started.errors[name] = f"{reason}: {WAITS}"
+            started.errors[name] = Problem(reason, WAITS)
         _log.warning("table waits", source=self.captured.source, table=format_table_name(name), reason=reason)
 
-    def _leave_out(self, started: StartedCapture, name: TableName, reason: str) -> None:
-        started.errors[name] = reason
-        _log.error("table skipped", source=self.captured.source, table=format_table_name(name), reason=reason)
+    def _leave_out(self, started: StartedCapture, name: TableName, problem: Problem) -> None:
+        started.errors[name] = problem
+        _log.error(
+            "table skipped", source=self.captured.source, table=format_table_name(name), reason=str(problem)
+        )
 
     def _define_table(self, started: StartedCapture, name: TableName, table: Table) -> None:
         record, topic = started.record, self.captured.get_topic(name)

@@ -9,7 +9,7 @@ from producer.errors import TableStoppedError, TransientSourceError
 from producer.ports import TopicMaker, TopicRanges
 from producer.start.topic_recovery import TopicFindings, peek_last_events
 from producer.tables import CapturedTables, TableName, TopicState
-from schemas.findings import split_remedy
+from schemas.problems import Problem
 
 _TRIES = 4
 """Attempts to name one table's topic. A name is refused only if another process creates a topic of such
@@ -53,12 +53,12 @@ class TableTopics:
         tails = {} if self.reader is None else peek_last_events(self.reader, topics, self.captured.source)
         return {topic: found for topic, found in tails.items() if found.tables}
 
-    def make_topics(self, tables: Collection[TableName]) -> tuple[set[str], dict[TableName, str]]:
+    def make_topics(self, tables: Collection[TableName]) -> tuple[set[str], dict[TableName, Problem]]:
         """Create the missing topics of `tables`.
 
-        Return the created ones, and why tables can have none ("…seen…: remedy").
+        Return the created ones, and why tables can have none.
         """
-        created, refused, left = set[str](), dict[TableName, str](), list(tables)
+        created, refused, left = set[str](), dict[TableName, Problem](), list(tables)
         for _ in range(_TRIES if left else 0):
             topics = {self.captured.assign_topic_name(name): name for name in left}
             self.save()
@@ -104,7 +104,10 @@ class TableTopics:
             )
         raise build_topic_stop(
             [name],
-            f"topic {topic.name} holds records that capture did not write: delete the topic if it is not needed, and restart capture",
+            Problem(
+                f"topic {topic.name} holds records that capture did not write",
+                "delete the topic if it is not needed, and restart capture",
+            ),
         )
 
 
@@ -117,6 +120,6 @@ def find_topic_owners(tails: Mapping[str, TopicFindings]) -> dict[str, TableName
     }
 
 
-def build_topic_stop(tables: Iterable[TableName], why: str) -> TableStoppedError:
-    """Return the stop of tables with an unsuitable topic. `why`: "…seen…: remedy"."""
-    return TableStoppedError(frozenset(tables), "topic", *split_remedy(why))
+def build_topic_stop(tables: Iterable[TableName], problem: Problem) -> TableStoppedError:
+    """Return the stop of tables with an unsuitable topic."""
+    return TableStoppedError(frozenset(tables), "topic", problem.what, problem.action)

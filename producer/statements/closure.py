@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 
 from producer.binlog_format.statement_text import UNDECODED
 from producer.statements.tokens import Token, names_at, tokenize_sql
+from schemas.problems import ProblemError
 from schemas.table.names import EXACT, NameRules, TableName
 
 
@@ -58,7 +59,7 @@ class ImpactedTables(NamedTuple):
     why: str = ""
 
 
-class UnknownImpactError(Exception):
+class UnknownImpactError(ProblemError):
     """The affected tables cannot be determined."""
 
 
@@ -211,11 +212,12 @@ class _ClosureWalk:
         found = find_writes(tokens)
         if found.dynamic:
             raise UnknownImpactError(
-                f"{what} runs SQL that it makes at run time: exclude it from statement logging"
+                f"{what} runs SQL that it makes at run time", "exclude it from statement logging"
             )
         if any(UNDECODED in part for name in (*found.tables, *found.calls) for part in name):
             raise UnknownImpactError(
-                f"{what} has a name that cannot be decoded from its client's character set: SET NAMES utf8mb4 in that client"
+                f"{what} has a name that cannot be decoded from its client's character set",
+                "SET NAMES utf8mb4 in that client",
             )
         for table in found.tables:
             self.mark_table_written(self._qualify_name(table, db))
@@ -241,7 +243,8 @@ class _ClosureWalk:
         self.written.add(name)
         if not self.objects.visibility.can_see_triggers(name[0]):
             raise UnknownImpactError(
-                f"the triggers of {name[0]} are hidden from this user: GRANT TRIGGER ON *.* TO it (docs/how-to/source-setup.md)"
+                f"the triggers of {name[0]} are hidden from this user",
+                "GRANT TRIGGER ON *.* TO it (docs/how-to/source-setup.md)",
             )
         for db, body in self.objects.triggers.get(name, ()):
             self.walk_body(body, db, f"a trigger of {name[0]}.{name[1]}")
@@ -256,8 +259,8 @@ class _ClosureWalk:
         body = self.objects.views[name]
         if body is None:
             raise UnknownImpactError(
-                f"the definition of view {name[0]}.{name[1]} is hidden from this user: GRANT SHOW VIEW, SELECT ON "
-                f"`{name[0]}`.* TO it"
+                f"the definition of view {name[0]}.{name[1]} is hidden from this user",
+                f"GRANT SHOW VIEW, SELECT ON `{name[0]}`.* TO it",
             )
         tokens = tokenize_sql(body)
         if written:
@@ -276,8 +279,9 @@ class _ClosureWalk:
         if not self.objects.visibility.can_see_routines():
             if name[0] or name[1].upper() not in BUILT_IN:
                 raise UnknownImpactError(
-                    f"{what} calls {name[1]}, and the stored routines are hidden from this user: GRANT SHOW_ROUTINE (MySQL), "
-                    "SHOW CREATE ROUTINE (MariaDB from 11.3), or SELECT ON mysql.proc (MariaDB) TO it"
+                    f"{what} calls {name[1]}, and the stored routines are hidden from this user",
+                    "GRANT SHOW_ROUTINE (MySQL), "
+                    "SHOW CREATE ROUTINE (MariaDB from 11.3), or SELECT ON mysql.proc (MariaDB) TO it",
                 )
             return
         for routine, body in self.objects.routines.items():
@@ -286,8 +290,8 @@ class _ClosureWalk:
             self.routines.add(routine)
             if body is None:
                 raise UnknownImpactError(
-                    f"the body of routine {routine[0]}.{routine[1]} is hidden from this user: GRANT SHOW_ROUTINE (MySQL) or "
-                    "SHOW CREATE ROUTINE (MariaDB) ON *.* TO it"
+                    f"the body of routine {routine[0]}.{routine[1]} is hidden from this user",
+                    "GRANT SHOW_ROUTINE (MySQL) or SHOW CREATE ROUTINE (MariaDB) ON *.* TO it",
                 )
             self.walk_body(body, routine[0], f"routine {routine[0]}.{routine[1]}")
 

@@ -24,6 +24,7 @@ from schemas.backoff import Backoff
 from schemas.config.model import Config
 from schemas.findings import TRIES_AGAIN
 from schemas.patience import scale_timeout
+from schemas.problems import decode_problem
 from schemas.units import Prepared, UnitProgress, UnitProgressed, WorkerEnded, WorkerEvent
 
 _LOG = structlog.get_logger()
@@ -204,7 +205,7 @@ class CaptureWorkers:
         error = unit.error
         if error is None and not unit.stopped:
             error = f"the capture process of {unit.source} ended with code {code}"
-        _LOG.info("capture ended", source=unit.source, code=code, error=error)
+        _LOG.info("capture ended", source=unit.source, code=code, error=error and str(decode_problem(error)))
         if code == CAPTURE_REFUSED_CODE and self._wait_for_person(unit, str(error)):
             return
         self._ledger.report_event(unit.name, WorkerEnded(unit.assignment, unit.mark, error))

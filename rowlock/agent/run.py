@@ -14,6 +14,7 @@ from rowlock.credentials import load_agent_token, load_security
 from rowlock.errors import CommandError
 from schemas.config.model import Config
 from schemas.io.signals import stopped_by_signals
+from schemas.problems import decode_problem
 
 _LOG = structlog.get_logger()
 AGENT_REFUSED_CODE = 2
@@ -31,7 +32,7 @@ def run_agent(config: Config, name: str, peers: Sequence[str], *, end_on_refusal
     with stopped_by_signals() as stop:
 
         def on_refusal(unit: str, error: str) -> None:
-            _LOG.error("unit needs an operator", unit=unit, error=error)
+            _LOG.error("unit needs an operator", unit=unit, error=str(decode_problem(error)))
             if end_on_refusal:
                 refused.append(unit)
                 stop.set()

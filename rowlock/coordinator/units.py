@@ -10,6 +10,7 @@ import structlog
 
 from consumer.spark.pipeline import PipelineSettings
 from schemas.config.model import Config
+from schemas.problems import Problem
 from schemas.table.names import TableName
 from schemas.topic_rules import partitions_refusal
 
@@ -67,7 +68,7 @@ def _log_once(pipeline: str, topic: str, error: str) -> None:
     _LOG.error("topic skipped", pipeline=pipeline, topic=topic, error=error)
 
 
-def split_refusal(config: Config, unit: ApplyUnitName, partitions: int) -> str | None:
+def split_refusal(config: Config, unit: ApplyUnitName, partitions: int) -> Problem | None:
     """Return why a topic with several partitions is not applied; None: it has one partition."""
     debezium = config.sources[unit.source].events == "debezium"
     return partitions_refusal(unit.topic, partitions, debezium=debezium)

@@ -34,6 +34,7 @@ from rowlock.views.kafka import KafkaView
 from rowlock.views.source import has_view, read_log_end, source_view
 from rowlock.views.target import TargetView, read_known_topics, read_unit_progress, target_session
 from schemas.config.model import Config, SourceConfig
+from schemas.problems import decode_problem
 from schemas.wire.position import parse_binlog_file_number
 from schemas.wire.records import Watermark
 
@@ -140,7 +141,7 @@ class CaughtUpGoal:
         found = []
         for unit in (each for each in self._list_units(partitions) if each.source in sources):
             if refusal := split_refusal(self._config, unit, partitions[unit.topic]):
-                self._stopped[unit.pipeline] = refusal
+                self._stopped[unit.pipeline] = str(refusal)
             else:
                 found.append(unit)
         spans = self._kafka.read_spans({unit.topic for unit in found})
@@ -165,7 +166,7 @@ class CaughtUpGoal:
             for unit in (unit for unit in units if unit.pipeline == pipeline):
                 lanes, state = read_unit_progress(session, known, ApplyUnit(pipeline, unit.topic))
                 if state is not None and state.stopped:
-                    self._stopped[_describe_unit(unit)] = state.stopped
+                    self._stopped[_describe_unit(unit)] = str(decode_problem(state.stopped))
                 else:
                     self._stopped.pop(_describe_unit(unit), None)
                 found[unit] = lanes

@@ -39,8 +39,9 @@ from rowlock.views.target import TargetView
 from schemas.config.kinds.targets import find_target_kind
 from schemas.config.model import Config, PipelineConfig
 from schemas.errors import SchemaError, ServerConnectError
-from schemas.findings import NO_TABLE, Finding, build_no_table_finding
+from schemas.findings import NO_TABLE, Finding, build_error_finding, build_no_table_finding
 from schemas.io.endpoints import KAFKA_BROKER, explain_wrong_service, parse_bootstrap_addresses
+from schemas.problems import ProblemError
 from schemas.table.model import Table
 from schemas.table.names import EXACT
 from schemas.table.patterns import is_pattern_match
@@ -161,9 +162,9 @@ def _yield_table_findings(
         return
     tables[name] = selected.tables
     places = {each.place for each in findings}
-    for (db, table), why in selected.unfit.items():
+    for (db, table), problem in selected.unfit.items():
         if (place := f"source {name}, table {db}.{table}") not in places:
-            yield _build_finding(place, why)
+            yield build_error_finding(place, problem)
     if not selected.tables and not selected.unfit and not any(NO_TABLE in each.message for each in findings):
         yield build_no_table_finding(f"source {name}", config.sources[name].tables)
 
@@ -251,7 +252,7 @@ def _yield_right_findings(target: str, missing: list[MissingRight]) -> Iterator[
         yield ScopedFinding(finding, FindingScope.TABLE if each.hides else FindingScope.TARGET, target)
 
 
-def _build_unasked_finding(config: Config, target: str, error: Exception) -> Finding:
+def _build_unasked_finding(config: Config, target: str, error: ProblemError) -> Finding:
     where = config.find_line("targets", target)
     if isinstance(error, MissingGrantError):
         return _build_finding(where, f"target {target}: {error.seen}", error.statement)
@@ -263,7 +264,7 @@ def _build_unasked_finding(config: Config, target: str, error: Exception) -> Fin
         and (other := explain_wrong_service(at.host, at.port, expected))
     ):
         return _build_finding(where, f"target {target}: {other}", "correct host and port of the target")
-    return _build_finding(where, f"target {target}: {error}")
+    return build_error_finding(where, error.problem.add_place(f"target {target}"))
 
 
 def _judge_target_tables(

@@ -17,7 +17,7 @@ from rowlock.views.retention import Backlog
 from rowlock.views.topic_settings import TopicSettings
 from schemas.config.model import Config
 from schemas.errors import ServerConnectError
-from schemas.findings import Finding, split_remedy
+from schemas.findings import Finding
 
 
 def measure_headroom(config: Config) -> tuple[list[Backlog], list[Finding]]:
@@ -57,7 +57,9 @@ def _yield_source_backlogs(config: Config, seen: Status) -> Iterator[Backlog | F
         except CommandError as error:
             if isinstance(error.__cause__, ServerConnectError):
                 continue  # it does not answer, which is a finding already
-            yield build_unknown_headroom_finding(f"source {source.name}", *split_remedy(str(error)))
+            yield build_unknown_headroom_finding(
+                f"source {source.name}", error.problem.what, error.problem.action
+            )
 
 
 def _list_unit_backlogs(config: Config, seen: Status) -> list[Backlog | Finding]:

@@ -53,5 +53,5 @@ def _yield_tables(source: SourceConfig, name: str) -> Iterator[tuple[Table, str]
     selected = read_selected_tables(source, name)
     yield from ((table, "") for table in selected.tables)
     nothing = UniqueIndex(name="PRIMARY", parts=())
-    for (db, table), why in selected.unfit.items():
-        yield Table(db=db, name=table, columns=(), key=nothing), why
+    for (db, table), problem in selected.unfit.items():
+        yield Table(db=db, name=table, columns=(), key=nothing), str(problem)

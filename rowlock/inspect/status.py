@@ -37,7 +37,8 @@ from rowlock.views.kafka import KafkaView
 from rowlock.views.server_versions import explain_unsupported_source, explain_unsupported_target
 from rowlock.views.topic_settings import TopicSettings
 from schemas.config.model import Config
-from schemas.findings import Finding, split_remedy
+from schemas.findings import Finding
+from schemas.problems import Problem, decode_problem
 from schemas.table.names import TableName, find_meant_tables, format_table_text
 from schemas.wire.records import Watermark
 
@@ -112,8 +113,8 @@ def judge_unit_state(
     if at_capture is not None:
         return StateReason("stopped", at_capture.reason, at_capture.remedy, at_capture.since_ms)
     if in_target is not None and in_target.stopped is not None:
-        reason, remedy = split_remedy(in_target.stopped)
-        return StateReason("stopped", reason, remedy or None, in_target.since_ms)
+        problem = decode_problem(in_target.stopped)
+        return StateReason("stopped", problem.what, problem.remedy or None, in_target.since_ms)
     usual = "new" if not applied else "behind" if late else "current"
     if placed is None or placed.state == "running":
         return StateReason(usual)
@@ -144,9 +145,8 @@ class StatusReader:
         self._applied = AppliedReader(config, self._kafka, TopicSettings(config.kafka))
         self._placements = PlacementReader(config)
         self._alarms: list[Finding] = []
-        self._refusals: dict[
-            str, str | None
-        ] = {}  # "source NAME" or "target NAME" → why its version is refused
+        #: "source NAME" or "target NAME" → why its version is refused
+        self._refusals: dict[str, Problem | None] = {}
 
     def close(self) -> None:
         self._kafka.close()
@@ -231,8 +231,7 @@ class StatusReader:
         )
         refused = self._explain_unsupported_source(name) if found.state in _NOT_CAPTURED else None
         if refused is not None:
-            reason, remedy = split_remedy(refused)
-            return msgspec.structs.replace(found, state="stopped", reason=reason, remedy=remedy)
+            return msgspec.structs.replace(found, state="stopped", reason=refused.what, remedy=refused.remedy)
         if found.state == "finished" or (found.lag_seconds or 0.0) < RETENTION_CHECK_AGE_S:
             return found
         try:
@@ -244,7 +243,7 @@ class StatusReader:
         self._alarms += backlog.list_alarms()
         return msgspec.structs.replace(found, headroom_seconds=backlog.headroom_s)
 
-    def _explain_unsupported_source(self, name: str) -> str | None:
+    def _explain_unsupported_source(self, name: str) -> Problem | None:
         """Return why a source's version is refused. Asked once, because a source that does not answer
         would delay each reading.
         """
@@ -269,7 +268,7 @@ class StatusReader:
     def _split_topics(self, expected: list[ApplyUnitName], partitions: Mapping[str, int]) -> list[str]:
         """Return why topics with several partitions are not applied."""
         refusals = [split_refusal(self._config, unit, partitions[unit.topic]) for unit in expected]
-        return sorted({refusal for refusal in refusals if refusal is not None})
+        return sorted({str(refusal) for refusal in refusals if refusal is not None})
 
 
 def judge_unit(unit: AppliedUnit, seen: _SharedFacts) -> ApplyUnitStatus:

@@ -157,7 +157,7 @@ def compare_topic(pair: TablePair, left: RowsView, target: TargetConfig, limits:
     except (TargetConfigError, UnitStoppedError) as error:
         result.problem = str(error)
     except ConsumerError as error:
-        raise CommandError(f"target {pair.target}: {error}") from error
+        raise CommandError.wrap_error(f"target {pair.target}", error) from error
     return result
 
 

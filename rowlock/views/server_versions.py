@@ -12,26 +12,27 @@ from schemas.config.kinds.targets import find_target_kind
 from schemas.config.model import Config, SourceConfig, TargetConfig
 from schemas.errors import ServerConnectError, UnsupportedServerError
 from schemas.io.mysql_connection import connect_source
+from schemas.problems import Problem
 
 
-def explain_unsupported_source(source: SourceConfig) -> str | None:
-    """Connect to a source and return why its version is refused ("…: remedy"); None: it is supported, or
-    does not answer.
+def explain_unsupported_source(source: SourceConfig) -> Problem | None:
+    """Connect to a source and return why its version is refused; None: it is supported, or does not
+    answer.
     """
     if has_view(source):
         return None
     try:
         connect_source(source).close()
     except UnsupportedServerError as error:
-        return str(error)
+        return error.problem
     except ServerConnectError:
         return None
     return None
 
 
-def explain_unsupported_target(target: TargetConfig) -> str | None:
-    """Connect to a target and return why its version is refused ("…: remedy"); None: it is supported, or
-    does not answer.
+def explain_unsupported_target(target: TargetConfig) -> Problem | None:
+    """Connect to a target and return why its version is refused; None: it is supported, or does not
+    answer.
     """
     if find_target_kind(target.type).batches:
         return None
@@ -39,7 +40,7 @@ def explain_unsupported_target(target: TargetConfig) -> str | None:
         with contextlib.closing(open_target(target, name="rowlock")):
             return None
     except ConsumerError as error:
-        return str(error) if isinstance(error.__cause__, UnsupportedServerError) else None
+        return error.problem if isinstance(error.__cause__, UnsupportedServerError) else None
 
 
 def yield_unsupported_servers(config: Config, sources: list[str]) -> Iterator[str]:

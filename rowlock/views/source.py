@@ -17,6 +17,7 @@ from schemas.errors import SchemaError, TableNotFoundError
 from schemas.io.mysql_catalog import list_tables, read_name_rules, read_tables
 from schemas.io.mysql_connection import connect_source
 from schemas.io.server_errors.mysql import choose_mysql_remedy, format_mysql_error
+from schemas.problems import Problem
 from schemas.table.model import Table
 from schemas.table.names import format_table_text
 from schemas.table.online_ddl import find_tool_tables
@@ -42,10 +43,10 @@ def source_connection(source: SourceConfig, name: str) -> Iterator[Connection[An
         with contextlib.closing(connect_source(source)) as conn:
             yield conn
     except SchemaError as error:
-        raise CommandError(f"source {name}: {error}") from error
+        raise CommandError.wrap_error(f"source {name}", error) from error
     except (pymysql.MySQLError, OSError) as error:
         raise CommandError(
-            f"source {name}: {format_mysql_error(error)}: {choose_mysql_remedy(error)}"
+            f"source {name}: {format_mysql_error(error)}", choose_mysql_remedy(error)
         ) from error
 
 
@@ -62,7 +63,7 @@ def source_view(source: SourceConfig, name: str) -> Iterator[SourceView]:
         with contextlib.closing(view):
             yield view
     except CaptureError as error:
-        raise CommandError(f"source {name}: {error}") from error
+        raise CommandError.wrap_error(f"source {name}", error) from error
 
 
 def has_view(source: SourceConfig) -> bool:
@@ -87,8 +88,8 @@ def read_log_end(source: SourceConfig, name: str) -> tuple[int, int]:
                 return parse_binlog_file_number(str(row[0])), int(row[1])
     seen = "; ".join(refusals) or "the server has no binary log"
     raise CommandError(
-        f"source {name}: its log position cannot be read: {seen}; switch log_bin on, and GRANT REPLICATION CLIENT "
-        f"(MariaDB: BINLOG MONITOR) ON *.* to {source.user}"
+        f"source {name}: its log position cannot be read: {seen}",
+        f"switch log_bin on, and GRANT REPLICATION CLIENT (MariaDB: BINLOG MONITOR) ON *.* to {source.user}",
     )
 
 
@@ -179,7 +180,7 @@ class SelectedTables(NamedTuple):
     """The tables that a source's patterns select."""
 
     tables: list[Table]
-    unfit: dict[tuple[str, str], str]
+    unfit: dict[tuple[str, str], Problem]
     """(db, table) → why it cannot be replicated."""
 
 
@@ -190,8 +191,8 @@ def _select_by_view(source: SourceConfig, name: str) -> SelectedTables:
     for place, each in surveyed.items():
         if each.table is not None:
             found.tables.append(each.table)
-        elif each.reason is not None:
-            found.unfit[place] = each.reason
+        elif each.problem is not None:
+            found.unfit[place] = each.problem
     return found
 
 
@@ -208,7 +209,7 @@ def read_selected_tables(source: SourceConfig, name: str) -> SelectedTables:
             if isinstance(entry.table, TableNotFoundError):
                 continue  # dropped since it was listed
             if isinstance(entry.table, SchemaError):
-                found.unfit[place] = str(entry.table)
+                found.unfit[place] = entry.table.problem
             else:
                 found.tables.append(entry.table)
     return found

@@ -52,7 +52,7 @@ def target_session(target: TargetConfig, name: str, purpose: str) -> Iterator[Ta
         with contextlib.closing(session):
             yield session
     except ConsumerError as error:
-        raise CommandError(f"target {name}: {error}") from error
+        raise CommandError.wrap_error(f"target {name}", error) from error
 
 
 class RowsView(Protocol):
@@ -93,7 +93,7 @@ def source_session(source: SourceConfig, name: str, database: str, purpose: str)
         with contextlib.closing(session):
             yield session
     except ConsumerError as error:
-        raise CommandError(f"source {name}: {error}") from error
+        raise CommandError.wrap_error(f"source {name}", error) from error
 
 
 def read_known_topics(session: TargetView, pipeline: str) -> set[str]:

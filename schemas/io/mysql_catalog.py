@@ -21,6 +21,7 @@ from schemas.errors import (
     UnsupportedTypeError,
 )
 from schemas.io.mysql_columns import CatalogColumn, build_column
+from schemas.problems import Problem
 from schemas.table.collations import own_name
 from schemas.table.model import Column, IndexPart, Kind, Table, UniqueIndex
 from schemas.table.names import NameRules
@@ -147,7 +148,7 @@ def _read_entries(
     return {
         name: _build_entry((*name, *shown[key][2:]), columns[key], indexes[key], flavour)
         if (key := same(name)) in shown
-        else CatalogEntry(TableNotFoundError(format_missing_table(name)))
+        else CatalogEntry(TableNotFoundError.from_problem(describe_missing_table(name)))
         for name in names
     }
 
@@ -178,10 +179,10 @@ def _build_table(
     place = f"{name[0]}.{name[1]}"
     if table_type != "BASE TABLE":
         raise UnsupportedTypeError(
-            f"{place} is a {table_type}: only ordinary tables can be captured, exclude it"
+            f"{place} is a {table_type}, and only ordinary tables can be captured", "exclude it"
         )
     if not columns:  # it was dropped between the queries
-        raise TableNotFoundError(format_missing_table(name))
+        raise TableNotFoundError.from_problem(describe_missing_table(name))
     found = tuple(build_column(row, quoted_defaults=flavour.quoted_defaults) for row in columns)
     unique = _build_indexes(indexes, place)
     key = choose_key(found, unique, place)
@@ -207,14 +208,18 @@ def _require_comparable(table: Table) -> None:
         if type_.kind is Kind.SET_NUMBER and len(type_.members) > _COMPARED_EXACTLY:
             raise UnsupportedTypeError(
                 f"column {name} of {table.db}.{table.name} belongs to a key or unique index and is a SET with an empty label and {len(type_.members)} "
-                f"labels: its numbers can be compared exactly for up to {_COMPARED_EXACTLY}: rename the empty label, or exclude the table"
+                f"labels: its numbers can be compared exactly for up to {_COMPARED_EXACTLY}",
+                "rename the empty label, or exclude the table",
             )
 
 
-def format_missing_table(name: TableName) -> str:
-    """Return the message for a table that is not in the catalog."""
+def describe_missing_table(name: TableName) -> Problem:
+    """Return the problem of a table that is not in the catalog."""
     db, table = name
-    return f"table {db}.{table} does not exist, or this user may not see it: check the name, or GRANT SELECT ON `{db}`.*"
+    return Problem(
+        f"table {db}.{table} does not exist, or this user may not see it",
+        f"check the name, or GRANT SELECT ON `{db}`.*",
+    )
 
 
 def choose_key(columns: Sequence[Column], indexes: Sequence[UniqueIndex], name: str) -> UniqueIndex:
@@ -230,7 +235,8 @@ def choose_key(columns: Sequence[Column], indexes: Sequence[UniqueIndex], name: 
     if not fit:
         raise NoKeyError(
             f"table {name} has neither a primary key nor a unique index over NOT NULL columns, so its rows cannot be "
-            "distinguished: add a primary key, or exclude the table"
+            "distinguished",
+            "add a primary key, or exclude the table",
         )
     return min(fit, key=lambda index: (index.columns, index.name))
 
@@ -294,8 +300,8 @@ def _build_indexes(rows: Iterable[tuple[Any, ...]], table: str) -> tuple[UniqueI
         if part is None:
             raise ExpressionIndexError(
                 f"unique index {name} of {table} is over an expression ({expression}): its values are not in the binlog, "
-                "so changes cannot be put in order. Put the expression in a stored generated column and index that, "
-                "or exclude the table"
+                "so changes cannot be put in order",
+                "put the expression in a stored generated column and index that, or exclude the table",
             )
         parts.setdefault(name, []).append(IndexPart(column=part, prefix=prefix))
     return tuple(UniqueIndex(name=name, parts=tuple(columns)) for name, columns in parts.items())

@@ -59,7 +59,7 @@ def build_column_type(row: CatalogColumn) -> ColumnType:
     fixed = MYSQL_CATALOG.get(row.data_type.lower())
     if fixed is None:
         raise UnsupportedTypeError(
-            f"column {row.name}: type {row.declared} is not supported: exclude the table"
+            f"column {row.name}: type {row.declared} is not supported", "exclude the table"
         )
     kind: Kind = fixed["kind"]
     return convert_labels_to_numbers(
@@ -132,8 +132,8 @@ def _parse_members(name: str, declared: str, charset: str | None) -> tuple[str, 
     if charset in _BEYOND_BMP and any("?" in member for member in members):
         # information_schema is utf8mb3: it shows "?" for an emoji, like for a real question mark
         raise UnsupportedTypeError(
-            f"column {name}: a label holds '?', which information_schema also shows for characters beyond U+FFFF: "
-            "rename the label, or exclude the table"
+            f"column {name}: a label holds '?', which information_schema also shows for characters beyond U+FFFF",
+            "rename the label, or exclude the table",
         )
     return members
 

@@ -114,7 +114,7 @@ def _require_supported(connection: Connection[Any]) -> None:
     version = next(iter(found.values() if isinstance(found, dict) else found or ("",)))
     if (refused := explain_mysql_version_refusal(str(version))) is not None:
         connection.close()
-        raise UnsupportedServerError(f"{connection.host}:{connection.port} {refused}")
+        raise UnsupportedServerError(f"{connection.host}:{connection.port} {refused.what}", refused.remedy)
 
 
 @functools.cache
@@ -180,6 +180,7 @@ def _explain_connect_error(error: Exception, user: str, host: str, port: int) ->
     if code in _UNREACHABLE or not code:
         remedy = explain_wrong_service(host, port, MYSQL_SERVER) or remedy
     return ServerConnectError(
-        f"cannot connect to the database as {user}@{host}:{port}: {error.args[-1] if error.args else error} ({code}); {remedy}",
+        f"cannot connect to the database as {user}@{host}:{port}: {error.args[-1] if error.args else error} ({code})",
+        remedy,
         transient=code in _TRANSIENT,
     )

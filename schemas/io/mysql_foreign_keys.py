@@ -80,8 +80,8 @@ def read_foreign_keys(conn: Connection[Any], db: str, table: str) -> tuple[Forei
             if error.args[0] != _DENIED:
                 raise
             raise SchemaError(
-                f"{db}.{table} may be read in part only ({error.args[1]}): GRANT SELECT ON {_quote_name(db)}.{_quote_name(table)}, "
-                "or exclude the table"
+                f"{db}.{table} may be read in part only ({error.args[1]})",
+                f"GRANT SELECT ON {_quote_name(db)}.{_quote_name(table)}, or exclude the table",
             ) from error
         row = cursor.fetchone()
         found = parse_foreign_keys(str(row[1]) if row else "", db)
@@ -90,8 +90,8 @@ def read_foreign_keys(conn: Connection[Any], db: str, table: str) -> tuple[Forei
     hidden = named - {key.name for key in found}
     if hidden:
         raise SchemaError(
-            f"the actions of foreign keys of {db}.{table} cannot be read ({', '.join(sorted(hidden))}): GRANT REFERENCES ON "
-            f"{_quote_name(db)}.*, or exclude the table"
+            f"the actions of foreign keys of {db}.{table} cannot be read ({', '.join(sorted(hidden))})",
+            f"GRANT REFERENCES ON {_quote_name(db)}.*, or exclude the table",
         )
     return found
 

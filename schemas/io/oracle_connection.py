@@ -144,6 +144,7 @@ def _explain_connect_error(error: Exception, config: OracleServer) -> ServerConn
         remedy = explain_wrong_service(config.host, config.port, ORACLE_LISTENER) or remedy
     where = f"{config.user}@{config.host}:{config.port}/{config.database}"
     return ServerConnectError(
-        f"cannot connect to Oracle as {where}: {format_oracle_error(error)} ({code or type(error).__name__}); {remedy}",
+        f"cannot connect to Oracle as {where}: {format_oracle_error(error)} ({code or type(error).__name__})",
+        remedy,
         transient=code in _TRANSIENT,
     )

@@ -30,7 +30,7 @@ def render_oracle_type(type_: ColumnType) -> str:
     render = _RENDER.get(type_.kind)
     if render is None:
         raise UnsupportedTypeError(
-            f"Oracle has no type that rowlock writes for {type_.kind}: leave the column out at the source"
+            f"Oracle has no type that rowlock writes for {type_.kind}", "leave the column out at the source"
         )
     return render(type_)
 
@@ -46,7 +46,8 @@ def _render_int_type(type_: ColumnType) -> str:
 def _render_decimal_type(type_: ColumnType) -> str:
     if type_.precision > MAX_DIGITS:
         raise UnsupportedTypeError(
-            f"Oracle has decimals of up to {MAX_DIGITS} digits, the source's has {type_.precision}: make it narrower, or leave it out"
+            f"Oracle has decimals of up to {MAX_DIGITS} digits, the source's has {type_.precision}",
+            "make it narrower, or leave it out",
         )
     return f"NUMBER({type_.precision},{type_.scale})" if type_.precision else "NUMBER"
 
@@ -136,6 +137,6 @@ def convert_oracle_type(real: OracleCatalogType) -> ColumnType:
     known = _PLAIN.get(real.data_type)
     if known is None:
         raise UnsupportedTypeError(
-            f"Oracle's type {real.data_type} has no neutral type: leave the column out at the source"
+            f"Oracle's type {real.data_type} has no neutral type", "leave the column out at the source"
         )
     return known(real)

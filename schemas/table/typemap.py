@@ -195,7 +195,7 @@ def _render_by_rules(rules: Iterable[TypeRule], type_: ColumnType, server: str) 
         if rule.is_rule_for(type_):
             return rule.render_type(type_)
     raise UnsupportedTypeError(
-        f"{server} has no type for {type_.kind} ({type_}): map the column or leave it out"
+        f"{server} has no type for {type_.kind} ({type_})", "map the column or leave it out"
     )
 
 
@@ -211,7 +211,7 @@ def convert_postgres_type(formatted: str) -> ColumnType:
     known = POSTGRES_CATALOG.get(match["base"] + (match["rest"] or "")) if match else None
     if match is None or known is None:
         raise UnsupportedTypeError(
-            f"PostgreSQL type {formatted!r} has no neutral type: leave the column out of the route"
+            f"PostgreSQL type {formatted!r} has no neutral type", "leave the column out of the route"
         )
     fixed, names = known
     numbers = [int(number) for number in (match["numbers"] or "").split(",") if number]

@@ -101,7 +101,8 @@ def decode_event(raw: bytes) -> EventEnvelope:
         _refuse_newer(_read_version(raw))
         raise EnvelopeError(
             f"not a rowlock event: {error}; the record begins {raw[:16]!r}. "
-            f"Something else writes to this topic, or the record is damaged: end that, and {START_OVER}"
+            f"Something else writes to this topic, or the record is damaged",
+            f"end that, and {START_OVER}",
         ) from error
     if event.source.version != ENVELOPE_VERSION:
         _refuse_newer(event.source.version)
@@ -120,8 +121,8 @@ def _refuse_newer(version: str) -> None:
     match = _OWN_VERSION.fullmatch(version)
     if match and int(match[1]) > EVENT_MAJOR_VERSION:
         raise EnvelopeError(
-            f"the event was written in envelope version {version}, this reader knows up to {EVENT_MAJOR_VERSION}.x: "
-            "upgrade the reading side before the capturing side"
+            f"the event was written in envelope version {version}, this reader knows up to {EVENT_MAJOR_VERSION}.x",
+            "upgrade the reading side before the capturing side",
         )
 
 
@@ -159,8 +160,8 @@ def decode_stored_position(raw: bytes) -> StoredPosition:
         wrapped = _decode_json(_NEEDS, raw, "a position record")
         if wrapped.needs > POSITION_FORMAT:
             raise EnvelopeError(
-                f"a newer version of rowlock wrote the position record (format {wrapped.needs}, this version reads {POSITION_FORMAT}): "
-                "run that version or a later one"
+                f"a newer version of rowlock wrote the position record (format {wrapped.needs}, this version reads {POSITION_FORMAT})",
+                "run that version or a later one",
             )
         raw = bytes(wrapped.record)
     record = _decode_json(_STORED_POSITION, raw, "a position record")

@@ -172,7 +172,7 @@ class DebeziumDecoder:
         op, before, after = event.op, event.before, event.after
         if op not in _IMAGES:
             raise EnvelopeError(
-                f"Debezium's op {op!r} does not belong to a MySQL table: find out what writes to this topic"
+                f"Debezium's op {op!r} does not belong to a MySQL table", "find out what writes to this topic"
             )
         with_before, with_after = _IMAGES[op]
         converters = self._shown if schema else self._bare
@@ -201,8 +201,8 @@ class DebeziumDecoder:
     def _convert_values(self, image: Any, converters: _Converters) -> Row:
         if image is None:
             raise EnvelopeError(
-                f"Debezium's event of {self._table.db}.{self._table.name} lacks a row image: the source needs "
-                "binlog_row_image=FULL"
+                f"Debezium's event of {self._table.db}.{self._table.name} lacks a row image",
+                "set binlog_row_image=FULL at the source",
             )
         if self._exact is not None and image.keys() != self._exact:
             raise self._explain_other_columns(set(image))

@@ -26,7 +26,7 @@ _MESSAGES: Mapping[str, codec.Message] = {
 }
 _ANSWERS: tuple[type[BaseModel], ...] = (
     models.Leader, models.AgentList, models.UnitList, models.PipelineList, models.Counters, models.EventList, models.Health,
-    models.Accepted, models.Reloaded, models.Problem, copies.CopyAccepted, copies.CopyList,
+    models.Accepted, models.Reloaded, models.ProblemResponse, copies.CopyAccepted, copies.CopyList,
 )  # fmt: skip
 _QUESTIONS: tuple[type[BaseModel], ...] = (
     models.EventQuery, models.ReloadQuery, models.UnitQuery, models.MoveTo, copies.CopyTable, copies.CancelCopy, copies.CopyRate,
@@ -54,7 +54,9 @@ STRUCTURES = (
         (codec._Wire, *DurableRecord.__args__),
     ),
     Structure(
-        "rest-answers", tuple(Case(kind.__name__, sample(kind), _json, None) for kind in _ANSWERS), _ANSWERS
+        "rest-answers",
+        tuple(Case(kind.__name__.removesuffix("Response"), sample(kind), _json, None) for kind in _ANSWERS),
+        _ANSWERS,
     ),
     Structure("rest-questions", tuple(_question(kind) for kind in _QUESTIONS), _QUESTIONS),
 )

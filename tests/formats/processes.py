@@ -22,6 +22,7 @@ from consumer.spark import active_units
 from consumer.units.supervision import WatchedUnit
 from producer.main import _report_failure, _report_watermark
 from schemas.config.changes.text import ConfigText
+from schemas.problems import Problem
 from schemas.units import (
     PrepareProgress,
     UnitCommand,
@@ -141,7 +142,7 @@ STRUCTURES = (
         "capture-lines",
         (
             Case("captured", sample(Watermark), _printed(_report_watermark), None),
-            Case("failed", "why", _printed(lambda why: _report_failure("branch1", why)), None),
+            Case("failed", "why", _printed(lambda why: _report_failure("branch1", Problem(why))), None),
         ),
     ),
 )

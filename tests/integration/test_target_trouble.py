@@ -11,7 +11,7 @@ import pytest
 from consumer.ordering.lanes.limits import LaneLimits
 from consumer.targets.base import Session
 from consumer.targets.dialect import open_session
-from schemas.findings import split_remedy
+from schemas.problems import decode_problem
 from schemas.table.model import Table
 from tests.apply_kit import FakeSource, account_table
 from tests.integration.test_apply_targets import Real, RealUnit, _route, rows_of
@@ -85,7 +85,8 @@ def test_a_target_table_that_does_not_fit_stops_its_own_unit(
         )
     report = bad.apply(len(bad.topic) - 2)
     assert report.state == "stopped", report
-    seen, remedy = split_remedy(report.message)
+    problem = decode_problem(report.message)
+    seen, remedy = problem.what, problem.action
     assert SEEN[change] in seen, "the cause in the target table, in the words of `check`"
     assert remedy.startswith(DO[change]), report.message
     assert "\n" not in report.message

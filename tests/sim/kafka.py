@@ -16,6 +16,7 @@ from typing import Any
 from confluent_kafka import KafkaError
 
 from producer.kafka.opened_topics import TopicOpenings
+from schemas.problems import Problem
 from schemas.wire.topic_names import normalize_topic
 
 Callback = Callable[[Any, Any], None]
@@ -75,7 +76,7 @@ class Broker:
         for name in sorted(names):
             if any(normalize_topic(name) == normalize_topic(other) for other in self.topics if other != name):
                 opened.taken.add(name)
-                opened.refused[name] = f"topic {name} collides: choose another"
+                opened.refused[name] = Problem(f"topic {name} collides", "choose another")
             else:
                 opened.created.update(self.ensure([name], {}))
         return opened

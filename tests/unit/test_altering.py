@@ -197,7 +197,7 @@ def test_errors_and_their_remedies() -> None:
     with pytest.raises(RefusedError, match="too long"):
         carried_out(FakeLink(RefusedError("too long")))
     with pytest.raises(TargetConfigError, match="seen: alter the target table by hand as the source's is"):
-        carried_out(FakeLink(TargetConfigError(f"seen: {UNDO}")))
+        carried_out(FakeLink(TargetConfigError("seen", UNDO)))
     with pytest.raises(TargetConfigError, match=r"^seen: do it$"):
         carried_out(FakeLink(TargetConfigError("seen: do it")))
 

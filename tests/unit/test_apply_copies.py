@@ -22,6 +22,7 @@ from consumer.attempt.reports import CopyNeed, Report
 from consumer.attempt.spec import UnitSpec
 from consumer.errors import CommitUnknownError, RefusedError, TransientError
 from consumer.ordering.lanes.limits import LaneLimits
+from schemas.problems import decode_problem
 from schemas.table.model import Column, ColumnType, Kind, Table
 from schemas.wire.codec import encode_event_value
 from schemas.wire.records import TableStop
@@ -116,7 +117,9 @@ def test_a_unit_goes_on_where_a_copy_begins_behind_what_it_cannot_follow() -> No
     bench.write([source.event("m", stop=STOP)])
     stopped = bench.apply()
     assert (stopped.state, stopped.copy) == ("stopped", CopyNeed(7, "rows-replaced"))
-    assert stopped.message.endswith("removed rows: look at it, then rowlock copy bank.acct")
+    assert str(decode_problem(stopped.message)).endswith(
+        "removed rows: look at it, then rowlock copy bank.acct"
+    )
     for missing in (0, 1, 4):
         source.delete(missing)  # nobody says so in the topic
     bench.write([])
@@ -677,4 +680,4 @@ def test_markers_of_an_older_version_do_not_say_what_is_gone() -> None:
     marker.chunk.repeated = True
     bench.topic.append(encode_event_value(marker))
     report = bench.apply()
-    assert (report.state, report.message.rpartition(": ")[2]) == ("stopped", "rowlock copy bank.acct")
+    assert (report.state, decode_problem(report.message).remedy) == ("stopped", "rowlock copy bank.acct")

@@ -27,6 +27,7 @@ from producer.stops import StoppedTable
 from producer.tables import CapturedTables, TableState, TopicState
 from schemas.config.online_ddl import enable_all_tools
 from schemas.io.mysql_catalog import is_selected
+from schemas.problems import decode_problem
 from schemas.table.model import Column, ColumnType, Kind, Table
 from schemas.table.names import NameRules
 from schemas.wire.codec import decode_event
@@ -93,7 +94,11 @@ class Stage:
 
     def prove_definition(self, _place: object, name: tuple[str, str]) -> ProvenDefinition:
         found = self.now.get(name)
-        return ProvenDefinition(found, None) if not isinstance(found, str) else ProvenDefinition(None, found)
+        return (
+            ProvenDefinition(found, None)
+            if not isinstance(found, str)
+            else ProvenDefinition(None, decode_problem(found))
+        )
 
     def find_impact(self, *_: object) -> ImpactedTables:
         return self.reach

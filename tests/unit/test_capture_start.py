@@ -19,6 +19,7 @@ from producer.start.startup import WAITS, collect_published
 from producer.start.topic_recovery import TableTail, TopicFindings
 from producer.tables import CapturedTables
 from schemas.findings import START_OVER
+from schemas.problems import Problem
 from schemas.table.model import Column, ColumnType, Kind, Table
 from schemas.wire.copies import CopyMark, CopyRequest, CopyState, copy_topic
 from schemas.wire.event import Chunk
@@ -238,7 +239,7 @@ def test_a_table_that_cannot_be_proven_waits_for_its_statement_or_for_its_first_
     started = start.begin()
     assert started.late == ({ACCT: (3, 900)} if snapshot == "initial" else {})
     assert list(started.errors) == ([ACCT] if snapshot == "initial" else [])
-    assert all(why.endswith(WAITS) for why in started.errors.values())
+    assert all(why.remedy == WAITS for why in started.errors.values())
     assert start.sent() == []
 
 
@@ -410,7 +411,7 @@ def test_a_table_that_was_captured_and_is_gone_is_stopped_and_one_that_never_was
     stops = {name: each.stop.cause for name, each in start.captured.stopped.items()}
     assert stops == {("bank", "old"): "unfit", ("bank", "out"): "deselected"}
     assert start.captured.known == {("bank", "old"), ("bank", "out")}
-    assert started.errors == {("bank", "new"): "unfit: mend it"}
+    assert started.errors == {("bank", "new"): Problem("unfit", "mend it")}
     assert [each.definition for each in start.sent("out")] == [table("out")], (
         "its state is kept, as of any table"
     )

@@ -18,6 +18,7 @@ from producer.sources.changes import Boundary, LogMoment, TransactionHeader
 from producer.start.started import StartedCapture
 from producer.stops import StoppedTable
 from producer.tables import CapturedTables, TableName, TableState
+from schemas.problems import Problem
 from schemas.wire.codec import decode_event
 from schemas.wire.position import DEFINITION_ROW, STOP_ROW
 from schemas.wire.records import Watermark
@@ -225,7 +226,7 @@ def test_a_watermark_says_how_far_kafka_has_the_source_and_what_is_wrong() -> No
     ticking.offsets[ticking.captured.get_topic(ACCT).name] = 12
     ticking.pending = {"bank.b", "bank.a"}
     ticking.sender.send_watermark(HERE, frozenset(ticking.pending), idle=True, events=7)
-    ticking.started.errors |= {("bank", "x"): "no key", ("bank", "y"): "a view"}
+    ticking.started.errors |= {("bank", "x"): Problem("no key"), ("bank", "y"): Problem("a view")}
     ticking.sender.send_watermark(HERE, frozenset(), idle=False, events=8)
     first, second = (msgspec.structs.replace(each, stops={}) for each in ticking.watermarks)
     expected = Watermark(

@@ -183,7 +183,7 @@ def read_of(config: Config, monkeypatch: pytest.MonkeyPatch, seen: Seen) -> Stat
 
     def source_log(_: object, name: str) -> RetainedLog:
         if seen.log is None:
-            raise CommandError(f"source {name}: it says nothing of its log: GRANT") from seen.log_fails
+            raise CommandError(f"source {name}: it says nothing of its log", "GRANT") from seen.log_fails
         return seen.log
 
     settings = SimpleNamespace(

@@ -351,4 +351,4 @@ def test_a_start_is_refused_exactly_when_the_topic_has_lost_what_was_applied(off
     rows = [lane(0, offset, Layout(lanes=1))]
     refusal = start_refusal(rows, "topic-id", end)
     assert (refusal is None) == (offset + 1 <= end)
-    assert "created again" in (start_refusal(rows, "other", end) or "")
+    assert "created again" in str(start_refusal(rows, "other", end))

@@ -45,6 +45,7 @@ from consumer.units.unit import UnitRef
 from schemas.config.model import KafkaConfig
 from schemas.errors import UnsupportedTypeError
 from schemas.findings import format_debezium_remedy
+from schemas.problems import decode_problem
 from schemas.wire.records import Watermark, unescape_topic_part
 from tests.apply_kit import account_table
 from tests.fake_target import FakeSession, FakeTarget, FakeTransaction
@@ -172,7 +173,7 @@ def test_a_stop_that_the_target_does_not_take_is_said_all_the_same(monkeypatch: 
 def test_what_an_error_comes_to(error: Exception, state: str) -> None:
     trouble = classify_error("t", error)
     assert trouble.state == state
-    assert trouble.message, "no error without words"
+    assert trouble.problem.what, "no error without words"
     assert trouble.fault == isinstance(error, IndexError | ConnectionResetError)
 
 
@@ -265,12 +266,16 @@ def test_a_unit_whose_rows_are_lost_waits_also_where_nothing_comes(
     assert isinstance(hands.prepare_target(PrepareTarget(unit)), TargetPrepared)
     taken = hands.take_over(TakeOver(unit, 0))
     assert isinstance(taken, OperationFailed)
-    assert (taken.waits, taken.should_retry, taken.error.endswith(reported)) == (True, False, True)
+    assert (taken.waits, taken.should_retry, str(decode_problem(taken.error)).endswith(reported)) == (
+        True,
+        False,
+        True,
+    )
     assert taken.copy is not None
     assert lost.state.unit.stopped == taken.error
     why = hands.check_table(CheckTable(unit, taken.epoch)).why
     assert why is not None
-    assert why.endswith(reported)
+    assert str(decode_problem(why)).endswith(reported)
 
 
 # -- what serves all units

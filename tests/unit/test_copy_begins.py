@@ -16,6 +16,7 @@ from producer.snapshot.chunk_sender import ChunkSender
 from producer.start.started import StartedCapture
 from producer.start.topic_recovery import ChunkMarker, TableTail
 from producer.tables import BegunCopy, TableName
+from schemas.problems import Problem
 from schemas.table.model import Table
 from schemas.wire.codec import decode_event
 from schemas.wire.copies import CopyMark, CopyRequest, CopyState, RepairLimits
@@ -236,7 +237,7 @@ def _unknown(started: StartedCapture) -> None:
 
 def _left_out(started: StartedCapture) -> None:
     _unknown(started)
-    started.errors[ACCT] = "bank.acct has no key: add one"
+    started.errors[ACCT] = Problem("bank.acct has no key", "add one")
 
 
 def _late(started: StartedCapture) -> None:

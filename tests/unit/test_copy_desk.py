@@ -25,6 +25,7 @@ from consumer.units.messages import (
 )
 from consumer.units.unit import ApplyPhase, LocalUnit, UnitRef
 from schemas.config.model import load_config
+from schemas.problems import decode_problem
 from schemas.wire.copies import CopyRequest, CopyState, RepairLimits, find_copy_state
 from schemas.wire.records import Watermark, format_former_table_topic
 from tests.apply_kit import write_config
@@ -88,7 +89,7 @@ def test_a_copy_is_asked_for_once_with_the_pipelines_limits(tmp_path: Path) -> N
     for _ in range(3):
         seen = desk.desk.check_needed_copy(UNIT, NEED, WHY)
         assert (
-            seen.waiting_reason
+            str(decode_problem(seen.waiting_reason))
             == "topic offset 41: rows are gone; a copy of the table is requested: nothing to do, it begins automatically (rowlock status)"
         )
         assert not seen.has_begun
@@ -147,7 +148,7 @@ def test_a_unit_says_why_capture_did_not_copy_what_is_there_again(tmp_path: Path
     )
     dropped = desk.desk.check_needed_copy(UNIT, CopyNeed(41, "dropped"), "it was dropped: rowlock copy")
     assert (
-        dropped.waiting_reason
+        str(decode_problem(dropped.waiting_reason))
         == "it was dropped; a copy was requested and refused: too large: rowlock copy bank.acct (about 9 rows)"
     )
     other = desk.desk.check_needed_copy(UNIT, CopyNeed(41, "policy"), "it is another one: rowlock copy")
@@ -172,7 +173,7 @@ def test_a_refused_request_says_why_and_changes_what_is_seen(tmp_path: Path) -> 
         reason="about 70000000 rows: rowlock copy bank.my acct (about 70000000 rows)",
     )
     second = desk.desk.check_needed_copy(UNIT, NEED, WHY)
-    assert second.waiting_reason == (
+    assert str(decode_problem(second.waiting_reason)) == (
         "topic offset 41: rows are gone; a copy was requested and refused: about 70000000 rows: rowlock copy bank.my acct (about 70000000 rows)"
     )
     assert second.digest != first.digest

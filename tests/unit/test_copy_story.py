@@ -9,6 +9,7 @@ import pytest
 from producer.copies.states import DAY_MS
 from producer.definitions.requests import ProvenDefinition, UnprovenDefinition
 from producer.sources.chunk_data import ChunkRefused
+from schemas.problems import Problem
 from schemas.wire.copies import CopyRequest, CopyState, RepairLimits
 from schemas.wire.event import EventEnvelope as RowEvent
 from schemas.wire.position import parse_binlog_file_number
@@ -302,7 +303,7 @@ def test_a_definition_that_is_not_proven_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("proof", "reason"), [(ProvenDefinition(None, None), "does not exist"), (ProvenDefinition(None, "it is odd: mend it"), "it is odd: mend it")]
+    ("proof", "reason"), [(ProvenDefinition(None, None), "does not exist"), (ProvenDefinition(None, Problem("it is odd", "mend it")), "it is odd: mend it")]
 )  # fmt: skip
 def test_what_is_not_there_or_unfit_is_refused(proof: ProvenDefinition, reason: str) -> None:
     story = Story(mysql=False)

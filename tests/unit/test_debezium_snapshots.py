@@ -24,7 +24,7 @@ from consumer.process.operations.copy_desk import UnitCopies
 from consumer.tables.router import TableRoute
 from consumer.tables.stored import StoredDefinition, decode_stored
 from consumer.units.unit import UnitRef
-from schemas.findings import split_remedy
+from schemas.problems import decode_problem
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Table, UniqueIndex
 from schemas.wire.debezium_snapshot import (
     DebeziumSnapshotScan,
@@ -109,7 +109,7 @@ def stopped(**more: Any) -> HealBench:
     bench.topic.append(BAD)
     report = bench.apply()
     assert (report.state, report.copy) == ("stopped", CopyNeed(5, "event"))
-    assert split_remedy(report.message)[1] == (
+    assert decode_problem(report.message).remedy == (
         f"put {SIGNAL} into the signal topic of Debezium's connector (docs/how-to/debezium.md)"
     )
     bench.connector.delete(row(1, "1@x"))

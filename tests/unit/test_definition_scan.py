@@ -16,6 +16,7 @@ from producer.definitions.requests import ProvenDefinition, UnprovenDefinition
 from producer.definitions.scan import StatementScan, derive_file_names
 from producer.errors import TransientSourceError
 from producer.sources.survey import MISSING, ExaminedTable
+from schemas.problems import Problem
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 from schemas.wire.position import LogPoint
 
@@ -202,9 +203,9 @@ def _refuted(index: StatementIndex, place: LogPoint, changes: list[int]) -> None
 
 def test_what_is_missing_or_unfit_is_proven_too() -> None:
     index = StatementIndex()
-    found = {T: MISSING, ("bank", "u"): ExaminedTable(None, "table bank.u is odd: exclude it")}
+    found = {T: MISSING, ("bank", "u"): ExaminedTable(None, Problem("table bank.u is odd", "exclude it"))}
     assert judge_definitions(index, (7, 4), (7, 9), found) == {
-        T: ProvenDefinition(None, None), ("bank", "u"): ProvenDefinition(None, "table bank.u is odd: exclude it"),
+        T: ProvenDefinition(None, None), ("bank", "u"): ProvenDefinition(None, Problem("table bank.u is odd", "exclude it")),
     }  # fmt: skip
 
 

@@ -40,7 +40,7 @@ from consumer.tables.evolution.plans import ChangePlan, TableChange
 from consumer.tables.router import SchemaChangePolicy, TableRoute
 from consumer.tables.stored import StoredDefinition, decode_stored
 from consumer.targets.alterations import ChangeColumn, DropTable
-from schemas.findings import split_remedy
+from schemas.problems import decode_problem
 from schemas.table.model import ColumnType, Kind, Table, Value
 from schemas.table.names import EXACT
 from schemas.wire.copies import CopyMark
@@ -612,7 +612,8 @@ def test_under_ignore_a_row_that_no_longer_fits_stops_the_table(how: str, transa
     tale.put(2, version=8)
     report = tale.bench.apply()
     assert (report.state, report.held, report.copy) == ("stopped", 0, None)
-    seen, remedy = split_remedy(report.message)
+    problem = decode_problem(report.message)
+    seen, remedy = problem.what, problem.action
     assert f"does not hold every value that the source's columns have ({column})" in seen
     assert remedy == f"alter {column} in the target as at the source"
     assert alterations(tale) == 0
@@ -634,7 +635,7 @@ def test_under_ignore_a_row_with_digits_that_the_target_would_round_stops_the_ta
     tale.put(2, balance="1.2345")
     report = tale.bench.apply()
     assert (report.state, report.held, report.copy) == ("stopped", 0, None)
-    assert split_remedy(report.message)[1] == "alter balance in the target as at the source"
+    assert decode_problem(report.message).remedy == "alter balance in the target as at the source"
     assert [row[3] for row in tale.bench.target.rows_of() if row[0] == 2] != ["1.2345"]
 
 
@@ -977,7 +978,12 @@ def test_a_drop_that_the_target_refuses_leaves_nothing_under_way(
     for _ in range(2):
         tale.bench.target.alter_faults = [fault]
         report = tale.bench.apply(len(tale.bench.topic) - 1)
-        assert (report.state, str(fault) in report.message, report.copy) == ("stopped", True, None)
+        message = str(decode_problem(report.message))
+        assert (report.state, all(part in message for part in fault.args if part), report.copy) == (
+            "stopped",
+            True,
+            None,
+        )
         assert tale.bench.target.state.unit.ddl is None
         assert tale.target_rows() == before
         tale.bench.take_over()
@@ -1303,7 +1309,10 @@ def test_a_unit_whose_rows_are_lost_goes_on_at_a_copy_alone(transactional: bool)
     for _ in range(2):
         tale.bench.take_over()
         report = tale.bench.apply(len(tale.bench.topic) - 1)
-        assert (report.state, report.message.endswith("not in it: rowlock copy bank.acct")) == (
+        assert (
+            report.state,
+            str(decode_problem(report.message)).endswith("not in it: rowlock copy bank.acct"),
+        ) == (
             "stopped",
             True,
         )

@@ -10,9 +10,9 @@ from schemas.findings import (
     Finding,
     build_no_table_finding,
     format_copy_remedy,
-    format_findings,
-    split_remedy,
+    merge_findings,
 )
+from schemas.problems import Problem
 from schemas.table.patterns import check_pattern, is_pattern_match
 
 OFF = Finding(
@@ -39,14 +39,8 @@ IMAGE = Finding("error", "source b1", "binlog_row_image is MINIMAL", "SET GLOBAL
         ),
     ],
 )
-def test_a_refusal_is_taken_apart_into_what_was_seen_and_what_to_do(
-    findings: list[Finding], seen: str, remedy: str
-) -> None:
-    assert split_remedy(format_findings(findings)) == (seen, remedy)
-
-
-def test_a_message_without_a_remedy_has_none() -> None:
-    assert split_remedy("it is paused") == ("it is paused", "")
+def test_findings_of_one_place_are_one_problem(findings: list[Finding], seen: str, remedy: str) -> None:
+    assert merge_findings(findings) == Problem(seen, remedy)
 
 
 def test_patterns_that_take_no_table_yet_are_a_warning_that_names_both_reasons() -> None:

@@ -199,7 +199,7 @@ def test_a_unit_stops_with_what_differs_and_what_to_do() -> None:
     assert require_one_scheme(UNIT, was, []) == was
     with pytest.raises(
         UnitStoppedError,
-        match=r": format was plain, now rowlock; partitions was 1, now 2\. ",
+        match=r": format was plain, now rowlock; partitions was 1, now 2: ",
     ):
         require_one_scheme(UNIT, was, [replace(was, format="rowlock", partitions=2)])
 

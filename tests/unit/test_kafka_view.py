@@ -12,7 +12,6 @@ from rowlock.errors import KafkaUnreachableError
 from rowlock.views.kafka import KafkaView, OffsetSpan
 from schemas.config.model import KafkaConfig
 from schemas.errors import EnvelopeError
-from schemas.findings import split_remedy
 from schemas.wire.codec import decode_event, encode_event_value
 from tests.apply_kit import FakeSource
 
@@ -66,6 +65,6 @@ def test_the_remedy_of_a_damaged_record_can_be_carried_out() -> None:
     """Nothing skips a single record."""
     with pytest.raises(EnvelopeError) as refused:
         decode_event(b"garbage")
-    seen, remedy = split_remedy(str(refused.value))
+    seen, remedy = refused.value.problem.what, refused.value.problem.action
     assert "not a rowlock event" in seen
     assert remedy.endswith("start over (docs/how-to/start-over.md)")

@@ -28,6 +28,7 @@ from producer.statements import ddl
 from producer.stops import StoppedTable
 from producer.tables import CapturedTables, TableName, TableState
 from schemas.config.online_ddl import enable_all_tools
+from schemas.problems import Problem
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 from schemas.table.names import NameRules
 from schemas.wire.position import DEFINITION_ROW, FIRST_SNAPSHOT_ROW, Position
@@ -63,7 +64,7 @@ class World:
         self.snapshot_at: int | None = None
         self.stopped_at: int | None = None
         self.captured = CapturedTables("rowlock", "b1")
-        self.errors: dict[TableName, str] = {}
+        self.errors: dict[TableName, Problem] = {}
         self.started = StartedCapture(RECORD, CONTEXT, self.captured, {}, self.errors, fresh=False)
         self.there = 0  # messages that a predecessor has written since the start
         nothing: Any = SimpleNamespace(
@@ -339,7 +340,7 @@ def test_a_start_asks_for_definitions_where_it_has_seen_nothing_before() -> None
     class Definitions:
         def prove_definitions(self, place: DefinitionPlace, names: list[TableName]) -> dict[TableName, Proof]:
             asked.append(place)
-            return dict.fromkeys(names, ProvenDefinition(None, "it is a view"))
+            return dict.fromkeys(names, ProvenDefinition(None, Problem("it is a view")))
 
     captured = CapturedTables("rowlock", "b1")
     starter: Any = object.__new__(CaptureStarter)
@@ -348,7 +349,7 @@ def test_a_start_asks_for_definitions_where_it_has_seen_nothing_before() -> None
     starter._define_new(started, [NAME])
     starter._define_new(started, [])
     assert asked == [DefinitionPlace("binlog.000003", 0, beginning=True)]
-    assert started.errors == {NAME: "it is a view"}
+    assert started.errors == {NAME: Problem("it is a view")}
 
 
 def test_a_start_asks_once_how_names_compare_however_many_tables_there_are() -> None:

@@ -285,7 +285,7 @@ def test_where_no_event_can_begin_there_is_another_history(
 
 def test_a_file_that_was_purged_just_now_is_called_so(monkeypatch: pytest.MonkeyPatch) -> None:
     Server(monkeypatch, at_100=GONE)
-    with pytest.raises(SourceRefusedError, match="If the log was purged"):
+    with pytest.raises(SourceRefusedError, match="if the log was purged"):
         ProvenLog({}).require_proofs(record(build_proofs([PROVEN])), FILES)
 
 
@@ -409,7 +409,7 @@ def test_the_connection_that_a_file_s_first_event_is_read_on_is_closed(
             SourceRefusedError,
             "not the one that was captured",
         ),
-        (GONE, SourceRefusedError, "If the log was purged"),
+        (GONE, SourceRefusedError, "if the log was purged"),
         ([], TransientSourceError, "no event"),
         (pymysql.err.OperationalError(2013, "lost"), TransientSourceError, "lost"),
     ],

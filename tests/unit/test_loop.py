@@ -18,6 +18,7 @@ from producer.snapshot import chunk_sender
 from producer.sources.protocols import PublishedRows
 from producer.start.started import StartedCapture
 from producer.stops import StopCause, StoppedTable
+from schemas.problems import Problem
 from schemas.table.names import EXACT
 from schemas.wire.codec import decode_event
 from tests.capture_story import FILE, NUMBER, TOPIC, Events, Story
@@ -49,7 +50,7 @@ def test_rows_are_captured_of_what_is_selected_and_neither_left_out_nor_stopped_
     story.found = found.append
     story.notify(iter([[]]))
     (started,) = found
-    started.errors["bank", "left_out"] = "bank.left_out has no key: add one"
+    started.errors["bank", "left_out"] = Problem("bank.left_out has no key", "add one")
     started.late["bank", "late"] = (NUMBER, 4)
     started.captured.stopped["bank", "stopped"] = a_stop()
     captured = TableChoice(["bank.*"], EXACT, started).is_captured

@@ -56,7 +56,7 @@ def judged(
     constraints = more.pop("constraints", [PRIMARY])
     of_log = [*(columns if logged is None else logged), *more.pop("own", OWN)]
     survey, found = judge_oracle_table(NAME, {NAME: columns, LOG: of_log}, constraints, log, **more)
-    return survey.reason or "", found
+    return str(survey.problem or ""), found
 
 
 def test_a_table_with_a_whole_log_is_captured() -> None:

@@ -223,7 +223,7 @@ def test_logs_of_both_kinds_are_accepted(answers: Answers) -> None:
 def test_a_server_that_lets_nobody_in_is_a_finding(transient: bool) -> None:
     def connect() -> Any:
         raise ServerConnectError(
-            "cannot connect to Oracle as x: user or password is wrong", transient=transient
+            "cannot connect to Oracle as x", "user or password is wrong", transient=transient
         )
 
     findings, tables = source(connect).check_source()

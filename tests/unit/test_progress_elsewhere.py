@@ -18,6 +18,7 @@ from consumer.targets.dialect import Dialect, open_progress, open_session
 from consumer.targets.progress.store import SqlProgressStore
 from rowlock.coordinator.fences import FirstProgress, fence_unit
 from schemas.config.model import TargetConfig
+from schemas.problems import encode_problem
 from tests import sqlite_target
 from tests.targets_kit import SqliteTarget, targets
 
@@ -67,9 +68,10 @@ def test_a_unit_is_taken_over_where_its_progress_is(target: SqliteTarget, elsewh
         assert take_unit(store, pipeline, "t", "id", (5, 9), assigned=2).refusal is None
         taken = take_unit(store, pipeline, "t", "other", (5, 9), assigned=3)
         assert taken.epoch == 3 << 16
-        assert "created again" in str(taken.refusal)
+        assert taken.refusal is not None
+        assert "created again" in taken.refusal.what
         assert store.read_progress(UNIT)[1] is not None
-    assert elsewhere.sql("SELECT stopped FROM rowlock_unit") == [(taken.refusal,)]
+    assert elsewhere.sql("SELECT stopped FROM rowlock_unit") == [(encode_problem(taken.refusal),)]
 
 
 def test_without_another_place_it_is_the_target(target: SqliteTarget) -> None:

@@ -1,79 +1,103 @@
-"""The remedy of a message is shown whole by status, REST and check, also if it names a setting or a table with a colon."""
+"""A problem keeps its remedy whole on its way to status, REST and check."""
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from schemas.findings import format_copy_remedy, split_remedy
+from consumer.errors import CopyNeededError, MissingGrantError, UnitStoppedError
+from schemas.findings import format_copy_remedy
+from schemas.problems import Problem, ProblemError, decode_problem, encode_problem
+from tools.docs.problems import list_problems, render
 
-ROOT = Path(__file__).parents[2]
-PACKAGES = ("producer", "consumer", "coordinator", "rowlock", "schemas")
+_PROBLEMS = [
+    Problem("topic t, column c: format plain cannot carry bytes", "take `format: rowlock`, or: leave it out"),
+    Problem("the target has no topic t", "create it, or set create_tables: true"),
+    Problem("topic t has 5 partitions", "write partitions: 3, or another topic"),
+    Problem("bank.`a: b` was emptied", format_copy_remedy("bank", "a: b")),
+    Problem("error near 'x`y: z'", "grant SELECT"),
+    Problem("nothing helps: not even this"),
+    Problem(""),
+]
+
+
+@pytest.mark.parametrize("problem", _PROBLEMS)
+def test_a_remedy_is_whole_after_it_was_stored(problem: Problem) -> None:
+    assert decode_problem(encode_problem(problem)) == (
+        problem if problem.remedy else decode_problem(problem.what)
+    )
+
+
+def test_a_statement_is_the_remedy_of_a_stored_problem() -> None:
+    error = MissingGrantError("MySQL at db:3306: command denied (1142)", "GRANT SELECT ON bank.* TO 'r'@'%';")
+    assert str(error) == "MySQL at db:3306: command denied (1142); run: GRANT SELECT ON bank.* TO 'r'@'%';"
+    stored = decode_problem(encode_problem(error.problem))
+    assert (stored.what, stored.action) == ("MySQL at db:3306: command denied (1142)", error.statement)
+
+
+def test_a_server_s_line_break_separates_nothing() -> None:
+    stored = decode_problem(encode_problem(Problem("the server refuses:\nline 2", "ask\nagain")))
+    assert stored == Problem("the server refuses: line 2", "ask again")
+
+
+def test_a_long_problem_keeps_its_remedy_within_the_limit() -> None:
+    problem = Problem("x" * 2000, "grant SELECT on the table")
+    text = encode_problem(problem, 100)
+    assert len(text) == 100
+    assert decode_problem(text).remedy == problem.remedy
+    assert len(encode_problem(Problem("x", "y" * 2000), 100)) == 100
+    assert encode_problem(Problem("short", "do it"), 100) == "short\ndo it"
 
 
 @pytest.mark.parametrize(
-    ("message", "remedy"),
+    ("text", "problem"),
     [
-        (
-            "topic t, column c: format plain cannot carry bytes: leave the column out of the route (`columns`), or take `format: rowlock`",
-            "leave the column out of the route (`columns`), or take `format: rowlock`",
-        ),
-        (
-            "the target has no topic t: create it, or set `create_tables: true`",
-            "create it, or set `create_tables: true`",
-        ),
-        (
-            "t: the target has no such table: create it, or set `create_tables: true`; if it is there, grant SELECT",
-            "create it, or set `create_tables: true`; if it is there, grant SELECT",
-        ),
+        ("the topic lost its tail: start over", Problem("the topic lost its tail", "start over")),
         (
             "column a is in an index: set `schema_changes: evolve`, or change its type by hand",
-            "set `schema_changes: evolve`, or change its type by hand",
+            Problem("column a is in an index", "set `schema_changes: evolve`, or change its type by hand"),
         ),
         (
-            "topic t has 5 partitions: set `partitions: 3`, or another topic",
-            "set `partitions: 3`, or another topic",
+            "the table was dropped; run: CREATE TABLE t (a INT)",
+            Problem("the table was dropped", "CREATE TABLE t (a INT)"),
         ),
-        (
-            "its table does not hold every value (n), which `schema_changes: ignore` leaves as it is: alter n in the target",
-            "alter n in the target",
-        ),
-        ("the table was dropped; run: CREATE TABLE t (a INT)", "CREATE TABLE t (a INT)"),
-        ("nothing helps", ""),
-        ("", ""),
+        ("error in 'x`y': grant SELECT", Problem("error in 'x`y'", "grant SELECT")),
+        ("it is paused", Problem("it is paused")),
+        ("", Problem("")),
     ],
 )
-def test_a_remedy_is_whole(message: str, remedy: str) -> None:
-    seen, found = split_remedy(message)
-    assert found == remedy
-    assert message.startswith(seen)
+def test_a_text_that_an_earlier_version_stored_is_split_at_its_last_colon(
+    text: str, problem: Problem
+) -> None:
+    assert decode_problem(text) == problem
 
 
-def test_a_table_with_a_colon_in_its_name_is_in_the_remedy_whole() -> None:
-    remedy = format_copy_remedy("bank", "a: b")
-    assert split_remedy(f"bank.`a: b` was emptied: {remedy}") == ("bank.`a: b` was emptied", remedy)
+def test_an_error_that_wraps_another_keeps_its_remedy() -> None:
+    inner = UnitStoppedError("no such column: c", "add it, or set create_tables: true")
+    outer = UnitStoppedError.wrap_error("target t", inner)
+    assert outer.problem == Problem("target t: no such column: c", "add it, or set create_tables: true")
+    assert str(outer) == "target t: no such column: c: add it, or set create_tables: true"
 
 
-def test_an_odd_backtick_of_a_server_s_text_hides_no_remedy() -> None:
-    assert split_remedy("error in 'x`y': grant SELECT") == ("error in 'x`y'", "grant SELECT")
-    assert split_remedy("cannot drop: drop the key `x first") == ("cannot drop", "drop the key `x first")
+def test_a_needed_copy_is_a_remedy_after_what_a_person_must_do_first() -> None:
+    error: ProblemError = CopyNeededError(
+        "a gap", cause="gap", table=("bank", "a: b"), first="make the source answer"
+    )
+    assert error.problem == Problem(
+        "a gap", f"make the source answer, then {format_copy_remedy('bank', 'a: b')}"
+    )
 
 
-def _literals() -> Iterator[tuple[str, str]]:
-    for package in PACKAGES:
-        for path in (ROOT / package).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                    yield f"{path.relative_to(ROOT)}:{node.lineno}", node.value
+def test_each_remedy_of_the_page_is_one_that_the_product_prints() -> None:
+    page = Path(__file__).parents[2] / "docs/reference/problems.md"
+    assert page.read_text() == render(), "run: python -m tools.docs.problems > docs/reference/problems.md"
 
 
-def test_no_text_of_the_product_is_cut_within_backticks() -> None:
+def test_a_remedy_is_no_end_of_a_sentence_that_was_cut_at_a_colon() -> None:
     cut = [
-        place
-        for place, text in _literals()
-        if "\n" not in text and text.count("`") % 2 == 0 and split_remedy(text)[1].count("`") % 2
+        (path, problem.remedy)
+        for path, problem in list_problems()
+        if problem.remedy.count("`") % 2 or problem.what.count("`") % 2
     ]
     assert cut == []

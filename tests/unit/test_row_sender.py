@@ -12,6 +12,7 @@ from producer.kafka.settings import MAX_EVENT_BYTES
 from producer.loop import rows as rows_module
 from producer.loop.rows import RowSender
 from producer.sources.changes import TransactionHeader
+from schemas.problems import Problem
 from schemas.table.names import EXACT
 
 Records = list[tuple[bytes, bytes]]
@@ -110,10 +111,10 @@ def test_rows_of_a_table_whose_definition_nobody_knows_are_passed_over_and_the_t
     fed = Fed(known=False)
     rows = fed.take((b"1", b"x"))
     assert fed.did == [("passed over", rows)]
-    assert fed.started.errors == {Rows.table: "its definition is unknown: it has been dropped"}
-    fed.started.errors[Rows.table] = "no key"
+    assert fed.started.errors == {Rows.table: Problem("its definition is unknown: it has been dropped")}
+    fed.started.errors[Rows.table] = Problem("no key")
     fed.take((b"1", b"x"))
-    assert fed.started.errors == {Rows.table: "no key"}, "the first reason stays"
+    assert fed.started.errors == {Rows.table: Problem("no key")}, "the first reason stays"
 
 
 def test_rows_before_the_place_where_a_former_start_took_the_table_up_are_passed_over() -> None:

@@ -27,6 +27,7 @@ from producer.stops import (
     merge_table_stops,
 )
 from producer.tables import BegunCopy, CapturedTables, TableState, TopicState, format_table_name
+from schemas.problems import decode_problem
 from schemas.table.model import Table
 from schemas.table.names import EXACT, find_meant_tables
 from schemas.wire.codec import (
@@ -118,7 +119,7 @@ def test_the_reason_names_the_table() -> None:
     ],
 )
 def test_what_a_start_finds(selected: bool, exists: bool, unfit: str | None, cause: str | None) -> None:
-    found = find_stop_at_start(ACCT, selected=selected, exists=exists, unfit=unfit)
+    found = find_stop_at_start(ACCT, selected=selected, exists=exists, unfit=unfit and decode_problem(unfit))
     assert (None if found is None else found.cause) == cause
     assert cause is None or cause in CAUSES
     if found is not None:

@@ -14,6 +14,7 @@ from producer.kafka.opened_topics import TopicOpenings
 from producer.kafka.topics import POSITIONS, WATERMARKS, find_unfit_topics, refuse_own
 from producer.start.table_topics import TableTopics
 from producer.tables import CapturedTables, TableName
+from schemas.problems import Problem
 from schemas.wire.records import Anchor
 from schemas.wire.topic_names import OWN_TOPICS, normalize_topic
 from tests.sim.kafka import Broker
@@ -169,9 +170,11 @@ def test_a_new_table_without_a_usable_topic_is_left_out_and_the_others_go_on(the
     start.topics.ensure(["rowlock.b1.position"], {})
     if there:
         topics.ensure(["rowlock.b1.bank.acct"], {})
-    topics.refused = {"rowlock.b1.bank.acct": "topic rowlock.b1.bank.acct has 3 partitions: delete it"}
+    topics.refused = {
+        "rowlock.b1.bank.acct": Problem("topic rowlock.b1.bank.acct has 3 partitions", "delete it")
+    }
     started = start.begin()
-    assert started.errors == {ACCT: "topic rowlock.b1.bank.acct has 3 partitions: delete it"}
+    assert started.errors == {ACCT: Problem("topic rowlock.b1.bank.acct has 3 partitions", "delete it")}
     assert started.captured.tables.keys() == {OTHER}
     assert not started.captured.stopped
     assert len(start.sent("other")) == 1
@@ -186,7 +189,9 @@ def test_a_captured_table_without_a_usable_topic_stops_and_the_others_go_on(ther
     start.stored(anchors={"bank.acct": Anchor(definition=0, end=0)})
     if there:
         start.has(event((0, 3, 400, -1), definition=table()))
-    topics.refused = {"rowlock.b1.bank.acct": "topic rowlock.b1.bank.acct is compacted: set the policy"}
+    topics.refused = {
+        "rowlock.b1.bank.acct": Problem("topic rowlock.b1.bank.acct is compacted", "set the policy")
+    }
     started = start.begin()
     stop = started.captured.stopped[ACCT].stop
     assert (stop.cause, stop.reason, stop.remedy) == (
@@ -202,7 +207,7 @@ def test_an_earlier_stop_of_a_table_without_a_topic_is_kept() -> None:
     start.topics = topics = Unfit()
     start.topics.ensure(["rowlock.b1.position"], {})
     start.stored(stops={"bank.acct": a_stop()})
-    topics.refused = {"rowlock.b1.bank.acct": "it cannot be made: allow it"}
+    topics.refused = {"rowlock.b1.bank.acct": Problem("it cannot be made", "allow it")}
     started = start.begin()
     assert started.captured.list_stops() == {"bank.acct": a_stop()}
 
@@ -262,7 +267,9 @@ def test_a_name_is_replaced_also_where_the_other_topic_cannot_be_seen() -> None:
 def test_a_topic_that_can_never_be_made_stops_its_table() -> None:
     class Refusing(Maker):
         def open_topics(self, names: Iterable[str]) -> TopicOpenings:
-            return TopicOpenings(set(), {name: f"Kafka refuses {name}: allow it" for name in names}, set())
+            return TopicOpenings(
+                set(), {name: Problem(f"Kafka refuses {name}", "allow it") for name in names}, set()
+            )
 
     with pytest.raises(TableStoppedError, match=r"Kafka refuses rowlock\.b1\.bank\.acct: allow it") as stop:
         open_in(Refusing(), ACCT)
@@ -317,7 +324,7 @@ def test_a_table_s_topic_has_one_partition_and_is_never_compacted(
     partitions: int, policy: str, seen: str | None
 ) -> None:
     found = find_unfit_topics({"t": partitions}, {"t": policy})
-    assert (seen in found["t"] and ": " in found["t"]) if seen else found == {}
+    assert (seen in found["t"].what and found["t"].remedy) if seen else found == {}
 
 
 def test_a_policy_that_may_not_be_read_is_no_trouble_of_the_table() -> None:

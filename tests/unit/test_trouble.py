@@ -10,6 +10,7 @@ from consumer.attempt.transactions import AttemptProgress
 from consumer.attempt.unit_errors import AttemptFigures, Trouble, build_attempt_report, classify_error
 from consumer.errors import CopyNeededError
 from consumer.ordering.model import ApplyUnit, LaneProgress
+from schemas.problems import Problem
 
 SPEC = UnitSpec(
     unit=ApplyUnit("p", "rl.b1.bank.acct"), source="b1", epoch=3, topic_id="id", routes=(), lanes=2
@@ -18,7 +19,7 @@ SPEC = UnitSpec(
 
 def test_an_attempt_that_read_no_progress_reports_none() -> None:
     report = build_attempt_report(
-        SPEC, AttemptProgress([]), AttemptFigures(), Trouble("fenced", "another epoch")
+        SPEC, AttemptProgress([]), AttemptFigures(), Trouble("fenced", Problem("another epoch"))
     )
     assert (report.offset, report.position, report.commit_ts_ms) == (-1, None, 0)
 
@@ -26,7 +27,7 @@ def test_an_attempt_that_read_no_progress_reports_none() -> None:
 def test_a_report_tells_the_lowest_lane_s_progress() -> None:
     lanes = [LaneProgress(n, 3, 1, "id", 7 - n, (0, 1, 90 - n, 0), 1, "{}", 40 - n) for n in range(2)]
     report = build_attempt_report(
-        SPEC, AttemptProgress(lanes), AttemptFigures(dropped=2), Trouble("ok", ""), passed=3
+        SPEC, AttemptProgress(lanes), AttemptFigures(dropped=2), Trouble("ok", Problem("")), passed=3
     )
     assert (report.offset, report.position, report.commit_ts_ms) == (6, (0, 1, 89, 0), 39)
     assert (report.dropped, report.epoch) == (5, 3)

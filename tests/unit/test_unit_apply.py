@@ -26,6 +26,7 @@ from consumer.tables.definition import ActiveDefinition
 from consumer.tables.evolution.decisions import KeepDefinition, NeedsCopy, judge_table_event
 from consumer.tables.router import TableRoute
 from schemas.findings import START_OVER
+from schemas.problems import decode_problem
 from schemas.table.model import Column, ColumnType, Kind, Table
 from schemas.wire.codec import encode_event_value
 from schemas.wire.event import EventEnvelope, Undecodable
@@ -241,7 +242,9 @@ def test_a_stop_in_the_topic_stops_the_unit_there() -> None:
     )
     report = bench.apply()
     assert report.state == "stopped"
-    assert report.message.endswith("bank.acct was dropped: DROP TABLE acct: rowlock copy bank.acct")
+    assert str(decode_problem(report.message)).endswith(
+        "bank.acct was dropped: DROP TABLE acct: rowlock copy bank.acct"
+    )
     assert report.copy == CopyNeed(2, "dropped")
     assert len(bench.target.rows_of()) == 1, "everything before it is applied"
     bench.take_over()
@@ -262,7 +265,9 @@ def test_a_stop_stops_also_a_unit_that_has_no_definition_yet() -> None:
     bench.write([source.event("m", stop=stop)])
     report = bench.apply()
     assert report.state == "stopped"
-    assert report.message.endswith("bank.acct has no key: add one, then rowlock copy bank.acct")
+    assert str(decode_problem(report.message)).endswith(
+        "bank.acct has no key: add one, then rowlock copy bank.acct"
+    )
 
 
 @pytest.mark.parametrize(("effect", "goes_on"), [("kept", True), (None, False), ("emptied", False)])

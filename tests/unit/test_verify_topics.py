@@ -420,12 +420,12 @@ def test_a_record_in_another_partition_or_under_a_key_that_is_not_its_rows_is_a_
         (
             {"word": "plain", "key": ("town",)},
             {},
-            "does not show which of a key's rows was deleted: nothing was compared",
+            "does not show which of a key's rows was deleted, so nothing was compared",
         ),
         (
             {"word": "rowlock", "key": ("town",)},
             {"compacted": True},
-            "it keeps the last one; nothing was compared",
+            "it keeps the last one, so nothing was compared",
         ),
     ],
 )

@@ -65,7 +65,8 @@ Each `type` begins with `urn:rowlock:problem:`.
 _SHOWN: tuple[type[BaseModel], ...] = (
     models.Unit, models.UnitList, models.UnitQuery, models.MoveTo, models.Agent, models.AgentList, models.Pipeline,
     models.PipelineList, models.Leader, models.Counters, models.ClusterEvent, models.EventList, models.EventQuery, copies.CopyTable, copies.CancelCopy,
-    copies.CopyAccepted, copies.Copy, copies.CopyList, models.Health, models.Accepted, models.ReloadQuery, models.Reloaded, models.Problem,
+    copies.CopyAccepted, copies.Copy, copies.CopyList, models.Health, models.Accepted, models.ReloadQuery,
+    models.Reloaded, models.ProblemResponse,
 )  # fmt: skip
 
 
@@ -98,7 +99,7 @@ def _link(has_content: dict[str, Any] | None, before: str = "") -> str:
 def _model(model: type[BaseModel]) -> str:
     schema = model.model_json_schema()
     lines = [
-        f"## {model.__name__}",
+        f"## {model.__name__.removesuffix('Response')}",
         "",
         cleandoc(model.__doc__ or ""),
         "",

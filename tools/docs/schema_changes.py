@@ -328,7 +328,7 @@ def _left_alone(statement: Statement, policy: SchemaChangePolicy) -> str:
     )
     unfit = find_table_misfit(real, statement.after, "s", (route,))
     if unfit is not None:
-        return f"stops: {unfit.partition(': ')[2].rpartition(':')[0]}"
+        return f"stops: {unfit.what.partition(': ')[2]}"
     if policy != "ignore":
         return "–"
     lost = set(statement.after.column_names) - set(statement.before.column_names)

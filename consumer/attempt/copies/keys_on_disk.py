@@ -126,5 +126,5 @@ def _translate_disk_errors(folder: Path) -> Iterator[None]:
         yield
     except SCRATCH_ERRORS as error:
         raise TransientError(
-            f"the keys of a copy cannot be kept in {folder}: {error}: make room there (state_dir)"
+            f"the keys of a copy cannot be kept in {folder}: {error}", "make room there (state_dir)"
         ) from error

@@ -271,7 +271,7 @@ def build_commit(effect: fx.Transact) -> tuple[list[RowsChange], ProgressChange]
                 | ops.RequireTableUnchanged()
             ):
                 raise TargetConfigError(
-                    "a target of whole batches is not altered by this version: alter it by hand"
+                    "a target of whole batches is not altered by this version", "alter it by hand"
                 )
             case _:
                 assert_never(operation)

@@ -61,8 +61,8 @@ def resolve_target(spec: UnitSpec, source: Table) -> ResolvedRoute:
     routed = resolve_route(spec.routes, spec.source, source.db, source.name)
     if routed is None:
         raise UnitStoppedError(
-            f"{spec.unit.topic}: no route of pipeline {spec.unit.pipeline} matches {source.db}.{source.name} now: add one, or take the "
-            "table out of the source's `tables`"
+            f"{spec.unit.topic}: no route of pipeline {spec.unit.pipeline} matches {source.db}.{source.name} now",
+            "add one, or take the table out of the source's `tables`",
         )
     return routed
 
@@ -142,7 +142,7 @@ def follow_definition(
     others = _lock_sharers(spec, transaction, routed, rewrite=change.rewrite)
     real = session.read_table(routed.schema, routed.table)
     if real is None:
-        raise TargetConfigError(
+        raise TargetConfigError.from_problem(
             explain_missing_target(routed, asked.change.after, debezium=spec.debezium is not None)
         )
     planned = _plan_stored_change(asked, real, routed, list(others.values()), session.column_names)
@@ -176,7 +176,7 @@ def build_unaltered_state(spec: UnitSpec, session: TableReads, asked: FollowDefi
     routed = resolve_target(spec, asked.change.after)
     real = session.read_table(routed.schema, routed.table)
     if real is None:
-        raise TargetConfigError(
+        raise TargetConfigError.from_problem(
             explain_missing_target(routed, asked.change.after, debezium=spec.debezium is not None)
         )
     planned = _plan_stored_change(asked, real, routed, (), session.column_names)
@@ -184,7 +184,8 @@ def build_unaltered_state(spec: UnitSpec, session: TableReads, asked: FollowDefi
     if planned.alter is not None:
         raise TargetConfigError(
             f"{routed.schema}.{routed.table} of {spec.unit.topic} would have to be altered ({len(planned.alter.steps)} steps), which this "
-            "version does not do for a target that takes whole batches: alter it by hand as the source's table was altered"
+            "version does not do for a target that takes whole batches",
+            "alter it by hand as the source's table was altered",
         )
     return UnitState(planned.stored.encode(), None, None)
 

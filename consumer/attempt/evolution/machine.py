@@ -78,6 +78,7 @@ from consumer.targets.alterations import (
     RenameColumn,
 )
 from schemas.findings import START_OVER
+from schemas.problems import Problem
 from schemas.table.model import Table
 from schemas.wire.event import EventEnvelope
 
@@ -160,9 +161,9 @@ class TableChanges:
         policy = resolve_target(self._spec, table).policy
         change = TableChange(before, table, policy, verdict.columns, verdict.rewrite)
         stored = yield from self.follow_change(change, at)
-        why: str | None = yield from retry_transient(lambda: ask_driver(ExplainMisfit(stored)))
-        if why is not None:
-            raise UnitStoppedError(why)
+        misfit: Problem | None = yield from retry_transient(lambda: ask_driver(ExplainMisfit(stored)))
+        if misfit is not None:
+            raise UnitStoppedError.from_problem(misfit)
 
     def follow_change(self, change: TableChange, at: LaneMark) -> Machine[StoredDefinition]:
         """Activate a definition, and return what is stored; afterwards all lanes are at `at`.
@@ -226,8 +227,8 @@ class TableChanges:
             _log_change(self._spec.unit, change, logged)
             return planned.stored
         raise UnitStoppedError(
-            f"{self._spec.unit.topic}: the statements do not give the target's table the expected form ({_describe_steps(planned)}): "
-            "alter it by hand as `rowlock check` describes"
+            f"{self._spec.unit.topic}: the statements do not give the target's table the expected form ({_describe_steps(planned)})",
+            "alter it by hand as `rowlock check` describes",
         )
 
     def _mark_change(self, change: TableChange, at: LaneMark, connection: int) -> Machine[ChangePlan]:
@@ -277,8 +278,8 @@ class TableChanges:
         mark = decode_mark(state.ddl or "")
         if mark is None or state.definition is None:
             raise UnitStoppedError(
-                f"{self._spec.unit.topic}: a statement was interrupted ({state.ddl}); finish it by hand, then clear "
-                f"`ddl` of the unit in rowlock_unit"
+                f"{self._spec.unit.topic}: a statement was interrupted ({state.ddl})",
+                "finish it by hand, then clear `ddl` of the unit in rowlock_unit",
             )
         connection: int | None = yield from retry_transient(lambda: ask_driver(OwnConnection()))
         if connection is None:

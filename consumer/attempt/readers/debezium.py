@@ -53,8 +53,8 @@ class DebeziumReader(RecordReader):
         super().begin_reading(rows, active)
         if self._dedup.gen:
             raise UnitStoppedError(
-                f"{self._topic}: rowlock captured this source itself before, in the same topics: give the source "
-                f"another name, or {START_OVER}"
+                f"{self._topic}: rowlock captured this source itself before, in the same topics",
+                f"give the source another name, or {START_OVER}",
             )
         self._newest = max(self._newest, *(row.commit_ts_ms for row in rows))
         snapshot = None if active is None else active.stored.snapshot
@@ -99,7 +99,7 @@ class DebeziumReader(RecordReader):
         """
         active, topic = self._active, self._topic
         if active is None:
-            raise UnitStoppedError(f"{topic}: no definition of the table is active: restart rowlock")
+            raise UnitStoppedError(f"{topic}: no definition of the table is active", "restart rowlock")
         return decode_debezium_record(topic, active, offset, raw)
 
     def _build_change(self, offset: int, event: DebeziumChange, raw: bytes) -> RowChange:
@@ -129,7 +129,8 @@ class DebeziumReader(RecordReader):
         if place.ts_ms > self._newest + LOG_REPEAT_MS:
             raise UnitStoppedError(
                 f"{at}: position {place.position} is not above {self._dedup.position}, but the event was committed later "
-                f"than everything that was applied: the source's log was reset, or Debezium reads another server: {START_OVER}"
+                f"than everything that was applied: the source's log was reset, or Debezium reads another server",
+                START_OVER,
             )
         known = self._rows_there.get(place.position) if place.position is not None else None
         if known not in (None, (event.op, event.before, event.after)):
@@ -152,7 +153,7 @@ def decode_debezium_record(topic: str, active: ActiveDefinition, offset: int, ra
     table, place = active.source, event.source
     if (place.db, place.table) != (table.db, table.name):
         raise UnitStoppedError(
-            f"{topic} offset {offset}: an event of {place.db}.{place.table} in the topic of {table.db}.{table.name}: one "
-            "table a topic is what this version applies"
+            f"{topic} offset {offset}: an event of {place.db}.{place.table} in the topic of {table.db}.{table.name}",
+            "let the connector write each table to a topic of its own",
         )
     return event

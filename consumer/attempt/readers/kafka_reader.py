@@ -111,7 +111,8 @@ def find_offset_problem(topic: str, start: int, low: int, high: int) -> UnitStop
     if start > high:
         return UnitStoppedError(
             f"{topic}: the target has applied offset {start - 1}, but the topic ends at {high - 1}: the topic lost "
-            f"records or is another one: {START_OVER}"
+            f"records or is another one",
+            START_OVER,
         )
     return None
 

@@ -176,7 +176,8 @@ class EnvelopeReader(RecordReader):
         if active is not None and (source.db, source.table) != (active.source.db, active.source.name):
             raise UnitStoppedError(
                 f"{topic} offset {offset}: an event of {source.db}.{source.table} in the topic of "
-                f"{active.source.db}.{active.source.name}, and rows of two tables cannot be distinguished there: {START_OVER}"
+                f"{active.source.db}.{active.source.name}, and rows of two tables cannot be distinguished there",
+                START_OVER,
             )
         return event
 

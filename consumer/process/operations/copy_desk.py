@@ -22,8 +22,8 @@ from consumer.errors import TransientError
 from consumer.spark.pipeline import PipelineSettings
 from consumer.units.unit import UnitRef
 from schemas.config.model import KafkaConfig
-from schemas.findings import split_remedy
 from schemas.io.send_record import send_record
+from schemas.problems import Problem, decode_problem, encode_problem
 from schemas.wire.codec import encode_copy_request
 from schemas.wire.copies import CopyRequest, CopyState, RepairLimits, copy_topic
 from schemas.wire.debezium_snapshot import DebeziumSnapshotScan
@@ -162,12 +162,17 @@ def _describe_copy_wait(why: str, state: CopyState | None, asked_id: str, *, ask
     """Return what a stopped unit waits for while its copy is on the way; None: its stop's reason still
     applies.
     """
-    seen, remedy = split_remedy(why)
+    problem = decode_problem(why)
     ours = state is not None and state.id == asked_id
     if state is not None and ours and state.phase == "refused":
-        return f"{seen}; a copy was requested and refused: {state.reason}"
+        return encode_problem(Problem(f"{problem.what}; a copy was requested and refused", state.reason))
     if state is not None and ours and state.phase == "cancelled":
-        return f"{seen}; the requested copy was cancelled: {remedy}"
+        return encode_problem(Problem(f"{problem.what}; the requested copy was cancelled", problem.action))
     if asked or (state is not None and state.phase in ("waiting", "running")):
-        return f"{seen}; a copy of the table is requested: nothing to do, it begins automatically (rowlock status)"
+        return encode_problem(
+            Problem(
+                f"{problem.what}; a copy of the table is requested",
+                "nothing to do, it begins automatically (rowlock status)",
+            )
+        )
     return None

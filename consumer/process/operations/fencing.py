@@ -90,7 +90,7 @@ class UnitFencing:
                     backoff.with_failure(time.monotonic()),
                 )
                 log.warning(
-                    "fencing of a unit retried", topic=asked.unit.topic, error=trouble.message[:300],
+                    "fencing of a unit retried", topic=asked.unit.topic, error=str(trouble.problem)[:300],
                     retry_in_s=backoff.pause, exc_info=error if trouble.fault else None,
                 )  # fmt: skip
                 time.sleep(backoff.pause)

@@ -14,6 +14,7 @@ from consumer.tables.stored import StoredDefinition, decode_stored
 from consumer.tables.target_checks import describe_lost_rows, explain_changed_table, find_table_misfit
 from consumer.targets.base import UnitTarget
 from consumer.units.unit import UnitRef
+from schemas.problems import Problem
 
 
 class TargetProbe:
@@ -43,7 +44,7 @@ class TargetProbe:
         real = read_real(session, decode_stored(state.definition), unit.source, self._pipeline.routes)
         return b"" if real is None else encode_known_table(state.definition, real)
 
-    def find_misfit(self, session: UnitTarget, unit: UnitRef, definition: str | None) -> str | None:
+    def find_misfit(self, session: UnitTarget, unit: UnitRef, definition: str | None) -> Problem | None:
         """Return why the target table must not be written as it is now; None if it fits or has no
         definition yet.
         """
@@ -96,7 +97,7 @@ class TargetProbe:
         text = encode_known_table(state.definition, real)
         return (about, text, session.read_surroundings(routed.db, routed.name)), text
 
-    def explain_unfit(self, session: UnitTarget, unit: UnitRef) -> str | None:
+    def explain_unfit(self, session: UnitTarget, unit: UnitRef) -> Problem | None:
         """Return why the target table of a running unit no longer fits, in full; None if it fits or has
         no definition yet.
         """
@@ -105,7 +106,7 @@ class TargetProbe:
             return None
         stored = decode_stored(state.definition)
         if stored.rows_missing:
-            return str(self._build_lost_rows_error(stored, unit.source))
+            return self._build_lost_rows_error(stored, unit.source).problem
         debezium = unit.source in self._pipeline.debezium
         return explain_changed_table(
             session, stored.table, unit.source, self._pipeline.routes, stored.names, debezium=debezium

@@ -20,6 +20,7 @@ from consumer.tables.discovery import KafkaCluster, TopicDescription
 from consumer.units.messages import OperationFailed
 from consumer.units.unit import UnitRef
 from schemas.findings import START_OVER
+from schemas.problems import Problem, encode_problem
 from schemas.topic_rules import explain_compaction_refusal, partitions_refusal
 
 log = structlog.get_logger(__name__)
@@ -94,14 +95,14 @@ class UnitTopics:
     def describe_topic(self, unit: UnitRef) -> TopicDescription | None:
         return self._cluster.describe_topics([unit.topic]).get(unit.topic)
 
-    def find_partitions_problem(self, unit: UnitRef, *, debezium: bool) -> str | None:
+    def find_partitions_problem(self, unit: UnitRef, *, debezium: bool) -> Problem | None:
         """Return why a topic with several partitions is not applied; None if it has one. Raises
         TransientError.
         """
         found = self.describe_topic(unit)
-        return found and partitions_refusal(unit.topic, found.partitions, debezium=debezium)
+        return None if found is None else partitions_refusal(unit.topic, found.partitions, debezium=debezium)
 
-    def find_topic_problem(self, unit: UnitRef, *, debezium: bool) -> str | None:
+    def find_topic_problem(self, unit: UnitRef, *, debezium: bool) -> Problem | None:
         """Return why the topic's settings do not allow its events to be applied; None if they do, or may
         not be read.
 
@@ -125,7 +126,8 @@ class UnitTopics:
         found = self.fetch_bounds([unit.topic]).get(unit.topic)
         if found is None:
             raise UnitStoppedError(
-                f"{unit.topic}: Kafka no longer has the topic, nor the records that are not applied yet: {START_OVER}"
+                f"{unit.topic}: Kafka no longer has the topic, nor the records that are not applied yet",
+                START_OVER,
             )
         self._seen(unit.source, unit.topic, found[1] - 1)
         return found
@@ -139,7 +141,7 @@ def build_failure(unit: UnitRef, error: Exception) -> OperationFailed:
     if trouble.fault:
         log.error("unit failed by an internal error", topic=unit.topic, exc_info=error)
     return OperationFailed(
-        unit.topic, unit.assignment, trouble.message[:MAX_ERROR_CHARS], should_retry=trouble.state == "behind",
+        unit.topic, unit.assignment, encode_problem(trouble.problem, MAX_ERROR_CHARS), should_retry=trouble.state == "behind",
         waits=trouble.state == "stopped", copy=trouble.copy,
     )  # fmt: skip
 

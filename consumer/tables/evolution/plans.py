@@ -31,7 +31,7 @@ from consumer.tables.router import (
 from consumer.tables.stored import StoredDefinition, decode_stored
 from consumer.targets.alterations import AddUnique, AlterTable, ChangeColumn
 from consumer.targets.checks.column_spelling import match_other_spellings
-from schemas.findings import format_findings
+from schemas.findings import merge_findings
 from schemas.table.fills import ColumnFill, find_fill
 from schemas.table.model import Table
 from schemas.table.names import NameRules
@@ -85,7 +85,7 @@ def plan_change(
     before = change.before
     names = _map_target_names(change)
     if twice := find_duplicate_columns(change.after, routed, names, same):
-        raise UnitStoppedError(format_findings(twice))
+        raise UnitStoppedError.from_problem(merge_findings(twice))
     if change.planned is None:
         spelled = match_other_spellings(
             change.after, real, names, _find_released_names(change, others, same), same

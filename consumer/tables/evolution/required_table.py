@@ -73,7 +73,8 @@ def join_tables(goal: TargetGoal) -> Table:
         if set(other.key.columns) != set(goal.desired.key.columns):
             raise UnitStoppedError(
                 f"{goal.desired.db}.{goal.desired.name}: the key is ({', '.join(goal.desired.key.columns)}) here and ({', '.join(other.key.columns)}) "
-                "for another source that writes this table: change the other sources alike, or route this one to a table of its own"
+                "for another source that writes this table",
+                "change the other sources alike, or route this one to a table of its own",
             )
     columns = tuple(_join_columns(column, tables) for column in goal.desired.columns)
     unique = tuple(
@@ -95,7 +96,8 @@ def _join_columns(column: Column, tables: Sequence[Table]) -> Column:
         if wide is None:
             raise UnitStoppedError(
                 f"{table.db}.{table.name}: column {column.name} is {column.type.kind} here and {other.type.kind} for another source that writes "
-                "this table: change the other sources alike, or route this one to a table of its own"
+                "this table",
+                "change the other sources alike, or route this one to a table of its own",
             )
         type_, nullable = wide, nullable or other.nullable
     return replace(column, type=type_, nullable=nullable)

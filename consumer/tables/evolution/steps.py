@@ -137,7 +137,8 @@ def _choose_wide_type(there: Column, column: Column, joined: Table, goal: Target
     if wide is None:
         raise UnitStoppedError(
             f"{_format_name(joined)}: column {column.name} is {there.type.kind} and becomes {column.type.kind}, and belongs to a key or unique "
-            "index, so that no column beside it can take its place: set `schema_changes: evolve`, or change its type by hand"
+            "index, so that no column beside it can take its place",
+            "set `schema_changes: evolve`, or change its type by hand",
         )
     return wide
 

@@ -78,8 +78,8 @@ def check_table(
     try:
         real = session.read_table(expected.db, expected.name)
     except TargetConfigError as error:
-        remedy = "change the target table as the message describes"
-        return [Finding("error", f"target table {expected.db}.{expected.name}", str(error), remedy)]
+        remedy = error.problem.action or "change the target table as the message describes"
+        return [Finding("error", f"target table {expected.db}.{expected.name}", error.problem.what, remedy)]
     if real is None:
         return _check_shared_target(expected, added, sources) if sources > 1 else []
     there = as_spelled(expected, real, added, session.column_names)
@@ -106,7 +106,11 @@ def check_session(session: ServerProbe, place: str) -> list[Finding]:
     except MissingGrantError as error:
         return [Finding("error", place, error.seen, error.statement)]
     except TargetConfigError as error:
-        return [Finding("error", place, str(error), "do what the message describes")]
+        return [
+            Finding(
+                "error", place, error.problem.what, error.problem.action or "do what the message describes"
+            )
+        ]
     risk = session.probe_durability()
     return [] if risk is None else [Finding(risk.level, place, risk.message, risk.remedy)]
 

@@ -57,8 +57,9 @@ def translate_kafka_error(error: KafkaException | KafkaError, doing: str) -> Con
         return WriterFencedError(f"{doing}: another producer has its transactional id now ({seen.str()})")
     if name in TOO_LARGE:
         return UnitStoppedError(
-            f"{doing}: the broker refuses a record as too large ({seen.str()}): raise max.message.bytes of the topic, or message.max.bytes of the broker"
+            f"{doing}: the broker refuses a record as too large ({seen.str()})",
+            "raise max.message.bytes of the topic, or message.max.bytes of the broker",
         )
     if name in _REMEDIES:
-        return TargetConfigError(f"{doing}: {seen.str()}: {_REMEDIES[name]}")
+        return TargetConfigError(f"{doing}: {seen.str()}", _REMEDIES[name])
     return TransientError(f"{doing}: {seen.str()} ({name})")

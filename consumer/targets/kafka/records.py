@@ -54,12 +54,13 @@ class TableRecords:
         masked = sorted({name for name, _ in options.masks}.intersection(table.key.columns))
         if masked:
             raise TargetConfigError(
-                f"topic {topic.name}: {', '.join(masked)} belongs to the primary key, which identifies the rows: take it out of the route's `masks`"
+                f"topic {topic.name}: {', '.join(masked)} belongs to the primary key, which identifies the rows",
+                "take it out of the route's `masks`",
             )
         if options.partitions not in (None, facts.partitions):
             raise TargetConfigError(
-                f"topic {topic.name} has {facts.partitions} partitions, and its route sets {options.partitions}: keys would change their partitions: "
-                f"write partitions: {facts.partitions}, or another topic"
+                f"topic {topic.name} has {facts.partitions} partitions, and its route sets {options.partitions}: keys would change their partitions",
+                f"set `partitions: {facts.partitions}`, or another topic",
             )
         self._shaping = RowShaper(table, options, salt)
         shaped = self._shaping.table
@@ -299,7 +300,7 @@ class OpenedTopics:
         topic = get_target_topic(table)
         if facts is None and not create:
             raise TargetConfigError(
-                f"the target has no topic {topic.name}: create it, or set `create_tables: true`"
+                f"the target has no topic {topic.name}", "create it, or set `create_tables: true`"
             )
         planned = TopicFacts(topic.name, topic.options.partitions or 1, 1 << 30, compacted=False)
         return TableRecords(table, facts or planned, self._salt)

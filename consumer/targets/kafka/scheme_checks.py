@@ -35,9 +35,9 @@ def require_one_scheme(
             raise TransientError(f"topic {now.topic} of the target is just being created again")
         if changes := before.list_incompatibilities(now):
             raise UnitStoppedError(
-                f"{unit.topic}: records in the topic {before.topic} exist already, and rows would be written under two keys: {'; '.join(changes)}. If "
-                f"that comes from the configuration, set the route back, or `mask_salt`; if it is intended, or the source's definition has changed, "
-                f"{START_OVER} with another topic"
+                f"{unit.topic}: records in the topic {before.topic} exist already, and rows would be written under two keys: {'; '.join(changes)}",
+                f"if that comes from the configuration, set the route back, or `mask_salt`; if it is intended, or the source's definition has changed, "
+                f"{START_OVER} with another topic",
             )
     return every[-1] if every else None
 

@@ -115,7 +115,8 @@ def _check_options(table: Table, options: ShapeOptions) -> None:
     ):
         if lacks := sorted(set(names) - there):
             raise TargetConfigError(
-                f"{place} has no column {', '.join(lacks)}, which `{word}` of its route names: correct the route"
+                f"{place} has no column {', '.join(lacks)}, which `{word}` of its route names",
+                "correct the route",
             )
     for name, values in options.where:
         type_ = table.get_column(name).type
@@ -123,18 +124,20 @@ def _check_options(table: Table, options: ShapeOptions) -> None:
             value is None or value.isdecimal() for value in values
         ):
             raise TargetConfigError(
-                f"{place}: `where` of its route names labels of column {name}, whose values are numbers, because one of its labels is empty: "
-                f"write the numbers (SELECT {name}+0)"
+                f"{place}: `where` of its route names labels of column {name}, whose values are numbers, because one of its labels is empty",
+                f"write the numbers (SELECT {name}+0)",
             )
     routing = set(options.key)
     if options.columns and (lacks := sorted((routing | set(table.key.columns)) - set(options.columns))):
         raise TargetConfigError(
-            f"{place}: `columns` of its route leaves out {', '.join(lacks)}, which is of its key: rows would have no identity. Add it"
+            f"{place}: `columns` of its route leaves out {', '.join(lacks)}, which is of its key: rows would have no identity",
+            "add it",
         )
     for name, mask in options.masks:
         if mask != SHA256 and name in routing.union(table.key.columns):
             raise TargetConfigError(
-                f"{place}: column {name} is of the key, and one text for all its values would make one row of many: mask it by {SHA256}"
+                f"{place}: column {name} is of the key, and one text for all its values would make one row of many",
+                f"mask it by {SHA256}",
             )
 
 

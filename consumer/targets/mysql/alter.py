@@ -269,7 +269,7 @@ def _render_definition(whole: _TableChange, column: Column) -> str:
         type_ = render_mysql_type(column.type, whole.real.exact if exact else whole.real.near)
     except SchemaError as error:
         place = f"{whole.change.table.db}.{whole.change.table.name}"
-        raise TargetConfigError(f"target table {place}: {error}") from error
+        raise TargetConfigError.wrap_error(f"target table {place}", error) from error
     null = "NULL" if column.nullable else "NOT NULL"
     return f"{quote(column.name)} {type_.replace('%', '%%')} {null}"
 

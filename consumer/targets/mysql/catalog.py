@@ -62,7 +62,7 @@ class MySqlTargetCatalog(KeyedReads):
         except TableNotFoundError:
             return None
         except SchemaError as error:
-            raise TargetConfigError(f"target table {schema}.{name}: {error}") from error
+            raise TargetConfigError.wrap_error(f"target table {schema}.{name}", error) from error
 
     def read_table_facts(self, schema: str, name: str) -> TableFacts:
         self._link.connect()
@@ -96,7 +96,7 @@ class MySqlTargetCatalog(KeyedReads):
                 for column in table.columns
             ]
         except SchemaError as error:
-            raise TargetConfigError(f"target table {table.db}.{table.name}: {error}") from error
+            raise TargetConfigError.wrap_error(f"target table {table.db}.{table.name}", error) from error
         body.append(f"PRIMARY KEY ({_render_index_parts(table.key)})")
         body += [
             f"UNIQUE KEY {quote(index.name)} ({_render_index_parts(index)})"

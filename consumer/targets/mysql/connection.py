@@ -110,8 +110,9 @@ class MySqlLink:
             )  # fmt: skip
         except ServerConnectError as error:
             if grant := grant_to_connect(str(error)):
-                raise MissingGrantError(str(error), grant) from error
-            raise (TransientError if error.transient else TargetConfigError)(str(error)) from error
+                raise MissingGrantError(error.problem.what, grant) from error
+            kind = TransientError if error.transient else TargetConfigError
+            raise kind.from_problem(error.problem) from error
         try:
             self._prepare_session()
         except ConsumerError:

@@ -122,7 +122,7 @@ def build_consumer_error(
     if code in DENIED and (grant := grant_for(str(text), account, statement)):
         return MissingGrantError(message, grant)
     if read and code in UNKNOWN_OBJECT_CODES:
-        return TargetConfigError(f"{message}: {UNKNOWN_THERE}")
+        return TargetConfigError(message, UNKNOWN_THERE)
     kind = get_error_class(error)
     remedy = find_remedy(code, message_text) or (UNDO if issubclass(kind, TargetConfigError) else "")
-    return kind(message + (f": {remedy}" if remedy else ""))
+    return kind(message, remedy)

@@ -111,7 +111,9 @@ class MySqlLocks:
             ) from error
         except TargetConfigError as error:  # error 1095, which does not name the missing right
             statement = f"GRANT {self._views.kill} ON *.* TO {self._link.account};"
-            raise MissingGrantError(f"{error}: {_explain_other_user(connection)}", statement) from error
+            raise MissingGrantError(
+                f"{error.problem.what}: {_explain_other_user(connection)}", statement
+            ) from error
         return True
 
 

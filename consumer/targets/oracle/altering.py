@@ -171,7 +171,7 @@ def _require_possible(change: AlterTable) -> None:
 
 def _build_refusal(table: Table, why: str) -> TargetConfigError:
     return TargetConfigError(
-        f"target table {table.db}.{table.name} is not changed as the source's was: {why}: {_BY_HAND}"
+        f"target table {table.db}.{table.name} is not changed as the source's was: {why}", _BY_HAND
     )
 
 

@@ -89,7 +89,7 @@ class OracleTargetCatalog(KeyedReads):
         try:
             key = choose_key(columns, indexes, place)
         except SchemaError as error:
-            raise TargetConfigError(f"target table {place}: {error}") from error
+            raise TargetConfigError.wrap_error(f"target table {place}", error) from error
         unique = tuple(index for index in indexes if index is not key)
         return Table(db=schema, name=name, columns=columns, key=key, unique=unique)
 
@@ -144,8 +144,8 @@ class OracleTargetCatalog(KeyedReads):
         self._link.connect()
         if not self._link.execute(_USER, [normalize_name(table.db)]):
             raise TargetConfigError(
-                f"target table {place}: Oracle has no user {normalize_name(table.db)}, and so no schema of that name: create the user, or send the "
-                "table elsewhere by a route (`to`)"
+                f"target table {place}: Oracle has no user {normalize_name(table.db)}, and so no schema of that name",
+                "create the user, or send the table elsewhere by a route (`to`)",
             )
         body = [render_column_definition(table, column) for column in table.columns]
         body.append(f"PRIMARY KEY ({_join_quoted(table.key.columns)})")
@@ -184,11 +184,11 @@ def render_type(table: Table, column: Column) -> str:
     try:
         rendered = render_oracle_type(column.type)
     except SchemaError as error:
-        raise TargetConfigError(f"{place}: {error}") from error
+        raise TargetConfigError.wrap_error(place, error) from error
     if is_lob(rendered) and column.name in list_keyed_columns(table):
         raise TargetConfigError(
-            f"{place}: Oracle makes a {rendered} of it, over which there is no key and no unique index: make it shorter at the source, or "
-            "make the target table by hand"
+            f"{place}: Oracle makes a {rendered} of it, over which there is no key and no unique index",
+            "make it shorter at the source, or make the target table by hand",
         )
     return rendered
 
@@ -275,8 +275,9 @@ def _refuse_padded(types: Mapping[str, str], indexes: Sequence[UniqueIndex], pla
                 what = "the primary key" if index.name == "PRIMARY" else f"unique index {index.name}"
                 raise TargetConfigError(
                     f"target table {place}: column {column} of {what} is {type_}, which Oracle pads with blanks: rows with shorter values "
-                    "would not be found again, and deletes be lost. Make the column VARCHAR2 (NVARCHAR2) and take the blanks off "
-                    f"(UPDATE … SET {column} = RTRIM({column})), or drop the table and let rowlock create it"
+                    "would not be found again, and deletes be lost",
+                    "make the column VARCHAR2 (NVARCHAR2) and take the blanks off "
+                    f"(UPDATE … SET {column} = RTRIM({column})), or drop the table and let rowlock create it",
                 )
 
 
@@ -300,8 +301,8 @@ def _build_index(
         restore_spelling(each, table) for each in _parse_given_columns(parts)
     }:
         raise TargetConfigError(
-            f"unique index {name} of target table {place} is over an expression: its conflicts cannot be put in order. Make it an ordinary "
-            "unique index over columns, or drop it"
+            f"unique index {name} of target table {place} is over an expression: its conflicts cannot be put in order",
+            "make it an ordinary unique index over columns, or drop it",
         )
     return UniqueIndex(
         name=name, parts=tuple(IndexPart(column=restore_spelling(each, table)) for each in columns)

@@ -74,7 +74,8 @@ class OracleLink:
         try:
             raw = self._open(self._target, program=self._name)
         except ServerConnectError as error:
-            raise (TransientError if error.transient else TargetConfigError)(str(error)) from error
+            kind = TransientError if error.transient else TargetConfigError
+            raise kind.from_problem(error.problem) from error
         version = str(raw.version)
         if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < MIN_SERVER_VERSION:
             raw.close()

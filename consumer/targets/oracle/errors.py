@@ -102,9 +102,9 @@ def build_consumer_error(
     about = f" in {statement.split(' (', maxsplit=1)[0][:120]}" if code == "ORA-00942" and statement else ""
     message = f"{where}: {format_oracle_error(error)} ({code or type(error).__name__}{others}){about}"
     if code == UNKNOWN_COLUMN_CODE and (read := name_catalog_read(statement)) is not None:
-        return TargetConfigError(f"{message}, reading {read}: {UNKNOWN_THERE}")
+        return TargetConfigError(f"{message}, reading {read}", UNKNOWN_THERE)
     remedy = REMEDIES.get(code) or (UNDO if issubclass(kind, TargetConfigError) else "")
-    return kind(message + (f": {remedy}" if remedy else ""))
+    return kind(message, remedy)
 
 
 #: The classes of errors of one array, by precedence.

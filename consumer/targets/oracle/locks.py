@@ -41,7 +41,7 @@ class OracleLocks:
             found = self._link.execute(_BLOCKERS, list(decode_connection_id(waiting)))
         except TargetConfigError as error:
             raise MissingGrantError(
-                f"{error}: to end a dead worker's connection rowlock must see who holds a lock",
+                f"{error.problem.what}: to end a dead worker's connection rowlock must see who holds a lock",
                 _SEES.format(user=self._user),
             ) from error
         numbers = [read_connection_id(row) for row in found]
@@ -78,7 +78,7 @@ class OracleLocks:
             return _MARKED in str(error)
         except TargetConfigError as error:
             raise MissingGrantError(
-                f"{error}: connection {sid} is in the way", _ENDS.format(user=self._user)
+                f"{error.problem.what}: connection {sid} is in the way", _ENDS.format(user=self._user)
             ) from error
         return True
 

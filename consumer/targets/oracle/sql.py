@@ -56,7 +56,8 @@ def quote_bare(name: str) -> str:
     """Quote an identifier in a finished statement. Raises TargetConfigError if Oracle allows no such name."""
     if '"' in name or "\0" in name or not name:
         raise TargetConfigError(
-            f"Oracle has no names with quotation marks, and none without a character, and {name!r} is one: give it another at the source"
+            f"Oracle has no names with quotation marks, and none without a character, and {name!r} is one",
+            "give it another at the source",
         )
     return f'"{normalize_name(name)}"'
 
@@ -71,8 +72,8 @@ def require_fit(place: str, *names: str) -> None:
     for name in names:
         if len(name.encode()) > IDENTIFIER_BYTES or '"' in name or "\0" in name or not name:
             raise TargetConfigError(
-                f"target table {place}: Oracle has names of 1 to {IDENTIFIER_BYTES} bytes without quotation marks, and {name!r} is none: "
-                "shorten the table's name by a route of its own (`to`), a column's at the source, or leave the table out"
+                f"target table {place}: Oracle has names of 1 to {IDENTIFIER_BYTES} bytes without quotation marks, and {name!r} is none",
+                "shorten the table's name by a route of its own (`to`), a column's at the source, or leave the table out",
             )
 
 

@@ -40,7 +40,7 @@ def translate_refusals() -> Iterator[None]:
     try:
         yield
     except ValueRefusedError as error:
-        raise RefusedError(f"Oracle cannot hold a value: {error}") from error
+        raise RefusedError.wrap_error("Oracle cannot hold a value", error) from error
 
 
 def list_keyed_columns(table: Table) -> frozenset[str]:

@@ -294,7 +294,7 @@ def _render_type(column: Column) -> str:
     try:
         return render_postgres_type(column.type)
     except SchemaError as error:
-        raise TargetConfigError(f"column {column.name}: {error}") from error
+        raise TargetConfigError.wrap_error(f"column {column.name}", error) from error
 
 
 def _find_type(column: Column) -> str | None:

@@ -121,8 +121,8 @@ class PostgresAlterer:
             if what in concerned.get(str(column), ()):
                 table = change.table
                 raise TargetConfigError(
-                    f"target table {table.db}.{table.name}: column {column} cannot be changed as at the source, for {what} {name} uses it: "
-                    f"run {remedy} in the target, and create it again afterwards"
+                    f"target table {table.db}.{table.name}: column {column} cannot be changed as at the source, for {what} {name} uses it",
+                    f"run {remedy} in the target, and create it again afterwards",
                 )
 
     def get_index_name(self, table: Table, index: UniqueIndex) -> str:

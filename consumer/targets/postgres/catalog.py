@@ -137,8 +137,9 @@ def require_short(place: str, *names: str) -> None:
     if long:
         raise TargetConfigError(
             f"target table {place}: PostgreSQL cuts names at {IDENTIFIER_BYTES} bytes, and {long[0]!r} has "
-            f"{len(long[0].encode())}: shorten the table's name by a route of its own (`to`), a column's at the source, or leave "
-            "the table out"
+            f"{len(long[0].encode())}",
+            "shorten the table's name by a route of its own (`to`), a column's at the source, or leave "
+            "the table out",
         )
 
 
@@ -148,7 +149,7 @@ def translate_refusals() -> Iterator[None]:
     try:
         yield
     except ValueRefusedError as error:
-        raise RefusedError(f"PostgreSQL cannot hold a value: {error}") from error
+        raise RefusedError.wrap_error("PostgreSQL cannot hold a value", error) from error
 
 
 def _render_columns(index: UniqueIndex) -> str:
@@ -159,7 +160,7 @@ def _render_column(column: Column) -> str:
     try:
         rendered = render_postgres_type(column.type)
     except SchemaError as error:
-        raise TargetConfigError(f"column {column.name}: {error}") from error
+        raise TargetConfigError.wrap_error(f"column {column.name}", error) from error
     return f"{quote(column.name)} {rendered}" + ("" if column.nullable else " NOT NULL")
 
 
@@ -193,7 +194,7 @@ def _read_table(
     try:
         key = choose_key(columns, indexes, f"{schema}.{name}")
     except SchemaError as error:
-        raise TargetConfigError(f"{place}: {error}") from error
+        raise TargetConfigError.wrap_error(place, error) from error
     for index in indexes:
         for column in index.columns:
             _require_known(formatted[column], f"{place}: column {column} of unique index {index.name}")
@@ -209,7 +210,7 @@ def _require_known(formatted: str, place: str) -> None:
     try:
         convert_postgres_type(formatted)
     except SchemaError as error:
-        raise TargetConfigError(f"{place}: {error}") from error
+        raise TargetConfigError.wrap_error(place, error) from error
 
 
 def _parse_column(column: Any, formatted: str, loose: dict[str, str]) -> Column:
@@ -239,7 +240,8 @@ def _read_unique_indexes(inspector: Inspector, schema: str, name: str) -> list[U
         if index.get("expressions") or options.get("postgresql_where"):
             raise TargetConfigError(
                 f"unique index {index['name']} of target table {schema}.{name} is over an expression or a part of the "
-                "rows: its conflicts cannot be put in order. Make it an ordinary unique index over columns, or drop it"
+                "rows: its conflicts cannot be put in order",
+                "make it an ordinary unique index over columns, or drop it",
             )
         found.append(_build_index(str(index["name"]), index["column_names"], options))
     return found

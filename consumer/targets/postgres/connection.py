@@ -92,8 +92,8 @@ class PostgresLink:
         version = str(raw.info.parameter_status("server_version"))
         if (refused := explain_version_refusal(version, OLDEST_POSTGRES)) is not None:
             target = self._target
-            refusal = f"{target.host}:{target.port} {refused}"
-            raise TargetConfigError(refusal) from UnsupportedServerError(refusal)
+            seen = UnsupportedServerError(f"{target.host}:{target.port} {refused.what}", refused.remedy)
+            raise TargetConfigError.from_problem(seen.problem) from seen
 
     def _build_arguments(self) -> dict[str, Any]:
         target = self._target

@@ -111,6 +111,6 @@ def build_consumer_error(error: psycopg.Error, where: str, user: str, hint: str 
     if state == DENIED and (grant := grant_for(str(error), user, hint)):
         return MissingGrantError(message, grant)
     if read and state in _UNKNOWN:
-        return TargetConfigError(f"{message}: {UNKNOWN_THERE}")
+        return TargetConfigError(message, UNKNOWN_THERE)
     remedy = REMEDIES.get(state, UNDO if issubclass(kind, TargetConfigError) else "")
-    return kind(message + (f": {remedy}" if remedy else ""))
+    return kind(message, remedy)

@@ -36,7 +36,7 @@ class PostgresLocks:
         except MissingGrantError as error:
             raise MissingGrantError(f"{error.seen}: {_FOREIGN}", error.statement) from error
         except TargetConfigError as error:
-            raise TargetConfigError(f"{error}: {_FOREIGN}") from error
+            raise TargetConfigError(error.problem.what, _FOREIGN) from error
         return [int(str(pid)) for pid, ended in rows if ended]
 
     def find_lock_holders(self, waiting: int, table: Table) -> LockHolders:

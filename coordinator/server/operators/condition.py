@@ -14,7 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from schemas.findings import TRIES_AGAIN, split_remedy
+from schemas.findings import TRIES_AGAIN
+from schemas.problems import decode_problem
 
 
 class ConditionFacts(Protocol):
@@ -46,14 +47,14 @@ class UnitCondition:
 def judge_condition(row: ConditionFacts) -> UnitCondition:
     """Return the condition of a unit."""
     if row.paused:
-        before = f"; before that it failed: {row.error}" if row.error else ""
+        before = f"; before that it failed: {decode_problem(row.error)}" if row.error else ""
         return UnitCondition("stopped", f"it is paused{before}", "rowlock units resume")
     if row.state == "replicating":
         return _judge_replicating(row.error)
     if row.moving_to is not None or row.state == "recovering":
         return UnitCondition("running")
     if row.error is not None:
-        return UnitCondition("restarting", row.error)
+        return UnitCondition("restarting", str(decode_problem(row.error)))
     where = f"it is being placed on {row.agent}" if row.agent else "no agent has it yet"
     return UnitCondition("starting", where)
 
@@ -63,6 +64,6 @@ def _judge_replicating(error: str | None) -> UnitCondition:
     if error is None:
         return UnitCondition("running")
     if error.startswith(TRIES_AGAIN):
-        return UnitCondition("restarting", error.removeprefix(TRIES_AGAIN))
-    reason, remedy = split_remedy(error)
-    return UnitCondition("stopped", reason, remedy or None)
+        return UnitCondition("restarting", str(decode_problem(error.removeprefix(TRIES_AGAIN))))
+    problem = decode_problem(error)
+    return UnitCondition("stopped", problem.what, problem.remedy or None)

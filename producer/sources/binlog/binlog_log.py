@@ -65,7 +65,8 @@ class BinlogLog:
                 continue
             except DecodeError as error:
                 raise StreamStoppedError(
-                    f"{event.file}:{event.start}: {error}. The log cannot be followed further: {START_OVER}"
+                    f"{event.file}:{event.start}: {error}. The log cannot be followed further",
+                    START_OVER,
                 ) from error
             if output is not None:
                 yield output

@@ -93,5 +93,5 @@ def log_point(row: tuple[Any, ...] | None) -> LogPoint:
     Raises SourceRefusedError without a log.
     """
     if row is None:
-        raise SourceRefusedError("the source has no binary log: set log_bin and restart it")
+        raise SourceRefusedError("the source has no binary log", "set log_bin and restart it")
     return parse_binlog_file_number(row[0]), int(row[1])

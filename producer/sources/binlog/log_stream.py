@@ -184,11 +184,12 @@ class LogStream:
         try:
             file, pos = log.parse_rotate(packet[1:])
         except DecodeError as error:
-            raise StreamStoppedError(f"{self.file}:{self._pos}: {error}") from error
+            raise StreamStoppedError.wrap_error(f"{self.file}:{self._pos}", error) from error
         if parse_binlog_file_number(file) < parse_binlog_file_number(self.file):
             raise StreamStoppedError(
                 f"{self.file}:{self._pos}: the log continues in {file}, which precedes it: its events would be mistaken for those that were "
-                f"captured before. If the log was reset: {START_OVER}"
+                f"captured before",
+                f"if the log was reset, {START_OVER}",
             )
         if body is not None:
             self._closing = event._replace(body=body)
@@ -202,8 +203,8 @@ class LogStream:
         body = packet[20:-4]
         if crc32(body, crc32(packet[1:20])) != _checksum_at(packet, len(packet) - 4)[0]:
             raise StreamStoppedError(
-                f"{self.file}:{end}: the event's checksum is wrong; the log or the network is damaged: "
-                "check the server's log file with mysqlbinlog --verify-binlog-checksum"
+                f"{self.file}:{end}: the event's checksum is wrong; the log or the network is damaged",
+                "check the server's log file with mysqlbinlog --verify-binlog-checksum",
             )
         return body
 

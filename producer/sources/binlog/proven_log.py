@@ -41,7 +41,7 @@ def log_beginning(catalog: Catalog, log: ProvenLog) -> LogStart:
     identity = catalog.server.read_identity()  # before the end: the log has all that it lists up to there
     end = catalog.server.log_end()
     if end is None:
-        raise SourceRefusedError("the source has no binary log: set log_bin and restart it")
+        raise SourceRefusedError("the source has no binary log", "set log_bin and restart it")
     return LogStart(*end, identity, log.read_head_proof(end[0]))
 
 
@@ -131,7 +131,7 @@ class ProvenLog:
             if error.__cause__ is None:
                 raise  # the message is complete
             if _NO_FILE in str(error).lower():
-                raise _FilePurgedError(str(error)) from error
+                raise _FilePurgedError.from_problem(error.problem) from error
             raise build_other_history_error(
                 f"{proof.file}:{proof.start}", str(error.__cause__.args[-1])
             ) from error

@@ -100,7 +100,7 @@ class TransactionStream:
                 yield self._assembly.accept_event(inner)
         except DecodeError as error:
             raise StreamStoppedError(
-                f"{event.file}:{event.start}: {error}. The log cannot be followed further: {START_OVER}"
+                f"{event.file}:{event.start}: {error}. The log cannot be followed further", START_OVER
             ) from error
 
     def close(self) -> None:

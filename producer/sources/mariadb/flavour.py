@@ -41,7 +41,8 @@ class MariaDBVisibility:
         file = found.get("binlog_snapshot_file")
         if not file:
             raise SourceRefusedError(
-                "the source gives no binlog_snapshot_file for a consistent snapshot: set log_bin and restart it"
+                "the source gives no binlog_snapshot_file for a consistent snapshot",
+                "set log_bin and restart it",
             )
         return LowWatermark((parse_binlog_file_number(file), int(found["binlog_snapshot_position"])), None)
 

@@ -14,7 +14,12 @@ from producer.sources.oracle.session import OracleSession
 from producer.sources.oracle.table_checks import LoggedTable
 from producer.sources.protocols import SourceCheckResult
 from producer.tables import format_table_name
-from schemas.findings import Finding, build_no_table_finding, format_findings, split_remedy
+from schemas.findings import (
+    Finding,
+    build_error_finding,
+    build_no_table_finding,
+    merge_findings,
+)
 
 MIN_ORACLE_VERSION = (12, 1)
 
@@ -42,7 +47,7 @@ def _quote_grantee(user: str) -> str:
 def require_oracle(catalog: OracleCatalog, place: str, user: str) -> None:
     """Raise SourceRefusedError with all errors of the server."""
     if findings := [*_check_server(catalog, place), *_find_hidden_views(catalog, place, user)]:
-        raise SourceRefusedError(format_findings(findings))
+        raise SourceRefusedError.from_problem(merge_findings(findings))
 
 
 def _check_server(catalog: OracleCatalog, place: str) -> list[Finding]:
@@ -61,9 +66,7 @@ def _find_hidden_views(catalog: OracleCatalog, place: str, user: str) -> list[Fi
         try:
             ask()
         except SourceRefusedError as error:
-            findings.append(
-                Finding("error", place, split_remedy(str(error))[0], _build_view_grant(view, user))
-            )
+            findings.append(Finding("error", place, error.problem.what, _build_view_grant(view, user)))
     return findings
 
 
@@ -80,9 +83,14 @@ def check_oracle(
             return SourceCheckResult([*findings, build_no_table_finding(place, patterns)], [])
         surveyed = catalog.examine_tables(names)
         findings += [
-            Finding("error", f"{place}, table {format_table_name(name)}", *split_remedy(survey.reason))
+            Finding(
+                "error",
+                f"{place}, table {format_table_name(name)}",
+                survey.problem.what,
+                survey.problem.action,
+            )
             for name, (survey, _) in surveyed.items()
-            if survey.reason is not None
+            if survey.problem is not None
         ]
         logged = {name: found for name, (_, found) in surveyed.items() if found is not None}
         for name, each in logged.items():
@@ -90,7 +98,7 @@ def check_oracle(
                 findings.append(Finding("warning", f"{place}, table {format_table_name(name)}", *each.remark))
             findings += _probe_rights(session, f"{place}, table {format_table_name(name)}", user, each)
     except CaptureError as error:
-        return SourceCheckResult([Finding("error", place, *split_remedy(str(error)))], None)
+        return SourceCheckResult([build_error_finding(place, error.problem)], None)
     return SourceCheckResult(findings, names)
 
 
@@ -102,5 +110,5 @@ def _probe_rights(session: OracleSession, place: str, user: str, logged: LoggedT
         session.change_many(sql.delete_no_row(logged.log), [(0,)])
     except SourceRefusedError as error:
         remedy = "; ".join(list_grant_statements(user, [logged]))
-        return [Finding("error", place, split_remedy(str(error))[0], remedy)]
+        return [Finding("error", place, error.problem.what, remedy)]
     return []

@@ -20,7 +20,8 @@ from producer.sources.survey import MISSING, ExaminedTable
 from producer.statements.judgement import StatementVerdict
 from producer.stops import explain_dropped_remedy
 from producer.tables import TableName, format_table_name
-from schemas.findings import format_copy_remedy, split_remedy
+from schemas.findings import format_copy_remedy
+from schemas.problems import Problem
 from schemas.table.model import Table, is_same_definition
 
 
@@ -76,10 +77,9 @@ def judge_followed_table(
     if (unfit := _find_sharing_stop(name, table, look, logged or table.logged)) is not None:
         return unfit
     if logged is None or now is None:
-        seen, remedy = split_remedy(survey.reason or "" if survey is not None else "")
-        return _build_stop(
-            name, "unfit", seen or f"the log of {format_table_name(name)} no longer exists", remedy
-        )
+        missing = Problem(f"the log of {format_table_name(name)} no longer exists")
+        unfit_now = survey.problem or missing if survey is not None else missing
+        return _build_stop(name, "unfit", unfit_now.what, unfit_now.action)
     before, altered = table.logged, may_have_other_columns(table.segments, now)
     table.must_examine = now.ddl >= look.fresh
     table.segments, table.logged = now, logged

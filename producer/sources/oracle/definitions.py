@@ -17,6 +17,7 @@ from producer.sources.oracle.mlog import LogPlace
 from producer.sources.oracle.segments import TableSegments, is_over
 from producer.sources.oracle.session import OracleSession
 from producer.tables import TableName, format_table_name
+from schemas.problems import Problem
 from schemas.table.model import Table, is_same_definition
 
 MOST_OLD = 1_000_000
@@ -66,7 +67,7 @@ class OracleDefinitions:
         recorded = [name for name in names if name in self.following.tables]
         surveyed = self._catalog.examine_tables(recorded) if recorded else {}
         return {
-            name: ProvenDefinition(logged.table if logged is not None else None, survey.reason)
+            name: ProvenDefinition(logged.table if logged is not None else None, survey.problem)
             for name, (survey, logged) in surveyed.items()
         }
 
@@ -103,16 +104,16 @@ class OracleDefinitions:
             [each for each in names if each not in restless]
         ).items():
             if logged is None or name not in segments:
-                found[name] = ProvenDefinition(None, survey.reason)
+                found[name] = ProvenDefinition(None, survey.problem)
                 continue
             rows = self._session.fetch_rows(*sql.select_log_places(logged.log, MOST_OLD + 1))
             if len(rows) > MOST_OLD:
                 log = format_table_name(logged.log)
-                reason = (
-                    f"{log}, the log of {format_table_name(name)}, holds more than {MOST_OLD} rows from before the capture, which are not needed: "
-                    f"DELETE FROM {sql.quote_names(*logged.log)} and COMMIT, then restart capture"
+                problem = Problem(
+                    f"{log}, the log of {format_table_name(name)}, holds more than {MOST_OLD} rows from before the capture, which are not needed",
+                    f"DELETE FROM {sql.quote_names(*logged.log)} and COMMIT, then restart capture",
                 )
-                found[name] = ProvenDefinition(None, reason)
+                found[name] = ProvenDefinition(None, problem)
                 continue
             old = (LogPlace(str(rowid), int(sequence)) for rowid, sequence in rows)
             self.following.take_up(name, logged, segments[name], old)
@@ -142,8 +143,8 @@ class OracleDefinitions:
                 return found, left
 
 
-def _explain_unsettled_table(name: TableName) -> str:
-    return (
-        f"{format_table_name(name)}, or its log, has had a statement (DDL) in every second for a minute, so the last one cannot be determined: start "
-        "capture, or copy the table, when these statements have ended"
+def _explain_unsettled_table(name: TableName) -> Problem:
+    return Problem(
+        f"{format_table_name(name)}, or its log, has had a statement (DDL) in every second for a minute, so the last one cannot be determined",
+        "start capture, or copy the table, when these statements have ended",
     )

@@ -40,7 +40,7 @@ from producer.sources.protocols import LogChange, PublishedRows
 from producer.statements.ddl import TableDdl
 from producer.statements.judgement import StatementVerdict
 from producer.tables import TableName, format_table_name
-from schemas.findings import format_copy_remedy, split_remedy
+from schemas.findings import format_copy_remedy
 from schemas.table.model import Key, Row
 
 MOST_HELD = 50
@@ -92,9 +92,8 @@ class LogReader:
                     continue
                 found[name] = self._build_part(logged, rows, whole=len(rows) < most)
             except SourceRefusedError as error:
-                found[name] = TableStoppedError(
-                    frozenset([name]), "log", *split_remedy(f"{format_table_name(name)}: {error}")
-                )
+                what = f"{format_table_name(name)}: {error.problem.what}"
+                found[name] = TableStoppedError(frozenset([name]), "log", what, error.problem.action)
             except (ValueError, ArithmeticError) as error:
                 reason = f"a value in {format_table_name(logged.log)}, the log of {format_table_name(name)}, cannot be read ({error})"
                 found[name] = TableStoppedError(frozenset([name]), "value", reason, format_copy_remedy(*name))
@@ -112,8 +111,8 @@ class LogReader:
         table.held = table.held + 1 if waits else 0
         if table.held > MOST_HELD:
             raise SourceRefusedError(
-                f"ALL_SUMMAP has no commit SCN for rows of {format_table_name(logged.log)}, and nothing else defines their order: let the user read it, "
-                f"stop what purges it, and {format_copy_remedy(*name)}"
+                f"ALL_SUMMAP has no commit SCN for rows of {format_table_name(logged.log)}, and nothing else defines their order",
+                f"let the user read it, stop what purges it, and {format_copy_remedy(*name)}",
             )
         return waits
 

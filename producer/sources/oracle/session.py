@@ -44,7 +44,7 @@ def load_oracle_driver(source: SourceConfig) -> OracleDriver:
         opening = import_module("schemas.io.oracle_connection").open_oracle
     except ImportError as error:
         raise SourceRefusedError(
-            f"a source of type oracle needs the package oracledb, and {error}: pip install 'oracledb>=2.0'"
+            f"a source of type oracle needs the package oracledb, and {error}", "pip install 'oracledb>=2.0'"
         ) from error
     return OracleDriver(lambda: opening(source), oracledb.Error)
 
@@ -60,7 +60,7 @@ def translate_oracle_error(error: Exception) -> CaptureError:
     """Return the error of capture for a driver error."""
     remedy = _REFUSED.get(parse_error_number(error))
     if remedy is not None:
-        return SourceRefusedError(f"Oracle refuses: {error}: {remedy}")
+        return SourceRefusedError(f"Oracle refuses: {error}", remedy)
     return TransientSourceError(f"Oracle does not answer at the moment: {error}")
 
 
@@ -111,7 +111,7 @@ class OracleSession:
             yield self._connection
         except ServerConnectError as error:
             kind = TransientSourceError if error.transient else SourceRefusedError
-            raise kind(str(error)) from error
+            raise kind.from_problem(error.problem) from error
         except self._driver.errors as error:
             self.close()
             raise translate_oracle_error(error) from error

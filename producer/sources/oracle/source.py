@@ -98,7 +98,8 @@ class OracleSource:
         require_recorded_server(stored, now)
         if stored.file != FILE:
             raise SourceRefusedError(
-                f"the source was captured as another kind of database (its stored position is in {stored.file}): {START_OVER}"
+                f"the source was captured as another kind of database (its stored position is in {stored.file})",
+                START_OVER,
             )
         self._following.restore_tables(stored.proof)
         return LogStart(stored.file, stored.pos, now, stored.proof)

@@ -16,6 +16,7 @@ from producer.sources.oracle.sql import TableName, quote_names
 from producer.sources.oracle.types import OracleColumn, build_column_form, can_be_logged
 from producer.sources.survey import MISSING, ExaminedTable
 from schemas.errors import UnsupportedTypeError
+from schemas.problems import Problem
 from schemas.table.model import Column, IndexPart, Table, UniqueIndex
 
 TableColumns = Mapping[TableName, Sequence[OracleColumn]]
@@ -120,26 +121,24 @@ def judge_oracle_table(
         return MISSING, None
     if policies:
         seen = f"row level policies ({', '.join(sorted(policies))}) may hide rows of it, which would be missing or taken for deleted"
-        return ExaminedTable(
-            None, f"{place}: {seen}: GRANT EXEMPT ACCESS POLICY to rowlock's user, or exclude the table"
-        ), None
+        remedy = "GRANT EXEMPT ACCESS POLICY to rowlock's user, or exclude the table"
+        return ExaminedTable(None, Problem(f"{place}: {seen}", remedy)), None
     kept = [column for column in own if not column.virtual]
     try:
         built = _build_columns(kept)
         key, unique = _build_keys(name, constraints, kept)
     except UnsupportedTypeError as error:
-        return ExaminedTable(None, f"{place}: {error}: exclude the table, or change it"), None
-    why = log_refusal(name, kept, key.columns, log=log, all_columns=columns, views=views, unique=unique)
-    if why is not None or log is None:
-        return ExaminedTable(None, f"{place}: {why}"), None
+        return ExaminedTable(None, Problem(f"{place}: {error}", "exclude the table, or change it")), None
+    refused = log_refusal(name, kept, key.columns, log=log, all_columns=columns, views=views, unique=unique)
+    if log is None or refused is not None:
+        return ExaminedTable(None, refused and refused.add_place(place)), None
     table = Table(db=name[0], name=name[1], columns=built, key=key, unique=unique)
     extra, unlogged = _find_extra_columns(log, columns), _find_unlogged_columns(log, kept, columns)
     keys_only = bool(unlogged) and _has_keys_only(log, kept, key.columns, columns)
     if several and COMMIT_SCN not in extra:
-        return ExaminedTable(
-            None,
-            f"{place}: {explain_unordered_log(log.table)}: {build_log_statement(name, _list_required_columns(kept, key.columns), ', COMMIT SCN')} in its place",
-        ), None
+        statement = build_log_statement(name, _list_required_columns(kept, key.columns), ", COMMIT SCN")
+        what = f"{place}: {explain_unordered_log(log.table)}"
+        return ExaminedTable(None, Problem(what, f"{statement} in its place")), None
     return ExaminedTable(table, None), LoggedTable(table, log.log, extra, tuple(kept), unlogged, keys_only)
 
 
@@ -216,22 +215,22 @@ def log_refusal(
     all_columns: TableColumns,
     views: Sequence[str],
     unique: Sequence[UniqueIndex] = (),
-) -> str | None:
-    """Return why the log is not suitable ("…seen…: what to do"); None: it is."""
+) -> Problem | None:
+    """Return why the log is not suitable; None: it is."""
     statement = build_log_statement(name, _list_required_columns(columns, key))
     if log is None:
-        return f"it has no materialized view log, or the user may not see it: {statement}"
+        return Problem("it has no materialized view log, or the user may not see it", statement)
     if log.staging:
-        return (
-            f"its log {log.table} is a staging log (FOR SYNCHRONOUS REFRESH), which is not read, and a table has one log only: "
-            "exclude the table, or drop that log"
+        return Problem(
+            f"its log {log.table} is a staging log (FOR SYNCHRONOUS REFRESH), which is not read, and a table has one log only",
+            "exclude the table, or drop that log",
         )
     names = {column.name for column in all_columns.get(log.log, ())}
     keys_only = _has_keys_only(log, columns, key, all_columns)
     if keys_only and unique:
-        return (
-            f"its log {log.table} has keys only, without the values of its unique index {unique[0].name} before a change: "
-            f"{statement} in its place"
+        return Problem(
+            f"its log {log.table} has keys only, without the values of its unique index {unique[0].name} before a change",
+            f"{statement} in its place",
         )
     missing = [each for each in _list_required_columns(columns, key) if each not in names and not keys_only]
     missing += [each for each in key if each not in names]
@@ -242,11 +241,16 @@ def log_refusal(
         ) if not there
     ]  # fmt: skip
     if lacks:
-        return f"its log {log.table} lacks {', '.join(lacks)}: {statement} in its place"
+        return Problem(f"its log {log.table} lacks {', '.join(lacks)}", f"{statement} in its place")
     if log.commit_scn and XID not in names:
-        return f"its log {log.table} is WITH COMMIT SCN and has no {XID}: {statement} in its place"
+        return Problem(
+            f"its log {log.table} is WITH COMMIT SCN and has no {XID}", f"{statement} in its place"
+        )
     if views:
-        return f"{explain_shared_log(views)}: drop them, or exclude the table (a log that is shared is not supported yet)"
+        return Problem(
+            explain_shared_log(views),
+            "drop them, or exclude the table (a log that is shared is not supported yet)",
+        )
     return None
 
 

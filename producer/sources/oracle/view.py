@@ -19,6 +19,7 @@ from producer.sources.oracle.table_checks import LoggedTable, MlogOptions
 from producer.sources.survey import ExaminedTable
 from producer.tables import TableName, format_table_name
 from schemas.config.model import SourceConfig
+from schemas.problems import Problem
 from schemas.table.model import Key, Row, Table
 
 COUNTED = 1_000_000
@@ -114,15 +115,14 @@ class OracleSourceView:
         if name not in self._logged:
             survey, logged = self._catalog.examine_tables([name])[name]
             if logged is None:
-                raise SourceRefusedError(
-                    survey.reason or f"table {format_table_name(name)} is not there: verify again"
-                )
+                missing = Problem(f"table {format_table_name(name)} does not exist", "verify again")
+                raise SourceRefusedError.from_problem(survey.problem or missing)
             self._logged[name] = logged
         logged = self._logged[name]
         by_name = {column.name: column for column in logged.columns}
         if lacking := [each for each in table.column_names if each not in by_name]:
             raise SourceRefusedError(
-                f"table {format_table_name(name)} has no column {', '.join(lacking)} now: verify again"
+                f"table {format_table_name(name)} has no column {', '.join(lacking)} now", "verify again"
             )
         return logged._replace(table=table, columns=tuple(by_name[each] for each in table.column_names))
 

@@ -16,7 +16,7 @@ from rowlock.views.source import source_connection
 from rowlock.views.topic_settings import TopicSettings
 from schemas.config.model import Config
 from schemas.errors import SchemaError, ServerConnectError
-from schemas.findings import Finding, split_remedy
+from schemas.findings import Finding, build_error_finding
 from schemas.io.mysql_foreign_keys import list_cascading_foreign_keys
 from schemas.table.model import NUMBERED, Table
 from schemas.table.names import format_table_text
@@ -65,7 +65,7 @@ def _yield_topic_findings(config: Config, name: str, topics: dict[str, list[str]
     for topic in found:
         refusal = partitions_refusal(topic, partitions[topic], debezium=True)
         if refusal := refusal or explain_compaction_refusal(topic, policies.get(topic, "")):
-            yield Finding("error", f"source {name}, topic {topic}", *split_remedy(refusal))
+            yield build_error_finding(f"source {name}, topic {topic}", refusal)
     if not found:
         message = explain_missing_topics(config, name).partition(": ")[2]
         yield Finding("warning", f"source {name}", message, NO_TOPICS_REMEDY)
@@ -78,7 +78,8 @@ def _yield_server_findings(config: Config, name: str, tables: Sequence[Table]) -
     except CommandError as error:
         if not isinstance(error.__cause__, ServerConnectError):  # otherwise it is reported already
             place = f"source {name}"
-            yield Finding("error", place, *split_remedy(str(error).removeprefix(f"{place}: ")))
+            what = error.problem.what.removeprefix(f"{place}: ")
+            yield Finding("error", place, what, error.problem.action)
 
 
 def _yield_setting_findings(config: Config, name: str, tables: Sequence[Table]) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ import msgspec
 from coordinator.server.operators.copies import CopyRow
 from rowlock.inspect.placement import Placement, PlacementRow
 from rowlock.views.copy_desk import copy_rows
-from schemas.findings import split_remedy
+from schemas.problems import decode_problem
 from schemas.wire.position import Position
 from schemas.wire.records import SNAPSHOT_COMPLETE, TableStop, Watermark
 
@@ -139,13 +139,13 @@ def _judge_watermark(seen: Watermark, age: float, placed: StateReason | None) ->
     if placed is not None and placed.state == "starting":
         return StateReason("restarting", placed.reason)
     if seen.ended is not None:
-        reason, remedy = split_remedy(seen.ended)
+        problem = decode_problem(seen.ended)
         if seen.restarts:
-            return StateReason("restarting", seen.ended)
+            return StateReason("restarting", str(problem))
         return (
             StateReason("restarting", "it starts again")
             if placed is not None
-            else StateReason("stopped", reason, remedy or None)
+            else StateReason("stopped", problem.what, problem.remedy or None)
         )
     if age > SILENT_S:
         unheard = f"its capture has written no watermark for {age:.0f} s"
@@ -162,16 +162,16 @@ def _explain_not_running(seen: Watermark, age: float, placed: StateReason) -> St
         return placed
     if seen.ended is None and age <= SILENT_S:
         return StateReason("running")  # started by hand, without a coordinator
-    reason, remedy = split_remedy(seen.ended) if seen.ended else (NOT_RUNNING_TEXT, "")
-    return StateReason("stopped", reason, remedy or None)
+    problem = decode_problem(seen.ended or NOT_RUNNING_TEXT)
+    return StateReason("stopped", problem.what, problem.remedy or None)
 
 
 def list_uncaptured_tables(seen: Watermark) -> tuple[TableStatus, ...]:
     """Return the tables that capture has stopped or left out, by name."""
     stopped = [_build_table_status(table, stop) for table, stop in seen.stops.items()]
     left = [
-        TableStatus(table, "left out", *split_remedy(why))
-        for table, why in seen.left_out.items()
+        TableStatus(table, "left out", problem.what, problem.remedy)
+        for table, problem in ((table, decode_problem(why)) for table, why in seen.left_out.items())
         if table not in seen.stops
     ]
     return tuple(sorted((*stopped, *left), key=lambda each: each.table))

@@ -70,7 +70,7 @@ def _read_topic_names(
     try:
         return names_now(config, name, topics, record)
     except CaptureError as error:
-        raise CommandError(f"source {name}: its topics cannot be read: {error}") from error
+        raise CommandError.wrap_error(f"source {name}: its topics cannot be read", error) from error
 
 
 def _read_source(
@@ -104,7 +104,7 @@ def _read_position(config: Config, name: str) -> StoredPosition | None:
         with TopicReader(config.kafka) as reader:
             return PositionStore(format_position_topic(config.kafka.prefix, name)).load_records(reader).newest
     except (CaptureError, EnvelopeError) as error:
-        raise CommandError(f"source {name}: its stored position cannot be read: {error}") from error
+        raise CommandError.wrap_error(f"source {name}: its stored position cannot be read", error) from error
 
 
 def _yield_flows(
@@ -117,7 +117,7 @@ def _yield_flows(
     try:
         session = open_target(config.targets[options.target], name="rowlock check")
     except ConsumerError as error:
-        raise CommandError(f"target {options.target}: {error}") from error
+        raise CommandError.wrap_error(f"target {options.target}", error) from error
     try:
         known = read_known_topics(cast(TargetView, session), pipeline)
         for flow in mine:
@@ -130,7 +130,7 @@ def _yield_flows(
                 layout=layout,
             )
     except ConsumerError as error:
-        raise CommandError(f"target {options.target}: {error}") from error
+        raise CommandError.wrap_error(f"target {options.target}", error) from error
     finally:
         session.close()
 

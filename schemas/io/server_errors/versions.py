@@ -7,6 +7,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from schemas.problems import Problem
+
 
 class OldestVersion(NamedTuple):
     """The oldest supported version of a product."""
@@ -37,7 +39,7 @@ OLDEST_POSTGRES = OldestVersion(
 _DISGUISE = "5.5.5-"
 
 
-def explain_mysql_version_refusal(version: str) -> str | None:
+def explain_mysql_version_refusal(version: str) -> Problem | None:
     """Return why a server of MySQL's protocol is refused, by its VERSION() or handshake (see
     explain_version_refusal).
     """
@@ -45,15 +47,15 @@ def explain_mysql_version_refusal(version: str) -> str | None:
     return explain_version_refusal(shown, OLDEST_MARIADB if "mariadb" in shown.lower() else OLDEST_MYSQL)
 
 
-def explain_version_refusal(version: str, oldest: OldestVersion) -> str | None:
-    """Return why a server of this version is refused ("is …, reason: remedy").
+def explain_version_refusal(version: str, oldest: OldestVersion) -> Problem | None:
+    """Return why a server of this version is refused ("is …, reason").
 
     None if it is supported, or if the text contains no version.
     """
     numbers = tuple(int(number) for number in re.findall(r"\d+", version.partition("-")[0])[:3])
     if numbers >= oldest.numbers[: len(numbers)]:
         return None
-    return (
-        f"is {oldest.product} {version}, which is too old: rowlock needs {oldest.text} or later, because {oldest.reason}: "
-        f"upgrade it, or use a server of {oldest.text} or later (a replica of this one that logs what it replicates can be the source)"
+    return Problem(
+        f"is {oldest.product} {version}, which is too old: rowlock needs {oldest.text} or later, because {oldest.reason}",
+        f"upgrade it, or use a server of {oldest.text} or later (a replica of this one that logs what it replicates can be the source)",
     )

@@ -131,5 +131,6 @@ class RowStore:
             yield
         except SCRATCH_ERRORS as error:
             raise TransientError(
-                f"the rows of a topic cannot be kept in {self._folder}: {error}: make room there, or set TMPDIR to a folder that has it"
+                f"the rows of a topic cannot be kept in {self._folder}: {error}",
+                "make room there, or set TMPDIR to a folder that has it",
             ) from error

@@ -111,7 +111,8 @@ class TopicContents:
             self.broken = True
             raise UnitStoppedError(
                 f"what the target's topic holds cannot be read: {error}: something else writes there, it had another format before, "
-                "or a column of its key another type: in the last two cases write to another topic"
+                "or a column of its key another type",
+                "in the last two cases write to another topic",
             ) from error
         except BaseException:
             self.broken = True

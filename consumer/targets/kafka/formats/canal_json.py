@@ -132,8 +132,8 @@ class CanalJson(KeyedRecords):
             return State(key, deleted=image) if kind == "DELETE" else State(key, image)
         except (msgspec.DecodeError, AttributeError, IndexError, *VALUE_ERRORS) as error:
             raise EnvelopeError(
-                f"topic {self.routed.topic} has a record that format {self.word} does not write ({type(error).__name__}: {error}): "
-                "nothing else may write to the topic, and another format needs another topic"
+                f"topic {self.routed.topic} has a record that format {self.word} does not write ({type(error).__name__}: {error})",
+                "nothing else may write to the topic, and another format needs another topic",
             ) from error
 
     def _is_other_origin(self, values: Mapping[str, object]) -> bool:

@@ -121,8 +121,8 @@ class Debezium(KeyedRecords):
             )
         except (msgspec.DecodeError, AttributeError, *VALUE_ERRORS) as error:
             raise EnvelopeError(
-                f"topic {self.routed.topic} has a record that format {self.word} does not write ({type(error).__name__}: {error}): "
-                "nothing else may write to the topic, and another format needs another topic"
+                f"topic {self.routed.topic} has a record that format {self.word} does not write ({type(error).__name__}: {error})",
+                "nothing else may write to the topic, and another format needs another topic",
             ) from error
 
     def _encode_event(self, op: str, before: Row | None, after: Row | None, place: Place) -> bytes:

@@ -129,6 +129,6 @@ def refuse_uncarried_column(routed: RoutedTable, column: str, seen: str, word: s
     `seen`: the property of the column that the format `word` cannot represent.
     """
     return TargetConfigError(
-        f"topic {routed.topic}, column {column}: format {word} cannot carry {seen}: leave the column out of the route (`columns`), or "
-        "take `format: rowlock`"
+        f"topic {routed.topic}, column {column}: format {word} cannot carry {seen}",
+        "leave the column out of the route (`columns`), or take `format: rowlock`",
     )

@@ -36,7 +36,8 @@ class PlainFormat:
         """Create the format. Raises TargetConfigError if the route has no tombstones."""
         if not routed.tombstones:
             raise TargetConfigError(
-                f"topic {routed.topic}: format plain marks a deleted row by a null value alone: set tombstones: true"
+                f"topic {routed.topic}: format plain marks a deleted row by a null value alone",
+                "set `tombstones: true`",
             )
         self._names = routed.table.column_names
         self._key = JsonKeys(routed)

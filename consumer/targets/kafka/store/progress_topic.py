@@ -41,12 +41,13 @@ class ProgressTopic:
     def _require_usable(self, found: TopicFacts | None) -> None:
         if found is not None and found.partitions != 1:
             raise TargetConfigError(
-                f"topic {self.name} has {found.partitions} partitions and must have one, because it keeps the units' progress in order: create it again while "
-                "nothing writes to the target, or choose another `prefix` of the target"
+                f"topic {self.name} has {found.partitions} partitions and must have one, because it keeps the units' progress in order",
+                "create it again while "
+                "nothing writes to the target, or choose another `prefix` of the target",
             )
         if found is not None and not found.compacted:
             raise TargetConfigError(
-                f"topic {self.name} would forget the progress of units: set its cleanup.policy to compact"
+                f"topic {self.name} would forget the progress of units", "set its cleanup.policy to compact"
             )
         self.facts = found
 
@@ -72,8 +73,8 @@ class ProgressTopic:
             self.units.take_record(key, value)
         except (msgspec.DecodeError, ValueError) as error:
             raise TargetConfigError(
-                f"topic {self.name} offset {offset}: this is not a record of rowlock ({error}): find out what else writes there, and choose "
-                "another `prefix` of the target"
+                f"topic {self.name} offset {offset}: this is not a record of rowlock ({error})",
+                "find out what else writes there, and choose another `prefix` of the target",
             ) from error
 
     def build_records(self, unit: ApplyUnit, before: KnownUnit, after: KnownUnit) -> list[Outgoing]:
@@ -110,6 +111,7 @@ def check_size(record: Outgoing, facts: TopicFacts) -> None:
     size = measure_record(record)
     if size > facts.limit:
         raise UnitStoppedError(
-            f"topic {facts.name} of the target: a record of {size} bytes is above its max.message.bytes of {facts.limit}: raise it there, and in the "
-            "consumers that read it, or leave the large column out of the route (`columns`)"
+            f"topic {facts.name} of the target: a record of {size} bytes is above its max.message.bytes of {facts.limit}",
+            "raise it there, and in the "
+            "consumers that read it, or leave the large column out of the route (`columns`)",
         )

@@ -117,7 +117,7 @@ class TopicReading:
             try:
                 state = self._read(key, value)
             except EnvelopeError as error:
-                raise UnitStoppedError(str(error)) from error
+                raise UnitStoppedError.from_problem(error.problem) from error
             self._rows.take_record(partition, key, state)
 
     def read_pages(self, size: int) -> Iterator[dict[Key, Row]]:
@@ -195,12 +195,14 @@ def _check_determines_rows(topic: TargetTopic, facts: TopicFacts, *, many: bool)
     if topic.options.format == "plain":
         raise TargetConfigError(
             f"the routing key {list(topic.options.key)} does not hold the primary key, and a null value of format plain does not show which of "
-            "a key's rows was deleted: nothing was compared; add the primary key's columns to `key`, or take another format"
+            "a key's rows was deleted, so nothing was compared",
+            "add the primary key's columns to `key`, or take another format",
         )
     if facts.compacted:
         raise TargetConfigError(
             f"the routing key {list(topic.options.key)} does not hold the primary key, and the topic is compacted: of the rows that share a key "
-            "it keeps the last one; nothing was compared; add the primary key's columns to `key`, or do not compact the topic"
+            "it keeps the last one, so nothing was compared",
+            "add the primary key's columns to `key`, or do not compact the topic",
         )
 
 
