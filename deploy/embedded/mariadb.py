@@ -11,9 +11,11 @@ import pymysql
 from pymysql.connections import Connection
 
 from deploy.embedded.server_process import ServerCommand
-from deploy.embedded.service import Service, as_root
+from deploy.embedded.service import Service, as_root, retry_deadlocks
 from deploy.fetch.cache import MB
 from deploy.fetch.downloads import MARIADB_RELEASE, fetch_mariadb_home
+
+_DEADLOCK = 1213
 
 
 class MySQLFamily(Service):
@@ -54,10 +56,17 @@ class MySQLFamily(Service):
         return pymysql.connect(host=self.host, port=self.port, database=database, **settings)
 
     def execute(self, sql: str, arguments: Sequence[object] = (), database: str | None = None) -> list[Any]:
-        """Run one statement on a connection of its own and return its rows."""
-        with contextlib.closing(self.connect(database)) as connection, connection.cursor() as cursor:
-            cursor.execute(sql, arguments or None)
-            return list(cursor.fetchall())
+        """Run one statement on a connection of its own and return its rows.
+
+        A statement that loses a deadlock is run again.
+        """
+
+        def run() -> list[Any]:
+            with contextlib.closing(self.connect(database)) as connection, connection.cursor() as cursor:
+                cursor.execute(sql, arguments or None)
+                return list(cursor.fetchall())
+
+        return retry_deadlocks(run, lambda error: error.args[:1] == (_DEADLOCK,))
 
     def create_database(self, name: str) -> None:
         self.execute(f"CREATE DATABASE `{name}`")

@@ -19,7 +19,7 @@ from typing import Any
 import psycopg
 
 from deploy.embedded.server_process import ServerCommand
-from deploy.embedded.service import Service, as_root
+from deploy.embedded.service import Service, as_root, retry_deadlocks
 from deploy.errors import EmbeddedError
 from deploy.guard.processes import NOBODY_UID
 
@@ -52,10 +52,17 @@ class PostgreSQL(Service):
         return psycopg.connect(host=self.host, port=self.port, dbname=database, **settings)
 
     def execute(self, sql: str, arguments: Sequence[object] = (), database: str = "postgres") -> list[Any]:
-        """Run one statement on a connection of its own and return its rows."""
-        with contextlib.closing(self.connect(database)) as connection:
-            cursor = connection.execute(sql.encode(), arguments or None)
-            return cursor.fetchall() if cursor.description else []
+        """Run one statement on a connection of its own and return its rows.
+
+        A statement that loses a deadlock is run again.
+        """
+
+        def run() -> list[Any]:
+            with contextlib.closing(self.connect(database)) as connection:
+                cursor = connection.execute(sql.encode(), arguments or None)
+                return cursor.fetchall() if cursor.description else []
+
+        return retry_deadlocks(run, lambda error: isinstance(error, psycopg.errors.DeadlockDetected))
 
     def create_database(self, name: str) -> None:
         self.execute(f'CREATE DATABASE "{name}"')

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar, Self, TypeVar
 
 from deploy.embedded.home import ServiceHome
 from deploy.embedded.ports import HOST, pick_port, require_free
@@ -15,6 +15,9 @@ from deploy.embedded.server_process import ServerCommand, ServerProcess
 from deploy.errors import EmbeddedError
 from deploy.fetch.cache import MB, require_space
 from deploy.guard.processes import make_temporary_folder
+
+_T = TypeVar("_T")
+_DEADLOCK_TRIES = 20
 
 
 class Service:
@@ -130,3 +133,17 @@ def _require_linux() -> None:
 
 def as_root() -> bool:
     return os.geteuid() == 0
+
+
+def retry_deadlocks(run: Callable[[], _T], is_deadlock: Callable[[Exception], bool]) -> _T:
+    """Return what `run` returns, and run it again if it lost a deadlock: the server has rolled it back then.
+
+    Raises the error of the last try.
+    """
+    for _ in range(_DEADLOCK_TRIES - 1):
+        try:
+            return run()
+        except Exception as error:
+            if not is_deadlock(error):
+                raise
+    return run()
