@@ -28,13 +28,15 @@ def cluster() -> Cluster:
     made.do(Inventory((spec("u"), spec("v"))))
     made.do(Tick())
     for step in (UnitPhase.PREPARED, UnitPhase.REPLICATING):
-        made.beat("a", *[UnitStatus(u, s.replicas[0].assignment, step) for u, s in made.state.sets.items()])
+        made.beat(
+            "a", *[UnitStatus(u, s.replicas[0].assignment, step) for u, s in made.state.sets.by_unit.items()]
+        )
     made.effects.clear()
     return made
 
 
 def assignment(cluster: Cluster, unit: str) -> int:
-    return cluster.state.sets[unit].replicas[0].assignment
+    return cluster.state.sets.by_unit[unit].replicas[0].assignment
 
 
 def alarms(cluster: Cluster) -> list[str]:
@@ -59,11 +61,11 @@ def test_a_mark_later_than_now_is_refused_however_it_comes(cluster: Cluster) -> 
             ("v", assignment(cluster, "v"), UnitProgress(NOW_MS, NOW_MS)),
         ),
     )
-    assert cluster.state.memos["u"].mark == good
-    assert cluster.state.memos["v"].mark == UnitProgress(NOW_MS, NOW_MS)
+    assert cluster.state.sets.memos["u"].mark == good
+    assert cluster.state.sets.memos["v"].mark == UnitProgress(NOW_MS, NOW_MS)
     assert alarms(cluster) == ["mark refused"]
     assert cluster.state.dropped["mark refused"] == 4
-    assert cluster.state.sets["u"].primary is not None, "its other words are believed"
+    assert cluster.state.sets.by_unit["u"].primary is not None, "its other words are believed"
 
 
 def test_a_source_s_clock_may_be_a_little_ahead_and_time_goes_on(cluster: Cluster) -> None:
@@ -96,7 +98,7 @@ def test_alarms_come_now_and_then_and_all_is_counted(cluster: Cluster) -> None:
 @pytest.mark.parametrize(("reported", "believed"), [(-5, 0), (10**15, MOST_ROWS), (8, 8)])
 def test_rates_are_kept_within_reason(cluster: Cluster, reported: int, believed: int) -> None:
     cluster.beat("a", *held(cluster, UnitProgress(1, 1), reported))
-    assert cluster.state.memos["u"].rows_per_s == believed
+    assert cluster.state.sets.memos["u"].rows_per_s == believed
 
 
 @pytest.mark.parametrize("sent", [float("nan"), float("inf")])

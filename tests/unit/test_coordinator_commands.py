@@ -40,7 +40,9 @@ def cluster() -> Cluster:
     made.do(Inventory((spec("u"), spec("v"))))
     made.do(Tick())
     for step in (UnitPhase.PREPARED, UnitPhase.REPLICATING):
-        made.beat("a", *[UnitStatus(u, made.state.sets[u].replicas[0].assignment, step) for u in ("u", "v")])
+        made.beat(
+            "a", *[UnitStatus(u, made.state.sets.by_unit[u].replicas[0].assignment, step) for u in ("u", "v")]
+        )
     made.join("b")
     return made
 
@@ -59,7 +61,7 @@ def test_a_move_that_waits_is_stored_until_it_begins(cluster: Cluster) -> None:
     cluster.do(Move("v", "b"))
     assert later(cluster) == [MoveRequest("u", "b"), MoveRequest("v", "b")]
     cluster.do(Tick())
-    assert cluster.state.sets["u"].state is SetState.PREPARE
+    assert cluster.state.sets.by_unit["u"].state is SetState.PREPARE
     assert later(cluster) == [MoveRequest("v", "b")]
 
 
@@ -100,7 +102,7 @@ def test_a_move_is_cancelled_before_it_begins_and_while_it_prepares(cluster: Clu
     cluster.do(Move("u", "b"))
     cluster.do(Tick())
     assert not refused(cluster, CancelMove("u"))
-    current = cluster.state.sets["u"]
+    current = cluster.state.sets.by_unit["u"]
     assert current.primary is not None
     assert (current.primary.agent, current.secondary) == ("a", None)
     assert "not being moved" in refused(cluster, CancelMove("v"))
@@ -117,7 +119,7 @@ def test_too_late_to_cancel(cluster: Cluster) -> None:
 def test_a_move_off_an_agent_that_drains_is_not_cancelled_alone(cluster: Cluster) -> None:
     cluster.do(Drain("a"))
     cluster.do(Tick())
-    unit = next(u for u, s in cluster.state.sets.items() if s.secondary)
+    unit = next(u for u, s in cluster.state.sets.by_unit.items() if s.secondary)
     assert "undrain" in refused(cluster, CancelMove(unit))
 
 
@@ -127,7 +129,7 @@ def test_balance_does_not_begin_a_cancelled_move_again(cluster: Cluster) -> None
     cluster.do(Tick())
     cluster.do(CancelMove("u"))
     cluster.beat("b")
-    assert cluster.state.memos["u"].due_at == cluster.now + 30.0
+    assert cluster.state.sets.memos["u"].due_at == cluster.now + 30.0
 
 
 def test_a_drain_is_undone_and_the_agent_has_not_been_told_for_good(cluster: Cluster) -> None:
@@ -149,7 +151,8 @@ def test_no_lease_for_a_primary_that_has_been_told_to_stop(cluster: Cluster) -> 
     cluster.do(Tick())
     cluster.holds("b", "u", UnitPhase.PREPARED)
     held = [
-        UnitStatus(u, cluster.state.sets[u].replicas[0].assignment, UnitPhase.REPLICATING) for u in ("u", "v")
+        UnitStatus(u, cluster.state.sets.by_unit[u].replicas[0].assignment, UnitPhase.REPLICATING)
+        for u in ("u", "v")
     ]
     out = cluster.up(Heartbeat, "a", sent=cluster.now, statuses=tuple(held))
     granted = [
@@ -208,18 +211,18 @@ def test_an_empty_list_of_topics_stops_nothing_until_it_has_been_so_for_long() -
             "a",
             *[
                 UnitStatus(u, s.replicas[0].assignment, UnitPhase.PREPARING)
-                for u, s in made.state.sets.items()
+                for u, s in made.state.sets.by_unit.items()
                 if s.replicas
             ],
         )
         assert not [e for e in made.do(nothing) if isinstance(e, Alarm)]
         made.do(Tick())
-        assert all(s.state is SetState.PREPARE for s in made.state.sets.values())
+        assert all(s.state is SetState.PREPARE for s in made.state.sets.by_unit.values())
     made.now += 1.0
     assert [e.what for e in made.do(nothing) if isinstance(e, Alarm)] == ["topics are gone"]
     made.do(Tick())
-    assert made.state.sets["apply/p/x"].state is SetState.REMOVING
-    assert made.state.sets["capture/s"].state is SetState.PREPARE
+    assert made.state.sets.by_unit["apply/p/x"].state is SetState.REMOVING
+    assert made.state.sets.by_unit["capture/s"].state is SetState.PREPARE
 
 
 def test_one_that_is_well_again_ends_the_doubt_and_the_time_begins_anew() -> None:

@@ -36,8 +36,8 @@ from coordinator.core.owner.state import (
     OwnerState,
     Persist,
     SendMessage,
-    UnitMemo,
 )
+from coordinator.core.owner.unit_sets import UnitMemo
 from coordinator.core.records import AgentRecord, CounterRecord
 from coordinator.core.replication import Replica, ReplicationSet
 from coordinator.core.replication_table import ReplicaPhase, Role, SetState
@@ -60,8 +60,8 @@ def state_of(member: Member | None = SYNCED, *sets: ReplicationSet) -> OwnerStat
     if member is not None:
         state.members[member.name] = member
     for each in sets:
-        state.sets[each.unit], state.memos[each.unit] = each, UnitMemo("1", NOW)
-        state.by_agent.setdefault("a", {})[each.unit] = None
+        state.sets.by_unit[each.unit], state.sets.memos[each.unit] = each, UnitMemo("1", NOW)
+        state.sets.by_agent.setdefault("a", {})[each.unit] = None
     return state
 
 
@@ -219,10 +219,10 @@ def test_collect_statistics(reported: UnitStatus, current: ReplicationSet, taken
     for message in (heartbeat(reported), DispatchResponse(HEAD, "a", 1, reported)):
         this = context(message, state_of(SYNCED, current))
         assert CollectStatistics().handle(this) is True
-        memo = this.state.memos["u"]
+        memo = this.state.sets.memos["u"]
         assert (memo.mark, memo.rows_per_s) == ((MARK, 9) if taken else (None, 0))
         assert this.news == ([reported] if news else [])
-        assert this.state.sets["u"] == current, "statistics change no set"
+        assert this.state.sets.by_unit["u"] == current, "statistics change no set"
 
 
 def test_collect_statistics_between_heartbeats() -> None:
@@ -231,15 +231,15 @@ def test_collect_statistics_between_heartbeats() -> None:
         state_of(SYNCED, running()),
     )
     assert CollectStatistics().handle(this) is True
-    assert this.state.memos["u"].mark == MARK
+    assert this.state.sets.memos["u"].mark == MARK
 
 
 def test_report_units_feeds_news_and_what_is_missing() -> None:
     this = context(heartbeat(status(UnitPhase.STOPPING)), state_of(SYNCED, running(), running("gone")))
     this.news = [status(UnitPhase.STOPPING)]
     assert ReportUnits().handle(this) is True
-    assert this.state.sets["u"].state is SetState.REMOVING
-    assert this.state.sets["gone"].state is SetState.ABSENT
+    assert this.state.sets.by_unit["u"].state is SetState.REMOVING
+    assert this.state.sets.by_unit["gone"].state is SetState.ABSENT
 
 
 def test_a_failure_is_remembered() -> None:
@@ -247,7 +247,7 @@ def test_a_failure_is_remembered() -> None:
     this.message = heartbeat(status(UnitPhase.STOPPED, error="disk full"))
     this.news = [status(UnitPhase.STOPPED, error="disk full")]
     ReportUnits().handle(this)
-    assert (this.state.memos["u"].failures, this.state.memos["u"].avoid) == (1, "a")
+    assert (this.state.sets.memos["u"].failures, this.state.sets.memos["u"].avoid) == (1, "a")
 
 
 def test_an_answer_never_makes_the_owner_repeat_itself() -> None:

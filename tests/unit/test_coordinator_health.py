@@ -123,7 +123,7 @@ def hole(cluster: Cluster, agent: str) -> int:
     """Let every preparation on the agent fail; returns how many there were."""
     held = [
         (u, r.assignment)
-        for u, s in sorted(cluster.state.sets.items())
+        for u, s in sorted(cluster.state.sets.by_unit.items())
         for r in s.replicas
         if r.agent == agent
     ]
@@ -142,7 +142,7 @@ def well(cluster: Cluster, agent: str) -> list[UnitStatus]:
     }
     return [
         UnitStatus(unit, r.assignment, UnitPhase.STOPPED if r is s.primary and s.secondary and s.state is SetState.COMMIT else reported[r.role])
-        for unit, s in cluster.state.sets.items() for r in s.replicas if r.agent == agent
+        for unit, s in cluster.state.sets.by_unit.items() for r in s.replicas if r.agent == agent
     ]  # fmt: skip
 
 
@@ -177,7 +177,7 @@ def test_an_agent_on_which_nothing_gets_ready_does_not_attract_units_for_ever(cl
     )
     assert row.failures >= 2
     assert row.backs_off_s is not None
-    assert all(s.primary is not None for s in cluster.state.sets.values())
+    assert all(s.primary is not None for s in cluster.state.sets.by_unit.values())
 
 
 def test_once_it_can_again_it_is_tried_with_one_unit_and_cleared(cluster: Cluster) -> None:
@@ -188,7 +188,9 @@ def test_once_it_can_again_it_is_tried_with_one_unit_and_cleared(cluster: Cluste
     run(cluster, 400.0)
     assert ("agent is trusted again", {"agent": "x"}) in cluster.state.new_history
     assert "x" not in cluster.state.health
-    held = [u for u, s in cluster.state.sets.items() if s.primary is not None and s.primary.agent == "x"]
+    held = [
+        u for u, s in cluster.state.sets.by_unit.items() if s.primary is not None and s.primary.agent == "x"
+    ]
     assert len(held) >= 3
 
 
@@ -206,7 +208,7 @@ def test_a_unit_that_fails_everywhere_blames_no_agent() -> None:
     for _ in range(40):
         made.now += 1.0
         for name in ("bad", "worse"):
-            for one in made.state.sets[name].replicas:
+            for one in made.state.sets.by_unit[name].replicas:
                 made.beat(
                     one.agent, UnitStatus(name, one.assignment, UnitPhase.STOPPED, error="no such table")
                 )
@@ -223,10 +225,10 @@ def test_a_unit_that_fails_after_it_has_worked_blames_no_agent(cluster: Cluster)
 
 def test_a_person_may_still_move_a_unit_there(cluster: Cluster) -> None:
     run(cluster, 12.0, "x")
-    unit_name = next(iter(cluster.state.by_agent["a"]))
+    unit_name = next(iter(cluster.state.sets.by_agent["a"]))
     cluster.do(Move(unit_name, "x"))
     cluster.do(Tick())
-    assert [r.agent for r in cluster.state.sets[unit_name].replicas] == ["a", "x"]
+    assert [r.agent for r in cluster.state.sets.by_unit[unit_name].replicas] == ["a", "x"]
 
 
 def test_the_defaults_are_what_the_configuration_says() -> None:

@@ -115,13 +115,13 @@ class Cluster:
     def holds(
         self, agent: str, unit: str, state: UnitPhase, mark: UnitProgress | None = None
     ) -> list[OwnerDecision]:
-        assignment = next(r.assignment for r in self.state.sets[unit].replicas if r.agent == agent)
+        assignment = next(r.assignment for r in self.state.sets.by_unit[unit].replicas if r.agent == agent)
         return self.beat(agent, UnitStatus(unit, assignment, state, mark))
 
     def replicate(self, unit: str, agent: str) -> None:
         self.holds(agent, unit, UnitPhase.PREPARED)
         self.holds(agent, unit, UnitPhase.REPLICATING, UnitProgress(5, 9))
-        assert self.state.sets[unit].state is SetState.REPLICATING
+        assert self.state.sets.by_unit[unit].state is SetState.REPLICATING
 
     def dispatched(self) -> list[tuple[str, str, str]]:
         found = [(a, m.unit, m.op.value) for a, m in self.sent if isinstance(m, Dispatch)]
@@ -174,7 +174,7 @@ def test_nothing_is_added_or_removed_before_the_catalogue_is_known() -> None:
     cluster.up(Sync, "a", assignment=1, sent=1.0, running=(UnitStatus("u", 2, UnitPhase.REPLICATING),))
     cluster.do(Tick())
     assert cluster.dispatched() == []
-    assert cluster.state.sets["u"].state is SetState.REPLICATING
+    assert cluster.state.sets.by_unit["u"].state is SetState.REPLICATING
 
 
 def test_a_unit_goes_through_prepare_and_start_with_a_durable_epoch() -> None:
@@ -207,14 +207,14 @@ def test_an_unreachable_agent_keeps_nobody_else_waiting() -> None:
     cluster.up(Sync, "b", assignment=2, sent=1.0)
     cluster.do(Tick())
     assert cluster.dispatched() == [("b", "new", "prepare"), ("b", "ub", "prepare")]
-    assert cluster.state.sets["ua"].state is SetState.RECOVERING
+    assert cluster.state.sets.by_unit["ua"].state is SetState.RECOVERING
     cluster.now += 5.0 + config.silence
     cluster.do(Confirmed(cluster.now))
     cluster.beat("b")
     cluster.do(Tick())
     cluster.do(Tick())
     assert ("b", "ua", "prepare") in cluster.dispatched()
-    assert min(r.assignment for r in cluster.state.sets["ua"].replicas) > 4
+    assert min(r.assignment for r in cluster.state.sets.by_unit["ua"].replicas) > 4
 
 
 def test_a_move_keeps_the_old_agent_until_the_new_one_is_ready() -> None:
@@ -281,7 +281,7 @@ def test_a_restarted_agent_loses_what_its_earlier_incarnation_had() -> None:
     cluster.do(Tick())
     cluster.replicate("u", "a")
     cluster.up(Hello, "a", assignment=0, rev=0, incarnation="a-2")
-    assert cluster.state.sets["u"].state is SetState.ABSENT
+    assert cluster.state.sets.by_unit["u"].state is SetState.ABSENT
     cluster.up(Sync, "a", sent=1.0)
     cluster.dispatched()
     cluster.do(Tick())
@@ -301,7 +301,7 @@ def test_a_unit_that_nobody_knows_is_told_to_stop() -> None:
     cluster.join("a")
     cluster.beat("a", UnitStatus("ghost", 77, UnitPhase.REPLICATING))
     assert cluster.dispatched() == [("a", "ghost", "remove")]
-    assert "ghost" not in cluster.state.sets
+    assert "ghost" not in cluster.state.sets.by_unit
     assert cluster.state.counter == 1, (
         "what was never given raises nothing; the clock of the day does (docs/adr/0005)"
     )
@@ -337,7 +337,7 @@ def test_a_dropped_unit_is_stopped_fenced_at_the_target_and_then_forgotten() -> 
     )
     cluster.do(Fenced("u", fence.assignment))
     assert "unit/u" not in cluster.records
-    assert "u" not in cluster.state.sets
+    assert "u" not in cluster.state.sets.by_unit
     assert owner.begin_owner_term("p", 11, cluster.records, CONFIG, 0.0)[0].counter >= fence.assignment
 
 
@@ -422,7 +422,7 @@ def test_paused_units_are_stopped_and_resumed_ones_started() -> None:
     cluster.holds("a", "u", UnitPhase.STOPPED)
     assert any(isinstance(e, Fence) for e in cluster.effects)
     cluster.do(Tick())
-    assert cluster.state.sets["u"].state is SetState.ABSENT
+    assert cluster.state.sets.by_unit["u"].state is SetState.ABSENT
     assert "paused/u" in cluster.records
     cluster.do(Resume("u"))
     cluster.dispatched()
@@ -489,10 +489,10 @@ def test_a_failing_unit_waits_longer_each_time() -> None:
     waits = []
     for _ in range(4):
         cluster.do(Tick())
-        assignment = cluster.state.sets["u"].replicas[0].assignment
+        assignment = cluster.state.sets.by_unit["u"].replicas[0].assignment
         cluster.beat("a", UnitStatus("u", assignment, UnitPhase.STOPPED, error="poison"))
-        waits.append(cluster.state.memos["u"].due_at - cluster.now)
-        cluster.now = cluster.state.memos["u"].due_at
+        waits.append(cluster.state.sets.memos["u"].due_at - cluster.now)
+        cluster.now = cluster.state.sets.memos["u"].due_at
         cluster.beat("a")
     assert waits == [1.0, 2.0, 4.0, 8.0]
 

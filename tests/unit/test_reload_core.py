@@ -61,7 +61,7 @@ def running(held: str = "old", *more: str) -> Cluster:
         for phase in (UnitPhase.PREPARED, UnitPhase.REPLICATING):
             cluster.do(Tick())
             statuses(cluster, phase)
-        assert {s.state for s in cluster.state.sets.values()} == {SetState.REPLICATING}
+        assert {s.state for s in cluster.state.sets.by_unit.values()} == {SetState.REPLICATING}
     for name in more:
         cluster.join(name)
         cluster.beat(name, config=ConfigVersion("old"))
@@ -72,7 +72,7 @@ def running(held: str = "old", *more: str) -> Cluster:
 def statuses(cluster: Cluster, phase: UnitPhase, config: ConfigVersion | None = None) -> None:
     found = [
         UnitStatus(unit, replica.assignment, phase)
-        for unit, current in cluster.state.sets.items()
+        for unit, current in cluster.state.sets.by_unit.items()
         for replica in current.replicas
         if replica.agent == "a"
     ]
@@ -87,7 +87,7 @@ def output(
     number = asked if asked is not None else reloading.number if reloading else 0
     found = [
         UnitStatus(unit, replica.assignment, UnitPhase.REPLICATING)
-        for unit, current in cluster.state.sets.items()
+        for unit, current in cluster.state.sets.by_unit.items()
         for replica in current.replicas
         if replica.agent == agent
     ]
@@ -101,7 +101,7 @@ def ended(effects: list[OwnerDecision]) -> list[str | None]:
 
 
 def assignments(cluster: Cluster) -> dict[str, int]:
-    return {unit: current.replicas[0].assignment for unit, current in cluster.state.sets.items()}
+    return {unit: current.replicas[0].assignment for unit, current in cluster.state.sets.by_unit.items()}
 
 
 def test_the_part_of_a_unit() -> None:

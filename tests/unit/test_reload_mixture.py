@@ -246,7 +246,9 @@ def test_nothing_runs_under_a_mixture(start: int) -> None:
         known = world.state.configuration
         assert known is not None
         assert known.digest == digest(world.file), seed
-        assert {current.state for current in world.state.sets.values()} == {SetState.REPLICATING}, seed
+        assert {current.state for current in world.state.sets.by_unit.values()} == {SetState.REPLICATING}, (
+            seed
+        )
         runs = {
             unit: worker for machine in world.machines.values() for unit, worker in machine.workers.items()
         }

@@ -77,8 +77,8 @@ class GrantLeases:
 def _list_granted(state: OwnerState, member: Member) -> list[tuple[str, int]]:
     granted: list[tuple[str, int]] = []
     me = (member.name, member.agent_epoch)
-    for unit in state.by_agent.get(member.name, {}):
-        current = state.sets[unit]
+    for unit in state.sets.by_agent.get(member.name, {}):
+        current = state.sets.by_unit[unit]
         if current.state is SetState.REPLICATING and len(current.replicas) == 1:  # nearly always
             one = current.replicas[0]
             if one.agent == member.name and one.agent_epoch == member.agent_epoch:

@@ -63,7 +63,7 @@ def remove_incarnations(
     """Report the agent's incarnations up to `agent_epoch` as lost to all replication sets that contain
     them.
     """
-    for unit in sorted(state.by_agent.get(agent, {})):
+    for unit in sorted(state.sets.by_agent.get(agent, {})):
         apply_event_to_set(state, unit, AgentLost(agent, agent_epoch), now, out)
 
 
@@ -85,8 +85,8 @@ def forget_expired_agents(state: OwnerState, now: float, out: list[OwnerDecision
         is_forgettable = (
             member.state is MemberState.EXPIRED and now >= member.heard_at + state.config.retire_after
         )
-        if is_forgettable and not state.by_agent.get(name):
+        if is_forgettable and not state.sets.by_agent.get(name):
             del state.members[name]
-            state.by_agent.pop(name, None)
+            state.sets.forget_agent(name)
             clear_agent_health(state, name)
             persist_records(state, [], now, out, delete=[f"agent/{name}"])

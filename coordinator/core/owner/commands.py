@@ -56,11 +56,11 @@ def execute_owner_command(
             state.rebalance = True
         case Pause(unit):
             forget_move(state, unit, now, out)
-            state.paused[unit] = None
+            state.sets.paused[unit] = None
             fence_unless_desired(state, unit, now, out)
             persist_records(state, [PausedRecord(unit)], now, out)
         case Resume(unit):
-            state.paused.pop(unit, None)
+            state.sets.paused.pop(unit, None)
             persist_records(state, [], now, out, delete=[f"paused/{unit}"])
         case Reload():
             configuration.begin_reload(state, command, now, out)
@@ -80,10 +80,9 @@ def _cancel_move(state: OwnerState, unit: str, now: float, out: list[OwnerDecisi
     the same move at once.
     """
     forget_move(state, unit, now, out)
-    if _is_cancellable(state.sets[unit]):
-        memo = state.memos[unit]
-        memo.due_at = max(memo.due_at, now + state.config.balance_every)
-        state.retrying[unit] = None
+    if _is_cancellable(state.sets.by_unit[unit]):
+        state.sets.memos[unit].wait_until(now + state.config.balance_every)
+        state.sets.retrying[unit] = None
         apply_event_to_set(state, unit, replication.Cancel(), now, out)
 
 
@@ -116,14 +115,14 @@ def explain_command_refusal(state: OwnerState, command: OwnerCommand) -> str | N
         case Undrain(agent):
             return _explain_undrain_refusal(state, agent)
         case Pause(unit) | Resume(unit):
-            return None if unit in state.sets else f"there is no unit {unit}"
+            return None if unit in state.sets.by_unit else f"there is no unit {unit}"
     return None
 
 
 def _explain_move_refusal(state: OwnerState, unit: str, agent: str) -> str | None:
-    if unit not in state.sets:
+    if unit not in state.sets.by_unit:
         return f"there is no unit {unit}"
-    if unit in state.paused:
+    if unit in state.sets.paused:
         return f"unit {unit} is paused and runs nowhere; resume it first"
     if state.inventory is not None and unit not in state.inventory:
         return f"unit {unit} is being removed"
@@ -131,14 +130,14 @@ def _explain_move_refusal(state: OwnerState, unit: str, agent: str) -> str | Non
         return f"agent {agent} is unknown, away or draining"
     if not configuration.has_active_config(state, state.members[agent]):
         return f"agent {agent} does not have the active configuration: see `rowlock agents list`"
-    primary = state.sets[unit].primary
+    primary = state.sets.by_unit[unit].primary
     return f"unit {unit} is on agent {agent} already" if primary and primary.agent == agent else None
 
 
 def _explain_cancel_refusal(state: OwnerState, unit: str) -> str | None:
-    if unit not in state.sets:
+    if unit not in state.sets.by_unit:
         return f"there is no unit {unit}"
-    current = state.sets[unit]
+    current = state.sets.by_unit[unit]
     if any(m.unit == unit for m in state.moves):
         return None
     if not _is_cancellable(current):

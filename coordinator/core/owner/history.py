@@ -37,10 +37,10 @@ def record_move(state: OwnerState, unit: str, mover: str) -> None:
 
 def set_removal_reason(state: OwnerState, unit: str) -> None:
     """Set the reason to remove the unit."""
-    if unit in state.paused:
+    if unit in state.sets.paused:
         set_reason(state, unit, "paused")
     elif (spec := (state.inventory or {}).get(unit)) is not None:
-        anew = state.memos[unit].uid != spec.uid
+        anew = state.sets.memos[unit].uid != spec.uid
         set_reason(state, unit, "its topic was created again" if anew else "its configuration has changed")
     else:
         set_reason(state, unit, "it is no longer configured, or its topic no longer exists")
@@ -95,7 +95,7 @@ def record_agent_return(state: OwnerState, member: Member) -> None:
 
 def record_agent_stopping(state: OwnerState, member: Member) -> None:
     """Record that an agent has reported that it stops."""
-    units = len(state.by_agent.get(member.name, {}))
+    units = len(state.sets.by_agent.get(member.name, {}))
     state.new_history.append(("agent stops", {"agent": member.name, "units": units}))
 
 
@@ -108,7 +108,7 @@ def record_agent_expiry(state: OwnerState, member: Member, now: float) -> None:
         why = f"it sent no message in this term: its lease has expired after {silent} s"
     else:
         why = f"it sent no message for {silent} s: its lease has expired"
-    units = sorted(state.by_agent.get(member.name, {}))
+    units = sorted(state.sets.by_agent.get(member.name, {}))
     state.new_history.append(("agent gone", {"agent": member.name, "why": why, "units": len(units)}))
     for unit in units:
         set_reason(state, unit, f"agent {member.name} was lost")
@@ -116,7 +116,7 @@ def record_agent_expiry(state: OwnerState, member: Member, now: float) -> None:
 
 def set_restart_reason(state: OwnerState, agent: str) -> None:
     """Set the reason for the changes of the units of an agent's earlier incarnation."""
-    for unit in state.by_agent.get(agent, {}):
+    for unit in state.sets.by_agent.get(agent, {}):
         set_reason(state, unit, f"agent {agent} was started again")
 
 

@@ -11,9 +11,7 @@ from coordinator.core.owner.state import (
     OwnerDecision,
     OwnerState,
     PendingInventory,
-    UnitMemo,
 )
-from coordinator.core.replication import ReplicationSet
 from schemas.config.changes.parts import format_pipeline_part
 
 
@@ -62,7 +60,7 @@ def _map_known_units(state: OwnerState) -> dict[str, str]:
     if state.inventory is not None:
         specs = state.inventory.values()
         return {spec.unit: spec.pipeline for spec in specs if spec.pipeline is not None}
-    running = [unit for unit, current in state.sets.items() if current.replicas]
+    running = [unit for unit, current in state.sets.by_unit.items() if current.replicas]
     return {unit: pipeline for unit in running if (pipeline := parse_pipeline_name(unit)) is not None}
 
 
@@ -74,8 +72,6 @@ def _adopt_inventory(state: OwnerState, event: Inventory, now: float, out: list[
     state.next_progress = now
     state.work = True
     for unit, spec in state.inventory.items():
-        if unit not in state.sets:
-            state.sets[unit] = ReplicationSet(unit)
-            state.memos[unit] = UnitMemo(spec.uid, now)
-    for unit in sorted(state.sets):
+        state.sets.add_unit(unit, spec.uid, now)
+    for unit in sorted(state.sets.by_unit):
         fence_unless_desired(state, unit, now, out)

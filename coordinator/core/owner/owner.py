@@ -33,7 +33,6 @@ from coordinator.core.owner.state import (
     Received,
     SendMessage,
     Tick,
-    UnitMemo,
 )
 from coordinator.core.records import (
     AgentRecord,
@@ -45,7 +44,7 @@ from coordinator.core.records import (
     PipelineRecord,
     UnitRecord,
 )
-from coordinator.core.replication import AgentLost, Replica
+from coordinator.core.replication import AgentLost
 from coordinator.core.schedulers import MoveRequest
 
 
@@ -84,8 +83,8 @@ def begin_owner_term(
     out: list[OwnerDecision] = []
     for _, record in sorted(records.items()):
         _restore_record(state, record, now)
-    for unit in sorted(state.sets):
-        for replica in state.sets[unit].replicas:
+    for unit in sorted(state.sets.by_unit):
+        for replica in state.sets.by_unit[unit].replicas:
             member = state.members.get(replica.agent)
             if member is None or member.agent_epoch > replica.agent_epoch:
                 apply_event_to_set(state, unit, AgentLost(replica.agent, replica.agent_epoch), now, out)
@@ -101,16 +100,10 @@ def _restore_record(state: OwnerState, record: DurableRecord, now: float) -> Non
             heard_at = now + state.config.owner_lease
             state.members[agent] = Member(agent, incarnation, agent_epoch, heard_at, draining=draining)
         case UnitRecord(unit, uid, holders):
-            replicas = tuple(Replica(*holder) for holder in holders)
-            state.sets[unit] = replication.restore_set(unit, replicas)
-            state.memos[unit] = UnitMemo(uid, now, recorded=holders)
-            if replicas:
-                state.unsettled[unit] = None
-            for agent, _, assignment in holders:
-                state.counter = max(state.counter, assignment)
-                state.by_agent.setdefault(agent, {})[unit] = None
+            state.sets.restore(unit, uid, holders, now)
+            state.counter = max([state.counter, *(assignment for _, _, assignment in holders)])
         case PausedRecord(unit):
-            state.paused[unit] = None
+            state.sets.paused[unit] = None
         case MoveRecord(unit, agent):
             state.moves = (*state.moves, MoveRequest(unit, agent))
         case PipelineRecord(pipeline, progress):
@@ -176,7 +169,7 @@ def check_owner_invariants(state: OwnerState) -> None:
     """Raise AssertionError unless the leader's invariants hold. For tests: linear in the number of units."""
     assignments: dict[int, str] = {}
     held: dict[str, set[str]] = {}
-    for unit, current in state.sets.items():
+    for unit, current in state.sets.by_unit.items():
         replication.check_set_invariants(current)
         for replica in current.replicas:
             other = assignments.setdefault(replica.assignment, unit)
@@ -187,7 +180,7 @@ def check_owner_invariants(state: OwnerState) -> None:
                 replica.assignment <= state.counter, f"assignment {replica.assignment} above the counter"
             )
             held.setdefault(replica.agent, set()).add(unit)
-    index = {agent: set(units) for agent, units in state.by_agent.items() if units}
+    index = {agent: set(units) for agent, units in state.sets.by_agent.items() if units}
     replication.require_invariant(index == held, "the index by agent is not what the sets hold")
-    missing = set(state.inventory or ()) - set(state.sets)
+    missing = set(state.inventory or ()) - set(state.sets.by_unit)
     replication.require_invariant(not missing, f"units {sorted(missing)} of the inventory have no set")

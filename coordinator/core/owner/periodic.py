@@ -23,7 +23,7 @@ from coordinator.core.owner.sets import (
     persist_records,
     take_next_number,
 )
-from coordinator.core.owner.state import Alarm, OwnerDecision, OwnerState, UnitMemo
+from coordinator.core.owner.state import Alarm, OwnerDecision, OwnerState
 from coordinator.core.progress import PipelineProgress, PipelineUnits, advance_pipeline
 from coordinator.core.records import PipelineRecord
 from coordinator.core.replication import Assign, Cancel, Remove, ReplicationSet, SetRefusedError
@@ -50,18 +50,18 @@ def abandon_stuck_preparations(state: OwnerState, now: float, out: list[OwnerDec
     """Give up a preparation or start that takes too long (`patience`). A stop is only reported, because
     nothing can replace it.
     """
-    for unit in list(state.unsettled):
-        memo, current = state.memos[unit], state.sets[unit]
+    for unit in list(state.sets.unsettled):
+        memo, current = state.sets.memos[unit], state.sets.by_unit[unit]
         if not has_prepare_timed_out(state, memo, now):
             continue
         hangs = current.secondary if current.state is SetState.PREPARE else None
         if current.state is SetState.COMMIT and current.secondary is None and not current.leaving:
             hangs = current.primary
         if hangs is None:
-            memo.since = memo.prepare_progressed_at = now
+            memo.wait_again(now)
             out.append(Alarm("unit does not settle", f"unit {unit} is {current.state.value}"))
             continue
-        memo.given_up += 1
+        memo.give_up_preparation()
         record_unit_failure(state, unit, hangs.agent, now, unready=True)
         moving = current.state is SetState.PREPARE and current.primary is not None
         out.append(Alarm("preparation given up", f"unit {unit} on agent {hangs.agent}"))
@@ -72,10 +72,13 @@ def abandon_stuck_preparations(state: OwnerState, now: float, out: list[OwnerDec
 
 def retry_fences(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
     """Request again the fences that are not confirmed, and drop those of units that are to run again."""
-    for unit, asked in list(state.fencing.items()):
-        if find_desired_unit(state, unit) is not None or state.sets[unit].state is not SetState.ABSENT:
-            del state.fencing[unit]
-            state.memos[unit].fence = 0
+    for unit, asked in list(state.sets.fencing.items()):
+        if (
+            find_desired_unit(state, unit) is not None
+            or state.sets.by_unit[unit].state is not SetState.ABSENT
+        ):
+            del state.sets.fencing[unit]
+            state.sets.memos[unit].end_fence()
         elif now >= asked + 5 * state.config.interval:
             fence_unless_desired(state, unit, now, out)
 
@@ -121,7 +124,7 @@ def explain_impossible_move(state: OwnerState, unit: str, agent: str) -> str | N
     has not heard yet may still appear.
     """
     member = state.members.get(agent)
-    current = state.sets.get(unit)
+    current = state.sets.by_unit.get(unit)
     if member is None or member.leaving or member.state is MemberState.EXPIRED:
         return f"agent {agent} is away or draining"
     if current is None:
@@ -131,10 +134,8 @@ def explain_impossible_move(state: OwnerState, unit: str, agent: str) -> str | N
 
 
 def _has_work(state: OwnerState, now: float) -> bool:
-    for unit in list(state.retrying):
-        if state.memos[unit].due_at <= now:
-            del state.retrying[unit]
-            state.work = True
+    if state.sets.wake_retries(now):
+        state.work = True
     wake_backed_off_agents(state, now)
     return state.work or now >= state.next_balance
 
@@ -143,7 +144,7 @@ def _may_move_units(state: OwnerState, wishes: RequestedMoves) -> bool:
     """Return whether any unit may be moved. Then the units that replicate undisturbed are examined one
     by one.
     """
-    leaving = any(m.leaving and state.by_agent.get(name) for name, m in state.members.items())
+    leaving = any(m.leaving and state.sets.by_agent.get(name) for name, m in state.members.items())
     return leaving or bool(wishes.moves) or wishes.rebalance or wishes.balance
 
 
@@ -159,12 +160,17 @@ def build_scheduler_view(state: OwnerState, now: float, *, whole: bool) -> Sched
     )
     if whole:
         return SchedulerView(
-            agents, tuple(_build_unit_view(state, state.sets[unit], now) for unit in sorted(state.sets))
+            agents,
+            tuple(
+                _build_unit_view(state, state.sets.by_unit[unit], now) for unit in sorted(state.sets.by_unit)
+            ),
         )
     others, number, rows = _summarize_steady_units(state)
     steady = {key: (count, rows[key]) for key, count in number.items()}
     return SchedulerView(
-        agents, tuple(_build_unit_view(state, state.sets[unit], now) for unit in sorted(others)), steady
+        agents,
+        tuple(_build_unit_view(state, state.sets.by_unit[unit], now) for unit in sorted(others)),
+        steady,
     )
 
 
@@ -177,9 +183,9 @@ def _summarize_steady_units(state: OwnerState) -> tuple[list[str], Counter[Agent
     others: list[str] = []
     number: Counter[AgentPlace] = Counter()
     rows: Counter[AgentPlace] = Counter()
-    inventory, memos, paused = state.inventory or {}, state.memos, state.paused
+    inventory, memos, paused = state.inventory or {}, state.sets.memos, state.sets.paused
     since = any(state.since.values())
-    for unit, current in state.sets.items():
+    for unit, current in state.sets.by_unit.items():
         spec = inventory.get(unit)
         memo = memos[unit]
         undisturbed = current.state is SetState.REPLICATING and len(current.replicas) == 1
@@ -193,7 +199,7 @@ def _summarize_steady_units(state: OwnerState) -> tuple[list[str], Counter[Agent
 
 
 def _build_unit_view(state: OwnerState, current: ReplicationSet, now: float) -> UnitView:
-    memo, spec = state.memos[current.unit], find_desired_unit(state, current.unit)
+    memo, spec = state.sets.memos[current.unit], find_desired_unit(state, current.unit)
     same = spec is not None and (
         current.state is SetState.ABSENT or (memo.uid == spec.uid and not is_stale(state, spec, current))
     )
@@ -217,7 +223,9 @@ def _apply_task(state: OwnerState, task: ScheduleTask, now: float, out: list[Own
                 history.set_removal_reason(state, unit)
                 apply_event_to_set(state, unit, Remove(), now, out)
             case AddTask(unit, agent) | MoveTask(unit, agent):
-                _reset_identity(state, unit)
+                spec = find_desired_unit(state, unit)
+                if spec is not None:
+                    state.sets.renew_identity(unit, spec.uid)
                 member = state.members[agent]
                 apply_event_to_set(
                     state, unit, Assign(agent, member.agent_epoch, take_next_number(state)), now, out
@@ -225,13 +233,6 @@ def _apply_task(state: OwnerState, task: ScheduleTask, now: float, out: list[Own
     except SetRefusedError as refused:
         state.dropped["plan refused"] += 1
         out.append(Alarm("plan refused", str(refused)))
-
-
-def _reset_identity(state: OwnerState, unit: str) -> None:
-    """Drop the progress of an earlier unit that had the same name and another uid."""
-    spec = find_desired_unit(state, unit)
-    if spec is not None and state.memos[unit].uid != spec.uid:
-        state.memos[unit] = UnitMemo(spec.uid, state.memos[unit].since)
 
 
 # progress
@@ -256,7 +257,7 @@ def advance_pipelines(state: OwnerState, now: float, out: list[OwnerDecision]) -
     if state.inventory is None or now < state.next_progress:
         return
     state.next_progress = now + state.config.interval
-    memos = state.memos
+    memos = state.sets.memos
     marks: dict[str, UnitProgress | None] = {
         unit: memos[unit].mark for unit, spec in state.inventory.items() if memos[unit].uid == spec.uid
     }

@@ -10,12 +10,10 @@ from typing import NamedTuple
 from coordinator.core.health import AgentHealth, HealthConfig
 from coordinator.core.members import Member
 from coordinator.core.messages import Down, Up
+from coordinator.core.owner.unit_sets import UnitSets
 from coordinator.core.progress import PipelineProgress, PipelineUnits
 from coordinator.core.records import ConfigRecord, DurableRecord
-from coordinator.core.replication import ReplicationSet
-from coordinator.core.replication_table import Cell
 from coordinator.core.schedulers import InventoryUnit, MoveLimits, MoveRequest
-from schemas.units import UnitProgress
 
 #: The most entries that `OwnerState.new_history` holds while no caller empties it.
 MAX_HISTORY_ENTRIES = 10_000
@@ -250,36 +248,6 @@ OwnerDecision = SendMessage | Persist | Fence | Alarm | Refused | StepDown | Rel
 
 
 @dataclass(slots=True)
-class UnitMemo:
-    """The leader's memory of a unit besides its replicas. Times are the leader's seconds."""
-
-    uid: str = ""
-    since: float = 0.0
-    """When the state of its replication set last changed."""
-    mark: UnitProgress | None = None
-    rows_per_s: int = 0
-    waits: str | None = None
-    """The action of a person for which the replicating unit waits."""
-    failures: int = 0
-    due_at: float = 0.0
-    avoid: str | None = None
-    """The agent on which it failed last."""
-    failed_at: float = float("-inf")
-    steps: int = 0
-    """The steps of its preparation as last reported."""
-    prepare_progressed_at: float = 0.0
-    """When these steps were reported."""
-    given_up: int = 0
-    """The number of its preparations that were given up in a row."""
-    fence: int = 0
-    """The assignment with which its target is to be fenced; 0: none."""
-    fence_durable: bool = False
-    """Whether that assignment is stored, so that the fence can be requested."""
-    recorded: tuple[tuple[str, int, int], ...] = ()
-    """Its replicas (agent, agent_epoch, assignment) in the stored record."""
-
-
-@dataclass(slots=True)
 class UnitHistory:
     """The history of one unit, for operators."""
 
@@ -359,21 +327,12 @@ class OwnerState:
     """An inventory with a suspicious shrink that is not adopted yet; None: there is none."""
     sources: dict[str, tuple[str, ...]] = field(default_factory=dict)
     members: dict[str, Member] = field(default_factory=dict)
-    sets: dict[str, ReplicationSet] = field(default_factory=dict)
-    memos: dict[str, UnitMemo] = field(default_factory=dict)
-    by_agent: dict[str, dict[str, None]] = field(default_factory=dict)
-    """By agent: the units with a replica there, in a fixed order."""
-    unsettled: dict[str, None] = field(default_factory=dict)
-    """Units that are neither absent nor replicating."""
-    retrying: dict[str, None] = field(default_factory=dict)
+    sets: UnitSets = field(default_factory=UnitSets)
     health: dict[str, AgentHealth] = field(default_factory=dict)
     """The health of the agents on which units failed."""
     backing: dict[str, None] = field(default_factory=dict)
     """Agents that back off because units failed on them."""
     next_health: float = 0.0
-    fencing: dict[str, float] = field(default_factory=dict)
-    """Absent units that are not to run, with the time when their fence was last requested."""
-    paused: dict[str, None] = field(default_factory=dict)
     waiting: dict[int, PendingRecord] = field(default_factory=dict)
     """The decisions that wait for a Persist, by its token."""
     pipelines: dict[str, PipelineProgress] = field(default_factory=dict)
@@ -400,4 +359,3 @@ class OwnerState:
     (coordinator/core/owner/history.py).
     """
     dropped: Counter[str] = field(default_factory=Counter)
-    cells: Counter[Cell] = field(default_factory=Counter)

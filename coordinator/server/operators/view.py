@@ -29,13 +29,16 @@ def build_owner_view(
     replicate are removed from `errors`.
     """
     rates: Counter[str] = Counter()
-    units = tuple(_build_unit_row(state, state.sets[name], now, errors, rates) for name in sorted(state.sets))
+    units = tuple(
+        _build_unit_row(state, state.sets.by_unit[name], now, errors, rates)
+        for name in sorted(state.sets.by_unit)
+    )
     agents = tuple(
         _build_agent_row(state, member, now, rates[name], streams.get(name))
         for name, member in sorted(state.members.items())
     )
     dropped = {f"dropped.{why}": count for why, count in sorted(state.dropped.items())}
-    waiting = {"persist.waiting": len(state.waiting), "units.unsettled": len(state.unsettled)}
+    waiting = {"persist.waiting": len(state.waiting), "units.unsettled": len(state.sets.unsettled)}
     return View(leader, agents, units, list_pipeline_rows(state), {**counters, **dropped, **waiting})
 
 
@@ -57,7 +60,7 @@ def _build_pipeline_row(name: str, p: PipelineProgress, waits_for: tuple[str, ..
 def _build_unit_row(
     state: OwnerState, current: ReplicationSet, now: float, errors: dict[str, str], rates: Counter[str]
 ) -> UnitRow:
-    name, memo = current.unit, state.memos[current.unit]
+    name, memo = current.unit, state.sets.memos[current.unit]
     spec = (state.inventory or {}).get(name)
     primary, secondary = current.primary, current.secondary
     shown = primary or secondary or (current.replicas[-1] if current.replicas else None)
@@ -79,7 +82,7 @@ def _build_unit_row(
         mark.resolved_ts if mark else None,
         ":".join(map(str, mark.position)) if mark and mark.position else None,
         memo.rows_per_s if primary is not None else 0,
-        name in state.paused,
+        name in state.sets.paused,
         memo.waits if current.state is SetState.REPLICATING else errors.get(name),
         round(now - memo.since, 3),
         _find_move_target(primary, secondary),
@@ -114,7 +117,7 @@ def _build_agent_row(
         member.liveness.value,
         member.draining,
         round(max(0.0, now - member.heard_at), 3),
-        len(state.by_agent.get(member.name, {})),
+        len(state.sets.by_agent.get(member.name, {})),
         rows_per_s,
         stream is not None,
         dict(stream or {}),

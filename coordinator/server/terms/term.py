@@ -128,7 +128,9 @@ class OwnerTerm:
 
     def receive_messages(self, messages: list[Up], errors: Mapping[str, str]) -> None:
         """Process an agent's messages. `errors`: of its units."""
-        self._errors.update({unit: error for unit, error in errors.items() if unit in self.state.sets})
+        self._errors.update(
+            {unit: error for unit, error in errors.items() if unit in self.state.sets.by_unit}
+        )
         for message in messages:
             self.step_core(core.Received(message))
 

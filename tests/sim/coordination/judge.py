@@ -95,7 +95,7 @@ class Judge:
         """Count in which states of units a fault strikes."""
         node = self.world.current()
         if node is not None and node.state is not None:
-            self.struck.update({(kind, current.state) for current in node.state.sets.values()})
+            self.struck.update({(kind, current.state) for current in node.state.sets.by_unit.values()})
 
     # owners
 
@@ -123,7 +123,7 @@ class Judge:
         if member.state is not MemberState.SYNCED and not isinstance(message, Sync):
             return
         for status in statuses:
-            current = state.sets.get(status.unit)
+            current = state.sets.by_unit.get(status.unit)
             known = current is not None and any(
                 (r.agent, r.assignment) == (message.agent, status.assignment) for r in current.replicas
             )
@@ -143,7 +143,7 @@ class Judge:
         self.watch.owner(node, event, out)
         self.leases.owner(node, out)
         for unit, _, mark in self.final:
-            memo = state.memos.get(unit)
+            memo = state.sets.memos.get(unit)
             held = memo.mark if memo is not None else None
             taken = memo is None or (held is not None and held.checkpoint_ts >= mark.checkpoint_ts)
             require_invariant(taken, f"final mark {mark} of {unit} was not taken: {held}")
@@ -158,7 +158,7 @@ class Judge:
     def _believed(self, state: o.OwnerState, event: o.OwnerEvent | None, out: list[o.OwnerDecision]) -> None:
         """No agent's word raises what is never taken back, or ends a term."""
         require_invariant(state.counter < FAR // 2, f"epochs go on at {state.counter}")
-        for unit, memo in state.memos.items():
+        for unit, memo in state.sets.memos.items():
             mark = memo.mark
             far = mark is not None and max(mark.checkpoint_ts, mark.resolved_ts) >= FAR // 2
             require_invariant(
@@ -168,8 +168,8 @@ class Judge:
         require_invariant(not ended or isinstance(event, o.Resign), f"the term ends because of {event}")
 
     def _count(self, state: o.OwnerState) -> None:
-        self.cells.update(state.cells)
-        state.cells.clear()
+        self.cells.update(state.sets.cells)
+        state.sets.cells.clear()
 
     def _members(self, node: OwnerNode, state: o.OwnerState) -> None:
         for name, member in state.members.items():
@@ -400,8 +400,8 @@ class Judge:
             for unit, held in agent.state.units.items()
             if held.state is not UnitPhase.ABSENT and agent.alive
         }
-        for unit in sorted(state.sets):
-            current, spec = state.sets[unit], find_desired_unit(state, unit)
+        for unit in sorted(state.sets.by_unit):
+            current, spec = state.sets.by_unit[unit], find_desired_unit(state, unit)
             if spec is None:
                 return f"{unit} is still there or paused: {current.state.value}"
             primary = current.primary
@@ -414,7 +414,7 @@ class Judge:
             done = topic.accepted if topic is not None else world.target.row(unit).offset
             if done < world.heads[unit]:
                 return f"{unit} is done up to {done} of {world.heads[unit]}"
-            memo = state.memos[unit]
+            memo = state.sets.memos[unit]
             if memo.mark is None or memo.mark.checkpoint_ts < world.heads[unit]:
                 return f"{unit} is marked {memo.mark} of {world.heads[unit]}"
         if runs:

@@ -181,7 +181,9 @@ def _no_expiry(held: AgentUnit, _now: float) -> Any:
 
 
 def _resurrect(state: Any, unit: str) -> Any:
-    return _wanted(state, unit) or (InventoryUnit(unit, UnitKind.APPLY, "s1", None, state.memos[unit].uid))
+    return _wanted(state, unit) or (
+        InventoryUnit(unit, UnitKind.APPLY, "s1", None, state.sets.memos[unit].uid)
+    )
 
 
 def _late_is_fine(member: Any, agent_epoch: int, seq: int, now: float, **kwargs: Any) -> Any:
@@ -227,7 +229,11 @@ def _confirmed_now(state: Any, event: Any, now: float) -> Any:
 
 def _granted_to_all(state: Any, member: Any) -> list[tuple[str, int]]:
     me = (member.name, member.agent_epoch)
-    held = [(unit, r) for unit in state.by_agent.get(member.name, {}) for r in state.sets[unit].replicas]
+    held = [
+        (unit, r)
+        for unit in state.sets.by_agent.get(member.name, {})
+        for r in state.sets.by_unit[unit].replicas
+    ]
     return [
         (unit, r.assignment)
         for unit, r in held
@@ -317,7 +323,7 @@ def _forget_at_once(state: Any, unit: str, now: float, out: list[Any]) -> None:
     reported: list[Any] = []
     _fence_unless_desired(state, unit, now, reported)
     out += [effect for effect in reported if not isinstance(effect, Fence)]
-    memo = state.memos.get(unit)
+    memo = state.sets.memos.get(unit)
     if memo is not None and memo.fence:
         owner_feed.confirm_fenced(state, unit, memo.fence, now, out)
 
@@ -326,7 +332,7 @@ def _fence_at_once(state: Any, unit: str, now: float, out: list[Any]) -> None:
     """As it was once: the target is fenced under an epoch that nothing durable knows of."""
     reported: list[Any] = []
     _fence_unless_desired(state, unit, now, reported)
-    memo = state.memos.get(unit)
+    memo = state.sets.memos.get(unit)
     if memo is None or not memo.fence or memo.fence_durable:
         out += reported
         return
@@ -335,7 +341,7 @@ def _fence_at_once(state: Any, unit: str, now: float, out: list[Any]) -> None:
 
 
 def _orphans_now_and_then(state: Any, unit: str, what: Instruct, out: list[Any]) -> None:
-    current = state.sets.get(unit)
+    current = state.sets.by_unit.get(unit)
     known = current is not None and any(r.assignment == what.assignment for r in current.replicas)
     if (
         known

@@ -266,7 +266,7 @@ def a_new_owner_is_asked_for_moves_before_it_has_heard_of_one_under_way(w: Scrip
     w.until("the other agents have synced", lambda: sum(m.accepts for m in w.state.members.values()) == 2)
     w.until("the catalogue is known", lambda: w.state.inventory is not None)
     w.unready |= set(w.agents)
-    for unit, current in sorted(w.state.sets.items()):
+    for unit, current in sorted(w.state.sets.by_unit.items()):
         primary = current.primary
         if primary is not None:
             w.notify(o.Move(unit, target.name if primary.agent == third else third))
@@ -338,7 +338,7 @@ def a_move_waits_for_another_and_the_owner_dies(w: Scripted) -> None:
 
 def _at(w: Scripted, unit: str) -> str | None:
     node = w.current()
-    current = node.state.sets.get(unit) if node is not None and node.state is not None else None
+    current = node.state.sets.by_unit.get(unit) if node is not None and node.state is not None else None
     primary = current.primary if current is not None and current.state is _S.REPLICATING else None
     return primary.agent if primary is not None else None
 
@@ -360,13 +360,13 @@ def a_drain_is_undone(w: Scripted) -> None:
     origin, target = w.settle()
     w.unready.update(name for name in w.agents if name != origin.name)
     w.notify(o.Drain(origin.name))
-    w.until("it gives units away", lambda: any(s.secondary for s in w.state.sets.values()))
+    w.until("it gives units away", lambda: any(s.secondary for s in w.state.sets.by_unit.values()))
     w.run_until(w.now + 1.5)  # it has been told by now
     w.notify(o.Undrain(origin.name))
     w.get_ready()
     w.notify(o.Drain(target.name))
-    w.until("it takes units", lambda: not w.state.by_agent.get(target.name), 20.0)
-    assert w.state.by_agent[origin.name]
+    w.until("it takes units", lambda: not w.state.sets.by_agent.get(target.name), 20.0)
+    assert w.state.sets.by_agent[origin.name]
     w.notify(o.Undrain(target.name))
 
 

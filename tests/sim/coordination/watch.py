@@ -32,7 +32,7 @@ class LimitsJudge:
         self.known: dict[str, int] = {}
 
     def before(self, state: o.OwnerState) -> None:
-        self.known = {unit: self._highest(current) for unit, current in state.sets.items()}
+        self.known = {unit: self._highest(current) for unit, current in state.sets.by_unit.items()}
 
     @staticmethod
     def _highest(current: ReplicationSet) -> int:
@@ -43,7 +43,7 @@ class LimitsJudge:
         added: Counter[str] = Counter()
         moved: Counter[str] = Counter()
         incoming: Counter[str] = Counter()
-        for unit, current in state.sets.items():
+        for unit, current in state.sets.by_unit.items():
             if not current.replicas:
                 continue
             newest = current.replicas[-1]
@@ -123,7 +123,7 @@ class CatalogueJudge:
         }
 
     def before(self, state: o.OwnerState) -> None:
-        sets = state.sets.items()
+        sets = state.sets.by_unit.items()
         self.replicating = {
             unit: s.primary.assignment for unit, s in sets if s.state is SetState.REPLICATING and s.primary
         }
@@ -132,11 +132,11 @@ class CatalogueJudge:
         if not isinstance(event, o.Tick):
             return
         for unit, assignment in self.replicating.items():
-            current, there = state.sets.get(unit), self.there.get(unit)
+            current, there = state.sets.by_unit.get(unit), self.there.get(unit)
             notified = {r.assignment for r in current.leaving} if current is not None else set()
             stopped = current is not None and current.state is SetState.REMOVING and assignment in notified
-            if stopped and there is not None and unit not in state.paused:
-                uid = state.memos[unit].uid if unit in state.memos else ""
+            if stopped and there is not None and unit not in state.sets.paused:
+                uid = state.sets.memos[unit].uid if unit in state.sets.memos else ""
                 for_ = self.world.now - there[1]
                 require_invariant(
                     uid != there[0] or for_ < 5.0, f"{unit} is removed and has been there for {for_:.1f} s"
@@ -200,7 +200,7 @@ class Watch:
             for unit, held in agent.state.units.items():
                 if held.state in {UnitPhase.ABSENT, UnitPhase.STOPPING}:
                     continue
-                current = state.sets.get(unit)
+                current = state.sets.by_unit.get(unit)
                 replicas = current.replicas if current is not None else ()
                 if not any((r.agent, r.assignment) == (agent.name, held.assignment) for r in replicas):
                     key = (agent.name, unit, held.assignment)
