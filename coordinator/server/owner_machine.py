@@ -21,9 +21,11 @@ from coordinator.control.events import Elected, Lost, NewLeader, RecordsCommitte
 from coordinator.core import records as durable
 from coordinator.core.owner import owner
 from coordinator.core.owner import state as core
+from coordinator.core.owner.invariants import explain_restriction
 from coordinator.core.owner.state import OwnerConfig
 from coordinator.server.batch_handler import AgentMachine, MailWaiting
 from coordinator.server.operators.api import LeaderView, NotLeaderError, View
+from coordinator.server.operators.condition import RESTRICTION_REMEDY
 from coordinator.server.operators.journal import Journal
 from coordinator.server.requests import (
     CommandRequested,
@@ -61,6 +63,7 @@ class OwnerMachine:
         self.leadership = Leadership(config.owner_lease, clock, outside.set_leader)
         self.journal = Journal(wall)
         self._lasting = CoordinatorContext(outside, clock, self.journal)
+        self._has_seen_violation = False
         self.counts = self._lasting.counts
         self.view_took = 0.0
 
@@ -77,6 +80,15 @@ class OwnerMachine:
             if isinstance(message, CommandRequested | ViewRequested):
                 message.answer.fail_with(NotLeaderError(None))
             self._give_up("internal error")
+
+    def list_restrictions(self) -> tuple[str, ...]:
+        """Return for each unit that is left as it is why, and what to do. May be called from any thread."""
+        term = self.term
+        units = term.state.sets.restricted if term is not None else {}
+        return tuple(
+            f"unit {unit}: {explain_restriction(why)}: {RESTRICTION_REMEDY}"
+            for unit, why in sorted(units.items())
+        )
 
     def has_decided(self) -> bool:
         """True if `end_round` has anything to do."""
@@ -144,7 +156,14 @@ class OwnerMachine:
         now, floor = self._clock(), int(self._wall() * 1000)
         self.leadership.change_leader(LeaderView(rev, me.name, me.address, me.rest, am_i=True))
         state, effects = owner.begin_owner_term(
-            me.name, rev, records, self._config, now, floor=floor, claimed_at=claimed_at
+            me.name,
+            rev,
+            records,
+            self._config,
+            now,
+            floor=floor,
+            claimed_at=claimed_at,
+            after_violation=self._has_seen_violation,
         )
         if self.term is not None:
             self.term.close()
@@ -172,6 +191,7 @@ class OwnerMachine:
         if self.term is None:
             return
         term, self.term = self.term, None
+        self._has_seen_violation = bool(term.state.sets.restricted)
         self.journal.record_event(term.rev, what, {"why": why})
         term.close()
         self._outside.set_term(0)

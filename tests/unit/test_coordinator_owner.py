@@ -23,7 +23,7 @@ from coordinator.core.messages import (
     UnitStatus,
     Up,
 )
-from coordinator.core.owner import owner
+from coordinator.core.owner import invariants, owner
 from coordinator.core.owner.state import (
     Alarm,
     Confirmed,
@@ -79,7 +79,7 @@ class Cluster:
 
     def do(self, event: OwnerEvent) -> list[OwnerDecision]:
         self.state, out = owner.step_owner(self.state, event, self.now)
-        owner.check_owner_invariants(self.state)
+        invariants.check_owner_invariants(self.state)
         self._carry_out(out)
         return out
 

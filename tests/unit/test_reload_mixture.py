@@ -16,7 +16,7 @@ from coordinator.core import agent
 from coordinator.core.agent import AgentState
 from coordinator.core.agent_unit import PrepareWorker, RemoveWorker, StartWorker
 from coordinator.core.messages import ConfigVersion, Down, FileAnswer, Up
-from coordinator.core.owner import owner
+from coordinator.core.owner import invariants, owner
 from coordinator.core.owner.configuration import get_active_version, get_config_part
 from coordinator.core.owner.state import (
     Confirmed,
@@ -130,7 +130,7 @@ class World:
 
     def do(self, event: OwnerEvent) -> None:
         self.state, out = owner.step_owner(self.state, event, self.now)
-        owner.check_owner_invariants(self.state)
+        invariants.check_owner_invariants(self.state)
         self.carry_out(out)
 
     def carry_out(self, out: list[OwnerDecision]) -> None:

@@ -148,6 +148,8 @@ def report_status(
     if status.assignment > state.counter:
         seen = f"it holds {unit} under assignment {status.assignment}, and none above {state.counter} was ever given"
         refuse_claim(state, member.name, now, out, what="epoch refused", about=seen)
+    if unit in state.sets.restricted:
+        return
     if status.state is UnitPhase.PREPARING and unit in state.sets.memos:
         record_preparation_progress(state, member.name, status, now)
     if status.error is not None and status.state is UnitPhase.STOPPED and unit in state.sets.by_unit:

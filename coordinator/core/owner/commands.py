@@ -9,6 +9,7 @@ from coordinator.core.members import MemberState
 from coordinator.core.messages import Liveness
 from coordinator.core.owner import agents as owner_members
 from coordinator.core.owner import configuration
+from coordinator.core.owner.invariants import explain_restriction
 from coordinator.core.owner.sets import apply_event_to_set, fence_unless_desired, persist_records
 from coordinator.core.owner.state import (
     CancelMove,
@@ -37,7 +38,7 @@ def execute_owner_command(
     """Execute the command or return Refused. All commands but `Rebalance` and `Resign` are stored, so
     that they outlive this leader.
     """
-    why = explain_command_refusal(state, command)
+    why = _explain_restricted_refusal(state, command) or explain_command_refusal(state, command)
     if why is not None:
         out.append(Refused(command, why))
         return
@@ -55,6 +56,9 @@ def execute_owner_command(
         case Rebalance():
             state.rebalance = True
         case Pause(unit):
+            if unit in state.sets.restricted:
+                spec = (state.inventory or {}).get(unit)
+                state.sets.end_restriction(unit, spec.uid if spec is not None else None)
             forget_move(state, unit, now, out)
             state.sets.paused[unit] = None
             fence_unless_desired(state, unit, now, out)
@@ -96,6 +100,14 @@ def _set_draining(
     member = state.members[agent] = replace(state.members[agent], draining=draining)
     record = AgentRecord(agent, member.incarnation, member.agent_epoch, draining=draining)
     persist_records(state, [record], now, out)
+
+
+def _explain_restricted_refusal(state: OwnerState, command: OwnerCommand) -> str | None:
+    """Return that the command is about a restricted unit, or None. A pause ends the restriction."""
+    if isinstance(command, Move | CancelMove | Resume) and command.unit in state.sets.restricted:
+        why = explain_restriction(state.sets.restricted[command.unit])
+        return f"unit {command.unit}: {why}; pause it, and then resume it"
+    return None
 
 
 def explain_command_refusal(state: OwnerState, command: OwnerCommand) -> str | None:

@@ -12,15 +12,17 @@ still true is repeated at the next heartbeat.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from coordinator.core import handlers, replication
 from coordinator.core.members import Member
 from coordinator.core.owner import agents as owner_members
 from coordinator.core.owner import commands as owner_commands
 from coordinator.core.owner import configuration, failures, inventory, periodic
+from coordinator.core.owner.invariants import judge_step, restrict_restored_units
 from coordinator.core.owner.sets import apply_event_to_set, confirm_fenced, fence_stored
 from coordinator.core.owner.state import (
+    Alarm,
     Confirmed,
     Fenced,
     Inventory,
@@ -43,6 +45,8 @@ from coordinator.core.records import (
     PausedRecord,
     PipelineRecord,
     UnitRecord,
+    UnreadableRecord,
+    build_record_key,
 )
 from coordinator.core.replication import AgentLost
 from coordinator.core.schedulers import MoveRequest
@@ -57,6 +61,7 @@ def begin_owner_term(
     *,
     floor: int = 0,
     claimed_at: float | None = None,
+    after_violation: bool = False,
 ) -> tuple[OwnerState, list[OwnerDecision]]:
     """Return the state of a new term.
 
@@ -66,6 +71,8 @@ def begin_owner_term(
 
     `claimed_at`: when the write of the claim began (default: `now`). The claim counts as confirmed from
     then on, not from the answer: if the answer was late, another coordinator may have claimed since.
+
+    `after_violation`: the last term of this coordinator has seen a violated invariant (`invariants`).
 
     Every lease that an earlier leader can have granted ends before `now` + owner_lease + silence. Until
     then an agent that sends nothing counts as alive.
@@ -77,18 +84,47 @@ def begin_owner_term(
         confirmed_at=now if claimed_at is None else claimed_at,
         counter=floor,
         next_balance=now + config.balance_every,
+        ends_on_violation=not after_violation,
     )
     state.floor, state.began = floor, now
     state.silent = now >= state.confirmed_at + config.owner_lease
     out: list[OwnerDecision] = []
-    for _, record in sorted(records.items()):
-        _restore_record(state, record, now)
+    unusable: dict[str, str] = {}
+    for key, record in sorted(records.items()):
+        problem = _find_record_problem(key, record)
+        if problem is None:
+            _restore_record(state, record, now)
+            continue
+        out.append(Alarm("record not usable", f"{key}: {problem}"))
+        unusable |= dict.fromkeys(_list_named_units(key, record, records), problem)
+    for unit in unusable:
+        state.sets.add_unit(unit, "", now)
+    restrict_restored_units(state, unusable, out)
     for unit in sorted(state.sets.by_unit):
         for replica in state.sets.by_unit[unit].replicas:
             member = state.members.get(replica.agent)
             if member is None or member.agent_epoch > replica.agent_epoch:
                 apply_event_to_set(state, unit, AgentLost(replica.agent, replica.agent_epoch), now, out)
-    return state, out
+    return state, judge_step(state, state.counter, now, out)
+
+
+def _find_record_problem(key: str, record: DurableRecord) -> str | None:
+    """Return why a record cannot be used, or None."""
+    if isinstance(record, UnreadableRecord):
+        return record.why
+    named = build_record_key(record)
+    return None if named == key else f"it is the record {named}"
+
+
+def _list_named_units(key: str, record: DurableRecord, known: Collection[str]) -> Iterator[str]:
+    """Yield the units that an unusable record is about: that of its key, and that which it names if that has
+    no record of its own (`known`: all keys).
+    """
+    named = f"unit/{record.unit}" if isinstance(record, UnitRecord) else key
+    for each in (key, *(() if named in known else (named,))):
+        kind, _, unit = each.partition("/")
+        if kind == "unit":
+            yield unit
 
 
 def _restore_record(state: OwnerState, record: DurableRecord, now: float) -> None:
@@ -119,6 +155,7 @@ def step_owner(state: OwnerState, event: OwnerEvent, now: float) -> tuple[OwnerS
     out: list[OwnerDecision] = []
     if state.stepped_down:
         return state, out
+    counter = state.counter
     match event:
         case Received(message):
             handlers.receive_agent_message(state, message, now, out)
@@ -134,6 +171,8 @@ def step_owner(state: OwnerState, event: OwnerEvent, now: float) -> tuple[OwnerS
             _handle_tick(state, now, out)
         case _:
             owner_commands.execute_owner_command(state, event, now, out)
+    if state.sets.touched:
+        out = judge_step(state, counter, now, out)
     state.silent = now >= state.confirmed_at + state.config.owner_lease
     if state.silent:
         state.dropped["unconfirmed"] += len(out)
@@ -163,24 +202,3 @@ def _handle_persisted(state: OwnerState, token: int, now: float, out: list[Owner
         owner_members.confirm_registration(state, *stored.agent, now, out)
     if stored.fence is not None:
         fence_stored(state, *stored.fence, now, out)
-
-
-def check_owner_invariants(state: OwnerState) -> None:
-    """Raise AssertionError unless the leader's invariants hold. For tests: linear in the number of units."""
-    assignments: dict[int, str] = {}
-    held: dict[str, set[str]] = {}
-    for unit, current in state.sets.by_unit.items():
-        replication.check_set_invariants(current)
-        for replica in current.replicas:
-            other = assignments.setdefault(replica.assignment, unit)
-            replication.require_invariant(
-                other == unit, f"assignment {replica.assignment} of {unit} and of {other}"
-            )
-            replication.require_invariant(
-                replica.assignment <= state.counter, f"assignment {replica.assignment} above the counter"
-            )
-            held.setdefault(replica.agent, set()).add(unit)
-    index = {agent: set(units) for agent, units in state.sets.by_agent.items() if units}
-    replication.require_invariant(index == held, "the index by agent is not what the sets hold")
-    missing = set(state.inventory or ()) - set(state.sets.by_unit)
-    replication.require_invariant(not missing, f"units {sorted(missing)} of the inventory have no set")

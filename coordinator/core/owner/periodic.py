@@ -183,13 +183,14 @@ def _summarize_steady_units(state: OwnerState) -> tuple[list[str], Counter[Agent
     others: list[str] = []
     number: Counter[AgentPlace] = Counter()
     rows: Counter[AgentPlace] = Counter()
-    inventory, memos, paused = state.inventory or {}, state.sets.memos, state.sets.paused
+    inventory, memos = state.inventory or {}, state.sets.memos
+    unsteady = {*state.sets.paused, *state.sets.restricted}
     since = any(state.since.values())
     for unit, current in state.sets.by_unit.items():
         spec = inventory.get(unit)
         memo = memos[unit]
         undisturbed = current.state is SetState.REPLICATING and len(current.replicas) == 1
-        if not undisturbed or spec is None or memo.uid != spec.uid or unit in paused or (since and is_stale(state, spec, current)):  # fmt: skip
+        if not undisturbed or spec is None or memo.uid != spec.uid or unit in unsteady or (since and is_stale(state, spec, current)):  # fmt: skip
             others.append(unit)
             continue
         place = (current.replicas[0].agent, spec.kind, spec.apart)
@@ -204,6 +205,10 @@ def _build_unit_view(state: OwnerState, current: ReplicationSet, now: float) -> 
         current.state is SetState.ABSENT or (memo.uid == spec.uid and not is_stale(state, spec, current))
     )
     primary = current.primary
+    if current.unit in state.sets.restricted:  # it counts as load, and no scheduler touches it
+        known = spec or InventoryUnit(current.unit, UnitKind.APPLY, "")
+        at = tuple(replica.agent for replica in current.replicas[-1:])
+        return UnitView(known, SetState.RECOVERING, holders=at, rows_per_s=memo.rows_per_s)
     return UnitView(
         spec or InventoryUnit(current.unit, UnitKind.APPLY, ""),
         current.state,

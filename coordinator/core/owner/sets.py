@@ -63,9 +63,11 @@ def persist_records(
 def apply_event_to_set(
     state: OwnerState, unit: str, event: SetInput, now: float, out: list[OwnerDecision]
 ) -> None:
-    """Step the unit's set, carry out its outputs, and keep the indexes. Raises SetRefusedError as the
-    set does.
+    """Step the unit's set, carry out its outputs, and keep the indexes. A restricted unit is left as it
+    is. Raises SetRefusedError as the set does.
     """
+    if unit in state.sets.restricted:
+        return
     before = state.sets.by_unit.get(unit)
     if before is None:
         before = ReplicationSet(unit)  # the agent reports a unit that is not in the inventory: an orphan
@@ -133,6 +135,8 @@ def fence_unless_desired(state: OwnerState, unit: str, now: float, out: list[Own
     """Fence a unit that is not to run. Since no agent takes the unit over, nothing else would fence an
     agent that was only considered lost.
     """
+    if unit in state.sets.restricted:
+        return
     memo = state.sets.memos[unit]
     absent = state.sets.by_unit[unit].state is SetState.ABSENT
     if state.inventory is None or find_desired_unit(state, unit) is not None or not absent:
@@ -163,7 +167,7 @@ def confirm_fenced(
 ) -> None:
     """Delete the unit's record, because no process can write for the unit any more."""
     memo = state.sets.memos.get(unit)
-    if memo is None or memo.fence != assignment:
+    if memo is None or memo.fence != assignment or unit in state.sets.restricted:
         return
     state.sets.fencing.pop(unit, None)
     memo.end_fence()

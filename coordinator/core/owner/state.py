@@ -310,6 +310,8 @@ class OwnerState:
     op_seq: int = 0
     token: int = 0
     stepped_down: bool = False
+    ends_on_violation: bool = True
+    """Whether a step that violates an invariant may end the term (`invariants`)."""
     silent: bool = False
     """Whether the claim has not been confirmed for so long that no messages may be sent."""
     inventory: dict[str, InventoryUnit] | None = None

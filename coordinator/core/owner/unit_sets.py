@@ -15,6 +15,8 @@ _SETTLED = frozenset({SetState.ABSENT, SetState.REPLICATING})
 
 Holder = tuple[str, int, int]
 """A replica in a unit's stored record: (agent, agent_epoch, assignment)."""
+UNKNOWN: Holder = ("", 0, 0)
+"""Stands for the replicas of a record that cannot be trusted."""
 
 
 @dataclass(slots=True)
@@ -114,6 +116,10 @@ class UnitSets:
     fencing: dict[str, float] = field(default_factory=dict)
     """Absent units that are not to run, with the time when their fence was last requested."""
     paused: dict[str, None] = field(default_factory=dict)
+    restricted: dict[str, str] = field(default_factory=dict)
+    """Units that the leader leaves as they are, with the invariant that they violate (`invariants`)."""
+    touched: dict[str, ReplicationSet | None] = field(default_factory=dict)
+    """The units whose sets the present step has changed, with their sets before it; None: there was none."""
     cells: Counter[Cell] = field(default_factory=Counter)
     """How often each cell of the transition table was used."""
 
@@ -129,12 +135,14 @@ class UnitSets:
     def add_unit(self, unit: str, uid: str, now: float) -> None:
         """Add a unit without replicas, unless it is known."""
         if unit not in self.by_unit:
+            self.touched.setdefault(unit, None)
             self.by_unit[unit] = ReplicationSet(unit)
             self.memos[unit] = UnitMemo(uid, now)
 
     def replace_set(self, before: ReplicationSet, after: ReplicationSet) -> None:
         """Put `after` in the place of `before`, and keep the index by agent."""
         unit = after.unit
+        self.touched.setdefault(unit, before)
         self.by_unit[unit] = after
         stay = {r.agent for r in after.replicas}
         for agent in sorted(stay):
@@ -169,9 +177,44 @@ class UnitSets:
         self.by_agent.pop(agent, None)
 
     def forget_unit(self, unit: str) -> bool:
-        """Drop a unit, and return whether it was paused."""
+        """Drop a known unit, and return whether it was paused."""
+        self.touched.setdefault(unit, self.by_unit[unit])
         for known in (self.by_unit, self.memos, self.retrying, self.fencing):
             known.pop(unit, None)
         was_paused = unit in self.paused
         self.paused.pop(unit, None)
         return was_paused
+
+    def take_touched(self) -> dict[str, ReplicationSet | None]:
+        """End a step, and return the units whose sets it has changed, with their sets before it."""
+        touched, self.touched = self.touched, {}
+        return touched
+
+    def restrict_unit(self, unit: str, why: str) -> None:
+        """Leave the unit as it is from now on."""
+        self.restricted = {**self.restricted, unit: why}  # other threads read it
+        for waiting in (self.unsettled, self.retrying, self.fencing):
+            waiting.pop(unit, None)
+
+    def put_back(self, unit: str, before: ReplicationSet | None) -> None:
+        """Undo what a step has done to the set of a unit."""
+        self._set_replicas(before or ReplicationSet(unit))
+        self.memos.setdefault(unit, UnitMemo())
+
+    def end_restriction(self, unit: str, uid: str | None) -> None:
+        """Forget the replicas of a restricted unit. `uid`: as the inventory has it; None: it has none.
+
+        The unit then counts as recorded, whatever its record holds: its target has to be fenced.
+        """
+        self.restricted = {name: why for name, why in self.restricted.items() if name != unit}
+        self.touched.setdefault(unit, self.by_unit[unit])
+        self._set_replicas(ReplicationSet(unit))
+        known = self.memos[unit]
+        self.memos[unit] = UnitMemo(uid or known.uid, known.since, recorded=known.recorded or (UNKNOWN,))
+
+    def _set_replicas(self, current: ReplicationSet) -> None:
+        for units in self.by_agent.values():
+            units.pop(current.unit, None)
+        self.by_unit[current.unit] = current
+        for replica in current.replicas:
+            self.by_agent.setdefault(replica.agent, {})[current.unit] = None

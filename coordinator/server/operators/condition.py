@@ -6,7 +6,7 @@ reason, and the remedy.
 | `running` | it replicates, or does so while it moves |
 | `starting` | it is being placed for the first time, or again after a command |
 | `restarting` | it stopped by itself, and is retried automatically |
-| `stopped` | it waits for a person: to repair what the reason states, or to resume it |
+| `stopped` | it waits for a person: to repair what the reason states, or to resume it; a restricted unit (`core.owner.invariants`) may still write |
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from coordinator.core.owner.invariants import explain_restriction
 from schemas.findings import TRIES_AGAIN, split_remedy
+
+RESTRICTION_REMEDY = "`rowlock units pause` and then `rowlock units resume` place it anew"
 
 
 class ConditionFacts(Protocol):
@@ -30,6 +33,8 @@ class ConditionFacts(Protocol):
     def paused(self) -> bool: ...
     @property
     def error(self) -> str | None: ...
+    @property
+    def restricted(self) -> str | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,8 @@ class UnitCondition:
 
 def judge_condition(row: ConditionFacts) -> UnitCondition:
     """Return the condition of a unit."""
+    if row.restricted is not None:
+        return UnitCondition("stopped", explain_restriction(row.restricted), RESTRICTION_REMEDY)
     if row.paused:
         before = f"; before that it failed: {row.error}" if row.error else ""
         return UnitCondition("stopped", f"it is paused{before}", "rowlock units resume")

@@ -87,6 +87,7 @@ def _build_unit_row(
         round(now - memo.since, 3),
         _find_move_target(primary, secondary),
         memo.failures,
+        state.sets.restricted.get(name),
     )
 
 

@@ -118,4 +118,32 @@ BUGS = [
         new="    if False:\n",
         tests=("tests/unit/test_coordinator_replication.py",),
     ),
+    Mutant(
+        bug="a wrong record in the control topic ends every term, and with it all replication",
+        file="coordinator/core/owner/invariants.py",
+        old='            _restrict_unit(state, unit, f"its stored record is wrong: {why}", current, out)\n',
+        new="            state.stepped_down = True\n            out.append(StepDown(why))\n",
+        tests=("tests/sim/coordination/test_restricted.py",),
+    ),
+    Mutant(
+        bug="a violated invariant ends one term after the other",
+        file="coordinator/core/owner/invariants.py",
+        old="    if state.ends_on_violation and now >= state.began + state.config.lease:\n",
+        new="    if now >= state.began + state.config.lease:\n",
+        tests=("tests/unit/test_coordinator_invariants.py",),
+    ),
+    Mutant(
+        bug="a term ends for a violation before its agents have leases of it",
+        file="coordinator/core/owner/invariants.py",
+        old="    if state.ends_on_violation and now >= state.began + state.config.lease:\n",
+        new="    if state.ends_on_violation:\n",
+        tests=("tests/unit/test_coordinator_invariants.py",),
+    ),
+    Mutant(
+        bug="a unit that the leader leaves as it is loses its lease",
+        file="coordinator/core/handlers/leases.py",
+        old="granted = (*_list_granted(state, member), *_list_restricted(state, context.message))",
+        new="granted = tuple(_list_granted(state, member))",
+        tests=("tests/unit/test_coordinator_invariants.py",),
+    ),
 ]

@@ -19,7 +19,7 @@ from coordinator.core import records as durable
 from coordinator.core.agent_unit import PrepareWorker, RemoveWorker, StartWorker
 from coordinator.core.members import MemberState
 from coordinator.core.messages import Dispatch, DispatchResponse, Down, Heartbeat, Sync
-from coordinator.core.owner import owner as owners
+from coordinator.core.owner import invariants
 from coordinator.core.owner import state as o
 from coordinator.core.owner.sets import find_desired_unit
 from coordinator.core.progress import PipelineProgress
@@ -139,7 +139,7 @@ class Judge:
             require_invariant(state.rev not in self.begun, f"term {state.rev} begins twice")
             self.begun.add(state.rev)
             self.limits.before(state)
-        owners.check_owner_invariants(state)
+        invariants.check_owner_invariants(state)
         self.watch.owner(node, event, out)
         self.leases.owner(node, out)
         for unit, _, mark in self.final:
@@ -165,7 +165,8 @@ class Judge:
                 not far and 0 <= memo.rows_per_s < FAR, f"{unit} is at {mark}, {memo.rows_per_s} rows/s"
             )
         ended = any(isinstance(effect, o.StepDown) for effect in out)
-        require_invariant(not ended or isinstance(event, o.Resign), f"the term ends because of {event}")
+        may_end = isinstance(event, o.Resign) or (state.ends_on_violation and bool(state.sets.restricted))
+        require_invariant(not ended or may_end, f"the term ends because of {event}")
 
     def _count(self, state: o.OwnerState) -> None:
         self.cells.update(state.sets.cells)
@@ -236,7 +237,7 @@ class Judge:
 
     def committed(self, records: tuple[tuple[str, durable.DurableRecord | None], ...]) -> None:
         for key, record in records:
-            if key.startswith("unit/"):
+            if key.startswith("unit/") and not isinstance(record, durable.UnreadableRecord):
                 held = record.holders if isinstance(record, durable.UnitRecord) else ()
                 self.holders[key.removeprefix("unit/")] = tuple(assignment for *_, assignment in held)
             if isinstance(record, durable.PipelineRecord) and record.progress.checkpoint_ts is not None:
@@ -401,6 +402,9 @@ class Judge:
             if held.state is not UnitPhase.ABSENT and agent.alive
         }
         for unit in sorted(state.sets.by_unit):
+            if unit in state.sets.restricted:
+                runs = {key: held for key, held in runs.items() if key[0] != unit}
+                continue
             current, spec = state.sets.by_unit[unit], find_desired_unit(state, unit)
             if spec is None:
                 return f"{unit} is still there or paused: {current.state.value}"
@@ -424,6 +428,8 @@ class Judge:
     def _behind(self, state: o.OwnerState) -> str:
         """A pipeline is shown at its sources' head; higher only where a unit that was created again stands behind it."""
         for row in views.list_pipeline_rows(state):
+            if state.sets.restricted:
+                continue  # the marks of such a unit may not be known
             heads = [
                 self.world.heads[u] for u, s in self.world.inventory.items() if s.pipeline == row.pipeline
             ]
@@ -439,5 +445,8 @@ class Judge:
         """Once well: no live worker beside the primaries, and the members are all there."""
         world = self.world
         live = Counter(w.unit for a in world.agents.values() for w in a.workers.values() if w.live)
+        node = world.current()
+        left = node.state.sets.restricted if node is not None and node.state is not None else ()
+        live.update({unit: 1 - live[unit] for unit in left})
         require_invariant(all(live[unit] == 1 for unit in world.inventory), f"live workers {dict(live)}")
         require_invariant(set(live) == set(world.inventory), f"live workers of unwanted units {dict(live)}")

@@ -83,7 +83,9 @@ class LeaseJudge:
 
 
 def _stays(state: o.OwnerState, agent: str, agent_epoch: int, unit: str, assignment: int) -> bool:
-    """Whether the owner wants that replica to go on as far as it knows."""
+    """Whether the owner wants that replica to go on as far as it knows. A restricted unit always does."""
+    if unit in state.sets.restricted:
+        return True
     current = state.sets.by_unit.get(unit)
     for one in current.replicas if current is not None else ():
         if (one.agent, one.agent_epoch, one.assignment) == (

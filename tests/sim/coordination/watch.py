@@ -198,7 +198,7 @@ class Watch:
             if not self._obeys(state, agent):
                 continue
             for unit, held in agent.state.units.items():
-                if held.state in {UnitPhase.ABSENT, UnitPhase.STOPPING}:
+                if held.state in {UnitPhase.ABSENT, UnitPhase.STOPPING} or unit in state.sets.restricted:
                     continue
                 current = state.sets.by_unit.get(unit)
                 replicas = current.replicas if current is not None else ()
