@@ -64,7 +64,7 @@ def test_a_mark_later_than_now_is_refused_however_it_comes(cluster: Cluster) -> 
     assert cluster.state.sets.memos["u"].mark == good
     assert cluster.state.sets.memos["v"].mark == UnitProgress(NOW_MS, NOW_MS)
     assert alarms(cluster) == ["mark refused"]
-    assert cluster.state.dropped["mark refused"] == 4
+    assert cluster.state.history.dropped["mark refused"] == 4
     assert cluster.state.sets.by_unit["u"].primary is not None, "its other words are believed"
 
 
@@ -92,7 +92,7 @@ def test_alarms_come_now_and_then_and_all_is_counted(cluster: Cluster) -> None:
         cluster.now += 1.0
         cluster.beat("a", *held(cluster, UnitProgress(FAR, FAR + 10**9)))
     assert alarms(cluster).count("mark refused") == 3
-    assert cluster.state.dropped["mark refused"] == 130
+    assert cluster.state.history.dropped["mark refused"] == 130
 
 
 @pytest.mark.parametrize(("reported", "believed"), [(-5, 0), (10**15, MOST_ROWS), (8, 8)])

@@ -90,7 +90,7 @@ def test_a_handler_that_says_no_ends_the_chain() -> None:
     out: list[OwnerDecision] = []
     handlers.receive_agent_message(state, heartbeat(head=changed(HEAD, owner_rev=REV + 1)), NOW, out)
     assert [type(effect) for effect in out] == [Alarm]
-    assert (state.members["a"], state.dropped) == (SYNCED, {"later term claimed": 1})
+    assert (state.members["a"], state.history.dropped) == (SYNCED, {"later term claimed": 1})
 
 
 def test_nobody_asks_for_the_sender_before_it_is_known() -> None:
@@ -113,7 +113,7 @@ def test_check_leader(message: Up, passes: bool) -> None:
     assert CheckLeader().handle(this) is passes
     assert not this.state.stepped_down, "a word of an agent ends no term"
     assert [type(effect) for effect in this.out] == ([] if passes else [Alarm])
-    assert this.state.dropped["later term claimed"] == (not passes)
+    assert this.state.history.dropped["later term claimed"] == (not passes)
 
 
 def test_register_stores_a_new_incarnation_before_it_is_told() -> None:
@@ -143,7 +143,7 @@ def test_check_member(member: Member | None, passes: bool, notified: list[type])
     this = context(heartbeat(), state_of(member), known=False)
     assert CheckMember().handle(this) is passes
     assert (this.known, sent(this.out)) == (member if passes else None, notified)
-    assert this.state.dropped["unknown agent"] == (not passes)
+    assert this.state.history.dropped["unknown agent"] == (not passes)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_keep_lease_counts_what_is_stale_and_ends_there(
 ) -> None:
     this = context(heartbeat(head=head))
     assert RenewAgentLease().handle(this) is False
-    assert (this.state.members["a"], dict(this.state.dropped)) == (SYNCED, {reason: 1})
+    assert (this.state.members["a"], dict(this.state.history.dropped)) == (SYNCED, {reason: 1})
     assert sent(this.out) == notified
 
 

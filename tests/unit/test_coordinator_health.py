@@ -183,10 +183,10 @@ def test_an_agent_on_which_nothing_gets_ready_does_not_attract_units_for_ever(cl
 def test_once_it_can_again_it_is_tried_with_one_unit_and_cleared(cluster: Cluster) -> None:
     run(cluster, 12.0, "x")
     assert not cluster.state.health["x"].trusted
-    (notified,) = [about for what, about in cluster.state.new_history if what == "agent backs off"]
+    (notified,) = [about for what, about in cluster.state.history.entries if what == "agent backs off"]
     assert (notified["agent"], notified["for_s"]) == ("x", 10.0)
     run(cluster, 400.0)
-    assert ("agent is trusted again", {"agent": "x"}) in cluster.state.new_history
+    assert ("agent is trusted again", {"agent": "x"}) in cluster.state.history.entries
     assert "x" not in cluster.state.health
     held = [
         u for u, s in cluster.state.sets.by_unit.items() if s.primary is not None and s.primary.agent == "x"

@@ -251,7 +251,7 @@ def test_an_agent_of_a_later_owner_is_not_listened_to_and_ends_no_term() -> None
             "later term claimed"
         ]
         assert not cluster.do(Received(message)), "alarmed now and then, counted always"
-        assert cluster.state.dropped["later term claimed"] == 2
+        assert cluster.state.history.dropped["later term claimed"] == 2
         assert not cluster.state.stepped_down
 
 
@@ -293,7 +293,7 @@ def test_late_messages_are_dropped_and_counted() -> None:
     cluster.join("a")
     cluster.seqs["a"] = 0
     cluster.beat("a")
-    assert cluster.state.dropped["late"] == 1
+    assert cluster.state.history.dropped["late"] == 1
 
 
 def test_a_unit_that_nobody_knows_is_told_to_stop() -> None:
@@ -305,7 +305,7 @@ def test_a_unit_that_nobody_knows_is_told_to_stop() -> None:
     assert cluster.state.counter == 1, (
         "what was never given raises nothing; the clock of the day does (docs/adr/0005)"
     )
-    assert cluster.state.dropped["epoch refused"] == 1
+    assert cluster.state.history.dropped["epoch refused"] == 1
 
 
 def test_an_unconfirmed_owner_says_nothing_and_speaks_again_once_confirmed() -> None:

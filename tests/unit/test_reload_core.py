@@ -123,14 +123,14 @@ def test_a_reload_waits_for_every_agent_and_then_places_only_what_changes_anew()
     assert ended(cluster.do(Tick())) == [None]
     assert cluster.state.configuration.digest == "new"
     cluster.do(OLD)  # read before, it comes late
-    assert cluster.state.dropped["catalogue of another configuration"] == 1
+    assert cluster.state.history.dropped["catalogue of another configuration"] == 1
     cluster.do(NEW)
     cluster.do(Tick())
     assert cluster.dispatched() == [("a", "apply/p/t", "remove")]
     assert {u: a for u, a in assignments(cluster).items() if u != P.unit} == {
         u: a for u, a in before.items() if u != P.unit
     }
-    notified = [what for what, _ in cluster.state.new_history]
+    notified = [what for what, _ in cluster.state.history.entries]
     assert notified.count("configuration in force") == 1
 
 
@@ -163,7 +163,7 @@ def test_a_unit_is_given_to_an_agent_only_once_it_has_what_is_in_force() -> None
     cluster.do(Tick())
     assert cluster.dispatched() == [("a", P.unit, "prepare")]
     assert assignments(cluster)[P.unit] > new.revision > before[P.unit]
-    story = [about for what, about in cluster.state.new_history if what == "unit stopped"]
+    story = [about for what, about in cluster.state.history.entries if what == "unit stopped"]
     assert story[-1]["why"] == "its configuration has changed"
 
 

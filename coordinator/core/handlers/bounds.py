@@ -47,7 +47,7 @@ def refuse_claim(
     state: OwnerState, agent: str, now: float, out: list[OwnerDecision], *, what: str, about: str
 ) -> None:
     """Count an agent's claim that cannot be true, and raise an alarm at most every `ALARM_EVERY` seconds."""
-    state.dropped[what] += 1
+    state.history.count_dropped(what)
     if now >= state.alarmed.get((agent, what), float("-inf")) + ALARM_EVERY:
         state.alarmed[agent, what] = now
         out.append(Alarm(what, f"agent {agent}: {about}"))

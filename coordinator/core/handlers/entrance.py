@@ -85,7 +85,7 @@ class CheckMember:
         if member is not None and member.durable:
             context.known = member
             return True
-        state.dropped["unknown agent"] += 1
+        state.history.count_dropped("unknown agent")
         if member is None:
             superseded = Superseded(build_owner_header(state, message.header.agent_epoch))
             context.out.append(SendMessage(message.agent, superseded))

@@ -8,7 +8,7 @@ from coordinator.core import members
 from coordinator.core.handlers.context import Context
 from coordinator.core.members import Member, MemberState, MessageVerdict
 from coordinator.core.messages import Heartbeat, HeartbeatResponse, Sync
-from coordinator.core.owner import configuration, history
+from coordinator.core.owner import configuration
 from coordinator.core.owner.agents import announce_owner, drop_other_incarnation
 from coordinator.core.owner.sets import build_owner_header, compute_heartbeat_interval
 from coordinator.core.owner.state import OwnerState, SendMessage
@@ -31,16 +31,16 @@ class RenewAgentLease:
             drop_other_incarnation(state, member, head.agent_epoch, context.out)
             return False
         if verdict is MessageVerdict.LATE:
-            state.dropped["late"] += 1
+            state.history.count_dropped("late")
             return False
         if isinstance(message, Sync | Heartbeat):
             member = members.update_from_heartbeat(member, message)
         if member.accepts is not context.member.accepts or member.config != context.member.config:
             state.work = True
         if member.liveness is not context.member.liveness:
-            history.record_agent_stopping(state, member)
+            state.history.record_agent_stopping(member, state.sets.by_agent.get(member.name, ()))
         if context.member.state is MemberState.EXPIRED and member.state is not MemberState.EXPIRED:
-            history.record_agent_return(state, member)
+            state.history.record_agent_return(member)
         context.known = state.members[member.name] = member
         if verdict is MessageVerdict.UNSYNCED:
             announce_owner(state, member, context.out)

@@ -6,7 +6,6 @@ from coordinator.core.handlers.bounds import refuse_claim, restrict_message
 from coordinator.core.handlers.context import Context
 from coordinator.core.members import Member
 from coordinator.core.messages import Checkpoint, Dispatch, DispatchResponse, Heartbeat, Sync, UnitStatus
-from coordinator.core.owner import history
 from coordinator.core.owner.failures import record_unit_failure, was_never_ready
 from coordinator.core.owner.patience import record_preparation_progress
 from coordinator.core.owner.sets import apply_event_to_set
@@ -156,7 +155,7 @@ def report_status(
         current = state.sets.by_unit[unit]
         for one in current.replicas:
             if one.agent == member.name and one.assignment == status.assignment:
-                history.set_reason(state, unit, f"it failed on agent {member.name}: {status.error}")
+                state.history.set_reason(unit, f"it failed on agent {member.name}: {status.error}")
                 record_unit_failure(
                     state, unit, member.name, now, unready=was_never_ready(state, current, one, now)
                 )

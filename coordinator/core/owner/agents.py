@@ -5,7 +5,6 @@ from __future__ import annotations
 from coordinator.core import members
 from coordinator.core.members import Member, MemberState
 from coordinator.core.messages import Announce, Superseded
-from coordinator.core.owner import history
 from coordinator.core.owner.failures import clear_agent_health
 from coordinator.core.owner.sets import (
     apply_event_to_set,
@@ -33,7 +32,7 @@ def drop_other_incarnation(
     state: OwnerState, member: Member, agent_epoch: int, out: list[OwnerDecision]
 ) -> None:
     """Drop a message of another incarnation, and end an earlier incarnation with `Superseded`."""
-    state.dropped["other incarnation"] += 1
+    state.history.count_dropped("other incarnation")
     if agent_epoch < member.agent_epoch:
         out.append(SendMessage(member.name, Superseded(build_owner_header(state, agent_epoch))))
 
@@ -51,8 +50,7 @@ def confirm_registration(
         agent, member.incarnation, agent_epoch, now, draining=member.draining
     )
     clear_agent_health(state, agent)
-    history.record_registration(state, member)
-    history.set_restart_reason(state, agent)
+    state.history.record_registration(member, state.sets.by_agent.get(agent, ()))
     remove_incarnations(state, agent, agent_epoch - 1, now, out)
     announce_owner(state, member, out)
 
@@ -75,7 +73,7 @@ def expire_silent_agents(state: OwnerState, now: float, out: list[OwnerDecision]
         if expired is not None:
             state.members[name] = expired
             state.work = True
-            history.record_agent_expiry(state, member, now)
+            state.history.record_agent_expiry(member, state.sets.by_agent.get(name, ()), now)
             remove_incarnations(state, name, member.agent_epoch, now, out)
 
 

@@ -105,8 +105,7 @@ def _enable_config(
     restore_configuration(state, record)
     state.is_inventory_adopted = state.work = True
     if known is not None:
-        details: dict[str, object] = {"digest": digest, "was": known.digest, "changed": sorted(differ)}
-        state.new_history.append(("configuration in force", details))
+        state.history.record_config_change(digest, known.digest, differ)
     persist_records(state, [record], now, out)
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from coordinator.core import health
 from coordinator.core.health import WELL, AgentHealth
-from coordinator.core.owner import history
 from coordinator.core.owner.state import OwnerState
 from coordinator.core.owner.unit_sets import UnitMemo
 from coordinator.core.replication import Replica, ReplicationSet
@@ -27,7 +26,7 @@ def record_unit_failure(state: OwnerState, unit: str, agent: str, now: float, *,
         after = state.health[agent] = health.record_agent_failure(known, unit, now, config.health)
         if after.rounds > known.rounds:
             state.backing[agent] = None
-            history.record_agent_backoff(state, agent, after)
+            state.history.record_agent_backoff(agent, after)
     memo.record_failure(agent, now, config.retry_first, config.retry_most)
     state.sets.retrying[unit] = None
 
@@ -72,7 +71,7 @@ def clear_agent_health(state: OwnerState, agent: str) -> None:
     """Trust the agent like any other again."""
     if state.health.pop(agent, WELL).rounds:
         state.work = True
-        history.record_agent_recovery(state, agent)
+        state.history.record_agent_recovery(agent)
     state.backing.pop(agent, None)
 
 

@@ -20,7 +20,7 @@ def receive_inventory(state: OwnerState, event: Inventory, now: float, out: list
     the last one.
     """
     if not configuration.accept_inventory_config(state, event, now, out):
-        state.dropped["catalogue of another configuration"] += 1
+        state.history.count_dropped("catalogue of another configuration")
         return
     if event is state.last_inventory and state.doubt is None:
         return

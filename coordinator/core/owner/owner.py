@@ -175,7 +175,7 @@ def step_owner(state: OwnerState, event: OwnerEvent, now: float) -> tuple[OwnerS
         out = judge_step(state, counter, now, out)
     state.silent = now >= state.confirmed_at + state.config.owner_lease
     if state.silent:
-        state.dropped["unconfirmed"] += len(out)
+        state.history.count_dropped("unconfirmed", len(out))
         out = [effect for effect in out if not isinstance(effect, SendMessage)]
     return state, out
 

@@ -7,7 +7,6 @@ from collections import Counter
 from msgspec.structs import replace
 
 from coordinator.core.members import MemberState
-from coordinator.core.owner import history
 from coordinator.core.owner.configuration import accepts_units, is_stale
 from coordinator.core.owner.failures import (
     compute_agent_room,
@@ -66,7 +65,7 @@ def abandon_stuck_preparations(state: OwnerState, now: float, out: list[OwnerDec
         moving = current.state is SetState.PREPARE and current.primary is not None
         out.append(Alarm("preparation given up", f"unit {unit} on agent {hangs.agent}"))
         waited = f"agent {hangs.agent} had not prepared it after {now - memo.since:.0f} s"
-        history.set_reason(state, unit, waited)
+        state.history.set_reason(unit, waited)
         apply_event_to_set(state, unit, Cancel() if moving else Remove(), now, out)
 
 
@@ -99,7 +98,7 @@ def schedule_units(state: OwnerState, now: float, out: list[OwnerDecision]) -> N
         state.rebalance = False
     for task in done.tasks:
         if isinstance(task, MoveTask):
-            history.record_move(state, task.unit, done.by)
+            state.history.record_move(task.unit, done.by)
         _apply_task(state, task, now, out)
     _keep_moves(state, {task.unit for task in done.tasks if isinstance(task, MoveTask)}, now, out)
 
@@ -225,7 +224,7 @@ def _apply_task(state: OwnerState, task: ScheduleTask, now: float, out: list[Own
     try:
         match task:
             case RemoveTask(unit):
-                history.set_removal_reason(state, unit)
+                state.history.set_reason(unit, _find_removal_reason(state, unit))
                 apply_event_to_set(state, unit, Remove(), now, out)
             case AddTask(unit, agent) | MoveTask(unit, agent):
                 spec = find_desired_unit(state, unit)
@@ -236,8 +235,19 @@ def _apply_task(state: OwnerState, task: ScheduleTask, now: float, out: list[Own
                     state, unit, Assign(agent, member.agent_epoch, take_next_number(state)), now, out
                 )
     except SetRefusedError as refused:
-        state.dropped["plan refused"] += 1
+        state.history.count_dropped("plan refused")
         out.append(Alarm("plan refused", str(refused)))
+
+
+def _find_removal_reason(state: OwnerState, unit: str) -> str:
+    """Return the reason to remove the unit."""
+    if unit in state.sets.paused:
+        return "paused"
+    spec = (state.inventory or {}).get(unit)
+    if spec is None:
+        return "it is no longer configured, or its topic no longer exists"
+    anew = state.sets.memos[unit].uid != spec.uid
+    return "its topic was created again" if anew else "its configuration has changed"
 
 
 # progress

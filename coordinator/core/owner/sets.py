@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from coordinator.core import replication
 from coordinator.core.messages import Dispatch, Header
-from coordinator.core.owner import history
 from coordinator.core.owner.state import (
     Alarm,
     Fence,
@@ -116,7 +115,7 @@ def _handle_set_change(
         (r.assignment, r.role) for r in after.replicas
     ] and (before.state is after.state):
         return
-    history.record_unit_change(state, before, after, now)
+    state.history.record_unit_change(before, after, now)
     memo = state.sets.begin_state(after, now)
     state.work = True
     if after.state is SetState.ABSENT:
@@ -181,7 +180,7 @@ def forget_absent_unit(state: OwnerState, unit: str, now: float, out: list[Owner
     if state.inventory is None or unit in state.inventory:
         return
     paused = [f"paused/{unit}"] if state.sets.forget_unit(unit) else []
-    state.whereabouts.pop(unit, None)
+    state.history.forget_unit(unit)
     persist_records(
         state, [], now, out, delete=[f"unit/{unit}", *paused]
     )  # a requested move of the unit is dropped with the next plan

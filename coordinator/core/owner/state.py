@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -10,13 +9,11 @@ from typing import NamedTuple
 from coordinator.core.health import AgentHealth, HealthConfig
 from coordinator.core.members import Member
 from coordinator.core.messages import Down, Up
+from coordinator.core.owner.history import History
 from coordinator.core.owner.unit_sets import UnitSets
 from coordinator.core.progress import PipelineProgress, PipelineUnits
 from coordinator.core.records import ConfigRecord, DurableRecord
 from coordinator.core.schedulers import InventoryUnit, MoveLimits, MoveRequest
-
-#: The most entries that `OwnerState.new_history` holds while no caller empties it.
-MAX_HISTORY_ENTRIES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,20 +244,6 @@ class ReloadEnded:
 OwnerDecision = SendMessage | Persist | Fence | Alarm | Refused | StepDown | ReloadEnded
 
 
-@dataclass(slots=True)
-class UnitHistory:
-    """The history of one unit, for operators."""
-
-    agent: str | None = None
-    """The agent that runs it."""
-    last: str | None = None
-    """The agent that ran it last."""
-    begun: float = 0.0
-    """When its last change began, in the leader's seconds."""
-    why: str = "no agent ran it"
-    """The reason for its last change."""
-
-
 class PendingRecord(NamedTuple):
     """The decisions that wait for a Persist requested at `asked`."""
 
@@ -353,11 +336,4 @@ class OwnerState:
     next_record: float = 0.0
     alarmed: dict[tuple[str, str], float] = field(default_factory=dict)
     """By agent and kind of alarm: when it was last raised."""
-    whereabouts: dict[str, UnitHistory] = field(default_factory=dict)
-    new_history: deque[tuple[str, dict[str, object]]] = field(
-        default_factory=lambda: deque(maxlen=MAX_HISTORY_ENTRIES)
-    )
-    """The history since the caller last emptied it, for operators: a phrase and its details
-    (coordinator/core/owner/history.py).
-    """
-    dropped: Counter[str] = field(default_factory=Counter)
+    history: History = field(default_factory=History)

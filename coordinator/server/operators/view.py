@@ -37,7 +37,7 @@ def build_owner_view(
         _build_agent_row(state, member, now, rates[name], streams.get(name))
         for name, member in sorted(state.members.items())
     )
-    dropped = {f"dropped.{why}": count for why, count in sorted(state.dropped.items())}
+    dropped = {f"dropped.{why}": count for why, count in sorted(state.history.dropped.items())}
     waiting = {"persist.waiting": len(state.waiting), "units.unsettled": len(state.sets.unsettled)}
     return View(leader, agents, units, list_pipeline_rows(state), {**counters, **dropped, **waiting})
 

@@ -119,8 +119,8 @@ class OwnerTerm:
 
     def _record_history(self) -> None:
         """Record the core's history. For a lost agent the end of its last stream is added."""
-        while self.state.new_history:
-            what, about = self.state.new_history.popleft()
+        while self.state.history.entries:
+            what, about = self.state.history.entries.popleft()
             if what == "agent gone":
                 ended = self._lasting.streams.take_end_reason(str(about.get("agent", "")))
                 about = about if ended is None else {**about, "stream": ended}
