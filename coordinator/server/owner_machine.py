@@ -168,7 +168,7 @@ class OwnerMachine:
         if self.term is not None:
             self.term.close()
         self.term = term = OwnerTerm(state, self._lasting, self._give_up)
-        about = {"name": me.name, "units": len(state.sets.by_unit), "agents": len(state.members)}
+        about = {"name": me.name, "units": len(state.sets.by_unit), "agents": len(state.members.by_name)}
         self.journal.record_event(rev, "elected", about)
         self._outside.set_term(rev)
         term.carry_out(effects)

@@ -105,18 +105,18 @@ def test_rates_are_kept_within_reason(cluster: Cluster, reported: int, believed:
 def test_a_time_that_is_none_is_refused(cluster: Cluster, sent: float) -> None:
     cluster.up(Sync, "a", sent=sent)
     assert alarms(cluster) == ["time refused"]
-    assert cluster.state.members["a"].echo == cluster.now
+    assert cluster.state.members.by_name["a"].echo == cluster.now
 
 
 def test_there_are_not_more_agents_than_can_be() -> None:
     made = Cluster(config=OwnerConfig(agents=2))
     made.join("a", "b")
     made.up(Hello, "c", assignment=0, rev=0, incarnation="c-1")
-    assert set(made.state.members) == {"a", "b"}
+    assert set(made.state.members.by_name) == {"a", "b"}
     assert "agent/c" not in made.records
     assert alarms(made) == ["too many agents"]
     made.up(Hello, "a", assignment=0, rev=0, incarnation="a-2")
-    assert made.state.members["a"].incarnation == "a-2", "a restart of one that is known is none more"
+    assert made.state.members.by_name["a"].incarnation == "a-2", "a restart of one that is known is none more"
 
 
 def test_a_name_has_an_end_and_one_registration_at_a_time(cluster: Cluster) -> None:

@@ -72,7 +72,7 @@ def test_a_later_owner_waits_for_the_agents_before_it_gives_a_move_up(cluster: C
     new.do(Tick())
     assert new.state.moves == (MoveRequest("u", "b"),)
     new.now += TIGHT.owner_lease + TIGHT.silence if TIGHT.owner_lease < 1e6 else 0
-    new.state.members["b"] = replace(new.state.members["b"], draining=True)
+    new.state.members.by_name["b"] = replace(new.state.members.by_name["b"], draining=True)
     new.state.work = True
     out = new.do(Tick())
     assert any(isinstance(e, Alarm) and e.what == "move dropped" for e in out)
@@ -134,10 +134,10 @@ def test_balance_does_not_begin_a_cancelled_move_again(cluster: Cluster) -> None
 
 def test_a_drain_is_undone_and_the_agent_has_not_been_told_for_good(cluster: Cluster) -> None:
     cluster.do(Drain("a"))
-    assert not cluster.state.members["a"].accepts
+    assert not cluster.state.members.by_name["a"].accepts
     assert not refused(cluster, Undrain("a"))
-    assert cluster.state.members["a"].accepts
-    assert not owner.begin_owner_term("p", 11, cluster.records, CONFIG, 0.0)[0].members["a"].draining
+    assert cluster.state.members.by_name["a"].accepts
+    assert not owner.begin_owner_term("p", 11, cluster.records, CONFIG, 0.0)[0].members.by_name["a"].draining
     assert "no agent" in refused(cluster, Undrain("x"))
 
 

@@ -58,7 +58,7 @@ def running(unit: str = "u", role: Role = Role.PRIMARY) -> ReplicationSet:
 def state_of(member: Member | None = SYNCED, *sets: ReplicationSet) -> OwnerState:
     state = OwnerState("me", REV, OwnerConfig(), confirmed_at=NOW, counter=20)
     if member is not None:
-        state.members[member.name] = member
+        state.members.by_name[member.name] = member
     for each in sets:
         state.sets.by_unit[each.unit], state.sets.memos[each.unit] = each, UnitMemo("1", NOW)
         state.sets.by_agent.setdefault("a", {})[each.unit] = None
@@ -67,7 +67,7 @@ def state_of(member: Member | None = SYNCED, *sets: ReplicationSet) -> OwnerStat
 
 def context(message: Up, state: OwnerState | None = None, *, known: bool = True) -> Context:
     state = state or state_of()
-    return Context(state, message, NOW, [], state.members.get(message.agent) if known else None)
+    return Context(state, message, NOW, [], state.members.by_name.get(message.agent) if known else None)
 
 
 def heartbeat(*statuses: UnitStatus, head: Header = HEAD) -> Heartbeat:
@@ -90,7 +90,7 @@ def test_a_handler_that_says_no_ends_the_chain() -> None:
     out: list[OwnerDecision] = []
     handlers.receive_agent_message(state, heartbeat(head=changed(HEAD, owner_rev=REV + 1)), NOW, out)
     assert [type(effect) for effect in out] == [Alarm]
-    assert (state.members["a"], state.history.dropped) == (SYNCED, {"later term claimed": 1})
+    assert (state.members.by_name["a"], state.history.dropped) == (SYNCED, {"later term claimed": 1})
 
 
 def test_nobody_asks_for_the_sender_before_it_is_known() -> None:
@@ -122,7 +122,7 @@ def test_register_stores_a_new_incarnation_before_it_is_told() -> None:
     (persist,) = this.out
     assert isinstance(persist, Persist)
     assert dict(persist.records) == {"counter": CounterRecord(21), "agent/a": AgentRecord("a", "a-2", 21)}
-    assert this.state.members["a"].durable is False
+    assert this.state.members.by_name["a"].durable is False
 
 
 def test_register_announces_itself_to_who_is_known() -> None:
@@ -175,7 +175,7 @@ def test_keep_lease_counts_what_is_stale_and_ends_there(
 ) -> None:
     this = context(heartbeat(head=head))
     assert RenewAgentLease().handle(this) is False
-    assert (this.state.members["a"], dict(this.state.history.dropped)) == (SYNCED, {reason: 1})
+    assert (this.state.members.by_name["a"], dict(this.state.history.dropped)) == (SYNCED, {reason: 1})
     assert sent(this.out) == notified
 
 
@@ -183,7 +183,7 @@ def test_keep_lease_hears_the_agent() -> None:
     this = context(changed(heartbeat(), liveness=Liveness.STOPPING))
     this.state.work = False
     assert RenewAgentLease().handle(this) is True
-    heard = this.state.members["a"]
+    heard = this.state.members.by_name["a"]
     assert (heard.heard_at, heard.echo, heard.seq, heard.liveness) == (NOW, 40.0, 5, Liveness.STOPPING)
     assert this.member is heard
     assert this.state.work, "an agent that leaves is something to plan for"
@@ -193,7 +193,7 @@ def test_before_its_sync_an_agent_is_only_alive() -> None:
     registered = replace(SYNCED, state=MemberState.REGISTERED)
     this = context(heartbeat(), state_of(registered))
     assert RenewAgentLease().handle(this) is False
-    assert this.state.members["a"].heard_at == NOW
+    assert this.state.members.by_name["a"].heard_at == NOW
     assert sent(this.out) == [Announce]
     assert RenewAgentLease().handle(context(Sync(HEAD, "a", 40.0), state_of(registered))) is True
 

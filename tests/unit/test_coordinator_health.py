@@ -152,7 +152,7 @@ def run(cluster: Cluster, seconds: float, *holes: str) -> int:
     while cluster.now < end:
         cluster.now += 0.5
         failed += sum(hole(cluster, agent) for agent in holes)
-        for agent in sorted(set(cluster.state.members) - set(holes)):
+        for agent in sorted(set(cluster.state.members.by_name) - set(holes)):
             cluster.beat(agent, *well(cluster, agent))
         cluster.do(Tick())
     return failed
@@ -182,12 +182,12 @@ def test_an_agent_on_which_nothing_gets_ready_does_not_attract_units_for_ever(cl
 
 def test_once_it_can_again_it_is_tried_with_one_unit_and_cleared(cluster: Cluster) -> None:
     run(cluster, 12.0, "x")
-    assert not cluster.state.health["x"].trusted
+    assert not cluster.state.members.health["x"].trusted
     (notified,) = [about for what, about in cluster.state.history.entries if what == "agent backs off"]
     assert (notified["agent"], notified["for_s"]) == ("x", 10.0)
     run(cluster, 400.0)
     assert ("agent is trusted again", {"agent": "x"}) in cluster.state.history.entries
-    assert "x" not in cluster.state.health
+    assert "x" not in cluster.state.members.health
     held = [
         u for u, s in cluster.state.sets.by_unit.items() if s.primary is not None and s.primary.agent == "x"
     ]
@@ -197,8 +197,8 @@ def test_once_it_can_again_it_is_tried_with_one_unit_and_cleared(cluster: Cluste
 def test_a_restart_of_the_agent_clears_it(cluster: Cluster) -> None:
     run(cluster, 12.0, "x")
     cluster.up(Hello, "x", assignment=0, rev=0, incarnation="x-2")
-    assert "x" not in cluster.state.health
-    assert not cluster.state.backing
+    assert "x" not in cluster.state.members.health
+    assert not cluster.state.members.backing
 
 
 def test_a_unit_that_fails_everywhere_blames_no_agent() -> None:
@@ -213,14 +213,14 @@ def test_a_unit_that_fails_everywhere_blames_no_agent() -> None:
                     one.agent, UnitStatus(name, one.assignment, UnitPhase.STOPPED, error="no such table")
                 )
         made.do(Tick())
-    assert all(known.trusted for known in made.state.health.values())
+    assert all(known.trusted for known in made.state.members.health.values())
 
 
 def test_a_unit_that_fails_after_it_has_worked_blames_no_agent(cluster: Cluster) -> None:
     run(cluster, 10.0)
     run(cluster, 10.0)
     assert hole(cluster, "a") >= 3
-    assert "a" not in cluster.state.health
+    assert "a" not in cluster.state.members.health
 
 
 def test_a_person_may_still_move_a_unit_there(cluster: Cluster) -> None:

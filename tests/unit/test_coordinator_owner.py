@@ -99,7 +99,7 @@ class Cluster:
         self, make: Any, agent: str, assignment: int | None = None, rev: int | None = None, **more: Any
     ) -> list[OwnerDecision]:
         self.seqs[agent] = seq = self.seqs.get(agent, 0) + 1
-        known = self.state.members[agent].agent_epoch if assignment is None else assignment
+        known = self.state.members.by_name[agent].agent_epoch if assignment is None else assignment
         header = Header(self.state.rev if rev is None else rev, known, 0, seq)
         message: Up = make(header=header, agent=agent, **more)
         return self.do(Received(message))
@@ -136,21 +136,24 @@ def test_an_agent_is_registered_before_it_is_announced_to() -> None:
     assert [record for _, record in persist.records] == [CounterRecord(1), AgentRecord("a", "a-1", 1)]
     assert isinstance(cluster.sent[-1][1], Announce)
     assert cluster.effects.index(persist) < len(cluster.effects) - 1
-    assert not cluster.state.members["a"].accepts
+    assert not cluster.state.members.by_name["a"].accepts
     cluster.up(Sync, "a", sent=1.0)
-    assert cluster.state.members["a"].accepts
+    assert cluster.state.members.by_name["a"].accepts
 
 
 def test_an_agent_that_is_given_units_has_reported_its_version() -> None:
     cluster = Cluster()
     cluster.up(Hello, "a", assignment=0, rev=0, incarnation="a-1")
     cluster.up(Sync, "a", sent=1.0, version="0.2.0")
-    assert (cluster.state.members["a"].accepts, cluster.state.members["a"].version) == (True, "0.2.0")
+    assert (cluster.state.members.by_name["a"].accepts, cluster.state.members.by_name["a"].version) == (
+        True,
+        "0.2.0",
+    )
     cluster.beat("a")
-    assert cluster.state.members["a"].version == "0.2.0", "a heartbeat does not repeat it"
+    assert cluster.state.members.by_name["a"].version == "0.2.0", "a heartbeat does not repeat it"
     cluster.up(Hello, "a", assignment=0, rev=0, incarnation="a-2")
     cluster.up(Sync, "a", sent=2.0)
-    assert cluster.state.members["a"].version == "", "an older one has taken its place"
+    assert cluster.state.members.by_name["a"].version == "", "an older one has taken its place"
 
 
 def test_a_new_owner_does_not_know_a_version_that_it_has_not_heard() -> None:
@@ -158,14 +161,17 @@ def test_a_new_owner_does_not_know_a_version_that_it_has_not_heard() -> None:
     first.up(Hello, "a", assignment=0, rev=0, incarnation="a-1")
     first.up(Sync, "a", sent=1.0, version="0.2.0")
     second = Cluster(rev=11, records=first.records)
-    assert (second.state.members["a"].accepts, second.state.members["a"].version) == (False, "")
+    assert (second.state.members.by_name["a"].accepts, second.state.members.by_name["a"].version) == (
+        False,
+        "",
+    )
 
 
 def test_only_the_beginning_of_a_long_version_is_kept() -> None:
     cluster = Cluster()
     cluster.up(Hello, "a", assignment=0, rev=0, incarnation="a-1")
     cluster.up(Sync, "a", sent=1.0, version="v" * 100_000)
-    assert cluster.state.members["a"].version == "v" * 64
+    assert cluster.state.members.by_name["a"].version == "v" * 64
 
 
 def test_nothing_is_added_or_removed_before_the_catalogue_is_known() -> None:
@@ -259,7 +265,7 @@ def test_agents_of_an_earlier_term_are_announced_to_and_not_believed() -> None:
     cluster = Cluster(records={"agent/a": AgentRecord("a", "a-1", 1)})
     cluster.up(Heartbeat, "a", rev=9, sent=1.0)
     assert isinstance(cluster.sent[-1][1], Announce)
-    assert not cluster.state.members["a"].accepts
+    assert not cluster.state.members.by_name["a"].accepts
     cluster.up(Heartbeat, "a", sent=1.0)
     assert isinstance(cluster.sent[-1][1], Announce), "its state counts only from its Sync on"
 
@@ -509,7 +515,7 @@ def test_a_drained_agent_gives_its_units_away_and_a_new_owner_still_knows() -> N
     cluster.dispatched()
     cluster.do(Tick())
     assert cluster.dispatched() == [("b", "u", "prepare"), ("b", "v", "prepare")]
-    assert owner.begin_owner_term("p", 11, cluster.records, CONFIG, 0.0)[0].members["a"].draining
+    assert owner.begin_owner_term("p", 11, cluster.records, CONFIG, 0.0)[0].members.by_name["a"].draining
     out = cluster.beat(
         "a", UnitStatus("u", 2, UnitPhase.REPLICATING), UnitStatus("v", 3, UnitPhase.REPLICATING)
     )
@@ -554,7 +560,7 @@ def test_agents_long_gone_are_forgotten() -> None:
     cluster.do(Tick())
     cluster.now += CONFIG.retire_after
     cluster.do(Tick())
-    assert "a" not in cluster.state.members
+    assert "a" not in cluster.state.members.by_name
     assert "agent/a" not in cluster.records
 
 

@@ -60,7 +60,7 @@ def owners(draw: st.DrawFn) -> OwnerState:
     for name in AGENTS:
         where = draw(st.sampled_from(list(MemberState)))
         liveness = draw(st.sampled_from([Liveness.ALIVE, Liveness.ALIVE, Liveness.STOPPING]))
-        state.members[name] = Member(name, "i", 1, 0.0, state=where, liveness=liveness)
+        state.members.by_name[name] = Member(name, "i", 1, 0.0, state=where, liveness=liveness)
     state.inventory = {}
     for number in range(draw(st.integers(0, 12))):
         _unit(draw, state, f"u{number:02}")

@@ -114,7 +114,7 @@ def test_a_reload_waits_for_every_agent_and_then_places_only_what_changes_anew()
     assert ended(cluster.do(RELOAD)) == []
     output(cluster, "a", "new", asked=0)  # an old answer is none
     assert [m.ask for a, m in cluster.sent if isinstance(m, HeartbeatResponse) and a == "a"] == [
-        get_open_question(cluster.state, cluster.state.members["b"])
+        get_open_question(cluster.state, cluster.state.members.by_name["b"])
     ]
     assert ended(output(cluster, "a", "new")) == []
     assert cluster.state.configuration is not None
@@ -137,7 +137,7 @@ def test_a_reload_waits_for_every_agent_and_then_places_only_what_changes_anew()
 def committed(cluster: Cluster) -> ConfigVersion:
     """The reload is in force, and what it changes has been told to stop."""
     cluster.do(RELOAD)
-    for name in sorted(cluster.state.members):
+    for name in sorted(cluster.state.members.by_name):
         output(cluster, name, "new")
     cluster.do(Tick())
     cluster.do(NEW)
@@ -228,7 +228,7 @@ def test_where_nobody_is_to_be_asked_it_ends_at_once_and_a_second_one_is_refused
 
 def test_an_agent_with_another_configuration_keeps_what_it_has_and_gets_nothing() -> None:
     cluster = running("another")
-    member = cluster.state.members["a"]
+    member = cluster.state.members.by_name["a"]
     assert member.accepts
     assert not has_active_config(cluster.state, member)
     assert not accepts_units(cluster.state, member)

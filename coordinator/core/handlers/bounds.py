@@ -48,8 +48,7 @@ def refuse_claim(
 ) -> None:
     """Count an agent's claim that cannot be true, and raise an alarm at most every `ALARM_EVERY` seconds."""
     state.history.count_dropped(what)
-    if now >= state.alarmed.get((agent, what), float("-inf")) + ALARM_EVERY:
-        state.alarmed[agent, what] = now
+    if state.members.begin_alarm(agent, what, now, ALARM_EVERY):
         out.append(Alarm(what, f"agent {agent}: {about}"))
 
 

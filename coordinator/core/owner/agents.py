@@ -43,11 +43,11 @@ def confirm_registration(
     """Note that the registration is durable: drop earlier incarnations, and announce the leader to this
     one.
     """
-    member = state.members.get(agent)
+    member = state.members.by_name.get(agent)
     if member is None or member.agent_epoch != agent_epoch:
         return
-    member = state.members[agent] = Member(
-        agent, member.incarnation, agent_epoch, now, draining=member.draining
+    member = state.members.put_member(
+        Member(agent, member.incarnation, agent_epoch, now, draining=member.draining)
     )
     clear_agent_health(state, agent)
     state.history.record_registration(member, state.sets.by_agent.get(agent, ()))
@@ -67,11 +67,11 @@ def remove_incarnations(
 
 def expire_silent_agents(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
     """Expire the agents that have been silent for longer than any of their leases."""
-    for name in list(state.members):
-        member = state.members[name]
+    for name in list(state.members.by_name):
+        member = state.members.by_name[name]
         expired = members.expire_member(member, now, state.config.silence) if member.durable else None
         if expired is not None:
-            state.members[name] = expired
+            state.members.put_member(expired)
             state.work = True
             state.history.record_agent_expiry(member, state.sets.by_agent.get(name, ()), now)
             remove_incarnations(state, name, member.agent_epoch, now, out)
@@ -79,12 +79,12 @@ def expire_silent_agents(state: OwnerState, now: float, out: list[OwnerDecision]
 
 def forget_expired_agents(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
     """Forget agents that expired long ago and hold no units, so that the number of records stays bounded."""
-    for name, member in list(state.members.items()):
+    for name, member in list(state.members.by_name.items()):
         is_forgettable = (
             member.state is MemberState.EXPIRED and now >= member.heard_at + state.config.retire_after
         )
         if is_forgettable and not state.sets.by_agent.get(name):
-            del state.members[name]
+            state.members.forget_member(name)
             state.sets.forget_agent(name)
             clear_agent_health(state, name)
             persist_records(state, [], now, out, delete=[f"agent/{name}"])

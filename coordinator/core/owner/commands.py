@@ -97,7 +97,7 @@ def _is_cancellable(current: ReplicationSet) -> bool:
 def _set_draining(
     state: OwnerState, agent: str, draining: bool, now: float, out: list[OwnerDecision]
 ) -> None:
-    member = state.members[agent] = replace(state.members[agent], draining=draining)
+    member = state.members.put_member(replace(state.members.by_name[agent], draining=draining))
     record = AgentRecord(agent, member.incarnation, member.agent_epoch, draining=draining)
     persist_records(state, [record], now, out)
 
@@ -118,10 +118,12 @@ def explain_command_refusal(state: OwnerState, command: OwnerCommand) -> str | N
         case CancelMove(unit):
             return _explain_cancel_refusal(state, unit)
         case Drain(agent):
-            if agent not in state.members:
+            if agent not in state.members.by_name:
                 return f"there is no agent {agent}"
             others = any(
-                configuration.accepts_units(state, m) for name, m in state.members.items() if name != agent
+                configuration.accepts_units(state, m)
+                for name, m in state.members.by_name.items()
+                if name != agent
             )
             return None if others else "no other agent could take its units"
         case Undrain(agent):
@@ -138,9 +140,9 @@ def _explain_move_refusal(state: OwnerState, unit: str, agent: str) -> str | Non
         return f"unit {unit} is paused and runs nowhere; resume it first"
     if state.inventory is not None and unit not in state.inventory:
         return f"unit {unit} is being removed"
-    if agent not in state.members or not state.members[agent].accepts:
+    if agent not in state.members.by_name or not state.members.by_name[agent].accepts:
         return f"agent {agent} is unknown, away or draining"
-    if not configuration.has_active_config(state, state.members[agent]):
+    if not configuration.has_active_config(state, state.members.by_name[agent]):
         return f"agent {agent} does not have the active configuration: see `rowlock agents list`"
     primary = state.sets.by_unit[unit].primary
     return f"unit {unit} is on agent {agent} already" if primary and primary.agent == agent else None
@@ -157,12 +159,16 @@ def _explain_cancel_refusal(state: OwnerState, unit: str) -> str | None:
         moving = current.state is SetState.COMMIT and len(current.replicas) > 1
         return f"unit {unit}: {late}" if moving else f"unit {unit} is not being moved"
     primary = current.primary
-    leaves = primary is not None and primary.agent in state.members and state.members[primary.agent].leaving
+    leaves = (
+        primary is not None
+        and primary.agent in state.members.by_name
+        and state.members.by_name[primary.agent].leaving
+    )
     return f"agent {primary.agent} is giving up its units; undrain it instead" if leaves and primary else None
 
 
 def _explain_undrain_refusal(state: OwnerState, agent: str) -> str | None:
-    member = state.members.get(agent)
+    member = state.members.by_name.get(agent)
     if member is None:
         return f"there is no agent {agent}"
     if member.liveness is Liveness.STOPPING and member.state is not MemberState.EXPIRED:

@@ -153,7 +153,7 @@ def _list_asked_members(state: OwnerState) -> Iterable[Member]:
     """Return the synced and live agents that report their configuration. An agent that joins later is
     given no units before it has the configuration that is then active.
     """
-    for _, member in sorted(state.members.items()):
+    for _, member in sorted(state.members.by_name.items()):
         here = member.state is MemberState.SYNCED and member.liveness is Liveness.ALIVE
         if here and member.config is not None:
             yield member

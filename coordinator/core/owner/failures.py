@@ -4,8 +4,7 @@ its agent (`health`).
 
 from __future__ import annotations
 
-from coordinator.core import health
-from coordinator.core.health import WELL, AgentHealth
+from coordinator.core.health import AgentHealth
 from coordinator.core.owner.state import OwnerState
 from coordinator.core.owner.unit_sets import UnitMemo
 from coordinator.core.replication import Replica, ReplicationSet
@@ -22,10 +21,8 @@ def record_unit_failure(state: OwnerState, unit: str, agent: str, now: float, *,
     if now - memo.since >= config.stable_after:
         memo.forget_failures()
     if unready and not _has_failed_elsewhere(state, memo, agent, now):
-        known = state.health.get(agent, WELL)
-        after = state.health[agent] = health.record_agent_failure(known, unit, now, config.health)
-        if after.rounds > known.rounds:
-            state.backing[agent] = None
+        after = state.members.record_failure(agent, unit, now, config.health)
+        if after is not None:
             state.history.record_agent_backoff(agent, after)
     memo.record_failure(agent, now, config.retry_first, config.retry_most)
     state.sets.retrying[unit] = None
@@ -51,10 +48,9 @@ def clear_recovered_agents(state: OwnerState, now: float) -> None:
     """Clear the agents on which a unit works that was placed after the last failure. Runs once an
     interval.
     """
-    if not state.health or now < state.next_health:
+    if not state.members.begin_health_check(now, state.config.interval):
         return
-    state.next_health = now + state.config.interval
-    for agent, known in list(state.health.items()):
+    for agent, known in list(state.members.health.items()):
         if any(_has_recovered(state, unit, agent, known, now) for unit in state.sets.by_agent.get(agent, ())):
             clear_agent_health(state, agent)
 
@@ -69,23 +65,14 @@ def _has_recovered(state: OwnerState, unit: str, agent: str, known: AgentHealth,
 
 def clear_agent_health(state: OwnerState, agent: str) -> None:
     """Trust the agent like any other again."""
-    if state.health.pop(agent, WELL).rounds:
+    if state.members.clear_health(agent):
         state.work = True
         state.history.record_agent_recovery(agent)
-    state.backing.pop(agent, None)
-
-
-def wake_backed_off_agents(state: OwnerState, now: float) -> None:
-    """Plan again when an agent has backed off for long enough to be given a unit on trial."""
-    for agent in list(state.backing):
-        if state.health.get(agent, WELL).due_at <= now:
-            del state.backing[agent]
-            state.work = True
 
 
 def compute_agent_room(state: OwnerState, agent: str, now: float) -> int | None:
     """Return how many more units the agent may be given; None: no limit."""
-    known = state.health.get(agent)
+    known = state.members.health.get(agent)
     if known is None or known.trusted:
         return None
     units = [state.sets.by_unit[unit] for unit in state.sets.unsettled]

@@ -79,7 +79,7 @@ def _find_restored_violation(
             return f"assignment {replica.assignment} is also that of unit {others[0]}"
         if replica.assignment <= 0:
             return f"assignment {replica.assignment} is not positive"
-        member = state.members.get(replica.agent)
+        member = state.members.by_name.get(replica.agent)
         if member is not None and replica.agent_epoch > member.agent_epoch:
             return _describe_unregistered(replica)
     return find_set_violation(current)
@@ -157,7 +157,7 @@ def _find_step_violation(
     for replica in replicas:
         if unit not in by_agent.get(replica.agent, ()):
             return f"the index by agent lacks it at agent {replica.agent}"
-        member = state.members.get(replica.agent)
+        member = state.members.by_name.get(replica.agent)
         if member is None or replica.agent_epoch > member.agent_epoch:
             return _describe_unregistered(replica)
         if replica.assignment > counter:

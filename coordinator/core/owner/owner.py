@@ -102,7 +102,7 @@ def begin_owner_term(
     restrict_restored_units(state, unusable, out)
     for unit in sorted(state.sets.by_unit):
         for replica in state.sets.by_unit[unit].replicas:
-            member = state.members.get(replica.agent)
+            member = state.members.by_name.get(replica.agent)
             if member is None or member.agent_epoch > replica.agent_epoch:
                 apply_event_to_set(state, unit, AgentLost(replica.agent, replica.agent_epoch), now, out)
     return state, judge_step(state, state.counter, now, out)
@@ -134,7 +134,7 @@ def _restore_record(state: OwnerState, record: DurableRecord, now: float) -> Non
         case AgentRecord(agent, incarnation, agent_epoch, draining):
             state.counter = max(state.counter, agent_epoch)
             heard_at = now + state.config.owner_lease
-            state.members[agent] = Member(agent, incarnation, agent_epoch, heard_at, draining=draining)
+            state.members.put_member(Member(agent, incarnation, agent_epoch, heard_at, draining=draining))
         case UnitRecord(unit, uid, holders):
             state.sets.restore(unit, uid, holders, now)
             state.counter = max([state.counter, *(assignment for _, _, assignment in holders)])

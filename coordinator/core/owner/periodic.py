@@ -12,7 +12,6 @@ from coordinator.core.owner.failures import (
     compute_agent_room,
     find_avoided_agent,
     record_unit_failure,
-    wake_backed_off_agents,
 )
 from coordinator.core.owner.patience import has_prepare_timed_out
 from coordinator.core.owner.sets import (
@@ -122,7 +121,7 @@ def explain_impossible_move(state: OwnerState, unit: str, agent: str) -> str | N
     """Return why a requested move that has not begun can never begin, or None. An agent that this leader
     has not heard yet may still appear.
     """
-    member = state.members.get(agent)
+    member = state.members.by_name.get(agent)
     current = state.sets.by_unit.get(unit)
     if member is None or member.leaving or member.state is MemberState.EXPIRED:
         return f"agent {agent} is away or draining"
@@ -133,9 +132,9 @@ def explain_impossible_move(state: OwnerState, unit: str, agent: str) -> str | N
 
 
 def _has_work(state: OwnerState, now: float) -> bool:
-    if state.sets.wake_retries(now):
+    units_wake, agents_wake = state.sets.wake_retries(now), state.members.wake_backed_off(now)
+    if units_wake or agents_wake:
         state.work = True
-    wake_backed_off_agents(state, now)
     return state.work or now >= state.next_balance
 
 
@@ -143,7 +142,7 @@ def _may_move_units(state: OwnerState, wishes: RequestedMoves) -> bool:
     """Return whether any unit may be moved. Then the units that replicate undisturbed are examined one
     by one.
     """
-    leaving = any(m.leaving and state.sets.by_agent.get(name) for name, m in state.members.items())
+    leaving = any(m.leaving and state.sets.by_agent.get(name) for name, m in state.members.by_name.items())
     return leaving or bool(wishes.moves) or wishes.rebalance or wishes.balance
 
 
@@ -155,7 +154,7 @@ def build_scheduler_view(state: OwnerState, now: float, *, whole: bool) -> Sched
         AgentView(
             name, accepts_units(state, member), member.leaving, room=compute_agent_room(state, name, now)
         )
-        for name, member in sorted(state.members.items())
+        for name, member in sorted(state.members.by_name.items())
     )
     if whole:
         return SchedulerView(
@@ -230,7 +229,7 @@ def _apply_task(state: OwnerState, task: ScheduleTask, now: float, out: list[Own
                 spec = find_desired_unit(state, unit)
                 if spec is not None:
                     state.sets.renew_identity(unit, spec.uid)
-                member = state.members[agent]
+                member = state.members.by_name[agent]
                 apply_event_to_set(
                     state, unit, Assign(agent, member.agent_epoch, take_next_number(state)), now, out
                 )

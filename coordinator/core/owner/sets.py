@@ -91,7 +91,7 @@ def apply_event_to_set(
 
 
 def _send_instruction(state: OwnerState, unit: str, what: Instruct, out: list[OwnerDecision]) -> None:
-    member, memo = state.members.get(what.agent), state.sets.memos.get(unit)
+    member, memo = state.members.by_name.get(what.agent), state.sets.memos.get(unit)
     echo, lease = 0.0, 0.0
     if what.op is UnitOperation.START and member is not None and member.agent_epoch == what.agent_epoch:
         echo, lease = member.echo, state.config.lease

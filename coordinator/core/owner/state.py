@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from coordinator.core.health import AgentHealth, HealthConfig
-from coordinator.core.members import Member
+from coordinator.core.health import HealthConfig
 from coordinator.core.messages import Down, Up
 from coordinator.core.owner.history import History
+from coordinator.core.owner.known_agents import Members
 from coordinator.core.owner.unit_sets import UnitSets
 from coordinator.core.progress import PipelineProgress, PipelineUnits
 from coordinator.core.records import ConfigRecord, DurableRecord
@@ -311,13 +311,8 @@ class OwnerState:
     doubt: PendingInventory | None = None
     """An inventory with a suspicious shrink that is not adopted yet; None: there is none."""
     sources: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    members: dict[str, Member] = field(default_factory=dict)
+    members: Members = field(default_factory=Members)
     sets: UnitSets = field(default_factory=UnitSets)
-    health: dict[str, AgentHealth] = field(default_factory=dict)
-    """The health of the agents on which units failed."""
-    backing: dict[str, None] = field(default_factory=dict)
-    """Agents that back off because units failed on them."""
-    next_health: float = 0.0
     waiting: dict[int, PendingRecord] = field(default_factory=dict)
     """The decisions that wait for a Persist, by its token."""
     pipelines: dict[str, PipelineProgress] = field(default_factory=dict)
@@ -334,6 +329,4 @@ class OwnerState:
     next_balance: float = 0.0
     next_progress: float = 0.0
     next_record: float = 0.0
-    alarmed: dict[tuple[str, str], float] = field(default_factory=dict)
-    """By agent and kind of alarm: when it was last raised."""
     history: History = field(default_factory=History)

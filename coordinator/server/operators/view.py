@@ -35,7 +35,7 @@ def build_owner_view(
     )
     agents = tuple(
         _build_agent_row(state, member, now, rates[name], streams.get(name))
-        for name, member in sorted(state.members.items())
+        for name, member in sorted(state.members.by_name.items())
     )
     dropped = {f"dropped.{why}": count for why, count in sorted(state.history.dropped.items())}
     waiting = {"persist.waiting": len(state.waiting), "units.unsettled": len(state.sets.unsettled)}
@@ -108,7 +108,7 @@ def _find_move_target(primary: Replica | None, secondary: Replica | None) -> str
 def _build_agent_row(
     state: OwnerState, member: Member, now: float, rows_per_s: int, stream: Mapping[str, int] | None
 ) -> AgentRow:
-    health = state.health.get(member.name, WELL)
+    health = state.members.health.get(member.name, WELL)
     rest = health.backs_off(now)
     return AgentRow(
         member.name,

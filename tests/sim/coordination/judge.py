@@ -109,7 +109,7 @@ class Judge:
         if state is None or not isinstance(event, o.Received):
             return
         message = event.message
-        member = state.members.get(message.agent)
+        member = state.members.by_name.get(message.agent)
         head = message.header
         if member is None or head.owner_rev != state.rev or head.op_seq <= member.seq:
             return
@@ -173,7 +173,7 @@ class Judge:
         state.sets.cells.clear()
 
     def _members(self, node: OwnerNode, state: o.OwnerState) -> None:
-        for name, member in state.members.items():
+        for name, member in state.members.by_name.items():
             if member.durable:
                 self.registered[name] = max(self.registered.get(name, 0), member.agent_epoch)
             if member.state is MemberState.EXPIRED and name not in self.expired.setdefault(state.rev, set()):
@@ -333,7 +333,7 @@ class Judge:
     def _forgotten(self, agent: str, rev: int) -> bool:
         """A term that has begun without knowing the agent."""
         return not any(
-            o_.state and o_.state.rev == rev and agent in o_.state.members
+            o_.state and o_.state.rev == rev and agent in o_.state.members.by_name
             for o_ in self.world.owners.values()
         )
 

@@ -211,7 +211,9 @@ def _generous(header: Any, echo: float, lease: float, *rest: Any) -> HeartbeatRe
 def _begins_at_once(*args: Any, **kwargs: Any) -> Any:
     state, out = _begin(*args, **kwargs)
     waits = state.config.owner_lease
-    state.members = {name: replace(m, heard_at=m.heard_at - waits) for name, m in state.members.items()}
+    state.members.by_name = {
+        name: replace(m, heard_at=m.heard_at - waits) for name, m in state.members.by_name.items()
+    }
     return state, out
 
 

@@ -212,9 +212,9 @@ def a_new_owner_finds_two_that_write(w: Scripted) -> None:
     w.unheard = lambda agent, _: agent == origin.name
     w.run_until(w.now + 0.1)  # what was under way has arrived
     first.offset += 6.0
-    for name, member in w.state.members.items():
+    for name, member in w.state.members.by_name.items():
         if name != origin.name:  # those were heard just now
-            w.state.members[name] = replace(member, heard_at=w.clock(first))
+            w.state.members.by_name[name] = replace(member, heard_at=w.clock(first))
     w.until("the new worker writes", lambda: w.worker(target).live)
     w.succeed(first, second)
     w.unheard = lambda *_: False
@@ -263,7 +263,9 @@ def a_new_owner_is_asked_for_moves_before_it_has_heard_of_one_under_way(w: Scrip
     third = next(name for name in w.agents if name not in {origin.name, target.name})
     w.unheard = lambda agent, _: agent == origin.name
     w.succeed(first, second)
-    w.until("the other agents have synced", lambda: sum(m.accepts for m in w.state.members.values()) == 2)
+    w.until(
+        "the other agents have synced", lambda: sum(m.accepts for m in w.state.members.by_name.values()) == 2
+    )
     w.until("the catalogue is known", lambda: w.state.inventory is not None)
     w.unready |= set(w.agents)
     for unit, current in sorted(w.state.sets.by_unit.items()):
@@ -292,7 +294,7 @@ def an_agent_dies_with_a_lease_of_an_owner_that_is_no_longer_one(w: Scripted) ->
         lambda: w.judge.leases.granted[key] > w.clock(origin) + 3.95 and w.now > before + 0.7,
     )
     w.crash_agent(origin, 30.0)
-    w.until("it is taken for gone", lambda: w.state.members[origin.name].state is MemberState.EXPIRED)
+    w.until("it is taken for gone", lambda: w.state.members.by_name[origin.name].state is MemberState.EXPIRED)
     w.cuts.clear()
 
 

@@ -55,7 +55,7 @@ class LimitsJudge:
             else:
                 added[newest.agent] += started
         require_invariant(added.total() <= limits.burst, f"{added.total()} units added in one plan")
-        for agent in state.members:
+        for agent in state.members.by_name:
             require_invariant(
                 added[agent] <= limits.agent_burst, f"{added[agent]} units added to {agent} in one plan"
             )
@@ -186,7 +186,7 @@ class Watch:
         node = self.world.current()
         if node is None or self.world.leader_of(agent) is not node:
             return False
-        member = state.members.get(agent.name)
+        member = state.members.by_name.get(agent.name)
         known = member is not None and member.durable and member.state is MemberState.SYNCED
         mine = agent.state.owner_rev == state.rev and known
         return agent.alive and mine and member is not None and member.agent_epoch == agent.state.agent_epoch
