@@ -94,7 +94,7 @@ class World:
 
     def tick(self) -> float:
         self.spent = 0.0
-        self.state.next_progress = 0.0
+        self.state.pipelines.next_progress = 0.0
         self.owner(Tick())
         return self.spent
 

@@ -355,17 +355,17 @@ def test_a_unit_created_again_under_its_name_starts_without_the_old_progress() -
     cluster.replicate("u", "a")
     cluster.now += CONFIG.interval
     cluster.do(Tick())
-    assert cluster.state.pipelines["p"].checkpoint_ts == 5
+    assert cluster.state.pipelines.progress["p"].checkpoint_ts == 5
     cluster.do(Inventory((spec("u", "2"),), {"p": ("s",)}))
     cluster.now += CONFIG.interval
     cluster.do(Tick())
-    assert cluster.state.pipelines["p"].waits_for == ("u",)
+    assert cluster.state.pipelines.progress["p"].waits_for == ("u",)
     cluster.holds("a", "u", UnitPhase.STOPPED, UnitProgress(8, 9))
     cluster.do(Tick())
     prepare = [m for _, m in cluster.sent if isinstance(m, Dispatch) and m.op is UnitOperation.PREPARE][-1]
     assert prepare.mark is None
     assert prepare.header.assignment > 2
-    assert cluster.state.pipelines["p"].checkpoint_ts == 5
+    assert cluster.state.pipelines.progress["p"].checkpoint_ts == 5
 
 
 def test_a_pipeline_that_is_no_longer_configured_is_forgotten_with_its_record() -> None:
@@ -414,7 +414,7 @@ def test_checkpoints_between_heartbeats_count_only_at_the_epoch_that_writes() ->
     cluster.up(Checkpoint, "a", marks=(("u", 1, UnitProgress(99, 99)), ("u", 2, UnitProgress(7, 9))))
     cluster.now += CONFIG.interval
     cluster.do(Tick())
-    assert cluster.state.pipelines["p"].checkpoint_ts == 7
+    assert cluster.state.pipelines.progress["p"].checkpoint_ts == 7
 
 
 def test_paused_units_are_stopped_and_resumed_ones_started() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coordinator.core.owner import configuration, periodic
 from coordinator.core.owner.inventory_shrinks import find_suspicious_shrink, parse_pipeline_name
-from coordinator.core.owner.sets import fence_unless_desired
+from coordinator.core.owner.sets import fence_unless_desired, persist_records
 from coordinator.core.owner.state import (
     Alarm,
     Inventory,
@@ -66,10 +66,9 @@ def _map_known_units(state: OwnerState) -> dict[str, str]:
 
 def _adopt_inventory(state: OwnerState, event: Inventory, now: float, out: list[OwnerDecision]) -> None:
     state.inventory = {spec.unit: spec for spec in sorted(event.units, key=lambda spec: spec.unit)}
-    state.sources = dict(event.sources)
-    state.pipeline_units = periodic.collect_pipeline_units(state)
-    periodic.forget_pipelines(state, now, out)
-    state.next_progress = now
+    removed = state.pipelines.set_units(periodic.collect_pipeline_units(state, event.sources), now)
+    if removed:
+        persist_records(state, [], now, out, delete=[f"pipeline/{pipeline}" for pipeline in removed])
     state.work = True
     for unit, spec in state.inventory.items():
         state.sets.add_unit(unit, spec.uid, now)

@@ -143,7 +143,7 @@ def _restore_record(state: OwnerState, record: DurableRecord, now: float) -> Non
         case MoveRecord(unit, agent):
             state.moves = (*state.moves, MoveRequest(unit, agent))
         case PipelineRecord(pipeline, progress):
-            state.pipelines[pipeline] = state.recorded_pipelines[pipeline] = progress
+            state.pipelines.restore(pipeline, progress)
         case ConfigRecord():
             configuration.restore_configuration(state, record)
 
@@ -195,7 +195,7 @@ def _handle_tick(state: OwnerState, now: float, out: list[OwnerDecision]) -> Non
 def _handle_persisted(state: OwnerState, token: int, now: float, out: list[OwnerDecision]) -> None:
     stored = state.waiting.pop(token, PendingRecord(float("-inf")))
     state.confirmed_at = max(state.confirmed_at, stored.asked)
-    periodic.confirm_stored_progress(state, token)
+    state.pipelines.confirm_stored(token)
     if stored.unit is not None:
         apply_event_to_set(state, stored.unit[0], replication.ReplicaPersisted(stored.unit[1]), now, out)
     if stored.agent is not None:

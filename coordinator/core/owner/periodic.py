@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-
-from msgspec.structs import replace
+from collections.abc import Iterable, Mapping
 
 from coordinator.core.members import MemberState
 from coordinator.core.owner.configuration import accepts_units, is_stale
@@ -22,7 +21,7 @@ from coordinator.core.owner.sets import (
     take_next_number,
 )
 from coordinator.core.owner.state import Alarm, OwnerDecision, OwnerState
-from coordinator.core.progress import PipelineProgress, PipelineUnits, advance_pipeline
+from coordinator.core.progress import PipelineUnits
 from coordinator.core.records import PipelineRecord
 from coordinator.core.replication import Assign, Cancel, Remove, ReplicationSet, SetRefusedError
 from coordinator.core.replication_table import SetState
@@ -252,64 +251,36 @@ def _find_removal_reason(state: OwnerState, unit: str) -> str:
 # progress
 
 
-def collect_pipeline_units(state: OwnerState) -> dict[str, PipelineUnits]:
-    """Return the units that the progress of each pipeline is computed from, by the inventory."""
+def collect_pipeline_units(
+    state: OwnerState, sources: Mapping[str, Iterable[str]]
+) -> dict[str, PipelineUnits]:
+    """Return the units that the progress of each pipeline is computed from, by the inventory and the
+    `sources` of each pipeline.
+    """
     found: dict[str, dict[str, list[str]]] = {
-        pipeline: {source: [] for source in sources} for pipeline, sources in state.sources.items()
+        pipeline: {source: [] for source in of_pipeline} for pipeline, of_pipeline in sources.items()
     }
     for unit, spec in (state.inventory or {}).items():
         if spec.pipeline is not None and spec.kind is UnitKind.APPLY:
             found.setdefault(spec.pipeline, {}).setdefault(spec.source, []).append(unit)
     return {
-        pipeline: PipelineUnits(pipeline, {source: tuple(sorted(units)) for source, units in sources.items()})
-        for pipeline, sources in sorted(found.items())
+        pipeline: PipelineUnits(
+            pipeline, {source: tuple(sorted(units)) for source, units in by_source.items()}
+        )
+        for pipeline, by_source in sorted(found.items())
     }
 
 
 def advance_pipelines(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
     """Advance the progress of the pipelines, and store it at intervals, one store at a time."""
-    if state.inventory is None or now < state.next_progress:
+    pipelines, memos = state.pipelines, state.sets.memos
+    if state.inventory is None or now < pipelines.next_progress:
         return
-    state.next_progress = now + state.config.interval
-    memos = state.sets.memos
     marks: dict[str, UnitProgress | None] = {
         unit: memos[unit].mark for unit, spec in state.inventory.items() if memos[unit].uid == spec.uid
     }
-    for pipeline, units in state.pipeline_units.items():
-        before = state.pipelines.get(pipeline, PipelineProgress())
-        state.pipelines[pipeline] = advance_pipeline(before, units, marks)
-    if state.recording is None and now >= state.next_record:
-        _store_progress(state, now, out)
-
-
-def _store_progress(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
-    """Store the progress that has changed. What a pipeline waits for is not stored: the next leader
-    finds that out itself.
-    """
-    known = {p: replace(v, waits_for=()) for p, v in state.pipelines.items()}
-    moved = {p: v for p, v in known.items() if state.recorded_pipelines.get(p, PipelineProgress()) != v}
-    if moved:
-        state.next_record = now + state.config.progress_every
-        persist_records(state, [PipelineRecord(p, v) for p, v in moved.items()], now, out)
-        state.recording = (state.token, moved)
-
-
-def confirm_stored_progress(state: OwnerState, token: int) -> None:
-    """Note that the pipelines' progress stored by this Persist is durable, and may be shown."""
-    if state.recording is not None and state.recording[0] == token:
-        state.recorded_pipelines.update(state.recording[1])
-        state.recording = None
-
-
-def forget_pipelines(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
-    """Drop pipelines that are no longer configured, with their records. A later pipeline of the same
-    name starts from the beginning.
-    """
-    removed = [pipeline for pipeline in state.pipelines if pipeline not in state.pipeline_units]
-    for pipeline in removed:
-        del state.pipelines[pipeline]
-        state.recorded_pipelines.pop(pipeline, None)
-        if state.recording is not None:
-            state.recording[1].pop(pipeline, None)
-    if removed:
-        persist_records(state, [], now, out, delete=[f"pipeline/{pipeline}" for pipeline in removed])
+    pipelines.advance(marks, now + state.config.interval)
+    unstored = pipelines.find_unstored(now)
+    if unstored:
+        persist_records(state, [PipelineRecord(p, v) for p, v in unstored.items()], now, out)
+        pipelines.begin_store(state.token, unstored, now + state.config.progress_every)

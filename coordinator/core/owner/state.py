@@ -10,8 +10,8 @@ from coordinator.core.health import HealthConfig
 from coordinator.core.messages import Down, Up
 from coordinator.core.owner.history import History
 from coordinator.core.owner.known_agents import Members
+from coordinator.core.owner.pipelines import Pipelines
 from coordinator.core.owner.unit_sets import UnitSets
-from coordinator.core.progress import PipelineProgress, PipelineUnits
 from coordinator.core.records import ConfigRecord, DurableRecord
 from coordinator.core.schedulers import InventoryUnit, MoveLimits, MoveRequest
 
@@ -310,23 +310,14 @@ class OwnerState:
     """The inventory that was read last."""
     doubt: PendingInventory | None = None
     """An inventory with a suspicious shrink that is not adopted yet; None: there is none."""
-    sources: dict[str, tuple[str, ...]] = field(default_factory=dict)
     members: Members = field(default_factory=Members)
     sets: UnitSets = field(default_factory=UnitSets)
     waiting: dict[int, PendingRecord] = field(default_factory=dict)
     """The decisions that wait for a Persist, by its token."""
-    pipelines: dict[str, PipelineProgress] = field(default_factory=dict)
-    """The progress of the pipelines as last computed."""
-    pipeline_units: dict[str, PipelineUnits] = field(default_factory=dict)
-    recording: tuple[int, dict[str, PipelineProgress]] | None = None
-    """The token of the Persist under way, and the progress that it stores."""
-    recorded_pipelines: dict[str, PipelineProgress] = field(default_factory=dict)
-    """The progress as stored. Only this is shown, because a later leader begins with it."""
+    pipelines: Pipelines = field(default_factory=Pipelines)
     moves: tuple[MoveRequest, ...] = ()
     rebalance: bool = False
     work: bool = True
     """Whether something has changed that may need a plan."""
     next_balance: float = 0.0
-    next_progress: float = 0.0
-    next_record: float = 0.0
     history: History = field(default_factory=History)

@@ -47,9 +47,9 @@ def list_pipeline_rows(state: OwnerState) -> tuple[PipelineRow, ...]:
     back.
     """
     return tuple(
-        _build_pipeline_row(name, state.recorded_pipelines.get(name, PipelineProgress()), now.waits_for)
-        for name, now in sorted(state.pipelines.items())
-        if name in state.pipeline_units
+        _build_pipeline_row(name, state.pipelines.stored.get(name, PipelineProgress()), now.waits_for)
+        for name, now in sorted(state.pipelines.progress.items())
+        if name in state.pipelines.units
     )
 
 

@@ -200,11 +200,11 @@ class Judge:
             require_invariant(not writing, f"agent {node.name} is taken for gone and writes {writing}")
 
     def _pipelines(self, state: o.OwnerState) -> None:
-        for pipeline, progress in state.pipelines.items():
+        for pipeline, progress in state.pipelines.progress.items():
             key = (pipeline, state.rev)
             ts, before = _known(progress.checkpoint_ts), self.computed.get(key)
             if before is None:
-                before = _known(state.recorded_pipelines.get(pipeline, PipelineProgress()).checkpoint_ts)
+                before = _known(state.pipelines.stored.get(pipeline, PipelineProgress()).checkpoint_ts)
             self.computed[key] = ts
             require_invariant(ts >= before, f"checkpoint of {pipeline} from {before} back to {ts}")
             if ts > before:

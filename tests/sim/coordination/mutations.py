@@ -22,7 +22,7 @@ from coordinator.core.members import MessageVerdict
 from coordinator.core.messages import Announce, DispatchResponse, HeartbeatResponse, Superseded
 from coordinator.core.owner import agents as owner_members
 from coordinator.core.owner import commands as owner_commands
-from coordinator.core.owner import inventory, owner, periodic
+from coordinator.core.owner import inventory, owner, periodic, pipelines
 from coordinator.core.owner import sets as owner_feed
 from coordinator.core.owner.state import Confirmed, Fence, Persisted
 from coordinator.core.records import UnitRecord
@@ -148,11 +148,11 @@ def _skip_missing(before: Any, units: Any, marks: Any) -> Any:
     )
 
 
-def _wait_for_dropped(state: Any) -> Any:
+def _wait_for_dropped(state: Any, sources: Any) -> Any:
     """What a pipeline needs is never less than before."""
-    after = _pipeline_units(state)
+    after = _pipeline_units(state, sources)
     for pipeline, units in after.items():
-        before = state.pipeline_units.get(pipeline, units).by_source
+        before = state.pipelines.units.get(pipeline, units).by_source
         names = {s: tuple(sorted({*units.by_source.get(s, ()), *before[s]})) for s in before}
         after[pipeline] = progress.PipelineUnits(pipeline, {**units.by_source, **names})
     return after
@@ -160,8 +160,10 @@ def _wait_for_dropped(state: Any) -> Any:
 
 def _shown_before_stored(state: Any) -> Any:
     """As it was once: what is computed is shown at once, and stored later."""
-    known = {pipeline: structs.replace(now, waits_for=()) for pipeline, now in state.pipelines.items()}
-    return _pipelines(replace(state, recorded_pipelines=known))
+    known = {
+        pipeline: structs.replace(now, waits_for=()) for pipeline, now in state.pipelines.progress.items()
+    }
+    return _pipelines(replace(state, pipelines=replace(state.pipelines, stored=known)))
 
 
 def _any_term(state: agents.AgentState, message: Any, now: float, out: list[Any]) -> None:
@@ -406,7 +408,7 @@ MUTATIONS = (
         tuple(attribute(m, "fence_unless_desired", _forget_at_once) for m in _FENCING),
         faults=("catalogue", "pause agent", "commands"),
     ),
-    Mutation("the minimum skips a missing unit", "tiflow PR#5761", (attribute(periodic, "advance_pipeline", _skip_missing),)),
+    Mutation("the minimum skips a missing unit", "tiflow PR#5761", (attribute(pipelines, "advance_pipeline", _skip_missing),)),
     Mutation("the minimum waits for a dropped unit", "ticdc#5710", (attribute(periodic, "collect_pipeline_units", _wait_for_dropped),), faults=("catalogue",)),
     Mutation("progress is shown before it is stored", "found here", (attribute(views, "list_pipeline_rows", _shown_before_stored),)),
     Mutation("dispatched before it is durable", "ticdc PR#5434", (attribute(replication, "_assign_replica", _assign_at_once),), faults=("two owners", "crash owner", "clock", "commands", "commit unknown", "hanging commit")),

@@ -147,7 +147,7 @@ def test_a_known_bug_put_back_is_found(name: str) -> None:
 
 
 def test_a_mutation_that_no_longer_fits_the_cores_is_not_taken_for_found() -> None:
-    def stale(state: OwnerState) -> Any:
+    def stale(state: OwnerState, _sources: Any) -> Any:
         return state.no_such_thing  # type: ignore[attr-defined]
 
     with pytest.raises(AttributeError, match="no_such_thing"):
