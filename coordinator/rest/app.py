@@ -239,7 +239,7 @@ def _add_health(app: FastAPI, control: Control) -> None:
 
     @app.get("/readyz", tags=["health"])
     def readyz() -> Readiness:
-        """This coordinator leads, or has received a message of the leader within a lease; needs no token. `warnings` names the units that the leader leaves as they are."""
+        """This coordinator leads, or has received a message of the leader within a lease; needs no token."""
         leader = control.get_leader()
         if leader is None:
             raise NotLeaderError(None)

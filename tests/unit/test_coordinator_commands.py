@@ -53,7 +53,7 @@ def refused(cluster: Cluster, command: OwnerCommand) -> str:
 
 def later(cluster: Cluster) -> list[MoveRequest]:
     """What a later owner knows of moves."""
-    return list(owner.begin_owner_term("later", 99, cluster.records, TIGHT, 0.0)[0].moves)
+    return list(owner.begin_owner_term("later", 99, cluster.records, TIGHT, 0.0)[0].plan.moves)
 
 
 def test_a_move_that_waits_is_stored_until_it_begins(cluster: Cluster) -> None:
@@ -70,10 +70,10 @@ def test_a_later_owner_waits_for_the_agents_before_it_gives_a_move_up(cluster: C
     new = Cluster(99, cluster.records, TIGHT)
     new.do(Inventory((spec("u"), spec("v"))))
     new.do(Tick())
-    assert new.state.moves == (MoveRequest("u", "b"),)
+    assert new.state.plan.moves == (MoveRequest("u", "b"),)
     new.now += TIGHT.owner_lease + TIGHT.silence if TIGHT.owner_lease < 1e6 else 0
     new.state.members.by_name["b"] = replace(new.state.members.by_name["b"], draining=True)
-    new.state.work = True
+    new.state.plan.has_work = True
     out = new.do(Tick())
     assert any(isinstance(e, Alarm) and e.what == "move dropped" for e in out)
     assert "move/u" not in new.records
@@ -91,14 +91,14 @@ def test_a_move_of_a_paused_or_unknown_unit_is_refused(cluster: Cluster) -> None
 def test_a_pause_forgets_the_move(cluster: Cluster) -> None:
     cluster.do(Move("u", "b"))
     cluster.do(Pause("u"))
-    assert not cluster.state.moves
+    assert not cluster.state.plan.moves
     assert "move/u" not in cluster.records
 
 
 def test_a_move_is_cancelled_before_it_begins_and_while_it_prepares(cluster: Cluster) -> None:
     cluster.do(Move("u", "b"))
     cluster.do(CancelMove("u"))
-    assert (cluster.state.moves, "move/u" in cluster.records) == ((), False)
+    assert (cluster.state.plan.moves, "move/u" in cluster.records) == ((), False)
     cluster.do(Move("u", "b"))
     cluster.do(Tick())
     assert not refused(cluster, CancelMove("u"))
@@ -231,10 +231,10 @@ def test_one_that_is_well_again_ends_the_doubt_and_the_time_begins_anew() -> Non
     made.do(applies())
     made.now += 29.0
     made.do(applies("x", "y"))
-    assert made.state.doubt is None
+    assert made.state.plan.doubt is None
     made.now += 29.0
     made.do(applies())
-    assert set(made.state.inventory or ()) == {"capture/s", "apply/p/x", "apply/p/y"}
+    assert set(made.state.plan.inventory or ()) == {"capture/s", "apply/p/x", "apply/p/y"}
 
 
 def test_two_looks_with_nothing_between_them_are_no_long_time() -> None:
@@ -246,9 +246,9 @@ def test_two_looks_with_nothing_between_them_are_no_long_time() -> None:
     assert not [each for each in made.do(applies()) if isinstance(each, Alarm)]
     for _ in range(2):
         made.now += 15.0
-        assert set(made.state.inventory or ()) == {"capture/s", "apply/p/x", "apply/p/y"}
+        assert set(made.state.plan.inventory or ()) == {"capture/s", "apply/p/x", "apply/p/y"}
         made.do(applies())
-    assert set(made.state.inventory or ()) == {"capture/s"}, "it is believed once it has been looked at"
+    assert set(made.state.plan.inventory or ()) == {"capture/s"}, "it is believed once it has been looked at"
 
 
 def test_a_new_owner_doubts_it_as_well() -> None:
@@ -258,13 +258,13 @@ def test_a_new_owner_doubts_it_as_well() -> None:
     made.do(Tick())
     new = Cluster(99, made.records)
     new.do(applies())
-    assert new.state.inventory is None
+    assert new.state.plan.inventory is None
     assert new.records["apply/p/x".join(["unit/", ""])] == made.records["unit/apply/p/x"]
     new.do(applies("x"))
-    assert set(new.state.inventory or ()) == {"capture/s", "apply/p/x"}
+    assert set(new.state.plan.inventory or ()) == {"capture/s", "apply/p/x"}
 
 
 def test_records_of_moves_have_keys() -> None:
-    assert owner.begin_owner_term("o", 1, {"move/u": MoveRecord("u", "a")}, CONFIG, 0.0)[0].moves == (
+    assert owner.begin_owner_term("o", 1, {"move/u": MoveRecord("u", "a")}, CONFIG, 0.0)[0].plan.moves == (
         MoveRequest("u", "a"),
     )

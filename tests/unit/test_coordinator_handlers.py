@@ -181,12 +181,12 @@ def test_keep_lease_counts_what_is_stale_and_ends_there(
 
 def test_keep_lease_hears_the_agent() -> None:
     this = context(changed(heartbeat(), liveness=Liveness.STOPPING))
-    this.state.work = False
+    this.state.plan.has_work = False
     assert RenewAgentLease().handle(this) is True
     heard = this.state.members.by_name["a"]
     assert (heard.heard_at, heard.echo, heard.seq, heard.liveness) == (NOW, 40.0, 5, Liveness.STOPPING)
     assert this.member is heard
-    assert this.state.work, "an agent that leaves is something to plan for"
+    assert this.state.plan.has_work, "an agent that leaves is something to plan for"
 
 
 def test_before_its_sync_an_agent_is_only_alive() -> None:

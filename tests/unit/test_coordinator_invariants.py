@@ -1,4 +1,4 @@
-"""A violated invariant: of a stored record, of a step; what a restricted unit keeps, and how a person ends it."""
+"""Violated invariants: of a stored record, of a step; what a restricted unit keeps, how a person ends it."""
 
 from __future__ import annotations
 

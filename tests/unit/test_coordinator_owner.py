@@ -549,7 +549,7 @@ def test_commands_that_cannot_be_are_refused_with_the_reason(command: Any) -> No
 def test_rebalance_and_resign() -> None:
     cluster = Cluster()
     cluster.do(Rebalance())
-    assert cluster.state.rebalance
+    assert cluster.state.plan.rebalance
     assert any(isinstance(e, StepDown) for e in cluster.do(Resign()))
 
 

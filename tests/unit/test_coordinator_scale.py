@@ -61,7 +61,7 @@ def owners(draw: st.DrawFn) -> OwnerState:
         where = draw(st.sampled_from(list(MemberState)))
         liveness = draw(st.sampled_from([Liveness.ALIVE, Liveness.ALIVE, Liveness.STOPPING]))
         state.members.by_name[name] = Member(name, "i", 1, 0.0, state=where, liveness=liveness)
-    state.inventory = {}
+    state.plan.inventory = {}
     for number in range(draw(st.integers(0, 12))):
         _unit(draw, state, f"u{number:02}")
     return state
@@ -81,8 +81,8 @@ def _unit(draw: st.DrawFn, state: OwnerState, unit: str) -> None:
     state.sets.memos[unit] = memo
     apart, kind = draw(st.sampled_from([None, None, "x"])), draw(st.sampled_from(UnitKind))
     if draw(st.integers(0, 5)):
-        assert state.inventory is not None
-        state.inventory[unit] = InventoryUnit(unit, kind, "s", "p", "1", apart)
+        assert state.plan.inventory is not None
+        state.plan.inventory[unit] = InventoryUnit(unit, kind, "s", "p", "1", apart)
     if not draw(st.integers(0, 6)):
         state.sets.paused[unit] = None
 

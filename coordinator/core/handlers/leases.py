@@ -36,7 +36,7 @@ class RenewAgentLease:
         if isinstance(message, Sync | Heartbeat):
             member = members.update_from_heartbeat(member, message)
         if member.accepts is not context.member.accepts or member.config != context.member.config:
-            state.work = True
+            state.plan.note_change()
         if member.liveness is not context.member.liveness:
             state.history.record_agent_stopping(member, state.sets.by_agent.get(member.name, ()))
         if context.member.state is MemberState.EXPIRED and member.state is not MemberState.EXPIRED:

@@ -72,7 +72,7 @@ def expire_silent_agents(state: OwnerState, now: float, out: list[OwnerDecision]
         expired = members.expire_member(member, now, state.config.silence) if member.durable else None
         if expired is not None:
             state.members.put_member(expired)
-            state.work = True
+            state.plan.note_change()
             state.history.record_agent_expiry(member, state.sets.by_agent.get(name, ()), now)
             remove_incarnations(state, name, member.agent_epoch, now, out)
 

@@ -42,10 +42,10 @@ def execute_owner_command(
     if why is not None:
         out.append(Refused(command, why))
         return
-    state.work = True
+    state.plan.note_change()
     match command:
         case Move(unit, agent):
-            state.moves = (*(m for m in state.moves if m.unit != unit), MoveRequest(unit, agent))
+            state.plan.request_move(MoveRequest(unit, agent))
             persist_records(state, [MoveRecord(unit, agent)], now, out)
         case CancelMove(unit):
             _cancel_move(state, unit, now, out)
@@ -54,10 +54,10 @@ def execute_owner_command(
         case Undrain(agent):
             _set_draining(state, agent, False, now, out)
         case Rebalance():
-            state.rebalance = True
+            state.plan.request_rebalance()
         case Pause(unit):
             if unit in state.sets.restricted:
-                spec = (state.inventory or {}).get(unit)
+                spec = state.plan.find_unit(unit)
                 state.sets.end_restriction(unit, spec.uid if spec is not None else None)
             forget_move(state, unit, now, out)
             state.sets.paused[unit] = None
@@ -74,8 +74,7 @@ def execute_owner_command(
 
 def forget_move(state: OwnerState, unit: str, now: float, out: list[OwnerDecision]) -> None:
     """Drop a requested move that has not begun."""
-    if any(m.unit == unit for m in state.moves):
-        state.moves = tuple(m for m in state.moves if m.unit != unit)
+    if state.plan.forget_move(unit):
         persist_records(state, [], now, out, delete=[f"move/{unit}"])
 
 
@@ -138,7 +137,7 @@ def _explain_move_refusal(state: OwnerState, unit: str, agent: str) -> str | Non
         return f"there is no unit {unit}"
     if unit in state.sets.paused:
         return f"unit {unit} is paused and runs nowhere; resume it first"
-    if state.inventory is not None and unit not in state.inventory:
+    if state.plan.inventory is not None and unit not in state.plan.inventory:
         return f"unit {unit} is being removed"
     if agent not in state.members.by_name or not state.members.by_name[agent].accepts:
         return f"agent {agent} is unknown, away or draining"
@@ -152,7 +151,7 @@ def _explain_cancel_refusal(state: OwnerState, unit: str) -> str | None:
     if unit not in state.sets.by_unit:
         return f"there is no unit {unit}"
     current = state.sets.by_unit[unit]
-    if any(m.unit == unit for m in state.moves):
+    if any(m.unit == unit for m in state.plan.moves):
         return None
     if not _is_cancellable(current):
         late = "the old agent was already asked to stop, so the move continues to its end"

@@ -66,7 +66,7 @@ def _has_recovered(state: OwnerState, unit: str, agent: str, known: AgentHealth,
 def clear_agent_health(state: OwnerState, agent: str) -> None:
     """Trust the agent like any other again."""
     if state.members.clear_health(agent):
-        state.work = True
+        state.plan.note_change()
         state.history.record_agent_recovery(agent)
 
 

@@ -66,7 +66,7 @@ class UnitHistory:
 
 @dataclass(slots=True)
 class History:
-    """What happened to the units and agents of a term, and how often a message did not count."""
+    """The changes of the units and agents of a term, and the number of messages that did not count."""
 
     units: dict[str, UnitHistory] = field(default_factory=dict)
     entries: deque[HistoryEntry] = field(default_factory=lambda: deque(maxlen=MAX_HISTORY_ENTRIES))

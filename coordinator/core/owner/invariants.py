@@ -3,31 +3,33 @@
 The invariants (C1 to C3 of docs/explanation/coordination.md):
 
 - the composition of its replication set fits the set's state (`set_invariants`);
-- each of its assignments was given to it alone: an assignment that appears in a step is above all that were given
-  before the step, and not above the counter;
+- each of its assignments was given to it alone: an assignment that appears in a step is above all that were
+  given before the step, and not above the counter;
 - its replicas are on different agents, each of them a known agent whose incarnation has been registered;
 - the index by agent holds it exactly where it has a replica;
 - a unit of the inventory has a set.
 
-**When they are checked.** When a term begins, for every unit that the control topic has a record of. After each step,
-for the units whose sets the step has changed; by induction they hold for the others.
+**When they are checked.** When a term begins, for every unit that the control topic has a record of. After
+each step, for the units whose sets the step has changed; by induction they hold for the others.
 
-**A stored record that violates them** would be replayed by every later term as well, so ending the term would help
-nobody. The term leads on, and *restricts* the unit at once. A record that cannot be decoded, or has the key of another
-record, counts as a violation, too.
+**A stored record that violates them** would be replayed by every later term as well, so ending the term
+would help nobody. The term leads on, and *restricts* the unit at once. A record that cannot be decoded, or
+has the key of another record, counts as a violation, too.
 
-**A step that violates them** ends the term, before any of the step's effects is carried out: the next term begins
-with what is durable. Two kinds of terms restrict the unit instead. One that follows a term of this coordinator with a
-restricted unit: a coordinator gives up one term for a violation, and not one after the other. And one that is younger
-than a lease: only after that time has every agent a lease of this term, which lasts until the next leader grants one. Without
-these limits leases would expire between the terms, and a check that is too strict would stop every pipeline.
+**A step that violates them** ends the term, before any of the step's effects is carried out: the next term
+begins with what is durable. Two kinds of terms restrict the unit instead. One that follows a term of this
+coordinator with a restricted unit: a coordinator gives up one term for a violation, and not one after the
+other. And one that is younger than a lease: only after that time has every agent a lease of this term,
+which lasts until the next leader grants one. Without these limits leases would expire between the terms,
+and a check that is too strict would stop every pipeline.
 
-**A restricted unit** is left as it is. No agent is instructed about it, nothing is stored or fenced for it, and no plan
-contains it. An agent that reports that it writes for the unit is granted its lease with every heartbeat, whatever
-the record states; the fencing token in the target, and the generation in Kafka, refuse all but one of several writers.
-All other units are scheduled as always. `rowlock units pause` ends the restriction: the leader forgets the unit's
-replicas, so that each is instructed to stop as soon as it is reported, fences the target under a new assignment,
-and replaces the record. `rowlock units resume` then places the unit anew.
+**A restricted unit** is left as it is. No agent is instructed about it, nothing is stored or fenced for it,
+and no plan contains it. An agent that reports that it writes for the unit is granted its lease with every
+heartbeat, whatever the record states; the fencing token in the target, and the generation in Kafka, refuse
+all but one of several writers. All other units are scheduled as always. `rowlock units pause` ends the
+restriction: the leader forgets the unit's replicas, so that each is instructed to stop as soon as it is
+reported, fences the target under a new assignment, and replaces the record. `rowlock units resume` then
+places the unit anew.
 """
 
 from __future__ import annotations
@@ -152,7 +154,7 @@ def _find_step_violation(
         if replica.agent not in agents and unit in by_agent.get(replica.agent, ()):
             return f"the index by agent still has it at agent {replica.agent}"
     if current is None:
-        is_configured = state.inventory is not None and unit in state.inventory
+        is_configured = state.plan.find_unit(unit) is not None
         return "it is in the inventory and has no replication set" if is_configured else None
     for replica in replicas:
         if unit not in by_agent.get(replica.agent, ()):
@@ -177,7 +179,8 @@ def _describe_unregistered(replica: Replica) -> str:
 
 def explain_restriction(why: str) -> str:
     """Return for operators what a restriction means, and why there is one."""
-    return f"the coordinator neither moves nor restarts it, because what it knows of its placement is inconsistent: {why}"
+    left = "the coordinator neither moves nor restarts it"
+    return f"{left}, because what it knows of its placement is inconsistent: {why}"
 
 
 def _restrict_unit(
@@ -211,7 +214,7 @@ def check_owner_invariants(state: OwnerState) -> None:
     """Raise AssertionError unless the invariants hold for every unit that is not restricted. For tests:
     linear in the number of units.
     """
-    everything = {**dict.fromkeys(state.inventory or ()), **state.sets.by_unit}
+    everything = {**dict.fromkeys(state.plan.inventory or ()), **state.sets.by_unit}
     broken = find_step_violations(state, state.counter, everything)
     users: dict[int, str] = {}
     held: dict[str, set[str]] = defaultdict(set)

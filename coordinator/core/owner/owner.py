@@ -20,6 +20,7 @@ from coordinator.core.owner import agents as owner_members
 from coordinator.core.owner import commands as owner_commands
 from coordinator.core.owner import configuration, failures, inventory, periodic
 from coordinator.core.owner.invariants import judge_step, restrict_restored_units
+from coordinator.core.owner.plan import Plan
 from coordinator.core.owner.sets import apply_event_to_set, confirm_fenced, fence_stored
 from coordinator.core.owner.state import (
     Alarm,
@@ -83,7 +84,7 @@ def begin_owner_term(
         config,
         confirmed_at=now if claimed_at is None else claimed_at,
         counter=floor,
-        next_balance=now + config.balance_every,
+        plan=Plan(next_balance=now + config.balance_every),
         ends_on_violation=not after_violation,
     )
     state.floor, state.began = floor, now
@@ -141,7 +142,7 @@ def _restore_record(state: OwnerState, record: DurableRecord, now: float) -> Non
         case PausedRecord(unit):
             state.sets.paused[unit] = None
         case MoveRecord(unit, agent):
-            state.moves = (*state.moves, MoveRequest(unit, agent))
+            state.plan.request_move(MoveRequest(unit, agent))
         case PipelineRecord(pipeline, progress):
             state.pipelines.restore(pipeline, progress)
         case ConfigRecord():

@@ -82,18 +82,17 @@ def retry_fences(state: OwnerState, now: float, out: list[OwnerDecision]) -> Non
 
 def schedule_units(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
     """Make a plan if anything can have changed, and carry it out."""
-    if state.inventory is None or not _has_work(state, now):
+    plan, config = state.plan, state.config
+    if plan.inventory is None or not _has_work(state, now):
         return
-    balance = now >= state.next_balance
-    wishes = RequestedMoves(state.moves, state.rebalance, balance)
-    done = plan_tasks(
-        build_scheduler_view(state, now, whole=_may_move_units(state, wishes)), wishes, state.config.limits
-    )
-    state.work = len([t for t in done.tasks if isinstance(t, AddTask)]) >= state.config.limits.burst
-    if balance and done.by != "balance":
-        state.next_balance = now + (state.config.interval if done.full else state.config.balance_every)
-    if done.by in {"", "balance"} and not done.full:
-        state.rebalance = False
+    balance = now >= plan.next_balance
+    wishes = RequestedMoves(plan.moves, plan.rebalance, balance)
+    view = build_scheduler_view(state, now, whole=_may_move_units(state, wishes))
+    done = plan_tasks(view, wishes, config.limits)
+    has_more = len([t for t in done.tasks if isinstance(t, AddTask)]) >= config.limits.burst
+    is_balanced = balance and done.by != "balance"
+    pause = config.interval if done.full else config.balance_every
+    plan.finish(done, now + pause if is_balanced else None, has_more=has_more)
     for task in done.tasks:
         if isinstance(task, MoveTask):
             state.history.record_move(task.unit, done.by)
@@ -103,15 +102,14 @@ def schedule_units(state: OwnerState, now: float, out: list[OwnerDecision]) -> N
 
 def _keep_moves(state: OwnerState, begun: set[str], now: float, out: list[OwnerDecision]) -> None:
     """Forget requested moves that have begun or can never begin, together with their records."""
-    asked, kept = state.moves, []
-    for move in asked:
+    over: list[str] = []
+    for move in state.plan.moves:
         why = None if move.unit in begun else explain_impossible_move(state, move.unit, move.agent)
         if why is not None:
             out.append(Alarm("move dropped", f"unit {move.unit}: {why}"))
-        elif move.unit not in begun:
-            kept.append(move)
-    state.moves = tuple(kept)
-    over = [f"move/{move.unit}" for move in asked if move not in kept]
+        if why is not None or move.unit in begun:
+            state.plan.forget_move(move.unit)
+            over.append(f"move/{move.unit}")
     if over:
         persist_records(state, [], now, out, delete=over)
 
@@ -133,8 +131,8 @@ def explain_impossible_move(state: OwnerState, unit: str, agent: str) -> str | N
 def _has_work(state: OwnerState, now: float) -> bool:
     units_wake, agents_wake = state.sets.wake_retries(now), state.members.wake_backed_off(now)
     if units_wake or agents_wake:
-        state.work = True
-    return state.work or now >= state.next_balance
+        state.plan.note_change()
+    return state.plan.is_due(now)
 
 
 def _may_move_units(state: OwnerState, wishes: RequestedMoves) -> bool:
@@ -180,9 +178,9 @@ def _summarize_steady_units(state: OwnerState) -> tuple[list[str], Counter[Agent
     others: list[str] = []
     number: Counter[AgentPlace] = Counter()
     rows: Counter[AgentPlace] = Counter()
-    inventory, memos = state.inventory or {}, state.sets.memos
+    inventory, memos = state.plan.inventory or {}, state.sets.memos
     unsteady = {*state.sets.paused, *state.sets.restricted}
-    since = any(state.since.values())
+    since = any(state.configuration.since.values())
     for unit, current in state.sets.by_unit.items():
         spec = inventory.get(unit)
         memo = memos[unit]
@@ -241,7 +239,7 @@ def _find_removal_reason(state: OwnerState, unit: str) -> str:
     """Return the reason to remove the unit."""
     if unit in state.sets.paused:
         return "paused"
-    spec = (state.inventory or {}).get(unit)
+    spec = state.plan.find_unit(unit)
     if spec is None:
         return "it is no longer configured, or its topic no longer exists"
     anew = state.sets.memos[unit].uid != spec.uid
@@ -260,7 +258,7 @@ def collect_pipeline_units(
     found: dict[str, dict[str, list[str]]] = {
         pipeline: {source: [] for source in of_pipeline} for pipeline, of_pipeline in sources.items()
     }
-    for unit, spec in (state.inventory or {}).items():
+    for unit, spec in (state.plan.inventory or {}).items():
         if spec.pipeline is not None and spec.kind is UnitKind.APPLY:
             found.setdefault(spec.pipeline, {}).setdefault(spec.source, []).append(unit)
     return {
@@ -274,10 +272,10 @@ def collect_pipeline_units(
 def advance_pipelines(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
     """Advance the progress of the pipelines, and store it at intervals, one store at a time."""
     pipelines, memos = state.pipelines, state.sets.memos
-    if state.inventory is None or now < pipelines.next_progress:
+    if state.plan.inventory is None or now < pipelines.next_progress:
         return
     marks: dict[str, UnitProgress | None] = {
-        unit: memos[unit].mark for unit, spec in state.inventory.items() if memos[unit].uid == spec.uid
+        unit: memos[unit].mark for unit, spec in state.plan.inventory.items() if memos[unit].uid == spec.uid
     }
     pipelines.advance(marks, now + state.config.interval)
     unstored = pipelines.find_unstored(now)

@@ -117,7 +117,7 @@ def _handle_set_change(
         return
     state.history.record_unit_change(before, after, now)
     memo = state.sets.begin_state(after, now)
-    state.work = True
+    state.plan.note_change()
     if after.state is SetState.ABSENT:
         fence_unless_desired(state, unit, now, out)
     elif after.state is SetState.REPLICATING and len(memo.recorded) > len(after.replicas):
@@ -126,7 +126,7 @@ def _handle_set_change(
 
 def find_desired_unit(state: OwnerState, unit: str) -> InventoryUnit | None:
     """Return the unit from the inventory if it is to run."""
-    spec = state.inventory.get(unit) if state.inventory is not None else None
+    spec = state.plan.find_unit(unit)
     return None if spec is None or unit in state.sets.paused else spec
 
 
@@ -138,7 +138,7 @@ def fence_unless_desired(state: OwnerState, unit: str, now: float, out: list[Own
         return
     memo = state.sets.memos[unit]
     absent = state.sets.by_unit[unit].state is SetState.ABSENT
-    if state.inventory is None or find_desired_unit(state, unit) is not None or not absent:
+    if state.plan.inventory is None or find_desired_unit(state, unit) is not None or not absent:
         return
     if not memo.recorded:
         forget_absent_unit(state, unit, now, out)
@@ -177,7 +177,7 @@ def confirm_fenced(
 
 def forget_absent_unit(state: OwnerState, unit: str, now: float, out: list[OwnerDecision]) -> None:
     """Drop an absent unit that is not in the inventory, with its record."""
-    if state.inventory is None or unit in state.inventory:
+    if state.plan.inventory is None or unit in state.plan.inventory:
         return
     paused = [f"paused/{unit}"] if state.sets.forget_unit(unit) else []
     state.history.forget_unit(unit)

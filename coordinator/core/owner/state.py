@@ -11,9 +11,11 @@ from coordinator.core.messages import Down, Up
 from coordinator.core.owner.history import History
 from coordinator.core.owner.known_agents import Members
 from coordinator.core.owner.pipelines import Pipelines
+from coordinator.core.owner.plan import Plan
+from coordinator.core.owner.term_configuration import TermConfiguration
 from coordinator.core.owner.unit_sets import UnitSets
-from coordinator.core.records import ConfigRecord, DurableRecord
-from coordinator.core.schedulers import InventoryUnit, MoveLimits, MoveRequest
+from coordinator.core.records import DurableRecord
+from coordinator.core.schedulers import InventoryUnit, MoveLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,25 +258,6 @@ class PendingRecord(NamedTuple):
     """(unit, assignment of the fence)."""
 
 
-@dataclass(frozen=True, slots=True)
-class PendingInventory:
-    """An inventory with a suspicious shrink, which every read from `since` to `last` has shown."""
-
-    since: float
-    last: float
-
-
-@dataclass(frozen=True, slots=True)
-class Reloading:
-    """A reload that waits for agents to report the content of their files."""
-
-    command: Reload
-    number: int
-    """The number of the question."""
-    since: float
-    """In the leader's seconds."""
-
-
 @dataclass(slots=True)
 class OwnerState:
     """The state of a leader during its term."""
@@ -297,27 +280,11 @@ class OwnerState:
     """Whether a step that violates an invariant may end the term (`invariants`)."""
     silent: bool = False
     """Whether the claim has not been confirmed for so long that no messages may be sent."""
-    inventory: dict[str, InventoryUnit] | None = None
-    """The adopted inventory by unit; None before the first."""
-    configuration: ConfigRecord | None = None
-    """The active configuration; None: not known."""
-    is_inventory_adopted: bool = False
-    """Whether an inventory of the active configuration has been read."""
-    since: dict[str, int] = field(default_factory=dict)
-    """By part of the configuration: the number of its last change."""
-    reloading: Reloading | None = None
-    last_inventory: Inventory | None = None
-    """The inventory that was read last."""
-    doubt: PendingInventory | None = None
-    """An inventory with a suspicious shrink that is not adopted yet; None: there is none."""
+    configuration: TermConfiguration = field(default_factory=TermConfiguration)
+    plan: Plan = field(default_factory=Plan)
     members: Members = field(default_factory=Members)
     sets: UnitSets = field(default_factory=UnitSets)
     waiting: dict[int, PendingRecord] = field(default_factory=dict)
     """The decisions that wait for a Persist, by its token."""
     pipelines: Pipelines = field(default_factory=Pipelines)
-    moves: tuple[MoveRequest, ...] = ()
-    rebalance: bool = False
-    work: bool = True
-    """Whether something has changed that may need a plan."""
-    next_balance: float = 0.0
     history: History = field(default_factory=History)

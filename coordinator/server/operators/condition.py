@@ -6,7 +6,9 @@ reason, and the remedy.
 | `running` | it replicates, or does so while it moves |
 | `starting` | it is being placed for the first time, or again after a command |
 | `restarting` | it stopped by itself, and is retried automatically |
-| `stopped` | it waits for a person: to repair what the reason states, or to resume it; a restricted unit (`core.owner.invariants`) may still write |
+| `stopped` | it waits for a person: to repair what the reason states, or to resume it |
+
+A restricted unit (`core.owner.invariants`) is `stopped` as well, although its worker may go on.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def _build_unit_row(
     state: OwnerState, current: ReplicationSet, now: float, errors: dict[str, str], rates: Counter[str]
 ) -> UnitRow:
     name, memo = current.unit, state.sets.memos[current.unit]
-    spec = (state.inventory or {}).get(name)
+    spec = state.plan.find_unit(name)
     primary, secondary = current.primary, current.secondary
     shown = primary or secondary or (current.replicas[-1] if current.replicas else None)
     if current.state is SetState.REPLICATING:

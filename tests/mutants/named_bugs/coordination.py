@@ -16,7 +16,7 @@ BUGS = [
         bug="an agent with an older revision of the configuration counts as up to date",
         file="coordinator/core/owner/configuration.py",
         old="member.config == get_active_version(state)\n",
-        new="member.config.digest == state.configuration.digest\n",
+        new="member.config.digest == state.configuration.record.digest\n",
         tests=("tests/unit/test_reload_core.py",),
     ),
     Mutant(

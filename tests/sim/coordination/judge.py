@@ -214,7 +214,7 @@ class Judge:
             self._showed(row.pipeline, "resolved", state.rev, _known(row.resolved_ts))
 
     def _applied(self, state: o.OwnerState, pipeline: str, ts: int) -> None:
-        for unit, spec in (state.inventory or {}).items():
+        for unit, spec in (state.plan.inventory or {}).items():
             if spec.pipeline is not None:
                 done = self.applied.get((unit, int(spec.uid)), 0)
                 require_invariant(
@@ -391,9 +391,11 @@ class Judge:
         if node is None or node.state is None or node.state.silent:
             return "there is no owner"
         state = node.state
-        if set(state.inventory or ()) != set(world.inventory):
+        if set(state.plan.inventory or ()) != set(world.inventory):
             return "the owner does not know the catalogue"
-        if any(state.inventory[u].uid != s.uid for u, s in world.inventory.items() if state.inventory):
+        if any(
+            state.plan.inventory[u].uid != s.uid for u, s in world.inventory.items() if state.plan.inventory
+        ):
             return "the owner knows an old catalogue"
         runs = {
             (unit, held.assignment, agent.name): held.state

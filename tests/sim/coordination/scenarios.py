@@ -266,7 +266,7 @@ def a_new_owner_is_asked_for_moves_before_it_has_heard_of_one_under_way(w: Scrip
     w.until(
         "the other agents have synced", lambda: sum(m.accepts for m in w.state.members.by_name.values()) == 2
     )
-    w.until("the catalogue is known", lambda: w.state.inventory is not None)
+    w.until("the catalogue is known", lambda: w.state.plan.inventory is not None)
     w.unready |= set(w.agents)
     for unit, current in sorted(w.state.sets.by_unit.items()):
         primary = current.primary

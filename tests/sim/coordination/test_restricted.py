@@ -1,5 +1,5 @@
-"""Violated invariants in the modelled world: a wrong record, and a check that is too strict. Neither stops a unit that it is
-not about, whatever else happens and whoever leads.
+"""Violated invariants in the modelled world: a wrong record, and a check that is too strict. Neither stops
+a unit that it is not about, whatever else happens and whoever leads.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def wrong_records(right: UnitRecord) -> dict[str, DurableRecord]:
 
 @pytest.fixture(autouse=True)
 def config(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in the product, a lease lasts for several elections. With CONFIG's even an orderly change of the leader may outlast it."""
+    """As in the product, a lease lasts for several elections. That of CONFIG may end within an orderly change of the
+    leader.
+    """
     monkeypatch.setattr(candidates, "CONFIG", replace(CONFIG, lease=LEASE))
 
 
@@ -81,6 +83,12 @@ def go_on(w: Scripted, seconds: float) -> None:
         assert not stopped, f"at {w.now:.1f} s nothing writes {stopped}"
 
 
+def is_settled_on(w: Scripted, unit: str, agent: str) -> bool:
+    current = w.unit(unit)
+    primary = current.primary
+    return current.state is SetState.REPLICATING and primary is not None and primary.agent == agent
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_wrong_record_stops_no_unit_in_any_later_term(kind: str) -> None:
     w = Scripted()
@@ -106,7 +114,7 @@ def test_other_units_are_moved_and_replaced_beside_a_wrong_record(kind: str) -> 
     go_on(w, LEASE)
     moved = next(u for u in OTHERS if (p := w.unit(u).primary) is not None and p.agent != other.name)
     w.notify(o.Move(moved, other.name))
-    w.until("it has moved", lambda: (p := w.unit(moved).primary) is not None and p.agent == other.name and w.unit(moved).state is SetState.REPLICATING)  # fmt: skip
+    w.until("it has moved", lambda: is_settled_on(w, moved, other.name))
     w.crash_agent(home, 100.0)
     w.until("the others are placed again", lambda: writing(w) == set(OTHERS), within=60.0)
     assert restricted(w) == [UNIT], "what was on the agent that died waits for a person"
@@ -138,7 +146,7 @@ def test_a_wrong_record_among_all_faults_leaves_the_other_units_well(seed: int) 
 
 @pytest.mark.parametrize("state", [SetState.REPLICATING, SetState.RECOVERING])
 def test_a_check_that_is_too_strict_stops_no_unit(monkeypatch: pytest.MonkeyPatch, state: SetState) -> None:
-    """Every term finds a violation in each unit whose set it touches. Each coordinator gives up one term at most."""
+    """Every term finds a violation in each unit that it touches. Each coordinator gives up one term at most."""
     w = Scripted()
     settle(w)
     terms = len(w.topic.claims)

@@ -175,7 +175,7 @@ class Watch:
             return
         self.healed_at = min(self.healed_at, self.world.now)
         node = self.world.current()
-        if node is None or node.state is None or node.state.silent or node.state.inventory is None:
+        if node is None or node.state is None or node.state.silent or node.state.plan.inventory is None:
             self.orphans.clear()
             return
         self._orphans(node.state)
