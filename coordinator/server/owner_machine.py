@@ -106,7 +106,7 @@ class OwnerMachine:
 
     def _dispatch_message(self, message: object) -> None:
         early, term = self.leadership.confirmed, self.term
-        if term is not None and early.rev == term.rev and early.at > term.state.confirmed_at:
+        if term is not None and early.rev == term.rev and early.at > term.state.claim.confirmed_at:
             term.step_core(core.Confirmed(early.at))
         match message:
             case MailWaiting(machine):
@@ -228,6 +228,6 @@ class OwnerMachine:
         counters = {**self._outside.get_counters(), **self.counts}
         if self.term is None:
             return View(leader, counters=counters)
-        if now >= self.term.state.confirmed_at + self._config.owner_lease:
+        if now >= self.term.state.claim.confirmed_at + self._config.owner_lease:
             return View(None, counters=counters)  # a later leader may already have shown more progress
         return self.term.build_view(leader, now, counters)

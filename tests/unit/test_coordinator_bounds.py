@@ -23,7 +23,7 @@ FAR = NOW_MS + 3_600_000
 @pytest.fixture
 def cluster() -> Cluster:
     made = Cluster()
-    made.state.floor, made.state.began = NOW_MS, made.now
+    made.state.claim.floor, made.state.claim.began = NOW_MS, made.now
     made.join("a")
     made.do(Inventory((spec("u"), spec("v"))))
     made.do(Tick())
@@ -77,10 +77,10 @@ def test_a_source_s_clock_may_be_a_little_ahead_and_time_goes_on(cluster: Cluste
 
 
 def test_an_epoch_that_was_never_given_raises_nothing_and_is_told_to_stop(cluster: Cluster) -> None:
-    before = cluster.state.counter
+    before = cluster.state.numbers.counter
     cluster.sent.clear()
     cluster.beat("a", *held(cluster, UnitProgress(1, 1)), UnitStatus("w", 10**15, UnitPhase.REPLICATING))
-    assert cluster.state.counter == before
+    assert cluster.state.numbers.counter == before
     assert cluster.dispatched() == [("a", "w", "remove")]
     assert alarms(cluster) == ["epoch refused"]
     later = owner.begin_owner_term("p", 99, cluster.records, OwnerConfig(), 0.0)[0]

@@ -37,6 +37,8 @@ from coordinator.core.owner.state import (
     Persist,
     SendMessage,
 )
+from coordinator.core.owner.term_claim import TermClaim
+from coordinator.core.owner.term_numbers import TermNumbers
 from coordinator.core.owner.unit_sets import UnitMemo
 from coordinator.core.records import AgentRecord, CounterRecord
 from coordinator.core.replication import Replica, ReplicationSet
@@ -56,7 +58,7 @@ def running(unit: str = "u", role: Role = Role.PRIMARY) -> ReplicationSet:
 
 
 def state_of(member: Member | None = SYNCED, *sets: ReplicationSet) -> OwnerState:
-    state = OwnerState("me", REV, OwnerConfig(), confirmed_at=NOW, counter=20)
+    state = OwnerState("me", REV, OwnerConfig(), TermClaim(NOW), TermNumbers(20))
     if member is not None:
         state.members.by_name[member.name] = member
     for each in sets:
@@ -111,7 +113,7 @@ def test_nobody_asks_for_the_sender_before_it_is_known() -> None:
 def test_check_leader(message: Up, passes: bool) -> None:
     this = context(message)
     assert CheckLeader().handle(this) is passes
-    assert not this.state.stepped_down, "a word of an agent ends no term"
+    assert not this.state.claim.stepped_down, "a word of an agent ends no term"
     assert [type(effect) for effect in this.out] == ([] if passes else [Alarm])
     assert this.state.history.dropped["later term claimed"] == (not passes)
 

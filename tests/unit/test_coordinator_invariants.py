@@ -88,7 +88,7 @@ def test_a_wrong_record_restricts_its_unit_alone(wrong: dict[str, DurableRecord]
         cluster.beat("a", reports("good", 3))
         cluster.beat("b", reports("bad", 7))
         cluster.do(Tick())
-    assert not cluster.state.stepped_down
+    assert not cluster.state.claim.stepped_down
     assert about(cluster.effects, "bad") == []
     assert last_granted(cluster, "b") == (("bad", 7),), "its lease goes on"
     assert last_granted(cluster, "a") == (("good", 3),)
@@ -190,7 +190,7 @@ def test_a_step_that_violates_ends_the_term_and_nothing_of_it_is_carried_out(
     monkeypatch.setattr(replication, "step_set", broken_step(wrong))
     out = cluster.do(Tick())
     assert [type(effect) for effect in out] == [Alarm, StepDown]
-    assert cluster.state.stepped_down
+    assert cluster.state.claim.stepped_down
     assert not any(key.startswith("unit/") for key in cluster.records)
 
 
@@ -202,11 +202,11 @@ def test_a_term_that_must_not_end_restricts_and_carries_out_the_rest_of_the_step
     if reason == "the term is young":
         cluster.now -= 0.1
     else:
-        cluster.state.ends_on_violation = False
+        cluster.state.claim.ends_on_violation = False
     monkeypatch.setattr(replication, "step_set", broken_step(undurable))
     out = cluster.do(Tick())
     assert list(cluster.state.sets.restricted) == ["u"]
-    assert not cluster.state.stepped_down
+    assert not cluster.state.claim.stepped_down
     assert about(out, "u") == []
     assert cluster.state.sets.by_unit["u"] == ReplicationSet("u"), "as it was before the step"
     assert "unit/v" in cluster.records

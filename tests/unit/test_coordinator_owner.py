@@ -258,7 +258,7 @@ def test_an_agent_of_a_later_owner_is_not_listened_to_and_ends_no_term() -> None
         ]
         assert not cluster.do(Received(message)), "alarmed now and then, counted always"
         assert cluster.state.history.dropped["later term claimed"] == 2
-        assert not cluster.state.stepped_down
+        assert not cluster.state.claim.stepped_down
 
 
 def test_agents_of_an_earlier_term_are_announced_to_and_not_believed() -> None:
@@ -308,7 +308,7 @@ def test_a_unit_that_nobody_knows_is_told_to_stop() -> None:
     cluster.beat("a", UnitStatus("ghost", 77, UnitPhase.REPLICATING))
     assert cluster.dispatched() == [("a", "ghost", "remove")]
     assert "ghost" not in cluster.state.sets.by_unit
-    assert cluster.state.counter == 1, (
+    assert cluster.state.numbers.counter == 1, (
         "what was never given raises nothing; the clock of the day does (docs/adr/0005)"
     )
     assert cluster.state.history.dropped["epoch refused"] == 1
@@ -344,7 +344,9 @@ def test_a_dropped_unit_is_stopped_fenced_at_the_target_and_then_forgotten() -> 
     cluster.do(Fenced("u", fence.assignment))
     assert "unit/u" not in cluster.records
     assert "u" not in cluster.state.sets.by_unit
-    assert owner.begin_owner_term("p", 11, cluster.records, CONFIG, 0.0)[0].counter >= fence.assignment
+    assert (
+        owner.begin_owner_term("p", 11, cluster.records, CONFIG, 0.0)[0].numbers.counter >= fence.assignment
+    )
 
 
 def test_a_unit_created_again_under_its_name_starts_without_the_old_progress() -> None:

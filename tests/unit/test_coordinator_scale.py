@@ -14,6 +14,7 @@ from coordinator.core.messages import Liveness
 from coordinator.core.owner.periodic import build_scheduler_view
 from coordinator.core.owner.sets import compute_heartbeat_interval
 from coordinator.core.owner.state import OwnerConfig, OwnerState
+from coordinator.core.owner.term_claim import TermClaim
 from coordinator.core.owner.unit_sets import UnitMemo
 from coordinator.core.progress import advance_mark
 from coordinator.core.replication import Replica, ReplicationSet
@@ -55,7 +56,7 @@ def owners(draw: st.DrawFn) -> OwnerState:
         OwnerConfig(
             limits=MoveLimits(burst=draw(st.sampled_from([1, 3, 100])), agent_burst=draw(st.integers(1, 3)))
         ),
-        0.0,
+        TermClaim(0.0),
     )
     for name in AGENTS:
         where = draw(st.sampled_from(list(MemberState)))
@@ -151,6 +152,6 @@ def test_forward_is_the_greater_of_each_part(known: UnitProgress, reported: Unit
 def test_heartbeats_come_more_seldom_with_many_units_and_well_within_the_lease(
     units: int, seconds: float
 ) -> None:
-    state = OwnerState("o", 5, OwnerConfig(interval=1.0, lease=10.0, statuses_per_s=5000), 0.0)
+    state = OwnerState("o", 5, OwnerConfig(interval=1.0, lease=10.0, statuses_per_s=5000), TermClaim(0.0))
     state.sets.by_unit = {str(number): ReplicationSet(str(number)) for number in range(units)}
     assert compute_heartbeat_interval(state) == seconds

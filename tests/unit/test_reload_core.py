@@ -390,4 +390,4 @@ def test_the_floor_holds_for_what_was_in_force() -> None:
     committed(cluster)
     record = cluster.records["configuration"]
     state, _ = owner.begin_owner_term("o", 12, {"configuration": record}, CONFIG, 0.0)
-    assert state.counter >= max(since for _, _, since in record.parts)  # type: ignore[union-attr]
+    assert state.numbers.counter >= max(since for _, _, since in record.parts)  # type: ignore[union-attr]

@@ -31,9 +31,9 @@ def compute_latest_ts(state: OwnerState, now: float) -> int | None:
     It is the time of day at the leader's claim, plus the time since then, plus the allowed clock error
     of a source.
     """
-    if not state.floor:
+    if not state.claim.floor:
         return None
-    return state.floor + int(1000 * (now - state.began + state.config.ahead))
+    return state.claim.floor + int(1000 * (now - state.claim.began + state.config.ahead))
 
 
 def is_credible_mark(mark: UnitProgress | None, latest: int | None) -> bool:

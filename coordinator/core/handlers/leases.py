@@ -108,5 +108,5 @@ def _list_restricted(state: OwnerState, message: Sync | Heartbeat) -> list[tuple
         for status in message.statuses
         if status.unit in state.sets.restricted
         and status.state is UnitPhase.REPLICATING
-        and 0 < status.assignment <= state.counter
+        and 0 < status.assignment <= state.numbers.counter
     ]

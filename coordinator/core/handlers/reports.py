@@ -144,8 +144,8 @@ def report_status(
     A status with an assignment that was never given raises an alarm first.
     """
     unit = status.unit
-    if status.assignment > state.counter:
-        seen = f"it holds {unit} under assignment {status.assignment}, and none above {state.counter} was ever given"
+    if status.assignment > state.numbers.counter:
+        seen = f"it holds {unit} under assignment {status.assignment}, and none above {state.numbers.counter} was ever given"
         refuse_claim(state, member.name, now, out, what="epoch refused", about=seen)
     if unit in state.sets.restricted:
         return

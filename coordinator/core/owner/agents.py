@@ -17,7 +17,7 @@ from coordinator.core.replication import AgentLost
 
 
 def step_down_owner(state: OwnerState, why: str, out: list[OwnerDecision]) -> None:
-    state.stepped_down = True
+    state.claim.step_down()
     out.append(StepDown(why))
 
 

@@ -33,7 +33,7 @@ LINES = 20
 def restore_configuration(state: OwnerState, record: ConfigRecord) -> None:
     """Begin with the configuration that an earlier leader activated."""
     state.configuration.restore(record)
-    state.counter = max([state.counter, record.revision, *state.configuration.since.values()])
+    state.numbers.skip_to(max([record.revision, *state.configuration.since.values()]))
 
 
 def get_active_version(state: OwnerState) -> ConfigVersion | None:
@@ -141,7 +141,7 @@ def continue_reload(state: OwnerState, now: float, out: list[OwnerDecision]) -> 
         out.append(ReloadEnded(command.digest, refused="\n".join(refusals)))
         return
     _enable_config(state, command, command.changed, now, out)
-    out.append(ReloadEnded(command.digest, state.token))
+    out.append(ReloadEnded(command.digest, state.numbers.token))
 
 
 def get_open_question(state: OwnerState, member: Member) -> int:

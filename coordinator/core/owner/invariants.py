@@ -99,8 +99,8 @@ def judge_step(state: OwnerState, counter: int, now: float, out: list[OwnerDecis
     alarms: list[OwnerDecision] = []
     for unit, why in broken.items():
         _restrict_unit(state, unit, why, touched[unit], alarms)
-    if state.ends_on_violation and now >= state.began + state.config.lease:
-        state.stepped_down = True
+    if state.claim.may_end_for_violation(now, state.config.lease):
+        state.claim.step_down()
         return [*alarms, StepDown(f"{VIOLATION_ALARM}: {', '.join(broken)}")]
     for unit in broken:
         state.sets.put_back(unit, touched[unit])
@@ -163,7 +163,10 @@ def _find_step_violation(
         if member is None or replica.agent_epoch > member.agent_epoch:
             return _describe_unregistered(replica)
         if replica.assignment > counter:
-            if replica.assignment > state.counter or given.setdefault(replica.assignment, unit) != unit:
+            if (
+                replica.assignment > state.numbers.counter
+                or given.setdefault(replica.assignment, unit) != unit
+            ):
                 return f"assignment {replica.assignment} was not given to it"
         elif before is None or not any(replica.is_same_placement(one) for one in before.replicas):
             return f"assignment {replica.assignment} had been given before"
@@ -190,7 +193,7 @@ def _restrict_unit(
     state.sets.restrict_unit(unit, why)
     seen = f"record {state.sets.memos[unit].recorded}" if unit in state.sets.memos else "no record"
     now = state.sets.by_unit.get(unit)
-    about = f"unit {unit}: {why} ({seen}; before: {before}; now: {now}; counter: {state.counter})"
+    about = f"unit {unit}: {why} ({seen}; before: {before}; now: {now}; counter: {state.numbers.counter})"
     out.append(Alarm(VIOLATION_ALARM, about))
 
 
@@ -215,7 +218,7 @@ def check_owner_invariants(state: OwnerState) -> None:
     linear in the number of units.
     """
     everything = {**dict.fromkeys(state.plan.inventory or ()), **state.sets.by_unit}
-    broken = find_step_violations(state, state.counter, everything)
+    broken = find_step_violations(state, state.numbers.counter, everything)
     users: dict[int, str] = {}
     held: dict[str, set[str]] = defaultdict(set)
     for unit, current in state.sets.by_unit.items():

@@ -31,12 +31,13 @@ from coordinator.core.owner.state import (
     OwnerDecision,
     OwnerEvent,
     OwnerState,
-    PendingRecord,
     Persisted,
     Received,
     SendMessage,
     Tick,
 )
+from coordinator.core.owner.term_claim import TermClaim
+from coordinator.core.owner.term_numbers import TermNumbers
 from coordinator.core.records import (
     AgentRecord,
     ConfigRecord,
@@ -82,13 +83,13 @@ def begin_owner_term(
         owner,
         rev,
         config,
-        confirmed_at=now if claimed_at is None else claimed_at,
-        counter=floor,
+        TermClaim(
+            now if claimed_at is None else claimed_at, now, floor, ends_on_violation=not after_violation
+        ),
+        numbers=TermNumbers(counter=floor),
         plan=Plan(next_balance=now + config.balance_every),
-        ends_on_violation=not after_violation,
     )
-    state.floor, state.began = floor, now
-    state.silent = now >= state.confirmed_at + config.owner_lease
+    state.claim.update_silence(now, config.owner_lease)
     out: list[OwnerDecision] = []
     unusable: dict[str, str] = {}
     for key, record in sorted(records.items()):
@@ -106,7 +107,7 @@ def begin_owner_term(
             member = state.members.by_name.get(replica.agent)
             if member is None or member.agent_epoch > replica.agent_epoch:
                 apply_event_to_set(state, unit, AgentLost(replica.agent, replica.agent_epoch), now, out)
-    return state, judge_step(state, state.counter, now, out)
+    return state, judge_step(state, state.numbers.counter, now, out)
 
 
 def _find_record_problem(key: str, record: DurableRecord) -> str | None:
@@ -131,14 +132,14 @@ def _list_named_units(key: str, record: DurableRecord, known: Collection[str]) -
 def _restore_record(state: OwnerState, record: DurableRecord, now: float) -> None:
     match record:
         case CounterRecord(assignment):
-            state.counter = max(state.counter, assignment)
+            state.numbers.skip_to(assignment)
         case AgentRecord(agent, incarnation, agent_epoch, draining):
-            state.counter = max(state.counter, agent_epoch)
+            state.numbers.skip_to(agent_epoch)
             heard_at = now + state.config.owner_lease
             state.members.put_member(Member(agent, incarnation, agent_epoch, heard_at, draining=draining))
         case UnitRecord(unit, uid, holders):
             state.sets.restore(unit, uid, holders, now)
-            state.counter = max([state.counter, *(assignment for _, _, assignment in holders)])
+            state.numbers.skip_to(max((assignment for _, _, assignment in holders), default=0))
         case PausedRecord(unit):
             state.sets.paused[unit] = None
         case MoveRecord(unit, agent):
@@ -154,16 +155,16 @@ def step_owner(state: OwnerState, event: OwnerEvent, now: float) -> tuple[OwnerS
     in order.
     """
     out: list[OwnerDecision] = []
-    if state.stepped_down:
+    if state.claim.stepped_down:
         return state, out
-    counter = state.counter
+    counter = state.numbers.counter
     match event:
         case Received(message):
             handlers.receive_agent_message(state, message, now, out)
         case Persisted(token):
             _handle_persisted(state, token, now, out)
         case Confirmed(at):
-            state.confirmed_at = max(state.confirmed_at, at)
+            state.claim.confirm(at)
         case Fenced(unit, assignment):
             confirm_fenced(state, unit, assignment, now, out)
         case Inventory():
@@ -174,8 +175,7 @@ def step_owner(state: OwnerState, event: OwnerEvent, now: float) -> tuple[OwnerS
             owner_commands.execute_owner_command(state, event, now, out)
     if state.sets.touched:
         out = judge_step(state, counter, now, out)
-    state.silent = now >= state.confirmed_at + state.config.owner_lease
-    if state.silent:
+    if state.claim.update_silence(now, state.config.owner_lease):
         state.history.count_dropped("unconfirmed", len(out))
         out = [effect for effect in out if not isinstance(effect, SendMessage)]
     return state, out
@@ -187,15 +187,15 @@ def _handle_tick(state: OwnerState, now: float, out: list[OwnerDecision]) -> Non
     periodic.retry_fences(state, now, out)
     failures.clear_recovered_agents(state, now)
     configuration.continue_reload(state, now, out)
-    if not state.silent:
+    if not state.claim.silent:
         periodic.schedule_units(state, now, out)
     periodic.advance_pipelines(state, now, out)
     owner_members.forget_expired_agents(state, now, out)
 
 
 def _handle_persisted(state: OwnerState, token: int, now: float, out: list[OwnerDecision]) -> None:
-    stored = state.waiting.pop(token, PendingRecord(float("-inf")))
-    state.confirmed_at = max(state.confirmed_at, stored.asked)
+    stored = state.numbers.end_persist(token)
+    state.claim.confirm(stored.asked)
     state.pipelines.confirm_stored(token)
     if stored.unit is not None:
         apply_event_to_set(state, stored.unit[0], replication.ReplicaPersisted(stored.unit[1]), now, out)

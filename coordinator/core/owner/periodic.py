@@ -281,4 +281,4 @@ def advance_pipelines(state: OwnerState, now: float, out: list[OwnerDecision]) -
     unstored = pipelines.find_unstored(now)
     if unstored:
         persist_records(state, [PipelineRecord(p, v) for p, v in unstored.items()], now, out)
-        pipelines.begin_store(state.token, unstored, now + state.config.progress_every)
+        pipelines.begin_store(state.numbers.token, unstored, now + state.config.progress_every)

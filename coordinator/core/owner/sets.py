@@ -11,10 +11,10 @@ from coordinator.core.owner.state import (
     Fence,
     OwnerDecision,
     OwnerState,
-    PendingRecord,
     Persist,
     SendMessage,
 )
+from coordinator.core.owner.term_numbers import PendingRecord
 from coordinator.core.records import CounterRecord, DurableRecord, UnitRecord, build_record_key
 from coordinator.core.replication import ImpossibleReport, Instruct, Replica, ReplicationSet, SetInput
 from coordinator.core.replication_table import SetState
@@ -24,13 +24,11 @@ from schemas.units import UnitOperation
 
 def take_next_number(state: OwnerState) -> int:
     """Return a number that was never given before, to a unit or to an agent."""
-    state.counter += 1
-    return state.counter
+    return state.numbers.take_next()
 
 
 def build_owner_header(state: OwnerState, agent_epoch: int, assignment: int = 0) -> Header:
-    state.op_seq += 1
-    return Header(state.rev, agent_epoch, assignment, state.op_seq)
+    return Header(state.rev, agent_epoch, assignment, state.numbers.take_op_seq())
 
 
 def compute_heartbeat_interval(state: OwnerState) -> float:
@@ -53,10 +51,9 @@ def persist_records(
     fence: tuple[str, int] | None = None,
 ) -> None:
     """Store records (always with the counter) and delete others; `unit`, `agent` or `fence` waits for it."""
-    state.token += 1
-    state.waiting[state.token] = PendingRecord(now, unit, agent, fence)
-    stored = [(build_record_key(r), r) for r in (CounterRecord(state.counter), *records)]
-    out.append(Persist(state.token, (*stored, *((key, None) for key in delete))))
+    token = state.numbers.begin_persist(PendingRecord(now, unit, agent, fence))
+    stored = [(build_record_key(r), r) for r in (CounterRecord(state.numbers.counter), *records)]
+    out.append(Persist(token, (*stored, *((key, None) for key in delete))))
 
 
 def apply_event_to_set(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from coordinator.core.health import HealthConfig
 from coordinator.core.messages import Down, Up
@@ -12,7 +11,9 @@ from coordinator.core.owner.history import History
 from coordinator.core.owner.known_agents import Members
 from coordinator.core.owner.pipelines import Pipelines
 from coordinator.core.owner.plan import Plan
+from coordinator.core.owner.term_claim import TermClaim
 from coordinator.core.owner.term_configuration import TermConfiguration
+from coordinator.core.owner.term_numbers import TermNumbers
 from coordinator.core.owner.unit_sets import UnitSets
 from coordinator.core.records import DurableRecord
 from coordinator.core.schedulers import InventoryUnit, MoveLimits
@@ -246,45 +247,18 @@ class ReloadEnded:
 OwnerDecision = SendMessage | Persist | Fence | Alarm | Refused | StepDown | ReloadEnded
 
 
-class PendingRecord(NamedTuple):
-    """The decisions that wait for a Persist requested at `asked`."""
-
-    asked: float
-    unit: tuple[str, int] | None = None
-    """(unit, assignment)."""
-    agent: tuple[str, int] | None = None
-    """(agent, agent_epoch)."""
-    fence: tuple[str, int] | None = None
-    """(unit, assignment of the fence)."""
-
-
 @dataclass(slots=True)
 class OwnerState:
-    """The state of a leader during its term."""
+    """The state of a leader during its term. Its parts are changed by their own methods."""
 
     owner: str
     rev: int
     config: OwnerConfig
-    confirmed_at: float
-    """The latest time at which this coordinator certainly was the leader."""
-    floor: int = 0
-    """The time of day (ms) when the term began; 0: not known."""
-    began: float = 0.0
-    """The monotonic time when the term began."""
-    counter: int = 0
-    """The highest number given as an assignment or agent epoch."""
-    op_seq: int = 0
-    token: int = 0
-    stepped_down: bool = False
-    ends_on_violation: bool = True
-    """Whether a step that violates an invariant may end the term (`invariants`)."""
-    silent: bool = False
-    """Whether the claim has not been confirmed for so long that no messages may be sent."""
+    claim: TermClaim
+    numbers: TermNumbers = field(default_factory=TermNumbers)
     configuration: TermConfiguration = field(default_factory=TermConfiguration)
     plan: Plan = field(default_factory=Plan)
     members: Members = field(default_factory=Members)
     sets: UnitSets = field(default_factory=UnitSets)
-    waiting: dict[int, PendingRecord] = field(default_factory=dict)
-    """The decisions that wait for a Persist, by its token."""
     pipelines: Pipelines = field(default_factory=Pipelines)
     history: History = field(default_factory=History)

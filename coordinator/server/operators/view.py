@@ -38,7 +38,7 @@ def build_owner_view(
         for name, member in sorted(state.members.by_name.items())
     )
     dropped = {f"dropped.{why}": count for why, count in sorted(state.history.dropped.items())}
-    waiting = {"persist.waiting": len(state.waiting), "units.unsettled": len(state.sets.unsettled)}
+    waiting = {"persist.waiting": len(state.numbers.waiting), "units.unsettled": len(state.sets.unsettled)}
     return View(leader, agents, units, list_pipeline_rows(state), {**counters, **dropped, **waiting})
 
 

@@ -96,7 +96,7 @@ class OwnerTerm:
 
     def may_speak(self) -> bool:
         """Return whether this leader may still send messages: its claim was confirmed recently."""
-        return not self._closed and not self.state.silent
+        return not self._closed and not self.state.claim.silent
 
     @property
     def has_decided(self) -> bool:

@@ -157,7 +157,7 @@ class Judge:
 
     def _believed(self, state: o.OwnerState, event: o.OwnerEvent | None, out: list[o.OwnerDecision]) -> None:
         """No agent's word raises what is never taken back, or ends a term."""
-        require_invariant(state.counter < FAR // 2, f"epochs go on at {state.counter}")
+        require_invariant(state.numbers.counter < FAR // 2, f"epochs go on at {state.numbers.counter}")
         for unit, memo in state.sets.memos.items():
             mark = memo.mark
             far = mark is not None and max(mark.checkpoint_ts, mark.resolved_ts) >= FAR // 2
@@ -165,7 +165,9 @@ class Judge:
                 not far and 0 <= memo.rows_per_s < FAR, f"{unit} is at {mark}, {memo.rows_per_s} rows/s"
             )
         ended = any(isinstance(effect, o.StepDown) for effect in out)
-        may_end = isinstance(event, o.Resign) or (state.ends_on_violation and bool(state.sets.restricted))
+        may_end = isinstance(event, o.Resign) or (
+            state.claim.ends_on_violation and bool(state.sets.restricted)
+        )
         require_invariant(not ended or may_end, f"the term ends because of {event}")
 
     def _count(self, state: o.OwnerState) -> None:
@@ -178,7 +180,7 @@ class Judge:
                 self.registered[name] = max(self.registered.get(name, 0), member.agent_epoch)
             if member.state is MemberState.EXPIRED and name not in self.expired.setdefault(state.rev, set()):
                 self.expired[state.rev].add(name)
-                self.missing.setdefault((name, member.agent_epoch), {})[state.rev] = state.counter
+                self.missing.setdefault((name, member.agent_epoch), {})[state.rev] = state.numbers.counter
                 self._lease(node, self.world.agents[name], member.agent_epoch)
                 self.leases.missing(state.rev, self.world.agents[name], member.agent_epoch)
             if member.state is MemberState.SYNCED:
@@ -388,7 +390,7 @@ class Judge:
         """Return what is not yet as it shall be, or nothing."""
         world = self.world
         node = world.current()
-        if node is None or node.state is None or node.state.silent:
+        if node is None or node.state is None or node.state.claim.silent:
             return "there is no owner"
         state = node.state
         if set(state.plan.inventory or ()) != set(world.inventory):

@@ -226,8 +226,8 @@ def _confirmed_by_election(*args: Any, **kwargs: Any) -> Any:
 def _confirmed_now(state: Any, event: Any, now: float) -> Any:
     if isinstance(event, Confirmed):
         event = Confirmed(now)
-    elif isinstance(event, Persisted) and event.token in state.waiting:
-        state.waiting[event.token] = state.waiting[event.token]._replace(asked=now)
+    elif isinstance(event, Persisted) and event.token in state.numbers.waiting:
+        state.numbers.waiting[event.token] = state.numbers.waiting[event.token]._replace(asked=now)
     return _owner_step(state, event, now)
 
 
@@ -251,7 +251,7 @@ def _unstored_move(unit: str, _agent: str) -> Any:
 
 def _raise_counter(state: Any, *_: Any, **__: Any) -> None:
     """As it was once, should the control topic have been lost."""
-    state.counter = FAR
+    state.numbers.counter = FAR
 
 
 def _no_clock(*_: Any) -> None:
@@ -350,7 +350,7 @@ def _orphans_now_and_then(state: Any, unit: str, what: Instruct, out: list[Any])
     if (
         known
         or what.op in {UnitOperation.PREPARE, UnitOperation.START, UnitOperation.FORGET}
-        or state.op_seq % 8 == 0
+        or state.numbers.op_seq % 8 == 0
     ):
         _instruct(state, unit, what, out)
 

@@ -283,7 +283,7 @@ def an_agent_dies_with_a_lease_of_an_owner_that_is_no_longer_one(w: Scripted) ->
     """The old owner, cut off from the control topic, does not know yet and grants it; the new one has to wait for its end."""
     origin, _ = w.settle()
     first, second = w.owner, next(node for node in w.owners.values() if node is not w.owner)
-    w.until("the old owner is confirmed", lambda: w.clock(first) - w.state.confirmed_at < 0.1)
+    w.until("the old owner is confirmed", lambda: w.clock(first) - w.state.claim.confirmed_at < 0.1)
     w.cuts |= {(first.name, "kafka"), ("kafka", first.name)}
     w.usurp(second)
     w.until("the new owner leads", lambda: w.current() is second)

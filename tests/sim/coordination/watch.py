@@ -175,7 +175,7 @@ class Watch:
             return
         self.healed_at = min(self.healed_at, self.world.now)
         node = self.world.current()
-        if node is None or node.state is None or node.state.silent or node.state.plan.inventory is None:
+        if node is None or node.state is None or node.state.claim.silent or node.state.plan.inventory is None:
             self.orphans.clear()
             return
         self._orphans(node.state)
@@ -225,7 +225,7 @@ class Watch:
             asked = self.asked.get(key)
             if asked is not None and (asked.rev, asked.op_seq) == (message.header.owner_rev, message.answers):
                 del self.asked[key]
-        for effect in out if not state.silent else ():
+        for effect in out if not state.claim.silent else ():
             if isinstance(effect, o.SendMessage) and isinstance(effect.message, Dispatch):
                 head = effect.message.header
                 asked = Asked(self.world.now, head.owner_rev, head.op_seq, head.agent_epoch)
