@@ -84,7 +84,7 @@ def test_an_epoch_that_was_never_given_raises_nothing_and_is_told_to_stop(cluste
     assert cluster.dispatched() == [("a", "w", "remove")]
     assert alarms(cluster) == ["epoch refused"]
     later = owner.begin_owner_term("p", 99, cluster.records, OwnerConfig(), 0.0)[0]
-    assert later.counter == before
+    assert later.numbers.counter == before
 
 
 def test_alarms_come_now_and_then_and_all_is_counted(cluster: Cluster) -> None:

@@ -36,9 +36,7 @@ def wrong_records(right: UnitRecord) -> dict[str, DurableRecord]:
 
 @pytest.fixture(autouse=True)
 def config(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in the product, a lease lasts for several elections. That of CONFIG may end within an orderly change of the
-    leader.
-    """
+    """As in the product, a lease lasts for several elections. That of CONFIG may end within one."""
     monkeypatch.setattr(candidates, "CONFIG", replace(CONFIG, lease=LEASE))
 
 
@@ -146,7 +144,7 @@ def test_a_wrong_record_among_all_faults_leaves_the_other_units_well(seed: int) 
 
 @pytest.mark.parametrize("state", [SetState.REPLICATING, SetState.RECOVERING])
 def test_a_check_that_is_too_strict_stops_no_unit(monkeypatch: pytest.MonkeyPatch, state: SetState) -> None:
-    """Every term finds a violation in each unit that it touches. Each coordinator gives up one term at most."""
+    """Every term finds a violation in each unit that it touches; each coordinator gives up one at most."""
     w = Scripted()
     settle(w)
     terms = len(w.topic.claims)
