@@ -268,8 +268,8 @@ class Readiness(Health):
     warnings: list[str] = Field(
         serialization_alias="warnings",
         default_factory=list,
-        description="Units that the leader leaves as they are because they violate an invariant, each with what "
-        "to do; all other units are served as always. Only the leader answers with them.",
+        description="Units that the leader leaves as they are because they violate an invariant, each with "
+        "what to do; all other units are served as always. Only the leader answers with them.",
     )
 
 
