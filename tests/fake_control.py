@@ -81,9 +81,13 @@ class FakeControl:
     given_by: list[str] = field(default_factory=list)
     desk: FakeDesk = field(default_factory=FakeDesk)
     reloads: list[bool] = field(default_factory=list)
+    restrictions: tuple[str, ...] = ()
 
     def get_leader(self) -> LeaderView | None:
         return self.seen_leader
+
+    def list_restrictions(self) -> tuple[str, ...]:
+        return self.restrictions
 
     def get_view(self) -> View:
         if self.seen_leader is None or not self.seen_leader.am_i:

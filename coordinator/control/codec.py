@@ -22,7 +22,9 @@ from coordinator.core.records import (
     MoveRecord,
     PausedRecord,
     PipelineRecord,
+    StoredRecord,
     UnitRecord,
+    UnreadableRecord,
 )
 
 CONTROL_FORMAT_VERSION = "1.1"
@@ -105,7 +107,7 @@ class _Wire(msgspec.Struct, omit_defaults=True):
     records: list[tuple[str, msgspec.Raw]] = msgspec.field(name="records", default_factory=list)
 
 
-_RECORDS: dict[str, type[DurableRecord]] = {
+_RECORDS: dict[str, type[StoredRecord]] = {
     "counter": CounterRecord,
     "agent": AgentRecord,
     "unit": UnitRecord,
@@ -147,6 +149,8 @@ def encode_message(message: Message) -> bytes:
 
 
 def _encode_record(record: DurableRecord | None) -> msgspec.Raw:
+    if isinstance(record, UnreadableRecord):
+        return msgspec.Raw(record.data)
     return _NOTHING if record is None else msgspec.Raw(_ENCODER.encode(record))
 
 
@@ -184,7 +188,15 @@ def _decode_changes(records: Sequence[tuple[str, msgspec.Raw]]) -> Iterator[Reco
     for key, raw in records:
         decoder = _RECORD_DECODERS.get(key.partition("/")[0])
         if decoder is not None:
-            yield key, None if bytes(raw) == b"null" else decoder.decode(raw)
+            yield key, None if bytes(raw) == b"null" else _decode_record(decoder, key, raw)
+
+
+def _decode_record(decoder: msgspec.json.Decoder[DurableRecord], key: str, raw: msgspec.Raw) -> DurableRecord:
+    """Return the record. One that cannot be decoded must not take the others of its message with it."""
+    try:
+        return decoder.decode(raw)
+    except ValueError as error:
+        return UnreadableRecord(key, bytes(raw), f"it cannot be decoded: {error}")
 
 
 def encode_batches(rev: int, changes: Sequence[RecordChange], limit: int = MESSAGE_BYTES) -> Iterator[bytes]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import msgspec
 
 from coordinator.core.progress import PipelineProgress
@@ -58,9 +60,19 @@ class ConfigRecord(msgspec.Struct, frozen=True):
     """
 
 
-DurableRecord = (
+@dataclass(frozen=True, slots=True)
+class UnreadableRecord:
+    """A record that cannot be decoded. It is kept, and a snapshot holds its bytes again."""
+
+    key: str
+    data: bytes
+    why: str
+
+
+StoredRecord = (
     CounterRecord | AgentRecord | UnitRecord | PausedRecord | MoveRecord | PipelineRecord | ConfigRecord
 )
+DurableRecord = StoredRecord | UnreadableRecord
 
 
 def build_record_key(record: DurableRecord) -> str:
@@ -80,3 +92,5 @@ def build_record_key(record: DurableRecord) -> str:
             return f"pipeline/{pipeline}"
         case ConfigRecord():
             return "configuration"
+        case UnreadableRecord(key):
+            return key

@@ -39,6 +39,11 @@ class Replica:
     seen: ReplicaPhase | None = None
     """The last reported phase; None: not reported yet in this term."""
 
+    def is_same_placement(self, other: Replica) -> bool:
+        """Return whether both are the same unit's placement with the same incarnation of an agent."""
+        mine, others = (self.assignment, self.agent), (other.assignment, other.agent)
+        return mine == others and self.agent_epoch == other.agent_epoch
+
 
 @dataclass(frozen=True, slots=True)
 class ReplicationSet:
@@ -191,46 +196,6 @@ def list_cells(current: ReplicationSet, event: SetInput) -> list[Cell]:
     if isinstance(event, ReplicaReport):
         return [(current.state, r.role, seen) for r, seen in _match_report(current, event)]
     return []
-
-
-def check_set_invariants(current: ReplicationSet) -> None:
-    """Raise AssertionError unless the invariants of one set hold: which replicas each state may contain,
-    and their order.
-    """
-    roles = [r.role for r in current.replicas]
-    primaries, secondaries = roles.count(Role.PRIMARY), roles.count(Role.SECONDARY)
-    leaving = roles.count(Role.UNDETERMINED)
-    assignments = [r.assignment for r in current.replicas]
-    fits = {
-        SetState.ABSENT: not roles,
-        SetState.RECOVERING: leaving == len(roles) > 0,
-        SetState.REMOVING: leaving == len(roles) > 0,
-        SetState.PREPARE: secondaries == 1 and primaries <= 1,
-        SetState.COMMIT: (primaries, secondaries) in {(1, 1), (0, 1), (1, 0)},
-        SetState.REPLICATING: (primaries, secondaries) == (1, 0),
-    }[current.state]
-    require_invariant(
-        fits,
-        f"{current.state.value} with {primaries} primaries, {secondaries} secondaries, {leaving} leaving",
-    )
-    require_invariant(
-        assignments == sorted(set(assignments)), f"assignments {assignments} not distinct and in order"
-    )
-    secondary, primary = current.secondary, current.primary
-    require_invariant(
-        secondary is None or secondary.assignment == assignments[-1],
-        "the secondary has not the highest assignment",
-    )
-    require_invariant(
-        primary is None
-        or (primary.durable and primary.seen in {ReplicaPhase.PREPARED, ReplicaPhase.REPLICATING}),
-        f"primary {primary} was never ready",
-    )
-    if current.state is not SetState.RECOVERING:
-        require_invariant(
-            primary is None or secondary is None or primary.seen is ReplicaPhase.REPLICATING,
-            "moved from one not writing",
-        )
 
 
 def require_invariant(holds: bool, what: str) -> None:

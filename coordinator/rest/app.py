@@ -43,6 +43,7 @@ from coordinator.rest.models import (
     Pipeline,
     PipelineList,
     ProblemResponse,
+    Readiness,
     Reloaded,
     ReloadQuery,
     Unit,
@@ -237,12 +238,12 @@ def _add_health(app: FastAPI, control: Control) -> None:
         return Health(status="ok", leads=leader is not None and leader.am_i)
 
     @app.get("/readyz", tags=["health"])
-    def readyz() -> Health:
+    def readyz() -> Readiness:
         """This coordinator leads, or has received a message of the leader within a lease; needs no token."""
         leader = control.get_leader()
         if leader is None:
             raise NotLeaderError(None)
-        return Health(status="ok", leads=leader.am_i)
+        return Readiness(status="ok", leads=leader.am_i, warnings=list(control.list_restrictions()))
 
 
 def _add_description(router: APIRouter, app: FastAPI) -> None:

@@ -267,6 +267,17 @@ class Health(Answer):
     leads: bool = Field(serialization_alias="leads", description="Whether this coordinator leads.")
 
 
+class Readiness(Health):
+    """Health, with what a person has to do."""
+
+    warnings: list[str] = Field(
+        serialization_alias="warnings",
+        default_factory=list,
+        description="Units that the leader leaves as they are because they violate an invariant, each with "
+        "what to do; all other units are served as always. Only the leader answers with them.",
+    )
+
+
 class Accepted(Answer):
     """The command is accepted; the listings show its progress."""
 

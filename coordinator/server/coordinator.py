@@ -179,6 +179,9 @@ class Coordinator:
                 viewed = self._viewed = (time.monotonic() + good_for, view)
             return viewed[1]
 
+    def list_restrictions(self) -> tuple[str, ...]:
+        return self._machine.list_restrictions()
+
     def list_events(self, after: int, most: int) -> tuple[EventRow, ...]:
         return self._machine.journal.list_events_after(after, most)
 

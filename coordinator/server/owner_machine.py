@@ -21,9 +21,11 @@ from coordinator.control.events import Elected, Lost, NewLeader, RecordsCommitte
 from coordinator.core import records as durable
 from coordinator.core.owner import owner
 from coordinator.core.owner import state as core
+from coordinator.core.owner.invariants import explain_restriction
 from coordinator.core.owner.state import OwnerConfig
 from coordinator.server.batch_handler import AgentMachine, MailWaiting
 from coordinator.server.operators.api import LeaderView, NotLeaderError, View
+from coordinator.server.operators.condition import RESTRICTION_REMEDY
 from coordinator.server.operators.journal import Journal
 from coordinator.server.requests import (
     CommandRequested,
@@ -61,6 +63,7 @@ class OwnerMachine:
         self.leadership = Leadership(config.owner_lease, clock, outside.set_leader)
         self.journal = Journal(wall)
         self._lasting = CoordinatorContext(outside, clock, self.journal)
+        self._has_seen_violation = False
         self.counts = self._lasting.counts
         self.view_took = 0.0
 
@@ -78,6 +81,15 @@ class OwnerMachine:
                 message.answer.fail_with(NotLeaderError(None))
             self._give_up("internal error")
 
+    def list_restrictions(self) -> tuple[str, ...]:
+        """Return for each unit that is left as it is why, and what to do. May be called from any thread."""
+        term = self.term
+        units = term.state.sets.restricted if term is not None else {}
+        return tuple(
+            f"unit {unit}: {explain_restriction(why)}: {RESTRICTION_REMEDY}"
+            for unit, why in sorted(units.items())
+        )
+
     def has_decided(self) -> bool:
         """True if `end_round` has anything to do."""
         return self.term is not None and self.term.has_decided
@@ -94,7 +106,7 @@ class OwnerMachine:
 
     def _dispatch_message(self, message: object) -> None:
         early, term = self.leadership.confirmed, self.term
-        if term is not None and early.rev == term.rev and early.at > term.state.confirmed_at:
+        if term is not None and early.rev == term.rev and early.at > term.state.claim.confirmed_at:
             term.step_core(core.Confirmed(early.at))
         match message:
             case MailWaiting(machine):
@@ -144,12 +156,19 @@ class OwnerMachine:
         now, floor = self._clock(), int(self._wall() * 1000)
         self.leadership.change_leader(LeaderView(rev, me.name, me.address, me.rest, am_i=True))
         state, effects = owner.begin_owner_term(
-            me.name, rev, records, self._config, now, floor=floor, claimed_at=claimed_at
+            me.name,
+            rev,
+            records,
+            self._config,
+            now,
+            floor=floor,
+            claimed_at=claimed_at,
+            after_violation=self._has_seen_violation,
         )
         if self.term is not None:
             self.term.close()
         self.term = term = OwnerTerm(state, self._lasting, self._give_up)
-        about = {"name": me.name, "units": len(state.sets), "agents": len(state.members)}
+        about = {"name": me.name, "units": len(state.sets.by_unit), "agents": len(state.members.by_name)}
         self.journal.record_event(rev, "elected", about)
         self._outside.set_term(rev)
         term.carry_out(effects)
@@ -172,6 +191,7 @@ class OwnerMachine:
         if self.term is None:
             return
         term, self.term = self.term, None
+        self._has_seen_violation = bool(term.state.sets.restricted)
         self.journal.record_event(term.rev, what, {"why": why})
         term.close()
         self._outside.set_term(0)
@@ -208,6 +228,6 @@ class OwnerMachine:
         counters = {**self._outside.get_counters(), **self.counts}
         if self.term is None:
             return View(leader, counters=counters)
-        if now >= self.term.state.confirmed_at + self._config.owner_lease:
+        if now >= self.term.state.claim.confirmed_at + self._config.owner_lease:
             return View(None, counters=counters)  # a later leader may already have shown more progress
         return self.term.build_view(leader, now, counters)

@@ -94,7 +94,7 @@ class World:
 
     def tick(self) -> float:
         self.spent = 0.0
-        self.state.next_progress = 0.0
+        self.state.pipelines.next_progress = 0.0
         self.owner(Tick())
         return self.spent
 
@@ -112,7 +112,7 @@ def measure(units: int) -> dict[str, float]:
 
 def replicating(state: OwnerState, units: int) -> None:
     """Raise unless every unit runs: else something else is measured."""
-    found = sum(current.state.name == "REPLICATING" for current in state.sets.values())
+    found = sum(current.state.name == "REPLICATING" for current in state.sets.by_unit.values())
     if found != units:
         raise RuntimeError(f"{found} of {units} units run")
 

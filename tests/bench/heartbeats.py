@@ -198,7 +198,7 @@ def _watched() -> type[Any]:
                 term = self._machine.term
                 state = term.state if term is not None else None
                 for name in [name for name in self.watched_agents if name not in self.expired]:
-                    member = state.members.get(name) if state is not None else None
+                    member = state.members.by_name.get(name) if state is not None else None
                     if member is not None and member.state is MemberState.EXPIRED:
                         self.expired[name] = time.monotonic()
 

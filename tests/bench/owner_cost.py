@@ -153,7 +153,7 @@ class Stage:
             one.state.value == "replicating"
             and one.primary is not None
             and one.primary.agent not in self.dead
-            for one in state.sets.values()
+            for one in state.sets.by_unit.values()
         )
 
     def until_settled(self) -> None:

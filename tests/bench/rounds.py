@@ -262,7 +262,7 @@ class Stage:
         term = self._machine.term
         if term is None:
             return 0
-        sets = term.state.sets
+        sets = term.state.sets.by_unit
         found = 0
         for unit in self.lost:
             primary = sets[unit].primary
@@ -304,7 +304,9 @@ class Stage:
 
     def _all_replicate(self) -> bool:
         term = self._machine.term
-        return term is not None and all(one.state.value == "replicating" for one in term.state.sets.values())
+        return term is not None and all(
+            one.state.value == "replicating" for one in term.state.sets.by_unit.values()
+        )
 
 
 def _until(true: Callable[[], bool], patience: float = 120.0) -> None:

@@ -8,13 +8,13 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from coordinator.control import codec
-from coordinator.core.records import DurableRecord, build_record_key
+from coordinator.core.records import StoredRecord, build_record_key
 from coordinator.rest import copies, models
 from tests.formats.samples import sample
 from tests.formats.structure import Case, Structure
 
 _M = TypeVar("_M", bound=BaseModel)
-_RECORDS: tuple[DurableRecord, ...] = tuple(sample(kind) for kind in DurableRecord.__args__)
+_RECORDS: tuple[StoredRecord, ...] = tuple(sample(kind) for kind in StoredRecord.__args__)
 _MESSAGES: Mapping[str, codec.Message] = {
     "claim": sample(codec.Claim),
     "snapshot": sample(codec.Snapshot),
@@ -51,7 +51,7 @@ STRUCTURES = (
             Case(name, message, codec.encode_message, codec.decode_message)
             for name, message in _MESSAGES.items()
         ),
-        (codec._Wire, *DurableRecord.__args__),
+        (codec._Wire, *StoredRecord.__args__),
     ),
     Structure(
         "rest-answers",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator.core.owner.invariants import explain_restriction
 from coordinator.rest.models import Unit
-from coordinator.server.operators.condition import UnitCondition, judge_condition
+from coordinator.server.operators.condition import RESTRICTION_REMEDY, UnitCondition, judge_condition
 from schemas.findings import TRIES_AGAIN
 from tests.fake_control import unit
 
@@ -38,6 +39,10 @@ from tests.fake_control import unit
         (
             {"state": "absent", "agent": None, "paused": True},
             UnitCondition("stopped", "it is paused", "rowlock units resume"),
+        ),
+        (
+            {"state": "replicating", "restricted": "two primaries"},
+            UnitCondition("stopped", explain_restriction("two primaries"), RESTRICTION_REMEDY),
         ),
     ],
 )

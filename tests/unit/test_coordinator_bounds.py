@@ -23,18 +23,20 @@ FAR = NOW_MS + 3_600_000
 @pytest.fixture
 def cluster() -> Cluster:
     made = Cluster()
-    made.state.floor, made.state.began = NOW_MS, made.now
+    made.state.claim.floor, made.state.claim.began = NOW_MS, made.now
     made.join("a")
     made.do(Inventory((spec("u"), spec("v"))))
     made.do(Tick())
     for step in (UnitPhase.PREPARED, UnitPhase.REPLICATING):
-        made.beat("a", *[UnitStatus(u, s.replicas[0].assignment, step) for u, s in made.state.sets.items()])
+        made.beat(
+            "a", *[UnitStatus(u, s.replicas[0].assignment, step) for u, s in made.state.sets.by_unit.items()]
+        )
     made.effects.clear()
     return made
 
 
 def assignment(cluster: Cluster, unit: str) -> int:
-    return cluster.state.sets[unit].replicas[0].assignment
+    return cluster.state.sets.by_unit[unit].replicas[0].assignment
 
 
 def alarms(cluster: Cluster) -> list[str]:
@@ -59,11 +61,11 @@ def test_a_mark_later_than_now_is_refused_however_it_comes(cluster: Cluster) -> 
             ("v", assignment(cluster, "v"), UnitProgress(NOW_MS, NOW_MS)),
         ),
     )
-    assert cluster.state.memos["u"].mark == good
-    assert cluster.state.memos["v"].mark == UnitProgress(NOW_MS, NOW_MS)
+    assert cluster.state.sets.memos["u"].mark == good
+    assert cluster.state.sets.memos["v"].mark == UnitProgress(NOW_MS, NOW_MS)
     assert alarms(cluster) == ["mark refused"]
-    assert cluster.state.dropped["mark refused"] == 4
-    assert cluster.state.sets["u"].primary is not None, "its other words are believed"
+    assert cluster.state.history.dropped["mark refused"] == 4
+    assert cluster.state.sets.by_unit["u"].primary is not None, "its other words are believed"
 
 
 def test_a_source_s_clock_may_be_a_little_ahead_and_time_goes_on(cluster: Cluster) -> None:
@@ -75,14 +77,14 @@ def test_a_source_s_clock_may_be_a_little_ahead_and_time_goes_on(cluster: Cluste
 
 
 def test_an_epoch_that_was_never_given_raises_nothing_and_is_told_to_stop(cluster: Cluster) -> None:
-    before = cluster.state.counter
+    before = cluster.state.numbers.counter
     cluster.sent.clear()
     cluster.beat("a", *held(cluster, UnitProgress(1, 1)), UnitStatus("w", 10**15, UnitPhase.REPLICATING))
-    assert cluster.state.counter == before
+    assert cluster.state.numbers.counter == before
     assert cluster.dispatched() == [("a", "w", "remove")]
     assert alarms(cluster) == ["epoch refused"]
     later = owner.begin_owner_term("p", 99, cluster.records, OwnerConfig(), 0.0)[0]
-    assert later.counter == before
+    assert later.numbers.counter == before
 
 
 def test_alarms_come_now_and_then_and_all_is_counted(cluster: Cluster) -> None:
@@ -90,31 +92,31 @@ def test_alarms_come_now_and_then_and_all_is_counted(cluster: Cluster) -> None:
         cluster.now += 1.0
         cluster.beat("a", *held(cluster, UnitProgress(FAR, FAR + 10**9)))
     assert alarms(cluster).count("mark refused") == 3
-    assert cluster.state.dropped["mark refused"] == 130
+    assert cluster.state.history.dropped["mark refused"] == 130
 
 
 @pytest.mark.parametrize(("reported", "believed"), [(-5, 0), (10**15, MOST_ROWS), (8, 8)])
 def test_rates_are_kept_within_reason(cluster: Cluster, reported: int, believed: int) -> None:
     cluster.beat("a", *held(cluster, UnitProgress(1, 1), reported))
-    assert cluster.state.memos["u"].rows_per_s == believed
+    assert cluster.state.sets.memos["u"].rows_per_s == believed
 
 
 @pytest.mark.parametrize("sent", [float("nan"), float("inf")])
 def test_a_time_that_is_none_is_refused(cluster: Cluster, sent: float) -> None:
     cluster.up(Sync, "a", sent=sent)
     assert alarms(cluster) == ["time refused"]
-    assert cluster.state.members["a"].echo == cluster.now
+    assert cluster.state.members.by_name["a"].echo == cluster.now
 
 
 def test_there_are_not_more_agents_than_can_be() -> None:
     made = Cluster(config=OwnerConfig(agents=2))
     made.join("a", "b")
     made.up(Hello, "c", assignment=0, rev=0, incarnation="c-1")
-    assert set(made.state.members) == {"a", "b"}
+    assert set(made.state.members.by_name) == {"a", "b"}
     assert "agent/c" not in made.records
     assert alarms(made) == ["too many agents"]
     made.up(Hello, "a", assignment=0, rev=0, incarnation="a-2")
-    assert made.state.members["a"].incarnation == "a-2", "a restart of one that is known is none more"
+    assert made.state.members.by_name["a"].incarnation == "a-2", "a restart of one that is known is none more"
 
 
 def test_a_name_has_an_end_and_one_registration_at_a_time(cluster: Cluster) -> None:

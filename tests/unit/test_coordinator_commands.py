@@ -40,7 +40,9 @@ def cluster() -> Cluster:
     made.do(Inventory((spec("u"), spec("v"))))
     made.do(Tick())
     for step in (UnitPhase.PREPARED, UnitPhase.REPLICATING):
-        made.beat("a", *[UnitStatus(u, made.state.sets[u].replicas[0].assignment, step) for u in ("u", "v")])
+        made.beat(
+            "a", *[UnitStatus(u, made.state.sets.by_unit[u].replicas[0].assignment, step) for u in ("u", "v")]
+        )
     made.join("b")
     return made
 
@@ -51,7 +53,7 @@ def refused(cluster: Cluster, command: OwnerCommand) -> str:
 
 def later(cluster: Cluster) -> list[MoveRequest]:
     """What a later owner knows of moves."""
-    return list(owner.begin_owner_term("later", 99, cluster.records, TIGHT, 0.0)[0].moves)
+    return list(owner.begin_owner_term("later", 99, cluster.records, TIGHT, 0.0)[0].plan.moves)
 
 
 def test_a_move_that_waits_is_stored_until_it_begins(cluster: Cluster) -> None:
@@ -59,7 +61,7 @@ def test_a_move_that_waits_is_stored_until_it_begins(cluster: Cluster) -> None:
     cluster.do(Move("v", "b"))
     assert later(cluster) == [MoveRequest("u", "b"), MoveRequest("v", "b")]
     cluster.do(Tick())
-    assert cluster.state.sets["u"].state is SetState.PREPARE
+    assert cluster.state.sets.by_unit["u"].state is SetState.PREPARE
     assert later(cluster) == [MoveRequest("v", "b")]
 
 
@@ -68,10 +70,10 @@ def test_a_later_owner_waits_for_the_agents_before_it_gives_a_move_up(cluster: C
     new = Cluster(99, cluster.records, TIGHT)
     new.do(Inventory((spec("u"), spec("v"))))
     new.do(Tick())
-    assert new.state.moves == (MoveRequest("u", "b"),)
+    assert new.state.plan.moves == (MoveRequest("u", "b"),)
     new.now += TIGHT.owner_lease + TIGHT.silence if TIGHT.owner_lease < 1e6 else 0
-    new.state.members["b"] = replace(new.state.members["b"], draining=True)
-    new.state.work = True
+    new.state.members.by_name["b"] = replace(new.state.members.by_name["b"], draining=True)
+    new.state.plan.has_work = True
     out = new.do(Tick())
     assert any(isinstance(e, Alarm) and e.what == "move dropped" for e in out)
     assert "move/u" not in new.records
@@ -89,18 +91,18 @@ def test_a_move_of_a_paused_or_unknown_unit_is_refused(cluster: Cluster) -> None
 def test_a_pause_forgets_the_move(cluster: Cluster) -> None:
     cluster.do(Move("u", "b"))
     cluster.do(Pause("u"))
-    assert not cluster.state.moves
+    assert not cluster.state.plan.moves
     assert "move/u" not in cluster.records
 
 
 def test_a_move_is_cancelled_before_it_begins_and_while_it_prepares(cluster: Cluster) -> None:
     cluster.do(Move("u", "b"))
     cluster.do(CancelMove("u"))
-    assert (cluster.state.moves, "move/u" in cluster.records) == ((), False)
+    assert (cluster.state.plan.moves, "move/u" in cluster.records) == ((), False)
     cluster.do(Move("u", "b"))
     cluster.do(Tick())
     assert not refused(cluster, CancelMove("u"))
-    current = cluster.state.sets["u"]
+    current = cluster.state.sets.by_unit["u"]
     assert current.primary is not None
     assert (current.primary.agent, current.secondary) == ("a", None)
     assert "not being moved" in refused(cluster, CancelMove("v"))
@@ -117,7 +119,7 @@ def test_too_late_to_cancel(cluster: Cluster) -> None:
 def test_a_move_off_an_agent_that_drains_is_not_cancelled_alone(cluster: Cluster) -> None:
     cluster.do(Drain("a"))
     cluster.do(Tick())
-    unit = next(u for u, s in cluster.state.sets.items() if s.secondary)
+    unit = next(u for u, s in cluster.state.sets.by_unit.items() if s.secondary)
     assert "undrain" in refused(cluster, CancelMove(unit))
 
 
@@ -127,15 +129,15 @@ def test_balance_does_not_begin_a_cancelled_move_again(cluster: Cluster) -> None
     cluster.do(Tick())
     cluster.do(CancelMove("u"))
     cluster.beat("b")
-    assert cluster.state.memos["u"].due_at == cluster.now + 30.0
+    assert cluster.state.sets.memos["u"].due_at == cluster.now + 30.0
 
 
 def test_a_drain_is_undone_and_the_agent_has_not_been_told_for_good(cluster: Cluster) -> None:
     cluster.do(Drain("a"))
-    assert not cluster.state.members["a"].accepts
+    assert not cluster.state.members.by_name["a"].accepts
     assert not refused(cluster, Undrain("a"))
-    assert cluster.state.members["a"].accepts
-    assert not owner.begin_owner_term("p", 11, cluster.records, CONFIG, 0.0)[0].members["a"].draining
+    assert cluster.state.members.by_name["a"].accepts
+    assert not owner.begin_owner_term("p", 11, cluster.records, CONFIG, 0.0)[0].members.by_name["a"].draining
     assert "no agent" in refused(cluster, Undrain("x"))
 
 
@@ -149,7 +151,8 @@ def test_no_lease_for_a_primary_that_has_been_told_to_stop(cluster: Cluster) -> 
     cluster.do(Tick())
     cluster.holds("b", "u", UnitPhase.PREPARED)
     held = [
-        UnitStatus(u, cluster.state.sets[u].replicas[0].assignment, UnitPhase.REPLICATING) for u in ("u", "v")
+        UnitStatus(u, cluster.state.sets.by_unit[u].replicas[0].assignment, UnitPhase.REPLICATING)
+        for u in ("u", "v")
     ]
     out = cluster.up(Heartbeat, "a", sent=cluster.now, statuses=tuple(held))
     granted = [
@@ -208,18 +211,18 @@ def test_an_empty_list_of_topics_stops_nothing_until_it_has_been_so_for_long() -
             "a",
             *[
                 UnitStatus(u, s.replicas[0].assignment, UnitPhase.PREPARING)
-                for u, s in made.state.sets.items()
+                for u, s in made.state.sets.by_unit.items()
                 if s.replicas
             ],
         )
         assert not [e for e in made.do(nothing) if isinstance(e, Alarm)]
         made.do(Tick())
-        assert all(s.state is SetState.PREPARE for s in made.state.sets.values())
+        assert all(s.state is SetState.PREPARE for s in made.state.sets.by_unit.values())
     made.now += 1.0
     assert [e.what for e in made.do(nothing) if isinstance(e, Alarm)] == ["topics are gone"]
     made.do(Tick())
-    assert made.state.sets["apply/p/x"].state is SetState.REMOVING
-    assert made.state.sets["capture/s"].state is SetState.PREPARE
+    assert made.state.sets.by_unit["apply/p/x"].state is SetState.REMOVING
+    assert made.state.sets.by_unit["capture/s"].state is SetState.PREPARE
 
 
 def test_one_that_is_well_again_ends_the_doubt_and_the_time_begins_anew() -> None:
@@ -228,10 +231,10 @@ def test_one_that_is_well_again_ends_the_doubt_and_the_time_begins_anew() -> Non
     made.do(applies())
     made.now += 29.0
     made.do(applies("x", "y"))
-    assert made.state.doubt is None
+    assert made.state.plan.doubt is None
     made.now += 29.0
     made.do(applies())
-    assert set(made.state.inventory or ()) == {"capture/s", "apply/p/x", "apply/p/y"}
+    assert set(made.state.plan.inventory or ()) == {"capture/s", "apply/p/x", "apply/p/y"}
 
 
 def test_two_looks_with_nothing_between_them_are_no_long_time() -> None:
@@ -243,9 +246,9 @@ def test_two_looks_with_nothing_between_them_are_no_long_time() -> None:
     assert not [each for each in made.do(applies()) if isinstance(each, Alarm)]
     for _ in range(2):
         made.now += 15.0
-        assert set(made.state.inventory or ()) == {"capture/s", "apply/p/x", "apply/p/y"}
+        assert set(made.state.plan.inventory or ()) == {"capture/s", "apply/p/x", "apply/p/y"}
         made.do(applies())
-    assert set(made.state.inventory or ()) == {"capture/s"}, "it is believed once it has been looked at"
+    assert set(made.state.plan.inventory or ()) == {"capture/s"}, "it is believed once it has been looked at"
 
 
 def test_a_new_owner_doubts_it_as_well() -> None:
@@ -255,13 +258,13 @@ def test_a_new_owner_doubts_it_as_well() -> None:
     made.do(Tick())
     new = Cluster(99, made.records)
     new.do(applies())
-    assert new.state.inventory is None
+    assert new.state.plan.inventory is None
     assert new.records["apply/p/x".join(["unit/", ""])] == made.records["unit/apply/p/x"]
     new.do(applies("x"))
-    assert set(new.state.inventory or ()) == {"capture/s", "apply/p/x"}
+    assert set(new.state.plan.inventory or ()) == {"capture/s", "apply/p/x"}
 
 
 def test_records_of_moves_have_keys() -> None:
-    assert owner.begin_owner_term("o", 1, {"move/u": MoveRecord("u", "a")}, CONFIG, 0.0)[0].moves == (
+    assert owner.begin_owner_term("o", 1, {"move/u": MoveRecord("u", "a")}, CONFIG, 0.0)[0].plan.moves == (
         MoveRequest("u", "a"),
     )

@@ -14,7 +14,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import pytest
 
-from coordinator.core import agent_unit, replication
+from coordinator.core import agent_unit, replication, set_invariants
 from coordinator.core.agent_unit import AgentUnit, Instruction, StartWorker
 from coordinator.core.replication import (
     AgentLost,
@@ -109,7 +109,7 @@ class Explorer:
     def step(self, before: ReplicationSet, event: SetInput) -> tuple[int, tuple[SetOutput, ...]]:
         self.cells.update(replication.list_cells(before, event))
         current, out = replication.step_set(before, event)
-        replication.check_set_invariants(current)
+        set_invariants.check_set_invariants(current)
         assert not any(isinstance(one, ImpossibleReport) for one in out), f"alarm {out}"
         return SETS.number(current), out
 

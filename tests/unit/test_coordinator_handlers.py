@@ -36,8 +36,10 @@ from coordinator.core.owner.state import (
     OwnerState,
     Persist,
     SendMessage,
-    UnitMemo,
 )
+from coordinator.core.owner.term_claim import TermClaim
+from coordinator.core.owner.term_numbers import TermNumbers
+from coordinator.core.owner.unit_sets import UnitMemo
 from coordinator.core.records import AgentRecord, CounterRecord
 from coordinator.core.replication import Replica, ReplicationSet
 from coordinator.core.replication_table import ReplicaPhase, Role, SetState
@@ -56,18 +58,18 @@ def running(unit: str = "u", role: Role = Role.PRIMARY) -> ReplicationSet:
 
 
 def state_of(member: Member | None = SYNCED, *sets: ReplicationSet) -> OwnerState:
-    state = OwnerState("me", REV, OwnerConfig(), confirmed_at=NOW, counter=20)
+    state = OwnerState("me", REV, OwnerConfig(), TermClaim(NOW), TermNumbers(20))
     if member is not None:
-        state.members[member.name] = member
+        state.members.by_name[member.name] = member
     for each in sets:
-        state.sets[each.unit], state.memos[each.unit] = each, UnitMemo("1", NOW)
-        state.by_agent.setdefault("a", {})[each.unit] = None
+        state.sets.by_unit[each.unit], state.sets.memos[each.unit] = each, UnitMemo("1", NOW)
+        state.sets.by_agent.setdefault("a", {})[each.unit] = None
     return state
 
 
 def context(message: Up, state: OwnerState | None = None, *, known: bool = True) -> Context:
     state = state or state_of()
-    return Context(state, message, NOW, [], state.members.get(message.agent) if known else None)
+    return Context(state, message, NOW, [], state.members.by_name.get(message.agent) if known else None)
 
 
 def heartbeat(*statuses: UnitStatus, head: Header = HEAD) -> Heartbeat:
@@ -90,7 +92,7 @@ def test_a_handler_that_says_no_ends_the_chain() -> None:
     out: list[OwnerDecision] = []
     handlers.receive_agent_message(state, heartbeat(head=changed(HEAD, owner_rev=REV + 1)), NOW, out)
     assert [type(effect) for effect in out] == [Alarm]
-    assert (state.members["a"], state.dropped) == (SYNCED, {"later term claimed": 1})
+    assert (state.members.by_name["a"], state.history.dropped) == (SYNCED, {"later term claimed": 1})
 
 
 def test_nobody_asks_for_the_sender_before_it_is_known() -> None:
@@ -111,9 +113,9 @@ def test_nobody_asks_for_the_sender_before_it_is_known() -> None:
 def test_check_leader(message: Up, passes: bool) -> None:
     this = context(message)
     assert CheckLeader().handle(this) is passes
-    assert not this.state.stepped_down, "a word of an agent ends no term"
+    assert not this.state.claim.stepped_down, "a word of an agent ends no term"
     assert [type(effect) for effect in this.out] == ([] if passes else [Alarm])
-    assert this.state.dropped["later term claimed"] == (not passes)
+    assert this.state.history.dropped["later term claimed"] == (not passes)
 
 
 def test_register_stores_a_new_incarnation_before_it_is_told() -> None:
@@ -122,7 +124,7 @@ def test_register_stores_a_new_incarnation_before_it_is_told() -> None:
     (persist,) = this.out
     assert isinstance(persist, Persist)
     assert dict(persist.records) == {"counter": CounterRecord(21), "agent/a": AgentRecord("a", "a-2", 21)}
-    assert this.state.members["a"].durable is False
+    assert this.state.members.by_name["a"].durable is False
 
 
 def test_register_announces_itself_to_who_is_known() -> None:
@@ -143,7 +145,7 @@ def test_check_member(member: Member | None, passes: bool, notified: list[type])
     this = context(heartbeat(), state_of(member), known=False)
     assert CheckMember().handle(this) is passes
     assert (this.known, sent(this.out)) == (member if passes else None, notified)
-    assert this.state.dropped["unknown agent"] == (not passes)
+    assert this.state.history.dropped["unknown agent"] == (not passes)
 
 
 @pytest.mark.parametrize(
@@ -175,25 +177,25 @@ def test_keep_lease_counts_what_is_stale_and_ends_there(
 ) -> None:
     this = context(heartbeat(head=head))
     assert RenewAgentLease().handle(this) is False
-    assert (this.state.members["a"], dict(this.state.dropped)) == (SYNCED, {reason: 1})
+    assert (this.state.members.by_name["a"], dict(this.state.history.dropped)) == (SYNCED, {reason: 1})
     assert sent(this.out) == notified
 
 
 def test_keep_lease_hears_the_agent() -> None:
     this = context(changed(heartbeat(), liveness=Liveness.STOPPING))
-    this.state.work = False
+    this.state.plan.has_work = False
     assert RenewAgentLease().handle(this) is True
-    heard = this.state.members["a"]
+    heard = this.state.members.by_name["a"]
     assert (heard.heard_at, heard.echo, heard.seq, heard.liveness) == (NOW, 40.0, 5, Liveness.STOPPING)
     assert this.member is heard
-    assert this.state.work, "an agent that leaves is something to plan for"
+    assert this.state.plan.has_work, "an agent that leaves is something to plan for"
 
 
 def test_before_its_sync_an_agent_is_only_alive() -> None:
     registered = replace(SYNCED, state=MemberState.REGISTERED)
     this = context(heartbeat(), state_of(registered))
     assert RenewAgentLease().handle(this) is False
-    assert this.state.members["a"].heard_at == NOW
+    assert this.state.members.by_name["a"].heard_at == NOW
     assert sent(this.out) == [Announce]
     assert RenewAgentLease().handle(context(Sync(HEAD, "a", 40.0), state_of(registered))) is True
 
@@ -219,10 +221,10 @@ def test_collect_statistics(reported: UnitStatus, current: ReplicationSet, taken
     for message in (heartbeat(reported), DispatchResponse(HEAD, "a", 1, reported)):
         this = context(message, state_of(SYNCED, current))
         assert CollectStatistics().handle(this) is True
-        memo = this.state.memos["u"]
+        memo = this.state.sets.memos["u"]
         assert (memo.mark, memo.rows_per_s) == ((MARK, 9) if taken else (None, 0))
         assert this.news == ([reported] if news else [])
-        assert this.state.sets["u"] == current, "statistics change no set"
+        assert this.state.sets.by_unit["u"] == current, "statistics change no set"
 
 
 def test_collect_statistics_between_heartbeats() -> None:
@@ -231,15 +233,15 @@ def test_collect_statistics_between_heartbeats() -> None:
         state_of(SYNCED, running()),
     )
     assert CollectStatistics().handle(this) is True
-    assert this.state.memos["u"].mark == MARK
+    assert this.state.sets.memos["u"].mark == MARK
 
 
 def test_report_units_feeds_news_and_what_is_missing() -> None:
     this = context(heartbeat(status(UnitPhase.STOPPING)), state_of(SYNCED, running(), running("gone")))
     this.news = [status(UnitPhase.STOPPING)]
     assert ReportUnits().handle(this) is True
-    assert this.state.sets["u"].state is SetState.REMOVING
-    assert this.state.sets["gone"].state is SetState.ABSENT
+    assert this.state.sets.by_unit["u"].state is SetState.REMOVING
+    assert this.state.sets.by_unit["gone"].state is SetState.ABSENT
 
 
 def test_a_failure_is_remembered() -> None:
@@ -247,7 +249,7 @@ def test_a_failure_is_remembered() -> None:
     this.message = heartbeat(status(UnitPhase.STOPPED, error="disk full"))
     this.news = [status(UnitPhase.STOPPED, error="disk full")]
     ReportUnits().handle(this)
-    assert (this.state.memos["u"].failures, this.state.memos["u"].avoid) == (1, "a")
+    assert (this.state.sets.memos["u"].failures, this.state.sets.memos["u"].avoid) == (1, "a")
 
 
 def test_an_answer_never_makes_the_owner_repeat_itself() -> None:

@@ -123,7 +123,7 @@ def hole(cluster: Cluster, agent: str) -> int:
     """Let every preparation on the agent fail; returns how many there were."""
     held = [
         (u, r.assignment)
-        for u, s in sorted(cluster.state.sets.items())
+        for u, s in sorted(cluster.state.sets.by_unit.items())
         for r in s.replicas
         if r.agent == agent
     ]
@@ -142,7 +142,7 @@ def well(cluster: Cluster, agent: str) -> list[UnitStatus]:
     }
     return [
         UnitStatus(unit, r.assignment, UnitPhase.STOPPED if r is s.primary and s.secondary and s.state is SetState.COMMIT else reported[r.role])
-        for unit, s in cluster.state.sets.items() for r in s.replicas if r.agent == agent
+        for unit, s in cluster.state.sets.by_unit.items() for r in s.replicas if r.agent == agent
     ]  # fmt: skip
 
 
@@ -152,7 +152,7 @@ def run(cluster: Cluster, seconds: float, *holes: str) -> int:
     while cluster.now < end:
         cluster.now += 0.5
         failed += sum(hole(cluster, agent) for agent in holes)
-        for agent in sorted(set(cluster.state.members) - set(holes)):
+        for agent in sorted(set(cluster.state.members.by_name) - set(holes)):
             cluster.beat(agent, *well(cluster, agent))
         cluster.do(Tick())
     return failed
@@ -177,26 +177,28 @@ def test_an_agent_on_which_nothing_gets_ready_does_not_attract_units_for_ever(cl
     )
     assert row.failures >= 2
     assert row.backs_off_s is not None
-    assert all(s.primary is not None for s in cluster.state.sets.values())
+    assert all(s.primary is not None for s in cluster.state.sets.by_unit.values())
 
 
 def test_once_it_can_again_it_is_tried_with_one_unit_and_cleared(cluster: Cluster) -> None:
     run(cluster, 12.0, "x")
-    assert not cluster.state.health["x"].trusted
-    (notified,) = [about for what, about in cluster.state.new_history if what == "agent backs off"]
+    assert not cluster.state.members.health["x"].trusted
+    (notified,) = [about for what, about in cluster.state.history.entries if what == "agent backs off"]
     assert (notified["agent"], notified["for_s"]) == ("x", 10.0)
     run(cluster, 400.0)
-    assert ("agent is trusted again", {"agent": "x"}) in cluster.state.new_history
-    assert "x" not in cluster.state.health
-    held = [u for u, s in cluster.state.sets.items() if s.primary is not None and s.primary.agent == "x"]
+    assert ("agent is trusted again", {"agent": "x"}) in cluster.state.history.entries
+    assert "x" not in cluster.state.members.health
+    held = [
+        u for u, s in cluster.state.sets.by_unit.items() if s.primary is not None and s.primary.agent == "x"
+    ]
     assert len(held) >= 3
 
 
 def test_a_restart_of_the_agent_clears_it(cluster: Cluster) -> None:
     run(cluster, 12.0, "x")
     cluster.up(Hello, "x", assignment=0, rev=0, incarnation="x-2")
-    assert "x" not in cluster.state.health
-    assert not cluster.state.backing
+    assert "x" not in cluster.state.members.health
+    assert not cluster.state.members.backing
 
 
 def test_a_unit_that_fails_everywhere_blames_no_agent() -> None:
@@ -206,27 +208,27 @@ def test_a_unit_that_fails_everywhere_blames_no_agent() -> None:
     for _ in range(40):
         made.now += 1.0
         for name in ("bad", "worse"):
-            for one in made.state.sets[name].replicas:
+            for one in made.state.sets.by_unit[name].replicas:
                 made.beat(
                     one.agent, UnitStatus(name, one.assignment, UnitPhase.STOPPED, error="no such table")
                 )
         made.do(Tick())
-    assert all(known.trusted for known in made.state.health.values())
+    assert all(known.trusted for known in made.state.members.health.values())
 
 
 def test_a_unit_that_fails_after_it_has_worked_blames_no_agent(cluster: Cluster) -> None:
     run(cluster, 10.0)
     run(cluster, 10.0)
     assert hole(cluster, "a") >= 3
-    assert "a" not in cluster.state.health
+    assert "a" not in cluster.state.members.health
 
 
 def test_a_person_may_still_move_a_unit_there(cluster: Cluster) -> None:
     run(cluster, 12.0, "x")
-    unit_name = next(iter(cluster.state.by_agent["a"]))
+    unit_name = next(iter(cluster.state.sets.by_agent["a"]))
     cluster.do(Move(unit_name, "x"))
     cluster.do(Tick())
-    assert [r.agent for r in cluster.state.sets[unit_name].replicas] == ["a", "x"]
+    assert [r.agent for r in cluster.state.sets.by_unit[unit_name].replicas] == ["a", "x"]
 
 
 def test_the_defaults_are_what_the_configuration_says() -> None:

@@ -23,7 +23,7 @@ from coordinator.core.messages import (
     UnitStatus,
     Up,
 )
-from coordinator.core.owner import owner
+from coordinator.core.owner import invariants, owner
 from coordinator.core.owner.state import (
     Alarm,
     Confirmed,
@@ -79,7 +79,7 @@ class Cluster:
 
     def do(self, event: OwnerEvent) -> list[OwnerDecision]:
         self.state, out = owner.step_owner(self.state, event, self.now)
-        owner.check_owner_invariants(self.state)
+        invariants.check_owner_invariants(self.state)
         self._carry_out(out)
         return out
 
@@ -99,7 +99,7 @@ class Cluster:
         self, make: Any, agent: str, assignment: int | None = None, rev: int | None = None, **more: Any
     ) -> list[OwnerDecision]:
         self.seqs[agent] = seq = self.seqs.get(agent, 0) + 1
-        known = self.state.members[agent].agent_epoch if assignment is None else assignment
+        known = self.state.members.by_name[agent].agent_epoch if assignment is None else assignment
         header = Header(self.state.rev if rev is None else rev, known, 0, seq)
         message: Up = make(header=header, agent=agent, **more)
         return self.do(Received(message))
@@ -115,13 +115,13 @@ class Cluster:
     def holds(
         self, agent: str, unit: str, state: UnitPhase, mark: UnitProgress | None = None
     ) -> list[OwnerDecision]:
-        assignment = next(r.assignment for r in self.state.sets[unit].replicas if r.agent == agent)
+        assignment = next(r.assignment for r in self.state.sets.by_unit[unit].replicas if r.agent == agent)
         return self.beat(agent, UnitStatus(unit, assignment, state, mark))
 
     def replicate(self, unit: str, agent: str) -> None:
         self.holds(agent, unit, UnitPhase.PREPARED)
         self.holds(agent, unit, UnitPhase.REPLICATING, UnitProgress(5, 9))
-        assert self.state.sets[unit].state is SetState.REPLICATING
+        assert self.state.sets.by_unit[unit].state is SetState.REPLICATING
 
     def dispatched(self) -> list[tuple[str, str, str]]:
         found = [(a, m.unit, m.op.value) for a, m in self.sent if isinstance(m, Dispatch)]
@@ -136,21 +136,24 @@ def test_an_agent_is_registered_before_it_is_announced_to() -> None:
     assert [record for _, record in persist.records] == [CounterRecord(1), AgentRecord("a", "a-1", 1)]
     assert isinstance(cluster.sent[-1][1], Announce)
     assert cluster.effects.index(persist) < len(cluster.effects) - 1
-    assert not cluster.state.members["a"].accepts
+    assert not cluster.state.members.by_name["a"].accepts
     cluster.up(Sync, "a", sent=1.0)
-    assert cluster.state.members["a"].accepts
+    assert cluster.state.members.by_name["a"].accepts
 
 
 def test_an_agent_that_is_given_units_has_reported_its_version() -> None:
     cluster = Cluster()
     cluster.up(Hello, "a", assignment=0, rev=0, incarnation="a-1")
     cluster.up(Sync, "a", sent=1.0, version="0.2.0")
-    assert (cluster.state.members["a"].accepts, cluster.state.members["a"].version) == (True, "0.2.0")
+    assert (cluster.state.members.by_name["a"].accepts, cluster.state.members.by_name["a"].version) == (
+        True,
+        "0.2.0",
+    )
     cluster.beat("a")
-    assert cluster.state.members["a"].version == "0.2.0", "a heartbeat does not repeat it"
+    assert cluster.state.members.by_name["a"].version == "0.2.0", "a heartbeat does not repeat it"
     cluster.up(Hello, "a", assignment=0, rev=0, incarnation="a-2")
     cluster.up(Sync, "a", sent=2.0)
-    assert cluster.state.members["a"].version == "", "an older one has taken its place"
+    assert cluster.state.members.by_name["a"].version == "", "an older one has taken its place"
 
 
 def test_a_new_owner_does_not_know_a_version_that_it_has_not_heard() -> None:
@@ -158,14 +161,17 @@ def test_a_new_owner_does_not_know_a_version_that_it_has_not_heard() -> None:
     first.up(Hello, "a", assignment=0, rev=0, incarnation="a-1")
     first.up(Sync, "a", sent=1.0, version="0.2.0")
     second = Cluster(rev=11, records=first.records)
-    assert (second.state.members["a"].accepts, second.state.members["a"].version) == (False, "")
+    assert (second.state.members.by_name["a"].accepts, second.state.members.by_name["a"].version) == (
+        False,
+        "",
+    )
 
 
 def test_only_the_beginning_of_a_long_version_is_kept() -> None:
     cluster = Cluster()
     cluster.up(Hello, "a", assignment=0, rev=0, incarnation="a-1")
     cluster.up(Sync, "a", sent=1.0, version="v" * 100_000)
-    assert cluster.state.members["a"].version == "v" * 64
+    assert cluster.state.members.by_name["a"].version == "v" * 64
 
 
 def test_nothing_is_added_or_removed_before_the_catalogue_is_known() -> None:
@@ -174,7 +180,7 @@ def test_nothing_is_added_or_removed_before_the_catalogue_is_known() -> None:
     cluster.up(Sync, "a", assignment=1, sent=1.0, running=(UnitStatus("u", 2, UnitPhase.REPLICATING),))
     cluster.do(Tick())
     assert cluster.dispatched() == []
-    assert cluster.state.sets["u"].state is SetState.REPLICATING
+    assert cluster.state.sets.by_unit["u"].state is SetState.REPLICATING
 
 
 def test_a_unit_goes_through_prepare_and_start_with_a_durable_epoch() -> None:
@@ -207,14 +213,14 @@ def test_an_unreachable_agent_keeps_nobody_else_waiting() -> None:
     cluster.up(Sync, "b", assignment=2, sent=1.0)
     cluster.do(Tick())
     assert cluster.dispatched() == [("b", "new", "prepare"), ("b", "ub", "prepare")]
-    assert cluster.state.sets["ua"].state is SetState.RECOVERING
+    assert cluster.state.sets.by_unit["ua"].state is SetState.RECOVERING
     cluster.now += 5.0 + config.silence
     cluster.do(Confirmed(cluster.now))
     cluster.beat("b")
     cluster.do(Tick())
     cluster.do(Tick())
     assert ("b", "ua", "prepare") in cluster.dispatched()
-    assert min(r.assignment for r in cluster.state.sets["ua"].replicas) > 4
+    assert min(r.assignment for r in cluster.state.sets.by_unit["ua"].replicas) > 4
 
 
 def test_a_move_keeps_the_old_agent_until_the_new_one_is_ready() -> None:
@@ -251,15 +257,15 @@ def test_an_agent_of_a_later_owner_is_not_listened_to_and_ends_no_term() -> None
             "later term claimed"
         ]
         assert not cluster.do(Received(message)), "alarmed now and then, counted always"
-        assert cluster.state.dropped["later term claimed"] == 2
-        assert not cluster.state.stepped_down
+        assert cluster.state.history.dropped["later term claimed"] == 2
+        assert not cluster.state.claim.stepped_down
 
 
 def test_agents_of_an_earlier_term_are_announced_to_and_not_believed() -> None:
     cluster = Cluster(records={"agent/a": AgentRecord("a", "a-1", 1)})
     cluster.up(Heartbeat, "a", rev=9, sent=1.0)
     assert isinstance(cluster.sent[-1][1], Announce)
-    assert not cluster.state.members["a"].accepts
+    assert not cluster.state.members.by_name["a"].accepts
     cluster.up(Heartbeat, "a", sent=1.0)
     assert isinstance(cluster.sent[-1][1], Announce), "its state counts only from its Sync on"
 
@@ -281,7 +287,7 @@ def test_a_restarted_agent_loses_what_its_earlier_incarnation_had() -> None:
     cluster.do(Tick())
     cluster.replicate("u", "a")
     cluster.up(Hello, "a", assignment=0, rev=0, incarnation="a-2")
-    assert cluster.state.sets["u"].state is SetState.ABSENT
+    assert cluster.state.sets.by_unit["u"].state is SetState.ABSENT
     cluster.up(Sync, "a", sent=1.0)
     cluster.dispatched()
     cluster.do(Tick())
@@ -293,7 +299,7 @@ def test_late_messages_are_dropped_and_counted() -> None:
     cluster.join("a")
     cluster.seqs["a"] = 0
     cluster.beat("a")
-    assert cluster.state.dropped["late"] == 1
+    assert cluster.state.history.dropped["late"] == 1
 
 
 def test_a_unit_that_nobody_knows_is_told_to_stop() -> None:
@@ -301,11 +307,11 @@ def test_a_unit_that_nobody_knows_is_told_to_stop() -> None:
     cluster.join("a")
     cluster.beat("a", UnitStatus("ghost", 77, UnitPhase.REPLICATING))
     assert cluster.dispatched() == [("a", "ghost", "remove")]
-    assert "ghost" not in cluster.state.sets
-    assert cluster.state.counter == 1, (
+    assert "ghost" not in cluster.state.sets.by_unit
+    assert cluster.state.numbers.counter == 1, (
         "what was never given raises nothing; the clock of the day does (docs/adr/0005)"
     )
-    assert cluster.state.dropped["epoch refused"] == 1
+    assert cluster.state.history.dropped["epoch refused"] == 1
 
 
 def test_an_unconfirmed_owner_says_nothing_and_speaks_again_once_confirmed() -> None:
@@ -337,8 +343,10 @@ def test_a_dropped_unit_is_stopped_fenced_at_the_target_and_then_forgotten() -> 
     )
     cluster.do(Fenced("u", fence.assignment))
     assert "unit/u" not in cluster.records
-    assert "u" not in cluster.state.sets
-    assert owner.begin_owner_term("p", 11, cluster.records, CONFIG, 0.0)[0].counter >= fence.assignment
+    assert "u" not in cluster.state.sets.by_unit
+    assert (
+        owner.begin_owner_term("p", 11, cluster.records, CONFIG, 0.0)[0].numbers.counter >= fence.assignment
+    )
 
 
 def test_a_unit_created_again_under_its_name_starts_without_the_old_progress() -> None:
@@ -349,17 +357,17 @@ def test_a_unit_created_again_under_its_name_starts_without_the_old_progress() -
     cluster.replicate("u", "a")
     cluster.now += CONFIG.interval
     cluster.do(Tick())
-    assert cluster.state.pipelines["p"].checkpoint_ts == 5
+    assert cluster.state.pipelines.progress["p"].checkpoint_ts == 5
     cluster.do(Inventory((spec("u", "2"),), {"p": ("s",)}))
     cluster.now += CONFIG.interval
     cluster.do(Tick())
-    assert cluster.state.pipelines["p"].waits_for == ("u",)
+    assert cluster.state.pipelines.progress["p"].waits_for == ("u",)
     cluster.holds("a", "u", UnitPhase.STOPPED, UnitProgress(8, 9))
     cluster.do(Tick())
     prepare = [m for _, m in cluster.sent if isinstance(m, Dispatch) and m.op is UnitOperation.PREPARE][-1]
     assert prepare.mark is None
     assert prepare.header.assignment > 2
-    assert cluster.state.pipelines["p"].checkpoint_ts == 5
+    assert cluster.state.pipelines.progress["p"].checkpoint_ts == 5
 
 
 def test_a_pipeline_that_is_no_longer_configured_is_forgotten_with_its_record() -> None:
@@ -408,7 +416,7 @@ def test_checkpoints_between_heartbeats_count_only_at_the_epoch_that_writes() ->
     cluster.up(Checkpoint, "a", marks=(("u", 1, UnitProgress(99, 99)), ("u", 2, UnitProgress(7, 9))))
     cluster.now += CONFIG.interval
     cluster.do(Tick())
-    assert cluster.state.pipelines["p"].checkpoint_ts == 7
+    assert cluster.state.pipelines.progress["p"].checkpoint_ts == 7
 
 
 def test_paused_units_are_stopped_and_resumed_ones_started() -> None:
@@ -422,7 +430,7 @@ def test_paused_units_are_stopped_and_resumed_ones_started() -> None:
     cluster.holds("a", "u", UnitPhase.STOPPED)
     assert any(isinstance(e, Fence) for e in cluster.effects)
     cluster.do(Tick())
-    assert cluster.state.sets["u"].state is SetState.ABSENT
+    assert cluster.state.sets.by_unit["u"].state is SetState.ABSENT
     assert "paused/u" in cluster.records
     cluster.do(Resume("u"))
     cluster.dispatched()
@@ -489,10 +497,10 @@ def test_a_failing_unit_waits_longer_each_time() -> None:
     waits = []
     for _ in range(4):
         cluster.do(Tick())
-        assignment = cluster.state.sets["u"].replicas[0].assignment
+        assignment = cluster.state.sets.by_unit["u"].replicas[0].assignment
         cluster.beat("a", UnitStatus("u", assignment, UnitPhase.STOPPED, error="poison"))
-        waits.append(cluster.state.memos["u"].due_at - cluster.now)
-        cluster.now = cluster.state.memos["u"].due_at
+        waits.append(cluster.state.sets.memos["u"].due_at - cluster.now)
+        cluster.now = cluster.state.sets.memos["u"].due_at
         cluster.beat("a")
     assert waits == [1.0, 2.0, 4.0, 8.0]
 
@@ -509,7 +517,7 @@ def test_a_drained_agent_gives_its_units_away_and_a_new_owner_still_knows() -> N
     cluster.dispatched()
     cluster.do(Tick())
     assert cluster.dispatched() == [("b", "u", "prepare"), ("b", "v", "prepare")]
-    assert owner.begin_owner_term("p", 11, cluster.records, CONFIG, 0.0)[0].members["a"].draining
+    assert owner.begin_owner_term("p", 11, cluster.records, CONFIG, 0.0)[0].members.by_name["a"].draining
     out = cluster.beat(
         "a", UnitStatus("u", 2, UnitPhase.REPLICATING), UnitStatus("v", 3, UnitPhase.REPLICATING)
     )
@@ -543,7 +551,7 @@ def test_commands_that_cannot_be_are_refused_with_the_reason(command: Any) -> No
 def test_rebalance_and_resign() -> None:
     cluster = Cluster()
     cluster.do(Rebalance())
-    assert cluster.state.rebalance
+    assert cluster.state.plan.rebalance
     assert any(isinstance(e, StepDown) for e in cluster.do(Resign()))
 
 
@@ -554,7 +562,7 @@ def test_agents_long_gone_are_forgotten() -> None:
     cluster.do(Tick())
     cluster.now += CONFIG.retire_after
     cluster.do(Tick())
-    assert "a" not in cluster.state.members
+    assert "a" not in cluster.state.members.by_name
     assert "agent/a" not in cluster.records
 
 

@@ -45,7 +45,7 @@ def prepare(cluster: Cluster, seconds: int, *, every: int = 0) -> int | None:
     for second in range(1, seconds + 1):
         cluster.now += 1.0
         steps += bool(every and second % every == 0)
-        assignment = cluster.state.sets["u"].replicas[0].assignment
+        assignment = cluster.state.sets.by_unit["u"].replicas[0].assignment
         cluster.beat("a", UnitStatus("u", assignment, UnitPhase.PREPARING, steps=steps))
         if given_up(cluster):
             return second
@@ -58,7 +58,7 @@ def test_one_that_does_not_get_on_is_given_up(cluster: Cluster) -> None:
 
 def test_one_that_gets_on_is_not_however_slow(cluster: Cluster) -> None:
     assert prepare(cluster, 95, every=9) is None
-    assert cluster.state.sets["u"].state is SetState.PREPARE
+    assert cluster.state.sets.by_unit["u"].state is SetState.PREPARE
 
 
 def test_but_not_for_ever(cluster: Cluster) -> None:
@@ -73,7 +73,7 @@ def test_each_time_doubles_the_patience_up_to_eight_times_until_it_gets_ready(cl
         cluster.do(Tick())
     assert waits == [10, 20, 40, 80, 80]
     cluster.replicate("u", "a")
-    assert cluster.state.memos["u"].given_up == 0
+    assert cluster.state.sets.memos["u"].given_up == 0
 
 
 def test_the_word_of_another_replica_does_not_count(cluster: Cluster) -> None:
@@ -82,7 +82,7 @@ def test_the_word_of_another_replica_does_not_count(cluster: Cluster) -> None:
         cluster.now += 1.0
         cluster.beat("b", UnitStatus("u", 1, UnitPhase.PREPARING, steps=second))
         cluster.beat(
-            "a", UnitStatus("u", cluster.state.sets["u"].replicas[0].assignment, UnitPhase.PREPARING)
+            "a", UnitStatus("u", cluster.state.sets.by_unit["u"].replicas[0].assignment, UnitPhase.PREPARING)
         )
     assert given_up(cluster)
 

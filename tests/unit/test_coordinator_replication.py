@@ -25,7 +25,6 @@ from coordinator.core.replication import (
     SetInput,
     SetOutput,
     SetRefusedError,
-    check_set_invariants,
     list_cells,
     restore_set,
     step_set,
@@ -41,6 +40,7 @@ from coordinator.core.replication_table import (
     Rule,
     SetState,
 )
+from coordinator.core.set_invariants import check_set_invariants
 from schemas.units import UnitOperation, UnitPhase
 from tools.docs.diagram import fill, mermaid
 

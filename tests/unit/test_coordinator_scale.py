@@ -13,7 +13,9 @@ from coordinator.core.members import Member, MemberState
 from coordinator.core.messages import Liveness
 from coordinator.core.owner.periodic import build_scheduler_view
 from coordinator.core.owner.sets import compute_heartbeat_interval
-from coordinator.core.owner.state import OwnerConfig, OwnerState, UnitMemo
+from coordinator.core.owner.state import OwnerConfig, OwnerState
+from coordinator.core.owner.term_claim import TermClaim
+from coordinator.core.owner.unit_sets import UnitMemo
 from coordinator.core.progress import advance_mark
 from coordinator.core.replication import Replica, ReplicationSet
 from coordinator.core.replication_table import ReplicaPhase, Role, SetState
@@ -54,13 +56,13 @@ def owners(draw: st.DrawFn) -> OwnerState:
         OwnerConfig(
             limits=MoveLimits(burst=draw(st.sampled_from([1, 3, 100])), agent_burst=draw(st.integers(1, 3)))
         ),
-        0.0,
+        TermClaim(0.0),
     )
     for name in AGENTS:
         where = draw(st.sampled_from(list(MemberState)))
         liveness = draw(st.sampled_from([Liveness.ALIVE, Liveness.ALIVE, Liveness.STOPPING]))
-        state.members[name] = Member(name, "i", 1, 0.0, state=where, liveness=liveness)
-    state.inventory = {}
+        state.members.by_name[name] = Member(name, "i", 1, 0.0, state=where, liveness=liveness)
+    state.plan.inventory = {}
     for number in range(draw(st.integers(0, 12))):
         _unit(draw, state, f"u{number:02}")
     return state
@@ -73,17 +75,17 @@ def _unit(draw: st.DrawFn, state: OwnerState, unit: str) -> None:
         Replica(agent, 1, assignment, role, seen=ReplicaPhase.REPLICATING)
         for assignment, (agent, role) in enumerate(zip(agents, roles, strict=False), start=1)
     )
-    state.sets[unit] = ReplicationSet(unit, shape, replicas)
+    state.sets.by_unit[unit] = ReplicationSet(unit, shape, replicas)
     memo = UnitMemo(draw(st.sampled_from(["1", "1", "2"])), rows_per_s=draw(st.integers(0, 50)))
     memo.failures, memo.avoid = draw(st.sampled_from([(0, None), (1, "A")]))
     memo.due_at = draw(st.sampled_from([0.0, 200.0]))
-    state.memos[unit] = memo
+    state.sets.memos[unit] = memo
     apart, kind = draw(st.sampled_from([None, None, "x"])), draw(st.sampled_from(UnitKind))
     if draw(st.integers(0, 5)):
-        assert state.inventory is not None
-        state.inventory[unit] = InventoryUnit(unit, kind, "s", "p", "1", apart)
+        assert state.plan.inventory is not None
+        state.plan.inventory[unit] = InventoryUnit(unit, kind, "s", "p", "1", apart)
     if not draw(st.integers(0, 6)):
-        state.paused[unit] = None
+        state.sets.paused[unit] = None
 
 
 @given(owners())
@@ -150,6 +152,6 @@ def test_forward_is_the_greater_of_each_part(known: UnitProgress, reported: Unit
 def test_heartbeats_come_more_seldom_with_many_units_and_well_within_the_lease(
     units: int, seconds: float
 ) -> None:
-    state = OwnerState("o", 5, OwnerConfig(interval=1.0, lease=10.0, statuses_per_s=5000), 0.0)
-    state.sets = {str(number): ReplicationSet(str(number)) for number in range(units)}
+    state = OwnerState("o", 5, OwnerConfig(interval=1.0, lease=10.0, statuses_per_s=5000), TermClaim(0.0))
+    state.sets.by_unit = {str(number): ReplicationSet(str(number)) for number in range(units)}
     assert compute_heartbeat_interval(state) == seconds

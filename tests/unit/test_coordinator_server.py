@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from coordinator.batch import BatchConfig, BatchSystem
 from coordinator.control.codec import Candidate, RecordChange
 from coordinator.control.events import Elected, Heard, Lost, NewLeader, RecordsCommitted, WriteConfirmed
-from coordinator.core import agent
+from coordinator.core import agent, replication
 from coordinator.core.agent_unit import PrepareWorker, RemoveWorker, StartWorker
 from coordinator.core.messages import (
     Checkpoint,
@@ -40,6 +40,8 @@ from coordinator.core.owner.state import (
     Resign,
 )
 from coordinator.core.records import DurableRecord, UnitRecord
+from coordinator.core.replication import ReplicationSet
+from coordinator.core.replication_table import SetState
 from coordinator.server.agent_inbox import AgentInbox
 from coordinator.server.background import FencePool, InventoryPoller, Ticker
 from coordinator.server.batch_handler import AgentMachine, BatchHandler, MailWaiting
@@ -366,6 +368,49 @@ def replicating(world: World, *names: str) -> World:
 
 
 UNIT = "apply/p/t00000"
+
+
+def test_a_violated_invariant_ends_one_term_and_the_next_restricts_its_unit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = replicating(World().elect(), "a")
+    lease = OwnerConfig().lease
+    world.run(lease)
+    real = replication.step_set
+
+    def step(current: ReplicationSet, event: Any) -> Any:
+        after, out = real(current, event)
+        return (replace(after, state=SetState.ABSENT) if after.unit == UNIT else after), out
+
+    monkeypatch.setattr(replication, "step_set", step)
+    stored = world.records[f"unit/{UNIT}"]
+    world.fail("a", UNIT, "it failed")
+    world.run(2.0)
+    assert world.machine.term is None
+    assert world.resigned == [f"invariant violated: {UNIT}"]
+    assert world.records[f"unit/{UNIT}"] == stored, "nothing of the step was stored"
+    world.elect(20).run(lease + 2.0)
+    assert len(world.resigned) == 1
+    assert [one.partition(":")[0] for one in world.machine.list_restrictions()] == [f"unit {UNIT}"]
+    rows = {row.unit: row.health for row in world.view().units}
+    assert rows == {row: "stopped" if row == UNIT else "running" for row in rows}
+    world.report_event(Lost(20, "another leads"))
+    assert world.machine.list_restrictions() == ()
+    monkeypatch.undo()
+    world.elect(30).run(lease + 2.0)
+    assert {state for state, _ in world.states().values()} == {"replicating"}
+    monkeypatch.setattr(replication, "step_set", step)
+    world.fail("a", UNIT, "it failed")
+    world.run(2.0)
+    assert len(world.resigned) == 1, "the term before it had a restricted unit"
+    monkeypatch.undo()
+    for rev in (40, 50):
+        world.report_event(Lost(rev - 10, "another leads"))
+        world.elect(rev).run(lease + 2.0)
+    monkeypatch.setattr(replication, "step_set", step)
+    world.fail("a", UNIT, "it failed")
+    world.run(2.0)
+    assert len(world.resigned) == 2, "a term without one lay between"
 
 
 def test_units_get_agents_and_the_view_shows_it() -> None:

@@ -61,7 +61,7 @@ def running(held: str = "old", *more: str) -> Cluster:
         for phase in (UnitPhase.PREPARED, UnitPhase.REPLICATING):
             cluster.do(Tick())
             statuses(cluster, phase)
-        assert {s.state for s in cluster.state.sets.values()} == {SetState.REPLICATING}
+        assert {s.state for s in cluster.state.sets.by_unit.values()} == {SetState.REPLICATING}
     for name in more:
         cluster.join(name)
         cluster.beat(name, config=ConfigVersion("old"))
@@ -72,7 +72,7 @@ def running(held: str = "old", *more: str) -> Cluster:
 def statuses(cluster: Cluster, phase: UnitPhase, config: ConfigVersion | None = None) -> None:
     found = [
         UnitStatus(unit, replica.assignment, phase)
-        for unit, current in cluster.state.sets.items()
+        for unit, current in cluster.state.sets.by_unit.items()
         for replica in current.replicas
         if replica.agent == "a"
     ]
@@ -83,11 +83,11 @@ def output(
     cluster: Cluster, agent: str, digest: str, *problems: str, asked: int | None = None
 ) -> list[OwnerDecision]:
     """The agent goes on as it is, and answers what it was asked."""
-    reloading = cluster.state.reloading
+    reloading = cluster.state.configuration.reloading
     number = asked if asked is not None else reloading.number if reloading else 0
     found = [
         UnitStatus(unit, replica.assignment, UnitPhase.REPLICATING)
-        for unit, current in cluster.state.sets.items()
+        for unit, current in cluster.state.sets.by_unit.items()
         for replica in current.replicas
         if replica.agent == agent
     ]
@@ -101,7 +101,7 @@ def ended(effects: list[OwnerDecision]) -> list[str | None]:
 
 
 def assignments(cluster: Cluster) -> dict[str, int]:
-    return {unit: current.replicas[0].assignment for unit, current in cluster.state.sets.items()}
+    return {unit: current.replicas[0].assignment for unit, current in cluster.state.sets.by_unit.items()}
 
 
 def test_the_part_of_a_unit() -> None:
@@ -114,35 +114,35 @@ def test_a_reload_waits_for_every_agent_and_then_places_only_what_changes_anew()
     assert ended(cluster.do(RELOAD)) == []
     output(cluster, "a", "new", asked=0)  # an old answer is none
     assert [m.ask for a, m in cluster.sent if isinstance(m, HeartbeatResponse) and a == "a"] == [
-        get_open_question(cluster.state, cluster.state.members["b"])
+        get_open_question(cluster.state, cluster.state.members.by_name["b"])
     ]
     assert ended(output(cluster, "a", "new")) == []
-    assert cluster.state.configuration is not None
-    assert cluster.state.configuration.digest == "old"
+    assert cluster.state.configuration.record is not None
+    assert cluster.state.configuration.record.digest == "old"
     output(cluster, "b", "new")
     assert ended(cluster.do(Tick())) == [None]
-    assert cluster.state.configuration.digest == "new"
+    assert cluster.state.configuration.record.digest == "new"
     cluster.do(OLD)  # read before, it comes late
-    assert cluster.state.dropped["catalogue of another configuration"] == 1
+    assert cluster.state.history.dropped["catalogue of another configuration"] == 1
     cluster.do(NEW)
     cluster.do(Tick())
     assert cluster.dispatched() == [("a", "apply/p/t", "remove")]
     assert {u: a for u, a in assignments(cluster).items() if u != P.unit} == {
         u: a for u, a in before.items() if u != P.unit
     }
-    notified = [what for what, _ in cluster.state.new_history]
+    notified = [what for what, _ in cluster.state.history.entries]
     assert notified.count("configuration in force") == 1
 
 
 def committed(cluster: Cluster) -> ConfigVersion:
     """The reload is in force, and what it changes has been told to stop."""
     cluster.do(RELOAD)
-    for name in sorted(cluster.state.members):
+    for name in sorted(cluster.state.members.by_name):
         output(cluster, name, "new")
     cluster.do(Tick())
     cluster.do(NEW)
     cluster.do(Tick())
-    record = cluster.state.configuration
+    record = cluster.state.configuration.record
     assert record is not None
     return ConfigVersion(record.digest, record.revision)
 
@@ -163,7 +163,7 @@ def test_a_unit_is_given_to_an_agent_only_once_it_has_what_is_in_force() -> None
     cluster.do(Tick())
     assert cluster.dispatched() == [("a", P.unit, "prepare")]
     assert assignments(cluster)[P.unit] > new.revision > before[P.unit]
-    story = [about for what, about in cluster.state.new_history if what == "unit stopped"]
+    story = [about for what, about in cluster.state.history.entries if what == "unit stopped"]
     assert story[-1]["why"] == "its configuration has changed"
 
 
@@ -179,7 +179,7 @@ def test_a_unit_is_given_to_an_agent_only_once_it_has_what_is_in_force() -> None
 )
 def test_one_agents_file_is_enough_for_a_refusal(answer: tuple[str, ...], why: str) -> None:
     cluster = running("old", "b")
-    before = assignments(cluster), cluster.state.configuration
+    before = assignments(cluster), cluster.state.configuration.record
     cluster.do(RELOAD)
     output(cluster, "a", "new")
     output(cluster, "b", *answer)
@@ -188,8 +188,8 @@ def test_one_agents_file_is_enough_for_a_refusal(answer: tuple[str, ...], why: s
     assert refused.startswith(why)
     cluster.do(OLD)
     cluster.do(Tick())
-    assert (assignments(cluster), cluster.state.configuration) == before
-    assert cluster.state.reloading is None
+    assert (assignments(cluster), cluster.state.configuration.record) == before
+    assert cluster.state.configuration.reloading is None
     assert [m for _, m in cluster.sent if isinstance(m, Dispatch)] == []
 
 
@@ -228,7 +228,7 @@ def test_where_nobody_is_to_be_asked_it_ends_at_once_and_a_second_one_is_refused
 
 def test_an_agent_with_another_configuration_keeps_what_it_has_and_gets_nothing() -> None:
     cluster = running("another")
-    member = cluster.state.members["a"]
+    member = cluster.state.members.by_name["a"]
     assert member.accepts
     assert not has_active_config(cluster.state, member)
     assert not accepts_units(cluster.state, member)
@@ -264,7 +264,7 @@ def test_an_owner_that_starts_with_another_file_puts_it_in_force_part_by_part() 
         running=tuple(UnitStatus(u, n, UnitPhase.REPLICATING) for u, n in before.items()),
     )  # fmt: skip
     later.do(NEW)
-    record = later.state.configuration
+    record = later.state.configuration.record
     assert record is not None
     assert record.digest == "new"
     assert {part: since > max(before.values()) for part, _, since in record.parts} == {
@@ -298,7 +298,7 @@ def test_a_reload_before_the_first_catalogue_of_a_term_is_compared_with_what_was
     later = Cluster(rev=11, records=cluster.records)
     assert ended(later.do(Reload("new", NEW_PARTS, frozenset()))) == [None]
     later.do(OLD)
-    record = later.state.configuration
+    record = later.state.configuration.record
     assert record is not None
     assert record.digest == "new"
     assert [part for part, _, since in record.parts if since > max(before.values())] == ["pipeline/p"]
@@ -307,7 +307,9 @@ def test_a_reload_before_the_first_catalogue_of_a_term_is_compared_with_what_was
 def test_a_reload_without_a_record_places_anew_what_it_changes() -> None:
     cluster = Cluster()
     cluster.do(RELOAD)
-    assert cluster.state.since["pipeline/p"] > 0 == cluster.state.since["pipeline/q"]
+    assert (
+        cluster.state.configuration.since["pipeline/p"] > 0 == cluster.state.configuration.since["pipeline/q"]
+    )
 
 
 def test_units_that_a_reload_takes_out_are_not_doubted() -> None:
@@ -317,7 +319,7 @@ def test_units_that_a_reload_takes_out_are_not_doubted() -> None:
     output(cluster, "a", "new")
     cluster.do(Tick())
     cluster.do(replace(NEW, units=(CAPTURE, Q)))
-    assert P.unit not in (cluster.state.inventory or {})
+    assert P.unit not in (cluster.state.plan.inventory or {})
     assert not [e for e in cluster.effects if isinstance(e, Alarm)]
     cluster.do(replace(NEW, units=(CAPTURE,)))
     assert [e.what for e in cluster.effects if isinstance(e, Alarm)] == ["topics are missing"]
@@ -388,4 +390,4 @@ def test_the_floor_holds_for_what_was_in_force() -> None:
     committed(cluster)
     record = cluster.records["configuration"]
     state, _ = owner.begin_owner_term("o", 12, {"configuration": record}, CONFIG, 0.0)
-    assert state.counter >= max(since for _, _, since in record.parts)  # type: ignore[union-attr]
+    assert state.numbers.counter >= max(since for _, _, since in record.parts)  # type: ignore[union-attr]

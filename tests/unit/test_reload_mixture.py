@@ -16,7 +16,7 @@ from coordinator.core import agent
 from coordinator.core.agent import AgentState
 from coordinator.core.agent_unit import PrepareWorker, RemoveWorker, StartWorker
 from coordinator.core.messages import ConfigVersion, Down, FileAnswer, Up
-from coordinator.core.owner import owner
+from coordinator.core.owner import invariants, owner
 from coordinator.core.owner.configuration import get_active_version, get_config_part
 from coordinator.core.owner.state import (
     Confirmed,
@@ -130,7 +130,7 @@ class World:
 
     def do(self, event: OwnerEvent) -> None:
         self.state, out = owner.step_owner(self.state, event, self.now)
-        owner.check_owner_invariants(self.state)
+        invariants.check_owner_invariants(self.state)
         self.carry_out(out)
 
     def carry_out(self, out: list[OwnerDecision]) -> None:
@@ -189,7 +189,7 @@ class World:
 
     def reload(self) -> None:
         """The leader reads its file; nothing is read while a reload is under way (server.coordinator holds a lock)."""
-        if self.state.reloading is not None:
+        if self.state.configuration.reloading is not None:
             return
         self.reading = self.file
         new, old = parts(self.file), parts(self.held)
@@ -207,7 +207,7 @@ class World:
     # the judge
 
     def judge(self) -> None:
-        known = self.state.configuration
+        known = self.state.configuration.record
         if known is None:
             return
         now = {part: (seen, since) for part, seen, since in known.parts}
@@ -229,7 +229,8 @@ class World:
                     if machine.outbox:
                         self.do(Received(machine.outbox.popleft()))
             if step % 100 == 50 and (
-                self.state.configuration is None or self.state.configuration.digest != digest(self.file)
+                self.state.configuration.record is None
+                or self.state.configuration.record.digest != digest(self.file)
             ):
                 self.reload()
             self.judge()
@@ -243,10 +244,12 @@ def test_nothing_runs_under_a_mixture(start: int) -> None:
             world.step()
             world.judge()
         world.calm()
-        known = world.state.configuration
+        known = world.state.configuration.record
         assert known is not None
         assert known.digest == digest(world.file), seed
-        assert {current.state for current in world.state.sets.values()} == {SetState.REPLICATING}, seed
+        assert {current.state for current in world.state.sets.by_unit.values()} == {SetState.REPLICATING}, (
+            seed
+        )
         runs = {
             unit: worker for machine in world.machines.values() for unit, worker in machine.workers.items()
         }

@@ -210,6 +210,14 @@ def test_who_does_not_lead_names_the_leader(
     assert rest.get("/healthz").json() == {"status": "ok", "leads": False}
 
 
+def test_readiness_names_units_that_are_left_as_they_are(client: Client, control: FakeControl) -> None:
+    rest = client()
+    assert rest.get("/readyz").json() == {"status": "ok", "leads": True, "warnings": []}
+    control.restrictions = ("unit u: wrong: mend it",)
+    answer = rest.get("/readyz")
+    assert (answer.status_code, answer.json()["warnings"]) == (200, ["unit u: wrong: mend it"])
+
+
 def test_mistakes_of_the_asker(client: Client, control: FakeControl) -> None:
     rest = client()
     problem(rest.get("/v1/nothing"), 404, "not-found")

@@ -31,9 +31,9 @@ def compute_latest_ts(state: OwnerState, now: float) -> int | None:
     It is the time of day at the leader's claim, plus the time since then, plus the allowed clock error
     of a source.
     """
-    if not state.floor:
+    if not state.claim.floor:
         return None
-    return state.floor + int(1000 * (now - state.began + state.config.ahead))
+    return state.claim.floor + int(1000 * (now - state.claim.began + state.config.ahead))
 
 
 def is_credible_mark(mark: UnitProgress | None, latest: int | None) -> bool:
@@ -47,9 +47,8 @@ def refuse_claim(
     state: OwnerState, agent: str, now: float, out: list[OwnerDecision], *, what: str, about: str
 ) -> None:
     """Count an agent's claim that cannot be true, and raise an alarm at most every `ALARM_EVERY` seconds."""
-    state.dropped[what] += 1
-    if now >= state.alarmed.get((agent, what), float("-inf")) + ALARM_EVERY:
-        state.alarmed[agent, what] = now
+    state.history.count_dropped(what)
+    if state.members.begin_alarm(agent, what, now, ALARM_EVERY):
         out.append(Alarm(what, f"agent {agent}: {about}"))
 
 

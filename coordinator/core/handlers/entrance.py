@@ -38,7 +38,7 @@ class RegisterAgent:
         if not isinstance(context.message, Hello):
             return True
         state, message = context.state, context.message
-        known = state.members.get(message.agent)
+        known = state.members.by_name.get(message.agent)
         if known is None or known.incarnation != message.incarnation:
             if self._has_room(context, message):
                 self._store_registration(context, message)
@@ -51,7 +51,7 @@ class RegisterAgent:
         """Return whether the registration can begin: one at a time for each name, and not more agents
         than allowed.
         """
-        state, known = context.state, context.state.members.get(message.agent)
+        state, known = context.state, context.state.members.by_name.get(message.agent)
         if max(len(message.agent), len(message.incarnation)) > LONGEST_NAME:
             refuse_claim(
                 state, message.agent[:40], context.now, context.out, what="name refused", about="too long"
@@ -59,9 +59,9 @@ class RegisterAgent:
             return False
         if known is not None:
             return known.durable
-        if len(state.members) < state.config.agents:
+        if len(state.members.by_name) < state.config.agents:
             return True
-        seen = f"{len(state.members)} agents are known, which is the limit (coordination.agents)"
+        seen = f"{len(state.members.by_name)} agents are known, which is the limit (coordination.agents)"
         refuse_claim(state, message.agent, context.now, context.out, what="too many agents", about=seen)
         return False
 
@@ -69,7 +69,7 @@ class RegisterAgent:
     def _store_registration(context: Context, message: Hello) -> None:
         state, now = context.state, context.now
         epoch = take_next_number(state)
-        state.members[message.agent] = Member(message.agent, message.incarnation, epoch, now, durable=False)
+        state.members.put_member(Member(message.agent, message.incarnation, epoch, now, durable=False))
         record = AgentRecord(message.agent, message.incarnation, epoch)
         persist_records(state, [record], now, context.out, agent=(message.agent, epoch))
 
@@ -81,11 +81,11 @@ class CheckMember:
 
     def handle(self, context: Context) -> bool:
         state, message = context.state, context.message
-        member = state.members.get(message.agent)
+        member = state.members.by_name.get(message.agent)
         if member is not None and member.durable:
             context.known = member
             return True
-        state.dropped["unknown agent"] += 1
+        state.history.count_dropped("unknown agent")
         if member is None:
             superseded = Superseded(build_owner_header(state, message.header.agent_epoch))
             context.out.append(SendMessage(message.agent, superseded))

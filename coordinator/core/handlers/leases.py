@@ -8,11 +8,12 @@ from coordinator.core import members
 from coordinator.core.handlers.context import Context
 from coordinator.core.members import Member, MemberState, MessageVerdict
 from coordinator.core.messages import Heartbeat, HeartbeatResponse, Sync
-from coordinator.core.owner import configuration, history
+from coordinator.core.owner import configuration
 from coordinator.core.owner.agents import announce_owner, drop_other_incarnation
 from coordinator.core.owner.sets import build_owner_header, compute_heartbeat_interval
 from coordinator.core.owner.state import OwnerState, SendMessage
 from coordinator.core.replication_table import ReplicaPhase, Role, SetState
+from schemas.units import UnitPhase
 
 
 class RenewAgentLease:
@@ -30,17 +31,17 @@ class RenewAgentLease:
             drop_other_incarnation(state, member, head.agent_epoch, context.out)
             return False
         if verdict is MessageVerdict.LATE:
-            state.dropped["late"] += 1
+            state.history.count_dropped("late")
             return False
         if isinstance(message, Sync | Heartbeat):
             member = members.update_from_heartbeat(member, message)
         if member.accepts is not context.member.accepts or member.config != context.member.config:
-            state.work = True
+            state.plan.note_change()
         if member.liveness is not context.member.liveness:
-            history.record_agent_stopping(state, member)
+            state.history.record_agent_stopping(member, state.sets.by_agent.get(member.name, ()))
         if context.member.state is MemberState.EXPIRED and member.state is not MemberState.EXPIRED:
-            history.record_agent_return(state, member)
-        context.known = state.members[member.name] = member
+            state.history.record_agent_return(member)
+        context.known = state.members.put_member(member)
         if verdict is MessageVerdict.UNSYNCED:
             announce_owner(state, member, context.out)
         return verdict is MessageVerdict.APPLY
@@ -58,7 +59,7 @@ class GrantLeases:
         if isinstance(context.message, Sync | Heartbeat):
             state, member = context.state, context.member
             config = state.config
-            granted = tuple(_list_granted(state, member))
+            granted = (*_list_granted(state, member), *_list_restricted(state, context.message))
             head = build_owner_header(state, member.agent_epoch)
             response = HeartbeatResponse(
                 head,
@@ -77,8 +78,10 @@ class GrantLeases:
 def _list_granted(state: OwnerState, member: Member) -> list[tuple[str, int]]:
     granted: list[tuple[str, int]] = []
     me = (member.name, member.agent_epoch)
-    for unit in state.by_agent.get(member.name, {}):
-        current = state.sets[unit]
+    for unit in state.sets.by_agent.get(member.name, {}):
+        current = state.sets.by_unit[unit]
+        if unit in state.sets.restricted:
+            continue
         if current.state is SetState.REPLICATING and len(current.replicas) == 1:  # nearly always
             one = current.replicas[0]
             if one.agent == member.name and one.agent_epoch == member.agent_epoch:
@@ -90,3 +93,20 @@ def _list_granted(state: OwnerState, member: Member) -> list[tuple[str, int]]:
             if (replica.agent, replica.agent_epoch) == me and (stays or recovering):
                 granted.append((unit, replica.assignment))
     return granted
+
+
+def _list_restricted(state: OwnerState, message: Sync | Heartbeat) -> list[tuple[str, int]]:
+    """Return the restricted units that the agent writes, whatever the leader has recorded of them.
+
+    Otherwise a wrong record, or a check that is too strict, would stop the unit with the lease. The fencing
+    token in the target refuses all but one of several writers.
+    """
+    if not state.sets.restricted:
+        return []
+    return [
+        (status.unit, status.assignment)
+        for status in message.statuses
+        if status.unit in state.sets.restricted
+        and status.state is UnitPhase.REPLICATING
+        and 0 < status.assignment <= state.numbers.counter
+    ]

@@ -6,15 +6,13 @@ from coordinator.core.handlers.bounds import refuse_claim, restrict_message
 from coordinator.core.handlers.context import Context
 from coordinator.core.members import Member
 from coordinator.core.messages import Checkpoint, Dispatch, DispatchResponse, Heartbeat, Sync, UnitStatus
-from coordinator.core.owner import history
 from coordinator.core.owner.failures import record_unit_failure, was_never_ready
 from coordinator.core.owner.patience import record_preparation_progress
 from coordinator.core.owner.sets import apply_event_to_set
 from coordinator.core.owner.state import OwnerDecision, OwnerState, SendMessage
-from coordinator.core.progress import advance_mark
 from coordinator.core.replication import Replica, ReplicaReport
 from coordinator.core.replication_table import ReplicaPhase, Role, SetState
-from schemas.units import UnitPhase, UnitProgress
+from schemas.units import UnitPhase
 
 _STEADY = (SetState.REPLICATING, Role.PRIMARY, ReplicaPhase.REPLICATING)
 
@@ -39,7 +37,8 @@ class CollectStatistics:
         match message:
             case Checkpoint(marks=marks):
                 for unit, assignment, mark in marks:
-                    _take_statistics(state, member, unit, assignment, mark)
+                    if _find_reporting_replica(state, member, unit, assignment) is not None:
+                        state.sets.memos[unit].take_mark(mark)
             case Sync() | Heartbeat():
                 context.news = [s for s in message.statuses if not self._collect_status(state, member, s)]
                 steady = len(message.statuses) - len(context.news)
@@ -47,7 +46,7 @@ class CollectStatistics:
                 context.news = [] if self._collect_status(state, member, status) else [status]
                 steady = 1 - len(context.news)
         if steady:
-            state.cells[_STEADY] += steady
+            state.sets.cells[_STEADY] += steady
         return True
 
     @staticmethod
@@ -56,19 +55,16 @@ class CollectStatistics:
         this path is short.
         """
         if _as_it_was(state, member, status):
-            memo = state.memos[status.unit]
-            memo.mark = advance_mark(memo.mark, status.mark)
-            memo.rows_per_s, memo.waits = status.rows_per_s, None
+            state.sets.memos[status.unit].take_report(status.mark, status.rows_per_s, None)
             return True
-        if _take_statistics(state, member, status.unit, status.assignment, status.mark):
-            memo = state.memos[status.unit]
-            memo.rows_per_s, memo.waits = status.rows_per_s, status.error
+        if _find_reporting_replica(state, member, status.unit, status.assignment) is not None:
+            state.sets.memos[status.unit].take_report(status.mark, status.rows_per_s, status.error)
         return False
 
 
 def _as_it_was(state: OwnerState, member: Member, status: UnitStatus) -> bool:
     """Return whether the unit replicates as before, so that its replication set would not change."""
-    current = state.sets.get(status.unit)
+    current = state.sets.by_unit.get(status.unit)
     if current is None or current.state is not SetState.REPLICATING or len(current.replicas) != 1:
         return False
     if status.state is not UnitPhase.REPLICATING or status.error is not None:
@@ -79,23 +75,13 @@ def _as_it_was(state: OwnerState, member: Member, status: UnitStatus) -> bool:
     return one.agent == member.name and one.agent_epoch == member.agent_epoch
 
 
-def _take_statistics(
-    state: OwnerState, member: Member, unit: str, assignment: int, mark: UnitProgress | None
-) -> bool:
-    if _find_reporting_replica(state, member, unit, assignment) is None:
-        return False
-    memo = state.memos[unit]
-    memo.mark = advance_mark(memo.mark, mark)
-    return True
-
-
 def _find_reporting_replica(state: OwnerState, member: Member, unit: str, assignment: int) -> Replica | None:
     """Return the replica that may report for the unit: one that writes, or one that is stopping after it
     has written.
 
     Final progress counts although its assignment is superseded, as long as the set still waits for it.
     """
-    current = state.sets.get(unit)
+    current = state.sets.by_unit.get(unit)
     me = (member.name, member.agent_epoch, assignment)
     for replica in current.replicas if current else ():
         if (
@@ -116,7 +102,7 @@ class ReportUnits:
         if isinstance(context.message, Sync | Heartbeat):
             state, member, now, out = context.state, context.member, context.now, context.out
             reported = {status.unit for status in context.message.statuses}
-            missing = [unit for unit in state.by_agent.get(member.name, {}) if unit not in reported]
+            missing = [unit for unit in state.sets.by_agent.get(member.name, {}) if unit not in reported]
             for status in context.news:
                 report_status(state, member, status, now, out)
             for unit in missing:
@@ -158,16 +144,18 @@ def report_status(
     A status with an assignment that was never given raises an alarm first.
     """
     unit = status.unit
-    if status.assignment > state.counter:
-        seen = f"it holds {unit} under assignment {status.assignment}, and none above {state.counter} was ever given"
+    if status.assignment > state.numbers.counter:
+        seen = f"it holds {unit} under assignment {status.assignment}, and none above {state.numbers.counter} was ever given"
         refuse_claim(state, member.name, now, out, what="epoch refused", about=seen)
-    if status.state is UnitPhase.PREPARING and unit in state.memos:
+    if unit in state.sets.restricted:
+        return
+    if status.state is UnitPhase.PREPARING and unit in state.sets.memos:
         record_preparation_progress(state, member.name, status, now)
-    if status.error is not None and status.state is UnitPhase.STOPPED and unit in state.sets:
-        current = state.sets[unit]
+    if status.error is not None and status.state is UnitPhase.STOPPED and unit in state.sets.by_unit:
+        current = state.sets.by_unit[unit]
         for one in current.replicas:
             if one.agent == member.name and one.assignment == status.assignment:
-                history.set_reason(state, unit, f"it failed on agent {member.name}: {status.error}")
+                state.history.set_reason(unit, f"it failed on agent {member.name}: {status.error}")
                 record_unit_failure(
                     state, unit, member.name, now, unready=was_never_ready(state, current, one, now)
                 )

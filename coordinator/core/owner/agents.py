@@ -5,7 +5,6 @@ from __future__ import annotations
 from coordinator.core import members
 from coordinator.core.members import Member, MemberState
 from coordinator.core.messages import Announce, Superseded
-from coordinator.core.owner import history
 from coordinator.core.owner.failures import clear_agent_health
 from coordinator.core.owner.sets import (
     apply_event_to_set,
@@ -18,7 +17,7 @@ from coordinator.core.replication import AgentLost
 
 
 def step_down_owner(state: OwnerState, why: str, out: list[OwnerDecision]) -> None:
-    state.stepped_down = True
+    state.claim.step_down()
     out.append(StepDown(why))
 
 
@@ -33,7 +32,7 @@ def drop_other_incarnation(
     state: OwnerState, member: Member, agent_epoch: int, out: list[OwnerDecision]
 ) -> None:
     """Drop a message of another incarnation, and end an earlier incarnation with `Superseded`."""
-    state.dropped["other incarnation"] += 1
+    state.history.count_dropped("other incarnation")
     if agent_epoch < member.agent_epoch:
         out.append(SendMessage(member.name, Superseded(build_owner_header(state, agent_epoch))))
 
@@ -44,15 +43,14 @@ def confirm_registration(
     """Note that the registration is durable: drop earlier incarnations, and announce the leader to this
     one.
     """
-    member = state.members.get(agent)
+    member = state.members.by_name.get(agent)
     if member is None or member.agent_epoch != agent_epoch:
         return
-    member = state.members[agent] = Member(
-        agent, member.incarnation, agent_epoch, now, draining=member.draining
+    member = state.members.put_member(
+        Member(agent, member.incarnation, agent_epoch, now, draining=member.draining)
     )
     clear_agent_health(state, agent)
-    history.record_registration(state, member)
-    history.set_restart_reason(state, agent)
+    state.history.record_registration(member, state.sets.by_agent.get(agent, ()))
     remove_incarnations(state, agent, agent_epoch - 1, now, out)
     announce_owner(state, member, out)
 
@@ -63,30 +61,30 @@ def remove_incarnations(
     """Report the agent's incarnations up to `agent_epoch` as lost to all replication sets that contain
     them.
     """
-    for unit in sorted(state.by_agent.get(agent, {})):
+    for unit in sorted(state.sets.by_agent.get(agent, {})):
         apply_event_to_set(state, unit, AgentLost(agent, agent_epoch), now, out)
 
 
 def expire_silent_agents(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
     """Expire the agents that have been silent for longer than any of their leases."""
-    for name in list(state.members):
-        member = state.members[name]
+    for name in list(state.members.by_name):
+        member = state.members.by_name[name]
         expired = members.expire_member(member, now, state.config.silence) if member.durable else None
         if expired is not None:
-            state.members[name] = expired
-            state.work = True
-            history.record_agent_expiry(state, member, now)
+            state.members.put_member(expired)
+            state.plan.note_change()
+            state.history.record_agent_expiry(member, state.sets.by_agent.get(name, ()), now)
             remove_incarnations(state, name, member.agent_epoch, now, out)
 
 
 def forget_expired_agents(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
     """Forget agents that expired long ago and hold no units, so that the number of records stays bounded."""
-    for name, member in list(state.members.items()):
+    for name, member in list(state.members.by_name.items()):
         is_forgettable = (
             member.state is MemberState.EXPIRED and now >= member.heard_at + state.config.retire_after
         )
-        if is_forgettable and not state.by_agent.get(name):
-            del state.members[name]
-            state.by_agent.pop(name, None)
+        if is_forgettable and not state.sets.by_agent.get(name):
+            state.members.forget_member(name)
+            state.sets.forget_agent(name)
             clear_agent_health(state, name)
             persist_records(state, [], now, out, delete=[f"agent/{name}"])

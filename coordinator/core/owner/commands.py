@@ -9,6 +9,7 @@ from coordinator.core.members import MemberState
 from coordinator.core.messages import Liveness
 from coordinator.core.owner import agents as owner_members
 from coordinator.core.owner import configuration
+from coordinator.core.owner.invariants import explain_restriction
 from coordinator.core.owner.sets import apply_event_to_set, fence_unless_desired, persist_records
 from coordinator.core.owner.state import (
     CancelMove,
@@ -37,14 +38,14 @@ def execute_owner_command(
     """Execute the command or return Refused. All commands but `Rebalance` and `Resign` are stored, so
     that they outlive this leader.
     """
-    why = explain_command_refusal(state, command)
+    why = _explain_restricted_refusal(state, command) or explain_command_refusal(state, command)
     if why is not None:
         out.append(Refused(command, why))
         return
-    state.work = True
+    state.plan.note_change()
     match command:
         case Move(unit, agent):
-            state.moves = (*(m for m in state.moves if m.unit != unit), MoveRequest(unit, agent))
+            state.plan.request_move(MoveRequest(unit, agent))
             persist_records(state, [MoveRecord(unit, agent)], now, out)
         case CancelMove(unit):
             _cancel_move(state, unit, now, out)
@@ -53,14 +54,17 @@ def execute_owner_command(
         case Undrain(agent):
             _set_draining(state, agent, False, now, out)
         case Rebalance():
-            state.rebalance = True
+            state.plan.request_rebalance()
         case Pause(unit):
+            if unit in state.sets.restricted:
+                spec = state.plan.find_unit(unit)
+                state.sets.end_restriction(unit, spec.uid if spec is not None else None)
             forget_move(state, unit, now, out)
-            state.paused[unit] = None
+            state.sets.paused[unit] = None
             fence_unless_desired(state, unit, now, out)
             persist_records(state, [PausedRecord(unit)], now, out)
         case Resume(unit):
-            state.paused.pop(unit, None)
+            state.sets.paused.pop(unit, None)
             persist_records(state, [], now, out, delete=[f"paused/{unit}"])
         case Reload():
             configuration.begin_reload(state, command, now, out)
@@ -70,8 +74,7 @@ def execute_owner_command(
 
 def forget_move(state: OwnerState, unit: str, now: float, out: list[OwnerDecision]) -> None:
     """Drop a requested move that has not begun."""
-    if any(m.unit == unit for m in state.moves):
-        state.moves = tuple(m for m in state.moves if m.unit != unit)
+    if state.plan.forget_move(unit):
         persist_records(state, [], now, out, delete=[f"move/{unit}"])
 
 
@@ -80,10 +83,9 @@ def _cancel_move(state: OwnerState, unit: str, now: float, out: list[OwnerDecisi
     the same move at once.
     """
     forget_move(state, unit, now, out)
-    if _is_cancellable(state.sets[unit]):
-        memo = state.memos[unit]
-        memo.due_at = max(memo.due_at, now + state.config.balance_every)
-        state.retrying[unit] = None
+    if _is_cancellable(state.sets.by_unit[unit]):
+        state.sets.memos[unit].wait_until(now + state.config.balance_every)
+        state.sets.retrying[unit] = None
         apply_event_to_set(state, unit, replication.Cancel(), now, out)
 
 
@@ -94,9 +96,17 @@ def _is_cancellable(current: ReplicationSet) -> bool:
 def _set_draining(
     state: OwnerState, agent: str, draining: bool, now: float, out: list[OwnerDecision]
 ) -> None:
-    member = state.members[agent] = replace(state.members[agent], draining=draining)
+    member = state.members.put_member(replace(state.members.by_name[agent], draining=draining))
     record = AgentRecord(agent, member.incarnation, member.agent_epoch, draining=draining)
     persist_records(state, [record], now, out)
+
+
+def _explain_restricted_refusal(state: OwnerState, command: OwnerCommand) -> str | None:
+    """Return that the command is about a restricted unit, or None. A pause ends the restriction."""
+    if isinstance(command, Move | CancelMove | Resume) and command.unit in state.sets.restricted:
+        why = explain_restriction(state.sets.restricted[command.unit])
+        return f"unit {command.unit}: {why}; pause it, and then resume it"
+    return None
 
 
 def explain_command_refusal(state: OwnerState, command: OwnerCommand) -> str | None:
@@ -107,51 +117,57 @@ def explain_command_refusal(state: OwnerState, command: OwnerCommand) -> str | N
         case CancelMove(unit):
             return _explain_cancel_refusal(state, unit)
         case Drain(agent):
-            if agent not in state.members:
+            if agent not in state.members.by_name:
                 return f"there is no agent {agent}"
             others = any(
-                configuration.accepts_units(state, m) for name, m in state.members.items() if name != agent
+                configuration.accepts_units(state, m)
+                for name, m in state.members.by_name.items()
+                if name != agent
             )
             return None if others else "no other agent could take its units"
         case Undrain(agent):
             return _explain_undrain_refusal(state, agent)
         case Pause(unit) | Resume(unit):
-            return None if unit in state.sets else f"there is no unit {unit}"
+            return None if unit in state.sets.by_unit else f"there is no unit {unit}"
     return None
 
 
 def _explain_move_refusal(state: OwnerState, unit: str, agent: str) -> str | None:
-    if unit not in state.sets:
+    if unit not in state.sets.by_unit:
         return f"there is no unit {unit}"
-    if unit in state.paused:
+    if unit in state.sets.paused:
         return f"unit {unit} is paused and runs nowhere; resume it first"
-    if state.inventory is not None and unit not in state.inventory:
+    if state.plan.inventory is not None and unit not in state.plan.inventory:
         return f"unit {unit} is being removed"
-    if agent not in state.members or not state.members[agent].accepts:
+    if agent not in state.members.by_name or not state.members.by_name[agent].accepts:
         return f"agent {agent} is unknown, away or draining"
-    if not configuration.has_active_config(state, state.members[agent]):
+    if not configuration.has_active_config(state, state.members.by_name[agent]):
         return f"agent {agent} does not have the active configuration: see `rowlock agents list`"
-    primary = state.sets[unit].primary
+    primary = state.sets.by_unit[unit].primary
     return f"unit {unit} is on agent {agent} already" if primary and primary.agent == agent else None
 
 
 def _explain_cancel_refusal(state: OwnerState, unit: str) -> str | None:
-    if unit not in state.sets:
+    if unit not in state.sets.by_unit:
         return f"there is no unit {unit}"
-    current = state.sets[unit]
-    if any(m.unit == unit for m in state.moves):
+    current = state.sets.by_unit[unit]
+    if any(m.unit == unit for m in state.plan.moves):
         return None
     if not _is_cancellable(current):
         late = "the old agent was already asked to stop, so the move continues to its end"
         moving = current.state is SetState.COMMIT and len(current.replicas) > 1
         return f"unit {unit}: {late}" if moving else f"unit {unit} is not being moved"
     primary = current.primary
-    leaves = primary is not None and primary.agent in state.members and state.members[primary.agent].leaving
+    leaves = (
+        primary is not None
+        and primary.agent in state.members.by_name
+        and state.members.by_name[primary.agent].leaving
+    )
     return f"agent {primary.agent} is giving up its units; undrain it instead" if leaves and primary else None
 
 
 def _explain_undrain_refusal(state: OwnerState, agent: str) -> str | None:
-    member = state.members.get(agent)
+    member = state.members.by_name.get(agent)
     if member is None:
         return f"there is no agent {agent}"
     if member.liveness is Liveness.STOPPING and member.state is not MemberState.EXPIRED:

@@ -19,8 +19,8 @@ from coordinator.core.owner.state import (
     Refused,
     Reload,
     ReloadEnded,
-    Reloading,
 )
+from coordinator.core.owner.term_configuration import Reloading
 from coordinator.core.records import ConfigRecord
 from coordinator.core.replication import ReplicationSet
 from coordinator.core.schedulers import InventoryUnit, UnitKind
@@ -32,14 +32,13 @@ LINES = 20
 
 def restore_configuration(state: OwnerState, record: ConfigRecord) -> None:
     """Begin with the configuration that an earlier leader activated."""
-    state.configuration = record
-    state.since = {part: since for part, _, since in record.parts}
-    state.counter = max([state.counter, record.revision, *state.since.values()])
+    state.configuration.restore(record)
+    state.numbers.skip_to(max([record.revision, *state.configuration.since.values()]))
 
 
 def get_active_version(state: OwnerState) -> ConfigVersion | None:
     """Return the configuration that agents have to load; None: not known."""
-    found = state.configuration
+    found = state.configuration.record
     return None if found is None else ConfigVersion(found.digest, found.revision)
 
 
@@ -47,7 +46,11 @@ def has_active_config(state: OwnerState, member: Member) -> bool:
     """Return whether the agent has the active configuration. An agent that reports none counts as having
     it.
     """
-    return member.config is None or state.configuration is None or member.config == get_active_version(state)
+    return (
+        member.config is None
+        or state.configuration.record is None
+        or member.config == get_active_version(state)
+    )
 
 
 def accepts_units(state: OwnerState, member: Member) -> bool:
@@ -63,7 +66,7 @@ def get_config_part(spec: InventoryUnit) -> str:
 
 def is_stale(state: OwnerState, spec: InventoryUnit, current: ReplicationSet) -> bool:
     """Return whether a replica of the unit was placed under an earlier configuration."""
-    since = state.since.get(get_config_part(spec), 0) if state.since else 0
+    since = state.configuration.since.get(get_config_part(spec), 0) if state.configuration.since else 0
     return any(replica.assignment < since for replica in current.replicas)
 
 
@@ -80,12 +83,10 @@ def accept_inventory_config(
     """
     if not event.digest:
         return True
-    if not state.is_inventory_adopted and (
-        state.configuration is None or state.configuration.digest != event.digest
-    ):
+    if state.configuration.is_replaced_by_first(event.digest):
         _enable_config(state, event, frozenset(), now, out)
-    state.is_inventory_adopted = True
-    return state.configuration is not None and state.configuration.digest == event.digest
+    state.configuration.confirm()
+    return state.configuration.is_digest(event.digest)
 
 
 def _enable_config(
@@ -96,17 +97,16 @@ def _enable_config(
     `changed` holds the parts that differ although their digests are equal. The configuration is compared
     with the record, not with what this coordinator's file held when it was elected.
     """
-    known, digest, parts = state.configuration, new.digest, new.parts
-    before = dict(parts) if known is None else {part: was for part, was, _ in known.parts}
-    differ = changed | {part for part, now_is in parts.items() if before.get(part) != now_is}
+    known, digest, parts = state.configuration.record, new.digest, new.parts
+    differ = changed | state.configuration.find_changes(parts.items())
     number = 0 if known is None and not changed else take_next_number(state)
-    since = {part: number if part in differ else state.since.get(part, 0) for part in parts}
+    since = {part: number if part in differ else state.configuration.since.get(part, 0) for part in parts}
     record = ConfigRecord(digest, number, tuple((part, parts[part], since[part]) for part in sorted(parts)))
     restore_configuration(state, record)
-    state.is_inventory_adopted = state.work = True
+    state.configuration.confirm()
+    state.plan.note_change()
     if known is not None:
-        details: dict[str, object] = {"digest": digest, "was": known.digest, "changed": sorted(differ)}
-        state.new_history.append(("configuration in force", details))
+        state.history.record_config_change(digest, known.digest, differ)
     persist_records(state, [record], now, out)
 
 
@@ -115,16 +115,16 @@ def _enable_config(
 
 def begin_reload(state: OwnerState, command: Reload, now: float, out: list[OwnerDecision]) -> None:
     """Ask the agents for the content of their files. The reload ends at once if there is no agent to ask."""
-    if state.reloading is not None:
+    if state.configuration.reloading is not None:
         out.append(Refused(command, "another reload is under way: ask again when it has ended"))
         return
-    state.reloading = Reloading(command, take_next_number(state), now)
+    state.configuration.begin_reload(Reloading(command, take_next_number(state), now))
     continue_reload(state, now, out)
 
 
 def continue_reload(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
     """End the current reload once all agents have answered, or one has not answered in time."""
-    reloading = state.reloading
+    reloading = state.configuration.reloading
     if reloading is None:
         return
     asked = list(_list_asked_members(state))
@@ -132,7 +132,7 @@ def continue_reload(state: OwnerState, now: float, out: list[OwnerDecision]) -> 
     waiting = [member.name for member in asked if not _has_answered(reloading, member)]
     if waiting and not refusals and now < reloading.since + state.config.reload_timeout:
         return
-    state.reloading = None
+    state.configuration.end_reload()
     command = reloading.command
     if waiting and not refusals:
         waited = f"{state.config.reload_timeout:g} s"
@@ -141,12 +141,12 @@ def continue_reload(state: OwnerState, now: float, out: list[OwnerDecision]) -> 
         out.append(ReloadEnded(command.digest, refused="\n".join(refusals)))
         return
     _enable_config(state, command, command.changed, now, out)
-    out.append(ReloadEnded(command.digest, state.token))
+    out.append(ReloadEnded(command.digest, state.numbers.token))
 
 
 def get_open_question(state: OwnerState, member: Member) -> int:
     """Return the number of the question that the agent has not answered; 0: none."""
-    reloading = state.reloading
+    reloading = state.configuration.reloading
     return 0 if reloading is None or _has_answered(reloading, member) else reloading.number
 
 
@@ -154,7 +154,7 @@ def _list_asked_members(state: OwnerState) -> Iterable[Member]:
     """Return the synced and live agents that report their configuration. An agent that joins later is
     given no units before it has the configuration that is then active.
     """
-    for _, member in sorted(state.members.items()):
+    for _, member in sorted(state.members.by_name.items()):
         here = member.state is MemberState.SYNCED and member.liveness is Liveness.ALIVE
         if here and member.config is not None:
             yield member

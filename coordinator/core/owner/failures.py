@@ -4,13 +4,11 @@ its agent (`health`).
 
 from __future__ import annotations
 
-from coordinator.core import health
-from coordinator.core.health import WELL, AgentHealth
-from coordinator.core.owner import history
-from coordinator.core.owner.state import OwnerState, UnitMemo
+from coordinator.core.health import AgentHealth
+from coordinator.core.owner.state import OwnerState
+from coordinator.core.owner.unit_sets import UnitMemo
 from coordinator.core.replication import Replica, ReplicationSet
 from coordinator.core.replication_table import Role, SetState
-from schemas.backoff import pause_after
 
 _AT_WORK = frozenset({SetState.PREPARE, SetState.COMMIT})
 
@@ -19,18 +17,15 @@ def record_unit_failure(state: OwnerState, unit: str, agent: str, now: float, *,
     """Note that the unit failed on an agent; the unit then waits, longer after each failure. `unready`:
     the unit never got to work there.
     """
-    memo, config = state.memos[unit], state.config
+    memo, config = state.sets.memos[unit], state.config
     if now - memo.since >= config.stable_after:
-        memo.failures = 0
+        memo.forget_failures()
     if unready and not _has_failed_elsewhere(state, memo, agent, now):
-        known = state.health.get(agent, WELL)
-        after = state.health[agent] = health.record_agent_failure(known, unit, now, config.health)
-        if after.rounds > known.rounds:
-            state.backing[agent] = None
-            history.record_agent_backoff(state, agent, after)
-    memo.failures, memo.avoid, memo.failed_at = memo.failures + 1, agent, now
-    memo.due_at = now + pause_after(memo.failures, config.retry_first, config.retry_most)
-    state.retrying[unit] = None
+        after = state.members.record_failure(agent, unit, now, config.health)
+        if after is not None:
+            state.history.record_agent_backoff(agent, after)
+    memo.record_failure(agent, now, config.retry_first, config.retry_most)
+    state.sets.retrying[unit] = None
 
 
 def _has_failed_elsewhere(state: OwnerState, memo: UnitMemo, agent: str, now: float) -> bool:
@@ -45,7 +40,7 @@ def find_avoided_agent(state: OwnerState, memo: UnitMemo, now: float) -> str | N
 def was_never_ready(state: OwnerState, current: ReplicationSet, replica: Replica, now: float) -> bool:
     """Return whether a failed replica never got to work: it was preparing, or had only just started."""
     if current.state is SetState.REPLICATING and replica.role is Role.PRIMARY:
-        return now < state.memos[current.unit].since + state.config.health.trust_after
+        return now < state.sets.memos[current.unit].since + state.config.health.trust_after
     return current.state in _AT_WORK and replica == current.replicas[-1]
 
 
@@ -53,16 +48,15 @@ def clear_recovered_agents(state: OwnerState, now: float) -> None:
     """Clear the agents on which a unit works that was placed after the last failure. Runs once an
     interval.
     """
-    if not state.health or now < state.next_health:
+    if not state.members.begin_health_check(now, state.config.interval):
         return
-    state.next_health = now + state.config.interval
-    for agent, known in list(state.health.items()):
-        if any(_has_recovered(state, unit, agent, known, now) for unit in state.by_agent.get(agent, ())):
+    for agent, known in list(state.members.health.items()):
+        if any(_has_recovered(state, unit, agent, known, now) for unit in state.sets.by_agent.get(agent, ())):
             clear_agent_health(state, agent)
 
 
 def _has_recovered(state: OwnerState, unit: str, agent: str, known: AgentHealth, now: float) -> bool:
-    current, since = state.sets[unit], state.memos[unit].since
+    current, since = state.sets.by_unit[unit], state.sets.memos[unit].since
     if not known.failed_at < since <= now - state.config.health.trust_after:
         return False
     primary = current.primary
@@ -71,25 +65,16 @@ def _has_recovered(state: OwnerState, unit: str, agent: str, known: AgentHealth,
 
 def clear_agent_health(state: OwnerState, agent: str) -> None:
     """Trust the agent like any other again."""
-    if state.health.pop(agent, WELL).rounds:
-        state.work = True
-        history.record_agent_recovery(state, agent)
-    state.backing.pop(agent, None)
-
-
-def wake_backed_off_agents(state: OwnerState, now: float) -> None:
-    """Plan again when an agent has backed off for long enough to be given a unit on trial."""
-    for agent in list(state.backing):
-        if state.health.get(agent, WELL).due_at <= now:
-            del state.backing[agent]
-            state.work = True
+    if state.members.clear_health(agent):
+        state.plan.note_change()
+        state.history.record_agent_recovery(agent)
 
 
 def compute_agent_room(state: OwnerState, agent: str, now: float) -> int | None:
     """Return how many more units the agent may be given; None: no limit."""
-    known = state.health.get(agent)
+    known = state.members.health.get(agent)
     if known is None or known.trusted:
         return None
-    units = [state.sets[unit] for unit in state.unsettled]
+    units = [state.sets.by_unit[unit] for unit in state.sets.unsettled]
     preparing = [u for u in units if u.state in _AT_WORK and u.replicas[-1].agent == agent]
     return known.compute_room(now, len(preparing))

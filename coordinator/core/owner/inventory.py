@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from coordinator.core.owner import configuration, periodic
 from coordinator.core.owner.inventory_shrinks import find_suspicious_shrink, parse_pipeline_name
-from coordinator.core.owner.sets import fence_unless_desired
+from coordinator.core.owner.sets import fence_unless_desired, persist_records
 from coordinator.core.owner.state import (
     Alarm,
     Inventory,
     OwnerDecision,
     OwnerState,
-    PendingInventory,
-    UnitMemo,
 )
-from coordinator.core.replication import ReplicationSet
 from schemas.config.changes.parts import format_pipeline_part
 
 
@@ -22,29 +19,23 @@ def receive_inventory(state: OwnerState, event: Inventory, now: float, out: list
     the last one.
     """
     if not configuration.accept_inventory_config(state, event, now, out):
-        state.dropped["catalogue of another configuration"] += 1
+        state.history.count_dropped("catalogue of another configuration")
         return
-    if event is state.last_inventory and state.doubt is None:
+    plan = state.plan
+    if event is plan.last_inventory and plan.doubt is None:
         return
-    before, state.last_inventory = state.last_inventory, event
+    before = plan.read_inventory(event)
     missing = find_suspicious_shrink(
         _map_known_units(state), [spec.unit for spec in event.units], _list_unchanged_pipelines(before, event)
     )
     if not missing:
-        state.doubt = None
         _adopt_inventory(state, event, now, out)
         return
-    if state.doubt is None:
-        state.doubt = PendingInventory(now, now)
+    if plan.doubt is None:
         counts = ", ".join(f"{count} of pipeline {pipeline}" for pipeline, count in missing.items())
         wait = f"they are stopped if this lasts for {state.config.doubt:g} s"
         out.append(Alarm("topics are missing", f"Kafka does not list the topics of units: {counts}; {wait}"))
-    # No inventory was read for so long (the process hung, or Kafka did not answer) that good answers may
-    # have been missed between two bad ones.
-    unseen = now - state.doubt.last > state.config.doubt / 2
-    state.doubt = PendingInventory(now if unseen else state.doubt.since, now)
-    if now >= state.doubt.since + state.config.doubt:
-        state.doubt = None
+    if plan.note_suspicious_inventory(now, state.config.doubt):
         out.append(Alarm("topics are gone", f"units are stopped: {', '.join(sorted(missing))}"))
         _adopt_inventory(state, event, now, out)
 
@@ -59,23 +50,19 @@ def _map_known_units(state: OwnerState) -> dict[str, str]:
     """Return the known apply units with their pipelines; before the first inventory, those that may be
     running.
     """
-    if state.inventory is not None:
-        specs = state.inventory.values()
+    if state.plan.inventory is not None:
+        specs = state.plan.inventory.values()
         return {spec.unit: spec.pipeline for spec in specs if spec.pipeline is not None}
-    running = [unit for unit, current in state.sets.items() if current.replicas]
+    running = [unit for unit, current in state.sets.by_unit.items() if current.replicas]
     return {unit: pipeline for unit in running if (pipeline := parse_pipeline_name(unit)) is not None}
 
 
 def _adopt_inventory(state: OwnerState, event: Inventory, now: float, out: list[OwnerDecision]) -> None:
-    state.inventory = {spec.unit: spec for spec in sorted(event.units, key=lambda spec: spec.unit)}
-    state.sources = dict(event.sources)
-    state.pipeline_units = periodic.collect_pipeline_units(state)
-    periodic.forget_pipelines(state, now, out)
-    state.next_progress = now
-    state.work = True
-    for unit, spec in state.inventory.items():
-        if unit not in state.sets:
-            state.sets[unit] = ReplicationSet(unit)
-            state.memos[unit] = UnitMemo(spec.uid, now)
-    for unit in sorted(state.sets):
+    units = state.plan.adopt_inventory(event)
+    removed = state.pipelines.set_units(periodic.collect_pipeline_units(state, event.sources), now)
+    if removed:
+        persist_records(state, [], now, out, delete=[f"pipeline/{pipeline}" for pipeline in removed])
+    for unit, spec in units.items():
+        state.sets.add_unit(unit, spec.uid, now)
+    for unit in sorted(state.sets.by_unit):
         fence_unless_desired(state, unit, now, out)

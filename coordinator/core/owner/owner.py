@@ -12,15 +12,18 @@ still true is repeated at the next heartbeat.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from coordinator.core import handlers, replication
 from coordinator.core.members import Member
 from coordinator.core.owner import agents as owner_members
 from coordinator.core.owner import commands as owner_commands
 from coordinator.core.owner import configuration, failures, inventory, periodic
+from coordinator.core.owner.invariants import judge_step, restrict_restored_units
+from coordinator.core.owner.plan import Plan
 from coordinator.core.owner.sets import apply_event_to_set, confirm_fenced, fence_stored
 from coordinator.core.owner.state import (
+    Alarm,
     Confirmed,
     Fenced,
     Inventory,
@@ -28,13 +31,13 @@ from coordinator.core.owner.state import (
     OwnerDecision,
     OwnerEvent,
     OwnerState,
-    PendingRecord,
     Persisted,
     Received,
     SendMessage,
     Tick,
-    UnitMemo,
 )
+from coordinator.core.owner.term_claim import TermClaim
+from coordinator.core.owner.term_numbers import TermNumbers
 from coordinator.core.records import (
     AgentRecord,
     ConfigRecord,
@@ -44,8 +47,10 @@ from coordinator.core.records import (
     PausedRecord,
     PipelineRecord,
     UnitRecord,
+    UnreadableRecord,
+    build_record_key,
 )
-from coordinator.core.replication import AgentLost, Replica
+from coordinator.core.replication import AgentLost
 from coordinator.core.schedulers import MoveRequest
 
 
@@ -58,6 +63,7 @@ def begin_owner_term(
     *,
     floor: int = 0,
     claimed_at: float | None = None,
+    after_violation: bool = False,
 ) -> tuple[OwnerState, list[OwnerDecision]]:
     """Return the state of a new term.
 
@@ -68,6 +74,8 @@ def begin_owner_term(
     `claimed_at`: when the write of the claim began (default: `now`). The claim counts as confirmed from
     then on, not from the answer: if the answer was late, another coordinator may have claimed since.
 
+    `after_violation`: the last term of this coordinator has seen a violated invariant (`invariants`).
+
     Every lease that an earlier leader can have granted ends before `now` + owner_lease + silence. Until
     then an agent that sends nothing counts as alive.
     """
@@ -75,46 +83,69 @@ def begin_owner_term(
         owner,
         rev,
         config,
-        confirmed_at=now if claimed_at is None else claimed_at,
-        counter=floor,
-        next_balance=now + config.balance_every,
+        TermClaim(
+            now if claimed_at is None else claimed_at, now, floor, ends_on_violation=not after_violation
+        ),
+        numbers=TermNumbers(counter=floor),
+        plan=Plan(next_balance=now + config.balance_every),
     )
-    state.floor, state.began = floor, now
-    state.silent = now >= state.confirmed_at + config.owner_lease
+    state.claim.update_silence(now, config.owner_lease)
     out: list[OwnerDecision] = []
-    for _, record in sorted(records.items()):
-        _restore_record(state, record, now)
-    for unit in sorted(state.sets):
-        for replica in state.sets[unit].replicas:
-            member = state.members.get(replica.agent)
+    unusable: dict[str, str] = {}
+    for key, record in sorted(records.items()):
+        problem = _find_record_problem(key, record)
+        if problem is None:
+            _restore_record(state, record, now)
+            continue
+        out.append(Alarm("record not usable", f"{key}: {problem}"))
+        unusable |= dict.fromkeys(_list_named_units(key, record, records), problem)
+    for unit in unusable:
+        state.sets.add_unit(unit, "", now)
+    restrict_restored_units(state, unusable, out)
+    for unit in sorted(state.sets.by_unit):
+        for replica in state.sets.by_unit[unit].replicas:
+            member = state.members.by_name.get(replica.agent)
             if member is None or member.agent_epoch > replica.agent_epoch:
                 apply_event_to_set(state, unit, AgentLost(replica.agent, replica.agent_epoch), now, out)
-    return state, out
+    return state, judge_step(state, state.numbers.counter, now, out)
+
+
+def _find_record_problem(key: str, record: DurableRecord) -> str | None:
+    """Return why a record cannot be used, or None."""
+    if isinstance(record, UnreadableRecord):
+        return record.why
+    named = build_record_key(record)
+    return None if named == key else f"it is the record {named}"
+
+
+def _list_named_units(key: str, record: DurableRecord, known: Collection[str]) -> Iterator[str]:
+    """Yield the units that an unusable record is about: that of its key, and that which it names if that has
+    no record of its own (`known`: all keys).
+    """
+    named = f"unit/{record.unit}" if isinstance(record, UnitRecord) else key
+    for each in (key, *(() if named in known else (named,))):
+        kind, _, unit = each.partition("/")
+        if kind == "unit":
+            yield unit
 
 
 def _restore_record(state: OwnerState, record: DurableRecord, now: float) -> None:
     match record:
         case CounterRecord(assignment):
-            state.counter = max(state.counter, assignment)
+            state.numbers.skip_to(assignment)
         case AgentRecord(agent, incarnation, agent_epoch, draining):
-            state.counter = max(state.counter, agent_epoch)
+            state.numbers.skip_to(agent_epoch)
             heard_at = now + state.config.owner_lease
-            state.members[agent] = Member(agent, incarnation, agent_epoch, heard_at, draining=draining)
+            state.members.put_member(Member(agent, incarnation, agent_epoch, heard_at, draining=draining))
         case UnitRecord(unit, uid, holders):
-            replicas = tuple(Replica(*holder) for holder in holders)
-            state.sets[unit] = replication.restore_set(unit, replicas)
-            state.memos[unit] = UnitMemo(uid, now, recorded=holders)
-            if replicas:
-                state.unsettled[unit] = None
-            for agent, _, assignment in holders:
-                state.counter = max(state.counter, assignment)
-                state.by_agent.setdefault(agent, {})[unit] = None
+            state.sets.restore(unit, uid, holders, now)
+            state.numbers.skip_to(max((assignment for _, _, assignment in holders), default=0))
         case PausedRecord(unit):
-            state.paused[unit] = None
+            state.sets.paused[unit] = None
         case MoveRecord(unit, agent):
-            state.moves = (*state.moves, MoveRequest(unit, agent))
+            state.plan.request_move(MoveRequest(unit, agent))
         case PipelineRecord(pipeline, progress):
-            state.pipelines[pipeline] = state.recorded_pipelines[pipeline] = progress
+            state.pipelines.restore(pipeline, progress)
         case ConfigRecord():
             configuration.restore_configuration(state, record)
 
@@ -124,15 +155,16 @@ def step_owner(state: OwnerState, event: OwnerEvent, now: float) -> tuple[OwnerS
     in order.
     """
     out: list[OwnerDecision] = []
-    if state.stepped_down:
+    if state.claim.stepped_down:
         return state, out
+    counter = state.numbers.counter
     match event:
         case Received(message):
             handlers.receive_agent_message(state, message, now, out)
         case Persisted(token):
             _handle_persisted(state, token, now, out)
         case Confirmed(at):
-            state.confirmed_at = max(state.confirmed_at, at)
+            state.claim.confirm(at)
         case Fenced(unit, assignment):
             confirm_fenced(state, unit, assignment, now, out)
         case Inventory():
@@ -141,9 +173,10 @@ def step_owner(state: OwnerState, event: OwnerEvent, now: float) -> tuple[OwnerS
             _handle_tick(state, now, out)
         case _:
             owner_commands.execute_owner_command(state, event, now, out)
-    state.silent = now >= state.confirmed_at + state.config.owner_lease
-    if state.silent:
-        state.dropped["unconfirmed"] += len(out)
+    if state.sets.touched:
+        out = judge_step(state, counter, now, out)
+    if state.claim.update_silence(now, state.config.owner_lease):
+        state.history.count_dropped("unconfirmed", len(out))
         out = [effect for effect in out if not isinstance(effect, SendMessage)]
     return state, out
 
@@ -154,40 +187,19 @@ def _handle_tick(state: OwnerState, now: float, out: list[OwnerDecision]) -> Non
     periodic.retry_fences(state, now, out)
     failures.clear_recovered_agents(state, now)
     configuration.continue_reload(state, now, out)
-    if not state.silent:
+    if not state.claim.silent:
         periodic.schedule_units(state, now, out)
     periodic.advance_pipelines(state, now, out)
     owner_members.forget_expired_agents(state, now, out)
 
 
 def _handle_persisted(state: OwnerState, token: int, now: float, out: list[OwnerDecision]) -> None:
-    stored = state.waiting.pop(token, PendingRecord(float("-inf")))
-    state.confirmed_at = max(state.confirmed_at, stored.asked)
-    periodic.confirm_stored_progress(state, token)
+    stored = state.numbers.end_persist(token)
+    state.claim.confirm(stored.asked)
+    state.pipelines.confirm_stored(token)
     if stored.unit is not None:
         apply_event_to_set(state, stored.unit[0], replication.ReplicaPersisted(stored.unit[1]), now, out)
     if stored.agent is not None:
         owner_members.confirm_registration(state, *stored.agent, now, out)
     if stored.fence is not None:
         fence_stored(state, *stored.fence, now, out)
-
-
-def check_owner_invariants(state: OwnerState) -> None:
-    """Raise AssertionError unless the leader's invariants hold. For tests: linear in the number of units."""
-    assignments: dict[int, str] = {}
-    held: dict[str, set[str]] = {}
-    for unit, current in state.sets.items():
-        replication.check_set_invariants(current)
-        for replica in current.replicas:
-            other = assignments.setdefault(replica.assignment, unit)
-            replication.require_invariant(
-                other == unit, f"assignment {replica.assignment} of {unit} and of {other}"
-            )
-            replication.require_invariant(
-                replica.assignment <= state.counter, f"assignment {replica.assignment} above the counter"
-            )
-            held.setdefault(replica.agent, set()).add(unit)
-    index = {agent: set(units) for agent, units in state.by_agent.items() if units}
-    replication.require_invariant(index == held, "the index by agent is not what the sets hold")
-    missing = set(state.inventory or ()) - set(state.sets)
-    replication.require_invariant(not missing, f"units {sorted(missing)} of the inventory have no set")

@@ -9,19 +9,19 @@ ends after `prepare_most` as well.
 from __future__ import annotations
 
 from coordinator.core.messages import UnitStatus
-from coordinator.core.owner.state import OwnerState, UnitMemo
+from coordinator.core.owner.state import OwnerState
+from coordinator.core.owner.unit_sets import UnitMemo
 
 MOST_DOUBLINGS = 3
 
 
 def record_preparation_progress(state: OwnerState, agent: str, status: UnitStatus, now: float) -> None:
     """Note progress of a preparation, if the report is from the replica that is being prepared."""
-    memo, current = state.memos[status.unit], state.sets.get(status.unit)
+    memo, current = state.sets.memos[status.unit], state.sets.by_unit.get(status.unit)
     secondary = current.secondary if current is not None else None
     if secondary is None or (secondary.agent, secondary.assignment) != (agent, status.assignment):
         return
-    if status.steps > memo.steps:
-        memo.steps, memo.prepare_progressed_at = status.steps, now
+    memo.take_steps(status.steps, now)
 
 
 def compute_prepare_timeout(state: OwnerState, memo: UnitMemo) -> float:

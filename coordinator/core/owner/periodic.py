@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-
-from msgspec.structs import replace
+from collections.abc import Iterable, Mapping
 
 from coordinator.core.members import MemberState
-from coordinator.core.owner import history
 from coordinator.core.owner.configuration import accepts_units, is_stale
 from coordinator.core.owner.failures import (
     compute_agent_room,
     find_avoided_agent,
     record_unit_failure,
-    wake_backed_off_agents,
 )
 from coordinator.core.owner.patience import has_prepare_timed_out
 from coordinator.core.owner.sets import (
@@ -23,8 +20,8 @@ from coordinator.core.owner.sets import (
     persist_records,
     take_next_number,
 )
-from coordinator.core.owner.state import Alarm, OwnerDecision, OwnerState, UnitMemo
-from coordinator.core.progress import PipelineProgress, PipelineUnits, advance_pipeline
+from coordinator.core.owner.state import Alarm, OwnerDecision, OwnerState
+from coordinator.core.progress import PipelineUnits
 from coordinator.core.records import PipelineRecord
 from coordinator.core.replication import Assign, Cancel, Remove, ReplicationSet, SetRefusedError
 from coordinator.core.replication_table import SetState
@@ -50,68 +47,69 @@ def abandon_stuck_preparations(state: OwnerState, now: float, out: list[OwnerDec
     """Give up a preparation or start that takes too long (`patience`). A stop is only reported, because
     nothing can replace it.
     """
-    for unit in list(state.unsettled):
-        memo, current = state.memos[unit], state.sets[unit]
+    for unit in list(state.sets.unsettled):
+        memo, current = state.sets.memos[unit], state.sets.by_unit[unit]
         if not has_prepare_timed_out(state, memo, now):
             continue
         hangs = current.secondary if current.state is SetState.PREPARE else None
         if current.state is SetState.COMMIT and current.secondary is None and not current.leaving:
             hangs = current.primary
         if hangs is None:
-            memo.since = memo.prepare_progressed_at = now
+            memo.wait_again(now)
             out.append(Alarm("unit does not settle", f"unit {unit} is {current.state.value}"))
             continue
-        memo.given_up += 1
+        memo.give_up_preparation()
         record_unit_failure(state, unit, hangs.agent, now, unready=True)
         moving = current.state is SetState.PREPARE and current.primary is not None
         out.append(Alarm("preparation given up", f"unit {unit} on agent {hangs.agent}"))
         waited = f"agent {hangs.agent} had not prepared it after {now - memo.since:.0f} s"
-        history.set_reason(state, unit, waited)
+        state.history.set_reason(unit, waited)
         apply_event_to_set(state, unit, Cancel() if moving else Remove(), now, out)
 
 
 def retry_fences(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
     """Request again the fences that are not confirmed, and drop those of units that are to run again."""
-    for unit, asked in list(state.fencing.items()):
-        if find_desired_unit(state, unit) is not None or state.sets[unit].state is not SetState.ABSENT:
-            del state.fencing[unit]
-            state.memos[unit].fence = 0
+    for unit, asked in list(state.sets.fencing.items()):
+        if (
+            find_desired_unit(state, unit) is not None
+            or state.sets.by_unit[unit].state is not SetState.ABSENT
+        ):
+            del state.sets.fencing[unit]
+            state.sets.memos[unit].end_fence()
         elif now >= asked + 5 * state.config.interval:
             fence_unless_desired(state, unit, now, out)
 
 
 def schedule_units(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
     """Make a plan if anything can have changed, and carry it out."""
-    if state.inventory is None or not _has_work(state, now):
+    plan, config = state.plan, state.config
+    if plan.inventory is None or not _has_work(state, now):
         return
-    balance = now >= state.next_balance
-    wishes = RequestedMoves(state.moves, state.rebalance, balance)
-    done = plan_tasks(
-        build_scheduler_view(state, now, whole=_may_move_units(state, wishes)), wishes, state.config.limits
-    )
-    state.work = len([t for t in done.tasks if isinstance(t, AddTask)]) >= state.config.limits.burst
-    if balance and done.by != "balance":
-        state.next_balance = now + (state.config.interval if done.full else state.config.balance_every)
-    if done.by in {"", "balance"} and not done.full:
-        state.rebalance = False
+    balance = now >= plan.next_balance
+    wishes = RequestedMoves(plan.moves, plan.rebalance, balance)
+    view = build_scheduler_view(state, now, whole=_may_move_units(state, wishes))
+    done = plan_tasks(view, wishes, config.limits)
+    has_more = len([t for t in done.tasks if isinstance(t, AddTask)]) >= config.limits.burst
+    is_balanced = balance and done.by != "balance"
+    pause = config.interval if done.full else config.balance_every
+    plan.finish(done, now + pause if is_balanced else None, has_more=has_more)
     for task in done.tasks:
         if isinstance(task, MoveTask):
-            history.record_move(state, task.unit, done.by)
+            state.history.record_move(task.unit, done.by)
         _apply_task(state, task, now, out)
     _keep_moves(state, {task.unit for task in done.tasks if isinstance(task, MoveTask)}, now, out)
 
 
 def _keep_moves(state: OwnerState, begun: set[str], now: float, out: list[OwnerDecision]) -> None:
     """Forget requested moves that have begun or can never begin, together with their records."""
-    asked, kept = state.moves, []
-    for move in asked:
+    over: list[str] = []
+    for move in state.plan.moves:
         why = None if move.unit in begun else explain_impossible_move(state, move.unit, move.agent)
         if why is not None:
             out.append(Alarm("move dropped", f"unit {move.unit}: {why}"))
-        elif move.unit not in begun:
-            kept.append(move)
-    state.moves = tuple(kept)
-    over = [f"move/{move.unit}" for move in asked if move not in kept]
+        if why is not None or move.unit in begun:
+            state.plan.forget_move(move.unit)
+            over.append(f"move/{move.unit}")
     if over:
         persist_records(state, [], now, out, delete=over)
 
@@ -120,8 +118,8 @@ def explain_impossible_move(state: OwnerState, unit: str, agent: str) -> str | N
     """Return why a requested move that has not begun can never begin, or None. An agent that this leader
     has not heard yet may still appear.
     """
-    member = state.members.get(agent)
-    current = state.sets.get(unit)
+    member = state.members.by_name.get(agent)
+    current = state.sets.by_unit.get(unit)
     if member is None or member.leaving or member.state is MemberState.EXPIRED:
         return f"agent {agent} is away or draining"
     if current is None:
@@ -131,19 +129,17 @@ def explain_impossible_move(state: OwnerState, unit: str, agent: str) -> str | N
 
 
 def _has_work(state: OwnerState, now: float) -> bool:
-    for unit in list(state.retrying):
-        if state.memos[unit].due_at <= now:
-            del state.retrying[unit]
-            state.work = True
-    wake_backed_off_agents(state, now)
-    return state.work or now >= state.next_balance
+    units_wake, agents_wake = state.sets.wake_retries(now), state.members.wake_backed_off(now)
+    if units_wake or agents_wake:
+        state.plan.note_change()
+    return state.plan.is_due(now)
 
 
 def _may_move_units(state: OwnerState, wishes: RequestedMoves) -> bool:
     """Return whether any unit may be moved. Then the units that replicate undisturbed are examined one
     by one.
     """
-    leaving = any(m.leaving and state.by_agent.get(name) for name, m in state.members.items())
+    leaving = any(m.leaving and state.sets.by_agent.get(name) for name, m in state.members.by_name.items())
     return leaving or bool(wishes.moves) or wishes.rebalance or wishes.balance
 
 
@@ -155,16 +151,21 @@ def build_scheduler_view(state: OwnerState, now: float, *, whole: bool) -> Sched
         AgentView(
             name, accepts_units(state, member), member.leaving, room=compute_agent_room(state, name, now)
         )
-        for name, member in sorted(state.members.items())
+        for name, member in sorted(state.members.by_name.items())
     )
     if whole:
         return SchedulerView(
-            agents, tuple(_build_unit_view(state, state.sets[unit], now) for unit in sorted(state.sets))
+            agents,
+            tuple(
+                _build_unit_view(state, state.sets.by_unit[unit], now) for unit in sorted(state.sets.by_unit)
+            ),
         )
     others, number, rows = _summarize_steady_units(state)
     steady = {key: (count, rows[key]) for key, count in number.items()}
     return SchedulerView(
-        agents, tuple(_build_unit_view(state, state.sets[unit], now) for unit in sorted(others)), steady
+        agents,
+        tuple(_build_unit_view(state, state.sets.by_unit[unit], now) for unit in sorted(others)),
+        steady,
     )
 
 
@@ -177,13 +178,14 @@ def _summarize_steady_units(state: OwnerState) -> tuple[list[str], Counter[Agent
     others: list[str] = []
     number: Counter[AgentPlace] = Counter()
     rows: Counter[AgentPlace] = Counter()
-    inventory, memos, paused = state.inventory or {}, state.memos, state.paused
-    since = any(state.since.values())
-    for unit, current in state.sets.items():
+    inventory, memos = state.plan.inventory or {}, state.sets.memos
+    unsteady = {*state.sets.paused, *state.sets.restricted}
+    since = any(state.configuration.since.values())
+    for unit, current in state.sets.by_unit.items():
         spec = inventory.get(unit)
         memo = memos[unit]
         undisturbed = current.state is SetState.REPLICATING and len(current.replicas) == 1
-        if not undisturbed or spec is None or memo.uid != spec.uid or unit in paused or (since and is_stale(state, spec, current)):  # fmt: skip
+        if not undisturbed or spec is None or memo.uid != spec.uid or unit in unsteady or (since and is_stale(state, spec, current)):  # fmt: skip
             others.append(unit)
             continue
         place = (current.replicas[0].agent, spec.kind, spec.apart)
@@ -193,11 +195,15 @@ def _summarize_steady_units(state: OwnerState) -> tuple[list[str], Counter[Agent
 
 
 def _build_unit_view(state: OwnerState, current: ReplicationSet, now: float) -> UnitView:
-    memo, spec = state.memos[current.unit], find_desired_unit(state, current.unit)
+    memo, spec = state.sets.memos[current.unit], find_desired_unit(state, current.unit)
     same = spec is not None and (
         current.state is SetState.ABSENT or (memo.uid == spec.uid and not is_stale(state, spec, current))
     )
     primary = current.primary
+    if current.unit in state.sets.restricted:  # it counts as load, and no scheduler touches it
+        known = spec or InventoryUnit(current.unit, UnitKind.APPLY, "")
+        at = tuple(replica.agent for replica in current.replicas[-1:])
+        return UnitView(known, SetState.RECOVERING, holders=at, rows_per_s=memo.rows_per_s)
     return UnitView(
         spec or InventoryUnit(current.unit, UnitKind.APPLY, ""),
         current.state,
@@ -214,87 +220,65 @@ def _apply_task(state: OwnerState, task: ScheduleTask, now: float, out: list[Own
     try:
         match task:
             case RemoveTask(unit):
-                history.set_removal_reason(state, unit)
+                state.history.set_reason(unit, _find_removal_reason(state, unit))
                 apply_event_to_set(state, unit, Remove(), now, out)
             case AddTask(unit, agent) | MoveTask(unit, agent):
-                _reset_identity(state, unit)
-                member = state.members[agent]
+                spec = find_desired_unit(state, unit)
+                if spec is not None:
+                    state.sets.renew_identity(unit, spec.uid)
+                member = state.members.by_name[agent]
                 apply_event_to_set(
                     state, unit, Assign(agent, member.agent_epoch, take_next_number(state)), now, out
                 )
     except SetRefusedError as refused:
-        state.dropped["plan refused"] += 1
+        state.history.count_dropped("plan refused")
         out.append(Alarm("plan refused", str(refused)))
 
 
-def _reset_identity(state: OwnerState, unit: str) -> None:
-    """Drop the progress of an earlier unit that had the same name and another uid."""
-    spec = find_desired_unit(state, unit)
-    if spec is not None and state.memos[unit].uid != spec.uid:
-        state.memos[unit] = UnitMemo(spec.uid, state.memos[unit].since)
+def _find_removal_reason(state: OwnerState, unit: str) -> str:
+    """Return the reason to remove the unit."""
+    if unit in state.sets.paused:
+        return "paused"
+    spec = state.plan.find_unit(unit)
+    if spec is None:
+        return "it is no longer configured, or its topic no longer exists"
+    anew = state.sets.memos[unit].uid != spec.uid
+    return "its topic was created again" if anew else "its configuration has changed"
 
 
 # progress
 
 
-def collect_pipeline_units(state: OwnerState) -> dict[str, PipelineUnits]:
-    """Return the units that the progress of each pipeline is computed from, by the inventory."""
+def collect_pipeline_units(
+    state: OwnerState, sources: Mapping[str, Iterable[str]]
+) -> dict[str, PipelineUnits]:
+    """Return the units that the progress of each pipeline is computed from, by the inventory and the
+    `sources` of each pipeline.
+    """
     found: dict[str, dict[str, list[str]]] = {
-        pipeline: {source: [] for source in sources} for pipeline, sources in state.sources.items()
+        pipeline: {source: [] for source in of_pipeline} for pipeline, of_pipeline in sources.items()
     }
-    for unit, spec in (state.inventory or {}).items():
+    for unit, spec in (state.plan.inventory or {}).items():
         if spec.pipeline is not None and spec.kind is UnitKind.APPLY:
             found.setdefault(spec.pipeline, {}).setdefault(spec.source, []).append(unit)
     return {
-        pipeline: PipelineUnits(pipeline, {source: tuple(sorted(units)) for source, units in sources.items()})
-        for pipeline, sources in sorted(found.items())
+        pipeline: PipelineUnits(
+            pipeline, {source: tuple(sorted(units)) for source, units in by_source.items()}
+        )
+        for pipeline, by_source in sorted(found.items())
     }
 
 
 def advance_pipelines(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
     """Advance the progress of the pipelines, and store it at intervals, one store at a time."""
-    if state.inventory is None or now < state.next_progress:
+    pipelines, memos = state.pipelines, state.sets.memos
+    if state.plan.inventory is None or now < pipelines.next_progress:
         return
-    state.next_progress = now + state.config.interval
-    memos = state.memos
     marks: dict[str, UnitProgress | None] = {
-        unit: memos[unit].mark for unit, spec in state.inventory.items() if memos[unit].uid == spec.uid
+        unit: memos[unit].mark for unit, spec in state.plan.inventory.items() if memos[unit].uid == spec.uid
     }
-    for pipeline, units in state.pipeline_units.items():
-        before = state.pipelines.get(pipeline, PipelineProgress())
-        state.pipelines[pipeline] = advance_pipeline(before, units, marks)
-    if state.recording is None and now >= state.next_record:
-        _store_progress(state, now, out)
-
-
-def _store_progress(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
-    """Store the progress that has changed. What a pipeline waits for is not stored: the next leader
-    finds that out itself.
-    """
-    known = {p: replace(v, waits_for=()) for p, v in state.pipelines.items()}
-    moved = {p: v for p, v in known.items() if state.recorded_pipelines.get(p, PipelineProgress()) != v}
-    if moved:
-        state.next_record = now + state.config.progress_every
-        persist_records(state, [PipelineRecord(p, v) for p, v in moved.items()], now, out)
-        state.recording = (state.token, moved)
-
-
-def confirm_stored_progress(state: OwnerState, token: int) -> None:
-    """Note that the pipelines' progress stored by this Persist is durable, and may be shown."""
-    if state.recording is not None and state.recording[0] == token:
-        state.recorded_pipelines.update(state.recording[1])
-        state.recording = None
-
-
-def forget_pipelines(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
-    """Drop pipelines that are no longer configured, with their records. A later pipeline of the same
-    name starts from the beginning.
-    """
-    removed = [pipeline for pipeline in state.pipelines if pipeline not in state.pipeline_units]
-    for pipeline in removed:
-        del state.pipelines[pipeline]
-        state.recorded_pipelines.pop(pipeline, None)
-        if state.recording is not None:
-            state.recording[1].pop(pipeline, None)
-    if removed:
-        persist_records(state, [], now, out, delete=[f"pipeline/{pipeline}" for pipeline in removed])
+    pipelines.advance(marks, now + state.config.interval)
+    unstored = pipelines.find_unstored(now)
+    if unstored:
+        persist_records(state, [PipelineRecord(p, v) for p, v in unstored.items()], now, out)
+        pipelines.begin_store(state.numbers.token, unstored, now + state.config.progress_every)

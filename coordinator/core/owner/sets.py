@@ -6,35 +6,29 @@ from collections.abc import Iterable
 
 from coordinator.core import replication
 from coordinator.core.messages import Dispatch, Header
-from coordinator.core.owner import history
 from coordinator.core.owner.state import (
     Alarm,
     Fence,
     OwnerDecision,
     OwnerState,
-    PendingRecord,
     Persist,
     SendMessage,
-    UnitMemo,
 )
+from coordinator.core.owner.term_numbers import PendingRecord
 from coordinator.core.records import CounterRecord, DurableRecord, UnitRecord, build_record_key
 from coordinator.core.replication import ImpossibleReport, Instruct, Replica, ReplicationSet, SetInput
 from coordinator.core.replication_table import SetState
 from coordinator.core.schedulers import InventoryUnit
 from schemas.units import UnitOperation
 
-_SETTLED = frozenset({SetState.ABSENT, SetState.REPLICATING})
-
 
 def take_next_number(state: OwnerState) -> int:
     """Return a number that was never given before, to a unit or to an agent."""
-    state.counter += 1
-    return state.counter
+    return state.numbers.take_next()
 
 
 def build_owner_header(state: OwnerState, agent_epoch: int, assignment: int = 0) -> Header:
-    state.op_seq += 1
-    return Header(state.rev, agent_epoch, assignment, state.op_seq)
+    return Header(state.rev, agent_epoch, assignment, state.numbers.take_op_seq())
 
 
 def compute_heartbeat_interval(state: OwnerState) -> float:
@@ -42,7 +36,7 @@ def compute_heartbeat_interval(state: OwnerState) -> float:
     of the lease.
     """
     config = state.config
-    return max(config.interval, min(len(state.sets) / config.statuses_per_s, config.lease / 4))
+    return max(config.interval, min(len(state.sets.by_unit) / config.statuses_per_s, config.lease / 4))
 
 
 def persist_records(
@@ -57,22 +51,23 @@ def persist_records(
     fence: tuple[str, int] | None = None,
 ) -> None:
     """Store records (always with the counter) and delete others; `unit`, `agent` or `fence` waits for it."""
-    state.token += 1
-    state.waiting[state.token] = PendingRecord(now, unit, agent, fence)
-    stored = [(build_record_key(r), r) for r in (CounterRecord(state.counter), *records)]
-    out.append(Persist(state.token, (*stored, *((key, None) for key in delete))))
+    token = state.numbers.begin_persist(PendingRecord(now, unit, agent, fence))
+    stored = [(build_record_key(r), r) for r in (CounterRecord(state.numbers.counter), *records)]
+    out.append(Persist(token, (*stored, *((key, None) for key in delete))))
 
 
 def apply_event_to_set(
     state: OwnerState, unit: str, event: SetInput, now: float, out: list[OwnerDecision]
 ) -> None:
-    """Step the unit's set, carry out its outputs, and keep the indexes. Raises SetRefusedError as the
-    set does.
+    """Step the unit's set, carry out its outputs, and keep the indexes. A restricted unit is left as it
+    is. Raises SetRefusedError as the set does.
     """
-    before = state.sets.get(unit)
+    if unit in state.sets.restricted:
+        return
+    before = state.sets.by_unit.get(unit)
     if before is None:
         before = ReplicationSet(unit)  # the agent reports a unit that is not in the inventory: an orphan
-    state.cells.update(replication.list_cells(before, event))
+    state.sets.cells.update(replication.list_cells(before, event))
     after, results = replication.step_set(before, event)
     for result in results:
         match result:
@@ -93,7 +88,7 @@ def apply_event_to_set(
 
 
 def _send_instruction(state: OwnerState, unit: str, what: Instruct, out: list[OwnerDecision]) -> None:
-    member, memo = state.members.get(what.agent), state.memos.get(unit)
+    member, memo = state.members.by_name.get(what.agent), state.sets.memos.get(unit)
     echo, lease = 0.0, 0.0
     if what.op is UnitOperation.START and member is not None and member.agent_epoch == what.agent_epoch:
         echo, lease = member.echo, state.config.lease
@@ -104,64 +99,50 @@ def _send_instruction(state: OwnerState, unit: str, what: Instruct, out: list[Ow
 
 
 def _build_unit_record(state: OwnerState, unit: str, replicas: tuple[Replica, ...]) -> UnitRecord:
-    memo = state.memos[unit]
-    memo.recorded = tuple((r.agent, r.agent_epoch, r.assignment) for r in replicas)
-    return UnitRecord(unit, memo.uid, memo.recorded)
+    memo = state.sets.memos[unit]
+    return UnitRecord(unit, memo.uid, memo.store_replicas(replicas))
 
 
 def _handle_set_change(
     state: OwnerState, before: ReplicationSet, after: ReplicationSet, now: float, out: list[OwnerDecision]
 ) -> None:
     unit = after.unit
-    state.sets[unit] = after
-    _update_indexes(state, before, after)
+    state.sets.replace_set(before, after)
     if [(r.assignment, r.role) for r in before.replicas] == [
         (r.assignment, r.role) for r in after.replicas
     ] and (before.state is after.state):
         return
-    history.record_unit_change(state, before, after, now)
-    memo = state.memos.setdefault(unit, UnitMemo())
-    memo.since, memo.steps, memo.prepare_progressed_at, state.work = now, 0, now, True
-    if after.state is SetState.COMMIT:
-        memo.given_up = 0  # the preparation has succeeded
-    if after.state in _SETTLED:
-        state.unsettled.pop(unit, None)
-    else:
-        state.unsettled[unit] = None
+    state.history.record_unit_change(before, after, now)
+    memo = state.sets.begin_state(after, now)
+    state.plan.note_change()
     if after.state is SetState.ABSENT:
         fence_unless_desired(state, unit, now, out)
     elif after.state is SetState.REPLICATING and len(memo.recorded) > len(after.replicas):
         persist_records(state, [_build_unit_record(state, unit, after.replicas)], now, out)
 
 
-def _update_indexes(state: OwnerState, before: ReplicationSet, after: ReplicationSet) -> None:
-    stay = {r.agent for r in after.replicas}
-    for agent in sorted(stay):
-        state.by_agent.setdefault(agent, {})[after.unit] = None
-    for agent in sorted({r.agent for r in before.replicas} - stay):
-        state.by_agent.get(agent, {}).pop(after.unit, None)
-
-
 def find_desired_unit(state: OwnerState, unit: str) -> InventoryUnit | None:
     """Return the unit from the inventory if it is to run."""
-    spec = state.inventory.get(unit) if state.inventory is not None else None
-    return None if spec is None or unit in state.paused else spec
+    spec = state.plan.find_unit(unit)
+    return None if spec is None or unit in state.sets.paused else spec
 
 
 def fence_unless_desired(state: OwnerState, unit: str, now: float, out: list[OwnerDecision]) -> None:
     """Fence a unit that is not to run. Since no agent takes the unit over, nothing else would fence an
     agent that was only considered lost.
     """
-    memo = state.memos[unit]
-    absent = state.sets[unit].state is SetState.ABSENT
-    if state.inventory is None or find_desired_unit(state, unit) is not None or not absent:
+    if unit in state.sets.restricted:
+        return
+    memo = state.sets.memos[unit]
+    absent = state.sets.by_unit[unit].state is SetState.ABSENT
+    if state.plan.inventory is None or find_desired_unit(state, unit) is not None or not absent:
         return
     if not memo.recorded:
         forget_absent_unit(state, unit, now, out)
         return
-    state.fencing[unit] = now
+    state.sets.fencing[unit] = now
     if not memo.fence:
-        memo.fence, memo.fence_durable = take_next_number(state), False
+        memo.begin_fence(take_next_number(state))
         persist_records(state, [], now, out, fence=(unit, memo.fence))
     elif memo.fence_durable:
         out.append(Fence(unit, memo.uid, memo.fence))
@@ -171,9 +152,9 @@ def fence_stored(state: OwnerState, unit: str, assignment: int, now: float, out:
     """Note that the assignment of a fence is durable: no later leader gives a lower one, whatever its
     clock shows.
     """
-    memo = state.memos.get(unit)
+    memo = state.sets.memos.get(unit)
     if memo is not None and memo.fence == assignment:
-        memo.fence_durable = True
+        memo.confirm_fence_stored()
         fence_unless_desired(state, unit, now, out)
 
 
@@ -181,27 +162,22 @@ def confirm_fenced(
     state: OwnerState, unit: str, assignment: int, now: float, out: list[OwnerDecision]
 ) -> None:
     """Delete the unit's record, because no process can write for the unit any more."""
-    memo = state.memos.get(unit)
-    if memo is None or memo.fence != assignment:
+    memo = state.sets.memos.get(unit)
+    if memo is None or memo.fence != assignment or unit in state.sets.restricted:
         return
-    state.fencing.pop(unit, None)
-    memo.fence = 0
-    if find_desired_unit(state, unit) is None and state.sets[unit].state is SetState.ABSENT:
+    state.sets.fencing.pop(unit, None)
+    memo.end_fence()
+    if find_desired_unit(state, unit) is None and state.sets.by_unit[unit].state is SetState.ABSENT:
         persist_records(state, [_build_unit_record(state, unit, ())], now, out)
         forget_absent_unit(state, unit, now, out)
 
 
 def forget_absent_unit(state: OwnerState, unit: str, now: float, out: list[OwnerDecision]) -> None:
     """Drop an absent unit that is not in the inventory, with its record."""
-    if state.inventory is None or unit in state.inventory:
+    if state.plan.inventory is None or unit in state.plan.inventory:
         return
-    del state.sets[unit]
-    state.memos.pop(unit, None)
-    state.retrying.pop(unit, None)
-    state.fencing.pop(unit, None)
-    state.whereabouts.pop(unit, None)
-    paused = [f"paused/{unit}"] if unit in state.paused else []
-    state.paused.pop(unit, None)
+    paused = [f"paused/{unit}"] if state.sets.forget_unit(unit) else []
+    state.history.forget_unit(unit)
     persist_records(
         state, [], now, out, delete=[f"unit/{unit}", *paused]
     )  # a requested move of the unit is dropped with the next plan

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
-from coordinator.core.health import AgentHealth, HealthConfig
-from coordinator.core.members import Member
+from coordinator.core.health import HealthConfig
 from coordinator.core.messages import Down, Up
-from coordinator.core.progress import PipelineProgress, PipelineUnits
-from coordinator.core.records import ConfigRecord, DurableRecord
-from coordinator.core.replication import ReplicationSet
-from coordinator.core.replication_table import Cell
-from coordinator.core.schedulers import InventoryUnit, MoveLimits, MoveRequest
-from schemas.units import UnitProgress
-
-#: The most entries that `OwnerState.new_history` holds while no caller empties it.
-MAX_HISTORY_ENTRIES = 10_000
+from coordinator.core.owner.history import History
+from coordinator.core.owner.known_agents import Members
+from coordinator.core.owner.pipelines import Pipelines
+from coordinator.core.owner.plan import Plan
+from coordinator.core.owner.term_claim import TermClaim
+from coordinator.core.owner.term_configuration import TermConfiguration
+from coordinator.core.owner.term_numbers import TermNumbers
+from coordinator.core.owner.unit_sets import UnitSets
+from coordinator.core.records import DurableRecord
+from coordinator.core.schedulers import InventoryUnit, MoveLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,154 +248,17 @@ OwnerDecision = SendMessage | Persist | Fence | Alarm | Refused | StepDown | Rel
 
 
 @dataclass(slots=True)
-class UnitMemo:
-    """The leader's memory of a unit besides its replicas. Times are the leader's seconds."""
-
-    uid: str = ""
-    since: float = 0.0
-    """When the state of its replication set last changed."""
-    mark: UnitProgress | None = None
-    rows_per_s: int = 0
-    waits: str | None = None
-    """The action of a person for which the replicating unit waits."""
-    failures: int = 0
-    due_at: float = 0.0
-    avoid: str | None = None
-    """The agent on which it failed last."""
-    failed_at: float = float("-inf")
-    steps: int = 0
-    """The steps of its preparation as last reported."""
-    prepare_progressed_at: float = 0.0
-    """When these steps were reported."""
-    given_up: int = 0
-    """The number of its preparations that were given up in a row."""
-    fence: int = 0
-    """The assignment with which its target is to be fenced; 0: none."""
-    fence_durable: bool = False
-    """Whether that assignment is stored, so that the fence can be requested."""
-    recorded: tuple[tuple[str, int, int], ...] = ()
-    """Its replicas (agent, agent_epoch, assignment) in the stored record."""
-
-
-@dataclass(slots=True)
-class UnitHistory:
-    """The history of one unit, for operators."""
-
-    agent: str | None = None
-    """The agent that runs it."""
-    last: str | None = None
-    """The agent that ran it last."""
-    begun: float = 0.0
-    """When its last change began, in the leader's seconds."""
-    why: str = "no agent ran it"
-    """The reason for its last change."""
-
-
-class PendingRecord(NamedTuple):
-    """The decisions that wait for a Persist requested at `asked`."""
-
-    asked: float
-    unit: tuple[str, int] | None = None
-    """(unit, assignment)."""
-    agent: tuple[str, int] | None = None
-    """(agent, agent_epoch)."""
-    fence: tuple[str, int] | None = None
-    """(unit, assignment of the fence)."""
-
-
-@dataclass(frozen=True, slots=True)
-class PendingInventory:
-    """An inventory with a suspicious shrink, which every read from `since` to `last` has shown."""
-
-    since: float
-    last: float
-
-
-@dataclass(frozen=True, slots=True)
-class Reloading:
-    """A reload that waits for agents to report the content of their files."""
-
-    command: Reload
-    number: int
-    """The number of the question."""
-    since: float
-    """In the leader's seconds."""
-
-
-@dataclass(slots=True)
 class OwnerState:
-    """The state of a leader during its term."""
+    """The state of a leader during its term. Its parts are changed by their own methods."""
 
     owner: str
     rev: int
     config: OwnerConfig
-    confirmed_at: float
-    """The latest time at which this coordinator certainly was the leader."""
-    floor: int = 0
-    """The time of day (ms) when the term began; 0: not known."""
-    began: float = 0.0
-    """The monotonic time when the term began."""
-    counter: int = 0
-    """The highest number given as an assignment or agent epoch."""
-    op_seq: int = 0
-    token: int = 0
-    stepped_down: bool = False
-    silent: bool = False
-    """Whether the claim has not been confirmed for so long that no messages may be sent."""
-    inventory: dict[str, InventoryUnit] | None = None
-    """The adopted inventory by unit; None before the first."""
-    configuration: ConfigRecord | None = None
-    """The active configuration; None: not known."""
-    is_inventory_adopted: bool = False
-    """Whether an inventory of the active configuration has been read."""
-    since: dict[str, int] = field(default_factory=dict)
-    """By part of the configuration: the number of its last change."""
-    reloading: Reloading | None = None
-    last_inventory: Inventory | None = None
-    """The inventory that was read last."""
-    doubt: PendingInventory | None = None
-    """An inventory with a suspicious shrink that is not adopted yet; None: there is none."""
-    sources: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    members: dict[str, Member] = field(default_factory=dict)
-    sets: dict[str, ReplicationSet] = field(default_factory=dict)
-    memos: dict[str, UnitMemo] = field(default_factory=dict)
-    by_agent: dict[str, dict[str, None]] = field(default_factory=dict)
-    """By agent: the units with a replica there, in a fixed order."""
-    unsettled: dict[str, None] = field(default_factory=dict)
-    """Units that are neither absent nor replicating."""
-    retrying: dict[str, None] = field(default_factory=dict)
-    health: dict[str, AgentHealth] = field(default_factory=dict)
-    """The health of the agents on which units failed."""
-    backing: dict[str, None] = field(default_factory=dict)
-    """Agents that back off because units failed on them."""
-    next_health: float = 0.0
-    fencing: dict[str, float] = field(default_factory=dict)
-    """Absent units that are not to run, with the time when their fence was last requested."""
-    paused: dict[str, None] = field(default_factory=dict)
-    waiting: dict[int, PendingRecord] = field(default_factory=dict)
-    """The decisions that wait for a Persist, by its token."""
-    pipelines: dict[str, PipelineProgress] = field(default_factory=dict)
-    """The progress of the pipelines as last computed."""
-    pipeline_units: dict[str, PipelineUnits] = field(default_factory=dict)
-    recording: tuple[int, dict[str, PipelineProgress]] | None = None
-    """The token of the Persist under way, and the progress that it stores."""
-    recorded_pipelines: dict[str, PipelineProgress] = field(default_factory=dict)
-    """The progress as stored. Only this is shown, because a later leader begins with it."""
-    moves: tuple[MoveRequest, ...] = ()
-    rebalance: bool = False
-    work: bool = True
-    """Whether something has changed that may need a plan."""
-    next_balance: float = 0.0
-    next_progress: float = 0.0
-    next_record: float = 0.0
-    alarmed: dict[tuple[str, str], float] = field(default_factory=dict)
-    """By agent and kind of alarm: when it was last raised."""
-    whereabouts: dict[str, UnitHistory] = field(default_factory=dict)
-    new_history: deque[tuple[str, dict[str, object]]] = field(
-        default_factory=lambda: deque(maxlen=MAX_HISTORY_ENTRIES)
-    )
-    """The history since the caller last emptied it, for operators: a phrase and its details
-    (coordinator/core/owner/history.py).
-    """
-    dropped: Counter[str] = field(default_factory=Counter)
-    cells: Counter[Cell] = field(default_factory=Counter)
+    claim: TermClaim
+    numbers: TermNumbers = field(default_factory=TermNumbers)
+    configuration: TermConfiguration = field(default_factory=TermConfiguration)
+    plan: Plan = field(default_factory=Plan)
+    members: Members = field(default_factory=Members)
+    sets: UnitSets = field(default_factory=UnitSets)
+    pipelines: Pipelines = field(default_factory=Pipelines)
+    history: History = field(default_factory=History)

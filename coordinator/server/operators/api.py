@@ -102,6 +102,8 @@ class UnitRow:
     moving_to: str | None = None
     """The new agent, if the unit is being moved."""
     failures: int = 0
+    restricted: str | None = None
+    """The invariant that it violates, for which the leader leaves it as it is; None: none."""
 
     @property
     def health(self) -> str:
@@ -192,6 +194,11 @@ class Control(Protocol):
 
     def get_leader(self) -> LeaderView | None:
         """Return the leader as far as it is known. Never waits."""
+
+    def list_restrictions(self) -> tuple[str, ...]:
+        """Return for each unit that the leader leaves as it is why, and what to do. Never waits; empty if
+        this coordinator does not lead.
+        """
 
     def get_view(self) -> View:
         """Return the present view, at most about a second old. Raises NoAnswerError."""

@@ -7,6 +7,8 @@ reason, and the remedy.
 | `starting` | it is being placed for the first time, or again after a command |
 | `restarting` | it stopped by itself, and is retried automatically |
 | `stopped` | it waits for a person: to repair what the reason states, or to resume it |
+
+A restricted unit (`core.owner.invariants`) is `stopped` as well, although its worker may go on.
 """
 
 from __future__ import annotations
@@ -14,8 +16,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from coordinator.core.owner.invariants import explain_restriction
 from schemas.findings import TRIES_AGAIN
 from schemas.problems import decode_problem
+
+RESTRICTION_REMEDY = "`rowlock units pause` and then `rowlock units resume` place it anew"
 
 
 class ConditionFacts(Protocol):
@@ -31,6 +36,8 @@ class ConditionFacts(Protocol):
     def paused(self) -> bool: ...
     @property
     def error(self) -> str | None: ...
+    @property
+    def restricted(self) -> str | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +53,8 @@ class UnitCondition:
 
 def judge_condition(row: ConditionFacts) -> UnitCondition:
     """Return the condition of a unit."""
+    if row.restricted is not None:
+        return UnitCondition("stopped", explain_restriction(row.restricted), RESTRICTION_REMEDY)
     if row.paused:
         before = f"; before that it failed: {decode_problem(row.error)}" if row.error else ""
         return UnitCondition("stopped", f"it is paused{before}", "rowlock units resume")

@@ -29,13 +29,16 @@ def build_owner_view(
     replicate are removed from `errors`.
     """
     rates: Counter[str] = Counter()
-    units = tuple(_build_unit_row(state, state.sets[name], now, errors, rates) for name in sorted(state.sets))
+    units = tuple(
+        _build_unit_row(state, state.sets.by_unit[name], now, errors, rates)
+        for name in sorted(state.sets.by_unit)
+    )
     agents = tuple(
         _build_agent_row(state, member, now, rates[name], streams.get(name))
-        for name, member in sorted(state.members.items())
+        for name, member in sorted(state.members.by_name.items())
     )
-    dropped = {f"dropped.{why}": count for why, count in sorted(state.dropped.items())}
-    waiting = {"persist.waiting": len(state.waiting), "units.unsettled": len(state.unsettled)}
+    dropped = {f"dropped.{why}": count for why, count in sorted(state.history.dropped.items())}
+    waiting = {"persist.waiting": len(state.numbers.waiting), "units.unsettled": len(state.sets.unsettled)}
     return View(leader, agents, units, list_pipeline_rows(state), {**counters, **dropped, **waiting})
 
 
@@ -44,9 +47,9 @@ def list_pipeline_rows(state: OwnerState) -> tuple[PipelineRow, ...]:
     back.
     """
     return tuple(
-        _build_pipeline_row(name, state.recorded_pipelines.get(name, PipelineProgress()), now.waits_for)
-        for name, now in sorted(state.pipelines.items())
-        if name in state.pipeline_units
+        _build_pipeline_row(name, state.pipelines.stored.get(name, PipelineProgress()), now.waits_for)
+        for name, now in sorted(state.pipelines.progress.items())
+        if name in state.pipelines.units
     )
 
 
@@ -57,8 +60,8 @@ def _build_pipeline_row(name: str, p: PipelineProgress, waits_for: tuple[str, ..
 def _build_unit_row(
     state: OwnerState, current: ReplicationSet, now: float, errors: dict[str, str], rates: Counter[str]
 ) -> UnitRow:
-    name, memo = current.unit, state.memos[current.unit]
-    spec = (state.inventory or {}).get(name)
+    name, memo = current.unit, state.sets.memos[current.unit]
+    spec = state.plan.find_unit(name)
     primary, secondary = current.primary, current.secondary
     shown = primary or secondary or (current.replicas[-1] if current.replicas else None)
     if current.state is SetState.REPLICATING:
@@ -79,11 +82,12 @@ def _build_unit_row(
         mark.resolved_ts if mark else None,
         ":".join(map(str, mark.position)) if mark and mark.position else None,
         memo.rows_per_s if primary is not None else 0,
-        name in state.paused,
+        name in state.sets.paused,
         memo.waits if current.state is SetState.REPLICATING else errors.get(name),
         round(now - memo.since, 3),
         _find_move_target(primary, secondary),
         memo.failures,
+        state.sets.restricted.get(name),
     )
 
 
@@ -104,7 +108,7 @@ def _find_move_target(primary: Replica | None, secondary: Replica | None) -> str
 def _build_agent_row(
     state: OwnerState, member: Member, now: float, rows_per_s: int, stream: Mapping[str, int] | None
 ) -> AgentRow:
-    health = state.health.get(member.name, WELL)
+    health = state.members.health.get(member.name, WELL)
     rest = health.backs_off(now)
     return AgentRow(
         member.name,
@@ -114,7 +118,7 @@ def _build_agent_row(
         member.liveness.value,
         member.draining,
         round(max(0.0, now - member.heard_at), 3),
-        len(state.by_agent.get(member.name, {})),
+        len(state.sets.by_agent.get(member.name, {})),
         rows_per_s,
         stream is not None,
         dict(stream or {}),

@@ -96,7 +96,7 @@ class OwnerTerm:
 
     def may_speak(self) -> bool:
         """Return whether this leader may still send messages: its claim was confirmed recently."""
-        return not self._closed and not self.state.silent
+        return not self._closed and not self.state.claim.silent
 
     @property
     def has_decided(self) -> bool:
@@ -119,8 +119,8 @@ class OwnerTerm:
 
     def _record_history(self) -> None:
         """Record the core's history. For a lost agent the end of its last stream is added."""
-        while self.state.new_history:
-            what, about = self.state.new_history.popleft()
+        while self.state.history.entries:
+            what, about = self.state.history.entries.popleft()
             if what == "agent gone":
                 ended = self._lasting.streams.take_end_reason(str(about.get("agent", "")))
                 about = about if ended is None else {**about, "stream": ended}
@@ -128,7 +128,9 @@ class OwnerTerm:
 
     def receive_messages(self, messages: list[Up], errors: Mapping[str, str]) -> None:
         """Process an agent's messages. `errors`: of its units."""
-        self._errors.update({unit: error for unit, error in errors.items() if unit in self.state.sets})
+        self._errors.update(
+            {unit: error for unit, error in errors.items() if unit in self.state.sets.by_unit}
+        )
         for message in messages:
             self.step_core(core.Received(message))
 

@@ -16,7 +16,7 @@ BUGS = [
         bug="an agent with an older revision of the configuration counts as up to date",
         file="coordinator/core/owner/configuration.py",
         old="member.config == get_active_version(state)\n",
-        new="member.config.digest == state.configuration.digest\n",
+        new="member.config.digest == state.configuration.record.digest\n",
         tests=("tests/unit/test_reload_core.py",),
     ),
     Mutant(
@@ -117,5 +117,33 @@ BUGS = [
         old="    if not known and event.state is not UnitPhase.ABSENT:\n",
         new="    if False:\n",
         tests=("tests/unit/test_coordinator_replication.py",),
+    ),
+    Mutant(
+        bug="a wrong record in the control topic ends every term, and with it all replication",
+        file="coordinator/core/owner/invariants.py",
+        old='            _restrict_unit(state, unit, f"its stored record is wrong: {why}", current, out)\n',
+        new="            state.claim.step_down()\n            out.append(StepDown(why))\n",
+        tests=("tests/sim/coordination/test_restricted.py",),
+    ),
+    Mutant(
+        bug="a violated invariant ends one term after the other",
+        file="coordinator/core/owner/term_claim.py",
+        old="        return self.ends_on_violation and now >= self.began + lease\n",
+        new="        return now >= self.began + lease\n",
+        tests=("tests/unit/test_coordinator_invariants.py",),
+    ),
+    Mutant(
+        bug="a term ends for a violation before its agents have leases of it",
+        file="coordinator/core/owner/term_claim.py",
+        old="        return self.ends_on_violation and now >= self.began + lease\n",
+        new="        return self.ends_on_violation\n",
+        tests=("tests/unit/test_coordinator_invariants.py",),
+    ),
+    Mutant(
+        bug="a unit that the leader leaves as it is loses its lease",
+        file="coordinator/core/handlers/leases.py",
+        old="granted = (*_list_granted(state, member), *_list_restricted(state, context.message))",
+        new="granted = tuple(_list_granted(state, member))",
+        tests=("tests/unit/test_coordinator_invariants.py",),
     ),
 ]

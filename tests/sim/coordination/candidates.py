@@ -105,8 +105,9 @@ class Candidates(Ground):
         now, floor = self.clock(node), self.wall_ms(node)
         began = node.claim_began
         node.state, out = owners.begin_owner_term(
-            node.name, rev, dict(fold.records), CONFIG, now, floor=floor, claimed_at=began
-        )
+            node.name, rev, dict(fold.records), CONFIG, now,
+            floor=floor, claimed_at=began, after_violation=node.has_seen_violation,
+        )  # fmt: skip
         self._owner_effects(node, out)
         self.judge.owner(node, None, out)
         self.on(node, self.rng.uniform(0.0, 0.5), lambda: self._read_topics(node))
@@ -313,6 +314,8 @@ class Candidates(Ground):
         self.on(node, 0.01, lambda: self.step_owner(node, o.Fenced(unit, assignment)))
 
     def end_owner(self, node: OwnerNode) -> None:
+        if node.state is not None:  # as server.owner_machine does
+            node.has_seen_violation = bool(node.state.sets.restricted)
         node.state, node.round, node.rounding = None, OwnerRound(), False
         node.life += 1
         node.queue.clear()

@@ -19,7 +19,7 @@ from coordinator.core import records as durable
 from coordinator.core.agent_unit import PrepareWorker, RemoveWorker, StartWorker
 from coordinator.core.members import MemberState
 from coordinator.core.messages import Dispatch, DispatchResponse, Down, Heartbeat, Sync
-from coordinator.core.owner import owner as owners
+from coordinator.core.owner import invariants
 from coordinator.core.owner import state as o
 from coordinator.core.owner.sets import find_desired_unit
 from coordinator.core.progress import PipelineProgress
@@ -95,7 +95,7 @@ class Judge:
         """Count in which states of units a fault strikes."""
         node = self.world.current()
         if node is not None and node.state is not None:
-            self.struck.update({(kind, current.state) for current in node.state.sets.values()})
+            self.struck.update({(kind, current.state) for current in node.state.sets.by_unit.values()})
 
     # owners
 
@@ -109,7 +109,7 @@ class Judge:
         if state is None or not isinstance(event, o.Received):
             return
         message = event.message
-        member = state.members.get(message.agent)
+        member = state.members.by_name.get(message.agent)
         head = message.header
         if member is None or head.owner_rev != state.rev or head.op_seq <= member.seq:
             return
@@ -123,7 +123,7 @@ class Judge:
         if member.state is not MemberState.SYNCED and not isinstance(message, Sync):
             return
         for status in statuses:
-            current = state.sets.get(status.unit)
+            current = state.sets.by_unit.get(status.unit)
             known = current is not None and any(
                 (r.agent, r.assignment) == (message.agent, status.assignment) for r in current.replicas
             )
@@ -139,11 +139,11 @@ class Judge:
             require_invariant(state.rev not in self.begun, f"term {state.rev} begins twice")
             self.begun.add(state.rev)
             self.limits.before(state)
-        owners.check_owner_invariants(state)
+        invariants.check_owner_invariants(state)
         self.watch.owner(node, event, out)
         self.leases.owner(node, out)
         for unit, _, mark in self.final:
-            memo = state.memos.get(unit)
+            memo = state.sets.memos.get(unit)
             held = memo.mark if memo is not None else None
             taken = memo is None or (held is not None and held.checkpoint_ts >= mark.checkpoint_ts)
             require_invariant(taken, f"final mark {mark} of {unit} was not taken: {held}")
@@ -157,27 +157,30 @@ class Judge:
 
     def _believed(self, state: o.OwnerState, event: o.OwnerEvent | None, out: list[o.OwnerDecision]) -> None:
         """No agent's word raises what is never taken back, or ends a term."""
-        require_invariant(state.counter < FAR // 2, f"epochs go on at {state.counter}")
-        for unit, memo in state.memos.items():
+        require_invariant(state.numbers.counter < FAR // 2, f"epochs go on at {state.numbers.counter}")
+        for unit, memo in state.sets.memos.items():
             mark = memo.mark
             far = mark is not None and max(mark.checkpoint_ts, mark.resolved_ts) >= FAR // 2
             require_invariant(
                 not far and 0 <= memo.rows_per_s < FAR, f"{unit} is at {mark}, {memo.rows_per_s} rows/s"
             )
         ended = any(isinstance(effect, o.StepDown) for effect in out)
-        require_invariant(not ended or isinstance(event, o.Resign), f"the term ends because of {event}")
+        may_end = isinstance(event, o.Resign) or (
+            state.claim.ends_on_violation and bool(state.sets.restricted)
+        )
+        require_invariant(not ended or may_end, f"the term ends because of {event}")
 
     def _count(self, state: o.OwnerState) -> None:
-        self.cells.update(state.cells)
-        state.cells.clear()
+        self.cells.update(state.sets.cells)
+        state.sets.cells.clear()
 
     def _members(self, node: OwnerNode, state: o.OwnerState) -> None:
-        for name, member in state.members.items():
+        for name, member in state.members.by_name.items():
             if member.durable:
                 self.registered[name] = max(self.registered.get(name, 0), member.agent_epoch)
             if member.state is MemberState.EXPIRED and name not in self.expired.setdefault(state.rev, set()):
                 self.expired[state.rev].add(name)
-                self.missing.setdefault((name, member.agent_epoch), {})[state.rev] = state.counter
+                self.missing.setdefault((name, member.agent_epoch), {})[state.rev] = state.numbers.counter
                 self._lease(node, self.world.agents[name], member.agent_epoch)
                 self.leases.missing(state.rev, self.world.agents[name], member.agent_epoch)
             if member.state is MemberState.SYNCED:
@@ -199,11 +202,11 @@ class Judge:
             require_invariant(not writing, f"agent {node.name} is taken for gone and writes {writing}")
 
     def _pipelines(self, state: o.OwnerState) -> None:
-        for pipeline, progress in state.pipelines.items():
+        for pipeline, progress in state.pipelines.progress.items():
             key = (pipeline, state.rev)
             ts, before = _known(progress.checkpoint_ts), self.computed.get(key)
             if before is None:
-                before = _known(state.recorded_pipelines.get(pipeline, PipelineProgress()).checkpoint_ts)
+                before = _known(state.pipelines.stored.get(pipeline, PipelineProgress()).checkpoint_ts)
             self.computed[key] = ts
             require_invariant(ts >= before, f"checkpoint of {pipeline} from {before} back to {ts}")
             if ts > before:
@@ -213,7 +216,7 @@ class Judge:
             self._showed(row.pipeline, "resolved", state.rev, _known(row.resolved_ts))
 
     def _applied(self, state: o.OwnerState, pipeline: str, ts: int) -> None:
-        for unit, spec in (state.inventory or {}).items():
+        for unit, spec in (state.plan.inventory or {}).items():
             if spec.pipeline is not None:
                 done = self.applied.get((unit, int(spec.uid)), 0)
                 require_invariant(
@@ -236,7 +239,7 @@ class Judge:
 
     def committed(self, records: tuple[tuple[str, durable.DurableRecord | None], ...]) -> None:
         for key, record in records:
-            if key.startswith("unit/"):
+            if key.startswith("unit/") and not isinstance(record, durable.UnreadableRecord):
                 held = record.holders if isinstance(record, durable.UnitRecord) else ()
                 self.holders[key.removeprefix("unit/")] = tuple(assignment for *_, assignment in held)
             if isinstance(record, durable.PipelineRecord) and record.progress.checkpoint_ts is not None:
@@ -332,7 +335,7 @@ class Judge:
     def _forgotten(self, agent: str, rev: int) -> bool:
         """A term that has begun without knowing the agent."""
         return not any(
-            o_.state and o_.state.rev == rev and agent in o_.state.members
+            o_.state and o_.state.rev == rev and agent in o_.state.members.by_name
             for o_ in self.world.owners.values()
         )
 
@@ -387,12 +390,14 @@ class Judge:
         """Return what is not yet as it shall be, or nothing."""
         world = self.world
         node = world.current()
-        if node is None or node.state is None or node.state.silent:
+        if node is None or node.state is None or node.state.claim.silent:
             return "there is no owner"
         state = node.state
-        if set(state.inventory or ()) != set(world.inventory):
+        if set(state.plan.inventory or ()) != set(world.inventory):
             return "the owner does not know the catalogue"
-        if any(state.inventory[u].uid != s.uid for u, s in world.inventory.items() if state.inventory):
+        if any(
+            state.plan.inventory[u].uid != s.uid for u, s in world.inventory.items() if state.plan.inventory
+        ):
             return "the owner knows an old catalogue"
         runs = {
             (unit, held.assignment, agent.name): held.state
@@ -400,8 +405,11 @@ class Judge:
             for unit, held in agent.state.units.items()
             if held.state is not UnitPhase.ABSENT and agent.alive
         }
-        for unit in sorted(state.sets):
-            current, spec = state.sets[unit], find_desired_unit(state, unit)
+        for unit in sorted(state.sets.by_unit):
+            if unit in state.sets.restricted:
+                runs = {key: held for key, held in runs.items() if key[0] != unit}
+                continue
+            current, spec = state.sets.by_unit[unit], find_desired_unit(state, unit)
             if spec is None:
                 return f"{unit} is still there or paused: {current.state.value}"
             primary = current.primary
@@ -414,7 +422,7 @@ class Judge:
             done = topic.accepted if topic is not None else world.target.row(unit).offset
             if done < world.heads[unit]:
                 return f"{unit} is done up to {done} of {world.heads[unit]}"
-            memo = state.memos[unit]
+            memo = state.sets.memos[unit]
             if memo.mark is None or memo.mark.checkpoint_ts < world.heads[unit]:
                 return f"{unit} is marked {memo.mark} of {world.heads[unit]}"
         if runs:
@@ -424,6 +432,8 @@ class Judge:
     def _behind(self, state: o.OwnerState) -> str:
         """A pipeline is shown at its sources' head; higher only where a unit that was created again stands behind it."""
         for row in views.list_pipeline_rows(state):
+            if state.sets.restricted:
+                continue  # the marks of such a unit may not be known
             heads = [
                 self.world.heads[u] for u, s in self.world.inventory.items() if s.pipeline == row.pipeline
             ]
@@ -439,5 +449,8 @@ class Judge:
         """Once well: no live worker beside the primaries, and the members are all there."""
         world = self.world
         live = Counter(w.unit for a in world.agents.values() for w in a.workers.values() if w.live)
+        node = world.current()
+        left = node.state.sets.restricted if node is not None and node.state is not None else ()
+        live.update({unit: 1 - live[unit] for unit in left})
         require_invariant(all(live[unit] == 1 for unit in world.inventory), f"live workers {dict(live)}")
         require_invariant(set(live) == set(world.inventory), f"live workers of unwanted units {dict(live)}")

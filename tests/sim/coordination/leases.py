@@ -53,7 +53,7 @@ class LeaseJudge:
         for unit, assignment in message.granted:
             require_invariant(
                 _stays(state, agent, message.header.agent_epoch, unit, assignment),
-                f"{agent} is granted a lease for {unit} at {assignment}, which shall stop: {state.sets.get(unit)}",
+                f"{agent} is granted a lease for {unit} at {assignment}, which shall stop: {state.sets.by_unit.get(unit)}",
             )
 
     def _note(self, state: o.OwnerState, agent: str, message: HeartbeatResponse | Dispatch) -> None:
@@ -83,8 +83,10 @@ class LeaseJudge:
 
 
 def _stays(state: o.OwnerState, agent: str, agent_epoch: int, unit: str, assignment: int) -> bool:
-    """Whether the owner wants that replica to go on as far as it knows."""
-    current = state.sets.get(unit)
+    """Whether the owner wants that replica to go on as far as it knows. A restricted unit always does."""
+    if unit in state.sets.restricted:
+        return True
+    current = state.sets.by_unit.get(unit)
     for one in current.replicas if current is not None else ():
         if (one.agent, one.agent_epoch, one.assignment) == (
             agent,

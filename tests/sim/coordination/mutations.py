@@ -22,7 +22,7 @@ from coordinator.core.members import MessageVerdict
 from coordinator.core.messages import Announce, DispatchResponse, HeartbeatResponse, Superseded
 from coordinator.core.owner import agents as owner_members
 from coordinator.core.owner import commands as owner_commands
-from coordinator.core.owner import inventory, owner, periodic
+from coordinator.core.owner import inventory, owner, periodic, pipelines
 from coordinator.core.owner import sets as owner_feed
 from coordinator.core.owner.state import Confirmed, Fence, Persisted
 from coordinator.core.records import UnitRecord
@@ -148,11 +148,11 @@ def _skip_missing(before: Any, units: Any, marks: Any) -> Any:
     )
 
 
-def _wait_for_dropped(state: Any) -> Any:
+def _wait_for_dropped(state: Any, sources: Any) -> Any:
     """What a pipeline needs is never less than before."""
-    after = _pipeline_units(state)
+    after = _pipeline_units(state, sources)
     for pipeline, units in after.items():
-        before = state.pipeline_units.get(pipeline, units).by_source
+        before = state.pipelines.units.get(pipeline, units).by_source
         names = {s: tuple(sorted({*units.by_source.get(s, ()), *before[s]})) for s in before}
         after[pipeline] = progress.PipelineUnits(pipeline, {**units.by_source, **names})
     return after
@@ -160,8 +160,10 @@ def _wait_for_dropped(state: Any) -> Any:
 
 def _shown_before_stored(state: Any) -> Any:
     """As it was once: what is computed is shown at once, and stored later."""
-    known = {pipeline: structs.replace(now, waits_for=()) for pipeline, now in state.pipelines.items()}
-    return _pipelines(replace(state, recorded_pipelines=known))
+    known = {
+        pipeline: structs.replace(now, waits_for=()) for pipeline, now in state.pipelines.progress.items()
+    }
+    return _pipelines(replace(state, pipelines=replace(state.pipelines, stored=known)))
 
 
 def _any_term(state: agents.AgentState, message: Any, now: float, out: list[Any]) -> None:
@@ -181,7 +183,9 @@ def _no_expiry(held: AgentUnit, _now: float) -> Any:
 
 
 def _resurrect(state: Any, unit: str) -> Any:
-    return _wanted(state, unit) or (InventoryUnit(unit, UnitKind.APPLY, "s1", None, state.memos[unit].uid))
+    return _wanted(state, unit) or (
+        InventoryUnit(unit, UnitKind.APPLY, "s1", None, state.sets.memos[unit].uid)
+    )
 
 
 def _late_is_fine(member: Any, agent_epoch: int, seq: int, now: float, **kwargs: Any) -> Any:
@@ -209,7 +213,9 @@ def _generous(header: Any, echo: float, lease: float, *rest: Any) -> HeartbeatRe
 def _begins_at_once(*args: Any, **kwargs: Any) -> Any:
     state, out = _begin(*args, **kwargs)
     waits = state.config.owner_lease
-    state.members = {name: replace(m, heard_at=m.heard_at - waits) for name, m in state.members.items()}
+    state.members.by_name = {
+        name: replace(m, heard_at=m.heard_at - waits) for name, m in state.members.by_name.items()
+    }
     return state, out
 
 
@@ -220,14 +226,18 @@ def _confirmed_by_election(*args: Any, **kwargs: Any) -> Any:
 def _confirmed_now(state: Any, event: Any, now: float) -> Any:
     if isinstance(event, Confirmed):
         event = Confirmed(now)
-    elif isinstance(event, Persisted) and event.token in state.waiting:
-        state.waiting[event.token] = state.waiting[event.token]._replace(asked=now)
+    elif isinstance(event, Persisted) and event.token in state.numbers.waiting:
+        state.numbers.waiting[event.token] = state.numbers.waiting[event.token]._replace(asked=now)
     return _owner_step(state, event, now)
 
 
 def _granted_to_all(state: Any, member: Any) -> list[tuple[str, int]]:
     me = (member.name, member.agent_epoch)
-    held = [(unit, r) for unit in state.by_agent.get(member.name, {}) for r in state.sets[unit].replicas]
+    held = [
+        (unit, r)
+        for unit in state.sets.by_agent.get(member.name, {})
+        for r in state.sets.by_unit[unit].replicas
+    ]
     return [
         (unit, r.assignment)
         for unit, r in held
@@ -241,7 +251,7 @@ def _unstored_move(unit: str, _agent: str) -> Any:
 
 def _raise_counter(state: Any, *_: Any, **__: Any) -> None:
     """As it was once, should the control topic have been lost."""
-    state.counter = FAR
+    state.numbers.counter = FAR
 
 
 def _no_clock(*_: Any) -> None:
@@ -317,7 +327,7 @@ def _forget_at_once(state: Any, unit: str, now: float, out: list[Any]) -> None:
     reported: list[Any] = []
     _fence_unless_desired(state, unit, now, reported)
     out += [effect for effect in reported if not isinstance(effect, Fence)]
-    memo = state.memos.get(unit)
+    memo = state.sets.memos.get(unit)
     if memo is not None and memo.fence:
         owner_feed.confirm_fenced(state, unit, memo.fence, now, out)
 
@@ -326,7 +336,7 @@ def _fence_at_once(state: Any, unit: str, now: float, out: list[Any]) -> None:
     """As it was once: the target is fenced under an epoch that nothing durable knows of."""
     reported: list[Any] = []
     _fence_unless_desired(state, unit, now, reported)
-    memo = state.memos.get(unit)
+    memo = state.sets.memos.get(unit)
     if memo is None or not memo.fence or memo.fence_durable:
         out += reported
         return
@@ -335,12 +345,12 @@ def _fence_at_once(state: Any, unit: str, now: float, out: list[Any]) -> None:
 
 
 def _orphans_now_and_then(state: Any, unit: str, what: Instruct, out: list[Any]) -> None:
-    current = state.sets.get(unit)
+    current = state.sets.by_unit.get(unit)
     known = current is not None and any(r.assignment == what.assignment for r in current.replicas)
     if (
         known
         or what.op in {UnitOperation.PREPARE, UnitOperation.START, UnitOperation.FORGET}
-        or state.op_seq % 8 == 0
+        or state.numbers.op_seq % 8 == 0
     ):
         _instruct(state, unit, what, out)
 
@@ -398,7 +408,7 @@ MUTATIONS = (
         tuple(attribute(m, "fence_unless_desired", _forget_at_once) for m in _FENCING),
         faults=("catalogue", "pause agent", "commands"),
     ),
-    Mutation("the minimum skips a missing unit", "tiflow PR#5761", (attribute(periodic, "advance_pipeline", _skip_missing),)),
+    Mutation("the minimum skips a missing unit", "tiflow PR#5761", (attribute(pipelines, "advance_pipeline", _skip_missing),)),
     Mutation("the minimum waits for a dropped unit", "ticdc#5710", (attribute(periodic, "collect_pipeline_units", _wait_for_dropped),), faults=("catalogue",)),
     Mutation("progress is shown before it is stored", "found here", (attribute(views, "list_pipeline_rows", _shown_before_stored),)),
     Mutation("dispatched before it is durable", "ticdc PR#5434", (attribute(replication, "_assign_replica", _assign_at_once),), faults=("two owners", "crash owner", "clock", "commands", "commit unknown", "hanging commit")),

@@ -120,6 +120,7 @@ class OwnerNode(Node):
     end: int = 0
     lags_until: float = 0.0
     given: o.Inventory | None = None
+    has_seen_violation: bool = False
     claim_began: float = 0.0
 
     @property

@@ -212,9 +212,9 @@ def a_new_owner_finds_two_that_write(w: Scripted) -> None:
     w.unheard = lambda agent, _: agent == origin.name
     w.run_until(w.now + 0.1)  # what was under way has arrived
     first.offset += 6.0
-    for name, member in w.state.members.items():
+    for name, member in w.state.members.by_name.items():
         if name != origin.name:  # those were heard just now
-            w.state.members[name] = replace(member, heard_at=w.clock(first))
+            w.state.members.by_name[name] = replace(member, heard_at=w.clock(first))
     w.until("the new worker writes", lambda: w.worker(target).live)
     w.succeed(first, second)
     w.unheard = lambda *_: False
@@ -263,10 +263,12 @@ def a_new_owner_is_asked_for_moves_before_it_has_heard_of_one_under_way(w: Scrip
     third = next(name for name in w.agents if name not in {origin.name, target.name})
     w.unheard = lambda agent, _: agent == origin.name
     w.succeed(first, second)
-    w.until("the other agents have synced", lambda: sum(m.accepts for m in w.state.members.values()) == 2)
-    w.until("the catalogue is known", lambda: w.state.inventory is not None)
+    w.until(
+        "the other agents have synced", lambda: sum(m.accepts for m in w.state.members.by_name.values()) == 2
+    )
+    w.until("the catalogue is known", lambda: w.state.plan.inventory is not None)
     w.unready |= set(w.agents)
-    for unit, current in sorted(w.state.sets.items()):
+    for unit, current in sorted(w.state.sets.by_unit.items()):
         primary = current.primary
         if primary is not None:
             w.notify(o.Move(unit, target.name if primary.agent == third else third))
@@ -281,7 +283,7 @@ def an_agent_dies_with_a_lease_of_an_owner_that_is_no_longer_one(w: Scripted) ->
     """The old owner, cut off from the control topic, does not know yet and grants it; the new one has to wait for its end."""
     origin, _ = w.settle()
     first, second = w.owner, next(node for node in w.owners.values() if node is not w.owner)
-    w.until("the old owner is confirmed", lambda: w.clock(first) - w.state.confirmed_at < 0.1)
+    w.until("the old owner is confirmed", lambda: w.clock(first) - w.state.claim.confirmed_at < 0.1)
     w.cuts |= {(first.name, "kafka"), ("kafka", first.name)}
     w.usurp(second)
     w.until("the new owner leads", lambda: w.current() is second)
@@ -292,7 +294,7 @@ def an_agent_dies_with_a_lease_of_an_owner_that_is_no_longer_one(w: Scripted) ->
         lambda: w.judge.leases.granted[key] > w.clock(origin) + 3.95 and w.now > before + 0.7,
     )
     w.crash_agent(origin, 30.0)
-    w.until("it is taken for gone", lambda: w.state.members[origin.name].state is MemberState.EXPIRED)
+    w.until("it is taken for gone", lambda: w.state.members.by_name[origin.name].state is MemberState.EXPIRED)
     w.cuts.clear()
 
 
@@ -338,7 +340,7 @@ def a_move_waits_for_another_and_the_owner_dies(w: Scripted) -> None:
 
 def _at(w: Scripted, unit: str) -> str | None:
     node = w.current()
-    current = node.state.sets.get(unit) if node is not None and node.state is not None else None
+    current = node.state.sets.by_unit.get(unit) if node is not None and node.state is not None else None
     primary = current.primary if current is not None and current.state is _S.REPLICATING else None
     return primary.agent if primary is not None else None
 
@@ -360,13 +362,13 @@ def a_drain_is_undone(w: Scripted) -> None:
     origin, target = w.settle()
     w.unready.update(name for name in w.agents if name != origin.name)
     w.notify(o.Drain(origin.name))
-    w.until("it gives units away", lambda: any(s.secondary for s in w.state.sets.values()))
+    w.until("it gives units away", lambda: any(s.secondary for s in w.state.sets.by_unit.values()))
     w.run_until(w.now + 1.5)  # it has been told by now
     w.notify(o.Undrain(origin.name))
     w.get_ready()
     w.notify(o.Drain(target.name))
-    w.until("it takes units", lambda: not w.state.by_agent.get(target.name), 20.0)
-    assert w.state.by_agent[origin.name]
+    w.until("it takes units", lambda: not w.state.sets.by_agent.get(target.name), 20.0)
+    assert w.state.sets.by_agent[origin.name]
     w.notify(o.Undrain(target.name))
 
 

@@ -114,14 +114,14 @@ class Scripted(World):
         return self.owner.state
 
     def unit(self, name: str = UNIT) -> ReplicationSet:
-        return self.state.sets[name]
+        return self.state.sets.by_unit[name]
 
     def replica(self, role: Role, name: str = UNIT) -> Replica | None:
         return next((r for r in self.unit(name).replicas if r.role is role), None)
 
     def quiet(self) -> bool:
         node = self.current()
-        sets = node.state.sets.values() if node is not None and node.state is not None else ()
+        sets = node.state.sets.by_unit.values() if node is not None and node.state is not None else ()
         return len(sets) == len(self.inventory) and all(
             s.state is _S.REPLICATING and len(s.replicas) == 1 for s in sets
         )

@@ -93,7 +93,7 @@ def test_an_orphan_that_is_not_told_to_end_is_found() -> None:
     w = Scripted()
     _, agent = w.settle()
     w.heal()
-    agent.state.units[UNIT] = AgentUnit(UNIT, w.state.counter + 1, UnitPhase.PREPARED)
+    agent.state.units[UNIT] = AgentUnit(UNIT, w.state.numbers.counter + 1, UnitPhase.PREPARED)
     with BY_NAME["orphans are ignored"].patches[0](), pytest.raises(AssertionError, match="orphan"):
         w.run_until(w.now + 3.0)
 
@@ -147,7 +147,7 @@ def test_a_known_bug_put_back_is_found(name: str) -> None:
 
 
 def test_a_mutation_that_no_longer_fits_the_cores_is_not_taken_for_found() -> None:
-    def stale(state: OwnerState) -> Any:
+    def stale(state: OwnerState, _sources: Any) -> Any:
         return state.no_such_thing  # type: ignore[attr-defined]
 
     with pytest.raises(AttributeError, match="no_such_thing"):

@@ -27,7 +27,7 @@ _begin, _land, _trim = owner.begin_owner_term, World._land, ControlTopic.trim
 def _floor_alone(*args: Any, floor: int = 0, **kwargs: Any) -> Any:
     """An owner that takes the clock of the day for enough, and forgets which epochs have been given."""
     state, out = _begin(*args, floor=floor, **kwargs)
-    state.counter = floor
+    state.numbers.counter = floor
     return state, out
 
 

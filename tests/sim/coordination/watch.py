@@ -32,7 +32,7 @@ class LimitsJudge:
         self.known: dict[str, int] = {}
 
     def before(self, state: o.OwnerState) -> None:
-        self.known = {unit: self._highest(current) for unit, current in state.sets.items()}
+        self.known = {unit: self._highest(current) for unit, current in state.sets.by_unit.items()}
 
     @staticmethod
     def _highest(current: ReplicationSet) -> int:
@@ -43,7 +43,7 @@ class LimitsJudge:
         added: Counter[str] = Counter()
         moved: Counter[str] = Counter()
         incoming: Counter[str] = Counter()
-        for unit, current in state.sets.items():
+        for unit, current in state.sets.by_unit.items():
             if not current.replicas:
                 continue
             newest = current.replicas[-1]
@@ -55,7 +55,7 @@ class LimitsJudge:
             else:
                 added[newest.agent] += started
         require_invariant(added.total() <= limits.burst, f"{added.total()} units added in one plan")
-        for agent in state.members:
+        for agent in state.members.by_name:
             require_invariant(
                 added[agent] <= limits.agent_burst, f"{added[agent]} units added to {agent} in one plan"
             )
@@ -123,7 +123,7 @@ class CatalogueJudge:
         }
 
     def before(self, state: o.OwnerState) -> None:
-        sets = state.sets.items()
+        sets = state.sets.by_unit.items()
         self.replicating = {
             unit: s.primary.assignment for unit, s in sets if s.state is SetState.REPLICATING and s.primary
         }
@@ -132,11 +132,11 @@ class CatalogueJudge:
         if not isinstance(event, o.Tick):
             return
         for unit, assignment in self.replicating.items():
-            current, there = state.sets.get(unit), self.there.get(unit)
+            current, there = state.sets.by_unit.get(unit), self.there.get(unit)
             notified = {r.assignment for r in current.leaving} if current is not None else set()
             stopped = current is not None and current.state is SetState.REMOVING and assignment in notified
-            if stopped and there is not None and unit not in state.paused:
-                uid = state.memos[unit].uid if unit in state.memos else ""
+            if stopped and there is not None and unit not in state.sets.paused:
+                uid = state.sets.memos[unit].uid if unit in state.sets.memos else ""
                 for_ = self.world.now - there[1]
                 require_invariant(
                     uid != there[0] or for_ < 5.0, f"{unit} is removed and has been there for {for_:.1f} s"
@@ -175,7 +175,7 @@ class Watch:
             return
         self.healed_at = min(self.healed_at, self.world.now)
         node = self.world.current()
-        if node is None or node.state is None or node.state.silent or node.state.inventory is None:
+        if node is None or node.state is None or node.state.claim.silent or node.state.plan.inventory is None:
             self.orphans.clear()
             return
         self._orphans(node.state)
@@ -186,7 +186,7 @@ class Watch:
         node = self.world.current()
         if node is None or self.world.leader_of(agent) is not node:
             return False
-        member = state.members.get(agent.name)
+        member = state.members.by_name.get(agent.name)
         known = member is not None and member.durable and member.state is MemberState.SYNCED
         mine = agent.state.owner_rev == state.rev and known
         return agent.alive and mine and member is not None and member.agent_epoch == agent.state.agent_epoch
@@ -198,9 +198,9 @@ class Watch:
             if not self._obeys(state, agent):
                 continue
             for unit, held in agent.state.units.items():
-                if held.state in {UnitPhase.ABSENT, UnitPhase.STOPPING}:
+                if held.state in {UnitPhase.ABSENT, UnitPhase.STOPPING} or unit in state.sets.restricted:
                     continue
-                current = state.sets.get(unit)
+                current = state.sets.by_unit.get(unit)
                 replicas = current.replicas if current is not None else ()
                 if not any((r.agent, r.assignment) == (agent.name, held.assignment) for r in replicas):
                     key = (agent.name, unit, held.assignment)
@@ -225,7 +225,7 @@ class Watch:
             asked = self.asked.get(key)
             if asked is not None and (asked.rev, asked.op_seq) == (message.header.owner_rev, message.answers):
                 del self.asked[key]
-        for effect in out if not state.silent else ():
+        for effect in out if not state.claim.silent else ():
             if isinstance(effect, o.SendMessage) and isinstance(effect.message, Dispatch):
                 head = effect.message.header
                 asked = Asked(self.world.now, head.owner_rev, head.op_seq, head.agent_epoch)

@@ -276,9 +276,9 @@ class World(Workers):
         node = self.current()
         self.at(3.0, self._resume_units)
         if node is not None and node.state is not None:
-            for unit in sorted(set(node.state.paused) & set(node.state.sets)):
+            for unit in sorted(set(node.state.sets.paused) & set(node.state.sets.by_unit)):
                 self.step_owner(node, o.Resume(unit))
-            for name, member in sorted(node.state.members.items()):
+            for name, member in sorted(node.state.members.by_name.items()):
                 if member.leaving and self.agents[name].alive:
                     self.crash_agent(self.agents[name], 0.1)
 

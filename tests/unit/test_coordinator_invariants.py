@@ -1,0 +1,243 @@
+"""Violated invariants: of a stored record, of a step; what a restricted unit keeps, how a person ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from coordinator.control.codec import Changes, decode_message, encode_message
+from coordinator.core import replication
+from coordinator.core.messages import HeartbeatResponse, Sync, UnitStatus
+from coordinator.core.owner import owner
+from coordinator.core.owner.state import (
+    Alarm,
+    Fence,
+    Fenced,
+    Inventory,
+    Move,
+    OwnerDecision,
+    Pause,
+    Persist,
+    Refused,
+    Resume,
+    SendMessage,
+    StepDown,
+    Tick,
+)
+from coordinator.core.owner.unit_sets import UnitSets
+from coordinator.core.records import AgentRecord, CounterRecord, DurableRecord, UnitRecord, UnreadableRecord
+from coordinator.core.replication import ReplicationSet
+from coordinator.core.replication_table import Role, SetState
+from schemas.units import UnitPhase
+from tests.unit.test_coordinator_owner import Cluster, spec
+
+AGENTS: dict[str, DurableRecord] = {
+    "agent/a": AgentRecord("a", "a-1", 1),
+    "agent/b": AgentRecord("b", "b-1", 2),
+}
+GOOD: dict[str, DurableRecord] = {"unit/good": UnitRecord("good", "1", (("a", 1, 3),))}
+WRONG = {
+    "two replicas have one assignment": {"unit/bad": UnitRecord("bad", "1", (("a", 1, 5), ("b", 2, 5)))},
+    "two replicas are on one agent": {"unit/bad": UnitRecord("bad", "1", (("a", 1, 5), ("a", 1, 6)))},
+    "the incarnation is not registered": {"unit/bad": UnitRecord("bad", "1", (("b", 9, 5),))},
+    "the assignment is none": {"unit/bad": UnitRecord("bad", "1", (("b", 2, 0),))},
+    "the record is that of another unit": {"unit/bad": UnitRecord("good", "1", (("b", 2, 5),))},
+    "the record is not readable": {"unit/bad": UnreadableRecord("unit/bad", b'{"unit":7}', "not a string")},
+}
+
+
+def reports(unit: str, assignment: int) -> UnitStatus:
+    return UnitStatus(unit, assignment, UnitPhase.REPLICATING)
+
+
+def restored(wrong: dict[str, DurableRecord]) -> Cluster:
+    """A new leader; agent a writes "good", and b writes "bad" under an assignment that is in no record."""
+    cluster = Cluster(rev=11, records={**AGENTS, **GOOD, **wrong, "counter": CounterRecord(100)})
+    cluster.up(Sync, "a", sent=1.0, running=(reports("good", 3),))
+    cluster.up(Sync, "b", sent=1.0, running=(reports("bad", 7),))
+    cluster.do(Inventory((spec("bad"), spec("good"), spec("new"))))
+    return cluster
+
+
+def last_granted(cluster: Cluster, agent: str) -> tuple[tuple[str, int], ...]:
+    found = [m for to, m in cluster.sent if to == agent and isinstance(m, HeartbeatResponse)]
+    return found[-1].granted
+
+
+def about(effects: list[OwnerDecision], unit: str) -> list[OwnerDecision]:
+    """Return what instructs an agent about a unit, stores something of it, or fences it."""
+    return [
+        effect
+        for effect in effects
+        if (isinstance(effect, SendMessage) and getattr(effect.message, "unit", "") == unit)
+        or (isinstance(effect, Persist) and any(key.endswith(f"/{unit}") for key, _ in effect.records))
+        or (isinstance(effect, Fence) and effect.unit == unit)
+    ]
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
+def test_a_wrong_record_restricts_its_unit_alone(wrong: dict[str, DurableRecord]) -> None:
+    cluster = restored(wrong)
+    assert list(cluster.state.sets.restricted) == ["bad"]
+    for _ in range(30):
+        cluster.now += 1.0
+        cluster.beat("a", reports("good", 3))
+        cluster.beat("b", reports("bad", 7))
+        cluster.do(Tick())
+    assert not cluster.state.claim.stepped_down
+    assert about(cluster.effects, "bad") == []
+    assert last_granted(cluster, "b") == (("bad", 7),), "its lease goes on"
+    assert last_granted(cluster, "a") == (("good", 3),)
+    assert about(cluster.effects, "new"), "other units are scheduled"
+    assert any(isinstance(e, Alarm) and e.what == "invariant violated" for e in cluster.effects)
+
+
+def test_units_that_share_an_assignment_are_both_restricted() -> None:
+    cluster = restored({"unit/bad": UnitRecord("bad", "1", (("b", 2, 3),))})
+    assert sorted(cluster.state.sets.restricted) == ["bad", "good"]
+
+
+def test_a_restricted_unit_is_left_alone_when_its_agent_is_lost_or_its_topic_is_dropped() -> None:
+    cluster = restored(WRONG["two replicas have one assignment"])
+    cluster.now += 1000.0
+    cluster.beat("a", reports("good", 3))
+    cluster.do(Tick())
+    cluster.do(Inventory((spec("good"),)))
+    for _ in range(3):
+        cluster.now += 10.0
+        cluster.do(Tick())
+    assert about(cluster.effects, "bad") == []
+    assert "bad" in cluster.state.sets.by_unit
+
+
+def test_an_assignment_that_was_never_given_is_granted_no_lease() -> None:
+    cluster = restored(WRONG["the record is not readable"])
+    cluster.beat("b", reports("bad", 10**9))
+    assert last_granted(cluster, "b") == ()
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
+def test_pause_and_resume_place_a_restricted_unit_anew(wrong: dict[str, DurableRecord]) -> None:
+    cluster = restored(wrong)
+    assert any(isinstance(e, Refused) for e in cluster.do(Move("bad", "a")))
+    cluster.do(Pause("bad"))
+    assert cluster.state.sets.restricted == {}
+    fence = [e for e in cluster.effects if isinstance(e, Fence)][-1]
+    assert (fence.unit, fence.uid) == ("bad", "1")
+    assert fence.assignment > 100
+    cluster.dispatched()
+    cluster.beat("b", reports("bad", 7))
+    assert cluster.dispatched() == [("b", "bad", "remove")], "what writes is told to stop"
+    cluster.do(Fenced("bad", fence.assignment))
+    assert cluster.records["unit/bad"] == UnitRecord("bad", "1", ())
+    cluster.do(Resume("bad"))
+    cluster.beat("b")
+    cluster.do(Tick())
+    placed = cluster.records["unit/bad"]
+    assert isinstance(placed, UnitRecord)
+    assert placed.holders[0][2] > fence.assignment
+    assert not Cluster(rev=12, records=cluster.records).state.sets.restricted
+
+
+def test_a_later_term_restricts_again_what_was_not_mended() -> None:
+    first = restored(WRONG["two replicas have one assignment"])
+    second = Cluster(rev=12, records=first.records)
+    assert list(second.state.sets.restricted) == ["bad"]
+
+
+# a step
+
+
+def broken_step(wrong: Callable[[ReplicationSet], ReplicationSet]) -> Any:
+    """Return a replication set's step that makes something wrong of unit "u"."""
+    real = replication.step_set
+
+    def step(current: ReplicationSet, event: Any) -> Any:
+        after, out = real(current, event)
+        return (wrong(after) if after.unit == "u" else after), out
+
+    return step
+
+
+def two_units() -> Cluster:
+    """A term that has lasted for a lease, with two units that wait for an agent."""
+    cluster = Cluster()
+    cluster.now += cluster.state.config.lease
+    cluster.join("a")
+    cluster.do(Inventory((spec("u"), spec("v"))))
+    return cluster
+
+
+def undurable(current: ReplicationSet) -> ReplicationSet:
+    """Make the secondary a primary that was never ready."""
+    replicas = tuple(replace(one, role=Role.PRIMARY) for one in current.replicas)
+    return replace(current, state=SetState.REPLICATING, replicas=replicas)
+
+
+def foreign(current: ReplicationSet) -> ReplicationSet:
+    return replace(current, replicas=tuple(replace(one, assignment=1) for one in current.replicas))
+
+
+@pytest.mark.parametrize("wrong", [undurable, foreign])
+def test_a_step_that_violates_ends_the_term_and_nothing_of_it_is_carried_out(
+    monkeypatch: pytest.MonkeyPatch, wrong: Any
+) -> None:
+    cluster = two_units()
+    monkeypatch.setattr(replication, "step_set", broken_step(wrong))
+    out = cluster.do(Tick())
+    assert [type(effect) for effect in out] == [Alarm, StepDown]
+    assert cluster.state.claim.stepped_down
+    assert not any(key.startswith("unit/") for key in cluster.records)
+
+
+@pytest.mark.parametrize("reason", ["the last term ended", "the term is young"])
+def test_a_term_that_must_not_end_restricts_and_carries_out_the_rest_of_the_step(
+    monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    cluster = two_units()
+    if reason == "the term is young":
+        cluster.now -= 0.1
+    else:
+        cluster.state.claim.ends_on_violation = False
+    monkeypatch.setattr(replication, "step_set", broken_step(undurable))
+    out = cluster.do(Tick())
+    assert list(cluster.state.sets.restricted) == ["u"]
+    assert not cluster.state.claim.stepped_down
+    assert about(out, "u") == []
+    assert cluster.state.sets.by_unit["u"] == ReplicationSet("u"), "as it was before the step"
+    assert "unit/v" in cluster.records
+    monkeypatch.undo()
+    cluster.replicate("v", "a")
+
+
+def test_a_unit_without_its_place_in_the_index_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = two_units()
+
+    def replace_set(sets: UnitSets, before: ReplicationSet, after: ReplicationSet) -> None:
+        sets.touched.setdefault(after.unit, before)
+        sets.by_unit[after.unit] = after
+
+    monkeypatch.setattr(UnitSets, "replace_set", replace_set)
+    _, out = owner.step_owner(cluster.state, Tick(), cluster.now)
+    assert isinstance(out[-1], StepDown)
+
+
+# the control topic
+
+
+def test_a_record_that_cannot_be_decoded_leaves_the_others_of_its_message() -> None:
+    good = UnitRecord("v", "1", ())
+    data = msgspec.json.decode(encode_message(Changes(3, (("unit/u", good), ("unit/v", good)))))
+    data["records"][0][1] = {"unit": 7}
+    found = decode_message(msgspec.json.encode(data))
+    assert isinstance(found, Changes)
+    (key, unreadable), other = found.changes
+    assert other == ("unit/v", good)
+    assert isinstance(unreadable, UnreadableRecord)
+    assert (key, unreadable.key, unreadable.data) == ("unit/u", "unit/u", b'{"unit":7}')
+    again = decode_message(encode_message(found))
+    assert again == found, "a snapshot keeps it as it is"
