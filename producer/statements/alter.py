@@ -76,9 +76,8 @@ def _split_actions(tokens: Sequence[Token]) -> Iterator[list[Token]]:
     """
     depth, pieces = 0, [[]] if tokens else []  # type: tuple[int, list[list[Token]]]
     for token in tokens:
-        plain = not token.quoted and not token.string
-        depth += (plain and token.text == "(") - (plain and token.text == ")")
-        if plain and token.text == "," and depth == 0:
+        depth += (token.upper == "(") - (token.upper == ")")
+        if token.upper == "," and depth == 0:
             pieces.append([])
         else:
             pieces[-1].append(token)
@@ -122,36 +121,35 @@ def _parse_columns(piece: Sequence[Token], rule: ActionRule) -> tuple[ColumnActi
         case "ADD":
             return _parse_added_columns(piece)
         case "ALTER" | "DROP" | "CHANGE" | "MODIFY":
-            one = _parse_single_action(piece, rule.words)
-            return None if one is None else (one,)
+            return _parse_single_action(piece, rule.words)
         case "RENAME COLUMN":
-            one = _parse_rename(piece)
-            return None if one is None else (one,)
+            return _parse_rename(piece)
         case "CONVERT TO":
             return (ColumnAction("convert"),)
     return () if rule.rows == "kept" and not rule.needs else None
 
 
-def _parse_single_action(piece: Sequence[Token], verb: str) -> ColumnAction | None:
+def _parse_single_action(piece: Sequence[Token], verb: str) -> tuple[ColumnAction] | None:
     name, conditional, rest = _parse_column_name(piece[1:])
-    if name is None:
+    new = name
+    if verb == "CHANGE" and name is not None:
+        new, _, rest = _parse_column_name(rest)
+    if name is None or new is None:
         return None
-    if verb == "DROP":
-        return ColumnAction("drop", name, conditional=conditional)
-    if verb == "ALTER":
-        return ColumnAction("define", name, conditional=conditional)
-    if verb == "MODIFY":
-        return ColumnAction("define", name, name, conditional, _is_type_conclusive(rest))
-    new, _, rest = _parse_column_name(rest)
-    return None if new is None else ColumnAction("define", name, new, conditional, _is_type_conclusive(rest))
+    match verb:
+        case "DROP":
+            return (ColumnAction("drop", name, conditional=conditional),)
+        case "ALTER":
+            return (ColumnAction("define", name, conditional=conditional),)
+    return (ColumnAction("define", name, new, conditional, _is_type_conclusive(rest)),)
 
 
-def _parse_rename(piece: Sequence[Token]) -> ColumnAction | None:
+def _parse_rename(piece: Sequence[Token]) -> tuple[ColumnAction] | None:
     name, conditional, rest = _parse_column_name(piece[1:])
     if name is None or not rest or rest[0].upper != "TO":
         return None
     new, _, rest = _parse_column_name(rest[1:])
-    return None if new is None or rest else ColumnAction("rename", name, new, conditional)
+    return None if new is None or rest else (ColumnAction("rename", name, new, conditional),)
 
 
 def _parse_added_columns(piece: Sequence[Token]) -> tuple[ColumnAction, ...] | None:
@@ -159,7 +157,7 @@ def _parse_added_columns(piece: Sequence[Token]) -> tuple[ColumnAction, ...] | N
     name, conditional, rest = _parse_column_name(piece[1:])
     if name is not None:
         return (ColumnAction("add", name, conditional=conditional),)
-    if not rest or not _is_sign(rest[0], "("):
+    if not rest or rest[0].upper != "(":
         return None
     inside = rest[1 : _find_closing_parenthesis(rest)]
     found: list[ColumnAction] = []
@@ -184,14 +182,10 @@ def _find_closing_parenthesis(tokens: Sequence[Token]) -> int:
     """Return the index at which the parenthesis closes that `tokens` begins with."""
     depth = 0
     for at, token in enumerate(tokens):
-        depth += _is_sign(token, "(") - _is_sign(token, ")")
+        depth += (token.upper == "(") - (token.upper == ")")
         if depth == 0:
             return at
     return len(tokens)
-
-
-def _is_sign(token: Token, sign: str) -> bool:
-    return token.text == sign and not token.quoted and not token.string
 
 
 def _parse_column_name(tokens: Sequence[Token]) -> tuple[str | None, bool, Sequence[Token]]:

@@ -8,7 +8,7 @@ definitions, however the statement spells them (the servers compare column names
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -17,7 +17,7 @@ from producer.statements.alter import ColumnAction
 from producer.statements.ddl import TableDdl
 from producer.statements.statement import Statement
 from schemas.table.collations import own_name
-from schemas.table.model import Column, ColumnType, Kind, Table
+from schemas.table.model import ColumnType, Kind, Table
 from schemas.wire.event import ColumnChanges
 
 
@@ -160,7 +160,7 @@ def _is_outcome_known(
             if not each.defined and not (converted and was.type.charset is not None):
                 return False
             retyped |= {_fold_name(was.name), _fold_name(column.name)}
-    return not any(_is_computed_from(column, retyped) for column in after.columns)
+    return not has_computed_column(after, retyped)
 
 
 def _is_same_type(was: ColumnType, now: ColumnType) -> bool:
@@ -172,8 +172,11 @@ def _is_same_type(was: ColumnType, now: ColumnType) -> bool:
     return replace(was, collation=now.collation) == now
 
 
-def _is_computed_from(column: Column, names: set[str]) -> bool:
-    if not column.generated or not names:
-        return False
-    expression = column.expression
-    return expression is None or any(f"`{name.replace('`', '``')}`" in expression.lower() for name in names)
+def has_computed_column(table: Table, names: Collection[str]) -> bool:
+    """Return whether a generated column may be computed from one of the columns `names`."""
+    quoted = [f"`{_fold_name(name).replace('`', '``')}`" for name in names]
+    return bool(names) and any(
+        column.expression is None or any(name in column.expression.lower() for name in quoted)
+        for column in table.columns
+        if column.generated
+    )

@@ -18,10 +18,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from producer.statements.alter import AlterAction
+from producer.statements.columns import has_computed_column
 from producer.statements.ddl import TableDdl
 from producer.statements.statement import Statement
 from producer.statements.tokens import names_at
-from schemas.table.model import Column, Kind, Table
+from schemas.table.model import Kind, Table
 
 GLOBAL = "the server's"
 """The time zone with which sessions begin."""
@@ -57,7 +58,7 @@ def find_alter_doubt(statement: Statement, before: Table, after: Table) -> Doubt
             "sql_mode PAD_CHAR_TO_FULL_LENGTH: what was CHAR has spaces at its end now", certain=True
         )
     times = _list_time_columns(settings.zone, after)
-    if settings.zone and _has_computed_column(after, _list_names_of_kinds(after, Kind.TIMESTAMP)):
+    if settings.zone and has_computed_column(after, _list_names_of_kinds(after, Kind.TIMESTAMP)):
         return DoubtedValues(
             f"values are computed from times, in the time zone {settings.zone}", certain=True
         )
@@ -110,21 +111,7 @@ def _has_changed_char(before: Table, after: Table) -> bool:
     chars = _list_names_of_kinds(before, Kind.CHAR)
     return any(
         name not in now or now[name].type.kind is not Kind.CHAR for name in chars
-    ) or _has_computed_column(after, chars)
-
-
-def _has_computed_column(table: Table, names: Sequence[str]) -> bool:
-    """Return whether a generated column may be computed from one of the columns `names`."""
-    return bool(names) and any(
-        _may_mention_names(column, names) for column in table.columns if column.generated
-    )
-
-
-def _may_mention_names(column: Column, names: Sequence[str]) -> bool:
-    expression = column.expression
-    return expression is None or any(
-        f"`{name.lower().replace('`', '``')}`" in expression.lower() for name in names
-    )
+    ) or has_computed_column(after, chars)
 
 
 _IN_PLACE = frozenset(

@@ -80,8 +80,7 @@ def _get_tokens_after_for(tokens: tuple[Token, ...]) -> tuple[Token, ...]:
     """
     depth = 0
     for at, token in enumerate(tokens):
-        plain = not token.quoted and not token.string
-        depth += (plain and token.text == "(") - (plain and token.text == ")")
+        depth += (token.upper == "(") - (token.upper == ")")
         if token.upper == "FOR" and depth == 0:
             return tokens[at + 1 :]
     return tokens[1:]
