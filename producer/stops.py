@@ -205,9 +205,10 @@ def build_statement_stop(barrier: Barrier, verdict: StatementVerdict) -> TableSt
     if verdict.logged:
         return _build_logged_change_stop(barrier, verdict)
     cause = "dropped" if verdict.rows == "gone" else "rows-replaced"
-    if not isinstance(barrier.statement, TableDdl | SchemaDrop):
+    kind, sql = barrier.statement.kind, barrier.statement.sql
+    if not isinstance(kind, TableDdl | SchemaDrop):
         cause = "statement"
-    shown = barrier.sql if isinstance(barrier.statement, TableDdl) else cut_row_values(barrier.sql)
+    shown = sql if isinstance(kind, TableDdl) else cut_row_values(sql)
     reason = f"{'.'.join(verdict.table)} {_WHAT[verdict.rows]}: {shown[:200]}"
     remedy = (
         explain_dropped_remedy(verdict.table)
@@ -221,19 +222,24 @@ def build_conversion_stop(name: TableName, barrier: Barrier, why: str) -> TableS
     """Return the stop of a table with values that a statement may have changed by its session's
     settings.
     """
-    reason = f"{'.'.join(name)} may have other values now, without row events: {barrier.sql[:200]} ({why})"
+    shown = barrier.statement.sql[:200]
+    reason = f"{'.'.join(name)} may have other values now, without row events: {shown} ({why})"
     return TableStoppedError(frozenset([name]), "rows-replaced", reason, format_copy_remedy(*name))
 
 
 def build_swap_stop(name: TableName, barrier: Barrier, why: str) -> TableStoppedError:
     """Return the stop of a table after a swap that no tool's statements explain."""
-    reason = f"{'.'.join(name)} has other rows or values now, without row events: {barrier.sql[:200]} ({why})"
+    shown = barrier.statement.sql[:200]
+    reason = f"{'.'.join(name)} has other rows or values now, without row events: {shown} ({why})"
     return TableStoppedError(frozenset([name]), "rows-replaced", reason, format_copy_remedy(*name))
 
 
 def _build_logged_change_stop(barrier: Barrier, verdict: StatementVerdict) -> TableStoppedError:
     """Return the stop of a table that a change logged as a statement causes."""
-    reason = f"a change logged as a statement, not as rows, may have changed {'.'.join(verdict.table)}: {cut_row_values(barrier.sql)[:200]}"
+    shown = cut_row_values(barrier.statement.sql)[:200]
+    reason = (
+        f"a change logged as a statement, not as rows, may have changed {'.'.join(verdict.table)}: {shown}"
+    )
     remedy = f"binlog_format must be ROW for every session (SET GLOBAL binlog_format=ROW, reconnect the clients), then {format_copy_remedy(*verdict.table)}"
     if verdict.why:
         reason = f"{reason} ({verdict.why})"

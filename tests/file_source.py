@@ -26,7 +26,6 @@ from producer.sources.changes import Barrier, Boundary, Evidence, LogMoment, Log
 from producer.sources.chunk_data import ChunkFailed, ChunkRead, LowWatermark, ReadChunk
 from producer.sources.protocols import LogChange, SourceCheckResult, SourceDatabase
 from producer.sources.survey import MISSING, ExaminedTable
-from producer.statements.ddl import TableDdl
 from producer.statements.judgement import StatementVerdict
 from producer.tables import TableName, TableState
 from schemas.config.kinds.sources import SourceKind
@@ -169,8 +168,8 @@ def _barrier(header: TransactionHeader, change: dict[str, Any], row: int) -> Bar
     """A statement, and what it does: the log says so, nothing has to be told from its text."""
     ((what, of),) = change.items()
     name, (action, rows, definition) = (DB, of["name"] if what == "define" else of), _STATEMENTS[what]
-    statement, verdict = TableDdl(action, (name,)), StatementVerdict(name, rows, definition)
-    return Barrier(header, statement, f"{what} {name[1]}", row, start=header.pos, verdicts=(verdict,))
+    verdict = StatementVerdict(name, rows, definition)
+    return Barrier.build_from_verdict(header, f"{what} {name[1]}", action, verdict, row)
 
 
 class FileReader:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 import structlog
 
 from producer.barriers.new_tables import NewTableCapture
-from producer.barriers.session_values import find_statement_doubt, require_unconverted
 from producer.decoders.row_codec import TransactionContext
 from producer.definitions.requests import UnprovenDefinition, build_definition_place
 from producer.errors import TableStoppedError
@@ -25,17 +24,16 @@ from producer.sources.protocols import DefinitionProver
 from producer.start.repeated_events import send_definition
 from producer.start.started import StartedCapture
 from producer.start.startup import explain_unproven
-from producer.statements.columns import compute_column_changes, parse_column_actions
-from producer.statements.conversions import find_swap_doubt
+from producer.statements.columns import compute_column_changes
+from producer.statements.conversions import DoubtedValues, find_alter_doubt, find_swap_doubt
 from producer.statements.ddl import TableDdl
 from producer.statements.judgement import StatementVerdict
-from producer.statements.shadows import ExecutedStatement, ShadowTables
-from producer.stops import build_statement_stop, build_swap_stop
+from producer.statements.shadows import ShadowTables
+from producer.stops import build_conversion_stop, build_statement_stop, build_swap_stop
 from producer.tables import CapturedTables, TableName, TableState, format_table_name
 from schemas.findings import format_copy_remedy
 from schemas.table.model import Table, is_same_definition
 from schemas.table.online_ddl import NO_TOOLS
-from schemas.wire.event import ColumnChanges
 from schemas.wire.position import Position
 
 _log = structlog.get_logger("capture")
@@ -66,14 +64,8 @@ class BarrierHandler:
     def note_barrier(self, barrier: Barrier) -> None:
         """Note a statement before anything is asked about it."""
         if barrier.verdicts is None:
-            done = ExecutedStatement(
-                barrier.statement,
-                barrier.sql,
-                barrier.db,
-                build_definition_place(barrier).point,
-                barrier.escapes,
-            )
-            self.shadows.note_statement(done, self.captured.tables)
+            at = build_definition_place(barrier).point
+            self.shadows.note_statement(barrier.statement, at, self.captured.tables)
 
     def carry_out(
         self, barrier: Barrier, verdicts: Iterable[StatementVerdict], transaction: TransactionContext
@@ -97,8 +89,8 @@ class BarrierHandler:
 
     def _handle_stopped_table(self, barrier: Barrier, verdict: StatementVerdict) -> None:
         """Send nothing for a stopped table, but report one that was dropped and has been created again."""
-        statement, name = barrier.statement, verdict.table
-        makes = isinstance(statement, TableDdl) and statement.action in ("create", "rename")
+        kind, name = barrier.statement.kind, verdict.table
+        makes = isinstance(kind, TableDdl) and kind.action in ("create", "rename")
         dropped = self.captured.stopped[name].stop.cause == "dropped"
         if makes and dropped and verdict.rows != "gone" and self.selected(*name):
             _log.info("table recreated", source=self.captured.source, table=format_table_name(name))
@@ -107,17 +99,17 @@ class BarrierHandler:
     def _apply_verdict(
         self, barrier: Barrier, verdict: StatementVerdict, transaction: TransactionContext, row: int
     ) -> int:
-        statement, name = barrier.statement, verdict.table
+        kind, name = barrier.statement.kind, verdict.table
         state = self.captured.tables.get(name)
         position = (self.started.context.epoch, transaction.file_number, transaction.pos, row)
         begins = self.started.begins.get(name)
         if begins is not None and position <= begins:  # the start has sent the definition after it
             return 1 if position == begins and verdict.rows != "gone" else 0
-        action = statement.action if isinstance(statement, TableDdl) else ""
+        action = kind.action if isinstance(kind, TableDdl) else ""
         if action == "truncate" and not verdict.logged:
             return self._send_truncate(state, barrier, transaction, row)
-        if state is not None and isinstance(statement, TableDdl):
-            moved = self._handle_tool_swap(state, barrier, statement, transaction, position)
+        if state is not None and isinstance(kind, TableDdl):
+            moved = self._handle_tool_swap(state, barrier, kind, transaction, position)
             if moved is not None:
                 return moved
         if (
@@ -146,8 +138,9 @@ class BarrierHandler:
     ) -> int:
         if state is None:
             return 0
+        ddl = barrier.statement.sql
         key, value = encode_truncate(
-            state.table, self.started.context, state.topic.tail, transaction, row=row, ddl=barrier.sql
+            state.table, self.started.context, state.topic.tail, transaction, row=row, ddl=ddl
         )
         state.topic.raise_ceiling()
         self.writer.send(state.topic.name, key, value)
@@ -169,13 +162,19 @@ class BarrierHandler:
         same = is_same_definition(state.table, table)
         if verdict.must_stop(same_definition=same):
             raise build_statement_stop(barrier, verdict)
-        columns = _find_column_changes(barrier, state.table, table)
-        doubt = find_statement_doubt(barrier, state.table, table)
-        require_unconverted(self.definitions, state.name, barrier, doubt)
+        statement = barrier.statement
+        columns = compute_column_changes([statement], state.table, table)
+        self._require_unconverted(state.name, barrier, find_alter_doubt(statement, state.table, table))
         state.set_definition(table, position)
         effect = verdict.get_effect(same_definition=same)
         send_definition(
-            self.writer, self.started.context, state, transaction, barrier.sql, effect=effect, columns=columns
+            self.writer,
+            self.started.context,
+            state,
+            transaction,
+            statement.sql,
+            effect=effect,
+            columns=columns,
         )
         self.changed(state, transaction)
         return 1
@@ -184,7 +183,7 @@ class BarrierHandler:
         self,
         state: TableState,
         barrier: Barrier,
-        statement: TableDdl,
+        kind: TableDdl,
         transaction: TransactionContext,
         position: Position,
     ) -> int | None:
@@ -193,17 +192,17 @@ class BarrierHandler:
         None: the statement is not one.
         """
         place = build_definition_place(barrier)
-        if statement.action == "create" and self.shadows.is_away(state.name):
+        if kind.action == "create" and self.shadows.is_away(state.name):
             raise build_statement_stop(barrier, StatementVerdict(state.name, "replaced", "changed"))
-        if statement.action != "rename":
+        if kind.action != "rename":
             return None
-        move, shadow = self.shadows.classify_move(state.name, statement, place.point)
+        move, shadow = self.shadows.classify_move(state.name, kind, place.point)
         if move == "half":
             _log.warning(
                 "renamed table not replaced",
                 source=self.captured.source,
                 table=format_table_name(state.name),
-                sql=barrier.sql[:500],
+                sql=barrier.statement.sql[:500],
             )
             raise build_swap_stop(
                 state.name, barrier, "only one side of that is named like a table of gh-ost or pt-osc"
@@ -213,7 +212,7 @@ class BarrierHandler:
                 "table missing",
                 source=self.captured.source,
                 table=format_table_name(state.name),
-                sql=barrier.sql[:500],
+                sql=barrier.statement.sql[:500],
             )
             return 0
         if shadow is None:
@@ -226,19 +225,27 @@ class BarrierHandler:
                 barrier,
                 f"of {format_table_name(shadow)}, which took its place, {swapped.refused}",
             )
-        require_unconverted(self.definitions, state.name, barrier, find_swap_doubt(state.table, table))
+        self._require_unconverted(state.name, barrier, find_swap_doubt(state.table, table))
         state.set_definition(table, position)
         send_definition(
             self.writer,
             self.started.context,
             state,
             transaction,
-            barrier.sql,
+            barrier.statement.sql,
             effect=swapped.effect,
             columns=swapped.columns,
         )
         self.changed(state, transaction)
         return 1
+
+    def _require_unconverted(self, name: TableName, barrier: Barrier, doubt: DoubtedValues | None) -> None:
+        """Raise TableStoppedError if the source has rows that may have been changed as `doubt` describes
+        (producer/statements/conversions.py).
+        """
+        place = build_definition_place(barrier)
+        if doubt is not None and self.definitions.may_have_converted(place, name, doubt):
+            raise build_conversion_stop(name, barrier, doubt.why)
 
     def _resolve_definition(self, state: TableState, position: Position, barrier: Barrier) -> Table:
         """Return the table's definition from `position` on: from the topic if the topic has it already,
@@ -264,16 +271,10 @@ class BarrierHandler:
         problem = self.started.errors.pop(name, None)
         if problem is None or not problem.action:
             return build_statement_stop(barrier, StatementVerdict(name, "gone"))
-        reason = f"{format_table_name(name)} cannot be captured since {barrier.sql[:200]}: {problem.what}"
+        reason = f"{format_table_name(name)} cannot be captured since {barrier.statement.sql[:200]}: {problem.what}"
         return TableStoppedError(
             frozenset([name]), "unfit", reason, f"{problem.action}, then {format_copy_remedy(*name)}"
         )
-
-
-def _find_column_changes(barrier: Barrier, before: Table, after: Table) -> ColumnChanges | None:
-    """Return the statement's column changes; None: it does more, or a part of it is unknown."""
-    actions = parse_column_actions(barrier.sql, barrier.db, escapes=barrier.escapes)
-    return None if actions is None else compute_column_changes([actions], before, after)
 
 
 #: Partitioning methods under which maintenance keeps every row; "": none.

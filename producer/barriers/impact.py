@@ -10,7 +10,6 @@ import structlog
 from producer.definitions.requests import build_definition_place
 from producer.sources.changes import Barrier
 from producer.sources.protocols import ImpactFinder
-from producer.statements import ddl
 from producer.statements.ddl import DmlStatement, SchemaDrop, TableDdl, TriggerCreation
 from producer.statements.judgement import StatementVerdict, judge_statement
 from producer.statements.tokens import Token, cut_row_values
@@ -35,48 +34,45 @@ class StatementImpact:
 
     def list_affected_tables(self, barrier: Barrier) -> list[StatementVerdict]:
         """Return the effect of the statement on captured tables, and on tables to capture from now on."""
-        statement = barrier.statement
+        statement, kind = barrier.statement, barrier.statement.kind
         known, names = self.captured.known, self.names
         if barrier.verdicts is not None:
             return [each for each in barrier.verdicts if self.selected(*each.table) or each.table in known]
-        if isinstance(statement, TriggerCreation):
+        if isinstance(kind, TriggerCreation):
             return []
-        if isinstance(statement, DmlStatement):
+        if isinstance(kind, DmlStatement):
             return self._list_written_tables(barrier)
-        if isinstance(statement, TableDdl):
+        if isinstance(kind, TableDdl):
             verdicts = [
-                replace(each, table=names.normalize_table(each.table))
-                for each in judge_statement(barrier.sql, barrier.db, escapes=barrier.escapes)
+                replace(each, table=names.normalize_table(each.table)) for each in judge_statement(statement)
             ]
-            if statement.action == "truncate" and barrier.temporary:
+            if kind.action == "truncate" and statement.query.temporary:
                 verdicts = [
                     StatementVerdict(each.table, "unknown", logged=True, why=_HIDDEN) for each in verdicts
                 ]
             found = [each for each in verdicts if self.selected(*each.table) or each.table in known]
-            return found + self._list_written_tables(barrier) if statement.action == "create" else found
-        if isinstance(statement, SchemaDrop):
+            return found + self._list_written_tables(barrier) if kind.action == "create" else found
+        if isinstance(kind, SchemaDrop):
             return [
                 StatementVerdict(name, "gone", "changed")
                 for name in sorted(known)
-                if name[0] == names.fold_name(statement.db)
+                if name[0] == names.fold_name(kind.db)
             ]
         return [StatementVerdict(name, "unknown") for name in sorted(known)]
 
     def _list_written_tables(self, barrier: Barrier) -> list[StatementVerdict]:
         """Return the captured tables that a change logged as a statement may have changed."""
-        statement, tokens = ddl.classify_with_tokens(barrier.sql, barrier.db, escapes=barrier.escapes)
-        if not isinstance(statement, DmlStatement) and not _has_select(tokens):
+        statement = barrier.statement
+        if not isinstance(statement.kind, DmlStatement) and not _has_select(statement.tokens):
             return []
-        impact = self.reaches.find_impact(
-            build_definition_place(barrier), tokens, self.names.fold_name(barrier.db), self.captured.known
-        )
+        impact = self.reaches.find_impact(build_definition_place(barrier), statement, self.captured.known)
         tables = self.captured.known if impact.tables is None else self.captured.known & impact.tables
         going = tables - self.captured.stopped.keys()
         if impact.tables is None and going:
             _log.error(
                 "statement may affect every table",
                 source=self.captured.source,
-                sql=cut_row_values(barrier.sql)[:500],
+                sql=cut_row_values(statement.sql)[:500],
                 reason=impact.why,
             )
         return [StatementVerdict(name, "unknown", logged=True, why=impact.why) for name in sorted(going)]

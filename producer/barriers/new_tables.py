@@ -26,6 +26,7 @@ from producer.start.startup import WAITS, explain_unproven
 from producer.start.table_topics import TableTopics
 from producer.statements.ddl import TableDdl
 from producer.statements.judgement import StatementVerdict
+from producer.statements.statement import Statement
 from producer.tables import TableName, TableState, format_table_name
 from schemas.findings import format_copy_remedy
 from schemas.problems import Problem
@@ -62,15 +63,15 @@ class NewTableCapture:
             self.started.errors.pop(verdict.table, None)
         if verdict.rows == "gone" or not self.selected(*verdict.table):
             return 0
-        place = build_definition_place(barrier)
+        place, sql = build_definition_place(barrier), barrier.statement.sql
         if _is_table_move(barrier.statement) and not self.snapshots:
-            reason = f"{format_table_name(verdict.table)} was created with rows that capture has not read: {barrier.sql[:200]}"
+            reason = f"{format_table_name(verdict.table)} was created with rows that capture has not read: {sql[:200]}"
             self._pass_over(verdict.table, place.point, reason, "rows-replaced")
             return 0
         table = self._prove_definition(verdict.table, place, rows=False)
         if table is None:
             return 0
-        self._take_up(verdict.table, table, position, transaction, barrier.sql)
+        self._take_up(verdict.table, table, position, transaction, sql)
         return 1
 
     def take_up_unknown_table(self, name: TableName, transaction: TransactionContext) -> TableState | None:
@@ -174,5 +175,5 @@ def _build_taken_up_twice_stop(state: TableState) -> TableStoppedError:
     return TableStoppedError(frozenset([state.name]), "definition", reason, format_copy_remedy(*state.name))
 
 
-def _is_table_move(statement: object) -> bool:
-    return isinstance(statement, TableDdl) and statement.action == "rename"
+def _is_table_move(statement: Statement) -> bool:
+    return isinstance(statement.kind, TableDdl) and statement.kind.action == "rename"

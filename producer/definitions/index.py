@@ -16,6 +16,7 @@ from typing import NamedTuple
 from producer.binlog_format.log_event import AlterPart, LoggedStatement
 from producer.statements import ddl
 from producer.statements.judgement import judge_statement
+from producer.statements.statement import parse_statement
 from schemas.wire.position import LogPoint
 
 TableName = tuple[str, str]
@@ -44,12 +45,13 @@ def yield_touched_tables(query: LoggedStatement, part: AlterPart | None = None) 
     """
     if part in ("start", "rollback"):
         return
-    match statement := ddl.classify_statement(query.sql, query.db, escapes=query.escapes):
+    statement = parse_statement(query)
+    match statement.kind:
         case ddl.TableDdl():
-            for verdict in judge_statement(query.sql, query.db, escapes=query.escapes):
+            for verdict in judge_statement(statement):
                 yield TouchedTable(verdict.table, changed=not verdict.keeps_definition)
-        case ddl.SchemaDrop():
-            yield TouchedTable((statement.db, ""))
+        case ddl.SchemaDrop(db):
+            yield TouchedTable((db, ""))
             yield TouchedTable(OBJECTS)
         case ddl.UnknownStatement():
             yield TouchedTable(EVERY_TABLE)

@@ -17,7 +17,7 @@ from producer.definitions.requests import DefinitionPlace
 from producer.sources.catalog import Catalog
 from producer.sources.source_objects import SourceObjects, read_objects
 from producer.statements.closure import ImpactedTables, find_impacted_tables
-from producer.statements.tokens import Token
+from producer.statements.statement import Statement
 from schemas.table.names import EXACT, NameRules, TableName
 from schemas.wire.position import LogPoint
 
@@ -49,7 +49,7 @@ class ImpactAnalyzer:
     _known: _KnownObjects | None = None
 
     def find_impact(
-        self, place: DefinitionPlace, tokens: list[Token], db: str, captured: Iterable[TableName] = ()
+        self, place: DefinitionPlace, statement: Statement, captured: Iterable[TableName] = ()
     ) -> ImpactedTables:
         """Return the tables that the statement at `place` may write.
 
@@ -61,7 +61,9 @@ class ImpactAnalyzer:
         known = self._known
         if known is None or not known.at <= place.point or self.objects_changed() >= known.until:
             known = self._known = self._read_objects(place)
-        found = find_impacted_tables(tokens, db, known.objects, self.names)
+        found = find_impacted_tables(
+            statement.tokens, self.names.fold_name(statement.query.db), known.objects, self.names
+        )
         if found.tables is None:
             return found
         return require_proven_impact(

@@ -33,6 +33,7 @@ from producer.start.started import StartedCapture
 from producer.start.table_topics import TableTopics
 from producer.statements.ddl import DmlStatement, UnknownStatement
 from producer.statements.shadows import ShadowTables
+from producer.statements.statement import Statement
 from producer.statements.tokens import cut_row_values
 from producer.tables import TableState
 from schemas.config.model import SourceConfig
@@ -204,7 +205,7 @@ class CaptureLoop:
         _log.info(
             "statement read",
             source=self._started.captured.source,
-            sql=_hide_statement_values(barrier),
+            sql=_hide_statement_values(barrier.statement),
             events=taken,
         )
         if stopped is not None:
@@ -270,7 +271,7 @@ class CaptureLoop:
         self._writer.drain()
 
 
-def _hide_statement_values(barrier: Barrier) -> str:
+def _hide_statement_values(statement: Statement) -> str:
     """Return the statement for a log message, without values of rows."""
-    changes_rows = isinstance(barrier.statement, DmlStatement | UnknownStatement)
-    return (cut_row_values(barrier.sql) if changes_rows else barrier.sql)[:500]
+    changes_rows = isinstance(statement.kind, DmlStatement | UnknownStatement)
+    return (cut_row_values(statement.sql) if changes_rows else statement.sql)[:500]

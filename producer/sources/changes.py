@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from producer.binlog_format.log_event import SessionSettings
+from producer.binlog_format.log_event import LoggedStatement
 from producer.errors import TableStoppedError
-from producer.statements import ddl
+from producer.statements.ddl import TableAction, TableDdl
 from producer.statements.judgement import StatementVerdict
+from producer.statements.statement import Statement
 from schemas.findings import COPY_EACH
 from schemas.wire.records import Identity, LogProof
 
@@ -74,22 +75,31 @@ class Barrier(NamedTuple):
     """A statement that may affect captured tables.
 
     Its events have positions from `row` on (`SourceLog.record_position_count`). `start`: offset of the
-    statement's own event in the file of `header`, from which its definition is proven. `db`: the current
-    database in which it was executed. `escapes`, `temporary`, `settings`: see
-    `log_event.LoggedStatement`. `verdicts`: its effects on tables, where the source itself knows them;
-    None: they follow from its text (producer/statements).
+    statement's own event in the file of `header`, from which its definition is proven. `verdicts`: its
+    effects on tables, where the source itself knows them; None: they follow from the statement
+    (producer/statements).
     """
 
     header: TransactionHeader
-    statement: ddl.TableDdl | ddl.SchemaDrop | ddl.UnknownStatement | ddl.DmlStatement | ddl.TriggerCreation
-    sql: str
+    statement: Statement
     row: int
     start: int = 0
-    db: str = ""
-    escapes: bool = True
-    temporary: bool = False
     verdicts: tuple[StatementVerdict, ...] | None = None
-    settings: SessionSettings = SessionSettings()
+
+    @classmethod
+    def build_from_verdict(
+        cls,
+        header: TransactionHeader,
+        text: str,
+        action: TableAction,
+        verdict: StatementVerdict,
+        row: int = 0,
+    ) -> Barrier:
+        """Return the barrier of a statement whose effect the source itself knows. `text`: for messages and
+        events.
+        """
+        statement = Statement(LoggedStatement("", text), TableDdl(action, (verdict.table,)))
+        return cls(header, statement, row, header.pos, (verdict,))
 
 
 class Boundary(NamedTuple):

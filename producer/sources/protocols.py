@@ -20,7 +20,7 @@ from producer.sources.mysql.mysql_gtids import GtidSet
 from producer.sources.survey import ExaminedTable
 from producer.statements.closure import ImpactedTables
 from producer.statements.conversions import DoubtedValues
-from producer.statements.tokens import Token
+from producer.statements.statement import Statement
 from producer.tables import TableState
 from schemas.findings import Finding
 from schemas.table.model import Key, Table
@@ -227,7 +227,7 @@ class ImpactFinder(Protocol):
     """Finds the tables that a statement may write: producer.definitions.logged_statements.ImpactAnalyzer."""
 
     def find_impact(
-        self, place: DefinitionPlace, tokens: list[Token], db: str, captured: Iterable[TableName] = (), /
+        self, place: DefinitionPlace, statement: Statement, captured: Iterable[TableName] = (), /
     ) -> ImpactedTables: ...
 
 

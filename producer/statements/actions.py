@@ -8,7 +8,7 @@ servers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from producer.statements.tokens import Token
@@ -24,7 +24,7 @@ have changed; if it has not, the values are unknown.
 """
 
 
-class AlterAction(NamedTuple):
+class ActionRule(NamedTuple):
     """An action of ALTER TABLE: its first words ("A|B": either) and its effects.
 
     `example`: for the test and the docs.
@@ -39,46 +39,46 @@ class AlterAction(NamedTuple):
 
 
 #: The first match counts. COLUMN and IF [NOT] EXISTS are skipped before the words after the verb.
-ACTIONS: tuple[AlterAction, ...] = (
-    AlterAction("ADD INDEX|KEY|FULLTEXT|SPATIAL", "kept", example="ADD INDEX i (v)"),
-    AlterAction("ADD VECTOR INDEX|KEY", "kept"),
-    AlterAction("ADD UNIQUE|PRIMARY", "kept", "changed", example="ADD UNIQUE u (id, v)"),
-    AlterAction("ADD CONSTRAINT|FOREIGN|CHECK", "kept", "changed", example="ADD CONSTRAINT positive CHECK (id > 0)"),
-    AlterAction("ADD PARTITION", "kept", example="ADD PARTITION (PARTITION p3 VALUES LESS THAN (400))"),
-    AlterAction("ADD PERIOD|SYSTEM FOR|VERSIONING", "unknown"),
-    AlterAction("ADD", "unknown", "changed", "other definition", "ADD COLUMN w INT DEFAULT 7"),
-    AlterAction("ALTER INDEX|KEY|CHECK|CONSTRAINT", "kept", example="ALTER INDEX v_index INVISIBLE", servers="mysql"),
-    AlterAction("ALTER", "kept", "changed", example="ALTER COLUMN v SET DEFAULT 'x'"),
-    AlterAction("ANALYZE PARTITION", "kept", needs="no list", example="ANALYZE PARTITION p0"),
-    AlterAction("CHECK PARTITION", "kept", needs="no list", example="CHECK PARTITION p0"),
-    AlterAction("OPTIMIZE PARTITION", "kept", needs="no list", example="OPTIMIZE PARTITION p0"),
-    AlterAction("REBUILD PARTITION", "kept", needs="no list", example="REBUILD PARTITION p0"),
-    AlterAction("COALESCE PARTITION", "kept", example="COALESCE PARTITION 1"),
-    AlterAction("REMOVE PARTITIONING", "kept", example="REMOVE PARTITIONING"),
-    AlterAction("PARTITION BY", "kept", example="PARTITION BY HASH (id) PARTITIONS 3"),
-    AlterAction("UPGRADE PARTITIONING", "kept"),
-    AlterAction("REPAIR PARTITION", "unknown", example="REPAIR PARTITION p0"),
-    AlterAction("CHANGE", "unknown", "changed", "other definition", "CHANGE v w VARCHAR(20)"),
-    AlterAction("MODIFY", "unknown", "changed", "other definition", "MODIFY v VARCHAR(30)"),
-    AlterAction("CONVERT TO", "unknown", "changed", "same definition", "CONVERT TO CHARACTER SET utf8mb4"),
-    AlterAction("CONVERT PARTITION|TABLE", "replaced", example="CONVERT PARTITION p0 TO TABLE {other}", servers="mariadb"),
-    AlterAction("DEFAULT|CHARACTER|CHARSET|COLLATE", "kept", "changed", example="DEFAULT CHARACTER SET latin1"),
-    AlterAction("DISABLE|ENABLE KEYS", "kept", example="DISABLE KEYS"),
-    AlterAction("DISCARD", "emptied", example="DISCARD TABLESPACE"),
-    AlterAction("IMPORT", "replaced", example="IMPORT TABLESPACE"),
-    AlterAction("DROP INDEX|KEY|PRIMARY|FOREIGN|CHECK|CONSTRAINT", "kept", "changed", example="DROP INDEX v_index"),
-    AlterAction("DROP PARTITION", "emptied", example="DROP PARTITION p0"),
-    AlterAction("DROP PERIOD|SYSTEM FOR|VERSIONING", "unknown"),
-    AlterAction("DROP", "unknown", "changed", "other definition", "DROP COLUMN v"),
-    AlterAction("TRUNCATE PARTITION", "emptied", example="TRUNCATE PARTITION p0"),
-    AlterAction("EXCHANGE PARTITION", "replaced", example="EXCHANGE PARTITION p0 WITH TABLE {other}"),
-    AlterAction("FORCE", "kept", example="FORCE"),
-    AlterAction("ORDER BY", "kept", example="ORDER BY v, id"),
-    AlterAction("RENAME INDEX|KEY", "kept", "changed", example="RENAME INDEX v_index TO v_other"),
-    AlterAction("RENAME COLUMN", "unknown", "changed", "other definition", "RENAME COLUMN v TO w"),
-    AlterAction("WITH|WITHOUT VALIDATION", "kept"),
-    AlterAction("SECONDARY_LOAD|SECONDARY_UNLOAD", "kept"),
-    AlterAction("WAIT|NOWAIT", "kept", servers="mariadb", example="WAIT 5 FORCE"),
+ACTIONS: tuple[ActionRule, ...] = (
+    ActionRule("ADD INDEX|KEY|FULLTEXT|SPATIAL", "kept", example="ADD INDEX i (v)"),
+    ActionRule("ADD VECTOR INDEX|KEY", "kept"),
+    ActionRule("ADD UNIQUE|PRIMARY", "kept", "changed", example="ADD UNIQUE u (id, v)"),
+    ActionRule("ADD CONSTRAINT|FOREIGN|CHECK", "kept", "changed", example="ADD CONSTRAINT positive CHECK (id > 0)"),
+    ActionRule("ADD PARTITION", "kept", example="ADD PARTITION (PARTITION p3 VALUES LESS THAN (400))"),
+    ActionRule("ADD PERIOD|SYSTEM FOR|VERSIONING", "unknown"),
+    ActionRule("ADD", "unknown", "changed", "other definition", "ADD COLUMN w INT DEFAULT 7"),
+    ActionRule("ALTER INDEX|KEY|CHECK|CONSTRAINT", "kept", example="ALTER INDEX v_index INVISIBLE", servers="mysql"),
+    ActionRule("ALTER", "kept", "changed", example="ALTER COLUMN v SET DEFAULT 'x'"),
+    ActionRule("ANALYZE PARTITION", "kept", needs="no list", example="ANALYZE PARTITION p0"),
+    ActionRule("CHECK PARTITION", "kept", needs="no list", example="CHECK PARTITION p0"),
+    ActionRule("OPTIMIZE PARTITION", "kept", needs="no list", example="OPTIMIZE PARTITION p0"),
+    ActionRule("REBUILD PARTITION", "kept", needs="no list", example="REBUILD PARTITION p0"),
+    ActionRule("COALESCE PARTITION", "kept", example="COALESCE PARTITION 1"),
+    ActionRule("REMOVE PARTITIONING", "kept", example="REMOVE PARTITIONING"),
+    ActionRule("PARTITION BY", "kept", example="PARTITION BY HASH (id) PARTITIONS 3"),
+    ActionRule("UPGRADE PARTITIONING", "kept"),
+    ActionRule("REPAIR PARTITION", "unknown", example="REPAIR PARTITION p0"),
+    ActionRule("CHANGE", "unknown", "changed", "other definition", "CHANGE v w VARCHAR(20)"),
+    ActionRule("MODIFY", "unknown", "changed", "other definition", "MODIFY v VARCHAR(30)"),
+    ActionRule("CONVERT TO", "unknown", "changed", "same definition", "CONVERT TO CHARACTER SET utf8mb4"),
+    ActionRule("CONVERT PARTITION|TABLE", "replaced", example="CONVERT PARTITION p0 TO TABLE {other}", servers="mariadb"),
+    ActionRule("DEFAULT|CHARACTER|CHARSET|COLLATE", "kept", "changed", example="DEFAULT CHARACTER SET latin1"),
+    ActionRule("DISABLE|ENABLE KEYS", "kept", example="DISABLE KEYS"),
+    ActionRule("DISCARD", "emptied", example="DISCARD TABLESPACE"),
+    ActionRule("IMPORT", "replaced", example="IMPORT TABLESPACE"),
+    ActionRule("DROP INDEX|KEY|PRIMARY|FOREIGN|CHECK|CONSTRAINT", "kept", "changed", example="DROP INDEX v_index"),
+    ActionRule("DROP PARTITION", "emptied", example="DROP PARTITION p0"),
+    ActionRule("DROP PERIOD|SYSTEM FOR|VERSIONING", "unknown"),
+    ActionRule("DROP", "unknown", "changed", "other definition", "DROP COLUMN v"),
+    ActionRule("TRUNCATE PARTITION", "emptied", example="TRUNCATE PARTITION p0"),
+    ActionRule("EXCHANGE PARTITION", "replaced", example="EXCHANGE PARTITION p0 WITH TABLE {other}"),
+    ActionRule("FORCE", "kept", example="FORCE"),
+    ActionRule("ORDER BY", "kept", example="ORDER BY v, id"),
+    ActionRule("RENAME INDEX|KEY", "kept", "changed", example="RENAME INDEX v_index TO v_other"),
+    ActionRule("RENAME COLUMN", "unknown", "changed", "other definition", "RENAME COLUMN v TO w"),
+    ActionRule("WITH|WITHOUT VALIDATION", "kept"),
+    ActionRule("SECONDARY_LOAD|SECONDARY_UNLOAD", "kept"),
+    ActionRule("WAIT|NOWAIT", "kept", servers="mariadb", example="WAIT 5 FORCE"),
 )  # fmt: skip
 
 #: Table options that change no row. ENGINE only with InnoDB: another engine may keep no row at all.
@@ -103,63 +103,10 @@ WHOLE_TYPES = frozenset(
 _GENERATED = frozenset(["AS", "GENERATED", "VIRTUAL", "STORED", "PERSISTENT"])
 
 
-def is_alter_ignore(tokens: list[Token]) -> bool:
-    """Return whether the statement is ALTER IGNORE TABLE, which deletes conflicting rows."""
-    table = next((at for at, token in enumerate(tokens) if token.upper == "TABLE"), len(tokens))
-    return any(token.upper == "IGNORE" for token in tokens[:table])
+_UNKNOWN = ActionRule("", "unknown")
 
 
-def get_tokens_after_name(tokens: list[Token]) -> list[Token]:
-    """Return the tokens after the table's name in ALTER … TABLE [IF EXISTS] name."""
-    at = next(at for at, token in enumerate(tokens) if token.upper == "TABLE") + 1
-    while at < len(tokens) and tokens[at].upper in ("IF", "EXISTS"):
-        at += 1
-    at += 3 if at + 1 < len(tokens) and tokens[at + 1].text == "." and not tokens[at + 1].quoted else 1
-    return tokens[at:]
-
-
-def split_actions(tokens: list[Token]) -> Iterator[list[Token]]:
-    """Yield the pieces between commas outside of parentheses.
-
-    The columns that ORDER BY lists are not separate actions.
-    """
-    depth, pieces = 0, [[]] if tokens else []  # type: tuple[int, list[list[Token]]]
-    for token in tokens:
-        plain = not token.quoted and not token.string
-        depth += (plain and token.text == "(") - (plain and token.text == ")")
-        if plain and token.text == "," and depth == 0:
-            pieces.append([])
-        else:
-            pieces[-1].append(token)
-    yield from _join_listed_pieces(pieces)
-
-
-def _join_listed_pieces(pieces: list[list[Token]]) -> Iterator[list[Token]]:
-    """Join the columns that ORDER BY lists, and the partitions that a partition action lists, to their
-    action.
-    """
-    whole: list[Token] | None = None
-    for piece in pieces:
-        words = [token.upper for token in piece[:2]]
-        listed = len(piece) == 1 or words[1:] in (["ASC"], ["DESC"], ["INTO"])
-        if whole is not None and listed and _has_list_operand([token.upper for token in whole[:2]]):
-            whole += piece
-            continue
-        if whole is not None:
-            yield whole
-        whole = list(piece)
-    if whole is not None:
-        yield whole
-
-
-def _has_list_operand(words: list[str]) -> bool:
-    return words == ["ORDER", "BY"] or words[1:] == ["PARTITION"]
-
-
-_UNKNOWN = AlterAction("", "unknown")
-
-
-def classify_action(piece: list[Token]) -> AlterAction:
+def classify_action(piece: Sequence[Token]) -> ActionRule:
     """Return the effects of one piece of ALTER TABLE (see `split_actions`)."""
     words = [token.upper for token in piece]
     if not words:
@@ -205,17 +152,17 @@ def _keeps_values(words: list[str]) -> bool:
     return len(words) > 2 and words[2] in WHOLE_TYPES and _GENERATED.isdisjoint(words)
 
 
-def _classify_reorganize(words: list[str]) -> AlterAction:
+def _classify_reorganize(words: list[str]) -> ActionRule:
     """Return the effects of REORGANIZE by its clauses: VALUES LESS THAN is RANGE, no clause HASH or KEY;
     VALUES IN and DEFAULT are LIST.
     """
     kinds = {words[at + 1] for at, word in enumerate(words[:-1]) if word == "VALUES"}
     list_like = not {"DEFAULT", "HISTORY", "CURRENT"}.isdisjoint(words)
     known = kinds <= {"LESS"} and not list_like
-    return AlterAction("REORGANIZE PARTITION", "kept" if known else "unknown")
+    return ActionRule("REORGANIZE PARTITION", "kept" if known else "unknown")
 
 
-def _classify_options(piece: list[Token]) -> AlterAction:
+def _classify_options(piece: Sequence[Token]) -> ActionRule:
     """Return the effects of consecutive table options, perhaps with PARTITION BY or REMOVE PARTITIONING
     at the end.
     """
@@ -244,4 +191,4 @@ def _classify_options(piece: list[Token]) -> AlterAction:
         if at >= len(piece) or (word == "ENGINE" and piece[at].text.upper() != "INNODB"):
             return _UNKNOWN
         at += 1
-    return AlterAction("", "kept", "changed" if definition == "changed" else "kept")
+    return ActionRule("", "kept", "changed" if definition == "changed" else "kept")

@@ -12,7 +12,7 @@ see, dynamic SQL, objects of databases without privileges), the result is unknow
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -103,7 +103,7 @@ class TextWrites(NamedTuple):
     dynamic: bool
 
 
-def find_writes(tokens: list[Token]) -> TextWrites:
+def find_writes(tokens: Sequence[Token]) -> TextWrites:
     """Return what a statement, or the body of a trigger or routine, writes and calls. Never raises."""
     tables: list[TableName] = []
     calls: list[TableName] = []
@@ -134,21 +134,21 @@ def find_writes(tokens: list[Token]) -> TextWrites:
     return TextWrites(tuple(dict.fromkeys(tables)), tuple(dict.fromkeys(calls)), dynamic)
 
 
-def _get_text(tokens: list[Token], at: int) -> str:
+def _get_text(tokens: Sequence[Token], at: int) -> str:
     return tokens[at].text if at < len(tokens) and not tokens[at].quoted and not tokens[at].string else ""
 
 
-def _skip_modifiers(tokens: list[Token], at: int) -> int:
+def _skip_modifiers(tokens: Sequence[Token], at: int) -> int:
     while at < len(tokens) and tokens[at].upper in _PASSED:
         at += 1
     return at
 
 
-def _parse_name(tokens: list[Token], at: int) -> tuple[TableName | None, int]:
+def _parse_name(tokens: Sequence[Token], at: int) -> tuple[TableName | None, int]:
     return names_at(tokens, at)
 
 
-def _yield_region_names(tokens: list[Token], at: int, ends: frozenset[str]) -> Iterator[TableName]:
+def _yield_region_names(tokens: Sequence[Token], at: int, ends: frozenset[str]) -> Iterator[TableName]:
     """Yield every name up to one of the words `ends`, or the end of the statement: tables, aliases and
     columns alike.
     """
@@ -164,7 +164,7 @@ def _yield_region_names(tokens: list[Token], at: int, ends: frozenset[str]) -> I
         at = max(end, at + 1)
 
 
-def _yield_possible_calls(tokens: list[Token]) -> Iterator[tuple[TableName, int]]:
+def _yield_possible_calls(tokens: Sequence[Token]) -> Iterator[tuple[TableName, int]]:
     """Yield (name, end) of every name before "(": function calls, and much else.
 
     A package's name is the first part.
@@ -187,7 +187,7 @@ def _yield_possible_calls(tokens: list[Token]) -> Iterator[tuple[TableName, int]
         at = end
 
 
-def yield_names(tokens: list[Token]) -> Iterator[TableName]:
+def yield_names(tokens: Sequence[Token]) -> Iterator[TableName]:
     """Yield every name of a text; a qualified name is yielded as a whole."""
     at = 0
     while at < len(tokens):
@@ -207,7 +207,7 @@ class _ClosureWalk:
     routines: set[TableName] = field(default_factory=set)
     views: set[TableName] = field(default_factory=set)
 
-    def walk_text(self, tokens: list[Token], db: str, what: str) -> None:
+    def walk_text(self, tokens: Sequence[Token], db: str, what: str) -> None:
         """Process a statement, or a body, that runs with `db` as the current database."""
         found = find_writes(tokens)
         if found.dynamic:
@@ -297,7 +297,7 @@ class _ClosureWalk:
 
 
 def find_impacted_tables(
-    tokens: list[Token], db: str, objects: CatalogObjects, names: NameRules = EXACT
+    tokens: Sequence[Token], db: str, objects: CatalogObjects, names: NameRules = EXACT
 ) -> ImpactedTables:
     """Return the tables that a statement may write that was executed with `db` as the current database."""
     visibility = objects.visibility

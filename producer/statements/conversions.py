@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from producer.binlog_format.log_event import SessionSettings
-from producer.statements.actions import classify_action, get_tokens_after_name, split_actions
+from producer.statements.alter import AlterAction
+from producer.statements.columns import has_computed_column
 from producer.statements.ddl import TableDdl
-from producer.statements.tokens import Token, names_at
-from schemas.table.model import Column, Kind, Table
+from producer.statements.statement import Statement
+from producer.statements.tokens import names_at
+from schemas.table.model import Kind, Table
 
 GLOBAL = "the server's"
 """The time zone with which sessions begin."""
@@ -45,25 +46,25 @@ class DoubtedValues:
     unpadded: bool = False
 
 
-def find_alter_doubt(
-    tokens: Sequence[Token], settings: SessionSettings, before: Table, after: Table
-) -> DoubtedValues | None:
-    """Return what an ALTER, which led from `before` to `after`, may have changed by its session's settings.
+def find_alter_doubt(statement: Statement, before: Table, after: Table) -> DoubtedValues | None:
+    """Return what a statement, which led from `before` to `after`, may have changed by its session's
+    settings.
 
     None: nothing.
     """
+    settings = statement.query.settings
     if settings.padded and _has_changed_char(before, after):
         return DoubtedValues(
             "sql_mode PAD_CHAR_TO_FULL_LENGTH: what was CHAR has spaces at its end now", certain=True
         )
     times = _list_time_columns(settings.zone, after)
-    if settings.zone and _has_computed_column(after, _list_names_of_kinds(after, Kind.TIMESTAMP)):
+    if settings.zone and has_computed_column(after, _list_names_of_kinds(after, Kind.TIMESTAMP)):
         return DoubtedValues(
             f"values are computed from times, in the time zone {settings.zone}", certain=True
         )
     dates = (
         _list_names_of_kinds(after, Kind.DATE, Kind.DATETIME)
-        if settings.zeroes_dates and may_copy(tokens)
+        if settings.zeroes_dates and may_copy(statement)
         else ()
     )
     if not times and not dates:
@@ -110,21 +111,7 @@ def _has_changed_char(before: Table, after: Table) -> bool:
     chars = _list_names_of_kinds(before, Kind.CHAR)
     return any(
         name not in now or now[name].type.kind is not Kind.CHAR for name in chars
-    ) or _has_computed_column(after, chars)
-
-
-def _has_computed_column(table: Table, names: Sequence[str]) -> bool:
-    """Return whether a generated column may be computed from one of the columns `names`."""
-    return bool(names) and any(
-        _may_mention_names(column, names) for column in table.columns if column.generated
-    )
-
-
-def _may_mention_names(column: Column, names: Sequence[str]) -> bool:
-    expression = column.expression
-    return expression is None or any(
-        f"`{name.lower().replace('`', '``')}`" in expression.lower() for name in names
-    )
+    ) or has_computed_column(after, chars)
 
 
 _IN_PLACE = frozenset(
@@ -141,35 +128,36 @@ computed column copies them.
 """
 
 
-def may_copy(tokens: Sequence[Token]) -> bool:
+def may_copy(statement: Statement) -> bool:
     """Return whether a server may carry out an ALTER by copying the rows, unless `old_alter_table`
     forces a copy always.
     """
-    words = [token.upper for token in tokens]
+    words = [token.upper for token in statement.tokens]
     asked = {_get_word_after(words, at) for at, word in enumerate(words) if word == "ALGORITHM"}
     if "COPY" in asked or words[:1] == ["OPTIMIZE"]:
         return True
     if asked & {"INPLACE", "INSTANT", "NOCOPY"} or words[:1] in (["CREATE"], ["DROP"]):
         return False
-    return any(_is_copying_action(piece) for piece in split_actions(get_tokens_after_name(list(tokens))))
+    return statement.alter is None or any(map(_is_copying_action, statement.alter.actions))
 
 
-def parse_optimize_table(tokens: Sequence[Token], db: str) -> TableDdl | None:
-    """Return OPTIMIZE TABLE as an ALTER that keeps everything; None: it is another statement.
+def treat_optimize_as_alter(statement: Statement) -> Statement:
+    """Return OPTIMIZE TABLE as an ALTER that keeps everything, and any other statement as it is.
 
     The server may copy the tables of OPTIMIZE (for example one with a FULLTEXT index).
     """
+    tokens = statement.tokens
     words = [token.upper for token in tokens[:3]]
     if words[:1] != ["OPTIMIZE"] or not {"TABLE", "TABLES"} & set(words):
-        return None
+        return statement
     at, found = 1 + next(at for at, word in enumerate(words) if word in ("TABLE", "TABLES")), []
     while at < len(tokens):
-        name, at = names_at(list(tokens), at)
+        name, at = names_at(tokens, at)
         if name is None:
             break
-        found.append((name[0] or db, name[1]))
+        found.append((name[0] or statement.query.db, name[1]))
         at += 1
-    return TableDdl("alter", tuple(found)) if found else None
+    return replace(statement, kind=TableDdl("alter", tuple(found))) if found else statement
 
 
 def _get_word_after(words: Sequence[str], at: int) -> str:
@@ -177,14 +165,13 @@ def _get_word_after(words: Sequence[str], at: int) -> str:
     return rest[0] if rest else ""
 
 
-def _is_copying_action(piece: list[Token]) -> bool:
-    words = {token.upper for token in piece}
-    found = classify_action(piece)
-    if found.words == "" and found.rows == "kept":  # options
-        return piece[0].upper not in _PLAIN_OPTIONS or "PARTITION" in words
-    if found.words in ("ADD", "DROP INDEX|KEY|PRIMARY|FOREIGN|CHECK|CONSTRAINT"):
+def _is_copying_action(action: AlterAction) -> bool:
+    rule, words = action.rule, {token.upper for token in action.tokens}
+    if rule.words == "" and rule.rows == "kept":  # options
+        return action.tokens[0].upper not in _PLAIN_OPTIONS or "PARTITION" in words
+    if rule.words in ("ADD", "DROP INDEX|KEY|PRIMARY|FOREIGN|CHECK|CONSTRAINT"):
         return not words.isdisjoint(_COPYING)
-    return found.words not in _IN_PLACE
+    return rule.words not in _IN_PLACE
 
 
 _COPYING = frozenset({"AS", "GENERATED", "STORED", "PERSISTENT", "PRIMARY"})

@@ -9,6 +9,7 @@ an `UnknownStatement`, which stops every captured table instead of ending the st
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,94 +20,33 @@ from producer.statements.tokens import (
     parse_table_names,
     skip_words,
     split_tokens,
-    tokenize_sql,
 )
 from schemas.table.names import TableName
 
 _HARMLESS_OBJECTS = frozenset(
-    [
-        "USER",
-        "ROLE",
-        "VIEW",
-        "PROCEDURE",
-        "FUNCTION",
-        "TRIGGER",
-        "EVENT",
-        "SERVER",
-        "SEQUENCE",
-        "PACKAGE",
-        "TABLESPACE",
-        "LOGFILE",
-        "REFERENCE",
-        "UNDO",
-        "LIBRARY",
-        "INSTANCE",
-        "RESOURCE",
-    ]
-)
+    {
+        "USER", "ROLE", "VIEW", "PROCEDURE", "FUNCTION", "TRIGGER", "EVENT", "SERVER", "SEQUENCE", "PACKAGE",
+        "TABLESPACE", "LOGFILE", "REFERENCE", "UNDO", "LIBRARY", "INSTANCE", "RESOURCE",
+    }
+)  # fmt: skip
 _HARMLESS_VERBS = frozenset(
-    [
-        "GRANT",
-        "REVOKE",
-        "FLUSH",
-        "ANALYZE",
-        "OPTIMIZE",
-        "CHECK",
-        "CHECKSUM",
-        "SET",
-        "USE",
-        "SHOW",
-        "EXPLAIN",
-        "INSTALL",
-        "UNINSTALL",
-        "RESET",
-        "PURGE",
-        "KILL",
-        "CACHE",
-        "SIGNAL",
-        "HELP",
-        "LOCK",
-        "UNLOCK",
-    ]
-)
+    {
+        "GRANT", "REVOKE", "FLUSH", "ANALYZE", "OPTIMIZE", "CHECK", "CHECKSUM", "SET", "USE", "SHOW",
+        "EXPLAIN", "INSTALL", "UNINSTALL", "RESET", "PURGE", "KILL", "CACHE", "SIGNAL", "HELP", "LOCK", "UNLOCK",
+    }
+)  # fmt: skip
 _DML_VERBS = frozenset(
-    ["INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "CALL", "SELECT", "WITH", "VALUES", "MERGE", "DO"]
+    {"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "CALL", "SELECT", "WITH", "VALUES", "MERGE", "DO"}
 )
 _MODIFIERS = frozenset(
-    [
-        "OR",
-        "REPLACE",
-        "TEMPORARY",
-        "UNIQUE",
-        "FULLTEXT",
-        "SPATIAL",
-        "VECTOR",
-        "JSON",
-        "RELATIONAL",
-        "DUALITY",
-        "ONLINE",
-        "OFFLINE",
-        "IGNORE",
-        "ALGORITHM",
-        "UNDEFINED",
-        "MERGE",
-        "TEMPTABLE",
-        "DEFINER",
-        "CURRENT_USER",
-        "CURRENT_ROLE",
-        "SQL",
-        "SECURITY",
-        "INVOKER",
-        "AGGREGATE",
-        "=",
-        "@",
-        "(",
-        ")",
-        ".",
-        "%",
-    ]
-)
-
+    {
+        "OR", "REPLACE", "TEMPORARY", "UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "JSON", "RELATIONAL",
+        "DUALITY", "ONLINE", "OFFLINE", "IGNORE", "ALGORITHM", "UNDEFINED", "MERGE", "TEMPTABLE", "DEFINER",
+        "CURRENT_USER", "CURRENT_ROLE", "SQL", "SECURITY", "INVOKER", "AGGREGATE", "=", "@", "(", ")", ".", "%",
+    }
+)  # fmt: skip
+CONTROL_VERBS = frozenset({"BEGIN", "START", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE", "XA"})
+"""The first words of transaction control."""
 
 _BRACKET = Token("[", quoted=False)
 
@@ -122,11 +62,14 @@ class TransactionControl:
     xid: str = ""
 
 
+TableAction = Literal["create", "alter", "drop", "rename", "truncate", "repair"]
+
+
 @dataclass(frozen=True, slots=True)
 class TableDdl:
     """A statement on named tables. For a rename `tables` has the old and the new names."""
 
-    action: Literal["create", "alter", "drop", "rename", "truncate", "repair"]
+    action: TableAction
     tables: tuple[TableName, ...]
     renames: tuple[tuple[TableName, TableName], ...] = ()
 
@@ -173,38 +116,28 @@ class UnknownStatement:
     db: str
 
 
-ClassifiedStatement = (
+StatementKind = (
     TransactionControl | TableDdl | SchemaDrop | HarmlessStatement | DmlStatement | UnknownStatement
 )
 
 
-def classify_statement(sql: str, default_db: str, *, escapes: bool = True) -> ClassifiedStatement:
-    """Return the class of `sql`, executed with `default_db` as the current database. Never raises."""
-    quick = _CONTROL.get(sql)
-    return classify_with_tokens(sql, default_db, escapes=escapes)[0] if quick is None else quick
-
-
-def classify_with_tokens(
-    sql: str, default_db: str, *, escapes: bool = True
-) -> tuple[ClassifiedStatement, list[Token]]:
-    """Return the class of `sql` and its tokens (of SET STATEMENT … FOR: those after FOR).
-
-    `escapes`: see `tokenize_sql`.
+def classify_tokens(tokens: Sequence[Token], default_db: str) -> StatementKind:
+    """Return the kind of a statement that was executed with `default_db` as the current database.
+    Never raises.
     """
-    tokens = _strip_set_statement(tokenize_sql(sql, escapes=escapes))
-    statement = _classify_tokens(tokens, default_db)
-    return (statement if _is_readable(statement, tokens) else UnknownStatement(default_db)), tokens
+    kind = _classify_by_verb(tokens, default_db)
+    return kind if _is_readable(kind, tokens) else UnknownStatement(default_db)
 
 
-def _is_readable(statement: ClassifiedStatement, tokens: list[Token]) -> bool:
+def _is_readable(kind: StatementKind, tokens: Sequence[Token]) -> bool:
     """Return whether the server read the same names: they are decoded, and not in brackets (MariaDB's
     sql_mode MSSQL).
     """
-    match statement:
+    match kind:
         case TableDdl():
-            names = [part for name in statement.tables for part in name]
+            names = [part for name in kind.tables for part in name]
         case SchemaDrop():
-            names = [statement.db]
+            names = [kind.db]
         case DmlStatement():
             names = []
         case _:
@@ -212,33 +145,7 @@ def _is_readable(statement: ClassifiedStatement, tokens: list[Token]) -> bool:
     return not any(UNDECODED in name for name in names) and _BRACKET not in tokens
 
 
-def _strip_set_statement(tokens: list[Token]) -> list[Token]:
-    if [token.upper for token in tokens[:2]] == ["SET", "STATEMENT"]:
-        return _strip_set_statement(_get_tokens_after_for(tokens))  # MariaDB: SET STATEMENT … FOR <statement>
-    return tokens
-
-
-_CONTROL: dict[str, ClassifiedStatement] = {
-    "BEGIN": TransactionControl("begin"),
-    "COMMIT": TransactionControl("commit"),
-    "ROLLBACK": TransactionControl("rollback"),
-}
-
-
-def _get_tokens_after_for(tokens: list[Token]) -> list[Token]:
-    """Return the statement after SET STATEMENT name=value, … FOR; without a FOR the tokens of an unknown
-    statement.
-    """
-    depth = 0
-    for at, token in enumerate(tokens):
-        plain = not token.quoted and not token.string
-        depth += (plain and token.text == "(") - (plain and token.text == ")")
-        if token.upper == "FOR" and depth == 0:
-            return tokens[at + 1 :]
-    return tokens[1:]
-
-
-def _classify_tokens(tokens: list[Token], db: str) -> ClassifiedStatement:
+def _classify_by_verb(tokens: Sequence[Token], db: str) -> StatementKind:
     verb = tokens[0].upper if tokens else ""
     control = _classify_control(verb, tokens)
     if control is not None:
@@ -262,7 +169,7 @@ def _classify_tokens(tokens: list[Token], db: str) -> ClassifiedStatement:
     return UnknownStatement(db)
 
 
-def _runs_a_change(tokens: list[Token]) -> bool:
+def _runs_a_change(tokens: Sequence[Token]) -> bool:
     """Return whether ANALYZE or EXPLAIN executes a change.
 
     MariaDB's ANALYZE <statement> does; ANALYZE TABLE … UPDATE HISTOGRAM (MySQL) does not.
@@ -272,7 +179,7 @@ def _runs_a_change(tokens: list[Token]) -> bool:
     return any(token.upper in _DML_VERBS for token in tokens[1:6])
 
 
-def _classify_control(verb: str, tokens: list[Token]) -> ClassifiedStatement | None:
+def _classify_control(verb: str, tokens: Sequence[Token]) -> StatementKind | None:
     second = tokens[1].upper if len(tokens) > 1 else ""
     if verb == "BEGIN" or (verb == "START" and second == "TRANSACTION"):
         return TransactionControl("begin")
@@ -289,7 +196,7 @@ def _classify_control(verb: str, tokens: list[Token]) -> ClassifiedStatement | N
     return None
 
 
-def _classify_xa(second: str, tokens: list[Token]) -> ClassifiedStatement:
+def _classify_xa(second: str, tokens: Sequence[Token]) -> StatementKind:
     xid = "".join(token.text for token in tokens[2:] if token.upper not in ("ONE", "PHASE"))
     match second:
         case "START" | "BEGIN":
@@ -305,7 +212,7 @@ def _classify_xa(second: str, tokens: list[Token]) -> ClassifiedStatement:
     return UnknownStatement("")
 
 
-def _classify_object_ddl(verb: str, tokens: list[Token], db: str) -> ClassifiedStatement:
+def _classify_object_ddl(verb: str, tokens: Sequence[Token], db: str) -> StatementKind:
     at = _find_object_word(tokens)
     kind = tokens[at].upper if at < len(tokens) else ""
     rest = tokens[at + 1 :]
@@ -332,7 +239,7 @@ def _classify_object_ddl(verb: str, tokens: list[Token], db: str) -> ClassifiedS
     return UnknownStatement(db)
 
 
-def _classify_trigger(tokens: list[Token], rest: list[Token], db: str) -> ClassifiedStatement:
+def _classify_trigger(tokens: Sequence[Token], rest: Sequence[Token], db: str) -> StatementKind:
     """Classify CREATE TRIGGER [IF NOT EXISTS] name AFTER event ON table …; any other form is a trigger
     without details.
     """
@@ -352,7 +259,7 @@ def _classify_trigger(tokens: list[Token], rest: list[Token], db: str) -> Classi
 _CODE = frozenset(["VIEW", "PROCEDURE", "FUNCTION", "TRIGGER", "PACKAGE"])
 
 
-def _find_object_word(tokens: list[Token]) -> int:
+def _find_object_word(tokens: Sequence[Token]) -> int:
     """Return the index of the word that names the kind of object, after the DEFINER clause and
     modifiers.
     """
@@ -367,7 +274,7 @@ def _find_object_word(tokens: list[Token]) -> int:
     return at
 
 
-def _classify_table_ddl(verb: str, rest: list[Token], db: str) -> ClassifiedStatement:
+def _classify_table_ddl(verb: str, rest: Sequence[Token], db: str) -> StatementKind:
     names = parse_table_names(rest, db)
     if not names:
         return UnknownStatement(db)
@@ -378,7 +285,7 @@ def _classify_table_ddl(verb: str, rest: list[Token], db: str) -> ClassifiedStat
     return _classify_alter(names[0], rest, db)
 
 
-def _classify_alter(table: TableName, rest: list[Token], db: str) -> ClassifiedStatement:
+def _classify_alter(table: TableName, rest: Sequence[Token], db: str) -> StatementKind:
     """Classify ALTER TABLE.
 
     With RENAME [TO|AS] it moves the table; with EXCHANGE and CONVERT PARTITION it affects two tables.
@@ -400,7 +307,7 @@ def _classify_alter(table: TableName, rest: list[Token], db: str) -> ClassifiedS
     return TableDdl("alter", (table, *_find_converted_table(rest, words, db)))
 
 
-def _find_converted_table(rest: list[Token], words: list[str], db: str) -> list[TableName]:
+def _find_converted_table(rest: Sequence[Token], words: list[str], db: str) -> list[TableName]:
     """Return the other table of MariaDB's CONVERT PARTITION p TO TABLE other, and of CONVERT TABLE other
     TO PARTITION p …
     """
@@ -413,7 +320,7 @@ def _find_converted_table(rest: list[Token], words: list[str], db: str) -> list[
     return []
 
 
-def _classify_index_ddl(rest: list[Token], db: str) -> ClassifiedStatement:
+def _classify_index_ddl(rest: Sequence[Token], db: str) -> StatementKind:
     for at, token in enumerate(rest):
         if token.upper == "ON":
             names = parse_table_names(rest[at + 1 :], db)
@@ -421,7 +328,7 @@ def _classify_index_ddl(rest: list[Token], db: str) -> ClassifiedStatement:
     return UnknownStatement(db)
 
 
-def _classify_rename(tokens: list[Token], db: str) -> ClassifiedStatement:
+def _classify_rename(tokens: Sequence[Token], db: str) -> StatementKind:
     if tokens[1].upper not in ("TABLE", "TABLES"):
         return HarmlessStatement() if tokens[1].upper == "USER" else UnknownStatement(db)
     pairs = []

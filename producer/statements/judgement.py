@@ -12,19 +12,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from producer.statements import ddl
-from producer.statements.actions import (
-    Definition,
-    Needs,
-    RowEffect,
-    classify_action,
-    get_tokens_after_name,
-    is_alter_ignore,
-    split_actions,
-)
-from producer.statements.conversions import parse_optimize_table
+from producer.statements.actions import Definition, Needs, RowEffect
+from producer.statements.alter import Alter
 from producer.statements.ddl import TableDdl
-from producer.statements.tokens import Token
+from producer.statements.statement import Statement
 from schemas.table.names import TableName
 
 _RANK: dict[RowEffect, int] = {"kept": 0, "unknown": 1, "emptied": 2, "replaced": 3, "gone": 4}
@@ -65,15 +56,24 @@ class StatementVerdict:
         return self.rows != "kept"
 
 
-def judge_statement(sql: str, db: str, *, escapes: bool = True) -> tuple[StatementVerdict, ...]:
-    """Return the effect of `sql`, executed with `db` as the current database, on each table that it
-    names; empty if it names none.
-
-    Only for statements that `ddl.classify_statement` returns as `TableDdl`, and for OPTIMIZE TABLE.
-    `escapes`: see `tokenize_sql`.
-    """
-    statement, tokens = ddl.classify_with_tokens(sql, db, escapes=escapes)
-    return _judge_classified(parse_optimize_table(tokens, db) or statement, tokens)
+def judge_statement(statement: Statement) -> tuple[StatementVerdict, ...]:
+    """Return the effect of a statement on each table that it names; empty if it is no `TableDdl`."""
+    kind = statement.kind
+    if not isinstance(kind, TableDdl):
+        return ()
+    names = tuple(dict.fromkeys(kind.tables))
+    match kind.action:
+        case "truncate":
+            return tuple(StatementVerdict(name, "emptied") for name in names)
+        case "drop":
+            return tuple(StatementVerdict(name, "gone", "changed") for name in names)
+        case "create":
+            return _judge_create(names[0], statement)
+        case "rename":
+            return _judge_rename(kind.renames, statement.alter)
+        case "repair":
+            return tuple(StatementVerdict(name, "unknown") for name in names)
+    return _judge_alter(names, statement)
 
 
 def _merge_verdicts(one: StatementVerdict, other: StatementVerdict) -> StatementVerdict:
@@ -93,35 +93,15 @@ def _merge_verdicts(one: StatementVerdict, other: StatementVerdict) -> Statement
 _STRICT: tuple[Needs, ...] = ("", "no list", "same definition", "other definition")
 
 
-def _judge_classified(
-    statement: ddl.ClassifiedStatement, tokens: list[Token]
-) -> tuple[StatementVerdict, ...]:
-    if not isinstance(statement, TableDdl):
-        return ()
-    names = tuple(dict.fromkeys(statement.tables))
-    match statement.action:
-        case "truncate":
-            return tuple(StatementVerdict(name, "emptied") for name in names)
-        case "drop":
-            return tuple(StatementVerdict(name, "gone", "changed") for name in names)
-        case "create":
-            return _judge_create(names[0], tokens)
-        case "rename":
-            return _judge_rename(statement.renames, tokens)
-        case "repair":
-            return tuple(StatementVerdict(name, "unknown") for name in names)
-    return _judge_alter(names, tokens)
-
-
-def _judge_create(name: TableName, tokens: list[Token]) -> tuple[StatementVerdict, ...]:
-    words = [token.upper for token in tokens[:6]]
+def _judge_create(name: TableName, statement: Statement) -> tuple[StatementVerdict, ...]:
+    words = [token.upper for token in statement.tokens[:6]]
     if words[:3] == ["CREATE", "OR", "REPLACE"]:
         return (StatementVerdict(name, "replaced", "changed"),)
     return (StatementVerdict(name, "kept", "kept" if "EXISTS" in words else "changed"),)
 
 
 def _judge_rename(
-    pairs: tuple[tuple[TableName, TableName], ...], tokens: list[Token]
+    pairs: tuple[tuple[TableName, TableName], ...], alter: Alter | None
 ) -> tuple[StatementVerdict, ...]:
     """Judge a rename by its pairs of names.
 
@@ -133,23 +113,21 @@ def _judge_rename(
     for name in dict.fromkeys(each for pair in pairs for each in pair):
         rows: RowEffect = "replaced" if name in left and name in taken else "gone" if name in left else "kept"
         verdicts.append(StatementVerdict(name, rows, "changed"))
-    if tokens and tokens[0].upper == "ALTER" and is_alter_ignore(tokens):
+    if alter is not None and alter.ignore:
         return tuple(StatementVerdict(each.table, "replaced", "changed") for each in verdicts)
     return tuple(verdicts)
 
 
-def _judge_alter(names: tuple[TableName, ...], tokens: list[Token]) -> tuple[StatementVerdict, ...]:
-    verb = tokens[0].upper
-    if verb == "OPTIMIZE":
+def _judge_alter(names: tuple[TableName, ...], statement: Statement) -> tuple[StatementVerdict, ...]:
+    words, alter = [token.upper for token in statement.tokens[:5]], statement.alter
+    if alter is None and words[0] == "OPTIMIZE":
         return tuple(StatementVerdict(name, "kept") for name in names)
-    if verb in ("CREATE", "DROP"):  # an index
-        plain = verb == "CREATE" and "UNIQUE" not in [token.upper for token in tokens[:5]]
+    if alter is None:  # an index
+        plain = words[0] == "CREATE" and "UNIQUE" not in words
         return tuple(StatementVerdict(name, "kept", "kept" if plain else "changed") for name in names)
-    if is_alter_ignore(tokens):
+    if alter.ignore or not alter.actions:
         return tuple(StatementVerdict(name, "unknown") for name in names)
-    found = [classify_action(piece) for piece in split_actions(get_tokens_after_name(tokens))]
-    if not found:
-        return tuple(StatementVerdict(name, "unknown") for name in names)
+    found = [action.rule for action in alter.actions]
     verdict = StatementVerdict(names[0], found[0].rows, found[0].definition, found[0].needs)
     for each in found[1:]:
         verdict = _merge_verdicts(verdict, StatementVerdict(names[0], each.rows, each.definition, each.needs))

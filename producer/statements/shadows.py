@@ -14,10 +14,11 @@ from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from producer.statements import ddl
-from producer.statements.columns import compute_column_changes, parse_column_actions
-from producer.statements.ddl import ClassifiedStatement, SchemaDrop, TableDdl, TriggerCreation
+from producer.binlog_format.log_event import LoggedStatement
+from producer.statements.columns import compute_column_changes, list_column_actions
+from producer.statements.ddl import SchemaDrop, TableDdl, TriggerCreation
 from producer.statements.judgement import StatementVerdict, judge_statement
+from producer.statements.statement import Statement, parse_statement
 from producer.statements.tokens import names_at
 from schemas.table.model import ColumnType, Kind, Table, is_same_definition
 from schemas.table.names import EXACT, NameRules, TableName
@@ -31,16 +32,6 @@ ShadowMove = Literal["", "away", "swap", "half"]
 only.
 """
 _LONGEST = 65_536  # characters of statements that are kept for one shadow
-
-
-class ExecutedStatement(NamedTuple):
-    """A statement of the log that starts at `at`. `escapes`: see `tokenize_sql`."""
-
-    statement: ClassifiedStatement
-    sql: str
-    db: str
-    at: LogPoint
-    escapes: bool = True
 
 
 class SwapResult(NamedTuple):
@@ -68,27 +59,27 @@ class ShadowTables:
         self._names = names
         self._shadows = {(each.db, each.name): each for each in stored}
 
-    def note_statement(self, done: ExecutedStatement, captured: Collection[TableName]) -> None:
-        """Note a statement. `captured`: the tables with shadows that are tracked."""
-        statement, same = done.statement, self._names.normalize_table
-        if isinstance(statement, SchemaDrop):
-            for name in [each for each in self._shadows if each[0] == self._names.fold_name(statement.db)]:
-                self._end_shadow(name, done.at)
-        if isinstance(statement, TriggerCreation):
-            self._note_trigger(same(statement.table), done.at, statement)
-        if not isinstance(statement, TableDdl):
+    def note_statement(self, statement: Statement, at: LogPoint, captured: Collection[TableName]) -> None:
+        """Note a statement that starts at `at`. `captured`: the tables with shadows that are tracked."""
+        kind, same = statement.kind, self._names.normalize_table
+        if isinstance(kind, SchemaDrop):
+            for name in [each for each in self._shadows if each[0] == self._names.fold_name(kind.db)]:
+                self._end_shadow(name, at)
+        if isinstance(kind, TriggerCreation):
+            self._note_trigger(same(kind.table), at, kind)
+        if not isinstance(kind, TableDdl):
             return
-        for name in dict.fromkeys(map(same, statement.tables)):
+        for name in dict.fromkeys(map(same, kind.tables)):
             known = self._shadows.get(name)
-            leaves = statement.action == "drop" or name in [same(old) for old, _ in statement.renames]
-            if known is None or (known.over and done.at > known.at):
+            leaves = kind.action == "drop" or name in [same(old) for old, _ in kind.renames]
+            if known is None or (known.over and at > known.at):
                 if not leaves:
-                    self._begin_shadow(name, done, captured)
+                    self._begin_shadow(name, statement, at, captured)
             elif leaves:
-                self._end_shadow(name, done.at)
-            elif done.at > known.at:
-                self._goes_on(name, known, done, statement)
-            self._note_table_statement(name, done, statement)
+                self._end_shadow(name, at)
+            elif at > known.at:
+                self._goes_on(name, known, statement, at)
+            self._note_table_statement(name, statement, at, kind)
 
     def _note_trigger(self, table: TableName, at: LogPoint, trigger: TriggerCreation) -> None:
         """Note a trigger of the table that keeps a shadow up to date."""
@@ -97,47 +88,41 @@ class ShadowTables:
             if not known.over and at > known.at and name[1] in words:
                 self._shadows[name] = replace(known, at=at, triggers=(*known.triggers, trigger.event))
 
-    def _note_table_statement(self, table: TableName, done: ExecutedStatement, statement: TableDdl) -> None:
+    def _note_table_statement(
+        self, table: TableName, statement: Statement, at: LogPoint, kind: TableDdl
+    ) -> None:
         """Note a statement on the table itself while a tool builds its shadow, which does not get that
         change.
         """
-        if statement.action == "rename" or not self._list_shadows(table):
+        if kind.action == "rename" or not self._list_shadows(table):
             return
         mine = [
-            each
-            for each in judge_statement(done.sql, done.db, escapes=done.escapes)
-            if self._names.normalize_table(each.table) == table
+            each for each in judge_statement(statement) if self._names.normalize_table(each.table) == table
         ]
-        if statement.action == "alter" and all(
-            each.rows == "kept" and each.keeps_definition for each in mine
-        ):
+        if kind.action == "alter" and all(each.rows == "kept" and each.keeps_definition for each in mine):
             return
         for name, known in self._list_shadows(table):
-            if not known.over and done.at > known.at:
-                why = f"{table[0]}.{table[1]} itself was changed meanwhile: {done.sql[:200]}"
-                self._shadows[name] = replace(known, at=done.at, statements=(), unknown=why)
+            if not known.over and at > known.at:
+                why = f"{table[0]}.{table[1]} itself was changed meanwhile: {statement.sql[:200]}"
+                self._shadows[name] = replace(known, at=at, statements=(), unknown=why)
 
     def _begin_shadow(
-        self, name: TableName, done: ExecutedStatement, captured: Collection[TableName]
+        self, name: TableName, statement: Statement, at: LogPoint, captured: Collection[TableName]
     ) -> None:
         table = self._tools.find_shadowed_table(name, captured)
         if table is None:
             return
         unknown = "its CREATE TABLE was not seen"
-        if isinstance(done.statement, TableDdl) and done.statement.action == "create":
-            unknown = _explain_unlike_form(done, table, self._names)
-        self._shadows[name] = ShadowTable(
-            db=name[0], name=name[1], table=table[1], at=done.at, unknown=unknown
-        )
+        if isinstance(statement.kind, TableDdl) and statement.kind.action == "create":
+            unknown = _explain_unlike_form(statement, table, self._names)
+        self._shadows[name] = ShadowTable(db=name[0], name=name[1], table=table[1], at=at, unknown=unknown)
 
-    def _goes_on(
-        self, name: TableName, known: ShadowTable, done: ExecutedStatement, statement: TableDdl
-    ) -> None:
-        unknown = known.unknown or _explain_lost_rows(done, statement)
-        texts = () if unknown else (*known.statements, done.sql)
+    def _goes_on(self, name: TableName, known: ShadowTable, statement: Statement, at: LogPoint) -> None:
+        unknown = known.unknown or _explain_lost_rows(statement)
+        texts = () if unknown else (*known.statements, statement.sql)
         if sum(map(len, texts)) > _LONGEST:
             unknown, texts = "its statements are too long to keep", ()
-        self._shadows[name] = replace(known, at=done.at, statements=texts, unknown=unknown)
+        self._shadows[name] = replace(known, at=at, statements=texts, unknown=unknown)
 
     def _end_shadow(self, name: TableName, at: LogPoint) -> None:
         known = self._shadows[name]
@@ -216,9 +201,8 @@ class ShadowTables:
 
 def judge_shadow_statements(statements: Sequence[str], db: str, before: Table, after: Table) -> SwapResult:
     """Return the effect of a shadow's statements on the table."""
-    actions = [parse_column_actions(sql, db) for sql in statements]
-    known = [each for each in actions if each is not None]
-    columns = compute_column_changes(known, before, after) if len(known) == len(actions) else None
+    parsed = [parse_statement(LoggedStatement(db, sql)) for sql in statements]
+    columns = compute_column_changes(parsed, before, after)
     if columns is None:
         return SwapResult("its statements do not show what happened to each column")
     if columns.renamed:
@@ -230,7 +214,7 @@ def judge_shadow_statements(statements: Sequence[str], db: str, before: Table, a
     if refusal := _refuses_rows(before, after):
         return SwapResult(refusal)
     same = is_same_definition(before, after)
-    verdicts: list[StatementVerdict] = [each for sql in statements for each in judge_statement(sql, db)]
+    verdicts: list[StatementVerdict] = [verdict for each in parsed for verdict in judge_statement(each)]
     if any(each.must_stop(same_definition=same) for each in verdicts):
         return SwapResult("its statements may have changed values")
     kept = all(each.get_effect(same_definition=same) == "kept" for each in verdicts)
@@ -268,13 +252,13 @@ def _is_as_distinctive(was: ColumnType, now: ColumnType) -> bool:
 # --- single statements
 
 
-def _explain_unlike_form(done: ExecutedStatement, table: TableName, names: NameRules) -> str:
+def _explain_unlike_form(statement: Statement, table: TableName, names: NameRules) -> str:
     """Return why a CREATE TABLE may not create the table's own form; "": it does.
 
     pt-online-schema-change lists the columns; the definition after the swap must show that they are the
     table's.
     """
-    _, tokens = ddl.classify_with_tokens(done.sql, done.db, escapes=done.escapes)
+    tokens = statement.tokens
     words = [token.upper for token in tokens]
     if words[:2] != ["CREATE", "TABLE"] or words[2:3] == ["IF"] or "SELECT" in words:
         return "it was not made by a plain CREATE TABLE"
@@ -282,20 +266,20 @@ def _explain_unlike_form(done: ExecutedStatement, table: TableName, names: NameR
     if words[end : end + 1] != ["LIKE"]:
         return ""
     like, _ = names_at(tokens, end + 1)
-    found = None if like is None else names.normalize_table((like[0] or done.db, like[1]))
+    found = None if like is None else names.normalize_table((like[0] or statement.query.db, like[1]))
     return "" if found == table else "it was made like another table"
 
 
 _MAY_REFUSE = frozenset({"CHECK", "REFERENCES", "FOREIGN", "PARTITION", "UNIQUE", "IGNORE"})
 
 
-def _explain_lost_rows(done: ExecutedStatement, statement: TableDdl) -> str:
+def _explain_lost_rows(statement: Statement) -> str:
     """Return why a statement on a shadow may lose rows of its table; "": it does not."""
-    _, tokens = ddl.classify_with_tokens(done.sql, done.db, escapes=done.escapes)
-    if statement.action != "alter" or parse_column_actions(done.sql, done.db, escapes=done.escapes) is None:
-        return f"it is unknown whether this keeps rows: {done.sql[:200]}"
-    if not done.escapes and "\\" in done.sql:
+    sql = statement.sql
+    if list_column_actions(statement) is None:
+        return f"it is unknown whether this keeps rows: {sql[:200]}"
+    if not statement.query.escapes and "\\" in sql:
         return "one of its statements holds a backslash, under NO_BACKSLASH_ESCAPES"
-    if not _MAY_REFUSE.isdisjoint(token.upper for token in tokens):
-        return f"the tool passes over rows that it does not take: {done.sql[:200]}"
+    if not _MAY_REFUSE.isdisjoint(token.upper for token in statement.tokens):
+        return f"the tool passes over rows that it does not take: {sql[:200]}"
     return ""

@@ -6,6 +6,7 @@ Not an SQL parser.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from schemas.table.names import TableName
@@ -72,7 +73,7 @@ def cut_row_values(sql: str) -> str:
 _SHOWN = 10_000  # characters
 
 
-def tokenize_sql(sql: str, *, escapes: bool = True) -> list[Token]:
+def tokenize_sql(sql: str, *, escapes: bool = True) -> tuple[Token, ...]:
     """Return words, quoted identifiers, strings and single characters.
 
     Comments are removed; versioned ones stay as code.
@@ -80,23 +81,26 @@ def tokenize_sql(sql: str, *, escapes: bool = True) -> list[Token]:
     Consecutive rows of literals become "(" and ")". `escapes`: a backslash in a string escapes the next
     character (it does not under NO_BACKSLASH_ESCAPES).
     """
-    tokens = []
+    return tuple(yield_tokens(sql, escapes=escapes))
+
+
+def yield_tokens(sql: str, *, escapes: bool = True) -> Iterator[Token]:
+    """Yield the tokens of `tokenize_sql`, and read the text only as far as they are taken."""
     for match in (_TOKEN if escapes else _TOKEN_NO_ESCAPES).finditer(sql):
         kind = match.lastgroup
         if kind == "back":
-            tokens.append(Token(match["back"].replace("``", "`"), quoted=True))
+            yield Token(match["back"].replace("``", "`"), quoted=True)
         elif kind == "double":
-            tokens.append(Token(match["double"].replace('""', '"'), quoted=True))
+            yield Token(match["double"].replace('""', '"'), quoted=True)
         elif kind == "single":
-            tokens.append(Token(match["single"], quoted=False, string=True))
+            yield Token(match["single"], quoted=False, string=True)
         elif kind == "rows":
-            tokens += _ROWS
+            yield from _ROWS
         elif kind is not None:
-            tokens.append(Token(match[0], quoted=False))
-    return tokens
+            yield Token(match[0], quoted=False)
 
 
-def split_tokens(tokens: list[Token], separator: str) -> list[list[Token]]:
+def split_tokens(tokens: Sequence[Token], separator: str) -> list[list[Token]]:
     parts: list[list[Token]] = [[]]
     for token in tokens:
         if token.text == separator and not token.quoted:
@@ -106,7 +110,7 @@ def split_tokens(tokens: list[Token], separator: str) -> list[list[Token]]:
     return parts
 
 
-def skip_words(tokens: list[Token], *words: str) -> list[Token]:
+def skip_words(tokens: Sequence[Token], *words: str) -> Sequence[Token]:
     at = 0
     while at < len(tokens) and (
         tokens[at].upper in words or (tokens[at].text in words and not tokens[at].quoted)
@@ -115,7 +119,7 @@ def skip_words(tokens: list[Token], *words: str) -> list[Token]:
     return tokens[at:]
 
 
-def parse_table_names(tokens: list[Token], db: str) -> list[TableName]:
+def parse_table_names(tokens: Sequence[Token], db: str) -> list[TableName]:
     """Return the comma-separated, perhaps qualified names at the beginning, after IF [NOT] EXISTS and
     the like.
     """
@@ -132,7 +136,7 @@ def parse_table_names(tokens: list[Token], db: str) -> list[TableName]:
     return names
 
 
-def _parse_qualified_name(tokens: list[Token], at: int, db: str) -> tuple[TableName, int]:
+def _parse_qualified_name(tokens: Sequence[Token], at: int, db: str) -> tuple[TableName, int]:
     first = tokens[at].text
     dotted = at + 2 < len(tokens) and tokens[at + 1].text == "." and not tokens[at + 1].quoted
     if dotted and _is_name(tokens[at + 2]):
@@ -140,7 +144,7 @@ def _parse_qualified_name(tokens: list[Token], at: int, db: str) -> tuple[TableN
     return (db, first), at + 1
 
 
-def names_at(tokens: list[Token], at: int) -> tuple[TableName | None, int]:
+def names_at(tokens: Sequence[Token], at: int) -> tuple[TableName | None, int]:
     """Return the name at `at`, ("", name) if it is not qualified, and the index after it.
 
     None: there is no name.

@@ -23,15 +23,15 @@ from consumer.attempt.spec import UnitSpec
 from consumer.tables.router import SchemaChangePolicy, build_target_table
 from consumer.tables.stored import decode_stored
 from consumer.targets.dialect import open_session
-from producer.binlog_format.log_event import SessionSettings
+from producer.binlog_format.log_event import LoggedStatement, SessionSettings
 from producer.sources.converted import may_be_converted
 from producer.sources.mariadb.flavour import MARIADB_FLAVOUR
 from producer.sources.mysql.flavour import MYSQL_FLAVOUR
 from producer.sources.source_session import SourceSession
-from producer.statements import ddl
-from producer.statements.columns import compute_column_changes, parse_column_actions
+from producer.statements.columns import compute_column_changes
 from producer.statements.conversions import find_alter_doubt
 from producer.statements.judgement import judge_statement
+from producer.statements.statement import parse_statement
 from schemas.config.model import TargetConfig
 from schemas.io.mysql_catalog import read_table
 from schemas.io.mysql_connection import connect_mysql
@@ -165,13 +165,12 @@ class DrawnSource:
     def _altered(self, text: str) -> None:
         """As producer.barriers does it."""
         escapes = "NO_BACKSLASH_ESCAPES" not in self.modes
-        (verdict,) = judge_statement(text, self.db, escapes=escapes)
+        statement = parse_statement(LoggedStatement(self.db, text, escapes, settings=self.settings))
+        (verdict,) = judge_statement(statement)
         before, self.table = self.table, self.defined()
         same = is_same_definition(before, self.table)
         self.fake.table = self.table
-        doubt = find_alter_doubt(
-            ddl.classify_with_tokens(text, self.db, escapes=escapes)[1], self.settings, before, self.table
-        )
+        doubt = find_alter_doubt(statement, before, self.table)
         converted = doubt is not None and may_be_converted(self.asked, (self.db, "h"), doubt)
         if verdict.must_stop(same_definition=same) or converted:
             at = (0, 1, self.fake.pos, -1)
@@ -188,8 +187,7 @@ class DrawnSource:
             self.rows = self.read_topic()
             self.copied()
             return
-        actions = parse_column_actions(text, self.db, escapes=escapes)
-        columns = None if actions is None else compute_column_changes([actions], before, self.table)
+        columns = compute_column_changes([statement], before, self.table)
         effect = verdict.get_effect(same_definition=same)
         self._write("m", definition=self.table, ddl=text, columns=columns, effect=effect)
         self.rows = self.read_topic()

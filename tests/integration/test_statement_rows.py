@@ -10,8 +10,10 @@ from typing import Any
 import pymysql
 import pytest
 
+from producer.binlog_format.log_event import LoggedStatement
 from producer.statements.actions import ACTIONS
 from producer.statements.judgement import judge_statement
+from producer.statements.statement import parse_statement
 from schemas.io.mysql_catalog import read_table
 
 COLUMNS = "(id INT PRIMARY KEY, v VARCHAR(20), KEY v_index (v))"
@@ -179,7 +181,11 @@ class Bench:
         return True
 
     def _passes(self, case: Case, *, same: bool, kind: str) -> bool:
-        verdicts = [each for each in judge_statement(case.sql, self.db) if each.table == (self.db, "t")]
+        verdicts = [
+            each
+            for each in judge_statement(parse_statement(LoggedStatement(self.db, case.sql)))
+            if each.table == (self.db, "t")
+        ]
         if not verdicts:
             return True  # OPTIMIZE TABLE and the like: nothing is judged
         (verdict,) = verdicts

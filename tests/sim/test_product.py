@@ -21,7 +21,7 @@ from consumer.attempt.readers import reader
 from consumer.ordering import dedup, dispatch, layout, locks, netchange, progress
 from consumer.ordering.lanes import batches, lane, segments
 from producer import tables
-from producer.barriers import barriers, impact, new_tables, session_values
+from producer.barriers import barriers, impact, new_tables
 from producer.copies import book, limits, states
 from producer.definitions import catalog_wait, index, logged_statements, proof, scan, statement_search
 from producer.kafka import in_flight, writer
@@ -69,7 +69,7 @@ MODULES: tuple[ModuleType, ...] = (
     begin, quarantined_keys, sweep, window, applied_copies,
 )  # fmt: skip
 CAPTURE: tuple[ModuleType, ...] = (
-    table_selection, book, limits, states, table_copies, copy_begins, late_tables, loop, position, rows, table_stops, ticker, watermarks, assembly, barriers, impact, new_tables, session_values, chunks, mariadb_gtids, writer, in_flight, positions, log_proof,
+    table_selection, book, limits, states, table_copies, copy_begins, late_tables, loop, position, rows, table_stops, ticker, watermarks, assembly, barriers, impact, new_tables, chunks, mariadb_gtids, writer, in_flight, positions, log_proof,
     snapshot, mysql_gtids, proven_log, log_stream, scheduler, snapshot_tables, chunk_sender, jobs, resume, index, proof, logged_statements, scan, catalog_wait, statement_search, startup, assignment, restored_stops, repeated_events, started, tables, topic_recovery,
     transaction_stream, source_transactions, prepared_xa, binlog_log, changes, chunk_data,
 )  # fmt: skip

@@ -11,7 +11,7 @@ import pytest
 from producer.barriers.barriers import BarrierHandler
 from producer.barriers.impact import StatementImpact
 from producer.barriers.new_tables import NewTableCapture
-from producer.binlog_format.log_event import SessionSettings
+from producer.binlog_format.log_event import LoggedStatement, SessionSettings
 from producer.decoders.row_codec import SourceContext, TransactionContext
 from producer.definitions.requests import ProvenDefinition
 from producer.errors import TableStoppedError
@@ -21,8 +21,9 @@ from producer.sources.mariadb.flavour import MARIADB_FLAVOUR
 from producer.start.started import StartedCapture
 from producer.statements import ddl
 from producer.statements.closure import ImpactedTables
-from producer.statements.conversions import parse_optimize_table
+from producer.statements.conversions import treat_optimize_as_alter
 from producer.statements.shadows import ShadowTables
+from producer.statements.statement import parse_statement
 from producer.stops import StoppedTable
 from producer.tables import CapturedTables, TableState, TopicState
 from schemas.config.online_ddl import enable_all_tools
@@ -148,14 +149,14 @@ class Stage:
         return {name: part.cause for part in parts for name in part.tables or ()}
 
     def _carried_out(self, sql: str) -> TableStoppedError | None:
-        statement = parse_optimize_table(
-            ddl.classify_with_tokens(sql, "bank")[1], "bank"
-        ) or ddl.classify_statement(sql, "bank")
-        assert not isinstance(statement, ddl.TransactionControl | ddl.HarmlessStatement)
-        barrier = Barrier(
-            HEADER, statement, sql, len(self.writer.sent), self.offset, "bank", settings=self.settings
+        statement = treat_optimize_as_alter(
+            parse_statement(LoggedStatement("bank", sql, settings=self.settings))
         )
+        assert not isinstance(statement.kind, ddl.TransactionControl | ddl.HarmlessStatement)
         self.offset += 1
+        return self.handle(Barrier(HEADER, statement, len(self.writer.sent), self.offset - 1))
+
+    def handle(self, barrier: Barrier) -> TableStoppedError | None:
         barriers, before = self.barriers(), len(self.writer.sent)
         barriers.note_barrier(barrier)
         transaction = TransactionContext(
@@ -430,7 +431,7 @@ def test_a_stop_by_a_statement_that_nobody_can_read_names_no_value() -> None:
     stage = Stage()
     barriers = stage.barriers()
     sql = "INSERT INTO [t] VALUES (4711, 'secret')"
-    barrier = Barrier(HEADER, ddl.classify_statement(sql, "bank"), sql, 0, 720, "bank")  # type: ignore[arg-type]
+    barrier = Barrier(HEADER, parse_statement(LoggedStatement("bank", sql)), 0, 720)
     transaction = TransactionContext(
         id="x", gtid=None, file="binlog.000003", file_number=3, pos=700, ts_ms=7, server_id=1, made_ms=7
     )

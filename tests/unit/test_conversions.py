@@ -12,7 +12,6 @@ from producer.binlog_format.log_event import LoggedStatement, SessionSettings, p
 from producer.sources.converted import may_be_converted
 from producer.sources.mariadb.flavour import MARIADB_FLAVOUR
 from producer.sources.mysql.flavour import MYSQL_FLAVOUR
-from producer.statements import ddl
 from producer.statements.conversions import (
     GLOBAL,
     DoubtedValues,
@@ -20,8 +19,10 @@ from producer.statements.conversions import (
     find_swap_doubt,
     is_fixed_zone,
     may_copy,
-    parse_optimize_table,
+    treat_optimize_as_alter,
 )
+from producer.statements.ddl import TableDdl
+from producer.statements.statement import Statement, parse_statement
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 from tests.unit.test_barriers import Stage, T
 
@@ -45,7 +46,11 @@ def table(**columns: Kind | str) -> Table:
 def doubted(
     sql: str, settings: SessionSettings, before: Table, after: Table | None = None
 ) -> DoubtedValues | None:
-    return find_alter_doubt(ddl.classify_with_tokens(sql, "bank")[1], settings, before, after or before)
+    return find_alter_doubt(parse(sql, settings), before, after or before)
+
+
+def parse(sql: str, settings: SessionSettings | None = None) -> Statement:
+    return parse_statement(LoggedStatement("bank", sql, settings=settings or SessionSettings()))
 
 
 MODIFY = "ALTER TABLE t MODIFY n BIGINT"
@@ -131,17 +136,22 @@ COPYING = (
 
 @pytest.mark.parametrize("action", IN_PLACE)
 def test_what_is_done_in_place(action: str) -> None:
-    assert not may_copy(ddl.classify_with_tokens(f"ALTER TABLE t {action}", "bank")[1])
+    assert not may_copy(parse(f"ALTER TABLE t {action}"))
 
 
 @pytest.mark.parametrize("action", COPYING)
 def test_what_copies_rows(action: str) -> None:
-    assert may_copy(ddl.classify_with_tokens(f"ALTER TABLE t {action}", "bank")[1])
+    assert may_copy(parse(f"ALTER TABLE t {action}"))
 
 
 def test_an_index_statement_copies_where_it_says_so() -> None:
-    assert not may_copy(ddl.classify_with_tokens("CREATE INDEX i ON t (n)", "bank")[1])
-    assert may_copy(ddl.classify_with_tokens("CREATE INDEX i ON t (n) ALGORITHM = COPY", "bank")[1])
+    assert not may_copy(parse("CREATE INDEX i ON t (n)"))
+    assert may_copy(parse("CREATE INDEX i ON t (n) ALGORITHM = COPY"))
+
+
+def test_a_statement_without_actions_may_copy_rows() -> None:
+    assert may_copy(parse("RENAME TABLE u TO t"))
+    assert may_copy(parse("RENAME TABLES u TO t"))
 
 
 @pytest.mark.parametrize(
@@ -155,10 +165,10 @@ def test_an_index_statement_copies_where_it_says_so() -> None:
     ],
 )
 def test_optimize_is_an_alter_of_its_tables(sql: str, tables: list[tuple[str, str]] | None) -> None:
-    found = parse_optimize_table(ddl.classify_with_tokens(sql, "bank")[1], "bank")
-    assert (None if found is None else [*found.tables]) == tables
-    if found is not None:
-        assert may_copy(ddl.classify_with_tokens(sql, "bank")[1])
+    found = treat_optimize_as_alter(parse(sql))
+    assert ([*found.kind.tables] if isinstance(found.kind, TableDdl) else None) == tables
+    if tables is not None:
+        assert may_copy(found)
 
 
 # --- the log
@@ -287,3 +297,10 @@ def test_optimize_is_met_where_it_may_have_changed_values() -> None:
     stage = Stage(converts=True, settings=ZONE)
     stage.captured.tables[T].set_definition(table(s=Kind.TIMESTAMP), (0, 2, 9, 0))
     assert stage.carry_out("OPTIMIZE TABLE t") == {T: "rows-replaced"}
+
+
+def test_rename_tables_ends_no_capture() -> None:
+    """Its word is not TABLE; where the session's sql_mode makes dates zero, that was a StopIteration."""
+    stage = Stage(settings=SessionSettings(zeroes_dates=True))
+    assert stage.carry_out("RENAME TABLES other.x TO u") == {}
+    assert stage.effects == [("m", "kept")]

@@ -12,6 +12,7 @@ import pytest
 from producer.barriers.barriers import BarrierHandler
 from producer.barriers.impact import StatementImpact
 from producer.barriers.new_tables import NewTableCapture
+from producer.binlog_format.log_event import LoggedStatement
 from producer.decoders.row_codec import SourceContext, TransactionContext
 from producer.definitions.requests import DefinitionPlace, Proof, ProvenDefinition, UnprovenDefinition
 from producer.errors import TableStoppedError, TransientSourceError
@@ -24,7 +25,7 @@ from producer.start.restored_stops import FormerStops
 from producer.start.started import StartedCapture
 from producer.start.startup import CaptureStarter
 from producer.start.topic_recovery import TableTail, TopicFindings
-from producer.statements import ddl
+from producer.statements.statement import parse_statement
 from producer.stops import StoppedTable
 from producer.tables import CapturedTables, TableName, TableState
 from schemas.config.online_ddl import enable_all_tools
@@ -125,7 +126,7 @@ class World:
     def statement(self) -> None:
         sql = "ALTER TABLE n ADD COLUMN x INT" if self.statements(self.here) else "CREATE TABLE n (id INT)"
         header = TransactionHeader("binlog.000003", self.here, 0, 1, None)
-        barrier = Barrier(header, ddl.classify_statement(sql, "bank"), sql, 0, self.here, "bank", True)  # type: ignore[arg-type]
+        barrier = Barrier(header, parse_statement(LoggedStatement("bank", sql)), 0, self.here)
         _, stop = self.barriers.carry_out(
             barrier, self.concern.list_affected_tables(barrier), self.transaction()
         )
@@ -236,7 +237,8 @@ def test_what_stands_before_the_beginning_of_a_table_concerns_nobody(row: int) -
     taken = {}
     for again.here in (4, 5):
         header = TransactionHeader("binlog.000003", again.here, 0, 1, None)
-        barrier = Barrier(header, ddl.classify_statement("CREATE TABLE n (id INT)", "bank"), "CREATE TABLE n (id INT)", 0, again.here, "bank", True)  # type: ignore[arg-type]  # fmt: skip
+        statement = parse_statement(LoggedStatement("bank", "CREATE TABLE n (id INT)"))
+        barrier = Barrier(header, statement, 0, again.here)
         verdicts = again.concern.list_affected_tables(barrier)
         if row == 0 or again.here == 4:
             taken[again.here] = again.barriers.carry_out(barrier, verdicts, again.transaction())

@@ -7,8 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from producer.binlog_format.log_event import LoggedStatement
 from producer.statements import ddl
-from producer.statements.shadows import ExecutedStatement, ShadowTables, SwapResult, judge_shadow_statements
+from producer.statements.shadows import ShadowTables, SwapResult, judge_shadow_statements
+from producer.statements.statement import Statement, parse_statement
 from schemas.config.online_ddl import enable_all_tools
 from schemas.table.model import Column, IndexPart, Table, UniqueIndex
 from schemas.table.names import NameRules
@@ -26,29 +28,33 @@ class Log:
 
     def __init__(self, names: NameRules | None = None) -> None:
         self.shadows = ShadowTables(enable_all_tools().names, names or NameRules())
-        self.notified: list[ExecutedStatement] = []
+        self.notified: list[tuple[Statement, LogPoint]] = []
 
     def notify(self, *statements: str) -> LogPoint:
         for sql in statements:
-            statement = ddl.classify_statement(sql, "db")
-            self.notified.append(ExecutedStatement(statement, sql, "db", (3, 100 + 10 * len(self.notified))))
-            self.shadows.note_statement(self.notified[-1], {T})
-        return self.notified[-1].at
+            statement, at = parse_statement(LoggedStatement("db", sql)), (3, 100 + 10 * len(self.notified))
+            self.notified.append((statement, at))
+            self.shadows.note_statement(statement, at, {T})
+        return self.last
+
+    @property
+    def last(self) -> LogPoint:
+        return self.notified[-1][1]
 
     def move(self, sql: str) -> tuple[str, Any]:
         at = self.notify(sql)
-        statement = self.notified[-1].statement
-        assert isinstance(statement, ddl.TableDdl)
-        return self.shadows.classify_move(T, statement, at)
+        kind = self.notified[-1][0].kind
+        assert isinstance(kind, ddl.TableDdl)
+        return self.shadows.classify_move(T, kind, at)
 
     def swap(self, sql: str, after: Table = FORM) -> SwapResult:
         move, shadow = self.move(sql)
         assert move == "swap"
-        return self.shadows.judge_swap(shadow, self.notified[-1].at, FORM, after)
+        return self.shadows.judge_swap(shadow, self.last, FORM, after)
 
     def restart(self) -> None:
         """Go on from the record that stands behind the last statement."""
-        stored = self.shadows.list_stored_shadows((3, self.notified[-1].at[1] + 5))
+        stored = self.shadows.list_stored_shadows((3, self.last[1] + 5))
         self.shadows = ShadowTables(enable_all_tools().names, stored=stored)
 
 
@@ -101,22 +107,18 @@ def test_what_was_read_before_changes_nothing_when_it_is_read_again() -> None:
     log.notify(*GHOST)
     log.move("ALTER TABLE t RENAME _t_del")
     log.move("ALTER TABLE _t_gho RENAME t")
-    notified, last = log.notified, log.notified[-1]
+    notified, last = log.notified, log.last
     before = log.shadows.list_stored_shadows((0, 0))
     for first in range(len(notified)):
         again = ShadowTables(enable_all_tools().names, stored=before)
-        for each in notified[first:]:
-            again.note_statement(each, {T})
-            assert isinstance(each.statement, ddl.TableDdl)
-            move = (
-                again.classify_move(T, each.statement, each.at) if each.statement.action == "rename" else None
-            )
+        for statement, at in notified[first:]:
+            again.note_statement(statement, at, {T})
+            assert isinstance(statement.kind, ddl.TableDdl)
+            move = again.classify_move(T, statement.kind, at) if statement.kind.action == "rename" else None
         assert move == ("swap", ("db", "_t_gho"))
-        assert again.judge_swap(("db", "_t_gho"), last.at, FORM, WITH_C).columns == ColumnChanges(
-            added=("c",)
-        )
+        assert again.judge_swap(("db", "_t_gho"), last, FORM, WITH_C).columns == ColumnChanges(added=("c",))
         assert again.list_stored_shadows((0, 0)) == before
-    assert log.shadows.list_stored_shadows((3, last.at[1] + 1)) == ()
+    assert log.shadows.list_stored_shadows((3, last[1] + 1)) == ()
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer.statements.columns import compute_column_changes, parse_column_actions
+from producer.binlog_format.log_event import LoggedStatement
+from producer.statements.columns import compute_column_changes
+from producer.statements.statement import Statement, parse_statement
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 from schemas.wire.event import ColumnChanges
 
@@ -33,8 +35,11 @@ def _column(name: str, type_: str = "int") -> Column:
 
 def of(sql: str, before: Table, after: Table) -> ColumnChanges | None:
     whole = " TABLE " in sql or " ON t" in sql
-    actions = parse_column_actions(sql if whole else f"ALTER TABLE t {sql}", "db")
-    return None if actions is None else compute_column_changes([actions], before, after)
+    return compute_column_changes([parse(sql if whole else f"ALTER TABLE t {sql}")], before, after)
+
+
+def parse(sql: str) -> Statement:
+    return parse_statement(LoggedStatement("db", sql))
 
 
 def changed(**parts: object) -> ColumnChanges:
@@ -111,6 +116,7 @@ MORE = table("id", "a", "b", "c")
         ("ADD SYSTEM VERSIONING", T),
         ("REBUILD PARTITION p0", T),  # keeps rows only of some kinds of partitioning
         ("ADD COLUMN (c INT", T),
+        ("ADD COLUMN (c INT,", T),
         ("ADD t.c INT", MORE),
         ("RENAME TO u", T),
         ("ALTER IGNORE TABLE t ADD c INT", MORE),
@@ -169,11 +175,7 @@ def test_statements_one_behind_the_other() -> None:
         "DROP b, RENAME COLUMN c TO b",
         "ADD INDEX (b)",
     ]
-    steps = [
-        actions
-        for text in texts
-        if (actions := parse_column_actions(f"ALTER TABLE t {text}", "db")) is not None
-    ]
+    steps = [parse(f"ALTER TABLE t {text}") for text in texts]
     assert compute_column_changes(steps, T, table("id", "y big", "b big")) == changed(
         renamed={"a": "y"}, added=("b",), dropped=("b",), modified=("y",)
     )

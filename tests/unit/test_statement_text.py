@@ -16,7 +16,8 @@ from producer.binlog_format.log_event import (
     parse_status_variables,
 )
 from producer.binlog_format.statement_text import UNDECODED, decode_statement_text
-from producer.statements.ddl import TableDdl, UnknownStatement, classify_statement
+from producer.statements.ddl import TableDdl, UnknownStatement
+from producer.statements.statement import parse_statement
 from producer.statements.tokens import tokenize_sql
 
 #: Collation id of a client, its codec, and a character of it whose second byte is a backslash, or a backtick.
@@ -52,7 +53,7 @@ def test_a_string_ends_where_the_server_ends_it(client: int, codec: str, charact
         ):
             query = _query(sql.encode(codec), _variables(client))
             assert query.sql == sql
-            found = classify_statement(query.sql, query.db)
+            found = parse_statement(query).kind
             assert isinstance(found, TableDdl)
             assert found.action == "rename"
             assert ("bank", "t") in found.tables
@@ -65,13 +66,13 @@ def test_a_string_ends_where_the_server_ends_it(client: int, codec: str, charact
 )  # fmt: skip
 def test_a_name_is_the_one_that_the_client_wrote(client: int, codec: str, name: str) -> None:
     query = _query(f"DROP TABLE {name}".encode(codec), _variables(client))
-    assert classify_statement(query.sql, query.db) == TableDdl("drop", (("bank", name),))
+    assert parse_statement(query).kind == TableDdl("drop", (("bank", name),))
 
 
 def test_a_name_that_cannot_be_decoded_is_none_that_is_known() -> None:
     for client, data in ((28, b"\xff"), (3, b"\xc4"), (63, b"\xc4"), (28, b"\xfe\x7c")):
         query = _query(b"DROP TABLE `" + data + b"`", _variables(client))
-        assert classify_statement(query.sql, query.db) == UnknownStatement("bank")
+        assert parse_statement(query).kind == UnknownStatement("bank")
 
 
 @given(

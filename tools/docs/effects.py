@@ -10,12 +10,14 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 
 from producer import stops
+from producer.binlog_format.log_event import LoggedStatement
 from producer.checks import binlog_server
 from producer.definitions import proof
 from producer.effects import DocumentedEffect
 from producer.statements import ddl, judgement
 from producer.statements.actions import ACTIONS
 from producer.statements.closure import find_impacted_tables
+from producer.statements.statement import Statement, parse_statement
 from producer.statements.tokens import tokenize_sql
 from tools.docs import logged_changes, table_lives
 
@@ -67,11 +69,15 @@ _ROWS = {
 }
 
 
+def _parse(sql: str) -> Statement:
+    return parse_statement(LoggedStatement("d", sql))
+
+
 def _statement(sql: str) -> DocumentedEffect:
     """Return the effect of a statement on its first table."""
     if sql.startswith("TRUNCATE"):
         return DocumentedEffect(sql, "nothing", "a `t` event: apply empties the target table")
-    verdict = judgement.judge_statement(sql.replace("…", "(id INT)"), "d")[0]
+    verdict = judgement.judge_statement(_parse(sql.replace("…", "(id INT)")))[0]
     if verdict.must_stop(same_definition=True) and verdict.must_stop(same_definition=False):
         return DocumentedEffect(sql, "the table", _ROWS[verdict.rows])
     if verdict.needs == "other definition":
@@ -113,7 +119,7 @@ def statements() -> Iterator[DocumentedEffect]:
 def others() -> Iterator[DocumentedEffect]:
     """Yield the effects of other statements."""
     for sql in OTHERS:
-        match ddl.classify_statement(sql, "d"):
+        match _parse(sql).kind:
             case ddl.SchemaDrop():
                 yield DocumentedEffect(sql, "the table", "every captured table of the database is gone")
             case ddl.HarmlessStatement():

@@ -25,7 +25,7 @@ from producer.binlog_format.log_event import BinlogEvent
 from producer.binlog_format.table_map import TableMap, TableMapCache
 from producer.errors import StreamStoppedError, TransientSourceError
 from producer.statements import ddl
-from producer.statements.tokens import tokenize_sql
+from producer.statements.statement import may_control_transaction, parse_statement
 
 #: Bytes of a transaction that are held in memory.
 MAX_HELD_BYTES = 64 << 20
@@ -390,7 +390,8 @@ _SHORT: dict[bytes, ddl.TransactionControl] = {
 def _parse_control(event: BinlogEvent) -> ddl.TransactionControl | None:
     """Return the transaction control that a statement is, or None.
 
-    The common ones are recognised without parsing.
+    The common ones are recognised without parsing. Other statements are parsed when they are folded
+    (producer/sources/binlog/transactions.py): of them, only the first word is read here.
     """
     body = event.body
     if event.type == log.QUERY and len(body) < _SHORT_BODY:
@@ -398,8 +399,10 @@ def _parse_control(event: BinlogEvent) -> ddl.TransactionControl | None:
         if (short := _SHORT.get(text)) is not None:
             return short
     query = log.parse_statement_event(event)
-    statement = ddl.classify_statement(query.sql, query.db)
-    return statement if isinstance(statement, ddl.TransactionControl) else None
+    if not may_control_transaction(query):
+        return None
+    kind = parse_statement(query).kind
+    return kind if isinstance(kind, ddl.TransactionControl) else None
 
 
 def _is_begin_statement(event: BinlogEvent) -> bool:
@@ -421,7 +424,7 @@ def _parse_savepoint_name(event: BinlogEvent) -> str:
     """Return a savepoint's name (the last word of its statement), normalised: names that the server
     considers equal are equal.
     """
-    tokens = tokenize_sql(log.parse_statement_event(event).sql)
+    tokens = parse_statement(log.parse_statement_event(event)).tokens
     name = unicodedata.normalize("NFD", tokens[-1].text)
     return "".join(char for char in name if not unicodedata.combining(char)).casefold()
 

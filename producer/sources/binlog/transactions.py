@@ -39,8 +39,8 @@ from producer.sources.binlog.assembly import ONE_PHASE, UNDONE
 from producer.sources.binlog.prepared_xa import PreparedXaTransactions
 from producer.sources.changes import Barrier, Boundary, TableName, TableNames, TransactionHeader
 from producer.statements import ddl
-from producer.statements.conversions import parse_optimize_table
-from producer.statements.ddl import TableDdl
+from producer.statements.conversions import treat_optimize_as_alter
+from producer.statements.statement import Statement, parse_statement
 from schemas.findings import START_OVER, format_copy_remedy
 from schemas.table.model import Key
 from schemas.wire.position import parse_binlog_file_number
@@ -184,7 +184,7 @@ class TransactionAssembler:
         if kind == log.XID:
             return self._end_transaction(event)
         if kind in log.QUERIES:
-            return self._handle_query(event, log.parse_statement_event(event))
+            return self._handle_statement(event, parse_statement(log.parse_statement_event(event)))
         return self._handle_other_event(event)
 
     # --- begin and end
@@ -244,31 +244,21 @@ class TransactionAssembler:
 
     # --- statements
 
-    def _handle_query(self, event: BinlogEvent, query: log.LoggedStatement) -> FoldedChange | None:
-        statement = ddl.classify_statement(query.sql, query.db, escapes=query.escapes)
-        if isinstance(statement, ddl.TransactionControl):
-            return self._handle_control(event, statement)
-        if statement == ddl.HarmlessStatement() and query.settings != log.SessionSettings():
-            statement = _parse_optimize(query) or statement
+    def _handle_statement(self, event: BinlogEvent, statement: Statement) -> FoldedChange | None:
+        if isinstance(statement.kind, ddl.TransactionControl):
+            return self._handle_control(event, statement.kind)
+        if statement.kind == ddl.HarmlessStatement() and statement.query.settings != log.SessionSettings():
+            statement = treat_optimize_as_alter(statement)
+        kind = statement.kind
         transaction = self._open or self._start_transaction(event, None, event.timestamp * 1000)
-        if not isinstance(statement, ddl.DmlStatement) and statement != ddl.HarmlessStatement():
+        if not isinstance(kind, ddl.DmlStatement) and kind != ddl.HarmlessStatement():
             self.objects_changed = (parse_binlog_file_number(event.file), event.start)
         if transaction.announced or (
-            isinstance(statement, ddl.HarmlessStatement) and not isinstance(statement, ddl.TriggerCreation)
+            isinstance(kind, ddl.HarmlessStatement) and not isinstance(kind, ddl.TriggerCreation)
         ):
             return None if transaction.grouped else self._end_transaction(event)
         transaction.count_deferred()
-        return Barrier(
-            transaction.header,
-            statement,
-            query.sql,
-            transaction.row,
-            event.start,
-            query.db,
-            query.escapes,
-            query.temporary,
-            settings=query.settings,
-        )
+        return Barrier(transaction.header, statement, transaction.row, event.start)
 
     def finish_barrier(self, event: BinlogEvent) -> Boundary | None:
         """Finish the Barrier of `event`.
@@ -355,8 +345,3 @@ def _build_unknown_event_stop(event: BinlogEvent) -> StreamStoppedError:
 def _build_stream_stop(event: BinlogEvent | str, seen: str) -> StreamStoppedError:
     place = f"{event.file}:{event.start}" if isinstance(event, BinlogEvent) else event
     return StreamStoppedError(f"the log holds at {place} what capture cannot follow: {seen}")
-
-
-def _parse_optimize(query: log.LoggedStatement) -> TableDdl | None:
-    _, tokens = ddl.classify_with_tokens(query.sql, query.db, escapes=query.escapes)
-    return parse_optimize_table(tokens, query.db)

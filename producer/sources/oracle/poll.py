@@ -37,7 +37,6 @@ from producer.sources.oracle.rows import OracleRows
 from producer.sources.oracle.session import OracleSession
 from producer.sources.oracle.table_checks import LoggedTable
 from producer.sources.protocols import LogChange, PublishedRows
-from producer.statements.ddl import TableDdl
 from producer.statements.judgement import StatementVerdict
 from producer.tables import TableName, format_table_name
 from schemas.findings import format_copy_remedy
@@ -252,8 +251,7 @@ class CatalogWatcher:
                 self._following.drop_table(name)
                 yield found
             else:
-                statement = TableDdl("alter", (name,))
-                yield Barrier(header, statement, found.sql, 0, start=header.pos, verdicts=(found.verdict,))
+                yield Barrier.build_from_verdict(header, found.sql, "alter", found.verdict)
         for name in sorted(look.new):
             changed.add(name)
             yield _build_first_barrier(name, header)
@@ -265,7 +263,5 @@ def _build_first_barrier(name: TableName, header: TransactionHeader) -> Barrier:
 
     If it is captured already, its changes in the meantime are unknown.
     """
-    return Barrier(
-        header, TableDdl("create", (name,)), f"{format_table_name(name)} is seen for the first time by this process", 0, start=header.pos,
-        verdicts=(StatementVerdict(name, "unknown", "changed"),),
-    )  # fmt: skip
+    text = f"{format_table_name(name)} is seen for the first time by this process"
+    return Barrier.build_from_verdict(header, text, "create", StatementVerdict(name, "unknown", "changed"))
