@@ -174,16 +174,29 @@ def build_desired_table(
 def find_duplicate_columns(
     source: Table, routed: ResolvedRoute, names: Mapping[str, str], same: NameRules
 ) -> list[Finding]:
-    """Return a finding for each column of `add:` with the name of a source column.
+    """Return a finding for each column of `add:` with the name of a source column, and for each source
+    column with the name that the target has for another one.
 
     `names`: see `build_desired_table`.
     """
-    own = {same.fold_name(names.get(name, name)) for name in source.column_names}
-    return [
+    place, table = f"target table {routed.schema}.{routed.table}", format_table_text(source.db, source.name)
+    mapped = {same.fold_name(there): name for name, there in names.items() if name in source.column_names}
+    both = [
         Finding(
             "error",
-            f"target table {routed.schema}.{routed.table}",
-            f"the route gives the column {name} (`add`), and {format_table_text(source.db, source.name)} has one of that name",
+            place,
+            f"the columns {other} and {name} of {table} would both be written to its column {names[other]}",
+            "rename one of the two at the source, or drop the target table, and copy the table",
+        )
+        for name in source.column_names
+        if name not in names and (other := mapped.get(same.fold_name(name))) is not None
+    ]
+    own = {same.fold_name(names.get(name, name)) for name in source.column_names}
+    return both + [
+        Finding(
+            "error",
+            place,
+            f"the route gives the column {name} (`add`), and {table} has one of that name",
             "give the route's column another name, in the target as well, and copy the table",
         )
         for name in routed.added_names
