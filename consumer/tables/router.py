@@ -18,6 +18,7 @@ from msgspec import structs
 from consumer.errors import TargetConfigError
 from consumer.ordering.model import TargetTable, TargetTopic, TopicOptions
 from consumer.tables.lossy_columns import find_lossy_columns
+from consumer.tables.stored import StoredDefinition
 from consumer.targets.checks.column_spelling import explain_missing_columns
 from schemas.config.kinds.topics import TopicConfig
 from schemas.findings import Finding
@@ -171,14 +172,16 @@ def build_desired_table(
     )
 
 
-def find_duplicate_columns(
-    source: Table, routed: ResolvedRoute, names: Mapping[str, str], same: NameRules
-) -> list[Finding]:
+def build_stored_table(stored: StoredDefinition, routed: ResolvedRoute) -> Table:
+    """Return the target table that a definition requires, with the names of its columns in the target."""
+    return build_desired_table(stored.table, routed, stored.names)
+
+
+def find_duplicate_columns(stored: StoredDefinition, routed: ResolvedRoute, same: NameRules) -> list[Finding]:
     """Return a finding for each column of `add:` with the name of a source column, and for each source
     column with the name that the target has for another one.
-
-    `names`: see `build_desired_table`.
     """
+    source, names = stored.table, stored.names
     place, table = f"target table {routed.schema}.{routed.table}", format_table_text(source.db, source.name)
     mapped = {same.fold_name(there): name for name, there in names.items() if name in source.column_names}
     both = [
@@ -191,7 +194,7 @@ def find_duplicate_columns(
         for name in source.column_names
         if name not in names and (other := mapped.get(same.fold_name(name))) is not None
     ]
-    own = {same.fold_name(names.get(name, name)) for name in source.column_names}
+    own = {same.fold_name(stored.get_target_name(name)) for name in source.column_names}
     return both + [
         Finding(
             "error",

@@ -591,8 +591,7 @@ class Run(AttemptActors):
             case fx.PrepareDefinition():
                 return resolve_definition(spec, database, effect.stored, first=effect.first)
             case fx.ExplainMisfit():
-                stored = effect.stored
-                return explain_changed_table(database, stored.table, spec.source, spec.routes, stored.names)
+                return explain_changed_table(database, effect.stored, spec.source, spec.routes)
             case fx.ReadTable():
                 return database.read_table(*resolve_target_place(spec, effect.source))
             case fx.ReadSharers():

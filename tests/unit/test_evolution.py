@@ -431,8 +431,8 @@ def test_under_lenient_a_type_that_does_not_fit_stops_the_table(name: str) -> No
     kind = TABLE.get_column(name).type.kind
     message = (
         f"public.acct: column {name} is {kind} in the target and date at the source, and no type holds the "
-        "values of both: set `schema_changes: evolve`, or change its type in the target by hand, or change it back at "
-        "the source and copy the table"
+        "values of both: set `schema_changes: evolve`, or change its type in the target by hand, or change it back "
+        "at the source and copy the table"
     )
     with pytest.raises(UnitStoppedError, match=f"^{re.escape(message)}$"):
         planned(new, policy="lenient", rewrite=True)

@@ -801,7 +801,7 @@ def test_a_column_that_a_person_takes_from_the_target_and_gives_back_needs_a_cop
 def test_a_column_that_a_person_spells_anew_in_the_target_is_followed_by_that_name(
     policy: SchemaChangePolicy, transactional: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without the stored name, a new name of the column at the source made a second one, with NULL everywhere.
+    """Without the stored name, a new name of the column at the source made a second one, full of NULL.
 
     Under `ignore` the new name is left out, as that of every column is.
     """

@@ -393,7 +393,7 @@ def _left_alone(statement: Statement, policy: SchemaChangePolicy) -> str:
         read_table_facts=lambda *_: TableFacts(required=required),
     )
     names = {name: there for name, there in statement.names.items() if name in statement.after.column_names}
-    unfit = find_table_misfit(real, statement.after, "s", (route,), names)
+    unfit = find_table_misfit(real, StoredDefinition(statement.after, names), "s", (route,))
     if unfit is not None:
         return f"stops: {unfit.partition(': ')[2].rpartition(':')[0]}"
     if policy != "ignore":
@@ -403,7 +403,9 @@ def _left_alone(statement: Statement, policy: SchemaChangePolicy) -> str:
         for name in statement.after.column_names
         if names.get(name, name) not in statement.target.column_names
     ]
-    found = judge_target_table(real, statement.after, ResolvedRoute("d", "t", policy=policy), names)
+    found = judge_target_table(
+        real, StoredDefinition(statement.after, names), ResolvedRoute("d", "t", policy=policy)
+    )
     narrow = any(each.level == "warning" for each in found)
     notes = [f"`{name}` is left out" for name in lost] + [NARROW] * narrow
     return f"– ({'; '.join(notes)})" if notes else "–"

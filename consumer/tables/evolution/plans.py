@@ -23,7 +23,7 @@ from consumer.tables.router import (
     ResolvedRoute,
     SchemaChangePolicy,
     TableRoute,
-    build_desired_table,
+    build_stored_table,
     find_duplicate_columns,
     list_unmapped_columns,
     resolve_route,
@@ -84,7 +84,7 @@ def plan_change(
     """
     before = change.before
     names = _map_target_names(change)
-    if twice := find_duplicate_columns(change.after, routed, names, same):
+    if twice := find_duplicate_columns(StoredDefinition(change.after, names), routed, same):
         raise UnitStoppedError(format_findings(twice))
     if change.planned is None:
         spelled = match_other_spellings(
@@ -93,8 +93,8 @@ def plan_change(
         _refuse_spelling(change, spelled, real)
         names |= spelled
     goal = TargetGoal(
-        desired=build_desired_table(change.after, routed, names),
-        before=build_desired_table(before.table, routed, before.names),
+        desired=build_stored_table(StoredDefinition(change.after, names), routed),
+        before=build_stored_table(before, routed),
         policy=change.policy,
         columns=_translate_to_target(change, names),
         others=others,
@@ -233,7 +233,7 @@ def find_sharers(
         stored = decode_stored(state.definition)
         routed = resolve_route(routes, origin[1], stored.table.db, stored.table.name)
         if routed is not None and (routed.schema, routed.table) == place:
-            found[other] = build_desired_table(stored.table, routed, stored.names)
+            found[other] = build_stored_table(stored, routed)
     return found
 
 
