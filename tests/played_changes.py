@@ -33,10 +33,8 @@ from tests.integration.test_apply_targets import Real
 from tests.integration.test_schema_changes import TopicUnit
 from tests.waiting import until
 
-BY_HAND = (
-    "so that no column beside it can take its place: set `schema_changes: evolve`, or change its type by hand"
-)
-"""What `lenient` says of a column of a unique index that gets another type."""
+BY_HAND = "set `schema_changes: evolve`, or change its type in the target by hand"
+"""What `lenient` says of a column that gets a type that the target's column cannot take."""
 
 
 class Play:

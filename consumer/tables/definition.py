@@ -26,7 +26,7 @@ from consumer.tables.key_order import are_ranges_alike
 from consumer.tables.router import (
     ResolvedRoute,
     TableRoute,
-    build_desired_table,
+    build_stored_table,
     build_target_table,
     build_topic_table,
     find_duplicate_columns,
@@ -90,6 +90,11 @@ class ActiveDefinition:
     def source(self) -> Table:
         return self.stored.table
 
+    @property
+    def source_key(self) -> list[str]:
+        """The source's key, by the names that its columns have in the target."""
+        return [self.stored.get_target_name(name) for name in self.source.key.columns]
+
 
 def prepare_definition(
     session: TargetTables,
@@ -117,13 +122,13 @@ def prepare_definition(
             f"{source.db}.{source.name} of {source_name}: no route of the pipeline names this table"
         )
     same = session.column_names
-    if twice := find_duplicate_columns(source, routed, stored.names, same):
+    if twice := find_duplicate_columns(stored, routed, same):
         raise UnitStoppedError.from_problem(merge_findings(twice))
-    expected = build_desired_table(source, routed, stored.names)
+    expected = build_stored_table(stored, routed)
     if (
         real is None
         and not existed
-        and (misfit := find_table_misfit(session, source, source_name, routes, stored.names)) is not None
+        and (misfit := find_table_misfit(session, stored, source_name, routes)) is not None
     ):
         raise UnitStoppedError.from_problem(
             misfit
@@ -139,7 +144,7 @@ def prepare_definition(
             )
             there = real or _read_real_table(session, expected, create, missing_error)
             stored = _adopt_spelling(stored, expected, there, same)
-            expected = build_desired_table(source, routed, stored.names)
+            expected = build_stored_table(stored, routed)
             stored = _record_unmapped(stored, expected, there, routed, same)
             expected = select_written_columns(expected, there, routed.policy)
             target = build_target_table(expected, there, added)
@@ -242,7 +247,7 @@ def route_definition(
     """Return the target table that a definition requires; None if no route matches."""
     table = stored.table
     routed = resolve_route(routes, source_name, table.db, table.name)
-    return None if routed is None else build_desired_table(table, routed, stored.names)
+    return None if routed is None else build_stored_table(stored, routed)
 
 
 def read_real(

@@ -18,6 +18,7 @@ from msgspec import structs
 from consumer.errors import TargetConfigError
 from consumer.ordering.model import TargetTable, TargetTopic, TopicOptions
 from consumer.tables.lossy_columns import find_lossy_columns
+from consumer.tables.stored import StoredDefinition
 from consumer.targets.checks.column_spelling import explain_missing_columns
 from schemas.config.kinds.topics import TopicConfig
 from schemas.findings import Finding
@@ -171,19 +172,34 @@ def build_desired_table(
     )
 
 
-def find_duplicate_columns(
-    source: Table, routed: ResolvedRoute, names: Mapping[str, str], same: NameRules
-) -> list[Finding]:
-    """Return a finding for each column of `add:` with the name of a source column.
+def build_stored_table(stored: StoredDefinition, routed: ResolvedRoute) -> Table:
+    """Return the target table that a definition requires, with the names of its columns in the target."""
+    return build_desired_table(stored.table, routed, stored.names)
 
-    `names`: see `build_desired_table`.
+
+def find_duplicate_columns(stored: StoredDefinition, routed: ResolvedRoute, same: NameRules) -> list[Finding]:
+    """Return a finding for each column of `add:` with the name of a source column, and for each source
+    column with the name that the target has for another one.
     """
-    own = {same.fold_name(names.get(name, name)) for name in source.column_names}
-    return [
+    source, names = stored.table, stored.names
+    place, table = f"target table {routed.schema}.{routed.table}", format_table_text(source.db, source.name)
+    mapped = {same.fold_name(there): name for name, there in names.items() if name in source.column_names}
+    both = [
         Finding(
             "error",
-            f"target table {routed.schema}.{routed.table}",
-            f"the route gives the column {name} (`add`), and {format_table_text(source.db, source.name)} has one of that name",
+            place,
+            f"the columns {other} and {name} of {table} would both be written to its column {names[other]}",
+            "rename one of the two at the source, or drop the target table, and copy the table",
+        )
+        for name in source.column_names
+        if name not in names and (other := mapped.get(same.fold_name(name))) is not None
+    ]
+    own = {same.fold_name(stored.get_target_name(name)) for name in source.column_names}
+    return both + [
+        Finding(
+            "error",
+            place,
+            f"the route gives the column {name} (`add`), and {table} has one of that name",
             "give the route's column another name, in the target as well, and copy the table",
         )
         for name in routed.added_names

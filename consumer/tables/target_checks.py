@@ -6,15 +6,14 @@ one table, and a table that was altered while units waited, or that `check` neve
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from consumer.tables.router import (
     ResolvedRoute,
     TableRoute,
-    build_desired_table,
+    build_stored_table,
     find_duplicate_columns,
     resolve_route,
 )
+from consumer.tables.stored import StoredDefinition
 from consumer.targets.checks.table_findings import Inspectable, check_table
 from schemas.findings import Finding, format_copy_remedy, format_debezium_remedy
 from schemas.problems import Problem
@@ -23,20 +22,19 @@ from schemas.table.model import Table
 
 def judge_target_table(
     session: Inspectable,
-    source: Table,
+    stored: StoredDefinition,
     routed: ResolvedRoute,
-    names: Mapping[str, str] | None,
     sources: int = 1,
 ) -> list[Finding]:
-    """Return the findings about the target table of `source`, as in `check` and in each takeover.
+    """Return the findings about the target table of a definition, as in `check` and in each takeover.
 
-    `names`: source name → the target's. `sources`: the number of topics that write the table. Raises the
+    `sources`: the number of topics that write the table. Raises the
     session's errors.
     """
-    twice = find_duplicate_columns(source, routed, names or {}, session.column_names)
+    twice = find_duplicate_columns(stored, routed, session.column_names)
     return twice or check_table(
         session,
-        build_desired_table(source, routed, names),
+        build_stored_table(stored, routed),
         added=routed.added_names,
         leaves_out=routed.policy == "ignore",
         sources=sources,
@@ -45,19 +43,18 @@ def judge_target_table(
 
 def find_table_misfit(
     session: Inspectable,
-    source: Table,
+    stored: StoredDefinition,
     source_name: str,
     routes: tuple[TableRoute, ...],
-    names: Mapping[str, str] | None = None,
 ) -> Problem | None:
-    """Return why the target table of `source` must not be written; None if it fits or is missing.
+    """Return why the target table of a definition must not be written; None if it fits or is missing.
 
     A problem that may only quarantine single rows does not count. Raises the session's errors.
     """
-    routed = resolve_route(routes, source_name, source.db, source.name)
+    routed = resolve_route(routes, source_name, stored.table.db, stored.table.name)
     if routed is None or routed.topic is not None:
         return None  # the caller reports a missing route; a topic is checked when it is opened
-    errors = [each for each in judge_target_table(session, source, routed, names) if each.level == "error"]
+    errors = [each for each in judge_target_table(session, stored, routed) if each.level == "error"]
     if not errors:
         return None
     first, more = errors[0], len(errors) - 1
@@ -89,10 +86,9 @@ def describe_lost_rows(place: str) -> str:
 
 def explain_changed_table(
     session: Inspectable,
-    source: Table,
+    stored: StoredDefinition,
     source_name: str,
     routes: tuple[TableRoute, ...],
-    names: Mapping[str, str] | None = None,
     *,
     debezium: bool = False,
 ) -> Problem | None:
@@ -101,10 +97,10 @@ def explain_changed_table(
 
     `debezium`: see `explain_missing_target`.
     """
-    routed = resolve_route(routes, source_name, source.db, source.name)
+    routed = resolve_route(routes, source_name, stored.table.db, stored.table.name)
     if routed is None or routed.topic is not None:
         return None
-    misfit = find_table_misfit(session, source, source_name, routes, names)
+    misfit = find_table_misfit(session, stored, source_name, routes)
     if misfit is None and session.read_table(routed.schema, routed.table) is None:
-        return explain_missing_target(routed, source, debezium=debezium)
+        return explain_missing_target(routed, stored.table, debezium=debezium)
     return misfit

@@ -17,6 +17,7 @@ from typing import cast
 from consumer.errors import ConsumerError, MissingGrantError, TargetConfigError, TransientError
 from consumer.spark.query import parse_slots
 from consumer.tables.router import build_desired_table, build_topic_table, find_duplicate_columns
+from consumer.tables.stored import StoredDefinition
 from consumer.tables.target_checks import judge_target_table
 from consumer.targets.base import EventTables
 from consumer.targets.checks.rights import MissingRight, TablePlace
@@ -294,10 +295,11 @@ def _judge_flow(
             FindingScope.TABLE, flow.target, _judge_topic(config, flow, cast(EventTables, session))
         )
         return
-    own = judge_target_table(session, flow.table, flow.routed, None)
+    defined = StoredDefinition(flow.table)
+    own = judge_target_table(session, defined, flow.routed)
     yield from attach_scope(FindingScope.TABLE, flow.target, own)
     if len(feeding) > 1:
-        shared = judge_target_table(session, flow.table, flow.routed, None, sources=len(feeding))
+        shared = judge_target_table(session, defined, flow.routed, sources=len(feeding))
         yield from attach_scope(
             FindingScope.PIPELINE, flow.pipeline, [each for each in shared if each not in own]
         )
@@ -314,7 +316,7 @@ def _judge_flow(
 
 def _judge_topic(config: Config, flow: TableFlow, session: EventTables) -> Iterator[Finding]:
     """Judge a topic by what would stop a unit when it opens it."""
-    twice = find_duplicate_columns(flow.table, flow.routed, {}, EXACT)
+    twice = find_duplicate_columns(StoredDefinition(flow.table), flow.routed, EXACT)
     if twice:
         yield from twice
         return

@@ -10,6 +10,7 @@ import pymysql
 import pytest
 
 from consumer.tables.router import ResolvedRoute, TableRoute, build_desired_table, build_target_table
+from consumer.tables.stored import StoredDefinition
 from consumer.tables.target_checks import find_table_misfit
 from consumer.targets.checks.table_findings import check_table
 from deploy.embedded.services import MariaDB, MySQL
@@ -118,12 +119,12 @@ def test_a_table_of_a_person_with_a_coarser_key_is_not_written(ends: Ends) -> No
                 coarse == "utf8mb4_unicode_ci"
             )  # of Unicode 4: it has no capital letters of Georgian, but ignores trailing spaces
         ends.target.sql(f"DELETE FROM {place}")
-        why = find_table_misfit(ends.session, source, "hq", routes)
+        why = find_table_misfit(ends.session, StoredDefinition(source), "hq", routes)
         assert why is not None
         assert "compares k by" in str(why)
         assert "utf8mb4_nopad_bin (MariaDB)" in str(why)
     ends.target.sql(f"ALTER TABLE {place} MODIFY k VARCHAR(20) COLLATE utf8mb4_nopad_bin")
-    assert find_table_misfit(ends.session, source, "hq", routes) is None
+    assert find_table_misfit(ends.session, StoredDefinition(source), "hq", routes) is None
 
 
 @pytest.mark.parametrize("ends", ["mysql"], indirect=True)

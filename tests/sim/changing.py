@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import random
+import re
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -46,7 +47,7 @@ from consumer.ordering.model import (
     UnitState,
 )
 from consumer.tables.router import SchemaChangePolicy, TableRoute, build_desired_table
-from consumer.tables.stored import decode_stored
+from consumer.tables.stored import StoredDefinition, decode_stored
 from consumer.tables.target_checks import explain_changed_table
 from consumer.targets.alterations import (
     AddColumn,
@@ -590,8 +591,7 @@ class Run(AttemptActors):
             case fx.PrepareDefinition():
                 return resolve_definition(spec, database, effect.stored, first=effect.first)
             case fx.ExplainMisfit():
-                stored = effect.stored
-                return explain_changed_table(database, stored.table, spec.source, spec.routes, stored.names)
+                return explain_changed_table(database, effect.stored, spec.source, spec.routes)
             case fx.ReadTable():
                 return database.read_table(*resolve_target_place(spec, effect.source))
             case fx.ReadSharers():
@@ -672,12 +672,13 @@ class Unit:
 
 
 class WaitsForAPerson(Exception):  # noqa: N818  # nothing is wrong
-    """Under `lenient` a statement asks for what only `evolve` does, and the unit says so."""
+    """Under `lenient` several sources of one table ask for what only `evolve` does, and the unit says so."""
 
 
 class World:
     """One history. `often`: how many of a source's changes are statements; None: drawn. `policy`: None: one that changes target tables, drawn.
-    `wide`: statements of several actions.
+    `wide`: statements of several actions. `mapped`: an earlier version has left a second column,
+    and `a` is written to `a_2`.
 
     Under `ignore` and `stop` a person changes the target table, so the history is of one source: which of two the table is to fit is not asked here.
     """
@@ -689,6 +690,7 @@ class World:
         policy: SchemaChangePolicy | None = None,
         *,
         wide: bool = False,
+        mapped: bool = False,
     ) -> None:
         self.rng = rng = random.Random(seed)
         drawn: SchemaChangePolicy = rng.choice(["lenient", "evolve"])
@@ -698,7 +700,8 @@ class World:
         count = rng.choice([1, 2, 2]) if policy is None else 1
         add = (("branch", "{source}"),) if count > 1 else ()
         self.routes = (TableRoute("bank.*", "public.{table}", add, self.policy),)
-        self._connections = self.copies = 0
+        self._connections = self.copies = self.changed_by_hand = 0
+        self.mapped = mapped
         self.patience = rng.choice([0.3, 0.01])
         """Probability, per step, that a zombie, or a statement that nobody waits for, goes on."""
         changes, table = [], TABLE
@@ -710,6 +713,8 @@ class World:
         often = rng.choice([0.15, 0.03]) if often is None else often
         self.branches = [Branch(f"b{n}", random.Random(seed * 10 + n), changes, often) for n in range(count)]
         self.units = [Unit(self, branch) for branch in self.branches]
+        if mapped:
+            self._map_column(self.units[0])
 
     def connection(self) -> int:
         self._connections += 1
@@ -726,7 +731,15 @@ class World:
             unit.take_over()
             return
         if self.policy == "lenient" and "set `schema_changes: evolve`" in report.message:
-            raise WaitsForAPerson
+            self._change_type(report)
+            unit.take_over()
+            return
+        if "would both be written to its column" in report.message:
+            self.database.state = replace(self.database.state, tables={}, rows={})
+            unit.branch.copied()
+            self.copies += 1
+            unit.take_over()
+            return
         if self.policy in ("ignore", "stop") and self._by_hand(unit):
             unit.branch.copied()
             self.copies += 1
@@ -738,6 +751,34 @@ class World:
             unit.branch.copied()
             self.copies += 1
         unit.take_over()
+
+    def _map_column(self, unit: Unit) -> None:
+        stored = StoredDefinition(TABLE, {"a": "a_2"}, ("a",))
+        there = build_desired_table(TABLE, resolve_target(unit.spec, TABLE), stored.names)
+        old = Column(name="a", type=whole(16))
+        state = self.database.state
+        state.tables[PLACE] = altered_struct(there, columns=(*there.columns, old))
+        state.units[unit.topic] = UnitState(stored.encode(), None, None)
+
+    def _change_type(self, report: Report) -> None:
+        """A person gives a column of the target the type of the source's; the copy that begins brings values.
+
+        Where several sources write the table, each of them would need it at its own time.
+        """
+        found = re.search(r"column (\w+) is (\w+) in the target and (\w+) at the source", report.message)
+        if found is None or len(self.units) > 1:
+            raise WaitsForAPerson
+        state, name = self.database.state, found[1]
+        type_ = text(20) if found[3] == "varchar" else whole(64)
+        columns = (
+            altered_struct(each, type=type_) if each.name == name else each
+            for each in state.tables[PLACE].columns
+        )
+        empty: Value = "" if found[3] == "varchar" else 0
+        rows = {key: row | {name: empty} for key, row in state.rows.items()}
+        tables = {PLACE: altered_struct(state.tables[PLACE], columns=tuple(columns))}
+        self.database.state = replace(state, tables=tables, rows=rows)
+        self.changed_by_hand += 1
 
     def _has_room(self, unit: Unit) -> bool:
         """Tell whether the target holds every value of a branch that joins late; `check` warns of a column that does not, and some row would be held.
@@ -844,5 +885,8 @@ class World:
                 *self.branches[0].source.table.column_names,
                 *(name for name, _ in self.routes[0].add),
             }
-            if {*self.database.state.tables[PLACE].column_names} != expected:
+            expected = {stored.get_target_name(name) for name in expected}
+            if {*self.database.state.tables[PLACE].column_names} - (
+                {"a"} if self.mapped else set()
+            ) != expected - ({"a"} if self.mapped else set()):
                 raise Wrong(f"columns {self.database.state.tables[PLACE].column_names}, and not {expected}")

@@ -137,7 +137,7 @@ ASKED = [
     (fx.DropSession(0), None, [(0, "drop")]),
     (fx.ReadTable(ANY), ["read_table", "more"], [(0, "read_table", "s", X)]),
     (fx.PrepareDefinition(ANY, first=True), ("resolve_definition", 0, X, ("first", True)), []),
-    (fx.ExplainMisfit(StoredDefinition(ANY)), ("explain_changed_table", 0, X, "b1", (), {}, ("debezium", False)), []),
+    (fx.ExplainMisfit(StoredDefinition(ANY)), ("explain_changed_table", 0, StoredDefinition(ANY), "b1", (), ("debezium", False)), []),
     (fx.NextSlice(), [(1, b"one")], []),
     (fx.ReadMissing(3, 9), [(3, b"read")], []),
     (fx.ReadPassed(4, 8), [(4, b"read")], []),

@@ -56,7 +56,7 @@ def test_a_column_in_another_spelling_is_the_source_s_where_the_server_says_so(
     """To MySQL `NOTE` is the source's `note`: left out, its values would be lost without a word. To PostgreSQL it is another column."""
     route = TableRoute("bank.*", "public.{table}", policy=policy)
     session = target(respelled(real_table(), "note", "NOTE"), names=names)
-    why = find_table_misfit(session, SOURCE, "b1", (route,))
+    why = find_table_misfit(session, StoredDefinition(SOURCE), "b1", (route,))
     if names.folds:
         assert why is None
     elif policy != "ignore":
@@ -89,7 +89,7 @@ def test_a_key_and_a_unique_index_are_compared_by_the_names_that_they_have_there
     for column in ("id", "email"):
         real = renamed_in(real, column, column.upper())
     session = target(real, names=NameRules(folds=True))
-    assert find_table_misfit(session, SOURCE, "b1", ROUTES) is None
+    assert find_table_misfit(session, StoredDefinition(SOURCE), "b1", ROUTES) is None
     found = prepare_definition(
         session, StoredDefinition(SOURCE), source_name="b1", routes=ROUTES, create=False
     )
@@ -99,7 +99,9 @@ def test_a_key_and_a_unique_index_are_compared_by_the_names_that_they_have_there
         real, unique=(structs.replace(real.key, name="strange", parts=(IndexPart(column="owner"),)),)
     )
     assert "strange (owner) is stricter" in str(
-        find_table_misfit(target(strange, names=NameRules(folds=True)), SOURCE, "b1", ROUTES)
+        find_table_misfit(
+            target(strange, names=NameRules(folds=True)), StoredDefinition(SOURCE), "b1", ROUTES
+        )
     )
 
 
@@ -121,7 +123,7 @@ def test_a_column_of_the_route_has_the_name_that_the_route_gives() -> None:
     session = target(
         renamed_in(build_desired_table(SOURCE, routed), "branch", "Branch"), names=NameRules(folds=True)
     )
-    assert "lacks" in str(find_table_misfit(session, SOURCE, "b1", (route,)))
+    assert "lacks" in str(find_table_misfit(session, StoredDefinition(SOURCE), "b1", (route,)))
     with pytest.raises(UnitStoppedError, match="lacks"):
         prepare_definition(
             session, StoredDefinition(SOURCE), source_name="b1", routes=(route,), create=False, existed=True
@@ -169,7 +171,7 @@ def test_a_column_that_the_route_gives_is_none_of_the_source_s(given: str, names
     route = TableRoute("bank.*", "public.{table}", add=((given, "{source}"),))
     twice = names.fold_name(given) == "note"
     session = target(None, names=names)
-    why = find_table_misfit(session, SOURCE, "b1", (route,))
+    why = find_table_misfit(session, StoredDefinition(SOURCE), "b1", (route,))
     assert (why and str(why)) == (
         f"target table public.acct: the route gives the column {given} (`add`), and bank.acct has one of that name: "
         "give the route's column another name, in the target as well, and copy the table"
@@ -211,13 +213,13 @@ def test_what_is_left_out_is_no_finding() -> None:
     [routed] = [resolve_route((replace(ROUTES[0], policy="ignore"),), "b1", "bank", "acct")]
     assert routed is not None
     lacking = target(without(real_table(), "note"))
-    assert judge_target_table(lacking, SOURCE, routed, None) == []
-    assert len(judge_target_table(lacking, SOURCE, replace(routed, policy="lenient"), None)) == 1
+    assert judge_target_table(lacking, StoredDefinition(SOURCE), routed) == []
+    assert len(judge_target_table(lacking, StoredDefinition(SOURCE), replace(routed, policy="lenient"))) == 1
 
 
 def test_a_table_that_fits_or_is_not_there_yet_is_no_misfit() -> None:
-    assert find_table_misfit(target(real_table()), SOURCE, "b1", ROUTES) is None
-    assert find_table_misfit(target(None), SOURCE, "b1", ROUTES) is None
+    assert find_table_misfit(target(real_table()), StoredDefinition(SOURCE), "b1", ROUTES) is None
+    assert find_table_misfit(target(None), StoredDefinition(SOURCE), "b1", ROUTES) is None
 
 
 @pytest.mark.parametrize(
@@ -236,7 +238,7 @@ def test_what_check_refuses_stops_the_unit_with_a_remedy(
     real: Table, facts: TableFacts, words: tuple[str, ...]
 ) -> None:
     session = target(real, facts)
-    why = find_table_misfit(session, SOURCE, "b1", ROUTES)
+    why = find_table_misfit(session, StoredDefinition(SOURCE), "b1", ROUTES)
     assert why is not None
     assert str(why).startswith("target table public.acct: ")
     assert all(word in str(why) for word in words), why
@@ -251,7 +253,7 @@ def test_a_column_of_the_route_in_another_spelling_is_to_be_written_as_the_targe
     there = structs.replace(
         real, columns=(*real.columns, structs.replace(real.get_column("note"), name="note2"))
     )
-    why = find_table_misfit(target(there), SOURCE, "b1", routes)
+    why = find_table_misfit(target(there), StoredDefinition(SOURCE), "b1", routes)
     assert why is not None
     assert "lacks the columns NOTE2" in str(why)
     assert ": write note2 under `add`, as the table spells it" in str(why)
@@ -259,20 +261,29 @@ def test_a_column_of_the_route_in_another_spelling_is_to_be_written_as_the_targe
 
 def test_what_only_a_dialect_knows_of_is_said_in_its_words() -> None:
     odd = Remark("is odd", "ALTER TABLE acct MAKE EVEN")
-    assert str(find_table_misfit(target(real_table(), TableFacts(remarks=(odd,))), SOURCE, "b1", ROUTES)) == (
-        "target table public.acct: is odd: ALTER TABLE acct MAKE EVEN"
-    )
+    assert str(
+        find_table_misfit(
+            target(real_table(), TableFacts(remarks=(odd,))), StoredDefinition(SOURCE), "b1", ROUTES
+        )
+    ) == ("target table public.acct: is odd: ALTER TABLE acct MAKE EVEN")
     mild = replace(odd, level="warning")
-    assert find_table_misfit(target(real_table(), TableFacts(remarks=(mild,))), SOURCE, "b1", ROUTES) is None
+    assert (
+        find_table_misfit(
+            target(real_table(), TableFacts(remarks=(mild,))), StoredDefinition(SOURCE), "b1", ROUTES
+        )
+        is None
+    )
 
 
 def test_a_remark_about_columns_counts_where_they_are_updated() -> None:
     fixed = Remark("columns {columns} never change", "free {column}", columns=("owner", "note", "elsewhere"))
-    why = find_table_misfit(target(real_table(), TableFacts(remarks=(fixed,))), SOURCE, "b1", ROUTES)
+    why = find_table_misfit(
+        target(real_table(), TableFacts(remarks=(fixed,))), StoredDefinition(SOURCE), "b1", ROUTES
+    )
     assert str(why) == "target table public.acct: columns note, owner never change: free note"
     for columns in (("id",), ("elsewhere",)):  # of a key, which is only inserted; not ours
         facts = TableFacts(remarks=(replace(fixed, columns=columns),))
-        assert find_table_misfit(target(real_table(), facts), SOURCE, "b1", ROUTES) is None
+        assert find_table_misfit(target(real_table(), facts), StoredDefinition(SOURCE), "b1", ROUTES) is None
 
 
 def test_what_may_only_quarantine_rows_stops_nothing() -> None:
@@ -281,7 +292,12 @@ def test_what_may_only_quarantine_rows_stops_nothing() -> None:
         real.get_column("note"), type=structs.replace(real.get_column("note").type, length=1)
     )
     columns = tuple(narrow if each.name == "note" else each for each in real.columns)
-    assert find_table_misfit(target(structs.replace(real, columns=columns)), SOURCE, "b1", ROUTES) is None
+    assert (
+        find_table_misfit(
+            target(structs.replace(real, columns=columns)), StoredDefinition(SOURCE), "b1", ROUTES
+        )
+        is None
+    )
 
 
 def test_a_table_that_was_judged_at_the_take_over_is_not_asked_for_again() -> None:

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from consumer.attempt.effects import PrepareDefinition, Transact
@@ -35,9 +36,10 @@ from schemas.table.model import Table
 from schemas.table.names import EXACT
 from schemas.wire.event import ColumnChanges
 from tests.apply_kit import FakeSource, account_table
-from tests.unit.test_evolution import TABLE, column
+from tests.fake_target import FakeSession
+from tests.unit.test_evolution import FOLDED, TABLE, column, without
 from tests.unit.test_evolution import added as with_columns
-from tests.unit.test_evolving import notify, story
+from tests.unit.test_evolving import story
 from tests.unit.test_unit_apply import Bench, with_generated
 
 PLACE = LaneProgress(0, 1, 1, "id", 7, (0, 1, 90, 0), 1, "{}")
@@ -216,22 +218,26 @@ def test_a_mark_that_cannot_be_taken_up_stops_the_unit(transactional: bool, mark
     assert (tale.target_rows(), tale.bench.target.ended) == (before, [])
 
 
-def test_a_column_that_is_written_under_another_name_is_told_once() -> None:
+def test_a_column_that_is_written_under_another_name_is_logged_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The target keeps `note`, which the source dropped, and has no `Note` beside it."""
+    monkeypatch.setattr(FakeSession, "column_names", FOLDED)
     tale = story("lenient")
+    tale.statement(without(TABLE, "note"), ColumnChanges(dropped=("note",)))
+    assert tale.bench.apply().state == "ok"
+    tale.rows = {key: {**row, "Note": "new"} for key, row in tale.rows.items()}
     notified = []
-    for change in ("another type", "a column more"):
+    for change in ("another spelling", "a column more"):
         with capture_logs() as logs:
-            if change == "another type":
-                notify(tale, "copy with another type")
+            if change == "another spelling":
+                tale.copy(with_columns(tale.source.table, replace(TABLE.get_column("note"), name="Note")))
             else:
                 new = with_columns(tale.source.table, column("more"))
                 tale.statement(new, ColumnChanges(added=("more",)), {"more": None})
-            tale.put(8, version=change[:4])
             assert tale.bench.apply(len(tale.bench.topic) - 1).state == "ok"
         notified.append(
             [(log["source"], log["target"]) for log in logs if "under another name" in log["event"]]
         )
-    assert notified == [[("version", "version_2")], []]
+    assert notified == [[("Note", "note")], []]
     assert tale.equal()
 
 

@@ -290,6 +290,20 @@ def test_tables_that_are_new_back_again_or_no_more() -> None:
     assert never.copies == ()
 
 
+def test_a_column_that_is_written_under_another_name_is_in_the_lines() -> None:
+    found = build_run_plan(
+        [], [flow("acct", ("id", "v", "v_2", "w"), names={"v": "v_2"}), flow("other", ("id", "v", "w"))]
+    )
+    assert plan_lines(found)[:2] == [
+        "nothing changes in what is stored",
+        (
+            "target t: public.acct: the column v of s:acct is written to the column v_2 until the source renames "
+            "or drops it (pipeline p)"
+        ),
+    ]
+    assert "renames" not in found.as_dict()
+
+
 def test_target_tables_columns_and_layouts() -> None:
     flows = [
         flow("made", None),

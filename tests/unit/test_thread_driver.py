@@ -121,7 +121,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
         (fx.StopUnit("why"), None, [(0, "stop", "u", 7, "why", None)]),
         (fx.PrepareDefinition(X, first=True), ("resolve_definition", "u", 0, X, {"first": True}), []),
         (fx.RestoreDefinition("text"), ("load_active_definition", "u", 0, "text", {}, {}), []),
-        (fx.ExplainMisfit(StoredDefinition(X)), ("explained", 0, X, "b1", (), {}, False), []),
+        (fx.ExplainMisfit(StoredDefinition(X)), ("explained", 0, StoredDefinition(X), "b1", (), False), []),
         (fx.NextSlice(), "slice", []),
         (fx.ReadMissing(3, 9), 9, []),
         (fx.JoinLanes(X), None, []),

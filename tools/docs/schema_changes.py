@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +19,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from consumer.errors import CopyNeededError, UnitStoppedError
 from consumer.tables.evolution.decisions import (
     AdoptDefinition,
     DefinitionVerdict,
@@ -131,6 +132,20 @@ class Statement:
     """Statements that run before, and create other tables."""
     makes: str = ""
     """What follows `t` in the name of the table that it creates, which is the subject of the row."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """The names that an earlier version gave to columns in the target: source name → target name. The
+    target keeps a column of the source name, too."""
+
+    @property
+    def stored(self) -> StoredDefinition:
+        """The stored definition before it."""
+        return StoredDefinition(self.before, self.names, tuple(self.names))
+
+    @property
+    def target(self) -> Table:
+        """The target table before it."""
+        there = build_desired_table(self.before, ResolvedRoute("d", "t"), self.names)
+        return replace(there, columns=(*there.columns, *(Column(name=name, type=OLD) for name in self.names)))
 
 
 _adds = ColumnChanges(added=("w",))
@@ -147,6 +162,15 @@ _parted = partial(
     Statement, create=PARTITIONED, before=_PLAIN, after=_PLAIN, of="of a table that is partitioned by RANGE"
 )
 _OTHER = ("CREATE TABLE t_x LIKE t", "INSERT INTO t_x SELECT * FROM t WHERE id < 2")
+
+
+OLD = ColumnType(kind=Kind.DATE)
+"""The type of a target column that no longer takes the source's values."""
+_mapped = partial(
+    Statement,
+    names={"v": "v_2"},
+    of="with a second column `v_2`",
+)
 
 
 def moved(column: str, at: int) -> Table:
@@ -227,6 +251,31 @@ STATEMENTS: tuple[Statement, ...] = (
     Statement("DROP TABLE t", stop="dropped"),
     Statement("RENAME TABLE t TO gone", stop="dropped"),
     Statement("ALTER IGNORE TABLE t ADD UNIQUE (v) (mariadb)", stop="rows-replaced"),
+    _mapped("ALTER TABLE t MODIFY v VARCHAR(40)", changed(TABLE, "v", type=_text(40)), _modified("v")),
+    _mapped(
+        "ALTER TABLE t MODIFY v VARBINARY(20)",
+        changed(TABLE, "v", type=ColumnType(kind=Kind.VARBINARY, length=20)), _modified("v"),
+    ),
+    _mapped("ALTER TABLE t RENAME COLUMN v TO w", changed(TABLE, "v", name="w"), _of(renamed={"v": "w"})),
+    _mapped(
+        "ALTER TABLE t RENAME COLUMN v TO v_2", changed(TABLE, "v", name="v_2"), _of(renamed={"v": "v_2"})
+    ),
+    _mapped(
+        "ALTER TABLE t RENAME COLUMN v TO w, RENAME COLUMN l TO v",
+        changed(changed(TABLE, "v", name="w"), "l", name="v"), _of(renamed={"v": "w", "l": "v"}),
+    ),
+    _mapped("ALTER TABLE t ADD v_2 INT", added(TABLE, "v_2"), _of(added=("v_2",))),
+    _mapped(
+        "ALTER TABLE t RENAME COLUMN l TO v_2", changed(TABLE, "l", name="v_2"), _of(renamed={"l": "v_2"})
+    ),
+    _mapped(
+        "ALTER TABLE t RENAME COLUMN v TO w, RENAME COLUMN l TO v_2",
+        changed(changed(TABLE, "v", name="w"), "l", name="v_2"), _of(renamed={"v": "w", "l": "v_2"}),
+    ),
+    _mapped("ALTER TABLE t DROP COLUMN v", without(TABLE, "v"), _of(dropped=("v",))),
+    _mapped(
+        "ALTER TABLE t DROP COLUMN v, ADD COLUMN v VARCHAR(20)", TABLE, _of(dropped=("v",), added=("v",))
+    ),
 )  # fmt: skip
 
 
@@ -259,12 +308,10 @@ def decided(statement: Statement, policy: SchemaChangePolicy) -> DefinitionVerdi
 
 
 def steps(statement: Statement, policy: SchemaChangePolicy, verdict: AdoptDefinition) -> Sequence[Alteration]:
-    """Return the change of the target table."""
+    """Return the change of the target table. Raises UnitStoppedError and CopyNeededError."""
     routed = ResolvedRoute("d", "t", policy=policy)
-    change = TableChange(
-        StoredDefinition(statement.before), statement.after, policy, verdict.columns, verdict.rewrite
-    )
-    found = plan_change(change, build_desired_table(statement.before, routed), routed, (), EXACT).alter
+    change = TableChange(statement.stored, statement.after, policy, verdict.columns, verdict.rewrite)
+    found = plan_change(change, statement.target, routed, (), EXACT).alter
     return () if found is None else found.steps
 
 
@@ -311,10 +358,28 @@ def cell(statement: Statement, policy: SchemaChangePolicy) -> str:
         case StopForPerson():
             return "stops"
         case NeedsCopy():
-            return "copy"
+            return _copied(statement, policy)
         case AdoptDefinition():
-            found = "; ".join(map(_said, steps(statement, policy, verdict)))
+            try:
+                found = "; ".join(map(_said, steps(statement, policy, verdict)))
+            except CopyNeededError:
+                return _copied(statement, policy)
+            except UnitStoppedError as error:
+                return f"stops: {error.problem.what.partition(': ')[2]}"
             return found or _left_alone(statement, policy)
+
+
+def _copied(statement: Statement, policy: SchemaChangePolicy) -> str:
+    """Return what a copy does after a statement.
+
+    One for which capture stops the table changes no definition.
+    """
+    if statement.stop is None and policy in ("lenient", "evolve"):
+        try:
+            steps(statement, policy, AdoptDefinition(rewrite=True))
+        except UnitStoppedError as error:
+            return f"copy, which stops: {error.problem.what.partition(': ')[2]}"
+    return "copy"
 
 
 def _left_alone(statement: Statement, policy: SchemaChangePolicy) -> str:
@@ -323,16 +388,23 @@ def _left_alone(statement: Statement, policy: SchemaChangePolicy) -> str:
     required = tuple(column.name for column in statement.before.columns if not column.nullable)
     real: Any = SimpleNamespace(
         column_names=EXACT,
-        read_table=lambda *_: statement.before,
+        read_table=lambda *_: statement.target,
         read_table_facts=lambda *_: TableFacts(required=required),
     )
-    unfit = find_table_misfit(real, statement.after, "s", (route,))
+    names = {name: there for name, there in statement.names.items() if name in statement.after.column_names}
+    unfit = find_table_misfit(real, StoredDefinition(statement.after, names), "s", (route,))
     if unfit is not None:
         return f"stops: {unfit.what.partition(': ')[2]}"
     if policy != "ignore":
         return "–"
-    lost = set(statement.after.column_names) - set(statement.before.column_names)
-    found = judge_target_table(real, statement.after, ResolvedRoute("d", "t", policy=policy), None)
+    lost = [
+        name
+        for name in statement.after.column_names
+        if names.get(name, name) not in statement.target.column_names
+    ]
+    found = judge_target_table(
+        real, StoredDefinition(statement.after, names), ResolvedRoute("d", "t", policy=policy)
+    )
     narrow = any(each.level == "warning" for each in found)
     notes = [f"`{name}` is left out" for name in lost] + [NARROW] * narrow
     return f"– ({'; '.join(notes)})" if notes else "–"

@@ -48,9 +48,7 @@ class SourceKeyProof:
         self._position = position
         source = active.source
         self._key_at = active.written.find_ordinals(source.key.columns)
-        self._of_source = make_source_key_function(
-            active.target, [active.stored.get_target_name(name) for name in source.key.columns]
-        )
+        self._of_source = make_source_key_function(active.target, active.source_key)
 
     def vouch_for_keys(self, pages: Iterable[Sequence[Key]]) -> Machine[None]:
         """Confirm at the source that the keys in `pages`, as the target has them, are deleted.

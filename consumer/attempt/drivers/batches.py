@@ -148,13 +148,11 @@ class BatchDriver:
             case fx.PrepareDefinition():
                 return resolve_definition(spec, targets.get_connection(0), effect.stored, first=effect.first)
             case fx.ExplainMisfit():
-                stored = effect.stored
                 return explain_changed_table(
                     targets.get_connection(0),
-                    stored.table,
+                    effect.stored,
                     spec.source,
                     spec.routes,
-                    stored.names,
                     debezium=spec.debezium is not None,
                 )
             case fx.OwnConnection():

@@ -164,13 +164,11 @@ class ThreadDriver:
                     spec, self._sessions.get_connection(0), effect.stored, first=effect.first
                 )
             case fx.ExplainMisfit():
-                stored = effect.stored
                 return explain_changed_table(
                     self._sessions.get_connection(0),
-                    stored.table,
+                    effect.stored,
                     spec.source,
                     spec.routes,
-                    stored.names,
                     debezium=spec.debezium is not None,
                 )
             case _:

@@ -369,7 +369,7 @@ def _log_change(unit: ApplyUnit, change: TableChange, planned: ChangePlan) -> No
         if change.before.names.get(name) != column:
             log.warning(
                 "column written under another name", pipeline=unit.pipeline, topic=unit.topic, source=name, target=column,
-                reason="its own name exists in another spelling, has values of another type, or is used for another column",
+                reason="the target has its name in another spelling",
             )  # fmt: skip
 
 

@@ -51,7 +51,7 @@ class TargetProbe:
         if definition is None:
             return None
         stored = decode_stored(definition)
-        return find_table_misfit(session, stored.table, unit.source, self._pipeline.routes, stored.names)
+        return find_table_misfit(session, stored, unit.source, self._pipeline.routes)
 
     def find_lost_rows(self, unit: UnitRef, definition: str | None, after: int) -> CopyNeededError | None:
         """Return the error of a unit with a stored definition that lacks rows; None otherwise.
@@ -108,6 +108,4 @@ class TargetProbe:
         if stored.rows_missing:
             return self._build_lost_rows_error(stored, unit.source).problem
         debezium = unit.source in self._pipeline.debezium
-        return explain_changed_table(
-            session, stored.table, unit.source, self._pipeline.routes, stored.names, debezium=debezium
-        )
+        return explain_changed_table(session, stored, unit.source, self._pipeline.routes, debezium=debezium)

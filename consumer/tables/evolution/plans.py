@@ -18,12 +18,12 @@ from consumer.ordering.model import UnitState
 from consumer.ordering.progress import LaneMark
 from consumer.tables.evolution.index_steps import is_lengthened
 from consumer.tables.evolution.required_table import TargetGoal
-from consumer.tables.evolution.steps import list_retained_columns, names_apart, names_beside, plan_steps
+from consumer.tables.evolution.steps import list_retained_columns, plan_steps
 from consumer.tables.router import (
     ResolvedRoute,
     SchemaChangePolicy,
     TableRoute,
-    build_desired_table,
+    build_stored_table,
     find_duplicate_columns,
     list_unmapped_columns,
     resolve_route,
@@ -84,7 +84,7 @@ def plan_change(
     """
     before = change.before
     names = _map_target_names(change)
-    if twice := find_duplicate_columns(change.after, routed, names, same):
+    if twice := find_duplicate_columns(StoredDefinition(change.after, names), routed, same):
         raise UnitStoppedError.from_problem(merge_findings(twice))
     if change.planned is None:
         spelled = match_other_spellings(
@@ -92,20 +92,9 @@ def plan_change(
         )
         _refuse_spelling(change, spelled, real)
         names |= spelled
-    if change.planned is None and change.rewrite:
-        names |= names_apart(real, change.after, names, same)
-        desired = build_desired_table(change.after, routed, names)
-        beside = names_beside(
-            real, desired, change.policy, {there: name for name, there in names.items()}, same
-        )
-        names |= {
-            each.name: beside[at]
-            for each in change.after.columns
-            if (at := names.get(each.name, each.name)) in beside
-        }
     goal = TargetGoal(
-        desired=build_desired_table(change.after, routed, names),
-        before=build_desired_table(before.table, routed, before.names),
+        desired=build_stored_table(StoredDefinition(change.after, names), routed),
+        before=build_stored_table(before, routed),
         policy=change.policy,
         columns=_translate_to_target(change, names),
         others=others,
@@ -127,13 +116,13 @@ def plan_change(
 def _map_target_names(change: TableChange) -> dict[str, str]:
     """Return the other names that columns of the new definition have in the target, as before or as
     planned.
+
+    The map applies to names of the source: a column that gets another name leaves it.
     """
     if change.planned is not None:
         return dict(change.planned.names)
-    fresh = {*change.columns.dropped}
-    now = {old: change.columns.renamed.get(old, old) for old in change.before.names if old not in fresh}
-    there = set(change.after.column_names)
-    return {now[old]: name for old, name in change.before.names.items() if now.get(old) in there}
+    stay = {*change.after.column_names} - {*change.columns.dropped, *change.columns.renamed}
+    return {name: there for name, there in change.before.names.items() if name in stay}
 
 
 def _find_released_names(change: TableChange, others: Sequence[Table], same: NameRules) -> set[str]:
@@ -174,9 +163,10 @@ def _translate_to_target(change: TableChange, names: Mapping[str, str]) -> Colum
     not renamed.
     """
     old, stated = change.before.names, change.columns
+    renamed = {change.before.get_target_name(a): b for a, b in stated.renamed.items() if b not in names}
     return msgspec.structs.replace(
         stated,
-        renamed={a: b for a, b in stated.renamed.items() if a not in old and b not in names},
+        renamed={a: b for a, b in renamed.items() if a != b},
         added=tuple(names.get(name, name) for name in stated.added),
         dropped=tuple(old.get(name, name) for name in stated.dropped),
     )
@@ -205,7 +195,7 @@ def _list_new_names(goal: TargetGoal, before: StoredDefinition, real: Table) -> 
         return [*columns.added, *columns.renamed.values(), *unwritten.intersection(goal.desired.column_names)]
     vacated = {*columns.dropped, *columns.renamed}
     renamed = [new for old, new in columns.renamed.items() if old in real.column_names]  # else it was already
-    return [name for name in (*columns.added, *renamed) if name not in vacated]
+    return [*(name for name in columns.added if name not in vacated), *renamed]
 
 
 def _empty_there(goal: TargetGoal, before: StoredDefinition, real: Table, name: str) -> bool:
@@ -243,7 +233,7 @@ def find_sharers(
         stored = decode_stored(state.definition)
         routed = resolve_route(routes, origin[1], stored.table.db, stored.table.name)
         if routed is not None and (routed.schema, routed.table) == place:
-            found[other] = build_desired_table(stored.table, routed, stored.names)
+            found[other] = build_stored_table(stored, routed)
     return found
 
 

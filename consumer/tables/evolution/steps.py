@@ -7,16 +7,14 @@ not touched. Names are the target's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
 from consumer.errors import UnitStoppedError
-from consumer.tables.evolution.free_name import free_name
 from consumer.tables.evolution.index_steps import plan_dropped_indexes, plan_key_steps, plan_new_indexes
 from consumer.tables.evolution.required_table import TargetGoal, join_tables
 from consumer.tables.evolution.widening import is_lossless, join_types
-from consumer.tables.router import SchemaChangePolicy
 from consumer.targets.alterations import (
     AddColumn,
     Alteration,
@@ -29,7 +27,6 @@ from consumer.targets.checks.column_fit import can_hold_all_values
 from schemas.table.collations import is_not_coarser
 from schemas.table.fills import find_fill
 from schemas.table.model import Column, ColumnType, Table
-from schemas.table.names import NameRules
 
 
 def plan_steps(real: Table, goal: TargetGoal) -> AlterTable | None:
@@ -136,9 +133,10 @@ def _choose_wide_type(there: Column, column: Column, joined: Table, goal: Target
     wide = join_types(there.type, column.type)
     if wide is None:
         raise UnitStoppedError(
-            f"{_format_name(joined)}: column {column.name} is {there.type.kind} and becomes {column.type.kind}, and belongs to a key or unique "
-            "index, so that no column beside it can take its place",
-            "set `schema_changes: evolve`, or change its type by hand",
+            f"{_format_name(joined)}: column {column.name} is {there.type.kind} in the target and "
+            f"{column.type.kind} at the source, and no type holds the values of both",
+            "set `schema_changes: evolve`, or change its type in the target by hand, "
+            "or change it back at the source and copy the table",
         )
     return wide
 
@@ -160,51 +158,6 @@ def _plan_unwritten_columns(now: Table, goal: TargetGoal) -> Iterator[Alteration
             yield DropColumn(name)
         elif not there.nullable and name not in goal.desired.key.columns:
             yield ChangeColumn(there, replace(there, nullable=True), lossless=True)
-
-
-# --- additional columns
-
-
-def names_beside(
-    real: Table, desired: Table, policy: SchemaChangePolicy, names: Mapping[str, str], same: NameRules
-) -> dict[str, str]:
-    """Return required name → the name of an additional column, for each column of the target that cannot
-    hold the values.
-
-    `names`: required name → the source's, if it differs. Only under `lenient`, which neither drops nor
-    narrows; columns of the key and of unique indexes cannot have an additional column.
-    """
-    if policy != "lenient":
-        return {}
-    compared = {name for index in (desired.key, *desired.unique) for name in index.columns}
-    taken = {*real.column_names, *desired.column_names}
-    found = {}
-    for column in desired.columns:
-        if not _has_column(real, column.name) or column.name in compared:
-            continue
-        there = real.get_column(column.name).type
-        if is_lossless(there, column.type) or join_types(there, column.type) is not None:
-            continue
-        found[column.name] = free = free_name(names.get(column.name, column.name), taken, same)
-        taken.add(free)
-    return found
-
-
-def names_apart(real: Table, source: Table, names: Mapping[str, str], same: NameRules) -> dict[str, str]:
-    """Return source name → the name of an additional column, for each name under which another column is
-    written.
-
-    That happens if the source gives a column the name that the target had chosen for an additional
-    column.
-    """
-    taken = {*real.column_names, *source.column_names, *names.values()}
-    written = {same.fold_name(name) for name in names.values()}
-    found = {}
-    for name in source.column_names:
-        if name not in names and same.fold_name(name) in written:
-            found[name] = free = free_name(name, taken, same)
-            taken.add(free)
-    return found
 
 
 def _has_column(table: Table, name: str) -> bool:

@@ -61,6 +61,8 @@ class StoredFlow:
     """The same by the unit's progress; None: it has none."""
     topic: StoredTopic | None = None
     """None: the target has tables."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Columns that the unit writes under another name: source name → target name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,20 @@ class PlannedLayout(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedRename:
+    """A column of the source table `table` that is written to a column of another name. Nothing changes
+    it but the source."""
+
+    pipeline: str
+    target: str
+    place: str
+    """The target table."""
+    table: str
+    column: str
+    target_column: str
+
+
+@dataclass(frozen=True, slots=True)
 class RunPlan:
     """The changes that a configuration would make."""
 
@@ -137,6 +153,7 @@ class RunPlan:
     targets: tuple[PlannedTarget, ...] = ()
     layouts: tuple[PlannedLayout, ...] = ()
     topics: tuple[PlannedTopic, ...] = ()
+    renames: tuple[PlannedRename, ...] = ()
     asked: Mapping[str, Any] | None = None
     """What the running leader would change by its own file (REST's Reloaded), or why it would refuse;
     None: no leader runs.
@@ -173,7 +190,7 @@ def build_run_plan(
         tuple(_plan_layouts(flows)),
         tuple(_plan_topics(flows)),
     )
-    return RunPlan(tuple(tables), targets, layouts, topics, asked)
+    return RunPlan(tuple(tables), targets, layouts, topics, tuple(_list_renames(flows)), asked)
 
 
 def _plan_tables(source: StoredSource) -> Iterator[PlannedTable]:
@@ -224,6 +241,14 @@ def _plan_topics(flows: Iterable[StoredFlow]) -> Iterator[PlannedTopic]:
             yield PlannedTopic(*place, False, outdated, explain_outdated(outdated), remedy)
 
 
+def _list_renames(flows: Iterable[StoredFlow]) -> Iterator[PlannedRename]:
+    for flow in flows:
+        for column, there in sorted(flow.names.items()):
+            yield PlannedRename(
+                flow.pipeline, flow.target, flow.place, f"{flow.source}:{flow.table}", column, there
+            )
+
+
 def plan_lines(plan: RunPlan) -> list[str]:
     """Return the plan for people, one line for each change."""
     lines = [_format_table_line(each) for each in plan.tables]
@@ -235,7 +260,8 @@ def plan_lines(plan: RunPlan) -> list[str]:
     if plan.copies:
         rows, size = sum(each.rows or 0 for each in plan.copies), sum(each.bytes or 0 for each in plan.copies)
         lines.append(f"copies: {len(plan.copies)} tables, about {rows:,} rows, {format_bytes(size)}")
-    return [*(lines or ["nothing changes in what is stored"]), *_format_reload_lines(plan.asked)]
+    kept = map(_format_rename_line, plan.renames)
+    return [*(lines or ["nothing changes in what is stored"]), *kept, *_format_reload_lines(plan.asked)]
 
 
 def _format_table_line(each: PlannedTable) -> str:
@@ -268,6 +294,13 @@ def _format_target_line(each: PlannedTarget) -> str:
         columns = f" with columns {', '.join(each.columns)}" if each.columns else ""
         return f"{place} is made{columns} (pipeline {each.pipeline})"
     return f"{place} lacks columns {', '.join(each.columns)} (pipeline {each.pipeline})"
+
+
+def _format_rename_line(each: PlannedRename) -> str:
+    return (
+        f"target {each.target}: {each.place}: the column {each.column} of {each.table} is written to the "
+        f"column {each.target_column} until the source renames or drops it (pipeline {each.pipeline})"
+    )
 
 
 def _format_reload_lines(asked: Mapping[str, Any] | None) -> list[str]:

@@ -11,7 +11,13 @@ from consumer.errors import ConsumerError, TargetConfigError
 from consumer.ordering.layout import Layout
 from consumer.ordering.model import ApplyUnit, TopicOptions
 from consumer.spark.pipeline import PipelineSettings
-from consumer.tables.router import build_desired_table, build_topic_table
+from consumer.tables.router import (
+    ResolvedRoute,
+    build_desired_table,
+    build_stored_table,
+    build_topic_table,
+)
+from consumer.tables.stored import StoredDefinition, decode_stored
 from consumer.targets.base import EventTables, UnitTarget
 from consumer.targets.checks.column_spelling import as_spelled
 from consumer.targets.dialect import open_target
@@ -154,9 +160,10 @@ def _read_flow(
     known: set[str],
     layout: tuple[int, str],
 ) -> StoredFlow:
-    columns, there = _read_columns(flow, session)
     unit = ApplyUnit(flow.pipeline, topic)
-    rows, _ = read_unit_progress(cast(TargetView, session), known, unit)
+    rows, state = read_unit_progress(cast(TargetView, session), known, unit)
+    known_names = {} if state is None or state.definition is None else decode_stored(state.definition).names
+    columns, there = _read_columns(StoredDefinition(flow.table, known_names), flow.routed, session)
     return StoredFlow(
         flow.pipeline,
         flow.source,
@@ -171,23 +178,25 @@ def _read_flow(
         None
         if (options := flow.routed.topic) is None
         else _read_stored_topic(config, flow, unit, options, session),
+        known_names,
     )
 
 
-def _read_columns(flow: TableFlow, session: UnitTarget) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
+def _read_columns(
+    stored: StoredDefinition, routed: ResolvedRoute, session: UnitTarget
+) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
     """Return the columns of the target table as rowlock would create it, and of the real one (None: it
     does not exist).
 
     A topic has no columns.
     """
-    place = flow.routed.schema, flow.routed.table
-    if flow.routed.topic is not None:
+    place = routed.schema, routed.table
+    if routed.topic is not None:
         return (), None if session.read_surroundings(*place) is None else ()
     real = session.read_table(*place)
-    expected = build_desired_table(flow.table, flow.routed)
     if real is None:
-        return expected.column_names, None
-    there = as_spelled(expected, real, flow.routed.added_names, session.column_names)
+        return build_desired_table(stored.table, routed).column_names, None
+    there = as_spelled(build_stored_table(stored, routed), real, routed.added_names, session.column_names)
     return there.column_names, real.column_names
 
 
