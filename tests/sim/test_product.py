@@ -88,6 +88,7 @@ NOT_SIMULATED = {
     "transactions.AttemptProgress.commit_once": "on_drop: empty (tests/unit/test_evolving.py)",
     "attempt_state.describe_recreated_topic": "a topic that was made again",
     "producer.proof.DefinitionReader.may_have_converted": "what a session's settings made of values (tests/unit/test_conversions.py)",
+    "producer.changes.Barrier.build_from_verdict": "a source that judges them (tests/sim/test_oracle.py)",
     "producer.position.CapturePosition.use_up": "a log that is used up (tests/sim/test_oracle.py)",
     "producer.positions.PositionStore.is_superseded": "a log that is used up (tests/sim/test_oracle.py)",
     "sweep.build_reread_error": "Kafka loses nothing here",
