@@ -10,6 +10,7 @@ from coordinator.core.owner.failures import record_unit_failure, was_never_ready
 from coordinator.core.owner.patience import record_preparation_progress
 from coordinator.core.owner.sets import apply_event_to_set
 from coordinator.core.owner.state import OwnerDecision, OwnerState, SendMessage
+from coordinator.core.owner.unit_sets import UnitSets
 from coordinator.core.replication import Replica, ReplicaReport
 from coordinator.core.replication_table import ReplicaPhase, Role, SetState
 from schemas.units import UnitPhase
@@ -33,38 +34,38 @@ class CollectStatistics:
     """
 
     def handle(self, context: Context) -> bool:
-        state, member, message, steady = context.state, context.member, context.message, 0
+        sets, member, message, steady = context.state.sets, context.member, context.message, 0
         match message:
             case Checkpoint(marks=marks):
                 for unit, assignment, mark in marks:
-                    if _find_reporting_replica(state, member, unit, assignment) is not None:
-                        state.sets.memos[unit].take_mark(mark)
+                    if _find_reporting_replica(sets, member, unit, assignment) is not None:
+                        sets.memos[unit].take_mark(mark)
             case Sync() | Heartbeat():
-                context.news = [s for s in message.statuses if not self._collect_status(state, member, s)]
+                context.news = [s for s in message.statuses if not self._collect_status(sets, member, s)]
                 steady = len(message.statuses) - len(context.news)
             case DispatchResponse(status=status):
-                context.news = [] if self._collect_status(state, member, status) else [status]
+                context.news = [] if self._collect_status(sets, member, status) else [status]
                 steady = 1 - len(context.news)
         if steady:
-            state.sets.cells[_STEADY] += steady
+            sets.cells[_STEADY] += steady
         return True
 
     @staticmethod
-    def _collect_status(state: OwnerState, member: Member, status: UnitStatus) -> bool:
+    def _collect_status(sets: UnitSets, member: Member, status: UnitStatus) -> bool:
         """Take one status, and return whether it holds no other news. Nearly always it holds none, so
         this path is short.
         """
-        if _as_it_was(state, member, status):
-            state.sets.memos[status.unit].take_report(status.mark, status.rows_per_s, None)
+        if _as_it_was(sets, member, status):
+            sets.memos[status.unit].take_report(status.mark, status.rows_per_s, None)
             return True
-        if _find_reporting_replica(state, member, status.unit, status.assignment) is not None:
-            state.sets.memos[status.unit].take_report(status.mark, status.rows_per_s, status.error)
+        if _find_reporting_replica(sets, member, status.unit, status.assignment) is not None:
+            sets.memos[status.unit].take_report(status.mark, status.rows_per_s, status.error)
         return False
 
 
-def _as_it_was(state: OwnerState, member: Member, status: UnitStatus) -> bool:
+def _as_it_was(sets: UnitSets, member: Member, status: UnitStatus) -> bool:
     """Return whether the unit replicates as before, so that its replication set would not change."""
-    current = state.sets.by_unit.get(status.unit)
+    current = sets.by_unit.get(status.unit)
     if current is None or current.state is not SetState.REPLICATING or len(current.replicas) != 1:
         return False
     if status.state is not UnitPhase.REPLICATING or status.error is not None:
@@ -75,13 +76,13 @@ def _as_it_was(state: OwnerState, member: Member, status: UnitStatus) -> bool:
     return one.agent == member.name and one.agent_epoch == member.agent_epoch
 
 
-def _find_reporting_replica(state: OwnerState, member: Member, unit: str, assignment: int) -> Replica | None:
+def _find_reporting_replica(sets: UnitSets, member: Member, unit: str, assignment: int) -> Replica | None:
     """Return the replica that may report for the unit: one that writes, or one that is stopping after it
     has written.
 
     Final progress counts although its assignment is superseded, as long as the set still waits for it.
     """
-    current = state.sets.by_unit.get(unit)
+    current = sets.by_unit.get(unit)
     me = (member.name, member.agent_epoch, assignment)
     for replica in current.replicas if current else ():
         if (

@@ -416,7 +416,7 @@ MUTATIONS = (
     Mutation("a removed epoch can be prepared again", "ticdc#5083", (attribute(agent_unit, "_remove_worker", _told_without_tombstone),), faults=("ancient", "delay", "double", "stuck worker", "commands", "drop")),
     Mutation("an older owner is obeyed", "ticdc#4827", (attribute(agents, "_receive_message", _any_term),), faults=("ancient", "delay", "double", "two owners", "crash owner", "crash agent")),
     Mutation("an older owner can still store", "KIP-618", (_unfenced_topic,), faults=("hanging commit", "crash owner", "two owners", "pause owner", "commands", "reader lags")),
-    Mutation("an agent answers only what changes something", "§5 I10", (attribute(agents, "_dispatched", _silent_unless_changed),)),
+    Mutation("an agent answers only what changes something", "§5 I10", (attribute(agents, "_handle_dispatch", _silent_unless_changed),)),
     Mutation("late reports are applied", "no op_seq", (attribute(members, "judge_message", _late_is_fine),)),
     Mutation("the lease counts from receipt", "GreptimeDB", (attribute(agents, "_receive_message", _lease_from_receipt),), faults=("delay", "cut", "ancient")),
     Mutation("the lease is never over", "ticdc#5202", (attribute(agent_unit, "_expire_lease", _no_expiry),)),
