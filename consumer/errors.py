@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from schemas.table.model import UniqueIndex
 
 #: The remedy for a statement that the target refuses now but accepted before.
-UNDO = "undo what was changed in the target, `rowlock check` lists what does not fit"
+UNDO = "undo the change of the target table; `rowlock check` lists what does not match"
 
 #: The remedy where a copy of the table helps, before the table's name.
 COPY = "rowlock copy"

@@ -125,8 +125,8 @@ def _build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--detached", action="store_true", help="do not end when standard input ends")
     parser.add_argument(
         "--new-snapshot", action="store_true",
-        help="discard the stored position: begin at the log's end with a new snapshot of all tables (epoch + 1), which "
-        "apply refuses in this version",
+        help=("discard the stored position: begin at the log's end with a new snapshot of all tables; "
+"apply units of this version refuse to continue afterwards"),
     )  # fmt: skip
     parser.add_argument(
         "--wait", action="store_true", help="prepare, and begin when a line arrives on standard input"

@@ -194,7 +194,7 @@ def merge_table_stops(
 
 _WHAT: dict[RowEffect, str] = {
     "gone": "was dropped or renamed",
-    "emptied": "lost rows without row events",
+    "emptied": "lost rows by a statement that the log shows only as text",
     "replaced": "has other rows now, without row events",
     "unknown": "may have other rows or values now, without row events",
 }

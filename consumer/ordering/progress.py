@@ -103,7 +103,8 @@ def was_committed(read: LaneProgress | None, guard: LaneProgress, wrote: LanePro
         if found == (wrote.offset, wrote.layout):
             return True
     raise FencedError(
-        f"lane {guard.lane}: another attempt owns the unit now (row {read}, expected {guard} or {wrote})"
+        f"another process took the unit over: row {guard.lane} of rowlock_progress is {read}, "
+        f"expected {guard} or {wrote}"
     )
 
 

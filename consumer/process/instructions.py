@@ -124,7 +124,7 @@ class ApplyProcess:
             self._carry_out_command(asked, *place)
         except Exception as error:  # of this unit or its pipeline: the others continue
             log.error("instruction failed", unit=asked.unit, do=asked.do.value, exc_info=True)
-            why = f"{asked.unit}: rowlock itself failed ({type(error).__name__}: {error})"
+            why = f"{asked.unit}: internal error of rowlock ({type(error).__name__}: {error})"
             self._lines.report_event(asked.unit, WorkerEnded(asked.assignment, asked.mark, why))
 
     def _carry_out_command(self, asked: UnitCommand, pipeline: str, topic: str) -> None:

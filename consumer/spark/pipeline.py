@@ -133,7 +133,7 @@ class PipelineSettings:
             return self.tables.find_tables([source], [topic]).get(topic)
         except (KafkaException, EnvelopeError) as error:
             raise TransientError(
-                f"{topic}: the record of capture that names its table cannot be read: {error}"
+                f"{topic}: the record in which capture names the topic's table cannot be read: {error}"
             ) from error
 
     @property

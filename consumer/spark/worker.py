@@ -193,7 +193,7 @@ def _yield_while_owned(
         except ConsumerError:
             raise  # the topic is read from Kafka directly: the error is the unit's own
         except Exception as error:
-            raise InputLostError(f"Spark's input of {topic} broke: {error}") from error
+            raise InputLostError(f"Spark could not read {topic}: {error}") from error
         if records is None or not ours:
             return
         yield records

@@ -273,6 +273,8 @@ def _read_real_table(
         real = session.read_table(expected.db, expected.name)
     if real is None:
         remedy = "" if create else "create it, or set `create_tables: true`; "
-        remedy += "if it is there and the target's user does not see it, `rowlock check` prints the GRANT"
+        remedy += (
+            "if the table exists, the target's user lacks a right on it: `rowlock check` prints the GRANT"
+        )
         raise TargetConfigError(f"{expected.db}.{expected.name}: the target has no such table", remedy)
     return real

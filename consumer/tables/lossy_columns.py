@@ -78,5 +78,8 @@ _LOSS_TEXTS: dict[LossKind, str] = {
     "bytes": "has room for {} bytes, and the value has spaces after them, which its server would drop",
     "spaces": "is a CHAR, and the value has spaces at its end, which its server would drop",
     "padding": "has {} bytes always, and the value has fewer, which its server would pad with zero bytes",
-    "label": "has an empty label, and the value is the error value of an ENUM, which its server would take for that label",
+    "label": (
+        "has an empty label, and the target server would store the value, ENUM's error value '', "
+        "as that label"
+    ),
 }

@@ -280,7 +280,7 @@ def build_topic_table(expected: Table, routed: ResolvedRoute, source: str, table
     `source`: the source's name. `table_there`: the table at the source.
     """
     if routed.topic is None:
-        raise ValueError(f"{expected.db}.{expected.name} is no topic")
+        raise ValueError(f"{expected.db}.{expected.name} is not a topic")
     exact = tuple(structs.replace(part, collation="") for part in expected.key.parts)
     table = structs.replace(expected, key=structs.replace(expected.key, parts=exact), unique=())
     return TargetTable(

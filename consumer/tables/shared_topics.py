@@ -17,7 +17,10 @@ from schemas.table.names import TableName
 from schemas.wire.records import parse_topic_origin
 
 SHARED_TOPIC_REMEDY = 'add a column that distinguishes them and is in the key (add: {branch: "{source}"}; if the route has a `key`, write it there, too), or write to another topic'
-UNUSED_TOPIC_REMEDY = "if that table no longer exists, put a route that takes it to another topic before the one that it matches"
+UNUSED_TOPIC_REMEDY = (
+    "if that table no longer exists, add a route that sends it to another topic, above the "
+    "route that matches it now"
+)
 
 
 def explain_key_clash(

@@ -70,7 +70,7 @@ def explain_missing_target(routed: ResolvedRoute, source: Table, *, debezium: bo
     """
     copy_remedy = (format_debezium_remedy if debezium else format_copy_remedy)(source.db, source.name)
     if routed.added and not debezium:
-        copy_remedy += " and the same for each other table that goes there"
+        copy_remedy += " and likewise for every other table that is routed to it"
     return Problem(
         f"{routed.schema}.{routed.table}: the target table no longer exists, nor the rows that were applied to it",
         f"restore it, or {copy_remedy}; if it is there and the target's user does not see it, `rowlock check` prints the GRANT",

@@ -16,8 +16,8 @@ from schemas.table.model import Row, Table
 from schemas.wire.event import Undecodable
 
 _REMEDY = (
-    "correct the value at the source, or give the row up (rowlock quarantine skip); `rowlock quarantine retry` then applies the row's "
-    "current image"
+    "correct the value at the source, then run `rowlock quarantine retry`, which applies the "
+    "row as it is then; or discard the event with `rowlock quarantine skip`"
 )
 
 
@@ -32,7 +32,7 @@ def explain_undecodable(table: Table, columns: Collection[str]) -> str:
     """Return why a row with undecodable values in `columns` is quarantined."""
     name = next(iter(columns))
     charset = table.get_column(name).type.charset or "the column's type"
-    return f"column {name}: its bytes at the source are no {charset}: {_REMEDY}"
+    return f"column {name}: its bytes at the source are not valid {charset}: {_REMEDY}"
 
 
 def check_key(active: ActiveDefinition, marked: Undecodable, place: str) -> None:

@@ -128,7 +128,7 @@ class TableChanger:
 def describe_holders(table: Table, seen: LockHolders) -> str:
     """Return a message about who holds the lock of `table`."""
     place = f"the change of target table {table.db}.{table.name} waits for a lock"
-    tried = "nothing was changed, and it is tried again: end these sessions if they do not end themselves"
+    tried = "nothing was changed, and rowlock retries: end these sessions if they do not end by themselves"
     if not seen.found:
         reason = f" ({seen.unseen})" if seen.unseen else ""
         return f"{place} whose holder was not seen{reason}; {tried}"

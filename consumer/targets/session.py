@@ -113,8 +113,9 @@ class SqlSession(SqlProgressStore):
             raise ValueError("this target changes tables within a transaction")
         if (mine := self._link.get_connection_id()) != connection:
             raise TransientError(
-                f"connection {connection}, over which a table was to be changed, is lost and may have been ended by the process that now owns "
-                f"the unit (this is {mine}): nothing was changed, and it is tried again"
+                f"connection {connection}, which was to alter a table, is lost; the process that owns the "
+                f"unit now may have ended it (this process has {mine}): nothing was changed, and rowlock "
+                "retries"
             )
         try:
             self._altering.apply_change(change)

@@ -51,7 +51,7 @@ class SqlTransaction(SqlProgressWriter):
 
     def alter_table(self, change: AlterTable | DropTable) -> None:
         if not self._altering.transactional:
-            raise ValueError("a change of a table would commit this transaction")
+            raise ValueError("altering a table would commit this transaction")
         self._altering.apply_change(change)
         self._applier.forget_table(change.table.db, change.table.name)
 

@@ -134,7 +134,7 @@ def _handle_request(
         case StartUnit() if unit is not None:
             unit.start_asked = True
         case StartUnit():
-            why = "the unit is not open here"
+            why = "this process does not have the unit"
             out.append(ReportEvent(event.topic, "", event.assignment, WorkerEnded, error=why))
         case RemoveUnit() if unit is not None:
             _close_unit(state, unit, None, out)
@@ -398,7 +398,11 @@ def _handle_progress(state: PipelineState, event: QueryProgress, now: float) -> 
                 None,
             )  # moves from the catching-up query to the live one
         if unit.query_number == event.number and has_skipped_records(unit, event):
-            unit.watched = replace(unit.watched, state="behind", message="Spark is past what is applied")
+            unit.watched = replace(
+                unit.watched,
+                state="behind",
+                message="Spark has passed records that were not applied: the unit is started again",
+            )
             _retry_takeover(unit, now)
 
 

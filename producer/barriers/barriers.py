@@ -205,7 +205,12 @@ class BarrierHandler:
                 sql=barrier.statement.sql[:500],
             )
             raise build_swap_stop(
-                state.name, barrier, "only one side of that is named like a table of gh-ost or pt-osc"
+                state.name,
+                barrier,
+                (
+                    "only one of the two renamed tables has a name that gh-ost or pt-online-schema-change "
+                    "gives"
+                ),
             )
         if move == "away":
             _log.info(

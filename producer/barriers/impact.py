@@ -17,7 +17,10 @@ from producer.tables import CapturedTables
 from schemas.table.names import NameRules
 
 _log = structlog.get_logger("capture")
-_HIDDEN = "the session has temporary tables, and one of them may hide the table: do not give temporary tables the name of a captured table"
+_HIDDEN = (
+    "the session has temporary tables, and one of them may have the name of the table: do "
+    "not give temporary tables the names of captured tables"
+)
 
 
 @dataclass(slots=True)

@@ -85,8 +85,9 @@ class NewTableCapture:
         if topic.tail.last is not None and position <= topic.tail.last:
             self._pass_over(
                 name, at[1:],
-                f"rows of {format_table_name(name)} appear at {transaction.file}:{transaction.pos} without a statement that made it, "
-                "where its definition would be too late for readers",
+                (f"the log has rows of {format_table_name(name)} at {transaction.file}:{transaction.pos} "
+"before any statement that creates the table, so readers would get its definition too "
+"late"),
             )  # fmt: skip
             return None
         place = DefinitionPlace(transaction.file, transaction.pos, transaction.gtid)
@@ -169,8 +170,9 @@ def _build_taken_up_twice_stop(state: TableState) -> TableStoppedError:
     topic. Its events count for readers; this process skipped the changes that followed.
     """
     reason = (
-        f"{format_table_name(state.name)} was taken up at two places of the log, by an earlier capture process that had not ended and by its "
-        "successor: changes between them may be missing"
+        f"two capture processes began to capture {format_table_name(state.name)} at different "
+        "positions of the log, because the earlier process had not ended: changes between the "
+        "two positions may be missing"
     )
     return TableStoppedError(frozenset([state.name]), "definition", reason, format_copy_remedy(*state.name))
 

@@ -190,8 +190,10 @@ def _check_tables(catalog: Catalog, source: SourceConfig, place: str) -> Iterato
     for (db, table), owner in sorted(of_tool.items()):
         yield Finding(
             "warning", f"{place}, table {db}.{table}",
-            f"it is left out as one in which gh-ost or pt-online-schema-change alters {owner[0]}.{owner[1]}",
-            "nothing, if it is such a table; otherwise write its full name in `tables:`, or see `online_ddl`",
+            ("the table is not captured, because its name is that of a table in which gh-ost or "
+f"pt-online-schema-change alters {owner[0]}.{owner[1]}"),
+            ("no action if it is such a table; otherwise write its full name in `tables:`, or see "
+"`online_ddl`"),
         )  # fmt: skip
     for name, surveyed in catalog.tables.examine_tables(names).items():
         if surveyed.problem is not None:

@@ -20,9 +20,7 @@ from schemas.findings import Finding
 
 _DENIED = 1227  # ER_SPECIFIC_ACCESS_DENIED_ERROR
 _PARSE_ERROR = 1064
-_LOST = (
-    "changes that it kept out of the log are in no topic, so run `rowlock verify` afterwards, or start over"
-)
+_LOST = "changes that were not logged are in no topic: run `rowlock verify` afterwards, or start over"
 _ON = frozenset({"ON", "1"})
 
 
@@ -87,8 +85,8 @@ def _check_replica(facts: LogFacts, place: str) -> Iterator[Finding]:
     if facts.sources is None:
         yield Finding(
             "error", place,
-            "log_slave_updates is OFF, and whether the server is a replica, whose changes would not be in its log, is hidden "
-            f"from the user ({facts.denied})",
+            ("log_slave_updates is OFF, so a replica would not log what it replicates; rowlock's user "
+f"cannot see whether the server is a replica ({facts.denied})"),
             f"GRANT SLAVE MONITOR ON *.* TO {facts.account};",
         )  # fmt: skip
     elif facts.sources:
@@ -109,8 +107,10 @@ def _check_crash_safety(facts: LogFacts, place: str) -> Iterator[Finding]:
     costs = {
         "sync_binlog": "after a crash of the machine the log may lack the last transactions that the tables have, and they "
         "are never captured; or capture has read transactions that the log has lost, and refuses to continue",
-        "innodb_flush_log_at_trx_commit": "after a crash the tables may lack the last transactions that the log has, and "
-        "the targets have them",
+        "innodb_flush_log_at_trx_commit": (
+            "after a crash the source's tables may lack the last transactions of its log, while the "
+            "targets have them"
+        ),
     }
     for name, cost in costs.items():
         value = facts.variables.get(name, "1")

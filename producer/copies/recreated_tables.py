@@ -52,7 +52,10 @@ def _explain_repair_refusal(request: CopyRequest, restarts: int) -> str:
         format_copy_remedy(request.db, request.table),
     )
     if request.limits is None:
-        return f"{table} exists again, and `repair` of its pipelines is `stop`: {by_hand}"
+        return (
+            f"{table} was created again, and `repair: stop` of its pipelines prevents an automatic "
+            f"copy: {by_hand}"
+        )
     if restarts >= MAX_COPY_RESTARTS:
         return (
             f"{table} was dropped during {restarts} copies in a row: {by_hand}, once it is no longer dropped"

@@ -96,8 +96,10 @@ def require_proven_impact(
             what = "a view, trigger or routine" if name == OBJECTS else f"{name[0]}.{name[1]}"
             return ImpactedTables(
                 None,
-                f"the tables that it changes cannot be determined: {what} was changed after it (in file {last[0]} at {last[1]}), before capture "
-                "read the catalog",
+                (
+                    f"the tables that this statement changes cannot be determined: {what} was changed later "
+                    f"(in file {last[0]} at {last[1]}), before capture read the catalog"
+                ),
             )
     altered = {name for name in captured if tables and index.find_last_statement(name, at, until) is not None}
     return ImpactedTables(tables | altered)

@@ -107,7 +107,7 @@ class DefinitionReader:
             end = catalog.server.log_end()
             if catalog.server.identify_server() != server:
                 raise TransientSourceError(
-                    "the source was another server after its catalog was read than before"
+                    "the source's address led to a different server before and after its catalog was read"
                 )
         if end is None:
             raise SourceRefusedError("the source has no binary log", "set log_bin and restart it")

@@ -330,12 +330,13 @@ def collect_published(
     return PublishedRows(rows, max(here, default=None), captured_before, tables, bare, cut)
 
 
-WAITS = "its capture begins, with a snapshot, once capture has passed that statement"
+WAITS = "capture of the table begins, with a snapshot, after that statement"
 
 
 def explain_unproven(name: TableName, file: str, pos: int, proof: UnprovenDefinition) -> str:
     """Return why the definition of a table at a position of the log is not known."""
     return (
-        f"the definition of {format_table_name(name)} at {file}:{pos} cannot be proven: another statement that may concern it follows in the log (in file "
-        f"{proof.last[0]} at {proof.last[1]}), and the catalog shows the table as it is after that statement"
+        f"the definition of {format_table_name(name)} at {file}:{pos} cannot be proven: a later "
+        f"statement in the log (file {proof.last[0]} at {proof.last[1]}) may have changed the "
+        "table, and the catalog shows it only as it is after that statement"
     )

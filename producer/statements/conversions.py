@@ -55,7 +55,8 @@ def find_alter_doubt(statement: Statement, before: Table, after: Table) -> Doubt
     settings = statement.query.settings
     if settings.padded and _has_changed_char(before, after):
         return DoubtedValues(
-            "sql_mode PAD_CHAR_TO_FULL_LENGTH: what was CHAR has spaces at its end now", certain=True
+            "sql_mode PAD_CHAR_TO_FULL_LENGTH: values converted from CHAR now have trailing spaces",
+            certain=True,
         )
     times = _list_time_columns(settings.zone, after)
     if settings.zone and has_computed_column(after, _list_names_of_kinds(after, Kind.TIMESTAMP)):
@@ -69,7 +70,7 @@ def find_alter_doubt(statement: Statement, before: Table, after: Table) -> Doubt
     )
     if not times and not dates:
         return None
-    reasons = [f"times were taken to the time zone {settings.zone} and back"] if times else []
+    reasons = [f"times were converted to the time zone {settings.zone} and back"] if times else []
     reasons += ["dates that the session's sql_mode does not allow became zero"] if dates else []
     return DoubtedValues(", and ".join(reasons), settings.zone, times, dates)
 

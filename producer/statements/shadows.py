@@ -207,10 +207,12 @@ def judge_shadow_statements(statements: Sequence[str], db: str, before: Table, a
         return SwapResult("its statements do not show what happened to each column")
     if columns.renamed:
         return SwapResult(
-            f"it has renamed {', '.join(columns.renamed)}, and whether the tool took the values over is not known"
+            f"it renamed {', '.join(columns.renamed)}, and it is unknown whether the tool copied the values"
         )
     if replaced := sorted(set(columns.added) & set(columns.dropped)):
-        return SwapResult(f"{', '.join(replaced)} was dropped and added, and the tool takes old values over")
+        return SwapResult(
+            f"{', '.join(replaced)} was dropped and added again, but the tool copies the old values"
+        )
     if refusal := _refuses_rows(before, after):
         return SwapResult(refusal)
     same = is_same_definition(before, after)
@@ -229,7 +231,7 @@ def _refuses_rows(before: Table, after: Table) -> str:
     known = {index.parts for index in (before.key, *before.unique)}
     for index in (after.key, *after.unique):
         if index.parts not in known:
-            return f"unique index {index.name} is new, and the tool passes over rows that are equal in it"
+            return f"unique index {index.name} is new, and the tool skips rows with equal values in it"
         for name in index.columns:
             was, now = before.get_column(name), after.get_column(name)
             if not _is_as_distinctive(was.type, now.type) or (was.nullable and not now.nullable):
@@ -267,7 +269,7 @@ def _explain_unlike_form(statement: Statement, table: TableName, names: NameRule
         return ""
     like, _ = names_at(tokens, end + 1)
     found = None if like is None else names.normalize_table((like[0] or statement.query.db, like[1]))
-    return "" if found == table else "it was made like another table"
+    return "" if found == table else "it was created by CREATE TABLE … LIKE another table"
 
 
 _MAY_REFUSE = frozenset({"CHECK", "REFERENCES", "FOREIGN", "PARTITION", "UNIQUE", "IGNORE"})

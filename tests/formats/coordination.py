@@ -26,7 +26,7 @@ _MESSAGES: Mapping[str, codec.Message] = {
 }
 _ANSWERS: tuple[type[BaseModel], ...] = (
     models.Leader, models.AgentList, models.UnitList, models.PipelineList, models.Counters, models.EventList, models.Health,
-    models.Accepted, models.Reloaded, models.ProblemResponse, copies.CopyAccepted, copies.CopyList,
+    models.Readiness, models.Accepted, models.Reloaded, models.ProblemResponse, copies.CopyAccepted, copies.CopyList,
 )  # fmt: skip
 _QUESTIONS: tuple[type[BaseModel], ...] = (
     models.EventQuery, models.ReloadQuery, models.UnitQuery, models.MoveTo, copies.CopyTable, copies.CancelCopy, copies.CopyRate,

@@ -59,7 +59,10 @@ def build_copy_chunk(topic: str, event: EventEnvelope) -> CopyChunk | None:
         return None
     if chunk is None or copy is None or copy.begins is None or copy.since is None:
         raise CopyNeededError(
-            f"{topic}: the marker of a repeated snapshot does not state which copy it belongs to: an older version of rowlock wrote it",
+            (
+                f"{topic}: the chunk marker of a copy lacks the copy's id: an older version of rowlock "
+                "wrote it"
+            ),
             cause="gap",
         )
     return CopyChunk(copy.id, copy.begins, copy.since, chunk.after, chunk.upto, chunk.last)

@@ -113,7 +113,10 @@ def finish_snapshot(
     if active is None or active.stored.snapshot is None:
         return
     if not spec.patient:
-        raise TakesLongError(f"{spec.unit.topic}: the source is asked for rows that a snapshot lacks")
+        raise TakesLongError(
+            f"{spec.unit.topic}: rowlock is asking the source about rows that Debezium's snapshot "
+            "does not have; this takes long"
+        )
     topic, (first, last) = spec.unit.topic, active.stored.snapshot
     rows = _SnapshotRows(topic, active)
     entries: dict[Key, Sequence[QuarantineEntry]] = {}

@@ -198,7 +198,8 @@ class Sweep:
         self._looked += more
         if self._looked > MAX_QUICK_SWEEP_KEYS and not self._patient:
             raise TakesLongError(
-                f"{self._topic}: rows that the source no longer has are looked up, which takes a while in a large table"
+                f"{self._topic}: rowlock is searching the target for rows that were deleted at the "
+                "source; this takes long in a large table"
             )
 
 
@@ -236,5 +237,5 @@ def _make_reader_after(
 def build_reread_error(topic: str, since: int) -> CopyNeededError:
     """Return the error of a copy that Kafka no longer holds completely."""
     return CopyNeededError(
-        f"{topic}: Kafka no longer has offset {since}, from which the copy is read again", cause="gap"
+        f"{topic}: Kafka has deleted offset {since}, and the copy must be read again from there", cause="gap"
     )

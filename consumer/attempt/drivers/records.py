@@ -122,7 +122,7 @@ class AttemptRecords:
     def go_on(self) -> None:
         """Raise TransientError if the unit should end here."""
         if not self._is_assigned():
-            raise TransientError("the unit should no longer run here")
+            raise TransientError("the unit was taken away from this process")
 
 
 def open_keys(scratch: str) -> KeyComparison:

@@ -126,7 +126,8 @@ def _refuse_lost(spec: UnitSpec, units: dict[str, UnitState]) -> None:
     state = units.get(spec.unit.topic)
     if state is not None and state.definition is not None and decode_stored(state.definition).rows_missing:
         raise TransientError(
-            f"{spec.unit.topic}: another unit has meanwhile recreated the target table: the next step of this unit is determined again"
+            f"{spec.unit.topic}: the copy of another source's table has recreated the target table "
+            "meanwhile: rowlock retries"
         )
 
 

@@ -135,7 +135,8 @@ class DebeziumReader(RecordReader):
         known = self._rows_there.get(place.position) if place.position is not None else None
         if known not in (None, (event.op, event.before, event.after)):
             raise CopyNeededError(
-                f"{at}: another event has the same position {place.position}: Debezium gives all of a compressed transaction one position",
+                (f"{at}: two different events have the log position {place.position}, because Debezium "
+"gives all events of a compressed transaction the same position"),
                 cause="event", after=offset, first="set binlog_transaction_compression=OFF at the source",
             )  # fmt: skip
 

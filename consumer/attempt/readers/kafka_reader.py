@@ -121,5 +121,5 @@ def build_retention_error(topic: str, start: int | None, low: int | None) -> Cop
     seen = "" if start is None else f" (next needed {start}, the topic begins at {low})"
     return CopyNeededError(
         f"{topic}: Kafka's retention has deleted events that the target does not have{seen}",
-        cause="gap", after=start, first="keep the topic longer than an outage may last (its retention.ms)",
+        cause="gap", after=start, first="raise the topic's retention.ms above the longest outage that you expect",
     )  # fmt: skip

@@ -222,6 +222,9 @@ class EnvelopeReader(RecordReader):
 def build_undefined_error(topic: str) -> CopyNeededError:
     """Return the error of a row without an active definition."""
     return CopyNeededError(
-        f"{topic}: rows before any definition of the table: the beginning of the topic is missing",
+        (
+            f"{topic}: the first events are rows without a table definition before them: the "
+            "beginning of the topic was deleted"
+        ),
         cause="gap",
     )

@@ -81,7 +81,7 @@ class LaneSegments:
             return
         if self._unfit and not segment.refused and not isinstance(error, UniqueViolationError):
             raise UnitStoppedError(
-                f"the target refuses the row of offset {segment.items[0][0].id[0]}, and {self._unfit}"
+                f"the target refuses the row at offset {segment.items[0][0].id[0]}: {self._unfit}"
             ) from error
         segment.refused = _choose_refused_parts(segment, error)
         segment.displacing, segment.batch = False, None

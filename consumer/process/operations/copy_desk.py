@@ -121,7 +121,9 @@ class UnitCopies:
     def _build_request(self, unit: UnitRef, need: CopyNeed) -> CopyRequest:
         repair, found = self._pipeline.config.repair, self._pipeline.find_table(unit.source, unit.topic)
         if found is None:
-            raise TransientError(f"{unit.topic}: no record of capture names its table yet")
+            raise TransientError(
+                f"{unit.topic}: capture has not reported yet which table this topic belongs to"
+            )
         db, table = found
         place = "\0".join((self._pipeline.name, unit.topic, unit.topic_id, str(need.after)))
         return CopyRequest(

@@ -92,10 +92,10 @@ def judge_table_event(
         if event.stop.cause == DROPPED_CAUSE:
             return SourceTableDropped(event.stop.reason, event.stop.remedy)
         return NeedsCopy(event.stop.cause, event.stop.reason, event.stop.remedy)
-    what = event.ddl or "another definition of the table"
+    what = event.ddl or "a changed definition of the table"
     table = event.definition
     if table is None:
-        return NeedsCopy(STATEMENT, f"{what}: the definition after it is unknown")
+        return NeedsCopy(STATEMENT, f"{what}: the table's definition after this statement is unknown")
     copied = event.copy is not None and not event.copy.partial
     if copied or active is None:
         return AdoptDefinition(event.columns or ColumnChanges(), rewrite=copied and active is not None)
@@ -106,7 +106,7 @@ def judge_table_event(
     columns = _get_column_changes(event, active)
     if columns is None:
         cause = STATEMENT if is_same_definition(active, table) else DEFINITION
-        return NeedsCopy(cause, f"{what}: nothing shows that it kept the table's rows")
+        return NeedsCopy(cause, f"{what}: the statement may have changed or removed rows of the table")
     case = _DefinitionPair(active, table, columns, policy, event.effect == KEPT_ROWS, many, frozenset(left))
     why = next(_yield_copy_reasons(case), None)
     return AdoptDefinition(columns) if why is None else NeedsCopy(DEFINITION, f"{what}: {why}")
@@ -163,7 +163,7 @@ def _yield_name_reasons(case: _DefinitionPair) -> Iterator[str]:
     """Yield a reason if the statement does not explain the new names: a definition in between is missing."""
     stay = [case.get_new_name(name) for name in case.old.column_names if name not in case.columns.dropped]
     if sorted([*stay, *case.columns.added]) != sorted(case.new.column_names):
-        yield "it does not lead from the active definition to its own"
+        yield ("its column changes do not explain the new columns: a definition between the two is missing")
 
 
 def _yield_rename_reasons(case: _DefinitionPair) -> Iterator[str]:
@@ -175,7 +175,10 @@ def _yield_rename_reasons(case: _DefinitionPair) -> Iterator[str]:
         yield f"column {taken[0]} takes the name of another column"
     if case.many and case.columns.renamed:
         old, new = next(iter(case.columns.renamed.items()))
-        yield f"column {old} becomes {new}, and other units write the same target table by the old name"
+        yield (
+            f"column {old} was renamed to {new}, but other sources write the same target table and "
+            f"still name it {old}"
+        )
 
 
 def _yield_key_reasons(case: _DefinitionPair) -> Iterator[str]:
@@ -195,7 +198,10 @@ def _yield_value_reasons(old: Column, new: Column) -> Iterator[str]:
     if old.nullable and not new.nullable:
         yield f"column {new.name} becomes NOT NULL: what was NULL now has a value"
     if new.auto_increment and not old.auto_increment:
-        yield f"column {new.name} becomes AUTO_INCREMENT: what was 0 now has another value"
+        yield (
+            f"column {new.name} became AUTO_INCREMENT, so its zeros were replaced by other values at "
+            "the source"
+        )
 
 
 def _yield_rounding_reasons(old: Column, new: Column) -> Iterator[str]:
@@ -213,6 +219,9 @@ def _yield_added_reasons(case: _DefinitionPair, column: Column) -> Iterator[str]
     elif case.many and fill.value is not None:
         yield f"the new column {column.name} has a value in the rows of this source only"
     if column.name in case.retained_columns or (column.name in case.replaced and case.policy != "evolve"):
-        yield f"the target has old values in a column {column.name} that is a new one at the source"
+        yield (f"the target already has a column {column.name} with values of an earlier column of that name")
     elif case.many and column.name in case.replaced:
-        yield f"column {column.name} is a new one at this source only"
+        yield (
+            f"column {column.name} was dropped and added at this source, but not at the other sources "
+            "that write the same target table"
+        )

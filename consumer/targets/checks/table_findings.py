@@ -124,8 +124,11 @@ def _check_shared_target(table: Table, added: tuple[str, ...], sources: int) -> 
         Finding(
             "error",
             f"target table {table.db}.{table.name}",
-            f"{sources} topics write it, and unique index {index.name} ({', '.join(index.columns)}) holds no added column: "
-            "rows of different sources would collide there",
+            (
+                f"{sources} topics write the table, and unique index {index.name} "
+                f"({', '.join(index.columns)}) contains no column that distinguishes the sources (`add`): "
+                "rows of different sources would conflict"
+            ),
             'add a column to the route (add: {branch: "{source}"}) and put it into every unique index of the table',
         )
         for index in (table.key, *table.unique)
@@ -170,7 +173,11 @@ def _check_types(case: _TableComparison) -> Iterator[Finding]:
             )
         elif not has_room(column.type, there.type) or find_value_loss(column.type, there.type) is not None:
             yield case.build_warning(
-                f"column {column.name} does not hold every value of the source's type as it is: rows with others are quarantined (`schema_changes: ignore`: the first one stops the table)",
+                (
+                    f"column {column.name} cannot store every value of the source's type unchanged: rows with "
+                    "other values are quarantined (`schema_changes: ignore`: the first such row stops the "
+                    "table)"
+                ),
                 "make the column as wide as the source's (docs/reference/types.md)",
             )
         elif column.nullable and not there.nullable and column.name not in case.expected.key.columns:
@@ -196,7 +203,7 @@ def _check_key(case: _TableComparison) -> Iterator[Finding]:
     foreign = [name for name in real.columns if name not in case.expected.column_names]
     if foreign:
         yield case.build_error(
-            f"its key holds {', '.join(foreign)}, which no event carries",
+            f"its key contains columns {', '.join(foreign)}, for which the source has no values",
             f"make the key ({', '.join(expected.columns)})",
         )
     yield from _check_index_prefixes(case, expected, real)
@@ -224,7 +231,7 @@ def _check_unique_indexes(case: _TableComparison) -> Iterator[Finding]:
             nullable = [name for name in real.columns if case.expected.get_column(name).nullable]
             if nullable:
                 yield case.build_error(
-                    f"unique index {real.name} holds NULLs equal (NULLS NOT DISTINCT), the source does not",
+                    f"unique index {real.name} treats NULLs as equal (NULLS NOT DISTINCT), the source does not",
                     "create the index without NULLS NOT DISTINCT",
                 )
         else:
@@ -275,7 +282,10 @@ def _check_surroundings(case: _TableComparison) -> Iterator[Finding]:
         )
     if facts.unordered:
         yield case.build_error(
-            f"has constraints whose conflicts cannot be put in order: {', '.join(facts.unordered)}",
+            (
+                "has constraints that rowlock cannot take into account when it orders writes: "
+                f"{', '.join(facts.unordered)}"
+            ),
             "make them ordinary unique indexes over columns, or drop them",
         )
 

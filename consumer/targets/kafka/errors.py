@@ -25,11 +25,14 @@ _REMEDIES = {
     "SASL_AUTHENTICATION_FAILED": "the broker does not accept the user: correct the target's `options` (sasl.username, sasl.password)",
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "the user may not write transactions: allow Write and Describe on the transactional ids that begin with the target's `prefix`",
     "TOPIC_AUTHORIZATION_FAILED": "the user may not use the topic: allow Read, Write, DescribeConfigs and, where rowlock makes it, Create on it",
-    "CLUSTER_AUTHORIZATION_FAILED": "the user may not do this to the cluster: allow it, or make the topics yourself",
-    "INVALID_TRANSACTION_TIMEOUT": "the broker allows no transactions of that length: raise its transaction.max.timeout.ms to it, or shorten `coordination.lease_s`",
-    "INVALID_REPLICATION_FACTOR": "the cluster has too few brokers: set the target's `replication` to what it can do",
+    "CLUSTER_AUTHORIZATION_FAILED": "the user lacks a right on the cluster: grant it, or create the topics yourself",
+    "INVALID_TRANSACTION_TIMEOUT": (
+        "the broker does not allow transactions of that length: raise its "
+        "transaction.max.timeout.ms to that value, or shorten `coordination.lease_s`"
+    ),
+    "INVALID_REPLICATION_FACTOR": "the cluster has too few brokers: set the target's `replication` to at most their number",
     "POLICY_VIOLATION": "a policy of the cluster refuses it: make the topic yourself",
-    "INVALID_TOPIC_EXCEPTION": "this is no name of a topic: correct `to` of the route",
+    "INVALID_TOPIC_EXCEPTION": "this is not a valid topic name: correct `to` of the route",
 }
 
 

@@ -47,7 +47,9 @@ class CommittedReader:
             }
         except KafkaException as error:
             self.close()
-            raise translate_kafka_error(error, f"the begin of topic {self._name} cannot be read") from error
+            raise translate_kafka_error(
+                error, f"the first offset of topic {self._name} cannot be read"
+            ) from error
 
     def to_end(self, *, stable: bool = False) -> Iterator[Any]:
         """Yield the committed messages up to the topic's present end; those of one partition in their

@@ -309,5 +309,5 @@ class OpenedTopics:
 def get_target_topic(target: TargetTable) -> TargetTopic:
     """Return the topic that a table is written to as events."""
     if target.topic is None:
-        raise ValueError(f"{target.schema}.{target.name} is written to no topic")
+        raise ValueError(f"no route sends {target.schema}.{target.name} to a topic")
     return target.topic

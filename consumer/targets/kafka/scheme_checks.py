@@ -32,7 +32,9 @@ def require_one_scheme(
     every = ways if was is None else [was, *ways]
     for before, now in pairwise(every):
         if before.topic_id and now.topic_id and before.topic_id != now.topic_id:
-            raise TransientError(f"topic {now.topic} of the target is just being created again")
+            raise TransientError(
+                f"topic {now.topic} of the target is currently being recreated: rowlock retries"
+            )
         if changes := before.list_incompatibilities(now):
             raise UnitStoppedError(
                 f"{unit.topic}: records in the topic {before.topic} exist already, and rows would be written under two keys: {'; '.join(changes)}",
@@ -59,8 +61,9 @@ def explain_misplaced_records(
     )
     if seen is None:
         return (
-            f"topic {name} of the target no longer exists, nor the records that were written to it: find out who deleted it, then {copy_remedy}, which "
-            "creates it again where `create_tables` allows it; readers that kept offsets of the old one must start from its beginning"
+            f"topic {name} of the target was deleted, and its records are lost: find out who deleted "
+            f"it, then {copy_remedy}, which creates it again where `create_tables` allows it; readers "
+            "that stored offsets of the old topic must start from the beginning of the new one"
         )
     if written.topic_id and seen.id and seen.id != written.topic_id:
         return (

@@ -136,13 +136,14 @@ class KafkaTarget(DefinitionlessTables, RoutedTopics):
             except TransientError as error:
                 if begun or number is None:
                     raise
-                raise CommitUnknownError(
-                    f"it is unknown whether the last commit happened: {error}"
-                ) from error
+                raise CommitUnknownError(f"the outcome of the last commit is unknown: {error}") from error
             else:
                 break
         else:
-            why = f"{unit.topic} of pipeline {unit.pipeline}: other producers take its transactional id again and again"
+            why = (
+                f"{unit.topic} of pipeline {unit.pipeline}: another producer keeps taking the "
+                "transactional id of this table away"
+            )
             raise TransientError(why) if number is None else CommitUnknownError(why)
         return BatchCommitted()
 

@@ -118,8 +118,8 @@ class MySqlApplier:
         self._send_rows(prepared, rendered, prepared.plan.on_duplicate)
         if prepared.table.table.unique and (found := self._count_existing(prepared, rows)) != len(rows):
             raise UniqueViolationError(
-                f"{len(rows)} rows of {prepared.plan.table_name} were to be updated, {found} are there: a row of another key "
-                "holds a unique value of a missing one"
+                f"of {len(rows)} rows written to {prepared.plan.table_name}, only {found} exist: a "
+                "missing row has a unique value that another row already has"
             )
 
     def _send_rows(self, prepared: _Prepared, rendered: list[str], tail: str) -> None:

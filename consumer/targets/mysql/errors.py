@@ -55,7 +55,10 @@ REMEDIES = {
     ),
     **dict.fromkeys(
         (3108, 3837),
-        "drop the generated column or the index in the target that is made of it, and create it again afterwards",
+        (
+            "drop the generated column or the index in the target that is computed from this column, "
+            "and create it again afterwards"
+        ),
     ),
     3959: "drop the check constraint in the target, and create it again afterwards",
     **dict.fromkeys((1488, 1503, 3855), "partition the target table by columns that stay, or not at all"),

@@ -74,8 +74,11 @@ def find_durability_risk(link: MySqlLink) -> Remark | None:
         return None
     lost = "of the server's machine" if flush == 2 else "of the server"
     return Remark(
-        f"innodb_flush_log_at_trx_commit is {flush}: a crash {lost} takes back commits of about a second that readers "
-        "have seen. rowlock applies them again, but rows are seen going back",
+        (
+            f"innodb_flush_log_at_trx_commit is {flush}: a crash {lost} loses about a second of "
+            "commits that readers have already seen; rowlock applies them again, but readers see "
+            "rows go back meanwhile"
+        ),
         "SET GLOBAL innodb_flush_log_at_trx_commit = 1",
         level="warning",
     )
@@ -105,7 +108,10 @@ def _check_engine(engines: Sequence[Sequence[object]]) -> Iterator[Remark]:
 def _check_partitions(partitions: Sequence[Sequence[object]]) -> Iterator[Remark]:
     if open_ones := find_partial_partitionings(partitions):
         yield Remark(
-            f"has partitions that do not take every row ({', '.join(open_ones)}): rows that none takes are quarantined",
+            (
+                f"has partitions that do not cover every row ({', '.join(open_ones)}): rows outside all "
+                "partitions are quarantined"
+            ),
             "add a partition for the rest (LIST on MariaDB: DEFAULT; RANGE: MAXVALUE)",
             level="warning",
         )

@@ -158,14 +158,17 @@ def _require_possible(change: AlterTable) -> None:
         if isinstance(step, RenameColumn):
             if step.new in names:
                 raise _build_refusal(
-                    change.table, f"columns change places ({step.old} becomes {step.new}, which is there)"
+                    change.table, f"columns swap names ({step.old} becomes {step.new}, which exists already)"
                 )
             names = (names - {step.old}) | {step.new}
         if isinstance(step, ChangeColumn) and not _can_modify_in_place(step):
             now, desired = _describe_column(step.now), _describe_column(step.desired)
             raise _build_refusal(
                 change.table,
-                f"column {step.desired.name} would go from {now} to {desired}, which Oracle does with empty columns alone",
+                (
+                    f"column {step.desired.name} must change from {now} to {desired}, which Oracle allows "
+                    "only for empty columns"
+                ),
             )
 
 

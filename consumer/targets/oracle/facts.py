@@ -62,8 +62,10 @@ def _describe_padded(place: str, names: tuple[str, ...]) -> Remark:
     return Remark(
         "its columns {columns} are CHAR or NCHAR, which Oracle pads with blanks: blanks of a source's CHAR are removed when it is read, but a value of any "
         "other type differs there, and verify reports it",
-        f"nothing, where the source's columns are CHAR; else ALTER TABLE {place} MODIFY ({{column}} VARCHAR2(n CHAR)), and take the blanks off "
-        "the rows that are there",
+        (
+            f"no action if the source's columns are CHAR; else ALTER TABLE {place} MODIFY ({{column}} "
+            "VARCHAR2(n CHAR)), and remove the trailing blanks of the existing rows"
+        ),
         level="warning",
         columns=names,
     )

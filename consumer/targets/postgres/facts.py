@@ -58,7 +58,10 @@ def _describe_generated_always(place: str, names: tuple[str, ...]) -> Remark:
 
 def _describe_kinds(_place: str, names: tuple[str, ...]) -> Remark:
     return Remark(
-        f"is, or holds, what is no ordinary table: {', '.join(names)}",
+        (
+            "is not an ordinary or partitioned table, or has a partition that is not an ordinary "
+            f"table: {', '.join(names)}"
+        ),
         "route the source's table to an ordinary one",
     )
 
@@ -87,14 +90,17 @@ def _describe_row_security(_place: str, names: tuple[str, ...]) -> Remark:
 
 def _describe_children(_place: str, names: tuple[str, ...]) -> Remark:
     return Remark(
-        f"has tables that inherit from it: {', '.join(names)}; its key does not reach into them",
-        "let nothing inherit from it: use partitions",
+        (f"has tables that inherit from it: {', '.join(names)}; its primary key does not cover their rows"),
+        "use partitions instead of inheritance",
     )
 
 
 def _describe_uncovered(_place: str, names: tuple[str, ...]) -> Remark:
     return Remark(
-        f"has partitions that do not take every row ({', '.join(names)}): rows that none takes are quarantined",
+        (
+            f"has partitions that do not cover every row ({', '.join(names)}): rows outside all "
+            "partitions are quarantined"
+        ),
         "add a partition for the rest (DEFAULT)",
         level="warning",
     )

@@ -232,8 +232,8 @@ class TransactionBuffer:
         before = self._group
         if before is not None and before.first.file == event.file:
             raise StreamStoppedError(
-                f"the log holds at {event.file}:{event.start} what capture cannot follow: a transaction begins inside another "
-                f"one, which began at {before.first.start}"
+                f"capture cannot follow the log at {event.file}:{event.start}: a transaction begins "
+                f"inside another one, which began at {before.first.start}"
             )
         if before is not None:
             # The group was cut off by the end of its file: the server crashed while it wrote, and rolled

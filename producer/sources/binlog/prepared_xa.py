@@ -44,7 +44,7 @@ class PreparedXaTransactions:
         listed = ", ".join(sorted(f"{db}.{table}" for db, table in tables))
         return TableStoppedError(
             tables, "xa", f"an XA transaction ({xid}) changes {listed}; XA is not supported yet",
-            f"exclude the table, or end the use of XA on it, and {COPY_EACH}",
+            f"exclude the table, or stop using XA transactions on it, and {COPY_EACH}",
         )  # fmt: skip
 
     def roll_back_prepared(self, xid: str) -> None:

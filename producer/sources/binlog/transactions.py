@@ -344,4 +344,4 @@ def _build_unknown_event_stop(event: BinlogEvent) -> StreamStoppedError:
 
 def _build_stream_stop(event: BinlogEvent | str, seen: str) -> StreamStoppedError:
     place = f"{event.file}:{event.start}" if isinstance(event, BinlogEvent) else event
-    return StreamStoppedError(f"the log holds at {place} what capture cannot follow: {seen}")
+    return StreamStoppedError(f"capture cannot follow the log at {place}: {seen}")

@@ -90,7 +90,10 @@ def judge_followed_table(
             )
         return None
     if altered or not is_followable(before, logged):
-        reason = f"{format_table_name(name)} was altered, and it is unknown which rows of its log are older than that"
+        reason = (
+            f"{format_table_name(name)} was altered, and it is unknown which rows of its materialized "
+            "view log are older than the change"
+        )
         return _build_stop(name, "definition", reason)
     if is_same_definition(before.table, logged.table):
         return None
@@ -115,8 +118,9 @@ def _find_sharing_stop(
         return _build_stop(name, "log", reason, f"{logged.statement_by_commit} in its place")
     if table.unsure:
         reason = (
-            f"events of {format_table_name(name)} that capture wrote before it ended were deleted from its topic (retention), and may include rows that its log still has: "
-            "these would be published twice"
+            f"events of {format_table_name(name)} that capture wrote earlier were deleted from its "
+            "topic (retention), so capture cannot tell which rows of the materialized view log it "
+            "has published already"
         )
         return _build_stop(name, "log", reason)
     return None

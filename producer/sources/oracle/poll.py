@@ -189,7 +189,7 @@ class LogReader:
             changes = _build_logged_changes(followed.logged, part, whole=whole)
         except LogBrokenError as error:
             log = format_table_name(followed.logged.log)
-            reason = f"{log}, the log of {format_table_name(name)}, cannot be read on: {error}"
+            reason = f"{log}, the log of {format_table_name(name)}, cannot be read further: {error}"
             return TableStoppedError(frozenset([name]), "log", reason, format_copy_remedy(*name))
         return OracleRows(followed.logged.table, changes) if changes else None
 

@@ -73,7 +73,9 @@ def _build_deleted_rows_stop(
     """Return the stop of a table: what deleted these rows may have deleted unread ones, too."""
     return TableStoppedError(
         frozenset([name]), "log",
-        f"of {published} rows of {format_table_name(log)}, the log of {format_table_name(name)}, that capture has published, {missing} were missing or moved when it deleted "
-        "them: another process purges or moves the log, and may have removed rows that were never captured",
+        (f"of {published} published rows of {format_table_name(log)}, the log of "
+f"{format_table_name(name)}, {missing} were missing or moved when capture deleted them: "
+"another process purges or moves the log, and may have removed rows that were never "
+"captured"),
         f"end that (DBMS_MVIEW.PURGE_LOG, another consumer, ALTER TABLE … MOVE), and {format_copy_remedy(*name)}",
     )  # fmt: skip

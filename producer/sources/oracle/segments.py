@@ -53,9 +53,9 @@ def explain_replaced_rows(before: TableSegments, now: TableSegments) -> str | No
         return "was loaded by direct path"
     last = before.last_part
     if last and any(time > last for data, time in now.parts if data in before.data):
-        return "had a statement on a partition, which may have been out and in again (EXCHANGE PARTITION)"
+        return "had DDL on a partition, which may have been exchanged away and back (EXCHANGE PARTITION)"
     if not now.data and now.ddl != before.ddl:
-        return "had a statement, which may have been a TRUNCATE: it has no segment (index-organized) that would show it"
+        return "had DDL that may have been a TRUNCATE, which leaves no trace in an index-organized table"
     return None
 
 

@@ -42,7 +42,10 @@ class OwnViews(NamedTuple):
 def parse_own_views(rows: Sequence[tuple[str, str]]) -> OwnViews:
     """Parse rows of `select_view_refreshes`. Raises ValueError unless there are two."""
     if len(rows) != 2:
-        raise ValueError(f"of the two views that hold the log's rows for rowlock, {len(rows)} are registered")
+        raise ValueError(
+            "rowlock needs two registered materialized views that keep the log's rows, but "
+            f"{len(rows)} are registered"
+        )
     (low, older), (high, _) = sorted((time, name) for name, time in rows)
     return OwnViews(older, low, high)
 

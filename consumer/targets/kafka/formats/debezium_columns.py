@@ -148,7 +148,7 @@ def _build_decimal_form(type_: ColumnType) -> tuple[Schema, Convert | None]:
     def write(value: Any) -> str:
         whole, _, fraction = value.partition(".")
         if len(fraction) != scale:
-            raise ValueError("its digits after the point are not the column's scale")
+            raise ValueError("its number of decimal places differs from the column's scale")
         return _encode_unscaled(int(whole + fraction))
 
     name = "org.apache.kafka.connect.data.Decimal"

@@ -197,7 +197,8 @@ class KafkaProgress(ProgressTopicUnits):
                     return after
                 self._discard_writer(unit)
         raise TransientError(
-            f"{unit.topic} of pipeline {unit.pipeline}: other producers take its transactional id again and again"
+            f"{unit.topic} of pipeline {unit.pipeline}: another producer keeps taking the "
+            "transactional id of this table away"
         )
 
     def _open_writer(

@@ -45,8 +45,9 @@ def build_record_reader(word: str, table: Table, origin: Origin) -> RecordDecode
             return read(key, value)
         except _NOT_READ as error:
             raise EnvelopeError(
-                f"a record of the topic does not have format {word} ({type(error).__name__}: {error}): something else writes there, the route "
-                "had another format before, or a column of its key is of an older type there"
+                f"a record of the topic does not have format {word} ({type(error).__name__}: {error}): "
+                "another program writes there, the route's format was changed, or a key column's type "
+                "was changed"
             ) from error
 
     return checked
@@ -100,7 +101,7 @@ def _make_rowlock_reader(table: Table, origin: tuple[str, str, str]) -> RecordDe
 
 def _decode_image(image: Any) -> dict[str, object]:
     if not isinstance(image, dict):
-        raise TypeError("it has no row image")
+        raise TypeError("the record contains no row")
     return image
 
 
