@@ -119,7 +119,9 @@ def test_the_reason_names_the_table() -> None:
     ],
 )
 def test_what_a_start_finds(selected: bool, exists: bool, unfit: str | None, cause: str | None) -> None:
-    found = find_stop_at_start(ACCT, selected=selected, exists=exists, unfit=unfit and decode_problem(unfit))
+    found = find_stop_at_start(
+        ACCT, selected=selected, exists=exists, unfit=decode_problem(unfit) if unfit else None
+    )
     assert (None if found is None else found.cause) == cause
     assert cause is None or cause in CAUSES
     if found is not None:

@@ -29,7 +29,7 @@ class Unfit(Topics):
 
     def __init__(self) -> None:
         super().__init__()
-        self.refused: dict[str, str] = {}
+        self.refused: dict[str, Problem] = {}
 
     def open_topics(self, names: Iterable[str]) -> TopicOpenings:
         good = [name for name in names if name not in self.refused]
