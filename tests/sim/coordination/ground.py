@@ -49,6 +49,7 @@ class Ground:
         by_seed += tuple(fault for fault in LATER_FAULTS if self.later.random() < 0.25)
         self.faults = frozenset(by_seed if options.faults is None else options.faults)
         self.healed = False
+        self.has_planted_violation = False
         self.unlisted_until = 0.0
         #: agents on which nothing gets ready: every preparation fails there, or (seed) hangs
         #: agents that do their work, and lie besides

@@ -21,6 +21,7 @@ from coordinator.core.members import MemberState
 from coordinator.core.messages import Dispatch, DispatchResponse, Down, Heartbeat, Sync
 from coordinator.core.owner import invariants
 from coordinator.core.owner import state as o
+from coordinator.core.owner.invariants import VIOLATION_ALARM
 from coordinator.core.owner.sets import find_desired_unit
 from coordinator.core.progress import PipelineProgress
 from coordinator.core.replication import require_invariant
@@ -165,9 +166,7 @@ class Judge:
                 not far and 0 <= memo.rows_per_s < FAR, f"{unit} is at {mark}, {memo.rows_per_s} rows/s"
             )
         ended = any(isinstance(effect, o.StepDown) for effect in out)
-        may_end = isinstance(event, o.Resign) or (
-            state.claim.ends_on_violation and bool(state.sets.restricted)
-        )
+        may_end = isinstance(event, o.Resign) or self.world.has_planted_violation
         require_invariant(not ended or may_end, f"the term ends because of {event}")
 
     def _count(self, state: o.OwnerState) -> None:
@@ -253,6 +252,8 @@ class Judge:
     def alarm(self, what: str, about: str) -> None:
         self.alarms[what] += 1
         require_invariant(what != "impossible report", f"{what}: {about}")
+        is_expected = what != VIOLATION_ALARM or self.world.has_planted_violation
+        require_invariant(is_expected, f"{what}: {about}")
         faults = self.world.faults
         alone = "busy machine" in faults and faults <= {"busy machine", "join", "catalogue", "commands"}
         require_invariant(what != "preparation given up" or not alone, f"it got on, and {what}: {about}")

@@ -45,6 +45,7 @@ KINDS = ("assignment twice", "future incarnation", "not readable")
 
 def plant(w: World, kind: str) -> None:
     """The leader's process stores a wrong record of UNIT, which only the next leaders read."""
+    w.has_planted_violation = True
     node = w.current()
     assert node is not None
     right = node.records[f"unit/{UNIT}"]
@@ -147,6 +148,7 @@ def test_a_check_that_is_too_strict_stops_no_unit(monkeypatch: pytest.MonkeyPatc
     """Every term finds a violation in each unit that it touches; each coordinator gives up one at most."""
     w = Scripted()
     settle(w)
+    w.has_planted_violation = True
     terms = len(w.topic.claims)
     real = invariants.find_set_violation
 
