@@ -58,6 +58,7 @@ ELSEWHERE = {
     "test_killed_copies": "its moments are statements of SQL; those of commits into a topic: test_kafka_kills.py",
     "test_copied_keys": "about the order of a table's keys: what a copy shows to be gone is found in a topic by reading it whole: test_kafka_copies.py",
     "test_schema_changes": _DEFINITION,
+    "test_unfit_types": _DEFINITION,
     "test_label_numbers": "about columns of tables; the forms of numbers in topics: tests/unit/test_kafka_key_forms.py, tests/unit/test_kafka_value_forms.py",
     "test_oracle_target": "another target that runs these tests",
 }

@@ -24,6 +24,7 @@ from consumer.tables.stored import decode_stored
 from consumer.targets.dialect import open_session
 from deploy.embedded.services import Kafka
 from schemas.config.model import KafkaConfig, TargetConfig
+from schemas.problems import decode_problem
 from schemas.table.model import Kind, Row, Value
 from schemas.wire.codec import decode_event
 from schemas.wire.copies import CopyRequest
@@ -147,7 +148,7 @@ class PlayedUnit(TopicUnit):
     def tended(self, report: Report) -> int:
         """Do what a person does for a unit that is stopped; returns behind which offset its copy begins."""
         self.reported.append(report.message)
-        assert ": " in report.message, "what was seen, and what to do"
+        assert decode_problem(report.message).action, "what was seen, and what to do"
         if report.copy is not None:
             assert "rowlock copy" in report.message, (self.unit, report.message)
         if report.copy is None or report.copy.cause == "policy":

@@ -33,8 +33,6 @@ class ServerConfig:
     """Interval between two ticks of the leader; longer if a tick takes long."""
     inventory_every: float = 1.0
     """Interval between two reads of the inventory."""
-    view_for: float = 1.0
-    """Time for which a view is reused."""
     fences: int = 4
     """The number of concurrent fences."""
     outbox: int = 10_000

@@ -20,7 +20,7 @@ from schemas.findings import Finding
 
 _DENIED = 1227  # ER_SPECIFIC_ACCESS_DENIED_ERROR
 _PARSE_ERROR = 1064
-_LOST = "changes that were not logged are in no topic: run `rowlock verify` afterwards, or start over"
+_LOST = "changes that were not logged are in no topic, so run `rowlock verify` afterwards, or start over"
 _ON = frozenset({"ON", "1"})
 
 

@@ -35,6 +35,7 @@ from producer.statements.statement import parse_statement
 from schemas.config.model import TargetConfig
 from schemas.io.mysql_catalog import read_table
 from schemas.io.mysql_connection import connect_mysql
+from schemas.problems import decode_problem
 from schemas.table.model import Table, Value, is_same_definition
 from schemas.wire.codec import encode_event_value
 from schemas.wire.copies import CopyMark
@@ -246,7 +247,7 @@ class DrawnUnit(TopicUnit):
     def tended(self, report: Report) -> bool:
         """Do what a person does for a unit that is stopped: a copy follows."""
         self.reported.append(report.message)
-        assert ": " in report.message, "what was seen, and what to do"
+        assert decode_problem(report.message).action, "what was seen, and what to do"
         if report.copy is None or report.copy.cause == "policy":
             by_hand = self.policy in ("ignore", "stop") or (
                 self.policy == "lenient" and BY_HAND in report.message

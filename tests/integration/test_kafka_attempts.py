@@ -223,7 +223,9 @@ def test_a_topic_that_was_deleted_stops_its_unit_at_its_start_and_a_copy_heals_i
         unit.take_over()
         report = unit.apply()
         assert report.state == "stopped"
-        assert ("was deleted and created again" if again else "no longer exists") in report.message
+        assert (
+            "was deleted and created again" if again else "was deleted, and its records are lost"
+        ) in report.message
         assert "then rowlock copy bank.acct" in report.message
     begin = len(unit.topic)
     CopyOf(source, unit.topic).all()

@@ -346,7 +346,7 @@ def test_a_topic_that_is_deleted_while_its_unit_runs_stops_it(
     remove_topic(kafka, f"{unique}.acct")
     if again:
         make_again(owner, kafka, f"{unique}.acct")
-    reported = "was deleted and created again" if again else "no longer exists"
+    reported = "was deleted and created again" if again else "was deleted, and its records are lost"
     with pytest.raises(UnitStoppedError, match=rf"topic {unique}\.acct of the target {reported}.* then rowlock copy bank\.acct"):  # fmt: skip
         owner.apply(5, (None, account(2)))
     other = KafkaTarget(config)

@@ -533,7 +533,7 @@ def test_a_table_that_is_altered_every_second_is_left(site: OracleSite) -> None:
 
 EXCHANGES: dict[str, Callable[[OracleStand], None]] = {
     "a new partition that is filled": lambda stand: (stand.add_partition("a"), stand.exchange_newest_partition("a", (50, 1)))[0],
-    "out and in again": lambda stand: stand.exchange_newest_partition("a", (1, 7), back=True),
+    "exchanged away and back": lambda stand: stand.exchange_newest_partition("a", (1, 7), back=True),
     "index-organized": lambda stand: stand.truncate("a"),
 }  # fmt: skip
 

@@ -169,7 +169,7 @@ def test_partly_null_values_are_equal_in_an_index_of_ones_own_and_not_in_ours(ta
     assert real is not None
     [mine] = [each for each in real.unique if each.name == "MINE"]
     assert not mine.nulls_distinct
-    assert "holds NULLs equal" in " ".join(each.message for each in check_table(session, table))
+    assert "treats NULLs as equal" in " ".join(each.message for each in check_table(session, table))
     strict = as_target(replace(table, unique=(*table.unique, mine)))
     lane.apply_net_change(NetChange(strict, replaces=alike[:1]))
     with pytest.raises(UniqueViolationError):
@@ -280,7 +280,7 @@ def test_a_change_is_made_over_the_connection_of_its_mark_alone(target: Target) 
     with pytest.raises(TransientError):
         made.session.alter_table(change, connection=number)
     assert made.session.get_connection_id() != number
-    with pytest.raises(TransientError, match="may have been ended by the process that now owns"):
+    with pytest.raises(TransientError, match="the process that owns the unit now may have ended it"):
         made.session.alter_table(change, connection=number)
     assert made.real == before
     made.session.alter_table(change, connection=made.session.get_connection_id())

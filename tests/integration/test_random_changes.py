@@ -18,6 +18,7 @@ import pytest
 from consumer.attempt.reports import Report
 from consumer.tables.router import SchemaChangePolicy
 from deploy.embedded.services import Kafka
+from schemas.problems import decode_problem
 from schemas.table.model import is_same_definition
 from schemas.wire.event import EventEnvelope
 from tests.drawn_steps import Drawn, Rows, Step, drawn
@@ -197,7 +198,7 @@ def _left(story: Story, unit: PlayedUnit, report: Report) -> str | None:
     That may be an earlier life: a table that comes and goes while capture is behind has no row in the topic.
     """
     by_hand = unit.policy in ("ignore", "stop")  # what the target must be given by hand
-    if ": " not in report.message or (report.copy is None and not by_hand):
+    if not decode_problem(report.message).action or (report.copy is None and not by_hand):
         return f"{unit.unit}: {report.message}"
     real = unit.real.session.read_table(*unit.place)
     if report.copy is None or report.copy.cause != "dropped" or unit.reported or real is None:

@@ -19,6 +19,7 @@ from consumer.tables.definition import ActiveDefinition
 from consumer.tables.router import TableRoute
 from consumer.tables.stored import StoredDefinition, decode_stored
 from consumer.targets.base import Session
+from schemas.problems import decode_problem
 from schemas.table.model import ColumnType, Kind, Table
 from schemas.wire.event import ColumnChanges
 from tests.alter_kit import BIG
@@ -75,7 +76,7 @@ class Branch(Story):
     def stops(self, why: str) -> None:
         report = self.applies()
         assert report.state == "stopped", report
-        assert why in report.message, report.message
+        assert why in str(decode_problem(report.message)), report.message
 
     def copied(self, fills: Values | None = None) -> None:
         """A copy of it heals the stop."""

@@ -130,7 +130,7 @@ def test_a_user_who_cannot_see_whether_it_is_a_replica_is_told_so(site: Site) ->
         pytest.skip("MySQL's REPLICATION CLIENT, without which nothing goes, shows it")
     site.server.execute(f"REVOKE SLAVE MONITOR ON *.* FROM '{site.db}'@'%'")
     (found,) = site.findings()
-    assert "hidden from the user" in found.message
+    assert "cannot see whether the server is a replica" in found.message
     site.server.execute(found.remedy)
     assert site.findings() == []
 

@@ -92,14 +92,14 @@ MYSQL = {
             "ALTER TABLE {t} DROP INDEX mail", "ALTER TABLE {t} DROP INDEX pass",
             "ALTER TABLE {t} PARTITION BY RANGE (id) (PARTITION a VALUES LESS THAN (100))",
         ],
-        "do not take every row (RANGE",
+        "do not cover every row (RANGE",
     ),
     "list partitions": (
         [
             "ALTER TABLE {t} DROP INDEX mail", "ALTER TABLE {t} DROP INDEX pass",
             "ALTER TABLE {t} PARTITION BY LIST (id) (PARTITION a VALUES IN (1, 2))",
         ],
-        "do not take every row (LIST",
+        "do not cover every row (LIST",
     ),
     "partitions of all": (
         [
@@ -171,12 +171,12 @@ POSTGRES = {
     ),
     "inheritance": (["CREATE TABLE child () INHERITS ({t})"], "tables that inherit from it: child"),
     "no default": (
-        parted("RANGE (id)", "CREATE TABLE part PARTITION OF {t} FOR VALUES FROM (1) TO (10)"), "do not take every row",
+        parted("RANGE (id)", "CREATE TABLE part PARTITION OF {t} FOR VALUES FROM (1) TO (10)"), "do not cover every row",
     ),
     "default": (parted("LIST (id)", "CREATE TABLE part PARTITION OF {t} DEFAULT"), ""),
     "hash, a part missing": (
         parted("HASH (id)", "CREATE TABLE part PARTITION OF {t} FOR VALUES WITH (modulus 2, remainder 0)"),
-        "do not take every row",
+        "do not cover every row",
     ),
     "hash, whole": (
         parted(

@@ -268,7 +268,7 @@ def test_a_change_is_made_over_the_connection_of_its_mark_alone(target: Target, 
     with pytest.raises(TransientError):
         made.session.alter_table(change, connection=number)
     assert made.session.get_connection_id() != number
-    with pytest.raises(TransientError, match="may have been ended by the process that now owns"):
+    with pytest.raises(TransientError, match="the process that owns the unit now may have ended it"):
         made.session.alter_table(change, connection=number)
     assert made.real == before
     made.session.end_connection(made.session.get_connection_id())  # its own is none of an earlier attempt

@@ -215,7 +215,7 @@ def test_narrow_columns_are_a_warning(target: Target) -> None:
     columns[3] = structs.replace(columns[3], type=ColumnType(kind=Kind.INT, bits=64))
     found = judged(target, [], structs.replace(people(target.schema), columns=tuple(columns)))
     assert messages(found) == ""
-    assert messages(found, "warning").count("does not hold every value") == 2
+    assert messages(found, "warning").count("cannot store every value") == 2
 
 
 def test_many_sources_need_an_added_column_in_every_unique_index(target: Target) -> None:

@@ -62,7 +62,11 @@ def whole(folder: Path, kafka: str, mariadb: MariaDB, target: dict[str, Any]) ->
             }
         )
     )
-    return [each.message for each in list_findings(load_config(file, {})) if each.level == "error"]
+    return [
+        f"{each.message}: {each.remedy}"
+        for each in list_findings(load_config(file, {}))
+        if each.level == "error"
+    ]
 
 
 @pytest.mark.parametrize("kind", ["postgres", "mariadb", "mysql"])

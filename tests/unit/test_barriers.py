@@ -349,12 +349,12 @@ def test_a_swap_of_a_tool_is_an_alter(swap: tuple[str, ...]) -> None:
     ("statements", "why"),
     [
         (("RENAME TABLE t TO _t_del, _t_gho TO t",), "CREATE TABLE was not seen"),
-        ((*GHOST, "RENAME TABLE t TO _t_del, other.x TO t"), "only one side"),
-        ((*GHOST, "RENAME TABLE t TO x, _t_gho TO t"), "only one side"),
+        ((*GHOST, "RENAME TABLE t TO _t_del, other.x TO t"), "only one of the two renamed tables"),
+        ((*GHOST, "RENAME TABLE t TO x, _t_gho TO t"), "only one of the two renamed tables"),
         ((*GHOST, "ALTER TABLE _t_gho ADD UNIQUE (x)", "RENAME TABLE t TO _t_del, _t_gho TO t"), "passes over rows"),
         ((*GHOST, "ALTER TABLE t RENAME _t_del", "CREATE TABLE t (id INT)"), "has other rows now"),
         ((*GHOST, "ALTER TABLE t RENAME _t_del", "CREATE TABLE IF NOT EXISTS t (id INT)"), "has other rows now"),
-        ((*GHOST, "ALTER TABLE t RENAME _t_del", "RENAME TABLE other.x TO t"), "only one side"),
+        ((*GHOST, "ALTER TABLE t RENAME _t_del", "RENAME TABLE other.x TO t"), "only one of the two renamed tables"),
     ],
 )  # fmt: skip
 def test_a_swap_that_no_tools_statements_explain_stops(statements: tuple[str, ...], why: str) -> None:

@@ -229,7 +229,7 @@ def test_what_is_there_again_is_copied_within_the_limits_alone() -> None:
     assert judge_recreated_table(book, again(1), DROPPED, 100) == ""
     assert (state(book).phase, state(book).estimate) == ("waiting", 7)
     for limits, seen, reported in (
-        (None, DROPPED, "`repair` of its pipelines is `stop`: rowlock copy bank.acct"),
+        (None, DROPPED, "prevents an automatic copy: rowlock copy bank.acct"),
         (
             LIMITS,
             KnownTable(stopped="dropped", estimate=1001),

@@ -155,9 +155,9 @@ COPIED: dict[str, tuple[Table, ColumnChanges | None, str]] = {
     "names change places": (
         TABLE, CHANGES(renamed={"note": "owner", "owner": "note"}), "takes the name of another",
     ),
-    "nothing is known": (added(TABLE, column("n")), None, "nothing shows"),
-    "one is missing": (added(TABLE, column("n"), column("m")), CHANGES(added=("n",)), "does not lead"),
-    "two at once": (without(TABLE, "note"), CHANGES(renamed={"note": "remark"}), "does not lead"),
+    "nothing is known": (added(TABLE, column("n")), None, "may have changed or removed rows"),
+    "one is missing": (added(TABLE, column("n"), column("m")), CHANGES(added=("n",)), "do not explain the new columns"),
+    "two at once": (without(TABLE, "note"), CHANGES(renamed={"note": "remark"}), "do not explain the new columns"),
 }  # fmt: skip
 
 

@@ -195,7 +195,7 @@ def test_a_column_that_does_not_hold_all_as_it_is_is_said_beforehand() -> None:
     ):
         desired, real = (of_type(real_table(), "note", each) for each in (source, there))
         [found] = check_table(target(real), desired)
-        assert (found.level, "column note does not hold every value" in found.message) == ("warning", True)
+        assert (found.level, "column note cannot store every value" in found.message) == ("warning", True)
         assert check_table(target(desired), desired) == []
 
 

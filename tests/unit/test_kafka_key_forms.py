@@ -274,7 +274,7 @@ def test_of_what_an_older_rowlock_wrote_nothing_more_is_compared_and_a_commit_co
 
 def test_a_topic_that_is_made_again_behind_a_look_is_looked_at_once_more() -> None:
     was, now = (replace(records_of("plain", id_of(INT)).written, topic_id=each) for each in ("a", "b"))
-    with pytest.raises(TransientError, match="is just being created again"):
+    with pytest.raises(TransientError, match="is currently being recreated"):
         require_one_scheme(UNIT, was, [now])
     assert require_one_scheme(UNIT, replace(was, topic_id=""), [now]) == now, (
         "an older rowlock did not know it"

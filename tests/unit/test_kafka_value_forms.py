@@ -251,7 +251,7 @@ TOPIC = TargetTopic("head.acct", TopicOptions(), "b1", "mysql", "bank", "acct", 
     [
         (TopicIdentity("one", 2), None),
         (TopicIdentity("", 2), None),
-        (None, "no longer exists"),
+        (None, "was deleted, and its records are lost"),
         (TopicIdentity("two", 2), r"was deleted and created again \(its id was one and is two\)"),
         (TopicIdentity("two", 3), "was deleted and created again"),
         (TopicIdentity("one", 3), "had 2 partitions and has 3"),

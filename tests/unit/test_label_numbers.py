@@ -159,7 +159,7 @@ class Inspected:
     [
         (MEMBERS, []),
         ((*MEMBERS, "d"), []),
-        (("", "a"), ["does not hold every value"]),  # its server refuses the others
+        (("", "a"), ["cannot store every value"]),  # its server refuses the others
         (("a", "", "b", "c"), ["has other labels there than at the source, or in another order"]),
         (("", "b"), ["has other labels there than at the source, or in another order"]),
     ],
@@ -170,7 +170,7 @@ def test_a_target_with_labels_at_other_places_is_refused(members: tuple[str, ...
     findings = check_table(session, with_column(SET_NUMBER))
     assert len(findings) == len(found)
     assert all(text in each.message for text, each in zip(found, findings, strict=True))
-    assert all(each.level == ("warning" if "hold" in each.message else "error") for each in findings)
+    assert all(each.level == ("warning" if "cannot store" in each.message else "error") for each in findings)
 
 
 def test_a_table_whose_topic_has_labels_is_stopped_for_a_copy() -> None:

@@ -215,7 +215,7 @@ def test_a_table_that_a_predecessor_took_up_meanwhile_stops(late: bool, sql: str
             takes_up(*arguments)
             assert world.snapshot_at == 1
         else:
-            with pytest.raises(TableStoppedError, match="taken up at two places"):
+            with pytest.raises(TableStoppedError, match="began to capture"):
                 takes_up(*arguments)
             assert world.snapshot_at is None
 

@@ -192,7 +192,7 @@ def test_a_unit_whose_rows_were_lost_meanwhile_follows_no_definition_but_that_of
     if followed:
         follow_definition(spec, session, transaction, asked)
     else:
-        with pytest.raises(TransientError, match="has meanwhile recreated the target table"):
+        with pytest.raises(TransientError, match="has recreated the target table"):
             follow_definition(spec, session, transaction, asked)
     assert bool(written) == followed
 

@@ -73,7 +73,7 @@ PARTED = HERE._replace(parts=frozenset([(7, "2026-01-01T00:00:00"), (8, "2026-01
     (PARTED._replace(data=frozenset([7, 8, 12]), parts=PARTED.parts | {(12, "2026-02-01T00:00:00")}), None),  # a new one
     (PARTED._replace(data=frozenset([7, 8, 12]), came=frozenset([12])), "EXCHANGE"),  # new, and filled by a statement
     (PARTED._replace(came=frozenset([8])), None),  # was so before
-    (PARTED._replace(parts=frozenset([(7, "2026-02-01T00:00:00"), (8, "2026-01-02T00:00:00")])), "out and in again"),
+    (PARTED._replace(parts=frozenset([(7, "2026-02-01T00:00:00"), (8, "2026-01-02T00:00:00")])), "exchanged away and back"),
     (PARTED._replace(parts=frozenset([(7, "2026-01-01T00:00:01"), (8, "2026-01-02T00:00:00")])), None),  # older than what was known by then
 ])  # fmt: skip
 def test_partitions_tell_of_rows_that_came_with_them(now: TableSegments, output: str | None) -> None:

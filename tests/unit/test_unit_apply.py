@@ -104,7 +104,7 @@ def test_rows_that_nobody_could_apply_are_never_taken_for_applied(monkeypatch: p
     monkeypatch.setattr(EnvelopeReader, "read_slice", lambda *_: iter([rows]))
     report = bench.apply()
     assert (report.state, report.applied, bench.offsets()) == ("stopped", 0, [-1, -1, -1])
-    assert "before any definition" in report.message
+    assert "without a table definition" in report.message
 
 
 @pytest.mark.parametrize("short", [0, 500])
@@ -486,7 +486,7 @@ def test_a_row_with_a_value_that_cannot_be_decoded_is_held_and_the_rest_goes_on(
     assert (report.state, report.held) == ("ok", 4), report
     held = bench.target.state.held
     assert sorted(held) == [(6, 0), (8, 0), (9, 0), (10, 1)]
-    assert held[6, 0].error.startswith(f"column {column}: its bytes at the source are no utf8mb4: ")
+    assert held[6, 0].error.startswith(f"column {column}: its bytes at the source are not valid utf8mb4: ")
     assert json.loads(held[6, 0].event)["after"][column] == RAW, "as it is"
     assert "behind offset 8" in held[9, 0].error, "also what mends it waits: retry applies the last"
     assert held[10, 1].key == "[30]"
@@ -537,7 +537,7 @@ def test_a_row_with_a_value_that_cannot_be_decoded_before_any_definition_stops_t
     bench.write([source.event("c", None, marked, undecodable=Undecodable(after=("email",)))])
     report = bench.apply()
     assert (report.state, bench.offsets()) == ("stopped", [-1, -1, -1])
-    assert "before any definition" in report.message
+    assert "without a table definition" in report.message
 
 
 @pytest.mark.parametrize("short", [0, 500])

@@ -489,7 +489,7 @@ def test_a_key_of_an_older_type_is_an_error_that_says_so(word: str) -> None:
     older = World(word)
     older.put(1, "Ulm", 1)
     columns = (Column(name="id", type=TEXT, nullable=False), *ACCT.columns[1:])
-    with pytest.raises(UnitStoppedError, match=r"column id: .*of an older type"):
+    with pytest.raises(UnitStoppedError, match=r"column id: .*type was changed"):
         World(word, table=replace(ACCT, columns=columns), topic=older.topic).verify()
 
 

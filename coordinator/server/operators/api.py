@@ -201,7 +201,7 @@ class Control(Protocol):
         """
 
     def get_view(self) -> View:
-        """Return the present view, at most about a second old. Raises NoAnswerError."""
+        """Return the view, at most four times as old as building it took. Raises NoAnswerError."""
 
     def list_events(self, after: int, most: int) -> tuple[EventRow, ...]:
         """Return the events after number `after`, oldest first, at most the newest `most`. Never waits."""
