@@ -24,8 +24,7 @@ from consumer.errors import RefusedError
 from consumer.ordering.dedup import Deduplicator
 from consumer.ordering.dispatch import Dispatcher, TablePlan
 from consumer.ordering.lanes.batches import LaneBatch
-from consumer.ordering.lanes.lane import ApplySegment, Lane, WaitForTickets, WaitForWork
-from consumer.ordering.lanes.limits import LaneLimits
+from consumer.ordering.lanes.lane import ApplySegment, Lane, LaneLimits, WaitForTickets, WaitForWork
 from consumer.ordering.layout import Layout
 from consumer.ordering.locks import LockTable
 from consumer.ordering.model import ApplyUnit, LaneProgress, RowChange, TargetTable

@@ -33,6 +33,7 @@ from consumer.ordering.model import (
 )
 from consumer.tables.definition import ActiveDefinition
 from consumer.tables.router import ResolvedRoute, build_topic_table
+from consumer.targets import progress as takeover
 from consumer.targets.batches import BatchFenced, ProgressChange, RowsChange, TableCleared
 from consumer.targets.kafka import formats
 from consumer.targets.kafka.formats.model import FormattedRecord, Place, RoutedTable
@@ -40,7 +41,6 @@ from consumer.targets.kafka.formats.rowlock import RowlockFormat
 from consumer.targets.kafka.store.state import KnownUnit, ProgressRecord, yield_progress_pairs
 from consumer.targets.kafka.target import KafkaTarget
 from consumer.targets.kafka.writer import Outgoing, UnitWriter
-from consumer.targets.progress import takeover
 from deploy.embedded.services import Kafka
 from schemas.config.model import KafkaTargetConfig
 from schemas.table.model import Key, Kind, Row, Table

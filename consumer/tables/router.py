@@ -17,8 +17,8 @@ from msgspec import structs
 
 from consumer.errors import TargetConfigError
 from consumer.ordering.model import TargetTable, TargetTopic, TopicOptions
-from consumer.tables.lossy_columns import find_lossy_columns
 from consumer.tables.stored import StoredDefinition
+from consumer.targets.checks.column_fit import find_lossy_columns
 from consumer.targets.checks.column_spelling import explain_missing_columns
 from schemas.config.kinds.topics import TopicConfig
 from schemas.findings import Finding

@@ -17,7 +17,7 @@ import msgspec
 from producer.binlog_format import types as t
 from producer.binlog_format.charsets import encode_utf8_in_latin1, find_decoder
 from producer.binlog_format.errors import DefinitionMismatch, UndecodableRow
-from producer.binlog_format.table_map import ColumnMap
+from producer.binlog_format.row_events import ColumnMap
 from producer.decoders import scalars, times
 from producer.decoders.fragments import (
     ColumnFormat,

@@ -20,8 +20,7 @@ from producer.definitions.statement_search import StatementWalker
 from producer.errors import TransientSourceError
 from producer.sources.binlog.binlog_dump import DumpConnection
 from producer.sources.binlog.log_stream import DUMP_HEARTBEAT_S, SILENCE, PacketSource
-from producer.sources.source_errors import source_errors
-from producer.sources.source_session import connect_settings
+from producer.sources.source_session import connect_settings, source_errors
 from schemas.config.model import SourceConfig
 from schemas.wire.position import LogPoint
 

@@ -3,6 +3,10 @@ all apply units.
 
 coordinator.agent.shell calls `LocalWorkers` (its protocol `Workers`); rowlock.agent.capture and
 rowlock.agent.apply communicate with the processes.
+
+Progress of units in preparation is reported as long as their processes work. On a busy machine a process
+takes many times as long to start, and giving it up would only start all that work again. A process that
+hangs uses no processor time; one that waits for its turn does, if slowly.
 """
 
 from __future__ import annotations
@@ -14,9 +18,51 @@ from typing import Protocol
 
 from rowlock.agent.apply import ApplyWorker
 from rowlock.agent.capture import CaptureWorkers, OnRefusal
-from rowlock.agent.preparation_progress import PreparationMonitor
 from schemas.config.model import Config
 from schemas.units import PrepareProgress, UnitProgress, WorkerEnded, WorkerEvent
+
+EVERY_S = 2.0
+LEAST = 0.01
+"""The growth of an effort (mostly processor seconds) that counts as progress."""
+
+
+class PreparationLedger(Protocol):
+    def list_preparing(self) -> list[tuple[str, int]]: ...
+
+    def report_event(self, unit: str, event: WorkerEvent) -> None: ...
+
+
+class PreparationMonitor:
+    """Reports progress of units in preparation. `effort(unit, assignment)` grows while the preparation
+    makes progress.
+    """
+
+    def __init__(
+        self, ledger: PreparationLedger, effort: Callable[[str, int], float], every_s: float = EVERY_S
+    ) -> None:
+        self._ledger, self._effort, self._every_s = ledger, effort, every_s
+        self._known: dict[tuple[str, int], float] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run_loop, name="pulse", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stop.set()
+
+    def report_progress(self) -> None:
+        """Report each unit in preparation that has made progress since the last call."""
+        now = {one: self._effort(*one) for one in self._ledger.list_preparing()}
+        for (unit, assignment), effort in now.items():
+            if effort > self._known.get((unit, assignment), effort) + LEAST:
+                self._ledger.report_event(unit, PrepareProgress(assignment))
+        self._known = now
+
+    def _run_loop(self) -> None:
+        while not self._stop.wait(self._every_s):
+            self.report_progress()
+
 
 OnEvent = Callable[[str, WorkerEvent], None]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from consumer.attempt.drivers.run import apply_topic
 from consumer.attempt.spec import UnitSpec, build_initial_layout
-from consumer.ordering.lanes.limits import LaneLimits
+from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.model import ApplyUnit
 from consumer.spark.worker import ConnectionCache
 from consumer.tables.router import TableRoute

@@ -20,7 +20,7 @@ from consumer.attempt.readers.reader import RecordSlice
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import UnitAssignment, UnitSpec, build_initial_layout
 from consumer.ordering.fold import make_key_fold
-from consumer.ordering.lanes.limits import LaneLimits
+from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.layout import Layout
 from consumer.ordering.model import ApplyUnit, TargetTable
 from consumer.spark.worker import ConnectionCache

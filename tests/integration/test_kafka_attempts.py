@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from msgspec.structs import replace as other
 
-from consumer.ordering.lanes.limits import LaneLimits
+from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.model import TopicOptions
 from consumer.tables.router import TableRoute
 from consumer.targets.kafka import records

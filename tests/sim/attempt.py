@@ -29,7 +29,7 @@ from consumer.attempt.spec import (
     load_active_definition,
     resolve_definition,
 )
-from consumer.ordering.lanes.limits import LaneLimits
+from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.model import ApplyUnit
 from schemas.table.model import Table
 from schemas.table.names import EXACT

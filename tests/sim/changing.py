@@ -37,7 +37,7 @@ from consumer.attempt.readers.reader import RecordSlice
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import UnitSpec, build_initial_layout, load_active_definition, resolve_definition
 from consumer.errors import ConsumerError, FencedError, RefusedError, TransientError, UniqueViolationError
-from consumer.ordering.lanes.limits import LaneLimits
+from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.model import (
     ApplyUnit,
     LaneProgress,

@@ -21,7 +21,7 @@ from consumer.attempt.readers.reader import RecordSlice
 from consumer.attempt.reports import CopyNeed, Report
 from consumer.attempt.spec import UnitSpec
 from consumer.errors import CommitUnknownError, RefusedError, TransientError
-from consumer.ordering.lanes.limits import LaneLimits
+from consumer.ordering.lanes.lane import LaneLimits
 from schemas.problems import decode_problem
 from schemas.table.model import Column, ColumnType, Kind, Table
 from schemas.wire.codec import encode_event_value

@@ -15,7 +15,7 @@ from producer.binlog_format.log_event import LoggedStatement, SessionSettings
 from producer.decoders.row_codec import SourceContext, TransactionContext
 from producer.definitions.requests import ProvenDefinition
 from producer.errors import TableStoppedError
-from producer.loop.table_selection import TableChoice
+from producer.loop.table_stops import TableChoice
 from producer.sources.changes import Barrier, TransactionHeader
 from producer.sources.mariadb.flavour import MARIADB_FLAVOUR
 from producer.start.started import StartedCapture

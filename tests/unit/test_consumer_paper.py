@@ -19,7 +19,7 @@ from consumer.attempt.lane_group import LaneGroup
 from consumer.attempt.operations import WriteChanges
 from consumer.ordering.dispatch import Dispatcher
 from consumer.ordering.lanes.batches import LaneBatch
-from consumer.ordering.lanes.limits import LaneLimits
+from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.layout import Layout
 from consumer.ordering.locks import LockTable, Ticket, ValueHolders
 from consumer.ordering.model import ChangeId, LaneProgress, RowChange, TargetTable

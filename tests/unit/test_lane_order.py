@@ -17,7 +17,7 @@ from consumer.errors import AttemptLostError, CommitUnknownError, TransientError
 from consumer.ordering.dispatch import Dispatcher
 from consumer.ordering.fold import make_index_fold
 from consumer.ordering.lanes.batches import LaneBatch
-from consumer.ordering.lanes.limits import LaneLimits
+from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.layout import Layout
 from consumer.ordering.locks import LockTable
 from consumer.ordering.model import LaneProgress, RowChange

@@ -31,7 +31,7 @@ from consumer.tables.definition import ActiveDefinition
 from consumer.tables.key_order import are_ranges_alike
 from consumer.tables.router import build_key_table
 from consumer.tables.stored import StoredDefinition
-from consumer.targets.shared.lookups import find_under_keys
+from consumer.targets.shared.keyed_reads import find_under_keys
 from consumer.targets.sql import render_after_key, render_up_to_key
 from schemas.findings import START_OVER
 from schemas.io.scratch import open_nameless_database

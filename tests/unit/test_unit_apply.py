@@ -19,7 +19,7 @@ from consumer.attempt.readers.reader import EnvelopeReader, RecordSlice, RowBatc
 from consumer.attempt.reports import CopyNeed, Report
 from consumer.attempt.spec import UnitAssignment, UnitSpec, build_initial_layout
 from consumer.errors import CommitUnknownError, RefusedError, TransientError
-from consumer.ordering.lanes.limits import LaneLimits
+from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.layout import Layout
 from consumer.ordering.model import ApplyUnit, RowChange
 from consumer.tables.definition import ActiveDefinition

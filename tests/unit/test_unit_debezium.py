@@ -20,7 +20,7 @@ from consumer.attempt.readers.reader import RecordSlice
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import UnitAssignment, UnitSpec, build_initial_layout
 from consumer.errors import RefusedError
-from consumer.ordering.lanes.limits import LaneLimits
+from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.model import ApplyUnit
 from consumer.tables.definition import ActiveDefinition
 from consumer.tables.router import TableRoute

@@ -34,7 +34,7 @@ from consumer.targets.batches import (
     TableCleared,
     TableDefined,
 )
-from consumer.targets.shared.lookups import find_under_keys
+from consumer.targets.shared.keyed_reads import find_under_keys
 from schemas.table.model import Key
 
 

@@ -33,7 +33,7 @@ from consumer.attempt.spec import DefinitionCache, UnitSpec, load_active_definit
 from consumer.ordering.model import EveryChange
 from consumer.tables.target_checks import explain_changed_table
 from consumer.targets.base import Session, TargetTransaction
-from consumer.targets.shared.lookups import find_under_keys
+from consumer.targets.shared.keyed_reads import find_under_keys
 from schemas.table.model import Key
 
 KEYS_PER_FETCH = 5000
