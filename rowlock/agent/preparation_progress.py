@@ -8,19 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Protocol
 
-from schemas.units import PrepareProgress, WorkerEvent
+from rowlock.agent.unit_ledger import UnitLedger
+from schemas.units import PrepareProgress
 
 EVERY_S = 2.0
 LEAST = 0.01
 """The growth of an effort (mostly processor seconds) that counts as progress."""
-
-
-class PreparationLedger(Protocol):
-    def list_preparing(self) -> list[tuple[str, int]]: ...
-
-    def report_event(self, unit: str, event: WorkerEvent) -> None: ...
 
 
 class PreparationMonitor:
@@ -29,7 +23,7 @@ class PreparationMonitor:
     """
 
     def __init__(
-        self, ledger: PreparationLedger, effort: Callable[[str, int], float], every_s: float = EVERY_S
+        self, ledger: UnitLedger, effort: Callable[[str, int], float], every_s: float = EVERY_S
     ) -> None:
         self._ledger, self._effort, self._every_s = ledger, effort, every_s
         self._known: dict[tuple[str, int], float] = {}

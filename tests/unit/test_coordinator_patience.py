@@ -10,7 +10,7 @@ from coordinator.core.owner.state import Alarm, Inventory, OwnerConfig, Tick
 from coordinator.core.replication_table import SetState
 from coordinator.transport import wire
 from rowlock.agent.preparation_progress import PreparationMonitor
-from rowlock.agent.workers import UnitLedger
+from rowlock.agent.unit_ledger import UnitLedger
 from schemas.units import Prepared, PrepareProgress, UnitOperation, UnitPhase, WorkerEnded, WorkerEvent
 from tests.unit.test_coordinator_agent import Driver
 from tests.unit.test_coordinator_owner import Cluster, spec
