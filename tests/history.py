@@ -17,6 +17,7 @@ from typing import Any
 from hypothesis import strategies as st
 from msgspec.structs import replace as altered
 
+from consumer.attempt.drivers.driver import AttemptInputs
 from consumer.attempt.drivers.threads import ThreadDriver
 from consumer.attempt.effects import Machine
 from consumer.attempt.lane_group import LaneGroup
@@ -372,4 +373,4 @@ def _threaded_batch(
 def lane_driver() -> ThreadDriver:
     """The product's driver, for lanes alone: they never ask it for a target or for records."""
     nothing: Any = None
-    return ThreadDriver(nothing, nothing, nothing, {})
+    return ThreadDriver(nothing, nothing, AttemptInputs(), {})

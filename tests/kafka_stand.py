@@ -17,6 +17,7 @@ import msgspec
 from msgspec import structs
 
 from consumer.attempt.copies.begin import find_begin
+from consumer.attempt.drivers.driver import AttemptInputs
 from consumer.attempt.drivers.run import apply_topic
 from consumer.attempt.readers.reader import RecordSlice
 from consumer.attempt.reports import Report
@@ -286,12 +287,14 @@ class Cluster:
         return apply_topic(
             spec,
             self,
-            slices,
-            read_missing=read_missing,
-            tables=self.tables,
-            find_begin=lambda after, hint: find_begin(
-                read_missing, lambda first: read_missing(first, 1 << 30), after, hint
+            AttemptInputs(
+                slices,
+                read_missing=read_missing,
+                find_begin=lambda after, hint: find_begin(
+                    read_missing, lambda first: read_missing(first, 1 << 30), after, hint
+                ),
             ),
+            self.tables,
         )
 
     def rows(self, unit: ApplyUnit, table: TargetTable) -> list[Row]:

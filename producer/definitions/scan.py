@@ -11,7 +11,6 @@ import random
 import time
 from collections.abc import Callable
 from contextlib import closing
-from typing import Protocol
 
 import structlog
 
@@ -27,12 +26,8 @@ from schemas.wire.position import LogPoint
 _log = structlog.get_logger("capture")
 _LOG_AFTER_S = 5.0
 _WAIT = 0.2
-
-
-class OpenDump(Protocol):
-    """Opens a dump at (file name, offset)."""
-
-    def __call__(self, file: str, pos: int) -> PacketSource: ...
+OpenDump = Callable[[str, int], PacketSource]
+"""(file name, offset) → a dump that begins there."""
 
 
 class StatementScan:

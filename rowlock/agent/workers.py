@@ -18,18 +18,13 @@ from typing import Protocol
 
 from rowlock.agent.apply import ApplyWorker
 from rowlock.agent.capture import CaptureWorkers, OnRefusal
+from rowlock.agent.unit_ledger import OnEvent, UnitLedger
 from schemas.config.model import Config
-from schemas.units import PrepareProgress, UnitProgress, WorkerEnded, WorkerEvent
+from schemas.units import PrepareProgress, UnitProgress, WorkerEnded
 
 EVERY_S = 2.0
 LEAST = 0.01
 """The growth of an effort (mostly processor seconds) that counts as progress."""
-
-
-class PreparationLedger(Protocol):
-    def list_preparing(self) -> list[tuple[str, int]]: ...
-
-    def report_event(self, unit: str, event: WorkerEvent) -> None: ...
 
 
 class PreparationMonitor:
@@ -38,7 +33,7 @@ class PreparationMonitor:
     """
 
     def __init__(
-        self, ledger: PreparationLedger, effort: Callable[[str, int], float], every_s: float = EVERY_S
+        self, ledger: UnitLedger, effort: Callable[[str, int], float], every_s: float = EVERY_S
     ) -> None:
         self._ledger, self._effort, self._every_s = ledger, effort, every_s
         self._known: dict[tuple[str, int], float] = {}
@@ -64,9 +59,6 @@ class PreparationMonitor:
             self.report_progress()
 
 
-OnEvent = Callable[[str, WorkerEvent], None]
-
-
 class _Worker(Protocol):
     """One kind of worker: as `coordinator.agent.shell.Workers`, without `listen`."""
 
@@ -79,49 +71,6 @@ class _Worker(Protocol):
     def remove(self, unit: str, assignment: int) -> None: ...
 
     def close(self) -> None: ...
-
-
-class UnitLedger:
-    """The units that have been prepared and have not ended. It reports the end of each exactly once,
-    whatever detects it.
-    """
-
-    def __init__(self) -> None:
-        self._mutex = threading.Lock()
-        self._assignments: dict[str, int] = {}
-        self._preparing: dict[str, int] = {}
-        self._on_event: OnEvent = lambda _unit, _event: None
-
-    def listen(self, on_event: OnEvent) -> None:
-        self._on_event = on_event
-
-    def register_unit(self, unit: str, assignment: int) -> None:
-        with self._mutex:
-            self._assignments[unit] = self._preparing[unit] = assignment
-
-    def has_assignment(self, unit: str, assignment: int) -> bool:
-        with self._mutex:
-            return self._assignments.get(unit) == assignment
-
-    def list_units(self) -> list[tuple[str, int]]:
-        with self._mutex:
-            return list(self._assignments.items())
-
-    def list_preparing(self) -> list[tuple[str, int]]:
-        """Return the units that have not reported yet that they are ready."""
-        with self._mutex:
-            return list(self._preparing.items())
-
-    def report_event(self, unit: str, event: WorkerEvent) -> None:
-        """Pass on a worker's event if the unit is known under its assignment; other events are late."""
-        with self._mutex:
-            if self._assignments.get(unit) != event.assignment:
-                return
-            if not isinstance(event, PrepareProgress):
-                self._preparing.pop(unit, None)
-            if isinstance(event, WorkerEnded):
-                del self._assignments[unit]
-        self._on_event(unit, event)
 
 
 class LocalWorkers:

@@ -17,7 +17,7 @@ from consumer.attempt.copies import begin
 from consumer.attempt.copies import copies as copies_module
 from consumer.attempt.copies.keys import KeyComparison
 from consumer.attempt.copies.sweep import Sweep
-from consumer.attempt.effects import ListKeys, Machine, NextSlice, Transact
+from consumer.attempt.effects import ListKeys, Machine, NextSlice, Transact, ask_driver
 from consumer.attempt.evolution import next_definition
 from consumer.attempt.operations import Operation, WriteChanges
 from consumer.attempt.readers.reader import EnvelopeReader
@@ -131,7 +131,7 @@ def _exact_key(table: Table) -> Callable[[Row], bytes]:
 
 def _take_the_batch(self: Attempt) -> Machine[None]:
     """The batch's own range is believed."""
-    while (records := (yield NextSlice())) is not None:
+    while (records := (yield from ask_driver(NextSlice()))) is not None:
         yield from self._take_slice(records)
 
 
@@ -321,7 +321,7 @@ def _ranges_everywhere(*_: object) -> bool:
 
 def _by_their_looks(self: Sweep, keys: KeyComparison, after: Key | None, upto: Key | None) -> Machine[int]:
     """What the target shows is what counts."""
-    while page := (yield ListKeys(self._table, after, upto, self._active.routed.where)):
+    while page := (yield from ask_driver(ListKeys(self._table, after, upto, self._active.routed.where))):
         keys.compare_keys(page)
         after = page[-1]
     return (yield from self._delete_doubted_rows(keys))

@@ -15,7 +15,8 @@ from msgspec.structs import replace as replaced
 from consumer.attempt.copies import sweep as sweep_module
 from consumer.attempt.copies.begin import find_begin
 from consumer.attempt.copies.keys_on_disk import ScratchKeys
-from consumer.attempt.drivers import threads
+from consumer.attempt.drivers import driver
+from consumer.attempt.drivers.driver import AttemptInputs
 from consumer.attempt.drivers.run import apply_topic
 from consumer.attempt.readers.reader import RecordSlice
 from consumer.attempt.reports import CopyNeed, Report
@@ -69,15 +70,17 @@ class CopyBench(Bench):
         return apply_topic(
             spec,
             self.target,  # type: ignore[arg-type]
-            self.slices(start, len(self.topic), slice_size),
-            read_missing=lambda first, upto: self._read(first, upto, slice_size),
-            tables=self.tables,
-            find_begin=lambda after, hint: find_begin(
-                lambda first, upto: self.slices(first, upto, 10),
-                lambda first: self.slices(first, len(self.topic), 10),
-                after,
-                hint,
+            AttemptInputs(
+                self.slices(start, len(self.topic), slice_size),
+                read_missing=lambda first, upto: self._read(first, upto, slice_size),
+                find_begin=lambda after, hint: find_begin(
+                    lambda first, upto: self.slices(first, upto, 10),
+                    lambda first: self.slices(first, len(self.topic), 10),
+                    after,
+                    hint,
+                ),
             ),
+            self.tables,
         )
 
     def _read(self, first: int, upto: int, size: int) -> list[RecordSlice]:
@@ -416,7 +419,7 @@ def test_the_scratch_file_of_a_sweep_is_closed_however_it_ends(
         opened.append(ScratchKeys(tmp_path, most=0))  # and the list holds it: no end of a life closes it
         return opened[-1]
 
-    monkeypatch.setattr(threads, "open_keys", open_keys)
+    monkeypatch.setattr(driver, "open_keys", open_keys)
     bench, source = benched(text=text)
     bench.write([source.put(source.row(n, None, 1)) for n in range(4)])
     bench.plant(77, text=text)

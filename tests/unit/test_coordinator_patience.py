@@ -9,7 +9,8 @@ from coordinator.core.messages import Header, Heartbeat, UnitStatus
 from coordinator.core.owner.state import Alarm, Inventory, OwnerConfig, Tick
 from coordinator.core.replication_table import SetState
 from coordinator.transport import wire
-from rowlock.agent.workers import PreparationMonitor, UnitLedger
+from rowlock.agent.unit_ledger import UnitLedger
+from rowlock.agent.workers import PreparationMonitor
 from schemas.units import Prepared, PrepareProgress, UnitOperation, UnitPhase, WorkerEnded, WorkerEvent
 from tests.unit.test_coordinator_agent import Driver
 from tests.unit.test_coordinator_owner import Cluster, spec

@@ -15,8 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as changed
 
-from consumer.attempt.copies.snapshots import TableSnapshot, find_newest_snapshot
+from consumer.attempt.copies.snapshots import find_newest_snapshot
+from consumer.attempt.drivers.driver import AttemptInputs
 from consumer.attempt.drivers.run import apply_topic
+from consumer.attempt.effects import TableSnapshot
 from consumer.attempt.readers.reader import RecordSlice
 from consumer.attempt.reports import CopyNeed, Report
 from consumer.errors import RefusedError, TransientError
@@ -63,12 +65,14 @@ class HealBench(Bench):
         return apply_topic(
             replace(self.spec, patient=self.patient),
             self.target,  # type: ignore[arg-type]
-            self.slices(start, end),
-            read_missing=self.slices,
-            tables=self.tables,
-            find_snapshot=self.find,
-            read_rest=lambda start: self.slices(start, len(self.topic)),
-            ask_source=self.request_copy,
+            AttemptInputs(
+                self.slices(start, end),
+                read_missing=self.slices,
+                find_snapshot=self.find,
+                read_rest=lambda start: self.slices(start, len(self.topic)),
+                ask_source=self.request_copy,
+            ),
+            self.tables,
         )
 
     def request_copy(self, table: Table, keys: Sequence[Key]) -> Sequence[Key]:
@@ -225,9 +229,16 @@ def test_what_retention_has_deleted_is_read_again() -> None:
 
     bench.take_over()
     report = apply_topic(
-        replace(bench.spec, patient=True), bench.target, bench.slices(0, len(bench.topic)), read_missing=expired,  # type: ignore[arg-type]
-        tables=bench.tables, find_snapshot=bench.find, ask_source=bench.request_copy,
-    )  # fmt: skip
+        replace(bench.spec, patient=True),
+        bench.target,
+        AttemptInputs(
+            bench.slices(0, len(bench.topic)),
+            read_missing=expired,
+            find_snapshot=bench.find,
+            ask_source=bench.request_copy,
+        ),
+        bench.tables,
+    )
     assert report.state == "ok", report
     assert bench.again().state == "ok"
     assert bench.list_copies() == of(row(2), row(3), row(4))

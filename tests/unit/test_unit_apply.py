@@ -14,6 +14,7 @@ from msgspec import structs
 from msgspec.structs import replace as replaced
 from structlog.testing import capture_logs
 
+from consumer.attempt.drivers.driver import AttemptInputs
 from consumer.attempt.drivers.run import apply_topic
 from consumer.attempt.readers.reader import EnvelopeReader, RecordSlice, RowBatch
 from consumer.attempt.reports import CopyNeed, Report
@@ -73,9 +74,11 @@ class Bench:
         return apply_topic(
             spec,
             self.target,  # type: ignore[arg-type]
-            self.slices(start, len(self.topic), slice_size),
-            read_missing=lambda first, upto: self.slices(first, upto, slice_size),
-            tables=self.tables,
+            AttemptInputs(
+                self.slices(start, len(self.topic), slice_size),
+                read_missing=lambda first, upto: self.slices(first, upto, slice_size),
+            ),
+            self.tables,
         )
 
     def slices(self, start: int, upto: int, size: int) -> list[RecordSlice]:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 from msgspec.structs import replace as changed
 
+from consumer.attempt.drivers.driver import AttemptInputs
 from consumer.attempt.drivers.run import apply_topic, define_topic
 from consumer.attempt.readers import debezium
 from consumer.attempt.readers.reader import RecordSlice
@@ -76,9 +77,8 @@ class Bench:
         return apply_topic(
             self.spec,
             self.target,  # type: ignore[arg-type]
-            self.slices(start, end),
-            read_missing=self.slices,
-            tables=self.tables,
+            AttemptInputs(self.slices(start, end), read_missing=self.slices),
+            self.tables,
         )
 
     def slices(self, start: int, upto: int) -> list[RecordSlice]:
