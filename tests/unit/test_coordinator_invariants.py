@@ -29,7 +29,14 @@ from coordinator.core.owner.state import (
     Tick,
 )
 from coordinator.core.owner.unit_sets import UnitSets
-from coordinator.core.records import AgentRecord, CounterRecord, DurableRecord, UnitRecord, UnreadableRecord
+from coordinator.core.records import (
+    AgentRecord,
+    CounterRecord,
+    DurableRecord,
+    PausedRecord,
+    UnitRecord,
+    UnreadableRecord,
+)
 from coordinator.core.replication import ReplicationSet
 from coordinator.core.replication_table import Role, SetState
 from schemas.units import UnitPhase
@@ -141,6 +148,49 @@ def test_pause_and_resume_place_a_restricted_unit_anew(wrong: dict[str, DurableR
     assert isinstance(placed, UnitRecord)
     assert placed.holders[0][2] > fence.assignment
     assert not Cluster(rev=12, records=cluster.records).state.sets.restricted
+
+
+UNUSABLE_AGENTS = {
+    "not readable": {"agent/b": UnreadableRecord("agent/b", b"7", "not an object")},
+    "of another agent": {"agent/b": AgentRecord("c", "c-1", 2)},
+    "under another key": {"agent/c": AgentRecord("b", "b-1", 2), "agent/b": None},
+}
+
+
+@pytest.mark.parametrize("records", UNUSABLE_AGENTS.values(), ids=UNUSABLE_AGENTS)
+def test_units_of_an_agent_without_a_usable_record_are_restricted(
+    records: dict[str, DurableRecord | None],
+) -> None:
+    known = {**AGENTS, **GOOD, "unit/bad": UnitRecord("bad", "1", (("b", 2, 5),)), **records}
+    cluster = Cluster(rev=11, records={key: record for key, record in known.items() if record is not None})
+    cluster.up(Sync, "a", sent=1.0, running=(reports("good", 3),))
+    cluster.do(Inventory((spec("bad"), spec("good"))))
+    for _ in range(30):
+        cluster.now += 1.0
+        cluster.beat("a", reports("good", 3))
+        cluster.do(Tick())
+    assert list(cluster.state.sets.restricted) == ["bad"]
+    assert about(cluster.effects, "bad") == [], "its agent may still write it"
+
+
+UNUSABLE_PAUSES: dict[str, DurableRecord] = {
+    "not readable": UnreadableRecord("paused/u", b"7", "not an object"),
+    "of another unit": PausedRecord("v"),
+}
+
+
+@pytest.mark.parametrize("record", UNUSABLE_PAUSES.values(), ids=UNUSABLE_PAUSES)
+def test_a_unit_with_an_unusable_pause_stays_paused(record: DurableRecord) -> None:
+    cluster = Cluster(rev=11, records={**AGENTS, "paused/u": record})
+    cluster.up(Sync, "a", sent=1.0)
+    units = ("u", "v", "w")
+    cluster.do(Inventory(tuple(spec(unit) for unit in units)))
+    cluster.do(Tick())
+    named = {"v"} if isinstance(record, PausedRecord) else set()
+    assert {unit for unit in units if about(cluster.effects, unit)} == {*units} - {"u"} - named
+    assert any(isinstance(e, Alarm) and e.what == "record not usable" for e in cluster.effects)
+    cluster.do(Resume("u"))
+    assert "paused/u" not in cluster.records
 
 
 def test_a_later_term_restricts_again_what_was_not_mended() -> None:
