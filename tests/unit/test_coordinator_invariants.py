@@ -39,6 +39,7 @@ from coordinator.core.records import (
 )
 from coordinator.core.replication import ReplicationSet
 from coordinator.core.replication_table import Role, SetState
+from coordinator.core.schedulers import InventoryUnit, UnitKind
 from schemas.units import UnitPhase
 from tests.unit.test_coordinator_owner import Cluster, spec
 
@@ -191,6 +192,59 @@ def test_a_unit_with_an_unusable_pause_stays_paused(record: DurableRecord) -> No
     assert any(isinstance(e, Alarm) and e.what == "record not usable" for e in cluster.effects)
     cluster.do(Resume("u"))
     assert "paused/u" not in cluster.records
+
+
+def fences(cluster: Cluster, unit: str) -> list[tuple[str, int]]:
+    """Return the fences that have been requested, and forget them."""
+    found = [(e.uid, e.assignment) for e in cluster.effects if isinstance(e, Fence) and e.unit == unit]
+    cluster.effects.clear()
+    return found
+
+
+def test_a_pause_fences_the_target_of_the_record_and_that_of_the_inventory() -> None:
+    cluster = restored(WRONG["two replicas have one assignment"])
+    cluster.do(Inventory((spec("bad", "2"), spec("good"))))
+    cluster.do(Pause("bad"))
+    (of_record,) = fences(cluster, "bad")
+    assert of_record[0] == "1", "the worker writes into the target for which it was placed"
+    cluster.do(Fenced("bad", of_record[1]))
+    (of_inventory,) = fences(cluster, "bad")
+    assert of_inventory[0] == "2"
+    assert cluster.records["unit/bad"] == WRONG["two replicas have one assignment"]["unit/bad"]
+    cluster.do(Fenced("bad", of_record[1]))
+    assert fences(cluster, "bad") == [], "a second answer to the first fence is none to the second"
+    assert of_inventory[1] > of_record[1]
+    cluster.do(Fenced("bad", of_inventory[1]))
+    assert cluster.records["unit/bad"] == UnitRecord("bad", "2", ())
+
+
+def test_a_unit_whose_target_is_not_known_is_not_taken_for_fenced() -> None:
+    unit = "apply/p/t"
+    damaged = UnreadableRecord(f"unit/{unit}", b"7", "not an object")
+    cluster = Cluster(rev=11, records={**AGENTS, f"unit/{unit}": damaged})
+    cluster.do(Inventory(()))
+    cluster.do(Pause(unit))
+    for _ in range(20):
+        cluster.now += 10.0
+        cluster.do(Tick())
+    unknown = [e.about for e in cluster.effects if isinstance(e, Alarm) and e.what == "unit not fenced"]
+    assert len(unknown) == 1
+    assert unit in unknown[0]
+    assert fences(cluster, unit) == []
+    assert cluster.records[f"unit/{unit}"] == damaged
+    cluster.do(Inventory((spec(unit, "pg/7"),)))
+    ((uid, assignment),) = fences(cluster, unit)
+    assert uid == "pg/7", "the inventory names its target"
+    cluster.do(Fenced(unit, assignment))
+    assert cluster.records[f"unit/{unit}"] == UnitRecord(unit, "pg/7", ())
+
+
+def test_a_capture_unit_is_fenced_without_a_target() -> None:
+    unit = "capture/s"
+    cluster = Cluster(rev=11, records={**AGENTS, f"unit/{unit}": UnreadableRecord(f"unit/{unit}", b"7", "7")})
+    cluster.do(Inventory((InventoryUnit(unit, UnitKind.CAPTURE, "s"),)))
+    cluster.do(Pause(unit))
+    assert [uid for uid, _ in fences(cluster, unit)] == [""]
 
 
 def test_a_later_term_restricts_again_what_was_not_mended() -> None:
