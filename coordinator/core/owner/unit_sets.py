@@ -97,8 +97,8 @@ class UnitMemo:
         self.uid = self.uid or uid
 
     def begin_next_target(self, uid: str) -> bool:
-        """Return whether the target of the inventory (`uid`) has to be fenced as well, now that its target is:
-        if the record cannot be trusted, its replicas may write into either.
+        """Return whether the target of the inventory (`uid`) has to be fenced as well, after that of the
+        record: if the record cannot be trusted, its replicas may write into either.
         """
         is_next = UNKNOWN in self.recorded and uid != self.uid
         if is_next:
@@ -217,7 +217,7 @@ class UnitSets:
         self.memos.setdefault(unit, UnitMemo())
 
     def end_restriction(self, unit: str) -> None:
-        """Forget the replicas of a restricted unit. Its target has to be fenced, whatever its record holds."""
+        """Forget the replicas of a restricted unit. Its target has to be fenced, whatever the record is."""
         self.restricted = {name: why for name, why in self.restricted.items() if name != unit}
         self.touched.setdefault(unit, self.by_unit[unit])
         self._set_replicas(ReplicationSet(unit))
