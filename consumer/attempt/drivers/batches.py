@@ -69,7 +69,7 @@ class BatchDriver(AttemptDriver[BatchTarget]):
             raise ValueError(f"a target of whole batches has one lane, not {spec.lanes}")
         super().__init__(spec, connections, inputs, tables)
         self._lane: Iterator[None] = iter(())
-        self._listed: Iterator[Sequence[Key]] = iter(())
+        self._listed: Iterator[Sequence[Key]] | None = None
 
     def make_attempt(self) -> Attempt:
         """Return the attempt, for `run_machine`."""
@@ -102,11 +102,9 @@ class BatchDriver(AttemptDriver[BatchTarget]):
         return operation
 
     def _list_keys(self, effect: fx.ListKeys) -> Sequence[Key]:
-        """Return the next page of the target's keys, in any order. A list begins with `after` None, because
-        its keys are not compared by ranges (see `resolve_definition`).
-        """
+        """Return the next page of the target's keys, in any order."""
         self._require_assignment()
-        if effect.after is None:
+        if effect.after is None or self._listed is None:
             self._listed = iter(
                 self._connections.get_connection(0).yield_keys(self._spec.unit, effect.table, effect.where)
             )
