@@ -154,12 +154,12 @@ class AgentShell:
             name,
             peers,
             lambda message: agent.receive(message),  # noqa: PLW0108  # the agent is created below
+            on_open=lambda: agent.on_stream_opened(),  # noqa: PLW0108
             security=security,
             system=system,
             token=token,
         )
         agent = cls(name, client, workers, file=file, version=version)
-        client.on_open = agent.on_stream_opened
         return agent
 
     def receive(self, message: Down) -> None:
