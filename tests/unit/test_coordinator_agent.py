@@ -271,6 +271,11 @@ def test_progress_goes_up_between_heartbeats(driver: Driver) -> None:
     driver.do(WorkerEventReceived("u", UnitProgressed(5, UnitProgress(5, 7), 100)))
     assert driver.do(AgentTick()) == [], "at most one checkpoint in 0.2 s"
     assert compute_next_wakeup(driver.state) == driver.now + 0.2
+    driver.now += 0.2
+    (again,) = driver.sent(driver.do(AgentTick()))
+    assert isinstance(again, Checkpoint)
+    driver.now += 0.2
+    assert driver.do(AgentTick()) == [], "its progress has been sent"
 
 
 def test_a_drain_at_the_machine_itself_is_for_good_one_that_the_owner_knows_of_may_be_undone() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.core.agent import ConfigTaken, FileRead, ReadFile, TakeConfig
+from coordinator.core.agent import AgentTick, ConfigTaken, FileRead, ReadFile, TakeConfig
 from coordinator.core.agent_configuration import ConfigAttempt, FollowedConfiguration
 from coordinator.core.messages import (
     ConfigVersion,
@@ -378,6 +378,8 @@ def test_an_agent_answers_each_question_once_and_repeats_the_answer() -> None:
     assert notified(driver, ConfigVersion("old"), 5) == [ReadFile(5)]
     assert notified(driver, ConfigVersion("old"), 5) == []
     answer = FileAnswer(5, "new")
+    assert beats(driver, driver.do(AgentTick()))
+    driver.now += 0.1
     (beat,) = beats(driver, driver.do(FileRead(answer)))
     assert (beat.file, beat.config) == (answer, ConfigVersion("old"))
     assert notified(driver, ConfigVersion("old"), 7) == [ReadFile(7)]
