@@ -18,6 +18,8 @@ from typing import Protocol
 import structlog
 
 from coordinator.core import agent as core
+from coordinator.core.agent import AgentState
+from coordinator.core.agent_configuration import FollowedConfiguration
 from coordinator.core.agent_unit import PrepareWorker, RemoveWorker, StartWorker, UnitEffect
 from coordinator.core.messages import ConfigVersion, Down, FileAnswer, Up
 from coordinator.transport.client import HeartbeatClient, Security
@@ -34,16 +36,6 @@ _GLANCE = 0.1
 _SLOW = 2.0
 #: The most events that are handled before the next wake-up is computed again.
 _BATCH = 256
-
-
-def compute_checkpoint_interval(units: int) -> float:
-    """Return the seconds between two checkpoints of an agent with so many units: about a hundred units'
-    progress a second.
-
-    With many units their progress is only sent with the heartbeats: the leader computes pipeline
-    progress no more often than that.
-    """
-    return max(0.2, units / 100)
 
 
 class Workers(Protocol):
@@ -125,8 +117,8 @@ class AgentShell:
         version: str = "",
     ) -> None:
         self._client, self._clock, self._patience, self._file = client, clock, patience, file
-        held = None if file is None else ConfigVersion(file.digest)
-        self._state = core.AgentState(name, incarnation or uuid.uuid4().hex, config=held, version=version)
+        held = None if file is None else FollowedConfiguration(ConfigVersion(file.digest))
+        self._state = AgentState(name, incarnation or uuid.uuid4().hex, version, configuration=held)
         self._events: queue.SimpleQueue[core.AgentEvent | None] = queue.SimpleQueue()
         self._workers = _WorkerThread(f"workers-of-{name}", workers, self._on_worker_event)
         self._ending_since: float | None = None
@@ -154,12 +146,12 @@ class AgentShell:
             name,
             peers,
             lambda message: agent.receive(message),  # noqa: PLW0108  # the agent is created below
+            on_open=lambda: agent.on_stream_opened(),  # noqa: PLW0108
             security=security,
             system=system,
             token=token,
         )
         agent = cls(name, client, workers, file=file, version=version)
-        client.on_open = agent.on_stream_opened
         return agent
 
     def receive(self, message: Down) -> None:
@@ -204,7 +196,7 @@ class AgentShell:
 
     def _run_round(self) -> None:
         """Wait for an event or the next wake-up, whichever comes first, and handle what is there."""
-        due = self._compute_wakeup()
+        due = core.compute_next_wakeup(self._state)
         wait = min(_GLANCE, max(0.0, due - self._clock()))
         try:
             self._handle_event(self._events.get(timeout=wait) if wait else self._events.get_nowait())
@@ -216,12 +208,6 @@ class AgentShell:
             pass
         if self._clock() >= due:
             self._step_core(core.AgentTick())
-
-    def _compute_wakeup(self) -> float:
-        state = self._state
-        state.checkpoint_every = compute_checkpoint_interval(len(state.units))
-        due = core.compute_next_wakeup(state)
-        return min(due, state.next_checkpoint) if state.moved else due
 
     def _handle_event(self, event: core.AgentEvent | None) -> None:
         if event is None:
@@ -249,7 +235,7 @@ class AgentShell:
 
     def _make_heartbeat_due(self) -> None:
         """Send the next heartbeat now."""
-        self._state.next_beat = min(self._state.next_beat, self._clock())
+        self._state.times.make_heartbeat_due(self._clock())
         self._step_core(core.AgentTick())
 
     def _end_when_due(self, stop: bool) -> None:
@@ -262,7 +248,7 @@ class AgentShell:
             return
         self._ending_since = now if self._ending_since is None else self._ending_since
         if now > self._ending_since + self._patience and not self._workers.closed:
-            left = [held for held in state.units.values() if held.state is UnitPhase.STOPPING]
+            left = [held for held in state.units.by_name.values() if held.state is UnitPhase.STOPPING]
             _log.error(
                 "workers did not end in time", agent=self._state.name, units=[held.unit for held in left]
             )

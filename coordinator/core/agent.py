@@ -15,9 +15,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from coordinator.core import agent_unit
+from coordinator.core.agent_configuration import FollowedConfiguration
+from coordinator.core.agent_leader import ObeyedLeader
+from coordinator.core.agent_times import HeartbeatTimes
 from coordinator.core.agent_unit import AgentUnit, Granted, Halt, Instruction, UnitEffect, UnitEvent
 from coordinator.core.agent_unit import UnitTick as UnitTick
+from coordinator.core.agent_units import HeldUnits
 from coordinator.core.messages import (
     Announce,
     Checkpoint,
@@ -26,7 +29,6 @@ from coordinator.core.messages import (
     DispatchResponse,
     Down,
     FileAnswer,
-    Header,
     Heartbeat,
     HeartbeatResponse,
     Hello,
@@ -39,9 +41,6 @@ from coordinator.core.messages import (
 )
 from schemas.units import UnitOperation, UnitPhase, WorkerEvent
 
-TAKE_AGAIN = 5.0
-"""Seconds between two attempts to load the active configuration, if the agent's file did not hold it."""
-
 
 @dataclass(slots=True)
 class AgentState:
@@ -49,38 +48,26 @@ class AgentState:
 
     name: str
     incarnation: str
-    owner: str = ""
-    """The leader's name."""
-    owner_rev: int = 0
-    """The leader's term: the offset of its claim in the control topic; 0 before the first announcement."""
-    agent_epoch: int = 0
-    """The number of this incarnation, given by the leader; 0 before the first announcement."""
-    seq: int = 0
-    """The number of the last message sent in this incarnation."""
-    interval: float = 1.0
-    checkpoint_every: float = 0.2
-    next_beat: float = float("-inf")
-    next_checkpoint: float = float("-inf")
+    version: str = ""
+    """The agent's version of rowlock."""
+    configuration: FollowedConfiguration | None = None
+    """None: the agent takes no part in reloads."""
+    leader: ObeyedLeader = field(default_factory=ObeyedLeader)
+    times: HeartbeatTimes = field(default_factory=HeartbeatTimes)
+    units: HeldUnits = field(default_factory=HeldUnits)
     liveness: Liveness = Liveness.ALIVE
     ending: str | None = None
     """Why the agent is shutting down; None while it runs."""
-    units: dict[str, AgentUnit] = field(default_factory=dict)
-    moved: dict[str, None] = field(default_factory=dict)
-    """Units with progress that has not been sent yet."""
     dropped: Counter[str] = field(default_factory=Counter)
     """The number of messages that were not obeyed, by reason."""
-    config: ConfigVersion | None = None
-    """The configuration under which newly given units run; None: the agent takes no part in reloads."""
-    taking: ConfigVersion | None = None
-    """The active configuration that the agent is still loading from its file."""
-    take_at: float = float("-inf")
-    """Time of the next attempt to load that configuration (monotonic seconds)."""
-    asked: int = 0
-    """The number of the leader's last question about the agent's file."""
-    file: FileAnswer | None = None
-    """The last answer to a question about the agent's file."""
-    version: str = ""
-    """The agent's version of rowlock."""
+
+    def drain(self) -> None:
+        """Ask for the units to be moved to other agents, for good."""
+        self.liveness = Liveness.STOPPING
+
+    def begin_shutdown(self, why: str) -> None:
+        """Hold no more units, and end when the last worker has ended."""
+        self.liveness, self.ending = Liveness.STOPPING, why
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,37 +170,25 @@ def step_agent(state: AgentState, event: AgentEvent, now: float) -> tuple[AgentS
         case AgentTick():
             _handle_tick(state, now, out)
         case DrainSelf():
-            state.liveness = Liveness.STOPPING
+            state.drain()
         case Shutdown(why):
             _begin_shutdown(state, why, now, out)
         case FileRead(answer):
-            state.file = answer
-            _send_heartbeat_now(state, now, out)
+            _handle_file_read(state, answer, now, out)
         case ConfigTaken(version):
             _handle_config_taken(state, version, now, out)
-    if state.ending is not None and not _has_running_units(state):
+    if state.ending is not None and not state.units.has_running():
         out.append(ExitAgent(state.ending))
     return state, out
 
 
 def compute_next_wakeup(state: AgentState) -> float:
-    """Return the latest time of the next `AgentTick`: the next heartbeat, or the end of the first lease."""
-    leases = [h.deadline for h in state.units.values() if h.state is UnitPhase.REPLICATING]
-    return min([state.next_beat, *leases])
-
-
-def _has_running_units(state: AgentState) -> bool:
-    return any(h.state not in {UnitPhase.ABSENT, UnitPhase.STOPPED} for h in state.units.values())
-
-
-def _build_header(state: AgentState, assignment: int = 0) -> Header:
-    state.seq += 1
-    return Header(state.owner_rev, state.agent_epoch, assignment, state.seq)
-
-
-def list_statuses(state: AgentState) -> tuple[UnitStatus, ...]:
-    """Return the status of every unit that is held, ordered by unit name."""
-    return tuple(h.status for _, h in sorted(state.units.items()) if h.state is not UnitPhase.ABSENT)
+    """Return the latest time of the next `AgentTick`: the next heartbeat or checkpoint, or the end of the
+    first lease.
+    """
+    checkpoints = [state.times.next_checkpoint] if state.units.moved else []
+    leases = [held.deadline for held in state.units.list_writing()]
+    return min([state.times.next_heartbeat, *checkpoints, *leases])
 
 
 # messages from leaders
@@ -221,18 +196,19 @@ def list_statuses(state: AgentState) -> tuple[UnitStatus, ...]:
 
 def _receive_message(state: AgentState, message: Down, now: float, out: list[AgentEffect]) -> None:
     header = message.header
-    if header.owner_rev < state.owner_rev:
+    leader = state.leader
+    if header.owner_rev < leader.rev:
         state.dropped["old owner"] += 1
-        out.append(SendUp(Rejected(_build_header(state), state.name, state.owner_rev)))
+        out.append(SendUp(Rejected(leader.build_header(), state.name, leader.rev)))
     elif isinstance(message, Announce):
         _handle_announce(state, message, now, out)
-    elif isinstance(message, Superseded) and header.agent_epoch == state.agent_epoch:
+    elif isinstance(message, Superseded) and header.agent_epoch == leader.agent_epoch:
         # Obeyed without an announcement: this leader will not announce itself to an incarnation that it
         # counts as replaced.
         _begin_shutdown(state, "another process has this agent's name", now, out)
-    elif header.owner_rev > state.owner_rev:
+    elif header.owner_rev > leader.rev:
         state.dropped["owner not announced"] += 1
-    elif header.agent_epoch != state.agent_epoch:
+    elif header.agent_epoch != leader.agent_epoch:
         state.dropped["other incarnation"] += 1
     elif isinstance(message, Dispatch):
         _handle_dispatch(state, message, now, out)
@@ -241,25 +217,22 @@ def _receive_message(state: AgentState, message: Down, now: float, out: list[Age
 
 
 def _handle_announce(state: AgentState, message: Announce, now: float, out: list[AgentEffect]) -> None:
-    header = message.header
-    if message.incarnation != state.incarnation or header.agent_epoch < state.agent_epoch:
+    if message.incarnation != state.incarnation or message.header.agent_epoch < state.leader.agent_epoch:
         state.dropped["other incarnation"] += 1
         return
-    if header.owner_rev == state.owner_rev and message.owner != state.owner:
+    if state.leader.is_contradicted(message):
         state.dropped["two owners in one term"] += 1
         return
-    if header.owner_rev > state.owner_rev:
-        # Instructions of earlier leaders are rejected from now on, so the assignments that they ended
-        # can be forgotten.
-        state.units = {unit: held for unit, held in state.units.items() if held.state is not UnitPhase.ABSENT}
-    state.owner, state.owner_rev, state.agent_epoch = message.owner, header.owner_rev, header.agent_epoch
-    state.interval = message.interval
+    if state.leader.adopt_announcement(message):
+        # Instructions of earlier leaders are rejected from now on.
+        state.units.forget_absent()
+    state.times.set_interval(message.interval)
     _send_sync(state, now, out)
 
 
 def _send_sync(state: AgentState, now: float, out: list[AgentEffect]) -> None:
     kinds: dict[str, list[UnitStatus]] = {"running": [], "adding": [], "removing": []}
-    for status in list_statuses(state):
+    for status in state.units.list_statuses():
         if status.state is UnitPhase.REPLICATING:
             kinds["running"].append(status)
         elif status.state in {UnitPhase.PREPARING, UnitPhase.PREPARED}:
@@ -268,26 +241,26 @@ def _send_sync(state: AgentState, now: float, out: list[AgentEffect]) -> None:
             kinds["removing"].append(status)
     running, adding, removing = (tuple(found) for found in kinds.values())
     held = (running, adding, removing)
-    sync = Sync(_build_header(state), state.name, now, *held, state.liveness, state.config, state.version)
-    out.append(SendUp(sync))
+    header, config = state.leader.build_header(), _get_config_version(state)
+    out.append(SendUp(Sync(header, state.name, now, *held, state.liveness, config, state.version)))
 
 
 def _handle_dispatch(state: AgentState, message: Dispatch, now: float, out: list[AgentEffect]) -> None:
     instruction = Instruction(
         message.op, message.header.assignment, message.mark, message.echo + message.lease
     )
-    held = state.units.get(message.unit, AgentUnit(message.unit))
+    held = state.units.find_unit(message.unit)
     if state.ending is None or message.op in {UnitOperation.REMOVE, UnitOperation.FORGET}:
         held = _step_unit(state, message.unit, instruction, now, out)
-    header = _build_header(state, held.assignment)
+    header = state.leader.build_header(held.assignment)
     out.append(SendUp(DispatchResponse(header, state.name, message.header.op_seq, held.status, message.op)))
 
 
 def _renew_leases(state: AgentState, message: HeartbeatResponse, now: float, out: list[AgentEffect]) -> None:
-    state.interval = message.interval
+    state.times.set_interval(message.interval)
     deadline = message.echo + message.lease
     for unit, assignment in message.granted:
-        if unit in state.units:
+        if unit in state.units.by_name:
             _step_unit(state, unit, Granted(assignment, deadline), now, out)
     _follow_configuration(state, message, now, out)
 
@@ -295,32 +268,37 @@ def _renew_leases(state: AgentState, message: HeartbeatResponse, now: float, out
 def _follow_configuration(
     state: AgentState, message: HeartbeatResponse, now: float, out: list[AgentEffect]
 ) -> None:
-    """Load the active configuration and answer the leader's question about the file. An agent that
-    reports no configuration (`config` is None) takes no part in reloads.
-    """
-    if state.config is None:
+    """Load the active configuration and answer the leader's question about the file."""
+    configuration, active = state.configuration, message.config
+    if configuration is None:
         return
-    if message.config is None or message.config == state.config:
-        state.taking = None
-    elif message.config != state.taking or now >= state.take_at:
-        state.taking, state.take_at = message.config, now + TAKE_AGAIN
-        out.append(TakeConfig(message.config))
-    if message.ask > state.asked:
-        state.asked = message.ask
+    if configuration.begin_attempt(active, now) and active is not None:
+        out.append(TakeConfig(active))
+    if configuration.begin_answer(message.ask):
         out.append(ReadFile(message.ask))
+
+
+def _handle_file_read(state: AgentState, answer: FileAnswer, now: float, out: list[AgentEffect]) -> None:
+    if state.configuration is not None:
+        state.configuration.answer(answer)
+        _send_heartbeat_now(state, now, out)
 
 
 def _handle_config_taken(
     state: AgentState, version: ConfigVersion | None, now: float, out: list[AgentEffect]
 ) -> None:
-    if version is not None:
-        state.config = version
+    if state.configuration is not None and version is not None:
+        state.configuration.adopt(version)
         _send_heartbeat_now(state, now, out)
+
+
+def _get_config_version(state: AgentState) -> ConfigVersion | None:
+    return None if state.configuration is None else state.configuration.version
 
 
 def _send_heartbeat_now(state: AgentState, now: float, out: list[AgentEffect]) -> None:
     """Send a heartbeat now, because the leader waits for its content."""
-    state.next_beat = min(state.next_beat, now)
+    state.times.make_heartbeat_due(now)
     _handle_tick(state, now, out)
 
 
@@ -330,8 +308,7 @@ def _send_heartbeat_now(state: AgentState, now: float, out: list[AgentEffect]) -
 def _step_unit(
     state: AgentState, unit: str, event: UnitEvent, now: float, out: list[AgentEffect]
 ) -> AgentUnit:
-    held, effects = agent_unit.step_agent_unit(state.units.get(unit, AgentUnit(unit)), event, now)
-    state.units[unit] = held
+    held, effects = state.units.step_unit(unit, event, now)
     out.extend(effects)
     return held
 
@@ -339,48 +316,40 @@ def _step_unit(
 def _handle_worker_event(
     state: AgentState, unit: str, event: WorkerEvent, now: float, out: list[AgentEffect]
 ) -> None:
-    before = state.units.get(unit)
+    before = state.units.by_name.get(unit)
     if before is None:
         state.dropped["unknown worker"] += 1
         return
     held = _step_unit(state, unit, event, now, out)
     if held.mark != before.mark:
-        state.moved[unit] = None
-    if held.state is not before.state and state.agent_epoch:
+        state.units.note_progress(unit)
+    if held.state is not before.state and state.leader.is_known:
         out.append(
-            SendUp(DispatchResponse(_build_header(state, held.assignment), state.name, 0, held.status))
+            SendUp(DispatchResponse(state.leader.build_header(held.assignment), state.name, 0, held.status))
         )
 
 
 def _handle_tick(state: AgentState, now: float, out: list[AgentEffect]) -> None:
-    for unit, held in state.units.items():
-        if held.state is UnitPhase.REPLICATING:
-            _step_unit(state, unit, UnitTick(), now, out)
-    if now >= state.next_beat:
-        state.next_beat = now + state.interval
+    for held in list(state.units.list_writing()):
+        _step_unit(state, held.unit, UnitTick(), now, out)
+    if state.times.begin_heartbeat(now):
         _send_heartbeat(state, now, out)
-    elif state.moved and now >= state.next_checkpoint:
-        _send_checkpoint(state, out)
-        state.next_checkpoint = now + state.checkpoint_every
+    elif state.units.moved and state.times.begin_checkpoint(now, len(state.units.by_name)):
+        marks = state.units.take_progress()
+        out.append(SendUp(Checkpoint(state.leader.build_header(), state.name, marks)))
 
 
 def _send_heartbeat(state: AgentState, now: float, out: list[AgentEffect]) -> None:
-    state.moved.clear()
-    if state.agent_epoch == 0:
-        out.append(SendUp(Hello(_build_header(state), state.name, state.incarnation)))
+    header, statuses = state.leader.build_header(), state.units.take_statuses()
+    if not state.leader.is_known:
+        out.append(SendUp(Hello(header, state.name, state.incarnation)))
         return
-    header, statuses = _build_header(state), list_statuses(state)
-    out.append(SendUp(Heartbeat(header, state.name, now, statuses, state.liveness, state.config, state.file)))
-
-
-def _send_checkpoint(state: AgentState, out: list[AgentEffect]) -> None:
-    held = [state.units[unit] for unit in sorted(state.moved) if unit in state.units]
-    marks = tuple((h.unit, h.assignment, h.mark) for h in held if h.mark is not None)
-    state.moved.clear()
-    out.append(SendUp(Checkpoint(_build_header(state), state.name, marks)))
+    config = _get_config_version(state)
+    file = state.configuration.file if state.configuration is not None else None
+    out.append(SendUp(Heartbeat(header, state.name, now, statuses, state.liveness, config, file)))
 
 
 def _begin_shutdown(state: AgentState, why: str, now: float, out: list[AgentEffect]) -> None:
-    state.liveness, state.ending = Liveness.STOPPING, why
-    for unit in list(state.units):
+    state.begin_shutdown(why)
+    for unit in list(state.units.by_name):
         _step_unit(state, unit, Halt(), now, out)

@@ -10,41 +10,27 @@ from __future__ import annotations
 import random
 import threading
 import time
-import uuid
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import grpc
 import structlog
 
 from coordinator.core.messages import Down, Up
-from coordinator.transport.access import build_call_metadata
 from coordinator.transport.ask import ask_leader
 from coordinator.transport.ask import describe_call_error as failure
-from coordinator.transport.channel import HEARTBEAT_METHOD, Keepalive, open_channel
+from coordinator.transport.channel import Keepalive, open_channel
+from coordinator.transport.client_stream import ClientStream
 from coordinator.transport.events import LeaderInfo
+from coordinator.transport.leader_search import Caller, LeaderSearch
 from coordinator.transport.security import Security
-from coordinator.transport.stream import FramePacing
-from coordinator.transport.wire import (
-    FRAME,
-    FromAgent,
-    FromOwner,
-    NotLeader,
-    Opening,
-    Serving,
-    WireError,
-    decode_owner_frame,
-    encode_frame,
-)
+from coordinator.transport.wire import FromOwner, NotLeader, Opening, Serving, WireError, decode_owner_frame
 from schemas.backoff import pause_after
 
 __all__ = ["ClientTiming", "HeartbeatClient", "LeaderInfo", "Security", "ask_leader"]
 
 _log = structlog.get_logger(__name__)
-
-UNLED_S = 15.0
-"""Seconds between two warnings that no coordinator serves this agent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,49 +54,12 @@ class ClientTiming:
     keepalive: Keepalive = field(default_factory=Keepalive)
 
 
-class _Outbox:
-    """The messages that wait to be sent on one stream."""
-
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
-        self._queue: deque[FromAgent] = deque()
-        self._changed = threading.Condition()
-        self._ended = False
-
-    def put_message(self, message: FromAgent) -> bool:
-        with self._changed:
-            if self._ended or len(self._queue) >= self._capacity:
-                return False
-            self._queue.append(message)
-            self._changed.notify()
-            return True
-
-    def end_stream(self) -> None:
-        """Send the waiting messages, then half-close the stream."""
-        with self._changed:
-            self._ended = True
-            self._changed.notify_all()
-
-    def yield_frames(self) -> Iterator[bytes]:
-        pace = FramePacing()
-        while True:
-            with self._changed:
-                while not self._queue and not self._ended:
-                    self._changed.wait()
-            pace.wait_for_turn()
-            with self._changed:
-                if not self._queue:
-                    return
-                waiting = [self._queue.popleft() for _ in range(min(FRAME, len(self._queue)))]
-            yield encode_frame(waiting)
-
-
 class HeartbeatClient:
     """An agent's connection to the leading coordinator.
 
     `peers`: every coordinator's "host:port". `on_message` is called from the client's thread, in order,
-    and should be quick; an exception in it ends the stream. `on_open` may be set; it is called when a
-    stream is served. `system`: the Kafka prefix. `token`: authenticates the agent.
+    and should be quick; an exception in it ends the stream. `on_open` is called when a stream is served.
+    `system`: the Kafka prefix. `token`: authenticates the agent.
     """
 
     def __init__(
@@ -119,26 +68,19 @@ class HeartbeatClient:
         peers: Sequence[str],
         on_message: Callable[[Down], None],
         *,
+        on_open: Callable[[], None] = lambda: None,
         security: Security | None = None,
         system: str = "",
         token: str = "",
         timing: ClientTiming | None = None,
-        capacity: int = 10_000,
     ) -> None:
-        self._agent, self._peers, self._on_message = agent, tuple(peers), on_message
-        self._security, self._timing, self._capacity = security, timing or ClientTiming(), capacity
-        self._system, self._token, self._refusals = system, token, set[tuple[str, str]]()
-        self._instance = uuid.uuid4().hex
-        self._lock = threading.Lock()
+        self._on_message, self._on_open, self._timing = on_message, on_open, timing or ClientTiming()
+        self._caller = Caller(agent, security, system, token)
+        self.search = LeaderSearch(self._caller, peers, self._timing.ask)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run_thread, name=f"heartbeat-of-{agent}", daemon=True)
-        self._outbox: _Outbox | None = None  # of a stream that is served
-        self._call: grpc.Call | None = None
-        self._hint = ""
+        self._stream: ClientStream | None = None
         self._last_logged = ("", "")
-        self._asked_at: float | None = None  # when the first message since the last answer was sent
-        self.known_rev = 0
-        self.on_open: Callable[[], None] | None = None
         self.counts: Counter[str] = Counter()
 
     def start(self) -> None:
@@ -148,19 +90,15 @@ class HeartbeatClient:
         """Queue a message, and return whether it was queued: not without a served stream, nor if too
         many wait. Never blocks.
         """
-        now = time.monotonic()
-        with self._lock:
-            outbox, call = self._outbox, self._call
-            quiet_since = self._asked_at
-            if outbox is not None and self._asked_at is None:
-                self._asked_at = now
-        if outbox is None or call is None:
+        stream = self._stream
+        if stream is None or not stream.served:
             self.counts["not sent: no stream"] += 1
             return False
-        if quiet_since is not None and now - quiet_since > self._timing.quiet:
-            _log.warning("leader silent", agent=self._agent, seconds=round(now - quiet_since, 1))
-            call.cancel()
-        if not outbox.put_message(message):
+        silent_s = stream.begin_wait(time.monotonic())
+        if silent_s > self._timing.quiet:
+            _log.warning("leader silent", agent=self._caller.agent, seconds=round(silent_s, 1))
+            stream.cancel()
+        if not stream.put_message(message):
             self.counts["not sent: queue full"] += 1
             return False
         return True
@@ -168,131 +106,95 @@ class HeartbeatClient:
     def close(self, grace: float = 1.0) -> None:
         """Send the waiting messages, for at most `grace` seconds, then end."""
         self._closing.set()
-        with self._lock:
-            outbox, call = self._outbox, self._call
-        if outbox is not None:
-            outbox.end_stream()
+        stream = self._stream
+        is_served = stream is not None and stream.served
+        if stream is not None and is_served:
+            stream.end_stream()
         if self._thread is threading.current_thread() or not self._thread.is_alive():
             return
-        if outbox is not None:
+        if is_served:
             self._thread.join(grace)
-        if self._thread.is_alive() and (call := self._call) is not None:
-            call.cancel()
+        if self._thread.is_alive() and (stream := self._stream) is not None:
+            stream.cancel()
         self._thread.join(self._timing.ask + self._timing.opening + 1)
 
     # the thread
 
     def _run_thread(self) -> None:
-        failures, since = 0, time.monotonic()
+        failures, search = 0, self.search
         while not self._closing.is_set():
-            peers = tuple(dict.fromkeys([*self._peers, *([self._hint] if self._hint else [])]))
-            leader = ask_leader(
-                peers,
-                self.known_rev,
-                self._security,
-                self._timing.ask,
-                system=self._system,
-                token=self._token,
-                refused=self._log_refusal,
-            )
+            leader = search.ask_peers()
             served = False
             if leader is not None and leader.address and not self._closing.is_set():
-                self.known_rev = max(self.known_rev, leader.rev)
+                search.note_rev(leader.rev)
                 served = self._serve_stream(leader)
             failures = 0 if served else failures + 1
-            since = self._log_missing_leader(since, served=served)
-            most = self._timing.retry_most if self.known_rev else self._timing.retry_unknown
+            search.note_round(served=served)
+            most = self._timing.retry_most if search.known_rev else self._timing.retry_unknown
             wait = pause_after(failures + 1, self._timing.retry_first, most)
             self._closing.wait(random.uniform(wait / 4, wait))  # noqa: S311  # not all at once
 
-    def _log_missing_leader(self, since: float, *, served: bool) -> float:
-        """Return since when no coordinator has served this agent, or when that was last logged."""
-        now = time.monotonic()
-        if not served and now - since < UNLED_S:
-            return since
-        if not served:
-            _log.warning("no leading coordinator found", agent=self._agent, peers=self._peers)
-        return now
-
-    def _log_refusal(self, peer: str, why: str) -> None:
-        if (peer, why) not in self._refusals:  # the peer is asked again and again
-            self._refusals.add((peer, why))
-            _log.error("agent refused by a coordinator", agent=self._agent, peer=peer, reason=why)
-
     def _serve_stream(self, leader: LeaderInfo) -> bool:
         """Keep a stream to the leader until it ends, and return whether it was served at all."""
-        outbox = _Outbox(self._capacity)
-        outbox.put_message(Opening(self._agent, self._instance))
-        channel = open_channel(leader.address, self._security, self._timing.keepalive)
-        call = channel.stream_stream(HEARTBEAT_METHOD)(
-            outbox.yield_frames(), metadata=build_call_metadata(self._system, self._token)
-        )
-        self._call = call
-        late = threading.Timer(self._timing.opening, call.cancel)
-        late.name, late.daemon = f"heartbeat-opening-{self._agent}", True
-        late.start()
-        why = "the coordinator ended it"
+        agent, instance = self._caller.agent, self._caller.instance
+        channel = open_channel(leader.address, self._caller.security, self._timing.keepalive)
+        stream = ClientStream(channel, Opening(agent, instance), self._caller.build_metadata())
+        self._stream = stream
         try:
-            for data in call:
-                late.cancel()
-                over = [
-                    end
-                    for message in decode_owner_frame(data)
-                    if (end := self._handle_message(message, outbox))
-                ]
-                if over:
-                    why = over[0]
-                    break
+            why = self._read_stream(stream)
         except grpc.RpcError as error:
             why = failure(error)
         except WireError as error:
             why = f"unreadable: {error}"
         except Exception as error:  # noqa: BLE001  # an error of `on_message`: logged, and the stream ends
-            _log.exception("stream failed", agent=self._agent)
+            _log.exception("stream failed", agent=agent)
             why = failure(error)
         finally:
-            late.cancel()
-            served = self._has_lost_stream(outbox)
-            call.cancel()
+            self._stream = None
+            stream.end_stream()
+            stream.cancel()
             channel.close()
-        logged = (leader.address, why)
+        served, logged = stream.served, (leader.address, why)
         if not self._closing.is_set() and (served or logged != self._last_logged):
             self._last_logged = logged
             _log.info(
-                "stream to the leader ended",
-                agent=self._agent,
-                leader=leader.address,
-                reason=why,
-                served=served,
+                "stream to the leader ended", agent=agent, leader=leader.address, reason=why, served=served
             )
         return served
 
-    def _handle_message(self, message: FromOwner, outbox: _Outbox) -> str | None:
-        """Process one message, and return why the stream has to end; None: it goes on."""
-        if isinstance(message, NotLeader):
-            self.known_rev, self._hint = max(self.known_rev, message.known_rev), message.address
-            self.counts["not leader"] += 1
-            return "no longer the leader"
-        if isinstance(message, Serving):
-            if message.owner_rev < self.known_rev:
-                self.counts["stale leader"] += 1
-                return f"it leads term {message.owner_rev}, but {self.known_rev} has begun"
-            self.known_rev = message.owner_rev
-            with self._lock:
-                self._outbox, self._asked_at = outbox, None
-            self.counts["streams"] += 1
-            if self.on_open is not None:
-                self.on_open()
-            return None
-        with self._lock:
-            self._asked_at = None
-        self.known_rev = max(self.known_rev, message.header.owner_rev)
-        self._on_message(message)
-        return None
+    def _read_stream(self, stream: ClientStream) -> str:
+        """Process the leader's messages, and return why the stream has ended."""
+        late = threading.Timer(self._timing.opening, stream.cancel)
+        late.name, late.daemon = f"heartbeat-opening-{self._caller.agent}", True
+        late.start()
+        try:
+            for data in stream.call:
+                late.cancel()
+                for message in decode_owner_frame(data):
+                    if (why := self._handle_message(message, stream)) is not None:
+                        return why
+        finally:
+            late.cancel()
+        return "the coordinator ended it"
 
-    def _has_lost_stream(self, outbox: _Outbox) -> bool:
-        with self._lock:
-            served = self._outbox is outbox
-            self._outbox = self._call = None
-        outbox.end_stream()
-        return served
+    def _handle_message(self, message: FromOwner, stream: ClientStream) -> str | None:
+        """Process one message, and return why the stream has to end; None: it goes on."""
+        known_rev = self.search.known_rev
+        match message:
+            case NotLeader():
+                self.search.follow_hint(message)
+                self.counts["not leader"] += 1
+                return "no longer the leader"
+            case Serving(owner_rev) if owner_rev < known_rev:
+                self.counts["stale leader"] += 1
+                return f"it leads term {owner_rev}, but {known_rev} has begun"
+            case Serving(owner_rev):
+                self.search.note_rev(owner_rev)
+                stream.begin_service()
+                self.counts["streams"] += 1
+                self._on_open()
+            case _:
+                stream.note_message()
+                self.search.note_rev(message.header.owner_rev)
+                self._on_message(message)
+        return None

@@ -8,10 +8,7 @@ message.
 
 from __future__ import annotations
 
-import itertools
 import threading
-import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -20,7 +17,7 @@ import structlog
 
 from coordinator.core.messages import DispatchResponse, Down
 from coordinator.transport import security as certificates
-from coordinator.transport.access import explain_other_caller_system, explain_unknown_caller
+from coordinator.transport.callers import CallerCheck
 from coordinator.transport.channel import ASK_LEADER, HEARTBEAT_METHOD, DaemonThreadExecutor, Keepalive
 from coordinator.transport.events import (
     LeaderInfo,
@@ -29,8 +26,9 @@ from coordinator.transport.events import (
     StreamOpened,
     TransportEvent,
 )
+from coordinator.transport.open_streams import PER_AGENT, OpenStreams
 from coordinator.transport.security import Security
-from coordinator.transport.stream import AgentStream, StreamRegistry
+from coordinator.transport.stream import AgentStream
 from coordinator.transport.wire import (
     FromAgent,
     FromOwner,
@@ -55,23 +53,6 @@ __all__ = [
 ]
 
 _log = structlog.get_logger(__name__)
-
-#: Concurrent streams of one agent: a superseded process may have one besides that of its successor, and
-#: both may reconnect.
-PER_AGENT = 4
-#: Seconds between two log lines about unreadable callers; all are counted.
-LOG_EVERY = 60.0
-_COUNTED = (
-    "up messages",
-    "up bytes",
-    "down messages",
-    "down bytes",
-    "down dropped",
-    "no stream",
-    "dispatch waiting",
-    "strangers",
-    "unreadable",
-)
 
 
 class HeartbeatServer:
@@ -104,19 +85,11 @@ class HeartbeatServer:
         answer_within: float = 5.0,
     ) -> None:
         self._listen, self._on_event, self._security = listen, on_event, security
-        self._name, self._system = name or listen, system
-        self._token, self._streams, self._opening_within = token, streams, opening_within
-        self._capacity, self._keepalive = capacity, keepalive or Keepalive()
-        self._lock = threading.Lock()
-        self._numbers = itertools.count(1)
-        self._leader = LeaderInfo()
-        self._registry = StreamRegistry()
-        self._answer_within = answer_within
-        self._past: Counter[str] = Counter(dict.fromkeys(_COUNTED, 0))  # of streams that have ended
-        self._readers: dict[int, threading.Thread] = {}
+        self._name, self._most_calls, self._opening_within = name or listen, streams, opening_within
+        self._keepalive = keepalive or Keepalive()
+        self._callers = CallerCheck(system, token)
+        self._streams = OpenStreams(capacity, answer_within)
         self._server: grpc.Server | None = None
-        self._closing = False
-        self._logged = float("-inf")
 
     def start(self) -> int:
         """Start serving, and return the port. Raises OSError if the address is not available."""
@@ -124,10 +97,10 @@ class HeartbeatServer:
         server = grpc.server(
             DaemonThreadExecutor(f"heartbeat-{self._name}"),
             options=options,
-            maximum_concurrent_rpcs=self._streams,
+            maximum_concurrent_rpcs=self._most_calls,
         )
         server.add_generic_rpc_handlers(
-            (_Methods(self._serve_heartbeat, self._ask_leader, self._explain_refusal),)
+            (_Methods(self._serve_heartbeat, self._ask_leader, self._callers.explain_refusal),)
         )
         try:
             if self._security is None:
@@ -144,11 +117,7 @@ class HeartbeatServer:
 
     def close(self) -> None:
         """End all streams. Returns after their `StreamClosed` events have been delivered."""
-        with self._lock:
-            self._closing = True
-            streams, readers = self._registry.list_streams(), list(self._readers.values())
-        for stream in streams:
-            stream.end_stream("the server closes")
+        readers = self._streams.close()
         if self._server is not None:
             self._server.stop(0.5).wait()
         for reader in readers:
@@ -157,57 +126,27 @@ class HeartbeatServer:
 
     def set_leader(self, leader: LeaderInfo) -> None:
         """Set the leader. If it is not this server (`mine`), all streams end with that answer."""
-        with self._lock:
-            self._leader = leader
-            streams = [] if leader.mine else self._registry.list_streams()
-        for stream in streams:
-            stream.end_stream("not the leader", NotLeader(leader.rev, leader.address))
+        self._streams.set_leader(leader)
 
     def push_messages(self, agent: str, messages: list[Down]) -> int:
         """Queue messages, and return how many were queued: not without a stream, nor if the queue is
         full. Never blocks.
         """
-        taken = 0
-        for _, run in itertools.groupby(messages, key=lambda one: one.header.agent_epoch):
-            same = list(run)
-            stream = self._registry.find_stream(agent, same[0])
-            if stream is None:
-                self._past["no stream"] += len(same)
-            else:
-                taken += stream.put_messages(same)
-        return taken
+        return self._streams.push_messages(agent, messages)
 
     def get_counters(self) -> dict[str, int]:
-        """Return streams, messages and bytes each way, drops, and how dispatches ended."""
-        with self._lock:
-            streams, found = self._registry.list_streams(), Counter(self._past)
-        for stream in streams:
-            found.update(stream.get_counters())
-        return {**found, "streams": len(streams)}
+        """Return streams, messages and bytes each way, drops, how dispatches ended, and refused callers."""
+        return {**self._streams.get_counters(), **self._callers.counts}
 
     # one call
-
-    def _explain_refusal(self, metadata: Iterable[Any]) -> tuple[grpc.StatusCode, str] | None:
-        """Return why a caller with this metadata is refused; None: it is served.
-
-        It is refused if it is not authenticated, or belongs to another system, because the units of
-        another system and the databases of these names are not those of this one.
-        """
-        why = explain_unknown_caller(self._token, metadata)
-        if why is not None:
-            self._past["strangers"] += 1
-            return grpc.StatusCode.UNAUTHENTICATED, why
-        why = explain_other_caller_system(self._system, metadata)
-        return None if why is None else (grpc.StatusCode.FAILED_PRECONDITION, why)
 
     def _ask_leader(self, question: bytes, context: grpc.ServicerContext) -> bytes:
         try:
             check_question(question)
         except WireError as error:
-            self._count_unreadable(error, context)
+            self._callers.count_unreadable(error, context.peer())
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
-        with self._lock:
-            return put_leader(self._leader)
+        return put_leader(self._streams.get_leader())
 
     def _serve_heartbeat(self, frames: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         """Write until the stream ends, in gRPC's thread. The reader ends when gRPC ends the call after
@@ -220,7 +159,7 @@ class HeartbeatServer:
             opening, rest = self._read_opening(frames, context)
         finally:
             late.cancel()
-        admitted = self._admit_stream(opening)
+        admitted = self._streams.admit_stream(opening)
         if admitted is None:
             why = f"agent {opening.agent} has {PER_AGENT} streams already"
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, why)
@@ -237,9 +176,7 @@ class HeartbeatServer:
             name=f"heartbeat-from-{stream.agent}",
             daemon=True,
         )
-        with self._lock:
-            self._readers[stream.number] = reader
-        reader.start()
+        self._streams.start_reader(stream, reader)
         yield from _yield_frames(stream, [Serving(revision)])
         while waiting := stream.take_messages():
             yield from _yield_frames(stream, waiting)
@@ -254,7 +191,7 @@ class HeartbeatServer:
             first, *rest = decode_agent_frame(next(frames))
         except (StopIteration, ValueError, WireError, grpc.RpcError) as error:
             if isinstance(error, WireError):
-                self._count_unreadable(error, context)
+                self._callers.count_unreadable(error, context.peer())
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"a stream begins with an Opening: {error}")
             raise
         if not isinstance(first, Opening) or not first.agent:
@@ -269,35 +206,6 @@ class HeartbeatServer:
                 why = f"agent {first.agent} is not in its certificate, which names {', '.join(sorted(known))}"
                 context.abort(grpc.StatusCode.PERMISSION_DENIED, why)
         return first, rest
-
-    def _count_unreadable(self, error: WireError, context: grpc.ServicerContext) -> None:
-        """Count a caller that cannot be understood before it has a stream, such as one of another
-        version.
-
-        It calls again and again, so the log has at most one line in `LOG_EVERY` seconds.
-        """
-        self._past["unreadable"] += 1
-        now = time.monotonic()
-        if now >= self._logged + LOG_EVERY:
-            self._logged = now
-            _log.error("request of a caller not readable", peer=context.peer(), error=str(error))
-
-    def _admit_stream(self, opening: Opening) -> tuple[AgentStream, int] | NotLeader | None:
-        """Register a stream if this coordinator leads, and end earlier ones of the same client. None:
-        the agent has too many streams.
-        """
-        with self._lock:
-            leader = self._leader
-            if not leader.mine or self._closing:
-                return NotLeader(leader.rev, leader.address)
-            number = next(self._numbers)
-            stream = AgentStream(opening.agent, opening.instance, number, self._capacity, self._answer_within)
-            if self._registry.count_other_streams(stream) >= PER_AGENT:
-                return None
-            replaced = self._registry.add_stream(stream)
-        for older in replaced:
-            older.end_stream("replaced by a newer stream")
-        return stream, leader.rev
 
     # incoming messages
 
@@ -326,7 +234,8 @@ class HeartbeatServer:
             _log.exception("stream failed", agent=stream.agent)
             stream.end_stream(f"{type(error).__name__}: {error}")
         finally:
-            self._end_stream(stream)
+            self._streams.remove_stream(stream)
+            self._on_event(StreamClosed(stream.agent, stream.number, stream.why or ""))
 
     def _handle_arrived(self, stream: AgentStream, messages: list[FromAgent], size: int) -> None:
         stream.up["up messages"] += len(messages)
@@ -342,13 +251,6 @@ class HeartbeatServer:
                 raise WireError(f"a message of {message.agent} in the stream of {stream.agent}")
             stream.agent_epoch = message.header.agent_epoch
             self._on_event(MessagesArrived(stream.agent, stream.number, message))
-
-    def _end_stream(self, stream: AgentStream) -> None:
-        with self._lock:
-            self._registry.remove_stream(stream)
-            self._past.update(stream.get_counters())
-            self._readers.pop(stream.number, None)
-        self._on_event(StreamClosed(stream.agent, stream.number, stream.why or ""))
 
 
 def _yield_frames(stream: AgentStream, messages: list[FromOwner]) -> Iterator[bytes]:

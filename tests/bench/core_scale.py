@@ -18,6 +18,8 @@ from typing import Any
 import psutil
 
 from coordinator.core import agent as agents_core
+from coordinator.core.agent_leader import ObeyedLeader
+from coordinator.core.agent_units import HeldUnits
 from coordinator.core.messages import Down
 from coordinator.core.owner import owner as core
 from coordinator.core.owner.state import OwnerConfig, OwnerState, Received, SendMessage, Tick
@@ -57,7 +59,8 @@ class World:
     def _agent(units: int, number: int) -> agents_core.AgentState:
         name = agent_name(number)
         state = agents_core.AgentState(name, f"{name}-i")
-        state.agent_epoch, state.units = number + 1, held(units, AGENTS, number)
+        state.leader = ObeyedLeader(agent_epoch=number + 1)
+        state.units = HeldUnits(held(units, AGENTS, number))
         return state
 
     def owner(self, event: Any) -> None:
@@ -82,13 +85,13 @@ class World:
         """Let every agent send one heartbeat; return the owner's seconds."""
         self.spent = 0.0
         for agent in self.agents.values():
-            for unit, one in list(agent.units.items()):
+            for unit, one in list(agent.units.by_name.items()):
                 now = int(time.time() * 1000)
                 progressed = UnitProgressed(one.assignment, UnitProgress(now, now + 5, (0, 3, now, 17)), 100)
                 agents_core.step_agent(
                     agent, agents_core.WorkerEventReceived(unit, progressed), time.monotonic()
                 )
-            agent.next_beat = 0.0
+            agent.times.next_heartbeat = 0.0
             self._say(agent, agents_core.AgentTick())
         return self.spent
 

@@ -27,9 +27,10 @@ from typing import Any
 import psutil
 import structlog
 
-from coordinator.agent.shell import compute_checkpoint_interval
 from coordinator.core import agent as core
+from coordinator.core.agent_leader import ObeyedLeader
 from coordinator.core.agent_unit import AgentUnit, PrepareWorker, RemoveWorker, StartWorker
+from coordinator.core.agent_units import HeldUnits
 from coordinator.core.members import MemberState
 from coordinator.core.messages import Dispatch, Down
 from coordinator.core.owner.state import Inventory, OwnerConfig
@@ -267,9 +268,8 @@ class Simulated:
     def beat_if_due(self) -> float:
         """Every unit has progress before every heartbeat. Returns when the next one is due."""
         now = time.monotonic()
-        self.state.checkpoint_every = compute_checkpoint_interval(len(self.state.units))
-        if now >= self.state.next_beat:
-            for unit, held in list(self.state.units.items()):
+        if now >= self.state.times.next_heartbeat:
+            for unit, held in list(self.state.units.by_name.items()):
                 if held.state is UnitPhase.REPLICATING:
                     self.step(
                         core.WorkerEventReceived(
@@ -297,11 +297,9 @@ def agents_main(options: dict[str, Any]) -> None:
         name = agent_name(number)
         agent = Simulated(name, core.AgentState(name, f"{name}-i"))
         if options["running"]:
-            agent.state.agent_epoch, agent.state.units = (
-                number + 1,
-                held(options["units"], options["agents"], number),
-            )
-        agent.state.next_beat = time.monotonic() + random.random()
+            agent.state.leader = ObeyedLeader(agent_epoch=number + 1)
+            agent.state.units = HeldUnits(held(options["units"], options["agents"], number))
+        agent.state.times.next_heartbeat = time.monotonic() + random.random()
         client = HeartbeatClient(name, options["peers"], _into(inbox, agent))
         agent.send = client.send
         client.start()

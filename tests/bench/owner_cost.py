@@ -22,6 +22,8 @@ from coordinator.batch import BatchSystem
 from coordinator.control.codec import Candidate, RecordChange, encode_batches
 from coordinator.control.events import Elected, RecordsCommitted, WriteConfirmed
 from coordinator.core import agent as core
+from coordinator.core.agent_leader import ObeyedLeader
+from coordinator.core.agent_units import HeldUnits
 from coordinator.core.messages import Up
 from coordinator.core.owner.state import OwnerConfig
 from coordinator.server.batch_handler import AgentMachine, BatchHandler
@@ -70,7 +72,8 @@ class Stage:
     def _agent(self, number: int, units: int, agents: int) -> Clocked:
         name = agent_name(number)
         agent = Clocked(name, core.AgentState(name, f"{name}-i"), clock=self.clock)
-        agent.state.agent_epoch, agent.state.units = number + 1, held(units, agents, number)
+        agent.state.leader = ObeyedLeader(agent_epoch=number + 1)
+        agent.state.units = HeldUnits(held(units, agents, number))
         machine = AgentMachine(name, number, 10_000)
         self.system.router.register_machine(number, machine)
         self.notify(StreamJoined(machine))
@@ -123,7 +126,7 @@ class Stage:
         self.clock[0] += STEP_S
         self.notify(WriteConfirmed(1, self.clock[0]), TickDue())
         for name, agent in self.agents.items():
-            if name not in self.dead and self.clock[0] >= agent.state.next_beat:
+            if name not in self.dead and self.clock[0] >= agent.state.times.next_heartbeat:
                 agent.step(core.AgentTick())
         while self._busy() or self.pending or self.inbox:
             self._rounds()

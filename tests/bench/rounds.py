@@ -30,6 +30,8 @@ from coordinator.control.events import ControlLogEvent, Elected, NewLeader, Reco
 from coordinator.control.kafka_log import ControlLog
 from coordinator.control.producer import TermProducer
 from coordinator.core import agent as core
+from coordinator.core.agent_leader import ObeyedLeader
+from coordinator.core.agent_units import HeldUnits
 from coordinator.core.messages import Down, Up
 from coordinator.core.owner.state import OwnerConfig
 from coordinator.core.records import DurableRecord, UnitRecord
@@ -184,8 +186,9 @@ class Stage:
     def _agent(self, number: int, units: int, agents: int) -> Simulated:
         name = agent_name(number)
         agent = Simulated(name, core.AgentState(name, f"{name}-i"))
-        agent.state.agent_epoch, agent.state.units = number + 1, held(units, agents, number)
-        agent.state.next_beat = time.monotonic() + 0.02 * number
+        agent.state.leader = ObeyedLeader(agent_epoch=number + 1)
+        agent.state.units = HeldUnits(held(units, agents, number))
+        agent.state.times.next_heartbeat = time.monotonic() + 0.02 * number
         machine = AgentMachine(name, number, 10_000)
         self._system.router.register_machine(number, machine)
         self._tell(StreamJoined(machine))

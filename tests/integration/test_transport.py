@@ -65,7 +65,7 @@ def test_a_streams_events_come_in_order_and_messages_both_ways(server: Server) -
         assert all(server.server.push_messages("a", [message]) for message in reported)
         until(lambda: len(agent.heard) == 300)
         assert agent.heard == reported
-        assert agent.client.known_rev == 5
+        assert agent.client.search.known_rev == 5
     until(server.closed)
     sent = [message.sent for message in server.arrived()]
     assert sent == sorted(sent)
@@ -100,7 +100,7 @@ def test_agents_follow_the_leader(server: Server, other: Server) -> None:
         until(other.opened)
         until(lambda: agent.beat() and other.arrived())
         assert server.closed() == {1: "not the leader"}
-        assert agent.client.known_rev == 9
+        assert agent.client.search.known_rev == 9
 
 
 def test_another_system_s_coordinator_is_no_coordinator() -> None:

@@ -20,7 +20,7 @@ from consumer.targets import progress as statements
 from consumer.units import supervision
 from coordinator.core.health import HealthConfig
 from coordinator.core.owner.state import OwnerConfig
-from coordinator.transport import client
+from coordinator.transport import client, leader_search
 from rowlock.agent import apply, capture
 from rowlock.processes import supervisor
 from schemas.backoff import Backoff, pause_after
@@ -147,15 +147,20 @@ def test_an_agent_that_no_coordinator_serves_says_so_again_and_again(monkeypatch
     class Closing(threading.Event):
         def wait(self, timeout: float | None = None) -> bool:
             now[0] += 1.0
-            if now[0] >= 100 + 2 * client.UNLED_S + 2:
+            if now[0] >= 100 + 2 * leader_search.UNLED_S + 2:
                 self.set()
             return False
 
     asked._closing = cast("Any", Closing())
-    monkeypatch.setattr(client, "ask_leader", lambda *_, **__: None)
+    monkeypatch.setattr(leader_search, "ask_leader", lambda *_, **__: None)
     with capture_logs() as logs:
         asked._run_thread()
-    assert [line["log_level"] for line in logs] == ["warning", "warning"]
-    assert asked._log_missing_leader(now[0] - 1, served=True) == now[0]
-    assert asked._log_missing_leader(now[0] - 1, served=False) == now[0] - 1
+        assert [line["log_level"] for line in logs] == ["warning", "warning"]
+        asked.search.note_round(served=True)
+        now[0] += leader_search.UNLED_S - 0.1
+        asked.search.note_round(served=False)
+        assert len(logs) == 2, "it was served a moment ago"
+        now[0] += 0.1
+        asked.search.note_round(served=False)
+    assert len(logs) == 3
     assert logs[0]["peers"] == ("127.0.0.1:1",)

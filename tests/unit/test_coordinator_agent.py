@@ -42,7 +42,7 @@ REV, EPOCH, LEASE = 7, 3, 10.0
 
 class Driver:
     def __init__(self) -> None:
-        self.state = AgentState("a", "inc-1")
+        self.state = AgentState("a", "inc-1", "0.2.0")
         self.now = 100.0
 
     def do(self, event: Any) -> list[AgentEffect]:
@@ -70,7 +70,7 @@ class Driver:
         return self.get(HeartbeatResponse(Header(REV, EPOCH), echo, LEASE, 1.0, granted, draining))
 
     def held(self) -> UnitPhase:
-        return self.state.units["u"].state if "u" in self.state.units else UnitPhase.ABSENT
+        return self.state.units.find_unit("u").state
 
     def replicate(self) -> None:
         self.announce()
@@ -128,20 +128,20 @@ def test_a_later_owner_is_obeyed_only_once_it_has_announced_itself(driver: Drive
     driver.announce()
     assert driver.dispatch(UnitOperation.PREPARE, rev=REV + 1) == []
     assert isinstance(driver.announce(rev=REV + 1, owner="p")[0], Sync)
-    assert driver.state.owner_rev == REV + 1
+    assert driver.state.leader.rev == REV + 1
     assert driver.dispatch(UnitOperation.PREPARE, rev=REV + 1)
 
 
 def test_two_owners_in_one_term_are_not_both_obeyed(driver: Driver) -> None:
     driver.announce()
     assert driver.announce(owner="impostor") == []
-    assert driver.state.owner == "o"
+    assert driver.state.leader.name == "o"
     assert driver.state.dropped["two owners in one term"] == 1
 
 
 def test_announcements_for_another_incarnation_are_not_for_this_one(driver: Driver) -> None:
     assert driver.announce(incarnation="inc-0") == []
-    assert driver.state.agent_epoch == 0
+    assert driver.state.leader.agent_epoch == 0
 
 
 def test_messages_to_another_incarnation_are_dropped(driver: Driver) -> None:
@@ -165,7 +165,6 @@ def test_a_sync_sorts_everything_held(driver: Driver) -> None:
 
 
 def test_every_owner_hears_the_version_before_it_gives_units(driver: Driver) -> None:
-    driver.state.version = "0.2.0"
     for rev in (REV, REV + 1):
         (sync,) = driver.announce(rev=rev)
         assert isinstance(sync, Sync)
@@ -187,7 +186,7 @@ def test_the_life_of_a_unit_and_what_its_worker_is_told(driver: Driver) -> None:
     driver.dispatch(UnitOperation.REMOVE)
     assert driver.held() is UnitPhase.STOPPING
     driver.do(WorkerEventReceived("u", WorkerEnded(5, UnitProgress(9, 9))))
-    assert driver.state.units["u"].status.mark == UnitProgress(9, 9)
+    assert driver.state.units.by_name["u"].status.mark == UnitProgress(9, 9)
     driver.now += 5
     beat = driver.sent(driver.do(AgentTick()))[0]
     assert isinstance(beat, Heartbeat)
@@ -195,7 +194,7 @@ def test_the_life_of_a_unit_and_what_its_worker_is_told(driver: Driver) -> None:
     driver.dispatch(UnitOperation.REMOVE)  # a stop that was sent twice does not lose the final report
     assert driver.held() is UnitPhase.STOPPED
     driver.dispatch(UnitOperation.FORGET)
-    assert agent.list_statuses(driver.state) == ()
+    assert driver.state.units.list_statuses() == ()
 
 
 def test_a_closed_epoch_is_never_taken_up_again(driver: Driver) -> None:
@@ -255,10 +254,10 @@ def test_only_units_that_are_named_at_their_epoch_keep_their_lease(driver: Drive
 
 def test_late_words_of_an_earlier_worker_change_nothing(driver: Driver) -> None:
     driver.replicate()
-    before = driver.state.units["u"]
+    before = driver.state.units.by_name["u"]
     for event in (Prepared(4), WorkerEnded(4), UnitProgressed(4, UnitProgress(1, 1))):
         driver.do(WorkerEventReceived("u", event))
-    assert driver.state.units["u"] == before
+    assert driver.state.units.by_name["u"] == before
 
 
 def test_progress_goes_up_between_heartbeats(driver: Driver) -> None:
@@ -269,6 +268,14 @@ def test_progress_goes_up_between_heartbeats(driver: Driver) -> None:
     assert isinstance(marks[0], Checkpoint)
     assert marks[0].marks == (("u", 5, UnitProgress(4, 6)),)
     assert driver.do(AgentTick()) == []
+    driver.do(WorkerEventReceived("u", UnitProgressed(5, UnitProgress(5, 7), 100)))
+    assert driver.do(AgentTick()) == [], "at most one checkpoint in 0.2 s"
+    assert compute_next_wakeup(driver.state) == driver.now + 0.2
+    driver.now += 0.2
+    (again,) = driver.sent(driver.do(AgentTick()))
+    assert isinstance(again, Checkpoint)
+    driver.now += 0.2
+    assert driver.do(AgentTick()) == [], "its progress has been sent"
 
 
 def test_a_drain_at_the_machine_itself_is_for_good_one_that_the_owner_knows_of_may_be_undone() -> None:

@@ -94,10 +94,10 @@ def test_an_agent_counts_while_it_prepares_and_only_then() -> None:
     for _ in range(3):
         driver.do(WorkerEventReceived("u", PrepareProgress(5)))
     driver.do(WorkerEventReceived("u", PrepareProgress(4)))
-    assert driver.state.units["u"].status.steps == 3
+    assert driver.state.units.by_name["u"].status.steps == 3
     driver.do(WorkerEventReceived("u", Prepared(5)))
     driver.do(WorkerEventReceived("u", PrepareProgress(5)))
-    assert (driver.held(), driver.state.units["u"].steps) == (UnitPhase.PREPARED, 3)
+    assert (driver.held(), driver.state.units.by_name["u"].steps) == (UnitPhase.PREPARED, 3)
 
 
 @pytest.mark.parametrize("steps", [(0, 0), (0, 7), (3, 0)])

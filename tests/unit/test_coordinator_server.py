@@ -337,7 +337,7 @@ class World:
                     )
 
     def fail(self, name: str, unit: str, why: str) -> None:
-        assignment = self.agents[name][1].units[unit].assignment
+        assignment = self.agents[name][1].units.by_name[unit].assignment
         self._agent(name, agent.WorkerEventReceived(unit, WorkerEnded(assignment, None, why)))
         self.settle()
 
@@ -523,7 +523,7 @@ def test_what_was_for_an_earlier_term_is_not_for_this_one() -> None:
         "each term counts from the beginning"
     )
     world.report_event(*[RecordsCommitted(10, token) for token in old])
-    assert world.agents["a2"][1].agent_epoch == 0, "announced to before it was durable in this term"
+    assert world.agents["a2"][1].leader.agent_epoch == 0, "announced to before it was durable in this term"
     world.report_event(InventoryRead(10, inventory(3)))
     assert world.states() == {}
 
@@ -806,7 +806,7 @@ def checkpoints(world: World) -> list[int | None]:
 
 
 def progressed(world: World, ts: int) -> None:
-    for unit, held in world.agents["a1"][1].units.items():
+    for unit, held in world.agents["a1"][1].units.by_name.items():
         world._agent(
             "a1", agent.WorkerEventReceived(unit, UnitProgressed(held.assignment, UnitProgress(ts, ts), 10))
         )

@@ -11,6 +11,7 @@ from coordinator.core.owner.state import Inventory
 from coordinator.server import background
 from coordinator.server.background import FRESH, FRESH_S, InventoryPoller
 from coordinator.transport import client as module
+from coordinator.transport import leader_search
 from coordinator.transport.client import ClientTiming, HeartbeatClient
 
 
@@ -49,7 +50,7 @@ def test_an_agent_that_has_seen_no_leader_yet_asks_more_often(
 ) -> None:
     timing, pauses = ClientTiming(), list[float]()
     client = HeartbeatClient("a", ("127.0.0.1:1",), lambda _: None)
-    client.known_rev = known_rev
+    client.search.note_rev(known_rev)
 
     class Closing(threading.Event):
         def wait(self, timeout: float | None = None) -> bool:
@@ -59,7 +60,7 @@ def test_an_agent_that_has_seen_no_leader_yet_asks_more_often(
             return False
 
     client._closing = Closing()
-    monkeypatch.setattr(module, "ask_leader", lambda *_, **__: None)
+    monkeypatch.setattr(leader_search, "ask_leader", lambda *_, **__: None)
     monkeypatch.setattr(module.random, "uniform", lambda _low, high: high)
     client._run_thread()
     most = timing.retry_most if known_rev else timing.retry_unknown

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from coordinator.core.agent import ConfigTaken, FileRead, ReadFile, TakeConfig
+from coordinator.core.agent import AgentTick, ConfigTaken, FileRead, ReadFile, TakeConfig
+from coordinator.core.agent_configuration import ConfigAttempt, FollowedConfiguration
 from coordinator.core.messages import (
     ConfigVersion,
     Dispatch,
@@ -330,7 +331,7 @@ def test_units_that_a_reload_takes_out_are_not_doubted() -> None:
 
 def agent(digest: str = "old") -> Driver:
     driver = Driver()
-    driver.state.config = ConfigVersion(digest) if digest else None
+    driver.state.configuration = FollowedConfiguration(ConfigVersion(digest)) if digest else None
     driver.announce()
     return driver
 
@@ -361,7 +362,9 @@ def test_an_agent_whose_file_lags_looks_again() -> None:
     driver, new = agent(), ConfigVersion("new", 9)
     assert notified(driver, new) == [TakeConfig(new)]
     assert driver.do(ConfigTaken(None)) == []
-    assert driver.state.config == ConfigVersion("old")
+    assert driver.state.configuration == FollowedConfiguration(
+        ConfigVersion("old"), ConfigAttempt(new, driver.now + 5.0)
+    )
     driver.now += 4.9
     assert notified(driver, new) == []
     driver.now += 0.2
@@ -375,6 +378,8 @@ def test_an_agent_answers_each_question_once_and_repeats_the_answer() -> None:
     assert notified(driver, ConfigVersion("old"), 5) == [ReadFile(5)]
     assert notified(driver, ConfigVersion("old"), 5) == []
     answer = FileAnswer(5, "new")
+    assert beats(driver, driver.do(AgentTick()))
+    driver.now += 0.1
     (beat,) = beats(driver, driver.do(FileRead(answer)))
     assert (beat.file, beat.config) == (answer, ConfigVersion("old"))
     assert notified(driver, ConfigVersion("old"), 7) == [ReadFile(7)]

@@ -14,6 +14,7 @@ import pytest
 
 from coordinator.core import agent
 from coordinator.core.agent import AgentState
+from coordinator.core.agent_configuration import FollowedConfiguration
 from coordinator.core.agent_unit import PrepareWorker, RemoveWorker, StartWorker
 from coordinator.core.messages import ConfigVersion, Down, FileAnswer, Up
 from coordinator.core.owner import invariants, owner
@@ -72,9 +73,8 @@ class Machine:
 
     def restart(self) -> None:
         self.starts += 1
-        self.state = AgentState(
-            self.name, f"{self.name}-{self.starts}", config=ConfigVersion(digest(self.file))
-        )
+        configuration = FollowedConfiguration(ConfigVersion(digest(self.file)))
+        self.state = AgentState(self.name, f"{self.name}-{self.starts}", configuration=configuration)
         self.held = self.file
         self.workers: dict[str, tuple[int, str]] = {}
         self.inbox: deque[Down] = deque()
@@ -256,7 +256,7 @@ def test_nothing_runs_under_a_mixture(start: int) -> None:
         assert {unit: seen for unit, (_, seen) in runs.items()} == {
             unit: parts(world.file)[part] for unit, part in PART.items()
         }, seed
-        assert {machine.state.config for machine in world.machines.values()} == {
+        assert {m.state.configuration and m.state.configuration.version for m in world.machines.values()} == {
             get_active_version(world.state)
         }, seed
 

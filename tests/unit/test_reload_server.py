@@ -17,6 +17,7 @@ from consumer.spark.pipeline import PipelineSettings
 from coordinator.control.events import Elected, Lost
 from coordinator.core import agent
 from coordinator.core.agent import ConfigTaken, FileRead
+from coordinator.core.agent_configuration import FollowedConfiguration
 from coordinator.core.messages import ConfigVersion, FileAnswer
 from coordinator.core.owner.state import Inventory, OwnerCommand, Reload
 from coordinator.core.records import ConfigRecord
@@ -64,18 +65,19 @@ class ReloadWorld(World):
 
     def join(self, name: str) -> None:
         super().join(name)
-        self.agents[name][1].config = ConfigVersion("old")
+        self.agents[name][1].configuration = FollowedConfiguration(ConfigVersion("old"))
 
     def _agent(self, name: str, event: agent.AgentEvent) -> None:
-        state = self.agents[name][1]
-        before = (state.asked, state.taking, state.take_at)
+        known = self.agents[name][1].configuration
+        before = (known.asked, known.attempt) if known is not None else None
         super()._agent(name, event)
-        state = self.agents[name][1]
-        if state.asked != before[0]:
-            super()._agent(name, FileRead(FileAnswer(state.asked, *self.holds[name])))
-        if state.taking is not None and (state.taking, state.take_at) != before[1:]:
-            version = state.taking if self.holds[name][0] == state.taking.digest else None
-            super()._agent(name, ConfigTaken(version))
+        if known is None or before is None:
+            return
+        if known.asked != before[0]:
+            super()._agent(name, FileRead(FileAnswer(known.asked, *self.holds[name])))
+        if known.attempt is not None and known.attempt is not before[1]:
+            asked = known.attempt.version
+            super()._agent(name, ConfigTaken(asked if self.holds[name][0] == asked.digest else None))
 
     def ask(self) -> PendingAnswer[None]:
         answer: PendingAnswer[None] = PendingAnswer()

@@ -10,7 +10,6 @@ from coordinator.core.messages import (
     Checkpoint,
     DispatchResponse,
     Down,
-    Header,
     Heartbeat,
     Rejected,
     UnitStatus,
@@ -60,7 +59,7 @@ class Agents(Candidates):
         self.on(node, 0.0, lambda: self._got(node, origin, message))
 
     def _got(self, node: AgentNode, origin: OwnerNode, message: Down) -> None:
-        before = node.state.owner_rev
+        before = node.state.leader.rev
         if message.header.owner_rev >= before:
             node.leader, node.heard = CANDIDATES.index(origin.name), self.now
         self.step_agent(node, agents.InstructionReceived(message))
@@ -68,7 +67,7 @@ class Agents(Candidates):
     def step_agent(self, node: AgentNode, event: agents.AgentEvent) -> None:
         if not node.alive:
             return
-        rev = node.state.owner_rev
+        rev = node.state.leader.rev
         node.state, out = agents.step_agent(node.state, event, self.clock(node))
         self.judge.agent(node, event, rev, out)
         for effect in out:
@@ -94,18 +93,17 @@ class Agents(Candidates):
         """Under its own name, in its turn: epochs that nobody gave, marks in the future, a term that has not begun."""
         self.happened["lie"] += 1
         state, far = node.state, UnitProgress(FAR, FAR)
-        state.seq += 1
-        head = Header(state.owner_rev, state.agent_epoch, 0, state.seq)
-        other = next((u for u in sorted(self.inventory) if u not in state.units), "no such unit")
+        head = state.leader.build_header()
+        other = next((u for u in sorted(self.inventory) if u not in state.units.by_name), "no such unit")
         ghost = UnitStatus(other, FAR, UnitPhase.REPLICATING, far, FAR)
         ended = {UnitPhase.STOPPED, UnitPhase.STOPPING}
         held = [
             s if s.state in ended else replace(s, mark=far, rows_per_s=-FAR)
-            for s in agents.list_statuses(state)
+            for s in state.units.list_statuses()
         ]
         lies: list[Up] = [
             Heartbeat(head, node.name, self.clock(node), (*held, ghost), state.liveness),
-            Heartbeat(head, node.name, float("nan"), agents.list_statuses(state), state.liveness),
+            Heartbeat(head, node.name, float("nan"), state.units.list_statuses(), state.liveness),
             DispatchResponse(head, node.name, 0, ghost),
             Checkpoint(head, node.name, ((other, FAR, far), *((s.unit, s.assignment, far) for s in held))),
             Rejected(head, node.name, FAR),

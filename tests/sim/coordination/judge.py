@@ -188,7 +188,7 @@ class Judge:
     def _lease(self, owner: OwnerNode, node: AgentNode, agent_epoch: int) -> None:
         """An agent that ran all the time has stopped by itself before it is taken for gone."""
         world = self.world
-        if node.state.agent_epoch != agent_epoch or not node.alive or "clock" in world.faults:
+        if node.state.leader.agent_epoch != agent_epoch or not node.alive or "clock" in world.faults:
             return
         undisturbed = not node.paused and world.now - node.paused_at > 10.0
         if (
@@ -265,7 +265,7 @@ class Judge:
     ) -> None:
         state = node.state
         require_invariant(
-            state.owner_rev >= rev, f"agent {node.name} went back from term {rev} to {state.owner_rev}"
+            state.leader.rev >= rev, f"agent {node.name} went back from term {rev} to {state.leader.rev}"
         )
         if isinstance(event, agents.InstructionReceived) and isinstance(event.message, Dispatch):
             self._instructed(node, event.message)
@@ -277,15 +277,17 @@ class Judge:
                 continue
             header = event.message.header if isinstance(event, agents.InstructionReceived) else None
             require_invariant(
-                header is not None and header.owner_rev == state.owner_rev, f"acted for a lower term: {event}"
+                header is not None and header.owner_rev == state.leader.rev,
+                f"acted for a lower term: {event}",
             )
             require_invariant(
-                header is not None and header.agent_epoch == state.agent_epoch, f"meant for another: {event}"
+                header is not None and header.agent_epoch == state.leader.agent_epoch,
+                f"meant for another: {event}",
             )
             if isinstance(effect, PrepareWorker):
                 me = (effect.unit, state.incarnation)
                 holder = self.opened.setdefault(effect.assignment, me)
-                closed = self.removed.get((state.incarnation, effect.unit, state.owner_rev), 0)
+                closed = self.removed.get((state.incarnation, effect.unit, state.leader.rev), 0)
                 require_invariant(effect.assignment > closed, f"{effect} was removed before, up to {closed}")
                 require_invariant(
                     holder == me, f"epoch {effect.assignment} was given to {holder} and to {me}"
@@ -297,8 +299,8 @@ class Judge:
         """Write down which epochs an agent was told to close, in this term."""
         head, state = message.header, node.state
         if message.op is UnitOperation.REMOVE and (head.owner_rev, head.agent_epoch) == (
-            state.owner_rev,
-            state.agent_epoch,
+            state.leader.rev,
+            state.leader.agent_epoch,
         ):
             key = (state.incarnation, message.unit, head.owner_rev)
             self.removed[key] = max(self.removed.get(key, 0), head.assignment)
@@ -313,7 +315,7 @@ class Judge:
 
     def _started(self, node: AgentNode, effect: StartWorker) -> None:
         """C4: others that may write were taken for gone, by this owner or by a registration."""
-        rev = node.state.owner_rev
+        rev = node.state.leader.rev
         if "clock" in self.world.faults and self._given_away(node, effect):
             return
         for other in self.world.agents.values():
@@ -330,7 +332,7 @@ class Judge:
 
     def _given_away(self, node: AgentNode, effect: StartWorker) -> bool:
         """An owner whose clock leapt took this one for gone within its lease: what holds it back is the fence."""
-        judged = self.missing.get((node.name, node.state.agent_epoch), {})
+        judged = self.missing.get((node.name, node.state.leader.agent_epoch), {})
         return any(effect.assignment <= given for given in judged.values())
 
     def _forgotten(self, agent: str, rev: int) -> bool:
@@ -403,7 +405,7 @@ class Judge:
         runs = {
             (unit, held.assignment, agent.name): held.state
             for agent in world.agents.values()
-            for unit, held in agent.state.units.items()
+            for unit, held in agent.state.units.by_name.items()
             if held.state is not UnitPhase.ABSENT and agent.alive
         }
         for unit in sorted(state.sets.by_unit):

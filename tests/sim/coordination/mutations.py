@@ -168,7 +168,7 @@ def _shown_before_stored(state: Any) -> Any:
 
 def _any_term(state: agents.AgentState, message: Any, now: float, out: list[Any]) -> None:
     if isinstance(message, Announce):
-        state.owner_rev = min(state.owner_rev, message.header.owner_rev)
+        state.leader.rev = min(state.leader.rev, message.header.owner_rev)
     _receive(state, message, now, out)
 
 
@@ -310,7 +310,7 @@ def _late_claims() -> AbstractContextManager[Any]:
 
 
 def _deaf_to_strangers(state: agents.AgentState, message: Any, now: float, out: list[Any]) -> None:
-    if not (isinstance(message, Superseded) and message.header.owner_rev > state.owner_rev):
+    if not (isinstance(message, Superseded) and message.header.owner_rev > state.leader.rev):
         _receive(state, message, now, out)
 
 
@@ -357,9 +357,9 @@ def _orphans_now_and_then(state: Any, unit: str, what: Instruct, out: list[Any])
 
 def _silent_unless_changed(state: agents.AgentState, message: Any, now: float, out: list[Any]) -> None:
     """Only what an instruction has changed is answered."""
-    before = state.units.get(message.unit)
+    before = state.units.by_name.get(message.unit)
     _dispatched(state, message, now, out)
-    if state.units.get(message.unit) == before and before is not None:
+    if state.units.by_name.get(message.unit) == before and before is not None:
         out[:] = [
             e for e in out if not (isinstance(e, agents.SendUp) and isinstance(e.message, DispatchResponse))
         ]

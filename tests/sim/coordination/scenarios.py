@@ -193,7 +193,7 @@ def the_target_of_a_move_that_was_given_up_dies(w: Scripted) -> None:
 
 def fresh_lease(w: Scripted, node: AgentNode) -> None:
     """Wait until an owner has just renewed what the agent runs."""
-    key = (node.name, node.state.agent_epoch)
+    key = (node.name, node.state.leader.agent_epoch)
     w.until("its leases are renewed", lambda: w.judge.leases.granted[key] > w.clock(node) + 3.95)
 
 
@@ -287,7 +287,7 @@ def an_agent_dies_with_a_lease_of_an_owner_that_is_no_longer_one(w: Scripted) ->
     w.cuts |= {(first.name, "kafka"), ("kafka", first.name)}
     w.usurp(second)
     w.until("the new owner leads", lambda: w.current() is second)
-    key = (origin.name, origin.state.agent_epoch)
+    key = (origin.name, origin.state.leader.agent_epoch)
     before = w.now
     w.until(
         "the old owner renews",

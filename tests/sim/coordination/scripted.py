@@ -161,7 +161,7 @@ class Scripted(World):
 
     def beat(self, node: AgentNode) -> None:
         """The agent's next heartbeat is sent in a moment."""
-        node.state.next_beat = self.clock(node)
+        node.state.times.make_heartbeat_due(self.clock(node))
         self.on(node, 0.001, lambda: self.step_agent(node, agents.AgentTick()))
 
     def shut_down(self, node: AgentNode) -> None:
@@ -185,7 +185,9 @@ class Scripted(World):
         origin, target = self.settle()
         self.unready.add(target.name)
         self.notify(o.Move(UNIT, target.name))
-        self.until("the new worker opens", lambda: (UNIT in target.state.units) and self._opened(target))
+        self.until(
+            "the new worker opens", lambda: (UNIT in target.state.units.by_name) and self._opened(target)
+        )
         return origin, target
 
     def _opened(self, target: AgentNode) -> bool:

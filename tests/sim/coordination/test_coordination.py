@@ -93,7 +93,7 @@ def test_an_orphan_that_is_not_told_to_end_is_found() -> None:
     w = Scripted()
     _, agent = w.settle()
     w.heal()
-    agent.state.units[UNIT] = AgentUnit(UNIT, w.state.numbers.counter + 1, UnitPhase.PREPARED)
+    agent.state.units.by_name[UNIT] = AgentUnit(UNIT, w.state.numbers.counter + 1, UnitPhase.PREPARED)
     with BY_NAME["orphans are ignored"].patches[0](), pytest.raises(AssertionError, match="orphan"):
         w.run_until(w.now + 3.0)
 

@@ -188,8 +188,13 @@ class Watch:
             return False
         member = state.members.by_name.get(agent.name)
         known = member is not None and member.durable and member.state is MemberState.SYNCED
-        mine = agent.state.owner_rev == state.rev and known
-        return agent.alive and mine and member is not None and member.agent_epoch == agent.state.agent_epoch
+        mine = agent.state.leader.rev == state.rev and known
+        return (
+            agent.alive
+            and mine
+            and member is not None
+            and member.agent_epoch == agent.state.leader.agent_epoch
+        )
 
     def _orphans(self, state: o.OwnerState) -> None:
         """I6: what an agent holds and the owner does not know is told to end at the agent's next heartbeat."""
@@ -197,7 +202,7 @@ class Watch:
         for agent in self.world.agents.values():
             if not self._obeys(state, agent):
                 continue
-            for unit, held in agent.state.units.items():
+            for unit, held in agent.state.units.by_name.items():
                 if held.state in {UnitPhase.ABSENT, UnitPhase.STOPPING} or unit in state.sets.restricted:
                     continue
                 current = state.sets.by_unit.get(unit)
@@ -234,7 +239,7 @@ class Watch:
     def answered(self, node: AgentNode, message: Dispatch, out: list[agents.AgentEffect]) -> None:
         """I10: an agent answers every dispatch that is for it, at once."""
         head, state = message.header, node.state
-        if (head.owner_rev, head.agent_epoch) != (state.owner_rev, state.agent_epoch):
+        if (head.owner_rev, head.agent_epoch) != (state.leader.rev, state.leader.agent_epoch):
             return
         reported = [e.message for e in out if isinstance(e, agents.SendUp)]
         answers = [m.answers for m in reported if isinstance(m, DispatchResponse)]
@@ -244,7 +249,7 @@ class Watch:
         """I10: an answer arrives, unless somebody else is asked by now: another owner, another incarnation."""
         for (name, unit), asked in list(self.asked.items()):
             agent = self.world.agents[name]
-            mine = self._obeys(state, agent) and agent.state.agent_epoch == asked.agent_epoch
+            mine = self._obeys(state, agent) and agent.state.leader.agent_epoch == asked.agent_epoch
             if asked.rev != state.rev or not mine or asked.at < self.healed_at:
                 del self.asked[name, unit]
                 continue

@@ -15,7 +15,9 @@ class Workers(Agents):
 
     def _open(self, node: AgentNode, effect: PrepareWorker) -> None:
         state = node.state
-        worker = Worker(node.name, state.agent_epoch, state.incarnation, effect.unit, effect.assignment)
+        worker = Worker(
+            node.name, state.leader.agent_epoch, state.incarnation, effect.unit, effect.assignment
+        )
         node.workers[effect.unit, effect.assignment] = worker
         if "stuck worker" in self.faults and not self.healed and self.rng.random() < 0.3:
             return
