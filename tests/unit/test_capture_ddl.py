@@ -102,7 +102,7 @@ def test_the_rest() -> None:
 
 @pytest.mark.parametrize("name", ["sql_mode", "`SQL_MODE`"])
 def test_set_statement_with_an_sql_mode_that_may_read_the_text_otherwise_is_unknown(name: str) -> None:
-    """MariaDB reads a statement by its session's sql_mode, and logs it with the one that SET STATEMENT sets."""
+    """MariaDB reads a statement by its session's sql_mode, and logs the one that SET STATEMENT sets."""
     settings = f"SET STATEMENT {name} = 'NO_BACKSLASH_ESCAPES' FOR"
     for escapes in (True, False):
         two_ways = f"{settings} ALTER TABLE t COMMENT 'x\\'', ENGINE=BLACKHOLE /* ' */"

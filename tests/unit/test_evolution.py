@@ -400,6 +400,12 @@ def test_a_column_of_a_new_unique_index_gets_a_collation_that_tells_apart_what_t
     assert last == AddUnique(unique("u", "owner"))
 
 
+def test_a_target_may_compare_more_of_a_compared_column_and_less_of_another() -> None:
+    general = text(60, collation="utf8mb4_general_ci")
+    assert steps(changed(TABLE, "email", type=general), CHANGES(converted=True)) == []
+    assert steps(TABLE, there=changed(real(), "note", type=replace(general, length=200))) == []
+
+
 def test_a_charset_that_cannot_hold_the_new_characters_is_widened() -> None:
     latin = text(40, charset="latin1", collation="latin1_bin")
     old = changed(TABLE, "owner", type=latin)
@@ -655,6 +661,13 @@ def test_what_one_adds_the_others_may_lack() -> None:
     assert steps(new, CHANGES(added=("n",)), routed=SHARED, others=[OTHERS], rewrite=True) == [
         AddColumn(column("n"))
     ]
+    required = added(TABLE, column("n", nullable=False))
+    there = real(required, SHARED)
+    [step] = steps(
+        changed(required, "n", type=BIG), before=required, there=there, routed=SHARED, others=[OTHERS]
+    )
+    assert isinstance(step, ChangeColumn)
+    assert step.desired.nullable, "the others give it no value"
     assert steps(*FOLLOWED["widen"], routed=SHARED, others=[OTHERS])[0].desired.type == BIG  # type: ignore[union-attr]
     assert steps(*FOLLOWED["no longer required"], routed=SHARED, others=[OTHERS])[0].desired.nullable  # type: ignore[union-attr]
 

@@ -12,10 +12,16 @@ from msgspec import structs
 from consumer.attempt.spec import UnitSpec, load_active_definition
 from consumer.errors import CopyNeededError, UnitStoppedError
 from consumer.ordering.model import ApplyUnit, TopicOptions
-from consumer.tables.definition import prepare_definition
-from consumer.tables.router import SchemaChangePolicy, TableRoute, build_desired_table, resolve_route
+from consumer.tables.definition import list_ordering_columns, prepare_definition, read_real
+from consumer.tables.router import (
+    SchemaChangePolicy,
+    TableRoute,
+    build_desired_table,
+    build_target_table,
+    resolve_route,
+)
 from consumer.tables.stored import StoredDefinition
-from consumer.tables.target_checks import find_table_misfit, judge_target_table
+from consumer.tables.target_checks import explain_missing_target, find_table_misfit, judge_target_table
 from consumer.targets.checks.column_spelling import match_other_spellings
 from consumer.targets.checks.table_facts import Remark, TableFacts
 from consumer.targets.checks.table_findings import check_table
@@ -46,6 +52,32 @@ def without(table: Table, column: str) -> Table:
 def respelled(table: Table, old: str, new: str) -> Table:
     columns = tuple(structs.replace(each, name=new) if each.name == old else each for each in table.columns)
     return structs.replace(table, columns=columns)
+
+
+def test_the_target_table_of_a_definition_is_read_where_its_route_leads() -> None:
+    session = SimpleNamespace(read_table=lambda *place: place)
+    stored = StoredDefinition(SOURCE)
+    assert read_real(session, stored, "b1", ROUTES) == ("public", "acct")  # type: ignore[arg-type]
+    assert read_real(session, stored, "b1", ()) is None  # type: ignore[arg-type]
+
+
+def test_only_a_topic_needs_whole_before_images() -> None:
+    table = build_target_table(real_table(), real_table())
+    assert list_ordering_columns(table) == {"id", "email"}
+    topic: Any = SimpleNamespace()
+    assert list_ordering_columns(replace(table, topic=topic)) == {*SOURCE.column_names}
+
+
+def test_a_missing_table_of_several_sources_needs_a_copy_of_each() -> None:
+    alone = resolve_route(ROUTES, "b1", "bank", "acct")
+    assert alone is not None
+    several = replace(alone, added=(("branch", "b1"),))
+    found = [
+        "every other table" in explain_missing_target(routed, SOURCE, debezium=debezium).action
+        for routed in (alone, several)
+        for debezium in (False, True)
+    ]
+    assert found == [False, False, True, False]
 
 
 @pytest.mark.parametrize("policy", ["ignore", "lenient", "evolve", "stop"])

@@ -31,7 +31,7 @@ def test_bytes_that_are_no_text_are_raw_and_marked() -> None:
 
 @pytest.mark.parametrize("odd", [b"", b"\1\0\0\0"])
 def test_bytes_that_are_no_geometry_are_raw_and_marked(odd: bytes) -> None:
-    """Before, an empty one ended the capture of its source with a struct.error, and again after each restart."""
+    """Before, an empty one ended the capture of its source, and again after each restart."""
     decode = make_snapshot_row_decoder(
         replace(TABLE, columns=(COLUMNS[0], Column(name="g", type=ColumnType(kind=Kind.GEOMETRY))))
     )

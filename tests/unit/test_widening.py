@@ -9,6 +9,7 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from consumer.tables.evolution.widening import is_lossless, join_types
 from consumer.targets.checks.column_fit import can_hold_all_values
@@ -179,6 +180,23 @@ def test_joins_of_related_types() -> None:
     assert set(joined.members) == set(ALL["en"].members)
     assert join_types(ALL["i32"], ALL["vc"]) is None
     assert join_types(ALL["dt6"], ALL["ts6"]) is None
+    small = ColumnType(kind=Kind.INT, bits=16, unsigned=True)
+    assert is_lossless(small, unsigned), "both begin at 0"
+    fine = ColumnType(kind=Kind.DECIMAL, precision=40, scale=31)
+    assert join_types(fine, ColumnType(kind=Kind.INT, bits=64)) is None, (
+        "no DECIMAL of MySQL has 31 digits there"
+    )
+
+
+def test_joined_labels_have_a_charset_for_all_of_them() -> None:
+    latin = ColumnType(kind=Kind.ENUM, members=("é",), charset="latin1", collation="latin1_bin")
+    wide = ColumnType(kind=Kind.ENUM, members=("王",), **UTF8)
+    for one, other in ((latin, wide), (wide, latin)):
+        joined = join_types(one, other)
+        assert joined is not None
+        assert joined.charset == "utf8mb4"
+    same = join_types(latin, replace(latin, members=("ü",)))
+    assert same == replace(latin, members=("é", "ü"))
 
 
 @pytest.mark.parametrize("name", ALL)
