@@ -70,7 +70,8 @@ class ProblemError(Exception):
 
 def encode_problem(problem: Problem, limit: int | None = None) -> str:
     """Return one text for a field that is stored or sent. The inverse of `decode_problem`, but for line
-    breaks within a part, which become spaces.
+    breaks within a part, which become spaces, and for a colon in what was seen without a remedy: some
+    messages still have their remedy behind it.
 
     `limit`: the most characters. The middle of what was seen is left out first, because the remedy is what
     helps.
@@ -79,7 +80,7 @@ def encode_problem(problem: Problem, limit: int | None = None) -> str:
     if problem.statement:
         end = f"{_SEPARATOR}{_SEPARATOR}{action}"
     else:
-        end = f"{_SEPARATOR}{action}" if action or _COLON.search(what) else ""
+        end = f"{_SEPARATOR}{action}" if action else ""
     if limit is not None and len(what) + len(end) > limit:
         what = _leave_out_middle(what, limit - len(end))
     return f"{what}{end}"[:limit]

@@ -209,7 +209,7 @@ def test_a_source_that_cannot_be_asked_deletes_nothing() -> None:
     bench.connector.snapshot(*now())
     bench.there = TransientError("source b1: away")
     report = bench.again()
-    assert (report.state, report.message) == ("behind", "source b1: away")
+    assert (report.state, str(decode_problem(report.message))) == ("behind", "source b1: away")
     bench.there = TargetConfigError("source b1: SELECT command denied")
     report = bench.again()
     assert report.state == "stopped"

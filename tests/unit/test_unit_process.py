@@ -41,6 +41,7 @@ from consumer.spark.task import group_by_topic
 from consumer.spark.worker import QueryWorker
 from consumer.units.supervision import WatchedUnit, apply_report
 from schemas.config.model import TargetConfig
+from schemas.problems import decode_problem
 
 
 @settings(deadline=None)
@@ -79,7 +80,8 @@ def test_reports_arrive_and_strangers_are_ignored() -> None:
         got += receiver.receive(5)
     assert [report.topic for report in got] == [report.topic for report in many]
     assert all(len(report.message) < 700 for report in got)
-    assert all(report.message.startswith("seenm") and report.message.endswith(": do it") for report in got)
+    found = [decode_problem(report.message) for report in got]
+    assert all(each.what.startswith("seenm") and each.remedy == "do it" for each in found)
     good.close()
     bad.close()
     receiver.close()
