@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from peers.judge import Facts, Judged, Place, Verdict, judged
 from rowlock.inspect.pairs import TablePair, list_table_pairs
 from rowlock.inspect.quarantine import list_quarantined_events
 from rowlock.inspect.status import Status, StatusReader
@@ -16,7 +17,6 @@ from rowlock.inspect.verify import PairResult, VerifyLimits, compare_pair
 from rowlock.views.target import TargetView, source_session, target_session
 from schemas.config.model import Config
 from schemas.wire.records import format_former_table_topic
-from tests.peers.judge import Facts, Judged, Place, Verdict, judged
 
 SETTLE_S = 10.0
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.bench.kit import APPLY_KINDS, Tree, wait
-from tests.bench.stage import TOPIC, Bench, capture_all, rowlock_run
+from bench.kit import APPLY_KINDS, Tree, wait
+from bench.stage import TOPIC, Bench, capture_all, rowlock_run
 
 RUNS = 5
 """Backlogs of apply: a machine that others use as well makes half of the rate at times."""

@@ -4,7 +4,7 @@ The copied table has ten million rows (`--rows`); 2,000 rows a second are writte
 with rows of a third, small table, one every 50 ms, before the copy and while it runs: the ratio is of one run. Behind it, beside the same load, one process
 reads the same table by a plain SELECT and writes it by COPY into a new table: what two servers and a script need for it, without any guarantee.
 
-python -m tests.bench.copy_table [--rows 10000000] [--rate 2000] [--key int|text] [--max-rows-per-second 8000]
+python -m bench.copy_table [--rows 10000000] [--rate 2000] [--key int|text] [--max-rows-per-second 8000]
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from typing import Any
 
 from pymysql.cursors import SSCursor
 
+from bench.kit import Figures, Tree, percentiles, tree, wait
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL, combine_services
-from tests.bench.kit import Figures, Tree, percentiles, tree, wait
 from tests.running import source_config, target_config, write_config
 
 DB = "copied"

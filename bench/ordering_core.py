@@ -1,4 +1,4 @@
-"""CPU time of the ordering core per event, by part: python -m tests.bench.ordering_core. One core, no I/O, no threads.
+"""CPU time of the ordering core per event, by part: python -m bench.ordering_core. One core, no I/O, no threads.
 
 100 thousand events of a table of 7 columns (half inserts, 40 % updates, 10 % deletes), 4 lanes, with and without a unique index.
 """

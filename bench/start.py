@@ -4,7 +4,7 @@
 ran. The revision before is measured by turns in the same run, from a tree of its own (`git archive`), with the packages of this one.
 Each pair has a prefix in Kafka and databases of its own.
 
-python -m tests.bench.start [--times 3] [--before REVISION] [--steps]
+python -m bench.start [--times 3] [--before REVISION] [--steps]
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from bench.kit import Figures, tree, wait
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL, combine_services
-from tests.bench.kit import Figures, tree, wait
 from tests.running import source_config, target_config, write_config
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 BEFORE = "5488750"
 """The last revision in which the first row waited for Spark."""
 TIMES = 3
@@ -182,7 +182,7 @@ def figures(found: Mapping[str, list[dict[str, Started]]], into: Figures) -> Non
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.start", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.start", description=__doc__)
     parser.add_argument("--times", type=int, default=TIMES)
     parser.add_argument("--before", default=BEFORE, help='a revision of git; "": none')
     parser.add_argument("--steps", action="store_true", help="show what the log said, and when")

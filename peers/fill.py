@@ -1,4 +1,4 @@
-"""`python -m tests.peers.fill --mirror DIR --corpus DIR`: make cases of the repositories that lie in DIR.
+"""`python -m peers.fill --mirror DIR --corpus DIR`: make cases of the repositories that lie in DIR.
 
 Of each repository `owner/name` a bare clone lies in `DIR/owner+name` or `DIR/owner+name/repo`; nothing is fetched here.
 """
@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.peers.cases import Case, case, write
-from tests.peers.literals import READERS, parts_of
-from tests.peers.repositories import REPOSITORIES, Repository
-from tests.peers.sql_text import statements
+from peers.cases import Case, case, write
+from peers.literals import READERS, parts_of
+from peers.repositories import REPOSITORIES, Repository
+from peers.sql_text import statements
 
 _EXPECTATION = "->"
 
@@ -71,7 +71,7 @@ def cases_of(repository: Repository, mirror: Mirror) -> Iterator[Case]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.peers.fill", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m peers.fill", description=__doc__)
     parser.add_argument("--mirror", type=Path, required=True)
     parser.add_argument("--corpus", type=Path, required=True)
     options = parser.parse_args()

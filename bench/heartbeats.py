@@ -3,7 +3,7 @@
 The agents are the real core with workers that are ready at once and always have progress; one thread a process drives them
 all. A tenth of the agents lives in a process of its own: killing that is the loss of these agents.
 
-python -m tests.bench.heartbeats [--units 10000] [--agents 100] [--kafka BOOTSTRAP] (without Kafka: a log in memory)
+python -m bench.heartbeats [--units 10000] [--agents 100] [--kafka BOOTSTRAP] (without Kafka: a log in memory)
 """
 
 from __future__ import annotations
@@ -329,7 +329,7 @@ def _into(inbox: queue.SimpleQueue[Any], agent: Simulated) -> Callable[[Down], N
 class Child:
     def __init__(self, role: str, options: Mapping[str, Any]) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.bench.heartbeats", "--child", role, json.dumps(options)],
+            [sys.executable, "-m", "bench.heartbeats", "--child", role, json.dumps(options)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
 

@@ -15,8 +15,8 @@ import pymysql
 import pymysql.cursors
 
 from deploy.embedded.services import MariaDB, MySQL
-from tests.peers.cases import Case
-from tests.peers.sql_text import defined, filled, makes_table
+from peers.cases import Case
+from peers.sql_text import defined, filled, makes_table
 
 ROUNDS = 30
 """A case of more statements runs several in a round."""

@@ -3,7 +3,7 @@
 Columns are what one might do instead: a list a field of all units, so that a mark is three list entries and not a list of its own.
 They are kept here to be measured against, and nowhere else (docs/adr/0015).
 
-python -m tests.bench.wire [--units 100 1000 10000]
+python -m bench.wire [--units 100 1000 10000]
 """
 
 from __future__ import annotations

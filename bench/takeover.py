@@ -3,7 +3,7 @@
 A figure is the time from the kill until the other coordinator says over REST that it leads (`GET /v1/leader`). The killed one is
 started again each time, and the next kill is of the new leader. The kills are not in step with the leader's beats.
 
-python -m tests.bench.takeover [--times 5]
+python -m bench.takeover [--times 5]
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any
 
 import httpx
 
+from bench.kit import wait
 from deploy.embedded.services import Kafka, combine_services
-from tests.bench.kit import wait
 from tests.cluster_kit import Addresses, Processes
 from tests.running import write_config
 
@@ -103,7 +103,7 @@ def run(times: int = TIMES) -> list[float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.takeover", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.takeover", description=__doc__)
     parser.add_argument("--times", type=int, default=TIMES)
     found = run(parser.parse_args().times)
     print("take-over", [round(seconds, 2) for seconds in found], f"goal {GOAL_S:g} s")

@@ -1,4 +1,4 @@
-"""Events a second into a Kafka target, and through a plain confluent-kafka copy loop: python -m tests.bench.kafka_target [--events 60000] [--rounds 3].
+"""Events a second into a Kafka target, and through a plain confluent-kafka copy loop: python -m bench.kafka_target [--events 60000] [--rounds 3].
 
 Both read the same topic of rowlock's events from the same broker, in turns, and write another one. The plain loop copies bytes: consume, produce, no transaction,
 nothing parsed, one flush at the end. The second loop does what a careful reader would write by hand: it parses each event, writes it again
@@ -20,6 +20,7 @@ from typing import Any
 import structlog
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from bench.kit import Figures
 from consumer.attempt.drivers.run import apply_topic
 from consumer.attempt.readers.reader import RecordSlice
 from consumer.attempt.spec import UnitSpec, build_initial_layout
@@ -28,7 +29,6 @@ from consumer.tables.router import TableRoute
 from consumer.targets.kafka.target import KafkaTarget
 from deploy.embedded.services import Kafka
 from tests.apply_kit import FakeSource, Topic
-from tests.bench.kit import Figures
 from tests.kafka_target_kit import make_topic, target_config
 
 BATCH = 5000

@@ -1,4 +1,4 @@
-"""Oracle on its stands: the lag of a poll (a), and the rate of apply into H2 as a ratio to plain batched inserts (c): python -m tests.bench.oracle.
+"""Oracle on its stands: the lag of a poll (a), and the rate of apply into H2 as a ratio to plain batched inserts (c): python -m bench.oracle.
 
 Neither says how fast an Oracle is: both sides of the ratio go through the same stand-in of the driver, a row at a time.
 """

@@ -1,4 +1,4 @@
-"""`python -m tests.peers --corpus DIR`: run the peers' cases through a real system, and say what came of every table.
+"""`python -m peers --corpus DIR`: run the peers' cases through a real system, and say what came of every table.
 
 [--targets postgres,mysql,mariadb] [--sources mariadb,mysql] [--behind N] [--suite NAME] [--limit N] [--batch N] [--report FILE]
 [--give-keys] [--patience S] [--source-options JSON] [--pipeline-options JSON]; exit 0: no table is different, none stopped without a remedy, no source stopped.
@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from deploy.embedded.services import combine_services
-from tests.peers.cases import Case, read
-from tests.peers.facts import Found, found, unnoticed
-from tests.peers.judge import BAD, Judged, Verdict
-from tests.peers.rounds import Played, play
-from tests.peers.system import KINDS, Batch, Options, Servers, batch
+from peers.cases import Case, read
+from peers.facts import Found, found, unnoticed
+from peers.judge import BAD, Judged, Verdict
+from peers.rounds import Played, play
+from peers.system import KINDS, Batch, Options, Servers, batch
 
 
 @dataclass
@@ -152,7 +152,7 @@ def by_files(cases: Sequence[Case]) -> list[Case]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.peers", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m peers", description=__doc__)
     parser.add_argument("--corpus", type=Path, required=True)
     parser.add_argument("--targets", default="postgres,mysql,mariadb")
     parser.add_argument("--sources", default="mariadb,mysql")

@@ -4,7 +4,7 @@ The owner's machine on the batch system with the real core, agents of the real c
 fall silent; what is measured begins with the first record that gives one of their units to another, and ends when the last of
 them has been started there.
 
-python -m tests.bench.rounds [--units 2000] [--agents 20] [--kafka BOOTSTRAP | --embedded] [--agent-burst 20] (else: a log in memory)
+python -m bench.rounds [--units 2000] [--agents 20] [--kafka BOOTSTRAP | --embedded] [--agent-burst 20] (else: a log in memory)
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any
 
 import structlog
 
+from bench.heartbeats import Simulated, agent_name, held, inventory, records
 from coordinator.batch import BatchConfig, BatchSystem
 from coordinator.control.codec import Candidate, RecordChange
 from coordinator.control.events import ControlLogEvent, Elected, NewLeader, RecordsCommitted, WriteConfirmed
@@ -40,7 +41,6 @@ from coordinator.server.owner_machine import OwnerMachine
 from coordinator.server.requests import InventoryRead, StreamJoined, TickDue
 from deploy.embedded.services import Kafka, combine_services
 from schemas.config.model import KafkaConfig
-from tests.bench.heartbeats import Simulated, agent_name, held, inventory, records
 
 #: Seconds that a transaction takes with a log in memory.
 COMMIT_S = 0.005
@@ -319,7 +319,7 @@ def _until(true: Callable[[], bool], patience: float = 120.0) -> None:
 
 def main() -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.rounds", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.rounds", description=__doc__)
     parser.add_argument("--units", type=int, default=2000)
     parser.add_argument("--agents", type=int, default=20)
     parser.add_argument("--agent-burst", type=int, default=20)

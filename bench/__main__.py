@@ -1,6 +1,6 @@
 """`make bench`: every figure with its baseline, measured in one run and written to docs/benchmarks.md.
 
-python -m tests.bench [--events 300000] [--only capture,apply,start,latency,topics,kafka,copy,coordination] [--copied-rows 10000000]
+python -m bench [--events 300000] [--only capture,apply,start,latency,topics,kafka,copy,coordination] [--copied-rows 10000000]
     [--no-write]
 """
 
@@ -22,12 +22,12 @@ from typing import Any
 
 import structlog
 
-from tests.bench import cluster, copy_table, core_scale, heartbeats, kafka_target, messages, start, takeover
-from tests.bench.backlogs import apply
-from tests.bench.kit import APPLY_KINDS, Figures, Tree, percentiles, tree, wait
-from tests.bench.stage import SOURCE_DB, TOPIC, Bench, benches, rowlock_run, stock_run
+from bench import cluster, copy_table, core_scale, heartbeats, kafka_target, messages, start, takeover
+from bench.backlogs import apply
+from bench.kit import APPLY_KINDS, Figures, Tree, percentiles, tree, wait
+from bench.stage import SOURCE_DB, TOPIC, Bench, benches, rowlock_run, stock_run
 
-REPORT = Path(__file__).parents[2] / "docs" / "benchmarks.md"
+REPORT = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 
 
 def capture(bench: Bench) -> None:
@@ -67,7 +67,7 @@ def _baseline(bench: Bench, file: str, pos: int) -> dict[str, Any]:
             future.result()
     source = bench.source
     done = subprocess.run(
-        [sys.executable, "-m", "tests.bench.baseline", source.host, str(source.port), source.user, "", file, str(pos),
+        [sys.executable, "-m", "bench.baseline", source.host, str(source.port), source.user, "", file, str(pos),
          bench.kafka.bootstrap, "baseline", str(bench.events), "--mariadb"],
         check=True, capture_output=True, text=True,
     )  # fmt: skip
@@ -254,7 +254,7 @@ def report(figures: Figures, command: str, before: str) -> str:
         "source (MariaDB 11.4), Kafka 4.1, Spark 4.0, targets (PostgreSQL 18, MySQL 9.7), and the measuring process. Absolute figures drift",
         "from run to run and machine to machine; compare ratios within one run.", "",
         "Workload: row events in transactions of 10 (half insert, 40 % update, 10 % delete) on a table of 7 columns with a primary",
-        "key and a unique key (tests/bench/workload.py).", "",
+        "key and a unique key (bench/workload.py).", "",
         "| what | figure | notes |", "|---|---|---|",
         *(f"| {what} | {figure} | {note} |" for what, figure, note in figures.count_rows), "",
         *(READING + text for text in before.split(READING)[1:]),
@@ -263,7 +263,7 @@ def report(figures: Figures, command: str, before: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--events", type=int, default=300_000)
     parser.add_argument("--only", default=",".join(PARTS), help="comma-separated parts")
     parser.add_argument("--copied-rows", type=int, default=10_000_000, help="of the table of the copy")

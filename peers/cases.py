@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tests.peers.sql_text import (
+from peers.sql_text import (
     MARK,
     changes_rows,
     databases,

@@ -14,6 +14,9 @@ import yaml
 from confluent_kafka.admin import AdminClient
 
 from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL
+from peers.delayed_log import DelayedLog
+from peers.judge import Place
+from peers.rounds import Ends
 from rowlock.errors import CommandError
 from rowlock.inspect.caught_up import CaughtUpGoal
 from rowlock.views.kafka import KafkaView
@@ -21,9 +24,6 @@ from schemas.config.model import Config, load_config
 from schemas.values.mysql import quote_name
 from schemas.values.postgres import quote_pg
 from schemas.wire.position import parse_binlog_file_number
-from tests.peers.delayed_log import DelayedLog
-from tests.peers.judge import Place
-from tests.peers.rounds import Ends
 from tests.running import Run, source_config, target_config
 from tests.waiting import until
 

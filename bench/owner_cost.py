@@ -3,7 +3,7 @@
 The owner's machine and the agents' sessions on the batch system, one poller driven by hand; agents of the real core answer between the
 rounds, and a log in memory commits what it was given. Half of the agents fall silent (docs/adr/0018).
 
-python -m tests.bench.owner_cost [--units 2000] [--agents 20] [--times 5]
+python -m bench.owner_cost [--units 2000] [--agents 20] [--times 5]
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 import structlog
 
+from bench.heartbeats import Simulated, agent_name, held, inventory, records
 from coordinator.batch import BatchSystem
 from coordinator.control.codec import Candidate, RecordChange, encode_batches
 from coordinator.control.events import Elected, RecordsCommitted, WriteConfirmed
@@ -27,7 +28,6 @@ from coordinator.core.owner.state import OwnerConfig
 from coordinator.server.batch_handler import AgentMachine, BatchHandler
 from coordinator.server.owner_machine import OwnerMachine
 from coordinator.server.requests import InventoryRead, StreamJoined, TickDue
-from tests.bench.heartbeats import Simulated, agent_name, held, inventory, records
 
 STEP_S, BEAT_S, STEADY_S = 0.1, 0.5, 20.0
 
@@ -187,7 +187,7 @@ def run(units: int, agents: int) -> dict[str, Any]:
 
 def main() -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.owner_cost", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.owner_cost", description=__doc__)
     parser.add_argument("--units", type=int, default=2000)
     parser.add_argument("--agents", type=int, default=20)
     parser.add_argument("--times", type=int, default=5)

@@ -17,12 +17,12 @@ from typing import Any
 
 import psutil
 
+from bench.heartbeats import agent_name, held, inventory, records
 from coordinator.core import agent as agents_core
 from coordinator.core.messages import Down
 from coordinator.core.owner import owner as core
 from coordinator.core.owner.state import OwnerConfig, OwnerState, Received, SendMessage, Tick
 from schemas.units import UnitProgress, UnitProgressed
-from tests.bench.heartbeats import agent_name, held, inventory, records
 
 SIZES = (1_000, 3_000, 10_000, 30_000, 100_000)
 AGENTS = 100
@@ -121,7 +121,7 @@ def run(sizes: tuple[int, ...] = SIZES) -> list[dict[str, float]]:
     """Return the figures of each size."""
     found = []
     for units in sizes:
-        command = [sys.executable, "-m", "tests.bench.core_scale", str(units)]
+        command = [sys.executable, "-m", "bench.core_scale", str(units)]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
         found.append(dict(json.loads(done.stdout)))
     return found

@@ -1,6 +1,6 @@
 """What a move and the loss of an agent cost a topic: real agents and coordinator, MySQL → Kafka → PostgreSQL under load.
 
-The load is the workload of tests/bench/workload.py at `rate` row events/s. A probe reads the topic's progress in the target;
+The load is the workload of bench/workload.py at `rate` row events/s. A probe reads the topic's progress in the target;
 a gap is the longest time without a commit of the topic: from the last one before the move was asked for (or the agent
 killed) until it goes on. `none` is the same without a move. The first moves meet a Spark that has never run and do not count.
 """
@@ -21,11 +21,11 @@ from typing import Any
 import psutil
 import structlog
 
+from bench import workload
+from bench.kit import wait
 from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL, combine_services
 from rowlock.coordinator.leader_client import LeaderClient
 from schemas.config.model import load_config
-from tests.bench import workload
-from tests.bench.kit import wait
 from tests.cluster_kit import Addresses, Processes
 from tests.running import source_config, target_config, write_config
 

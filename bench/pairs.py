@@ -1,9 +1,9 @@
-"""Whether a revision is as fast as one before it: `python -m tests.bench` of both, by turns, on this machine.
+"""Whether a revision is as fast as one before it: `python -m bench` of both, by turns, on this machine.
 
 Each run has servers of its own; the revision before runs from a tree of its own (`git archive`), its benchmark's code with it, and with the packages of this one. A
 figure of one run is the machine's as much as the program's, so medians of pairs are compared.
 
-python -m tests.bench.pairs REVISION [--pairs 5] [--only capture,apply] [--events 200000]
+python -m bench.pairs REVISION [--pairs 5] [--only capture,apply] [--events 200000]
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-from tests.bench.start import ROOT, revision
+from bench.start import ROOT, revision
 
 _FIGURE = re.compile(
     r"(?P<what>[^:]+(?: : [^:]+)?): (?:p50 )?(?P<number>[\d,.]+)(?P<unit> [^\s(]+)?(?P<note>.*)"
@@ -44,8 +44,9 @@ def read_figures(reported: str) -> Figured:
 
 def run_once(where: Path, only: str, events: int) -> Figured:
     """Run the benchmark of the tree in `where`. Raises RuntimeError with the end of what it printed where it fails."""
+    module = "bench" if (where / "bench").is_dir() else "tests.bench"  # its name until 0.1.0
     done = subprocess.run(
-        [sys.executable, "-m", "tests.bench", "--only", only, "--no-write", "--events", str(events)],
+        [sys.executable, "-m", module, "--only", only, "--no-write", "--events", str(events)],
         cwd=where, env={**os.environ, "PYTHONPATH": str(where)}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode:
@@ -73,7 +74,7 @@ def table(before: list[Figured], now: list[Figured]) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.pairs", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.pairs", description=__doc__)
     parser.add_argument("revision")
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--only", default="capture,apply", help="parts of the benchmark, comma-separated")

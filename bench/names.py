@@ -1,4 +1,4 @@
-"""A table with a unique name, applied to MySQL: names in Chinese against names in ASCII: python -m tests.bench.names.
+"""A table with a unique name, applied to MySQL: names in Chinese against names in ASCII: python -m bench.names.
 
 Attempts as a worker makes them (consumer.attempt), fed from a list: no Kafka, no Spark, no capture. In gbk_chinese_ci, which a
 fold that knows nothing of Chinese sends through one lock a name of any kind.

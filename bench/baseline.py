@@ -1,6 +1,6 @@
 """The baseline of the capture benchmark: the plain loop that anybody would write first.
 
-    python -m tests.bench.baseline HOST PORT USER PASSWORD FILE POS BOOTSTRAP TOPIC EVENTS [--mariadb]
+    python -m bench.baseline HOST PORT USER PASSWORD FILE POS BOOTSTRAP TOPIC EVENTS [--mariadb]
 
 mysql-replication decodes, json.dumps encodes, confluent-kafka sends. Prints seconds from the first row to the last
 acknowledgement, and peak memory in MiB, as JSON.

@@ -3,7 +3,7 @@
 The goal is one more pass over the log at most, however many statements are in it (rules R8). A pass is measured by a dump of the
 same stretch whose packets are thrown away.
 
-python -m tests.bench.definition_scan [--megabytes 5000] [--alters 200] [--server mariadb|mysql]
+python -m bench.definition_scan [--megabytes 5000] [--alters 200] [--server mariadb|mysql]
 """
 
 from __future__ import annotations

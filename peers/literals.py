@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from tests.peers.sql_text import runnable, statements
+from peers.sql_text import runnable, statements
 
 Part = tuple[str, list[str]]
 """(the function's name, its statements in order)."""
