@@ -26,8 +26,8 @@ from bench.kit import wait
 from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL, combine_services
 from rowlock.coordinator.leader_client import LeaderClient
 from schemas.config.model import load_config
-from tests.cluster_kit import Addresses, Processes
-from tests.running import source_config, target_config, write_config
+from tests.kits.cluster import Addresses, Processes
+from tests.kits.running import source_config, target_config, write_config
 
 AGENTS = ("a0", "a1")
 COLD = 4

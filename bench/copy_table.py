@@ -27,7 +27,7 @@ from pymysql.cursors import SSCursor
 
 from bench.kit import Figures, Tree, percentiles, tree, wait
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL, combine_services
-from tests.running import source_config, target_config, write_config
+from tests.kits.running import source_config, target_config, write_config
 
 DB = "copied"
 KEYS = {"int": "id BIGINT PRIMARY KEY", "text": "id VARCHAR(20) CHARACTER SET utf8mb4 PRIMARY KEY"}

@@ -28,8 +28,8 @@ from consumer.ordering.model import ApplyUnit, TopicOptions
 from consumer.tables.router import TableRoute
 from consumer.targets.kafka.target import KafkaTarget
 from deploy.embedded.services import Kafka
-from tests.apply_kit import FakeSource, Topic
-from tests.kafka_target_kit import make_topic, target_config
+from tests.kits.apply import FakeSource, Topic
+from tests.kits.kafka_target import make_topic, target_config
 
 BATCH = 5000
 BASELINE = "into Kafka, plain copy loop (baseline)"

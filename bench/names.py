@@ -22,7 +22,7 @@ from schemas.config.model import TargetConfig
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 from schemas.wire.codec import encode_event_value
 from schemas.wire.records import format_former_table_topic
-from tests.apply_kit import FakeSource
+from tests.kits.apply import FakeSource
 
 EVENTS, LANES, RUNS = 20_000, 4, 3
 CHINESE = "赵钱孙李周吴郑王冯陈褚卫蒋沈韩杨朱秦尤许何吕施张孔曹严华金魏陶姜"

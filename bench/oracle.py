@@ -29,13 +29,13 @@ from schemas.config.model import Config, TargetConfig
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 from schemas.wire.codec import encode_event_value
 from schemas.wire.records import format_former_table_topic
-from tests.apply_kit import FakeSource
-from tests.capture_kit import size, watermarks
-from tests.h2_server import PASSWORD, USER, OracleOnH2
-from tests.oracle_on_h2 import KIND, make_database, open_on_h2
-from tests.oracle_site import NUMBER, WIDE
-from tests.oracle_stand import OWNER, OracleStand
-from tests.waiting import until
+from tests.kits.apply import FakeSource
+from tests.kits.capture import size, watermarks
+from tests.kits.oracle_site import NUMBER, WIDE
+from tests.kits.waiting import until
+from tests.servers.h2_server import PASSWORD, USER, OracleOnH2
+from tests.stands.oracle_on_h2 import KIND, make_database, open_on_h2
+from tests.stands.oracle_source import OWNER, OracleStand
 
 ROWS, EVENTS, RUNS, LANES, BATCH = 100, 20_000, 3, 4, 2000
 PREFIX = "lag"

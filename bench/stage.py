@@ -15,7 +15,7 @@ from bench import workload
 from bench.kit import Figures, Topics, Tree, tree, wait
 from consumer.spark.query import DAEMON_ENV
 from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL, Service, combine_services
-from tests.assigned_kit import daemons_of
+from tests.kits.assigned import daemons_of
 
 SOURCE_DB = "bench"
 TOPIC = f"bench.branch.{SOURCE_DB}.{workload.TABLE}"

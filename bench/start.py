@@ -26,7 +26,7 @@ from typing import Any
 
 from bench.kit import Figures, tree, wait
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL, combine_services
-from tests.running import source_config, target_config, write_config
+from tests.kits.running import source_config, target_config, write_config
 
 ROOT = Path(__file__).parents[1]
 BEFORE = "5488750"

@@ -20,8 +20,8 @@ import httpx
 
 from bench.kit import wait
 from deploy.embedded.services import Kafka, combine_services
-from tests.cluster_kit import Addresses, Processes
-from tests.running import write_config
+from tests.kits.cluster import Addresses, Processes
+from tests.kits.running import write_config
 
 TIMES = 5
 GOAL_S = 5.0

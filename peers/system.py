@@ -24,8 +24,8 @@ from schemas.config.model import Config, load_config
 from schemas.values.mysql import quote_name
 from schemas.values.postgres import quote_pg
 from schemas.wire.position import parse_binlog_file_number
-from tests.running import Run, source_config, target_config
-from tests.waiting import until
+from tests.kits.running import Run, source_config, target_config
+from tests.kits.waiting import until
 
 KINDS = {"postgres": PostgreSQL, "mysql": MySQL, "mariadb": MariaDB}
 Server = PostgreSQL | MySQL | MariaDB

@@ -158,8 +158,8 @@ def rows() -> dict[str, Any]:
     """Return what rows touch on their way into Kafka, and from there into the target, few and many of them at once."""
     from deploy.embedded.services import Kafka, MariaDB, PostgreSQL, combine_services
     from schemas.wire.records import format_former_table_topic
-    from tests.capture_kit import messages
     from tests.integration import test_the_way_of_a_row as way
+    from tests.kits.capture import messages
 
     calls = Calls(way.Tracer)
     vars(way)["Tracer"] = calls.kind

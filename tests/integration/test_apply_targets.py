@@ -38,10 +38,10 @@ from schemas.table.names import TableName
 from schemas.wire.codec import encode_event_value
 from schemas.wire.event import EventEnvelope
 from schemas.wire.records import format_former_table_topic
-from tests.apply_kit import FakeSource, account_table
-from tests.copy_kit import CopyOf
-from tests.targets_kit import KINDS, Target, fresh
-from tests.topic_kit import usual_tables
+from tests.kits.apply import FakeSource, account_table
+from tests.kits.copy import CopyOf
+from tests.kits.targets import KINDS, Target, fresh
+from tests.kits.topic import usual_tables
 
 
 class Real:

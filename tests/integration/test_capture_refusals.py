@@ -11,8 +11,17 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from deploy.embedded.services import Kafka, MariaDB, MySQL
-from tests.capture_kit import Unit, events, replay, running, source, source_findings, watermarks, write_config
-from tests.waiting import until
+from tests.kits.capture import (
+    Unit,
+    events,
+    replay,
+    running,
+    source,
+    source_findings,
+    watermarks,
+    write_config,
+)
+from tests.kits.waiting import until
 
 ACCOUNT = "CREATE TABLE {db}.acct (id INT PRIMARY KEY, name VARCHAR(20) UNIQUE, age INT)"
 

@@ -1,6 +1,6 @@
 """Topics that Debezium writes, the whole way: its records in Kafka, the command line, and the rows of source and target.
 
-Debezium itself is not here. Each change is made at a real MariaDB, and what its connector writes of it (tests.debezium_kit)
+Debezium itself is not here. Each change is made at a real MariaDB, and what its connector writes of it (tests.kits.debezium)
 is written from the rows as the server then has them. The source's user may read tables and nothing else.
 """
 
@@ -32,11 +32,11 @@ from schemas.config.model import load_config
 from schemas.io.mysql_catalog import read_table
 from schemas.io.mysql_connection import connect_mysql
 from schemas.values.mysql import make_select_row_converter, select_list
-from tests.debezium_kit import Connector, Values
 from tests.integration.test_rowlock_run import invoke
-from tests.running import running
-from tests.waiting import until
-from tests.whole_way_kit import command
+from tests.kits.debezium import Connector, Values
+from tests.kits.running import running
+from tests.kits.waiting import until
+from tests.kits.whole_way import command
 
 pytestmark = pytest.mark.timeout(1200)
 

@@ -25,8 +25,8 @@ from schemas.io.mysql_connection import connect_mysql
 from schemas.table.model import Column, ColumnType, Kind, Row, Table, Value
 from schemas.values.mysql import make_select_row_converter, select_list, to_mysql
 from schemas.wire.codec import decode_event
-from tests import schemas_strategies
-from tests.decoder_support import LogReader, decoded, library_events, transaction
+from tests.kits import schemas_strategies
+from tests.kits.decoder_support import LogReader, decoded, library_events, transaction
 
 MODERATE = settings(
     max_examples=15,

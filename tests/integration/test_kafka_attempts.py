@@ -21,14 +21,14 @@ from deploy.embedded.services import Kafka
 from rowlock.inspect.quarantine import EntrySelection, list_quarantined_events, resolve_quarantine
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table
 from schemas.wire.event import ColumnChanges, EventEnvelope
-from tests.apply_kit import FakeSource
-from tests.copy_kit import CopyOf
 from tests.integration.test_apply_targets import RealUnit, rows_of
 from tests.integration.test_apply_targets import _config as config_of
-from tests.kafka_stand import Cluster
-from tests.kafka_target_kit import documents, make_topic, messages, target_config
+from tests.kits.apply import FakeSource
+from tests.kits.copy import CopyOf
+from tests.kits.kafka_target import documents, make_topic, messages, target_config
+from tests.kits.waiting import until
+from tests.stands.kafka_target import Cluster
 from tests.topics.forms import FORMS
-from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -17,10 +17,10 @@ from rowlock.inspect.planned import stored
 from rowlock.inspect.planned.plan import build_run_plan, plan_lines
 from rowlock.inspect.status import ApplyUnitStatus, StatusReader
 from schemas.config.model import Config
-from tests.copy_kit import CopyOf
 from tests.integration.test_apply_targets import RealUnit, _Placements, _Topics
 from tests.integration.test_kafka_attempts import Cluster, unit_of
-from tests.kafka_target_kit import target_config
+from tests.kits.copy import CopyOf
+from tests.kits.kafka_target import target_config
 
 pytestmark = pytest.mark.timeout(240)
 KINDS = (("branch1", "mariadb"),)

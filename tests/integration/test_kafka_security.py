@@ -15,10 +15,10 @@ from consumer.targets.dialect import open_target
 from consumer.targets.kafka.target import KafkaTarget
 from deploy.embedded.ports import pick_port
 from schemas.config.model import KafkaTargetConfig
-from tests.certificates import Authority, Issued
-from tests.kafka_relays import OldBroker
-from tests.kafka_target_kit import UNIT, Owner, account, messages, table_of, target_config
-from tests.secure_kafka import PLAIN_PASSWORD, PLAIN_USER, Right, SecureKafka
+from tests.kits.kafka_target import UNIT, Owner, account, messages, table_of, target_config
+from tests.servers.certificates import Authority, Issued
+from tests.servers.kafka_relays import OldBroker
+from tests.servers.secure_kafka import PLAIN_PASSWORD, PLAIN_USER, Right, SecureKafka
 
 pytestmark = pytest.mark.timeout(240)
 PASSWORD = "correct-horse"

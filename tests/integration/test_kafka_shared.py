@@ -1,4 +1,4 @@
-"""A topic of a broker passes what of the tests of databases it can mean: the same functions. What is left out, and why: tests/kafka_shared.py."""
+"""A topic of a broker passes what of the tests of databases it can mean: the same functions. What is left out, and why: tests/kits/kafka_shared.py."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from importlib import import_module
 import pytest
 
 from deploy.embedded.services import Kafka
-from tests.kafka_shared import LEFT_OUT, SHARED
-from tests.kafka_stand import Cluster, KafkaStand
-from tests.kafka_target_kit import target_config
+from tests.kits.kafka_shared import LEFT_OUT, SHARED
+from tests.kits.kafka_target import target_config
+from tests.stands.kafka_target import Cluster, KafkaStand
 from tests.unit.test_sqlite_target import suite
 
 pytestmark = pytest.mark.timeout(240)

@@ -20,8 +20,8 @@ from rowlock.inspect.verify import PairResult, VerifyLimits, compare_topic
 from rowlock.views.target import TargetView
 from schemas.config.model import KafkaTargetConfig
 from schemas.table.model import Key, Row
-from tests.apply_kit import account_table
-from tests.kafka_target_kit import UNIT, Owner, account, change, make_topic, table_of, target_config
+from tests.kits.apply import account_table
+from tests.kits.kafka_target import UNIT, Owner, account, change, make_topic, table_of, target_config
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -13,12 +13,12 @@ from consumer.tables.router import SchemaChangePolicy, TableRoute
 from consumer.tables.stored import decode_stored
 from schemas.table.model import Table
 from schemas.wire.event import ColumnChanges
-from tests.alter_kit import BIG, shape
-from tests.apply_kit import FakeSource
 from tests.integration.test_apply_targets import Real, reals
 from tests.integration.test_target_trouble import quoted
-from tests.killed_kit import BLOWS, Blow, Moments, MortalUnit, turn
-from tests.targets_kit import KINDS, as_target
+from tests.kits.alter import BIG, shape
+from tests.kits.apply import FakeSource
+from tests.kits.killed import BLOWS, Blow, Moments, MortalUnit, turn
+from tests.kits.targets import KINDS, as_target
 from tests.unit.test_evolution import TABLE, added, changed, column, renamed, unique, without
 from tests.unit.test_evolving import Story, Values, dropped, notify
 

@@ -1,6 +1,6 @@
 """Stand (e), the points of issue 14 beside test_oracle_real_source.py, on a user's own Oracle: `make test-oracle DSN=…`. Never run where rowlock is developed.
 
-What is done is in tests/oracle_points.py; what a person looks at is tests.real_oracle.LOOK_AT.
+What is done is in tests/kits/oracle_points.py; what a person looks at is tests.real_oracle.LOOK_AT.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from schemas.findings import Finding
 from schemas.io.oracle_connection import open_oracle
 from tests.integration import test_sources
 from tests.integration.test_oracle_real_source import RealSite, site, stops
-from tests.oracle_points import (
+from tests.kits.oracle_points import (
     BY_COMMIT,
     ENDS,
     NOT_CAPTURED,

@@ -21,10 +21,10 @@ from producer.sources.oracle.source import OracleSource
 from schemas.config.model import Config
 from schemas.io.oracle_connection import open_oracle
 from tests.integration import test_sources
-from tests.oracle_shared import OWN, Acknowledged, SharedCapture, table_of
-from tests.oracle_site import PREFIX, OracleSite
+from tests.kits.oracle_shared import OWN, Acknowledged, SharedCapture, table_of
+from tests.kits.oracle_site import PREFIX, OracleSite
+from tests.kits.waiting import until
 from tests.real_oracle import RealOracle, dsn
-from tests.waiting import until
 
 pytestmark = pytest.mark.skipif(not dsn(), reason="an Oracle of one's own: make test-oracle DSN=…")
 #: A server does not become another one, and tells a TRUNCATE from nothing else that replaces rows.

@@ -17,12 +17,12 @@ from producer.errors import SupersededError, TransientSourceError
 from producer.sources.oracle.sql import SELECT_TIME_PAIR
 from schemas.config.model import Config
 from schemas.wire.records import format_former_table_topic
-from tests.capture_kit import events, replay, watermarks
 from tests.integration import test_sources
-from tests.oracle_site import NUMBER, PREFIX, WIDE, OracleSite, Step
-from tests.oracle_stand import OWNER, KilledError, OracleStand, StandError
+from tests.kits.capture import events, replay, watermarks
+from tests.kits.oracle_site import NUMBER, PREFIX, WIDE, OracleSite, Step
+from tests.kits.waiting import until
 from tests.sim.kafka import Client
-from tests.waiting import until
+from tests.stands.oracle_source import OWNER, KilledError, OracleStand, StandError
 
 #: An Oracle tells a TRUNCATE from nothing else that replaces rows, and a new column from no other change: both end in a copy (below).
 ALL = {name: each for name, each in vars(test_sources).items() if name.startswith("test_")}
@@ -280,7 +280,7 @@ def test_keys_that_one_statement_hands_on(
 ) -> None:
     """Oracle checks keys at the statement's end. Its log, row by row, deletes a key that another row has been given already. Polls of three
     rows cut the transaction. Versions move with their rows, so that those of a key may fall."""
-    monkeypatch.setattr("tests.oracle_site.row_that_goes_back", lambda _found: None)
+    monkeypatch.setattr("tests.kits.oracle_site.row_that_goes_back", lambda _found: None)
     site = OracleSite(stand, poll_rows=poll_rows)
     stand.drop("a")
     lob = {"note": ("CLOB", "text")} if log == "lob" else {}

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests import oracle_statements
-from tests.apply_kit import ROOT
-from tests.oracle_on_h2 import PHRASES, RECORD, phrased
+from tests.kits import oracle_statements
+from tests.kits.apply import ROOT
+from tests.stands.oracle_on_h2 import PHRASES, RECORD, phrased
 from tests.unit.test_oracle_texts import TYPES
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # the whole suite, in a process of its own

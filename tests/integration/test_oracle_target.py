@@ -20,7 +20,6 @@ from consumer.targets.alterations import AddColumn, AddUnique, AlterTable, DropU
 from consumer.targets.checks.table_findings import check_table
 from schemas.table.model import Column, ColumnType, Kind, Row, Table, Value
 from tests import real_oracle
-from tests.alter_kit import ROWS, Altered
 from tests.integration import (
     test_apply_targets,
     test_targets_alter,
@@ -32,7 +31,8 @@ from tests.integration import (
 )
 from tests.integration.test_apply_targets import reals
 from tests.integration.test_targets_catalogue import judged
-from tests.targets_kit import (
+from tests.kits.alter import ROWS, Altered
+from tests.kits.targets import (
     Lane,
     OracleTarget,
     Target,

@@ -25,7 +25,7 @@ from rowlock.coordinator.leader_client import LeaderClient
 from rowlock.errors import CommandError
 from schemas.config.model import load_config
 from tests.integration.test_rowlock_run import environment, invoke, words_of
-from tests.waiting import until
+from tests.kits.waiting import until
 
 pytestmark = pytest.mark.timeout(1800)
 

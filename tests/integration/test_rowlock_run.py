@@ -32,7 +32,7 @@ from rowlock.cli import main
 from rowlock.views.kafka import KafkaView
 from schemas.config.model import load_config
 from schemas.wire.position import parse_binlog_file_number
-from tests.waiting import until
+from tests.kits.waiting import until
 
 pytestmark = pytest.mark.timeout(1200)
 

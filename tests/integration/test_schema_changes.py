@@ -29,10 +29,10 @@ from consumer.targets.dialect import open_session
 from schemas.config.model import TargetConfig
 from schemas.table.model import Row, Table
 from schemas.wire.codec import decode_event
-from tests.capture_kit import messages
 from tests.capturing import Capturing
 from tests.integration.test_apply_targets import Real, RealUnit
-from tests.targets_kit import KINDS, Target
+from tests.kits.capture import messages
+from tests.kits.targets import KINDS, Target
 from tools.docs.schema_changes import NARROW, STATEMENTS, Statement, cell, decided
 
 ROWS = (

@@ -20,7 +20,7 @@ from schemas.config.model import load_config
 from schemas.wire.codec import encode_stored_position
 from schemas.wire.event import EventEnvelope
 from schemas.wire.records import StoredPosition, Watermark, format_position_topic
-from tests.capture_kit import (
+from tests.kits.capture import (
     Unit,
     events,
     position,
@@ -31,7 +31,7 @@ from tests.capture_kit import (
     watermarks,
     write_config,
 )
-from tests.waiting import until
+from tests.kits.waiting import until
 
 Step = Callable[[], object]
 

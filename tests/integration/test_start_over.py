@@ -16,8 +16,8 @@ from click.testing import CliRunner, Result
 from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL
 from rowlock.cli import main
 from schemas.findings import START_OVER
-from tests.running import Run, running, source_config, target_config, write_config
-from tests.waiting import until
+from tests.kits.running import Run, running, source_config, target_config, write_config
+from tests.kits.waiting import until
 
 pytestmark = pytest.mark.timeout(1200)
 

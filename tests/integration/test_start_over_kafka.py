@@ -17,13 +17,13 @@ from confluent_kafka.admin import AdminClient, ResourceType
 from deploy.embedded.services import MariaDB
 from rowlock.cli import main
 from schemas.findings import START_OVER
-from tests.certificates import Authority, Issued
 from tests.integration.test_kafka_security import PASSWORD, RIGHTS
 from tests.integration.test_start_over import PAGE
-from tests.kafka_target_kit import messages
-from tests.running import Run, running, source_config, write_config
-from tests.secure_kafka import SecureKafka
-from tests.waiting import until
+from tests.kits.kafka_target import messages
+from tests.kits.running import Run, running, source_config, write_config
+from tests.kits.waiting import until
+from tests.servers.certificates import Authority, Issued
+from tests.servers.secure_kafka import SecureKafka
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.slow]
 

@@ -21,8 +21,8 @@ from schemas.wire.codec import encode_copy_request
 from schemas.wire.copies import CopyRequest, CopyState, copy_topic
 from schemas.wire.event import EventEnvelope
 from schemas.wire.position import Position
-from tests.capture_kit import Unit, events, position, size, source, write_config
-from tests.waiting import until
+from tests.kits.capture import Unit, events, position, size, source, write_config
+from tests.kits.waiting import until
 
 pytestmark = [pytest.mark.timeout(1500), pytest.mark.slow]
 
@@ -59,7 +59,7 @@ MENDED = {
     "value": ("UPDATE {t} SET k = 'text', version = 551 WHERE id = 9",),
     "size": ("UPDATE {t} SET x = 'short', version = 561 WHERE id = 9",),
 }
-#: See tests.copying_capture.
+#: See tests.kits.copying_capture.
 MOMENTS = ("event", "memory", "record", "low", "select", "high", "rows", "chunk", "last")
 
 
@@ -175,12 +175,12 @@ class Dying(Unit):
         import subprocess
         import sys
 
-        from tests.capture_kit import ROOT
+        from tests.kits.capture import ROOT
 
         command = [
             sys.executable,
             "-m",
-            "tests.copying_capture",
+            "tests.kits.copying_capture",
             self.when,
             "--config",
             str(self.config),

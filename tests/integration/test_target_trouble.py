@@ -13,9 +13,9 @@ from consumer.targets.base import Session
 from consumer.targets.dialect import open_session
 from schemas.problems import decode_problem
 from schemas.table.model import Table
-from tests.apply_kit import FakeSource, account_table
 from tests.integration.test_apply_targets import Real, RealUnit, _route, rows_of
 from tests.integration.test_apply_targets import real as real
+from tests.kits.apply import FakeSource, account_table
 
 FAST = LaneLimits(pause=0.001, max_pause=0.01)
 

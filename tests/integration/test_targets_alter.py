@@ -24,9 +24,9 @@ from consumer.targets.alterations import (
     apply_alterations,
 )
 from schemas.table.model import ColumnType, Kind, Row, Table
-from tests.alter_kit import BIG, DECIMAL, INT, ROWS, Altered, column, shape, with_value
-from tests.targets_kit import Target, as_target, index, people, text_type
-from tests.targets_kit import target as target
+from tests.kits.alter import BIG, DECIMAL, INT, ROWS, Altered, column, shape, with_value
+from tests.kits.targets import Target, as_target, index, people, text_type
+from tests.kits.targets import target as target
 
 
 @dataclass

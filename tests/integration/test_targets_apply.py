@@ -15,8 +15,8 @@ from consumer.ordering.model import ApplyUnit, NetChange, TargetTable
 from consumer.ordering.netchange import replace_snapshot_rows
 from consumer.targets.postgres.sql import build_postgres_plan
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
-from tests.targets_kit import Lane, Target, as_target, index, people, rows_of, text_type
-from tests.targets_kit import target as target
+from tests.kits.targets import Lane, Target, as_target, index, people, rows_of, text_type
+from tests.kits.targets import target as target
 
 PEOPLE = 200  # more than what goes in direct statements
 

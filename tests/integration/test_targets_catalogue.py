@@ -17,8 +17,8 @@ from consumer.targets.checks.table_findings import check_session, check_table
 from consumer.targets.dialect import load_dialect
 from schemas.findings import Finding
 from schemas.table.model import Column, ColumnType, Kind, Table
-from tests.targets_kit import Lane, NetChange, Target, as_target, index, people, rows_of, text_type
-from tests.targets_kit import target as target
+from tests.kits.targets import Lane, NetChange, Target, as_target, index, people, rows_of, text_type
+from tests.kits.targets import target as target
 
 
 def judged(target: Target, ddl: list[str], desired: Table | None = None, **more: Any) -> list[Finding]:

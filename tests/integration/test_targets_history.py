@@ -8,9 +8,9 @@ from __future__ import annotations
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.history import UNIT, History, histories, run_threads, serial, target_table
-from tests.targets_kit import Target
-from tests.targets_kit import target as target
+from tests.kits.history import UNIT, History, histories, run_threads, serial, target_table
+from tests.kits.targets import Target
+from tests.kits.targets import target as target
 
 
 def test_random_histories_end_as_serial_replay(target: Target) -> None:

@@ -13,10 +13,10 @@ from consumer.errors import CommitUnknownError, FencedError, TargetConfigError, 
 from consumer.ordering.model import ApplyUnit, NetChange, QuarantineEntry, UnitState
 from consumer.targets.base import Session
 from consumer.targets.progress.takeover import read_clock_ms
-from tests.relay import CuttingProxy
-from tests.targets_kit import LAYOUT, Lane, Target, as_target, people, rows_of
-from tests.targets_kit import target as target
-from tests.waiting import until
+from tests.kits.targets import LAYOUT, Lane, Target, as_target, people, rows_of
+from tests.kits.targets import target as target
+from tests.kits.waiting import until
+from tests.servers.relay import CuttingProxy
 
 UNIT = ApplyUnit("pipe", "topic")
 

@@ -17,15 +17,15 @@ from msgspec import structs
 
 from consumer.errors import FencedError
 from consumer.ordering.model import ApplyUnit, NetChange
-from tests.targets_kit import LAYOUT, Target, as_target, people, rows_of
-from tests.targets_kit import target as target
+from tests.kits.targets import LAYOUT, Target, as_target, people, rows_of
+from tests.kits.targets import target as target
 
 ZOMBIE = """
 import json, sys
 from msgspec.structs import replace
 from consumer.errors import ConsumerError
 from consumer.ordering.model import NetChange, ApplyUnit
-from tests.targets_kit import as_target, opened_again, people
+from tests.kits.targets import as_target, opened_again, people
 
 def say(*words):
     print(json.dumps(words), flush=True)

@@ -28,9 +28,9 @@ from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
 from producer.capture import run_capture
 from schemas.config.model import TargetConfig, load_config
 from schemas.wire.records import Watermark, format_former_table_topic
-from tests.capture_kit import messages, source, write_config
 from tests.gates.path import measure_way
 from tests.gates.ratchet import compare_values, load_baseline
+from tests.kits.capture import messages, source, write_config
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "explanation" / "architecture.md"

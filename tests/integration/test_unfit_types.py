@@ -9,7 +9,7 @@ from consumer.tables.router import TableRoute
 from schemas.problems import decode_problem
 from tests.integration.test_apply_targets import Real, reals
 from tests.integration.test_killed_changes import Case, RealStory
-from tests.targets_kit import KINDS
+from tests.kits.targets import KINDS
 from tests.unit.test_evolution import TABLE
 from tests.unit.test_evolving import notify
 

@@ -14,7 +14,7 @@ import pytest
 from consumer.targets import dialect_components
 from consumer.targets.batches import BatchTarget
 from consumer.targets.sql import Syntax
-from tests import json_folder, sqlite_target
+from tests.stands import json_folder, sqlite_target
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "how-to" / "add-a-target.md"

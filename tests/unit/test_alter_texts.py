@@ -26,7 +26,7 @@ from consumer.targets.postgres import alter as postgres
 from consumer.targets.postgres.catalog import build_index_name
 from schemas.table.collations import make_collation_chooser, make_key_collation_chooser
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
-from tests.targets_kit import index, people, text_type
+from tests.kits.targets import index, people, text_type
 
 TABLE = people("s")
 INT, BIG = ColumnType(kind=Kind.INT, bits=32), ColumnType(kind=Kind.INT, bits=64)

@@ -26,8 +26,8 @@ from schemas.problems import decode_problem
 from schemas.table.model import Column, ColumnType, Kind, Table
 from schemas.wire.codec import encode_event_value
 from schemas.wire.records import TableStop
-from tests.apply_kit import TEXT, FakeSource, account_table
-from tests.copy_kit import CopyOf
+from tests.kits.apply import TEXT, FakeSource, account_table
+from tests.kits.copy import CopyOf
 from tests.unit.test_unit_apply import Bench, rows_of
 
 STOP = TableStop(
@@ -363,7 +363,7 @@ def test_what_the_target_shows_otherwise_is_asked_for_and_stays() -> None:
 
 def _deletes_padded(patch: pytest.MonkeyPatch) -> list[Any]:
     """Let the target compare its keys without their padding, as it does when it is asked for them."""
-    from tests.fake_target import FakeTransaction
+    from tests.stands.fake_target import FakeTransaction
 
     apply, seen = FakeTransaction.apply_net_change, []
 

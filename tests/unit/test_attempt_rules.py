@@ -19,7 +19,7 @@ from consumer.ordering.lanes.limits import LaneLimits
 from consumer.ordering.model import LaneProgress
 from consumer.tables.router import TableRoute
 from schemas.table.model import Column, ColumnType, Kind
-from tests.fake_target import FakeSession
+from tests.stands.fake_target import FakeSession
 from tests.unit import test_unit_debezium as debezium
 from tests.unit.test_apply_copies import benched, copy_of, stopped_at
 from tests.unit.test_unit_apply import Bench, rows_of, started

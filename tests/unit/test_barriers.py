@@ -35,7 +35,7 @@ from schemas.wire.codec import decode_event
 from schemas.wire.event import ColumnChanges, EventEnvelope
 from schemas.wire.position import DEFINITION_ROW
 from schemas.wire.records import Identity, StoredPosition
-from tests.apply_kit import account_table
+from tests.kits.apply import account_table
 from tests.unit.test_stops import a_stop
 
 CONTEXT = SourceContext(connector="mariadb", form=MARIADB_FLAVOUR.table_map, name="b1", epoch=0, gen=1)

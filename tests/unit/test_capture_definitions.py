@@ -26,8 +26,8 @@ from schemas.wire.codec import decode_event
 from schemas.wire.event import EventEnvelope as RowEvent
 from schemas.wire.position import DEFINITION_ROW, STOP_ROW, Position
 from schemas.wire.records import Identity, StoredPosition, TableStop
-from tests.apply_kit import account_table
-from tests.capture_story import NOBODY, source_config
+from tests.kits.apply import account_table
+from tests.kits.capture_story import NOBODY, source_config
 
 DEFINED: Position = (0, 2, 700, DEFINITION_ROW)
 RECORD = StoredPosition(

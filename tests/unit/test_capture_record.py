@@ -21,7 +21,7 @@ from schemas.config.online_ddl import enable_all_tools
 from schemas.wire.codec import decode_stored_position
 from schemas.wire.position import DEFINITION_ROW
 from schemas.wire.records import Anchor, StoredPosition
-from tests.start_kit import ACCT, POSITIONS, RECORD, Topics, Writer, table
+from tests.kits.start import ACCT, POSITIONS, RECORD, Topics, Writer, table
 
 
 class UsedUp:

@@ -8,7 +8,7 @@ from coordinator.core.owner.invariants import explain_restriction
 from coordinator.rest.models import Unit
 from coordinator.server.operators.condition import RESTRICTION_REMEDY, UnitCondition, judge_condition
 from schemas.findings import TRIES_AGAIN
-from tests.fake_control import unit
+from tests.stands.fake_control import unit
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ from coordinator.server.requests import (
 from coordinator.transport.events import LeaderInfo, MessagesArrived, StreamClosed, StreamOpened
 from schemas.config.model import KafkaConfig
 from schemas.units import Prepared, UnitPhase, UnitProgress, UnitProgressed, WorkerEnded
-from tests.coordination_kit import inventory, until
+from tests.kits.coordination import inventory, until
 
 HEAD = Header(1, 5)
 

@@ -32,7 +32,7 @@ from schemas.wire.debezium_snapshot import (
     encode_snapshot_signal,
     read_snapshot_place,
 )
-from tests.debezium_kit import Connector, Record, Values
+from tests.kits.debezium import Connector, Record, Values
 from tests.unit.test_unit_debezium import ROUTES, TABLE, Bench, of, row
 
 SIGNAL = '{"type":"execute-snapshot","data":{"data-collections":["bank.acct"],"type":"blocking"}}'

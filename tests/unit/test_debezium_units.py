@@ -29,9 +29,9 @@ from schemas.errors import NoKeyError, ServerConnectError
 from schemas.table.model import Table
 from schemas.table.names import TableName
 from schemas.wire.codec import decode_table
-from tests.apply_kit import account_table
-from tests.fake_target import FakeTarget
-from tests.hands_kit import operations
+from tests.kits.apply import account_table
+from tests.kits.hands import operations
+from tests.stands.fake_target import FakeTarget
 
 TOPIC = "rowlock.b1.bank.acct"
 CONFIG = """\

@@ -48,7 +48,7 @@ from schemas.table.names import EXACT, NameRules
 from schemas.wire.copies import CopyMark
 from schemas.wire.event import ColumnChanges, EventEnvelope
 from schemas.wire.records import TableStop
-from tests.apply_kit import TEXT, FakeSource, account_table
+from tests.kits.apply import TEXT, FakeSource, account_table
 
 TABLE = account_table()
 INT = ColumnType(kind=Kind.INT, bits=32)

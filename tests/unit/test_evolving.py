@@ -47,8 +47,8 @@ from schemas.wire.copies import CopyMark
 from schemas.wire.event import ColumnChanges
 from schemas.wire.position import ZERO
 from schemas.wire.records import TableStop
-from tests.apply_kit import FakeSource, account_table
-from tests.fake_target import FakeSession
+from tests.kits.apply import FakeSource, account_table
+from tests.stands.fake_target import FakeSession
 from tests.unit.test_apply_copies import CopyBench
 from tests.unit.test_evolution import (
     BIG,

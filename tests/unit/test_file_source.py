@@ -26,11 +26,11 @@ from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, Uniq
 from schemas.wire.codec import decode_event
 from schemas.wire.event import EventEnvelope
 from schemas.wire.records import StoredPosition, Watermark, format_former_table_topic, format_position_topic
-from tests import file_source
-from tests.capture_kit import row_that_goes_back
 from tests.integration import test_sources
 from tests.integration.test_sources import Step
+from tests.kits.capture import row_that_goes_back
 from tests.sim.kafka import Broker, Client
+from tests.stands import file_source
 
 PREFIX = "f"
 POSITIONS = format_position_topic(PREFIX, "s")

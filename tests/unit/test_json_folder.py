@@ -21,12 +21,12 @@ from consumer.ordering.model import ApplyUnit, TargetTable
 from consumer.tables.definition import ActiveDefinition
 from consumer.tables.router import TableRoute
 from schemas.table.model import Row
-from tests import json_folder
-from tests.apply_kit import FakeSource
-from tests.copy_kit import CopyOf
 from tests.integration import test_apply_targets, test_targets_session
 from tests.integration.test_apply_targets import RealUnit, rows_of
-from tests.json_folder import FolderProgress, JsonFolder
+from tests.kits.apply import FakeSource
+from tests.kits.copy import CopyOf
+from tests.stands import json_folder
+from tests.stands.json_folder import FolderProgress, JsonFolder
 
 #: The tests of sessions that say something of a batch target, too. What is left out is about locks, lanes, unique indexes, displaced
 #: rows, tables that several topics write, or SQL.
@@ -91,7 +91,7 @@ class Folder:
 
 
 class Stores:
-    """What tests.targets_kit.Target is for databases, as far as progress goes."""
+    """What tests.kits.targets.Target is for databases, as far as progress goes."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

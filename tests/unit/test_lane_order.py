@@ -28,8 +28,8 @@ from rowlock.inspect.caught_up import list_lagging_units
 from schemas.problems import encode_problem
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
 from schemas.wire.position import ZERO
-from tests.fake_target import FakeSession, FakeTarget
-from tests.history import target_table
+from tests.kits.history import target_table
+from tests.stands.fake_target import FakeSession, FakeTarget
 
 TABLE = target_table()
 END = (99, (0, 1, 99, 0), 1, 0)

@@ -35,8 +35,8 @@ from schemas.problems import decode_problem
 from schemas.table.model import Table
 from schemas.table.names import EXACT
 from schemas.wire.event import ColumnChanges
-from tests.apply_kit import FakeSource, account_table
-from tests.fake_target import FakeSession
+from tests.kits.apply import FakeSource, account_table
+from tests.stands.fake_target import FakeSession
 from tests.unit.test_evolution import FOLDED, TABLE, column, without
 from tests.unit.test_evolution import added as with_columns
 from tests.unit.test_evolving import story

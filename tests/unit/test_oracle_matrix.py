@@ -7,13 +7,13 @@ import re
 
 import pytest
 
-from tests.apply_kit import ROOT
-from tests.oracle_matrix import COMMON, POINTS, STANDS, rows
+from tests.kits.apply import ROOT
+from tests.kits.oracle_matrix import COMMON, POINTS, STANDS, rows
 
 
 def test_page_has_the_matrix_as_it_is() -> None:
     text = (ROOT / "docs" / "how-to" / "oracle-source.md").read_text()
-    assert "\n".join(rows()) in text, "python -m tests.oracle_matrix prints it"
+    assert "\n".join(rows()) in text, "python -m tests.kits.oracle_matrix prints it"
 
 
 def functions(file: str) -> set[str]:

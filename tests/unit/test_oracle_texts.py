@@ -40,7 +40,7 @@ from consumer.targets.oracle.values import from_oracle, list_input_sizes, to_ora
 from schemas.errors import UnsupportedTypeError
 from schemas.table.model import Column, ColumnType, Kind, Table, Value
 from schemas.table.oracle_ddl import OracleCatalogType, convert_oracle_type, render_oracle_type
-from tests.targets_kit import as_target, index, people, text_type
+from tests.kits.targets import as_target, index, people, text_type
 
 INT, BIG = ColumnType(kind=Kind.INT, bits=32), ColumnType(kind=Kind.INT, bits=64)
 TEXT = ColumnType(kind=Kind.TEXT, length=65535)

@@ -24,7 +24,7 @@ from consumer.tables import source_tables
 from schemas.config.model import SourceConfig
 from schemas.problems import decode_problem
 from schemas.table.model import IndexPart, UniqueIndex
-from tests.debezium_kit import Values
+from tests.kits.debezium import Values
 from tests.unit.test_debezium_snapshots import BAD, SIGNAL, HealBench, now, stopped
 from tests.unit.test_unit_debezium import TABLE, of, row
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tests import sqlite_target
 from tests.integration import (
     test_apply_targets,
     test_targets_alter,
@@ -18,7 +17,8 @@ from tests.integration import (
     test_targets_zombie,
 )
 from tests.integration.test_apply_targets import reals
-from tests.targets_kit import Target, targets
+from tests.kits.targets import Target, targets
+from tests.stands import sqlite_target
 
 target = targets("sqlite")
 real = reals("sqlite")

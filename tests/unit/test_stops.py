@@ -40,7 +40,7 @@ from schemas.wire.copies import CopyMark, CopyState
 from schemas.wire.event import Chunk, EventEnvelope, Source
 from schemas.wire.position import STOP_ROW, Position
 from schemas.wire.records import Anchor, Identity, StoredPosition, TableStop
-from tests.apply_kit import account_table
+from tests.kits.apply import account_table
 
 CAUSE = StopCause(epoch=0, file="binlog.000003", file_number=3, pos=700, ts_ms=7)
 ACCT = ("bank", "acct")

@@ -31,8 +31,8 @@ from schemas.table.model import Column, ColumnType, Kind, Table
 from schemas.wire.codec import encode_event_value
 from schemas.wire.event import EventEnvelope, Undecodable
 from schemas.wire.records import TableStop
-from tests.apply_kit import FakeSource, account_table
-from tests.fake_target import ConnectionFaultError, FakeSession, FakeTarget
+from tests.kits.apply import FakeSource, account_table
+from tests.stands.fake_target import ConnectionFaultError, FakeSession, FakeTarget
 
 ROUTES = (TableRoute("bank.*", "public.{table}"),)
 FAST = LaneLimits(pause=0.001, max_pause=0.002)

@@ -26,9 +26,9 @@ from consumer.tables.definition import ActiveDefinition
 from consumer.tables.router import TableRoute
 from schemas.table.model import Column, ColumnType, Kind, Table
 from schemas.wire.debezium import ConnectorModes
-from tests.apply_kit import account_table
-from tests.debezium_kit import Connector, Record, Values
-from tests.fake_target import FakeSession, FakeTarget
+from tests.kits.apply import account_table
+from tests.kits.debezium import Connector, Record, Values
+from tests.stands.fake_target import FakeSession, FakeTarget
 
 ROUTES = (TableRoute("bank.*", "public.{table}"),)
 TABLE = account_table()

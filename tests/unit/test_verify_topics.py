@@ -30,9 +30,9 @@ from rowlock.views.target import TargetView
 from schemas.errors import EnvelopeError
 from schemas.table.equality import are_wire_equal
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
-from tests.kafka_formats_kit import EVERYTHING, one
-from tests.kafka_formats_kit import PLACE as AT
-from tests.schemas_strategies import TABLE, bound_rows, rows
+from tests.kits.kafka_formats import EVERYTHING, one
+from tests.kits.kafka_formats import PLACE as AT
+from tests.kits.schemas_strategies import TABLE, bound_rows, rows
 from tests.unit.test_verify import Clock
 
 WORDS = sorted(FORMATS)
