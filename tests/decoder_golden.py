@@ -170,7 +170,7 @@ def _one(server: Any, declared: str, values: list[str]) -> Golden:
 def main() -> None:
     """Write `PAGE` anew."""
     from deploy.embedded.services import MariaDB, MySQL
-    from tests.integration.test_decoder_servers import Server
+    from tests.kits.decoder_support import Server
 
     lines = []
     for service in (MySQL(durable=False), MariaDB(durable=False)):

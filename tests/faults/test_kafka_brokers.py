@@ -19,8 +19,8 @@ from consumer.tables.router import TableRoute
 from consumer.targets.kafka import writer
 from consumer.targets.kafka.writer import build_transactional_id
 from schemas.wire.event import EventEnvelope
-from tests.integration.test_apply_targets import RealUnit, rows_of
 from tests.kits.apply import FakeSource
+from tests.kits.attempts import RealUnit, rows_of
 from tests.kits.kafka_target import documents, messages, target_config
 from tests.kits.waiting import until
 from tests.servers.kafka_brokers import SIZE, Broker, Brokers

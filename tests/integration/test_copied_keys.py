@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from schemas.table.model import Column, ColumnType, Kind, Table
-from tests.integration.test_apply_targets import Real, RealUnit, reals
 from tests.kits.apply import FakeSource, account_table
+from tests.kits.attempts import Real, RealUnit, reals
 from tests.kits.copy import CopyOf
 from tests.kits.targets import KINDS
 

@@ -16,10 +16,10 @@ import pytest
 
 from deploy.embedded.services import MariaDB, PostgreSQL
 from schemas.io.mysql_catalog import read_table
-from tests.integration.test_debezium import World, create_topics
-from tests.integration.test_debezium import world as world
-from tests.integration.test_rowlock_run import invoke
+from tests.kits.command_line import invoke
 from tests.kits.debezium import Values
+from tests.kits.debezium_world import World, create_topics
+from tests.kits.debezium_world import world as world
 from tests.kits.running import Run, Witness, running, target_config
 from tests.kits.waiting import until
 

@@ -41,9 +41,8 @@ from schemas.wire.codec import encode_event_value
 from schemas.wire.copies import CopyMark
 from schemas.wire.event import Chunk
 from schemas.wire.records import TableStop
-from tests.integration.test_apply_targets import Real
-from tests.integration.test_schema_changes import TopicUnit
 from tests.kits.apply import FakeSource
+from tests.kits.attempts import Real, TopicUnit
 from tests.kits.drawn_alters import History
 from tests.kits.drawn_settings import MAKE_ZONE, logged, spelled
 from tests.kits.played_changes import BY_HAND, plain

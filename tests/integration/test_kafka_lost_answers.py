@@ -16,9 +16,9 @@ from consumer.tables.router import TableRoute
 from consumer.targets.kafka.target import KafkaTarget
 from schemas.config.model import KafkaTargetConfig
 from schemas.wire.records import TableStop
-from tests.integration.test_apply_targets import RealUnit
-from tests.integration.test_kafka_attempts import kept
 from tests.kits.apply import FakeSource
+from tests.kits.attempts import RealUnit
+from tests.kits.kafka_attempts import kept
 from tests.kits.kafka_target import UNIT, target_config
 from tests.kits.waiting import until
 from tests.servers.kafka_relays import END_TXN, LostAnswers, RelayedKafka

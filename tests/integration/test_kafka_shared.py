@@ -9,10 +9,10 @@ from importlib import import_module
 import pytest
 
 from deploy.embedded.services import Kafka
+from tests.conformance.suite import suite
 from tests.kits.kafka_shared import LEFT_OUT, SHARED
 from tests.kits.kafka_target import target_config
 from tests.stands.kafka_target import Cluster, KafkaStand
-from tests.unit.test_sqlite_target import suite
 
 pytestmark = pytest.mark.timeout(240)
 ALL = suite(*(import_module(f"tests.integration.{name}") for name in SHARED))

@@ -27,8 +27,8 @@ from consumer.targets.kafka.writer import UnitWriter
 from deploy.embedded.services import Kafka
 from schemas.config.model import KafkaTargetConfig
 from schemas.table.model import ColumnType, Kind
-from tests.integration.test_kafka_attempts import remove_topic
 from tests.kits.apply import account_table
+from tests.kits.kafka_attempts import remove_topic
 from tests.kits.kafka_target import (
     UNIT,
     Owner,

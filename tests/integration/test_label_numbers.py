@@ -14,9 +14,9 @@ from consumer.ordering.model import ApplyUnit
 from consumer.tables.router import SchemaChangePolicy, TableRoute
 from schemas.wire.codec import decode_event
 from tests.capturing import Capturing
-from tests.integration.test_apply_targets import Real, RealUnit
-from tests.integration.test_table_copies import Copying, copying
+from tests.kits.attempts import Real, RealUnit
 from tests.kits.capture import messages
+from tests.kits.copying import Copying, copying
 from tests.kits.targets import KINDS, Target
 from tests.kits.waiting import until
 

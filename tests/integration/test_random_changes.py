@@ -21,7 +21,7 @@ from deploy.embedded.services import Kafka
 from schemas.problems import decode_problem
 from schemas.table.model import is_same_definition
 from schemas.wire.event import EventEnvelope
-from tests.integration.test_apply_targets import Real
+from tests.kits.attempts import Real
 from tests.kits.drawn_steps import Drawn, Rows, Step, drawn
 from tests.kits.drawn_tables import FORM, Tables
 from tests.kits.played_changes import Play, PlayedUnit, Whole, begun, differs, history_of, in_common

@@ -18,10 +18,10 @@ import pytest
 from confluent_kafka import Producer
 
 from deploy.embedded.services import EmbeddedError, Kafka, MariaDB, MySQL
-from tests.integration.test_capture_refusals import refused
 from tests.kits.capture import (
     events,
     position,
+    refused,
     replay,
     running,
     source,

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from consumer.tables.router import SchemaChangePolicy
-from tests.integration.test_apply_targets import Real
-from tests.integration.test_schema_tools import tools as tools
+from tests.kits.attempts import Real
 from tests.kits.played_changes import Play, PlayedUnit, begun, differs
 from tests.kits.schema_tools import ALTER, ATOMIC, TWO_STEPS, Tools, Writer, percona
+from tests.kits.schema_tools import tools as tools
 from tests.kits.targets import Target
 from tests.kits.waiting import until
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -290,3 +291,13 @@ def source_rows(database: Database, db: str, table: str, columns: str = "*") -> 
 def topic_rows(result: Replay, db: str, table: str, columns: list[str]) -> list[tuple[Any, ...]]:
     rows = result.tables.get((db, table), {}).values()
     return sorted(tuple(row[column] for column in columns) for row in rows)
+
+
+def refused(config: Path, *arguments: str) -> str:
+    """Start the unit, which must give up by itself; returns what its last line says."""
+    unit = Unit(config, "s", arguments).start()
+    assert unit.wait() == 2, unit.output()
+    last = json.loads(unit.output().splitlines()[-1])
+    assert last["exit"] == 2
+    assert "Traceback" not in unit.output()
+    return str(last["error"])

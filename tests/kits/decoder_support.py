@@ -23,8 +23,10 @@ from producer.decoders.row_codec import (
 )
 from producer.sources.binlog.flavours import BINLOG_FLAVOURS
 from producer.sources.mysql.flavour import MYSQL_FLAVOUR
-from schemas.io.mysql_catalog import read_charset_ids
+from schemas.io.mysql_catalog import read_charset_ids, read_table
+from schemas.io.mysql_connection import connect_mysql
 from schemas.table.model import Row, Table
+from schemas.values.mysql import make_select_row_converter, select_list, to_mysql
 
 SOURCE = SourceContext(connector="mysql", form=MYSQL_FLAVOUR.table_map, name="s", epoch=0, gen=1)
 _HEADER = struct.Struct("<IBIIIH")
@@ -134,3 +136,40 @@ def library_events(path: Path, start: int, dbms: str) -> Iterator[Any]:
             maps[packet.event.table_id] = packet.event.get_table()
         elif packet.event is not None:
             yield packet.event
+
+
+class Server:
+    """A real server with a database, a connection in the session that values need, and a reader of its log."""
+
+    def __init__(self, service: Any, db: str) -> None:
+        self.service, self.db, self.kind = service, db, service.kind.lower()
+        self.connection = connect_mysql("127.0.0.1", service.port, "root", "", db)
+        self.log = LogReader(service)
+        self.source = self.log.source()
+        self._tables = 0
+
+    def execute(self, sql: str, args: Any = None) -> list[tuple[Any, ...]]:
+        with self.connection.cursor() as cursor:
+            cursor.execute(sql, args)
+            return list(cursor.fetchall())
+
+    def create(self, columns: list[str], key: str = "id INT NOT NULL PRIMARY KEY") -> Table:
+        self._tables += 1
+        name = f"t{self._tables}"
+        self.execute(f"CREATE TABLE {name} ({', '.join([key, *columns])}) CHARACTER SET utf8mb4")
+        self.log.mark()
+        return read_table(self.connection, self.db, name)
+
+    def insert(self, table: Table, rows: list[Row]) -> None:
+        places = ", ".join(["%s"] * len(table.columns))
+        convert = to_mysql(table)
+        for row in rows:
+            self.execute(f"INSERT INTO {table.name} VALUES ({places})", convert(row))
+
+    def select(self, table: Table) -> list[Row]:
+        rows = self.execute(f"SELECT {', '.join(select_list(table))} FROM {table.name} ORDER BY id")
+        convert = make_select_row_converter(table)
+        return [convert(row) for row in rows]
+
+    def logged(self, table: Table) -> list[tuple[Row | None, Row | None]]:
+        return decoded(table, self.log.row_events(self.db, table.name), self.source)

@@ -23,7 +23,7 @@ from consumer.attempt.spec import UnitSpec
 from consumer.spark.worker import ConnectionCache
 from consumer.targets.base import UnitTarget
 from consumer.targets.session import SqlSession
-from tests.integration.test_apply_targets import Real, RealUnit
+from tests.kits.attempts import Real, RealUnit
 
 Blow = Literal["before", "sent", "cut", "paused"]
 """before: the process dies in front of the statement. sent: it dies once the server has the statement, which may run on. cut: the

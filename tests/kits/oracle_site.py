@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -230,3 +230,52 @@ def _counted(event: EventEnvelope) -> EventEnvelope:
                 {name: None if value is None else int(str(value)) for name, value in numbers.items()}
             )
     return event
+
+
+class Writers:
+    """Three sessions of applications with open transactions: what they log in one order is committed in another, or not at all. `instances`: of
+    each session."""
+
+    def __init__(self, stand: OracleStand, seed: int, instances: Sequence[str] = ("", "", "")) -> None:
+        self.rng, self.version = random.Random(seed), 0
+        self.sessions = [stand.session(each) for each in instances]
+        self.locked: list[set[int]] = [set(), set(), set()]
+
+    def go_on(self) -> None:
+        for _ in range(self.rng.randint(0, 3)):
+            self._once(self.rng.randrange(3))
+
+    def _once(self, number: int) -> None:
+        session, locked = self.sessions[number], self.locked[number]
+        if self.rng.random() < 0.3:
+            session.commit() if self.rng.random() < 0.7 else session.rollback()
+            locked.clear()
+            return
+        others = set().union(*(each for each in self.locked if each is not locked))
+        free = [id_ for id_ in range(12) if id_ not in others]
+        one, other = self.rng.sample(free, 2) if len(free) > 1 else (None, None)
+        if one is None or other is None:
+            return
+        self.version += 1
+        choice, table = self.rng.random(), f'"{OWNER}"."a"'
+        if choice < 0.6:
+            sql = f"INSERT INTO {table} VALUES (%s, %s) ON CONFLICT (id) DO UPDATE SET version = %s"
+            session.execute(sql.encode(), (one, self.version, self.version))
+            locked.add(one)
+        elif choice < 0.8:
+            session.execute(f"DELETE FROM {table} WHERE id = %s".encode(), (one,))
+            locked.add(one)
+        else:  # the key of a row changes
+            session.execute(f"DELETE FROM {table} WHERE id = %s".encode(), (other,))
+            sql = f"UPDATE {table} SET id = %s, version = %s WHERE id = %s"
+            session.execute(sql.encode(), (other, self.version, one))
+            locked |= {one, other}
+
+    def settle(self) -> None:
+        for session in self.sessions:
+            session.commit()
+
+    def end(self) -> None:
+        self.settle()
+        for session in self.sessions:
+            session.close()

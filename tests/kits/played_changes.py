@@ -29,8 +29,7 @@ from schemas.table.model import Kind, Row, Value
 from schemas.wire.codec import decode_event
 from schemas.wire.copies import CopyRequest
 from schemas.wire.event import EventEnvelope
-from tests.integration.test_apply_targets import Real
-from tests.integration.test_schema_changes import TopicUnit
+from tests.kits.attempts import Real, TopicUnit
 from tests.kits.capture import messages, running, size, source, watermarks, write_config
 from tests.kits.waiting import until
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pymysql
+import pytest
 
 from schemas.table.model import Column, Kind
 from schemas.wire.event import ColumnChanges, EventEnvelope
@@ -199,3 +200,8 @@ def percona(tools: Tools, alter: str) -> None:
         f"DROP TABLE IF EXISTS `{db}`.`_t_old`",
         *(f"DROP TRIGGER IF EXISTS pt_osc_{kind}" for kind in ("del", "upd", "ins")),
     )  # fmt: skip
+
+
+@pytest.fixture
+def tools(capturing: Capturing) -> Tools:
+    return Tools(capturing)

@@ -219,7 +219,7 @@ def in_topic(table: Table, added: tuple[str, ...] = ()) -> TargetTable:
 
 
 class Cluster:
-    """What tests.integration.test_apply_targets.Real is for databases; and `Connections` to it."""
+    """What tests.kits.attempts.Real is for databases; and `Connections` to it."""
 
     lanes = 1
 

@@ -48,11 +48,11 @@ from schemas.findings import format_debezium_remedy
 from schemas.problems import decode_problem
 from schemas.wire.records import Watermark, unescape_topic_part
 from tests.kits.apply import account_table
+from tests.kits.debezium_units import TOPIC, Entered
+from tests.kits.debezium_units import config as config
 from tests.kits.hands import operations
+from tests.kits.unit_apply import Bench, rows_of, started
 from tests.stands.fake_target import FakeSession, FakeTarget, FakeTransaction
-from tests.unit.test_debezium_units import TOPIC, Entered
-from tests.unit.test_debezium_units import config as config
-from tests.unit.test_unit_apply import Bench, rows_of, started
 
 FAULTS: list[Exception] = [
     ValueError("odd"),

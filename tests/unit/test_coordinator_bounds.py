@@ -14,7 +14,7 @@ from coordinator.transport.access import (
     explain_unknown_caller,
 )
 from schemas.units import UnitPhase, UnitProgress
-from tests.unit.test_coordinator_owner import CONFIG, Cluster, spec
+from tests.kits.owner_core import CONFIG, Cluster, spec
 
 NOW_MS = 1_790_000_000_000
 FAR = NOW_MS + 3_600_000

@@ -27,7 +27,7 @@ from coordinator.core.records import MoveRecord
 from coordinator.core.replication_table import SetState
 from coordinator.core.schedulers import InventoryUnit, MoveLimits, MoveRequest, UnitKind
 from schemas.units import UnitPhase
-from tests.unit.test_coordinator_owner import CONFIG, Cluster, spec
+from tests.kits.owner_core import CONFIG, Cluster, spec
 
 TIGHT = replace(CONFIG, limits=MoveLimits(concurrent=1, per_agent=1))
 

@@ -12,8 +12,8 @@ from coordinator.transport import wire
 from rowlock.agent.preparation_progress import PreparationMonitor
 from rowlock.agent.workers import UnitLedger
 from schemas.units import Prepared, PrepareProgress, UnitOperation, UnitPhase, WorkerEnded, WorkerEvent
-from tests.unit.test_coordinator_agent import Driver
-from tests.unit.test_coordinator_owner import Cluster, spec
+from tests.kits.agent_core import Driver
+from tests.kits.owner_core import Cluster, spec
 
 CONFIG = OwnerConfig(
     owner_lease=1e9,

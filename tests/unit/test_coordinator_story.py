@@ -10,7 +10,7 @@ from coordinator.control.codec import Candidate
 from coordinator.control.events import Lost, NewLeader, WriteConfirmed
 from coordinator.core.owner.state import Drain, Move, Pause, Resign, Resume
 from coordinator.server.requests import StreamLeft, TickDue
-from tests.unit.test_coordinator_server import World, replicating
+from tests.kits.coordinator_server import World, replicating
 
 
 def notified(world: World, what: str) -> list[dict[str, Any]]:

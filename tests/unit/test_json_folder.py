@@ -21,9 +21,9 @@ from consumer.ordering.model import ApplyUnit, TargetTable
 from consumer.tables.definition import ActiveDefinition
 from consumer.tables.router import TableRoute
 from schemas.table.model import Row
-from tests.integration import test_apply_targets, test_targets_session
-from tests.integration.test_apply_targets import RealUnit, rows_of
+from tests.conformance import apply_targets, targets_session
 from tests.kits.apply import FakeSource
+from tests.kits.attempts import RealUnit, rows_of
 from tests.kits.copy import CopyOf
 from tests.stands import json_folder
 from tests.stands.json_folder import FolderProgress, JsonFolder
@@ -31,13 +31,13 @@ from tests.stands.json_folder import FolderProgress, JsonFolder
 #: The tests of sessions that say something of a batch target, too. What is left out is about locks, lanes, unique indexes, displaced
 #: rows, tables that several topics write, or SQL.
 SHARED = (
-    test_apply_targets.test_histories_and_replays_end_as_the_source,
-    test_apply_targets.test_a_value_the_target_cannot_hold_is_held_with_what_follows,
-    test_apply_targets.test_an_old_epoch_cannot_write,
-    test_targets_session.test_take_over_makes_the_rows_and_raises_the_epoch,
-    test_targets_session.test_an_assignment_is_fenced_by_a_later_one_alone,
-    test_targets_session.test_begin_raises_the_attempt_and_refuses_any_other_epoch,
-    test_targets_session.test_two_take_overs_at_once_get_two_epochs,
+    apply_targets.test_histories_and_replays_end_as_the_source,
+    apply_targets.test_a_value_the_target_cannot_hold_is_held_with_what_follows,
+    apply_targets.test_an_old_epoch_cannot_write,
+    targets_session.test_take_over_makes_the_rows_and_raises_the_epoch,
+    targets_session.test_an_assignment_is_fenced_by_a_later_one_alone,
+    targets_session.test_begin_raises_the_attempt_and_refuses_any_other_epoch,
+    targets_session.test_two_take_overs_at_once_get_two_epochs,
 )
 globals().update({test.__name__: test for test in SHARED})
 
@@ -57,7 +57,7 @@ class Alone:
 
 
 class Folder:
-    """What tests.integration.test_apply_targets.Real is for databases."""
+    """What tests.kits.attempts.Real is for databases."""
 
     lanes = 1
     schema = "s"

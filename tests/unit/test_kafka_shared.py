@@ -5,14 +5,15 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+from tests.conformance.suite import parse_tests
 from tests.kits.kafka_shared import ELSEWHERE, LEFT_OUT, SHARED
 
 FOLDER = Path(__file__).parents[1] / "integration"
-KIT = {"tests.kits.targets": {"KINDS", "target"}, "tests.integration.test_apply_targets": {"real", "reals"}}
+KIT = {"tests.kits.targets": {"KINDS", "target"}, "tests.kits.attempts": {"reals"}}
 
 
 def trees() -> dict[str, ast.Module]:
-    return {path.stem: ast.parse(path.read_text()) for path in sorted(FOLDER.glob("test_*.py"))}
+    return {path.stem: parse_tests(path) for path in sorted(FOLDER.glob("test_*.py"))}
 
 
 def over_the_kinds(tree: ast.Module) -> bool:

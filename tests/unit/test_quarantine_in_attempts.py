@@ -9,7 +9,7 @@ from consumer.attempt.reports import Report
 from consumer.errors import CommitUnknownError, RefusedError, TransientError
 from schemas.wire.event import EventEnvelope, Undecodable
 from tests.kits.apply import FakeSource
-from tests.unit.test_unit_apply import Bench, rows_of, started
+from tests.kits.unit_apply import Bench, rows_of, started
 
 FAULTS = pytest.mark.parametrize(
     ("fault", "happened"),

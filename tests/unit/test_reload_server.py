@@ -37,7 +37,7 @@ from rowlock.inspect.planned.plan import (
 )
 from schemas.config.model import Config, KafkaConfig, load_config
 from tests.kits.coordination import inventory, until
-from tests.unit.test_coordinator_server import World
+from tests.kits.coordinator_server import World
 
 PARTS = {"pipeline/p": "p1", "source/s": "s1"}
 OLD: Inventory = replace(inventory(3), digest="old", parts=PARTS)

@@ -12,9 +12,9 @@ from consumer.targets.dialect import load_dialect, open_progress, open_session, 
 from schemas.config.kinds import targets as target_kinds
 from schemas.config.kinds.targets import TARGET_KINDS
 from schemas.config.model import Config, ConfigErrors, TargetConfig, load_config
+from tests.kits.configurations import GOOD
 from tests.stands import json_folder
 from tests.stands.json_folder import JsonFolder, installed
-from tests.unit.test_config import GOOD
 
 JSON = GOOD.replace("type: postgres", "type: json").replace("${SECRET}", "x")
 
