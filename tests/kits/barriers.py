@@ -26,11 +26,10 @@ from schemas.io.mysql_catalog import is_selected
 from schemas.problems import decode_problem
 from schemas.table.model import Table
 from schemas.table.names import NameRules, TableName
-from schemas.wire.codec import decode_event
-from schemas.wire.event import EventEnvelope
 from schemas.wire.position import DEFINITION_ROW
 from schemas.wire.records import Identity, StoredPosition, TableStop
 from tests.kits.apply import account_table
+from tests.stands.event_writer import TopicWriter
 
 CONTEXT = SourceContext(connector="mariadb", form=MARIADB_FLAVOUR.table_map, name="b1", epoch=0, gen=1)
 
@@ -47,17 +46,6 @@ HEADER = TransactionHeader("binlog.000003", 700, 7, 1, None)
 T, U = ("bank", "t"), ("bank", "u")
 
 
-class Writer:
-    def __init__(self) -> None:
-        self.sent: list[EventEnvelope] = []
-        self.offsets: dict[str, int] = {}
-
-    def send(self, _topic: str, _key: bytes, value: bytes, _stored: object = None) -> None:
-        self.sent.append(decode_event(value))
-
-    def drain(self) -> None: ...
-
-
 @dataclass
 class Stage:
     """CapturedTables are `bank.t`, defined by a statement, and `bank.u`, as capture found it at its start."""
@@ -66,7 +54,7 @@ class Stage:
     kind: str | None = ""
     reach: ImpactedTables = field(default_factory=lambda: ImpactedTables(frozenset()))
     names: NameRules = field(default_factory=NameRules)
-    writer: Writer = field(default_factory=Writer)
+    writer: TopicWriter = field(default_factory=TopicWriter)
     changed: list[tuple[str, str]] = field(default_factory=list)
     again: list[tuple[str, str]] = field(default_factory=list)
     snapshots: bool = True
@@ -164,7 +152,7 @@ class Stage:
 
     @property
     def effects(self) -> list[tuple[str, str | None]]:
-        return [(event.op, event.effect) for event in self.writer.sent]
+        return [(event.op, event.effect) for event in self.writer.events()]
 
 
 def a_stop(pos: int = 700, cause: str = "dropped") -> TableStop:

@@ -33,6 +33,7 @@ from schemas.wire.records import (
     format_position_topic,
 )
 from tests.sim.kafka import Broker, Message
+from tests.stands.event_writer import TopicWriter
 
 POSITIONS = format_position_topic("rowlock", "b1")
 ACCT: TableName = ("bank", "acct")
@@ -85,31 +86,6 @@ class Topics(Broker):
             self.append(topic, b"{}", value)
 
 
-class Writer:
-    """Keeps what is sent until it is waited for; then `meanwhile` has just come to pass."""
-
-    def __init__(self, topics: Topics) -> None:
-        self.topics = topics
-        self.offsets: dict[str, int] = {}
-        self.waiting: list[tuple[str, bytes, bytes | None, Callable[[int], None] | None]] = []
-        self.meanwhile: Callable[[], None] | None = None
-
-    def send(
-        self, topic: str, key: bytes, value: bytes | None, on_offset: Callable[[int], None] | None = None
-    ) -> None:
-        self.waiting.append((topic, key, value, on_offset))
-
-    def drain(self) -> None:
-        if self.meanwhile is not None:
-            self.meanwhile()
-            self.meanwhile = None
-        sent, self.waiting = self.waiting, []
-        for topic, key, value, on_offset in sent:
-            offset = self.topics.append(topic, key, value)
-            if on_offset is not None:
-                on_offset(offset)
-
-
 class Start:
     """A start of source `b1`, all of whose tables are in `bank`.
 
@@ -147,7 +123,7 @@ class Start:
             tables=self, definitions=self, build_context=self._context, resume_log=self._resumed,
             find_log_end=lambda: LogStart(RECORD.file, RECORD.pos, RECORD.identity, ()),
         )  # fmt: skip
-        writer: Any = Writer(self.topics)
+        writer = TopicWriter(self.topics.append, holding=True)
         writer.meanwhile = self.meanwhile
         self.before = {name: len(topic.records) for name, topic in self.topics.topics.items()}
         return CaptureStarter(

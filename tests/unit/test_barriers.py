@@ -53,7 +53,7 @@ def wider(table: Table) -> Table:
 def test_stops(sql: str, stopped: dict[tuple[str, str], str]) -> None:
     stage = Stage()
     assert stage.carry_out(sql) == stopped
-    assert stage.writer.sent == [] or "t_old" in sql
+    assert stage.writer.events() == [] or "t_old" in sql
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_new_definition_goes_into_the_topic_without_a_word_about_values() -> N
     stage = Stage(now={T: wider(account_table(name="t"))})
     assert stage.carry_out("ALTER TABLE t ADD COLUMN x INT") == {}
     assert stage.effects == [("m", None)]
-    assert stage.writer.sent[0].definition == stage.now[T]
+    assert stage.writer.events()[0].definition == stage.now[T]
 
 
 @pytest.mark.parametrize(
@@ -95,19 +95,19 @@ def test_a_definition_says_what_the_statement_did_to_columns(sql: str, columns: 
     stage = Stage(now={T: wider(account_table(name="t"))})
     stopped = stage.carry_out(sql)
     assert stopped == ({T: "rows-replaced"} if "PARTITION" in sql else {})
-    assert [event.columns for event in stage.writer.sent] == ([] if stopped else [columns])
+    assert [event.columns for event in stage.writer.events()] == ([] if stopped else [columns])
 
 
 def test_a_statement_that_keeps_rows_says_that_no_column_is_another() -> None:
     stage = Stage()
     stage.carry_out("ALTER TABLE t ADD INDEX (id)")
-    assert [event.columns for event in stage.writer.sent] == [ColumnChanges()]
+    assert [event.columns for event in stage.writer.events()] == [ColumnChanges()]
 
 
 def test_a_new_table_begins_with_its_definition() -> None:
     stage = Stage(now={("bank", "new"): account_table(name="new")})
     assert stage.carry_out("CREATE TABLE new (id INT)") == {}
-    assert [(event.op, event.ddl is None) for event in stage.writer.sent] == [("m", False)]
+    assert [(event.op, event.ddl is None) for event in stage.writer.events()] == [("m", False)]
     assert stage.changed == [("bank", "new")]
     assert ("bank", "new") in stage.captured.known
 
@@ -138,7 +138,7 @@ def test_nothing_follows_for_a_table_that_is_stopped() -> None:
         "DROP TABLE t",
     ):
         assert stage.carry_out(sql) == {}
-    assert stage.writer.sent == []
+    assert stage.writer.events() == []
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_dropped_table_that_is_there_again_is_told(sql: str, again: list[tuple
         stage = Stage()
         stage.captured.stop_table(T, StoppedTable(a_stop(cause=cause)))
         stage.carry_out(sql)
-        assert (stage.again, [e for e in stage.writer.sent if e.source.table == "t"]) == (notified, [])
+        assert (stage.again, [e for e in stage.writer.events() if e.source.table == "t"]) == (notified, [])
 
 
 def test_without_snapshots_a_table_that_comes_with_rows_stops() -> None:
@@ -194,7 +194,7 @@ def test_a_swap_of_a_tool_is_an_alter(swap: tuple[str, ...]) -> None:
     stage.tools = True
     for sql in (*GHOST, *swap):
         assert stage.carry_out(sql) == {}
-    (event,) = stage.writer.sent
+    (event,) = stage.writer.events()
     assert (event.ddl, event.effect, event.columns) == (swap[-1], None, ColumnChanges(added=("x",)))
     assert event.definition == stage.now[T]
     assert stage.captured.tables[T].table == event.definition
@@ -224,7 +224,7 @@ def test_a_swap_that_no_tools_statements_explain_stops(statements: tuple[str, ..
     assert (error.parts[0].cause, error.parts[0].tables) == ("rows-replaced", {T})
     assert why in error.parts[0].reason
     assert error.parts[0].remedy == "rowlock copy bank.t"
-    assert stage.writer.sent == []
+    assert stage.writer.events() == []
 
 
 def test_a_swap_whose_definition_is_not_there_stops() -> None:
@@ -272,7 +272,7 @@ def test_logged_changes_stop_what_they_reach() -> None:
 def test_a_table_made_from_a_query_in_a_statement_may_reach_others() -> None:
     stage = Stage(reach=ImpactedTables(frozenset([T])), now={("bank", "new"): account_table(name="new")})
     assert stage.carry_out("CREATE TABLE new AS SELECT f(1)") == {T: "statement"}
-    assert [event.op for event in stage.writer.sent] == ["m"]
+    assert [event.op for event in stage.writer.events()] == ["m"]
     assert Stage(reach=ImpactedTables(frozenset([T]))).carry_out("CREATE TABLE new2 (id INT)") == {}
 
 

@@ -18,11 +18,11 @@ from producer.sources.chunk_data import ChunkFailed, ChunkRead, ChunkRefused, Lo
 from producer.start.started import StartedCapture
 from producer.tables import BegunCopy, CapturedTables, TableState, TopicState, format_table_name
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
-from schemas.wire.codec import decode_event
 from schemas.wire.copies import CopyMark, CopyState
 from schemas.wire.event import EventEnvelope
 from schemas.wire.position import Position
 from schemas.wire.records import Identity, StoredPosition
+from tests.stands.event_writer import TopicWriter
 
 FILE, START = "binlog.000003", 100
 BEGUN: Position = (0, 3, 90, -7)
@@ -66,21 +66,6 @@ class Reader:
         self.closed = True
 
 
-class Writer:
-    """Kafka, which acknowledges when it is told to."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, list[bytes]] = {}
-
-    def send(
-        self, topic: str, _key: bytes, value: bytes, _on_offset: Callable[[int], None] | None = None
-    ) -> None:
-        self.values.setdefault(topic, []).append(value)
-
-    def send_all(self, topic: str, records: list[tuple[bytes, bytes]], _size: int) -> None:
-        self.values.setdefault(topic, []).extend(value for _, value in records)
-
-
 class Run:
     """A run of capture on MariaDB over the tables `names` of schema d; `copies`: those of which a copy runs that was asked for."""
 
@@ -101,7 +86,7 @@ class Run:
         record = StoredPosition(source="s", gen=1, epoch=0, file=FILE, pos=START, identity=IDENTITY, ts_ms=1)
         context = SourceContext(connector="mariadb", name="s", epoch=0, gen=1)
         started = StartedCapture(record, context, captured, {}, {}, fresh=True, copies=self.book)
-        self.writer = Writer()
+        self.writer = TopicWriter()
         writer: Any = self.writer
         self.snapshots = SnapshotScheduler(
             started, writer, self._open, Clock(lambda: 1.0, lambda: 1000), 10, enabled=expected, delivered=None,
@@ -130,7 +115,7 @@ class Run:
         self.snapshots.handle_table_change(state, LogMark((3, pos), None))
 
     def events(self, name: str) -> list[EventEnvelope]:
-        return [decode_event(value) for value in self.writer.values.get(f"p.s.d.{name}", [])]
+        return self.writer.events(f"p.s.d.{name}")
 
     @property
     def asked(self) -> list[str]:
