@@ -49,6 +49,8 @@ class Cluster:
         self.effects: list[OwnerDecision] = []
         self.seqs: dict[str, int] = {}
         self.storing = True
+        self.inventory: dict[str, InventoryUnit] = {}
+        self.pipelines: dict[str, tuple[str, ...]] = {}
         self.state: OwnerState
         self.state, out = owner.begin_owner_term("o", rev, self.records, config, self.now)
         self._carry_out(out)
