@@ -25,6 +25,7 @@ from consumer.errors import (
     TransientError,
     UniqueViolationError,
 )
+from consumer.ordering.fencing_tokens import compute_next_epoch
 from consumer.ordering.model import (
     ApplyUnit,
     LaneProgress,
@@ -62,6 +63,8 @@ class State:
     held: dict[tuple[int, int], QuarantineEntry] = field(default_factory=dict)
     closed: list[tuple[QuarantineEntry, str]] = field(default_factory=list)
     displaced: list[Row] = field(default_factory=list)
+    displaced_by: list[tuple[str, str]] = field(default_factory=list)
+    """Of each displaced row its table, and what took its place."""
     superseded: list[tuple[str, int, str]] = field(default_factory=list)
 
 
@@ -151,6 +154,9 @@ class FakeSession:
             self._target.state = work
             self._target.at("altered")
 
+    def list_unit_topics(self, pipeline: str) -> list[str]:
+        return [self._target.topic]
+
     def read_unit_states(self, pipeline: str) -> dict[str, UnitState]:
         return {self._target.topic: self._target.state.unit, **self._target.state.others}
 
@@ -168,7 +174,8 @@ class FakeSession:
         if not state.lanes:
             for lane in range(lanes):
                 state.lanes[lane] = LaneProgress(lane, 0, 0, topic_id, -1, ZERO, 0, layout)
-        epoch = max(row.epoch for row in state.lanes.values()) + 1
+        highest = max(row.epoch for row in state.lanes.values())
+        epoch = compute_next_epoch(unit, highest, assigned=assigned, above=above, now_ms=0)
         state.lanes = {lane: structs.replace(row, epoch=epoch) for lane, row in state.lanes.items()}
         before, state.unit = state.unit, structs.replace(state.unit, stopped=None)
         return epoch, list(state.lanes.values()), before
@@ -185,7 +192,7 @@ class FakeSession:
             state.lanes = {
                 lane: structs.replace(row, attempt=row.attempt + 1) for lane, row in state.lanes.items()
             }
-            return list(state.lanes.values()), state.unit, list(state.held.values())
+            return list(state.lanes.values()), state.unit, self.read_quarantine(unit)
 
     @contextmanager
     def begin_transaction(self, unit: ApplyUnit, guards: Sequence[LaneProgress]) -> Iterator[FakeTransaction]:
@@ -225,14 +232,16 @@ class FakeSession:
         self, unit: ApplyUnit, lanes: bool = True
     ) -> tuple[list[LaneProgress], UnitState | None]:
         self._alive()
-        return list(self._target.state.lanes.values()), self._target.state.unit
+        return list(self._target.state.lanes.values()) if lanes else [], self._target.state.unit
 
     def read_quarantine(self, unit: ApplyUnit) -> list[QuarantineEntry]:
         self._alive()
-        return list(self._target.state.held.values())
+        return [entry for _, entry in sorted(self._target.state.held.items())]
 
     def stop_unit(self, unit: ApplyUnit, epoch: int, message: str, *, was: str | None = None) -> None:
-        self._target.state.unit = structs.replace(self._target.state.unit, stopped=message)
+        state = self._target.state
+        if any(row.epoch == epoch for row in state.lanes.values()):
+            state.unit = structs.replace(state.unit, stopped=message)
 
     def ensure_bookkeeping(self) -> None: ...
 
@@ -300,6 +309,10 @@ class FakeTransaction:
             rows.pop(key, None)
         for row in net.replaces:
             rows.pop(self._key(net.table, row), None)
+        if displacing is not None:  # whatever is in the way before anything is written
+            for row in net.rows:
+                if self._target.refuse(row) is None:
+                    self._make_room(net, rows, row, displacing)
         for row in net.rows:
             self._write(net, rows, row, displacing)
         return len(self._state.displaced) - before
@@ -310,8 +323,16 @@ class FakeTransaction:
     def _write(self, net: NetChange, rows: dict[Key, Row], row: Row, displacing: str | None) -> None:
         if (error := self._target.refuse(row)) is not None:
             raise error
+        key, row = self._make_room(net, rows, row, displacing)
+        rows[key] = row
+
+    def _make_room(
+        self, net: NetChange, rows: dict[Key, Row], row: Row, displacing: str | None
+    ) -> tuple[Key, Row]:
+        """Displace the rows of other keys that hold a unique value of a row; return it as the table has it."""
+        name = f"{net.table.schema}.{net.table.name}"
+        real = self._state.tables.get(name, net.table.table)
         key = self._key(net.table, row)
-        real = self._state.tables.get(f"{net.table.schema}.{net.table.name}", net.table.table)
         row = _in_order(real, net.table.table, row, rows.get(key))
         for index in real.unique:
             at = real.find_ordinals(index.columns)
@@ -324,9 +345,9 @@ class FakeTransaction:
             if clash and displacing is None:
                 raise UniqueViolationError(f"{mine} is held by {clash}")
             for other in clash:
-                self._state.displaced.append(rows[other])
-                del rows[other]
-        rows[key] = row
+                self._state.displaced.append(rows.pop(other))
+                self._state.displaced_by.append((name, displacing or ""))
+        return key, row
 
     def truncate_table(self, table: TargetTable, where: dict[str, str] | None) -> None:
         rows = self._state.rows.setdefault(f"{table.schema}.{table.name}", {})
@@ -364,6 +385,9 @@ class FakeTransaction:
 
     def write_progress(self, rows: Sequence[LaneProgress]) -> None:
         for row in rows:
+            there = self._state.lanes.get(row.lane)
+            if there is None or (there.epoch, there.attempt) != (row.epoch, row.attempt):
+                raise FencedError(f"lane {row.lane}")
             self._state.lanes[row.lane] = row
 
     def write_unit(self, state: UnitState) -> None:

@@ -311,7 +311,10 @@ def test_a_refused_start_is_written_down_where_it_stops_whoever_comes_next(
     )
     assert target.state.unit.stopped == (taken.refusal and encode_problem(taken.refusal))
     assert taken.lowest.offset == 4
-    assert target.state.lanes == {n: structs.replace(lane, epoch=2) for n, lane in enumerate(lanes_at(4, 7))}
+    epoch = 1 << 16  # the first of the assignment
+    assert target.state.lanes == {
+        n: structs.replace(lane, epoch=epoch) for n, lane in enumerate(lanes_at(4, 7))
+    }
 
 
 def test_the_outcome_of_a_commit_is_asked_for_a_few_times_with_longer_and_longer_pauses() -> None:
