@@ -28,7 +28,7 @@ from producer.loop.loop import CaptureLoop
 from producer.ports import Clock, Ports
 from producer.sources.binlog.assembly import MAX_HELD_BYTES, TransactionBuffer
 from producer.sources.binlog.binlog_log import BinlogLog
-from producer.sources.chunk_data import ChunkFailed, ChunkRead, ChunkRefused, LowWatermark, ReadChunk
+from producer.sources.chunk_data import ChunkRead, LowWatermark
 from producer.sources.mariadb.flavour import MARIADB_FLAVOUR
 from producer.sources.mysql.flavour import MYSQL_FLAVOUR
 from producer.sources.mysql.mysql_gtids import GtidSet
@@ -46,6 +46,7 @@ from schemas.wire.position import DEFINITION_ROW, LogPoint, Position, parse_binl
 from schemas.wire.records import Identity, StoredPosition, Watermark
 from tests.kits.log import Log
 from tests.kits.row_images import DELETE, INT, UPDATE, WRITE, Made
+from tests.stands.chunk_queue import ScriptedChunks
 
 NOBODY: Any = None
 """A port that no story comes to."""
@@ -129,25 +130,6 @@ class Broker:
         return [msgspec.json.decode(value, type=Watermark) for value in self.topics.get(WATERMARKS, [])]
 
 
-Answer = ChunkRead | ChunkFailed | ChunkRefused
-
-
-class Reader:
-    """What stands in for the thread that reads chunks: the story answers."""
-
-    def __init__(self) -> None:
-        self.asked: list[ReadChunk] = []
-        self.answers: deque[Answer] = deque()
-
-    def submit(self, request: ReadChunk) -> None:
-        self.asked.append(request)
-
-    def poll_answer(self, _timeout: float = 0) -> Answer | None:
-        return self.answers.popleft() if self.answers else None
-
-    def close(self) -> None: ...
-
-
 class Story:
     """`bank.acct (id INT PRIMARY KEY, c1 INT)`, where c1 is the row's version; `mysql`: else MariaDB."""
 
@@ -167,7 +149,7 @@ class Story:
         self.stop = Event()
         self.repair: RepairLimits | None = RepairLimits(max_rows=1000, max_per_day=3)
         self.ceiling = DEFINED
-        self.readers: list[Reader] = []
+        self.readers: list[ScriptedChunks] = []
         self.log_end: Callable[[], tuple[str, int] | None] = lambda: self.point
         self.engines: dict[tuple[str, str], str] = {}
         self.tails: dict[tuple[str, str], TableTail] = {}
@@ -374,8 +356,8 @@ class Story:
         )
         return BinlogLog(kind, record, captured, lambda *_: self, assembly)
 
-    def _open_reader(self, _started: LogPoint) -> Reader:
-        self.readers.append(Reader())
+    def _open_reader(self, _started: LogPoint) -> ScriptedChunks:
+        self.readers.append(ScriptedChunks())
         return self.readers[-1]
 
     # --- the judges
