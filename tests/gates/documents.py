@@ -3,7 +3,7 @@
 What counts: a path that begins with a folder of the tree (`docs/adr/0005`: the start of a file's name is
 enough), a page or module by its name alone (`model.md`, `loop.py`), a decision by its number (`ADR 15`),
 and references to documents elsewhere: section signs, and rules, findings and complaints by number.
-In tests and their siblings only docstrings and comments count: their other strings name files that a test makes.
+In tests and their siblings only docstrings and comments count: other strings name files that a test makes.
 """
 
 from __future__ import annotations

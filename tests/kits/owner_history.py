@@ -1,14 +1,14 @@
-"""Histories of the owner as text: "a joins; +u; tick ⇒ a prepare u; a: prepared u ⇒ a start u; pause u; tick ⇒ a remove u".
+"""Histories of the owner as text: "a joins; +u; tick ⇒ a prepare u; a: prepared u ⇒ a start u".
 
 Steps are separated by ";". Behind "⇒" are all orders that follow from the step: what an agent is to do with a
 unit (and from which progress), targets to fence, and alarms; "nothing" if none. Steps:
 
 - `a b join`: agents register and report that they hold nothing; `a restarts`: its next incarnation registers;
-  `a syncs`: it reports that it holds nothing; `a beats`, `a stopping`: a heartbeat, also that of an agent that ends;
+  `a syncs`: it reports that it holds nothing; `a beats`: a heartbeat; `a stopping`: that of an agent that ends;
 - `+u -v +w#2`: the inventory has u, no v, and w created anew under the identity 2; `pipeline p`: from then
   on it also has the pipelines, so that units that are missing are doubted;
 - `a: prepared u, stopped v 8/9`: a heartbeat with the phases of units, and their progress;
-- `u on a`: a prepares u and starts it, in two heartbeats; `fenced u`: its target is fenced as was last ordered;
+- `u on a`: a prepares u and starts it, in two heartbeats; `fenced u`: its target is fenced as ordered;
 - `tick`, `wait 1.5`: the owner's clock; seconds pass;
 - `pause u`, `resume u`, `drain a`, `move u b`: an operator's command.
 """
@@ -39,7 +39,7 @@ COMMANDS = {"pause": Pause, "resume": Resume, "drain": Drain, "move": Move}
 
 
 def play(history: str, cluster: Cluster | None = None) -> Cluster:
-    """Play a history on a new owner, or go on with one. Raises AssertionError with the first step that differs."""
+    """Play a history on a new owner, or go on with one. The first step that differs is an error."""
     cluster = cluster or Cluster()
     for step in history.split(";"):
         action, arrow, expected = (part.strip() for part in step.partition("⇒"))

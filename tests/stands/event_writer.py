@@ -1,4 +1,4 @@
-"""Kafka as capture writes to it: producer.ports.EventWriter, without a broker. tests/conformance/event_writer.py judges it."""
+"""Kafka as capture writes to it, without a broker; tests/conformance/event_writer.py judges it."""
 
 from __future__ import annotations
 

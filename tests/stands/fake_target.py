@@ -329,7 +329,7 @@ class FakeTransaction:
     def _make_room(
         self, net: NetChange, rows: dict[Key, Row], row: Row, displacing: str | None
     ) -> tuple[Key, Row]:
-        """Displace the rows of other keys that hold a unique value of a row; return it as the table has it."""
+        """Displace rows of other keys that hold a unique value of a row; return it as the table has it."""
         name = f"{net.table.schema}.{net.table.name}"
         real = self._state.tables.get(name, net.table.table)
         key = self._key(net.table, row)

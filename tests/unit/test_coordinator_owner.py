@@ -50,10 +50,11 @@ from tests.kits.owner_history import play
 
 HISTORIES = {
     "a restarted agent loses what its earlier incarnation had": (
-        "a joins; +u; tick; u on a; a restarts ⇒ nothing; a syncs ⇒ nothing; tick ⇒ a prepare u from 5/9"
+        "a joins; +u; tick; u on a; a restarts ⇒ nothing; a syncs ⇒ nothing;tick ⇒ a prepare u from 5/9"
     ),
     "a preparation that hangs is given up and tried elsewhere": (
-        f"a b join; +u; tick ⇒ a prepare u; a: preparing u; wait {CONFIG.prepare_timeout + 1}; b beats; a: preparing u;"
+        f"a b join; +u; tick ⇒ a prepare u; a: preparing u; wait {CONFIG.prepare_timeout + 1};"
+        "b beats; a: preparing u;"
         "tick ⇒ a remove u, alarm preparation given up; a: stopped u; wait 2; tick ⇒ b prepare u"
     ),
     "an agent that stops is given nothing": "a b join; a stopping; +u; tick ⇒ b prepare u",
@@ -156,8 +157,10 @@ def test_an_unreachable_agent_keeps_nobody_else_waiting() -> None:
 
 def test_a_move_keeps_the_old_agent_until_the_new_one_is_ready() -> None:
     cluster = play(
-        "a joins; +u; tick; u on a; b joins; move u b; tick ⇒ b prepare u from 5/9; b: prepared u ⇒ a remove u;"
-        "a: stopping u ⇒ nothing; a: stopped u 8/9 ⇒ a forget u, b start u from 8/9; b: replicating u ⇒ nothing"
+        "a joins; +u; tick; u on a; b joins; move u b; tick ⇒ b prepare u from 5/9;"
+        "b: prepared u ⇒ a remove u;"
+        "a: stopping u ⇒ nothing; a: stopped u 8/9 ⇒ a forget u, b start u from 8/9;"
+        "b: replicating u ⇒ nothing"
     )
     record = cluster.records["unit/u"]
     assert isinstance(record, UnitRecord)
@@ -344,7 +347,8 @@ def test_a_failing_unit_waits_longer_each_time() -> None:
 
 def test_a_drained_agent_gives_its_units_away_and_a_new_owner_still_knows() -> None:
     cluster = play(
-        "a joins; +u +v; tick ⇒ a prepare u, a prepare v; a: prepared u, prepared v; a: replicating u, replicating v;"
+        "a joins; +u +v; tick ⇒ a prepare u, a prepare v; a: prepared u, prepared v;"
+        "a: replicating u, replicating v;"
         "b joins; drain a; tick ⇒ b prepare u, b prepare v"
     )
     later = owner.begin_owner_term("p", 11, cluster.records, CONFIG, 0.0)[0]

@@ -1,4 +1,4 @@
-"""The target in memory passes the tests of the real ones, as far as it is one: what it leaves out is listed with the reason."""
+"""The target in memory passes the tests of the real ones; what it leaves out is listed with the reason."""
 
 from __future__ import annotations
 
