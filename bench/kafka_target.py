@@ -21,6 +21,7 @@ import structlog
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from bench.kit import Figures
+from consumer.attempt.drivers.driver import AttemptInputs
 from consumer.attempt.drivers.run import apply_topic
 from consumer.attempt.readers.reader import RecordSlice
 from consumer.attempt.spec import UnitSpec, build_initial_layout
@@ -98,7 +99,9 @@ class Bench:
         tables: dict[Any, Any] = {}
         for batch in self.batches():
             records: RecordSlice = [(each.offset(), each.value()) for each in batch]
-            report = apply_topic(spec, _Alone(target), [records], read_missing=lambda *_: [], tables=tables)  # type: ignore[arg-type]
+            report = apply_topic(
+                spec, _Alone(target), AttemptInputs([records], read_missing=lambda *_: []), tables
+            )  # type: ignore[arg-type]
             assert report.state == "ok", report
         target.close()
 

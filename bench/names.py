@@ -10,9 +10,10 @@ import statistics
 import time
 from typing import Any
 
+from consumer.attempt.drivers.driver import AttemptInputs
 from consumer.attempt.drivers.run import apply_topic
 from consumer.attempt.spec import UnitSpec, build_initial_layout
-from consumer.ordering.lanes.limits import LaneLimits
+from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.model import ApplyUnit
 from consumer.spark.worker import ConnectionCache
 from consumer.tables.router import TableRoute
@@ -69,7 +70,7 @@ def measured(server: Any, letters: str, run: int) -> float:
         )  # fmt: skip
         slices = [records[at : at + 1000] for at in range(0, len(records), 1000)]
         started = time.monotonic()
-        report = apply_topic(spec, cache, slices, read_missing=lambda first, upto: [], tables={})
+        report = apply_topic(spec, cache, AttemptInputs(slices, read_missing=lambda first, upto: []), {})
         seconds = time.monotonic() - started
         assert (report.state, report.applied) == ("ok", len(records)), report
         session.close()

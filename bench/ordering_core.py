@@ -14,8 +14,7 @@ from typing import Any
 
 from consumer.ordering.dedup import Deduplicator
 from consumer.ordering.dispatch import Dispatcher
-from consumer.ordering.lanes.lane import ApplySegment, Lane
-from consumer.ordering.lanes.limits import LaneLimits
+from consumer.ordering.lanes.lane import ApplySegment, Lane, LaneLimits
 from consumer.ordering.layout import Layout
 from consumer.ordering.locks import LockTable
 from consumer.ordering.model import LaneProgress, RowChange, TargetTable

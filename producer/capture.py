@@ -18,7 +18,7 @@ from threading import Event
 import structlog
 
 from producer.checks import preflight
-from producer.copies.repair import make_repair_limits
+from producer.copies.recreated_tables import make_repair_limits
 from producer.errors import (
     DeliveryError,
     SnapshotFinishedError,
@@ -35,8 +35,7 @@ from producer.loop.loop import CaptureLoop
 from producer.ports import Clock, OnWatermark, Ports
 from producer.sources.known import load_source_database
 from producer.sources.protocols import SourceDatabase
-from producer.start.assignment import CaptureAssignment
-from producer.start.positions import PositionStore
+from producer.start.positions import CaptureAssignment, PositionStore
 from producer.start.repeated_events import get_wall_clock_ms
 from producer.start.startup import CaptureStarter
 from producer.tables import CapturedTables
@@ -69,7 +68,7 @@ def run_capture(
 ) -> None:
     """Capture `source` until `stop` is set (or its snapshot is complete, with `snapshot: only`).
 
-    `gen_at_least`: from the assignment (producer.start.assignment.CaptureAssignment). `on_watermark`:
+    `gen_at_least`: from the assignment (producer.start.positions.CaptureAssignment). `on_watermark`:
     called with every watermark that is sent. `on_trouble`: called with the error before a restart.
 
     Raises SourceRefusedError, KafkaRefusedError, StreamStoppedError, ConfigError, which need a person's

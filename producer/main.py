@@ -25,7 +25,7 @@ import structlog
 
 from producer.capture import run_capture
 from producer.errors import CaptureError, SupersededError
-from producer.sources.source_errors import source_errors
+from producer.sources.source_session import source_errors
 from schemas.config.changes.handed import load_handed_config
 from schemas.config.model import ConfigErrors
 from schemas.errors import SchemaError

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from producer.copies.repair import Repair, get_default_limits
-from producer.kafka.opened_topics import TopicOpenings
+from producer.copies.recreated_tables import Repair, get_default_limits
+from producer.kafka.topics import TopicOpenings
 from producer.sources.protocols import ChunkQueue, DefinitionProver, ImpactFinder, SourceLog, SourceServer
 from schemas.table.names import NameRules
 from schemas.wire.copies import CopyRequest
@@ -104,7 +104,7 @@ class Ports:
 
     `open_log`, `open_reader`, `server`, `names`, `definitions`, `reaches`: those of the
     `SourceDatabase`. `stopping`: whether capture is to end. `reader`: for a log that is consumed, and
-    for new topics. `repair`: see producer.copies.repair.
+    for new topics. `repair`: see producer.copies.recreated_tables.
     """
 
     writer: EventWriter

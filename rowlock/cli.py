@@ -111,8 +111,13 @@ def check(config_file: Path, output: str, with_plan: bool) -> None:
     if with_plan:
         _show_plan(config, output)
         return
-    from rowlock.commands.findings import as_dict, has_errors
-    from rowlock.commands.tables import build_findings_table, format_headroom_lines, make_console
+    from rowlock.commands.tables import (
+        as_dict,
+        build_findings_table,
+        format_headroom_lines,
+        has_errors,
+        make_console,
+    )
     from rowlock.inspect.check import list_findings as find
     from rowlock.inspect.headroom import measure_headroom
 

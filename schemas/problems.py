@@ -11,8 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 _COLON = re.compile(": ")
-#: Stands between the two parts of an encoded problem. Neither part contains it.
+#: Stands between the two parts of an encoded problem, twice before a statement. Neither part contains it.
 _SEPARATOR = "\n"
+_LEFT_OUT = " … "
+_RUN = "; run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,7 @@ class Problem:
 
     def __str__(self) -> str:
         if self.statement is not None:
-            return f"{self.what}; run: {self.statement}"
+            return f"{self.what}{_RUN}: {self.statement}"
         return f"{self.what}: {self.remedy}" if self.remedy else self.what
 
     @property
@@ -67,28 +69,49 @@ class ProblemError(Exception):
 
 
 def encode_problem(problem: Problem, limit: int | None = None) -> str:
-    """Return one text for a field that is stored or sent. The inverse of `decode_problem`.
+    """Return one text for a field that is stored or sent. The inverse of `decode_problem`, but for line
+    breaks within a part, which become spaces.
 
-    `limit`: the most characters. What was seen is shortened first, because the remedy is what helps.
+    `limit`: the most characters. The middle of what was seen is left out first, because the remedy is what
+    helps.
     """
     what, action = (" ".join(part.split(_SEPARATOR)) for part in (problem.what, problem.action))
-    end = f"{_SEPARATOR}{action}" if action else ""
+    if problem.statement:
+        end = f"{_SEPARATOR}{_SEPARATOR}{action}"
+    else:
+        end = f"{_SEPARATOR}{action}" if action or _COLON.search(what) else ""
     if limit is not None and len(what) + len(end) > limit:
-        what = f"{what[: max(0, limit - len(end) - 2)]} …"
+        what = _leave_out_middle(what, limit - len(end))
     return f"{what}{end}"[:limit]
 
 
 def decode_problem(text: str) -> Problem:
     """Return the problem that a stored or received text contains.
 
-    A text of a version before 0.2.0 has no separator: what follows its last colon was its remedy.
+    A text of a version before 0.2.0 has no separator: what follows its last colon was its remedy. If it has a
+    server's line breaks, its first line is taken for what was seen, so `str` shows it whole.
     """
-    what, separator, remedy = text.partition(_SEPARATOR)
-    return Problem(what, remedy) if separator else Problem(*_split_earlier_text(text))
+    what, separator, action = text.partition(_SEPARATOR)
+    if not separator:
+        return _split_earlier_text(text)
+    if action.startswith(_SEPARATOR):
+        return Problem(what, statement=action.removeprefix(_SEPARATOR))
+    return Problem(what, action)
 
 
-def _split_earlier_text(message: str) -> tuple[str, str]:
-    """Return (what was seen, what to do) of a text "…seen…: remedy".
+def shorten_problem(text: str, limit: int) -> str:
+    """Return a stored or received text with at most `limit` characters, and with its remedy if that fits."""
+    return text if len(text) <= limit else encode_problem(decode_problem(text), limit)
+
+
+def _leave_out_middle(text: str, limit: int) -> str:
+    """Return the beginning and the end of a text, together at most `limit` characters if that is enough."""
+    kept = max(0, limit - len(_LEFT_OUT))
+    return f"{text[: kept - kept // 2]}{_LEFT_OUT}{text[len(text) - kept // 2 :]}"
+
+
+def _split_earlier_text(message: str) -> Problem:
+    """Return the problem of a text "…seen…: remedy", or "…seen…; run: statement".
 
     A colon between backticks separates nothing.
     """
@@ -97,6 +120,8 @@ def _split_earlier_text(message: str) -> tuple[str, str]:
     if not outside and message.count("`") % 2:  # a server's own text may have an odd number of them
         outside = places
     if not outside:
-        return message, ""
-    place = outside[-1]
-    return message[:place].removesuffix("; run"), message[place + 2 :]
+        return Problem(message)
+    what, action = message[: outside[-1]], message[outside[-1] + 2 :]
+    if what.endswith(_RUN) and action:
+        return Problem(what.removesuffix(_RUN), statement=action)
+    return Problem(what, action)

@@ -22,7 +22,7 @@ from producer.decoders.row_codec import (
     parse_table_map,
     unpack_rows_event,
 )
-from producer.sources.binlog.flavours import BINLOG_FLAVOURS
+from producer.sources.catalog import BINLOG_FLAVOURS
 from schemas.table.model import Table
 
 PAGE = Path(__file__).parent / "golden" / "decoders.jsonl"

@@ -123,9 +123,9 @@ class Calls:
         counted = self.counted
 
         class Counting(tracer):  # type: ignore[misc]
-            def forget(self) -> None:
+            def forget_order(self) -> None:
                 counted.clear()
-                super().forget()
+                super().forget_order()
 
             def _profile(self, frame: FrameType, event: str, argument: object) -> None:
                 path = frame.f_code.co_filename
@@ -156,6 +156,7 @@ class Calls:
 
 def rows() -> dict[str, Any]:
     """Return what rows touch on their way into Kafka, and from there into the target, few and many of them at once."""
+    from consumer.ordering.lanes.lane import LaneLimits
     from deploy.embedded.services import Kafka, MariaDB, PostgreSQL, combine_services
     from schemas.wire.records import format_former_table_topic
     from tests.integration import test_the_way_of_a_row as way
@@ -168,19 +169,17 @@ def rows() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, combine_services(kafka, source, target):
         source.create_database("figures")
         source.execute("CREATE TABLE figures.acct (id INT PRIMARY KEY, name VARCHAR(20) UNIQUE)")
-        kept = Path(folder)
-        way.captured_order(kafka, source, "figures", kept)
-        found["binlog → Kafka"] = calls.figures(("producer/", "schemas/"), way.ROWS)
+        kept, rows = Path(folder), (1 + way.FEW + way.MANY) * way.ROWS
+        way.follow_capture(kafka, source, "figures", kept)
+        found["binlog → Kafka"] = calls.figures(("producer/", "schemas/"), rows)
         topic = format_former_table_topic("figures", "s", "figures", "acct")
         records = [(each.offset(), each.value()) for each in messages(kafka.bootstrap, topic)]
-        for name, part in (("short", records[: FEW + len(records) - way.ROWS]), ("laned", records)):
+        for name, part in (("short", records[: FEW + len(records) - rows]), ("laned", records)):
             target.create_database(name)
             (kept / name).mkdir()
             calls.counted.clear()
-            way.applied_orders(target, name, topic, [part], kept / name)
-            found[f"Kafka → target, {name}"] = calls.figures(
-                ("consumer/", "schemas/"), min(len(part), way.ROWS)
-            )
+            way.apply_tasks(target, name, topic, [[part]], kept / name, LaneLimits())
+            found[f"Kafka → target, {name}"] = calls.figures(("consumer/", "schemas/"), min(len(part), rows))
     return found
 
 

@@ -26,13 +26,12 @@ from consumer.attempt.transactions import AttemptProgress
 from consumer.errors import RefusedError, TransientError
 from consumer.ordering.dispatch import Dispatcher
 from consumer.ordering.lanes.batches import QUEUED_AFTER, LaneBatch
-from consumer.ordering.lanes.limits import LaneLimits
+from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.layout import Layout
 from consumer.ordering.locks import LockTable
 from consumer.ordering.model import ApplyUnit, QuarantineEntry, ReducedChanges, RowChange, TargetTable
-from consumer.ordering.netchange import make_reducer
+from consumer.ordering.netchange import make_reducer, refuse_losses
 from consumer.ordering.progress import LaneMark
-from consumer.tables.lossy_columns import refuse_losses
 from schemas.table.model import Key, Table
 
 log = structlog.get_logger(__name__)

@@ -206,7 +206,7 @@ class Attempt:
         if start < self._given:  # given before the unit continued at a copy
             yield from self._take_missing(start, self._given)
             start = self._given
-        while (records := (yield NextSlice())) is not None:
+        while (records := (yield from ask_driver(NextSlice()))) is not None:
             self._given = records[-1][0] + 1
             if first and start < records[0][0]:
                 yield from self._take_missing(start, records[0][0])
@@ -219,7 +219,7 @@ class Attempt:
             yield from self._take_slice(records)
 
     def _take_missing(self, start: int, upto: int) -> Machine[None]:
-        while (records := (yield ReadMissing(start, upto))) is not None:
+        while (records := (yield from ask_driver(ReadMissing(start, upto)))) is not None:
             yield from self._take_slice(records)
 
     def _take_slice(self, records: RecordSlice) -> Machine[None]:
@@ -306,7 +306,7 @@ def explain_trouble(topic: str, active: ActiveDefinition | None, trouble: Troubl
     if active is None:
         return trouble
     try:
-        misfit: Problem | None = yield ExplainMisfit(active.stored)
+        misfit = yield from ask_driver(ExplainMisfit(active.stored))
     except Exception as error:  # noqa: BLE001  # the server's message is kept
         log.info("target table not inspected", topic=topic, error=str(error)[:300])
         return trouble

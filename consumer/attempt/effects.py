@@ -1,12 +1,16 @@
 """The effects that an attempt requests from its driver. Plain values.
 
-The product carries effects out with threads and connections (consumer.attempt.drivers.threads), the
-simulation with a modelled target and its own schedule (tests/sim). A `Machine` is a generator: it yields
-an effect, and the driver sends it the effect's result or throws the effect's error into it.
+The product carries effects out with threads and connections (consumer.attempt.drivers), the simulation
+with a modelled target and its own schedule (tests/sim). A `Machine` is a generator: it yields an effect,
+and the driver sends it the effect's result or throws the effect's error into it.
+
+The class of an effect names the type of its result, so mypy knows what `ask_driver` returns, and refuses
+a driver's handler that returns something else.
 
 ```python
 def example() -> Machine[int]:
-    rows, state, held = yield BeginAttempt()   # the driver: machine.send(result) or machine.throw(error)
+    rows, state, held = yield from ask_driver(BeginAttempt())
+    yield Sleep(0.5)   # an effect without a result needs no `ask_driver`
     return len(rows)
 ```
 """
@@ -15,47 +19,100 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, cast
 
+from consumer.attempt.copies.keys import KeyComparison
 from consumer.attempt.operations import Operation
-from consumer.ordering.model import LaneProgress, TargetTable
+from consumer.attempt.readers.reader import RecordSlice
+from consumer.ordering.model import LaneProgress, QuarantineEntry, TargetTable, UnitState
+from consumer.tables.definition import ActiveDefinition
 from consumer.tables.stored import StoredDefinition
 from consumer.targets.alterations import AlterTable, DropTable
+from schemas.problems import Problem
 from schemas.table.model import Key, Table
 
 if TYPE_CHECKING:
     from consumer.attempt.lane_group import LaneGroup
 
+R = TypeVar("R")
+"""The type of an effect's result."""
 T = TypeVar("T")
+D = TypeVar("D")
+"""The class of a driver."""
+E = TypeVar("E", bound="Effect[Any]")
+
+
+class Effect(Generic[R]):
+    """A request to the driver, with a result of type `R`."""
+
+    __slots__ = ()
+
+    @classmethod
+    def bind_handler(cls: type[E], handler: Callable[[D, E], R]) -> Binding[D]:
+        """Return an entry of a HandlerTable: `handler`, a method of the driver, carries this effect out."""
+        return cls, handler
+
+    @classmethod
+    def refuse(cls: type[E], reason: str) -> Binding[object]:
+        """Return an entry of a HandlerTable for an effect that the driver never meets because of `reason`."""
+
+        def raise_refusal(_driver: object, effect: E) -> NoReturn:
+            raise NotImplementedError(f"{effect} is not carried out here: {reason}")
+
+        return cls, raise_refusal
+
+
+EffectHandler = Callable[[D, Any], Any]
+"""(driver, effect) → the effect's result."""
+Binding = tuple[type[Effect[Any]], EffectHandler[D]]
+"""A class of effects, and the handler that carries out its effects."""
+Machine = Generator[Effect[Any], object, T]
+"""A generator of effects that returns a T."""
+
+
+def ask_driver(effect: Effect[R]) -> Machine[R]:
+    """Yield one effect, and return its result."""
+    return cast(R, (yield effect))
+
+
+class HandlerTable(Generic[D]):
+    """The handlers of a driver of class `D`, by the class of the effect."""
+
+    def __init__(self, *bindings: Binding[D]) -> None:
+        self.handlers = dict(bindings)
+        if len(self.handlers) != len(bindings):
+            raise ValueError("an effect has two handlers")
+
+    def carry_out(self, driver: D, effect: Effect[R]) -> R:
+        """Carry out an effect, and return its result."""
+        return cast(R, self.handlers[type(effect)](driver, effect))
+
 
 # --- the target
 
 
 @dataclass(frozen=True, slots=True)
-class BeginAttempt:
-    """Begin an attempt at the unit under its fencing token.
-
-    Result: (lane rows, unit state, quarantine entries).
-    """
+class BeginAttempt(Effect[tuple[list[LaneProgress], UnitState, list[QuarantineEntry]]]):
+    """Begin an attempt at the unit under its fencing token."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReadProgress:
-    """Read the unit's lane rows without locks, over session `number`. Result: the rows."""
+class ReadProgress(Effect[list[LaneProgress]]):
+    """Read the unit's lane rows without locks, over session `number`."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
-class ReadQuarantine:
+class ReadQuarantine(Effect[list[QuarantineEntry]]):
     """Read the unit's quarantine entries without locks.
 
-    A transaction guards what depends on them. Result: the entries.
+    A transaction guards what depends on them.
     """
 
 
 @dataclass(frozen=True, slots=True)
-class Transact:
+class Transact(Effect[None]):
     """Carry out `operations` in one transaction that guards the rows of `guards`, over session `number`.
 
     `displaced`: the driver adds the number of rows displaced by each WriteChanges at once, so that it is
@@ -69,33 +126,33 @@ class Transact:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckSession:
+class CheckSession(Effect[None]):
     """Drop session `number` if its connection is broken. Requested after an error."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
-class DropSession:
+class DropSession(Effect[None]):
     """Close session `number`, so that the next effect over it opens a new one."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
-class StopUnit:
+class StopUnit(Effect[None]):
     """Record in the target that the unit is stopped, and why."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class ListKeys:
+class ListKeys(Effect[Sequence[Key]]):
     """List a page of the keys of `table` with `after` < key <= `upto`, in the target's order, of rows
     that match `where`.
 
-    `table` has its key's columns and no others. Result: the keys, as the target shows them; none at the
-    end.
+    `table` has its key's columns and no others. The result has the keys as the target shows them; none
+    at the end.
     """
 
     table: TargetTable
@@ -105,10 +162,11 @@ class ListKeys:
 
 
 @dataclass(frozen=True, slots=True)
-class LookUpKeys:
+class LookUpKeys(Effect[Sequence[Key]]):
     """Look up the rows that the target finds under `keys`. `table`: as in ListKeys.
 
-    Result: their keys, as the target shows them. A key that the target cannot hold is not among them.
+    The result has their keys as the target shows them. A key that the target cannot hold is not among
+    them.
     """
 
     table: TargetTable
@@ -119,54 +177,50 @@ class LookUpKeys:
 
 
 @dataclass(frozen=True, slots=True)
-class RestoreDefinition:
-    """Build the active definition from the stored definition `text`, or take it from the cache.
-
-    Result: an ActiveDefinition.
-    """
+class RestoreDefinition(Effect[ActiveDefinition]):
+    """Build the active definition from the stored definition `text`, or take it from the cache."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class PrepareDefinition:
-    """Build the active definition from `stored`; if it is the unit's `first`, create the target table.
-
-    Result: an ActiveDefinition.
-    """
+class PrepareDefinition(Effect[ActiveDefinition]):
+    """Build the active definition from `stored`; if it is the unit's `first`, create the target table."""
 
     stored: StoredDefinition
     first: bool
 
 
 @dataclass(frozen=True, slots=True)
-class ExplainMisfit:
-    """Check the target table of a definition as `check` does. Result: what is wrong with it, or None."""
+class ExplainMisfit(Effect[Problem | None]):
+    """Check the target table of a definition as `check` does. The result is what is wrong with it."""
 
     stored: StoredDefinition
 
 
 @dataclass(frozen=True, slots=True)
-class ReadTable:
-    """Read the target table of the definition `source`. Result: the table, or None."""
+class ReadTable(Effect[Table | None]):
+    """Read the target table of the definition `source`. The result is None if there is no table."""
 
     source: Table
 
 
 @dataclass(frozen=True, slots=True)
-class ReadSharers:
-    """Find the other units of the pipeline that write the target table of `source`. Result: their topics."""
+class ReadSharers(Effect[Sequence[str]]):
+    """Find the other units of the pipeline that write the target table of `source`; the result has their
+    topics.
+    """
 
     source: Table
 
 
 @dataclass(frozen=True, slots=True)
-class OwnConnection:
-    """Find the connection that alters tables. Result: its id; None if tables are altered in transactions."""
+class OwnConnection(Effect[int | None]):
+    """Find the id of the connection that alters tables; None if tables are altered in transactions."""
 
 
 @dataclass(frozen=True, slots=True)
-class AlterTarget:
+class AlterTarget(Effect[None]):
     """Alter or drop a table over `connection`; each statement commits by itself."""
 
     change: AlterTable | DropTable
@@ -174,7 +228,7 @@ class AlterTarget:
 
 
 @dataclass(frozen=True, slots=True)
-class EndConnection:
+class EndConnection(Effect[None]):
     """End a connection over which a dead attempt may still alter the table, and wait until it has ended."""
 
     connection: int
@@ -184,19 +238,19 @@ class EndConnection:
 
 
 @dataclass(frozen=True, slots=True)
-class NextSlice:
+class NextSlice(Effect[RecordSlice | None]):
     """Read the next slice of the records given to the attempt.
 
-    Result: a RecordSlice, None at the end. Raises InputLostError.
+    The result is None at the end. Raises InputLostError.
     """
 
 
 @dataclass(frozen=True, slots=True)
-class ReadMissing:
+class ReadMissing(Effect[RecordSlice | None]):
     """Read the next slice of the records [start, upto) from Kafka; the first of these effects opens the
     read.
 
-    Result: a RecordSlice, None at the end.
+    The result is None at the end.
     """
 
     start: int
@@ -204,10 +258,10 @@ class ReadMissing:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadPassed:
+class ReadPassed(Effect[RecordSlice | None]):
     """Read the next slice of the records [start, upto) from Kafka, which the attempt has read before.
 
-    The first of these effects opens the read. Result: a RecordSlice, None at the end.
+    The first of these effects opens the read. The result is None at the end.
     """
 
     start: int
@@ -215,20 +269,20 @@ class ReadPassed:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadRest:
+class ReadRest(Effect[RecordSlice | None]):
     """Read the next slice of the topic from the offset `start` to its present end.
 
-    The effect after the last None opens the read again. Result: a RecordSlice, None at the end.
+    The effect after the last None opens the read again. The result is None at the end.
     """
 
     start: int
 
 
 @dataclass(frozen=True, slots=True)
-class AskSource:
+class AskSource(Effect[Sequence[Key]]):
     """Ask the source for the rows that it finds under `keys` of `table`, which is the source's own.
 
-    Result: their keys, as the source shows them. Raises TransientError if the source cannot be reached,
+    The result has their keys as the source shows them. Raises TransientError if the source cannot be reached,
     and TargetConfigError if it has no such table or refuses the user.
     """
 
@@ -237,10 +291,10 @@ class AskSource:
 
 
 @dataclass(frozen=True, slots=True)
-class FindBegin:
+class FindBegin(Effect[tuple[int, bytes] | None]):
     """Find an event after the offset `after` with which a copy of the table begins.
 
-    `hint`: the offset of one, if known. Result: (offset, value), or None.
+    `hint`: the offset of one, if known. The result is (offset, value).
     """
 
     after: int
@@ -248,30 +302,40 @@ class FindBegin:
 
 
 @dataclass(frozen=True, slots=True)
-class FindSnapshot:
+class TableSnapshot:
+    """A table that Debezium has read again, at the offsets `first` to `last` of its topic.
+
+    `table`: its present definition at the source.
+    """
+
+    first: int
+    last: int
+    table: Table
+
+
+@dataclass(frozen=True, slots=True)
+class FindSnapshot(Effect[TableSnapshot | None]):
     """Find Debezium's newest complete snapshot after the offset `after`, and read the table's definition
     at the source.
-
-    Result: a TableSnapshot (consumer.attempt.copies.snapshots), or None.
     """
 
     after: int
 
 
 @dataclass(frozen=True, slots=True)
-class OpenKeys:
-    """Open storage for the keys of a table. Result: a KeyComparison, which the requester closes."""
+class OpenKeys(Effect[KeyComparison]):
+    """Open storage for the keys of a table, which the requester closes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sleep:
+class Sleep(Effect[None]):
     """Wait for `seconds`. A lane's pause ends early when the lanes are stopping."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class Await:
+class Await(Effect[None]):
     """Wait until `ready()` is true. The function reads the lanes' shared state and is called again after
     every wake-up.
     """
@@ -280,7 +344,7 @@ class Await:
 
 
 @dataclass(frozen=True, slots=True)
-class StartLanes:
+class StartLanes(Effect[None]):
     """Run `lanes.run_lane(n)` for every lane, concurrently with the attempt.
 
     A lane's error goes to `lanes.record_lane_error`.
@@ -290,43 +354,7 @@ class StartLanes:
 
 
 @dataclass(frozen=True, slots=True)
-class JoinLanes:
+class JoinLanes(Effect[None]):
     """Wait until every lane of `lanes`, which are stopping, has ended."""
 
     lanes: LaneGroup
-
-
-RecordEffect = NextSlice | ReadMissing | ReadPassed | ReadRest | FindBegin | FindSnapshot | AskSource
-"""The effects that read the topic, or the source to which it belongs."""
-AttemptEffect = (
-    RecordEffect
-    | BeginAttempt
-    | ReadProgress
-    | ReadQuarantine
-    | Transact
-    | CheckSession
-    | DropSession
-    | StopUnit
-    | ListKeys
-    | LookUpKeys
-    | RestoreDefinition
-    | PrepareDefinition
-    | ExplainMisfit
-    | ReadTable
-    | ReadSharers
-    | OwnConnection
-    | AlterTarget
-    | EndConnection
-    | OpenKeys
-    | Sleep
-    | Await
-    | StartLanes
-    | JoinLanes
-)
-Machine = Generator[AttemptEffect, Any, T]
-"""A generator of effects that returns a T."""
-
-
-def ask_driver(effect: AttemptEffect) -> Machine[Any]:
-    """Yield one effect, and return its result."""
-    return (yield effect)

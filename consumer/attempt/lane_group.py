@@ -17,8 +17,14 @@ from typing import Protocol
 from consumer.attempt.effects import Await, JoinLanes, Machine, Sleep, StartLanes
 from consumer.ordering.dispatch import Dispatcher, TablePlan
 from consumer.ordering.lanes.batches import LaneBatch
-from consumer.ordering.lanes.lane import ApplySegment, Lane, LaneEffect, WaitForTickets, WaitForWork
-from consumer.ordering.lanes.limits import LaneLimits
+from consumer.ordering.lanes.lane import (
+    ApplySegment,
+    Lane,
+    LaneEffect,
+    LaneLimits,
+    WaitForTickets,
+    WaitForWork,
+)
 from consumer.ordering.locks import LockTable, Wait
 from consumer.ordering.model import QuarantineEntry, RowChange
 from consumer.ordering.progress import LaneMark

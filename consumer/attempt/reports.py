@@ -15,6 +15,7 @@ from typing import Literal
 
 import msgspec
 
+from schemas.problems import shorten_problem
 from schemas.wire.position import Position
 
 MAX_REPORTS = 50
@@ -22,8 +23,8 @@ MAX_REPORTS = 50
 MAX_BYTES = 65_507
 """Maximum number of bytes in one datagram, the limit of UDP. 50 reports of 1,200 bytes fit; messages of
 three-byte characters may not."""
-MESSAGE_HEAD, MESSAGE_TAIL = 300, 300
-"""Characters of a long message that are sent: its beginning has the evidence, its end the remedy."""
+MAX_MESSAGE_CHARS = 600
+"""Characters of a long message that are sent."""
 
 AttemptOutcome = Literal["ok", "behind", "stopped", "fenced"]
 
@@ -108,9 +109,7 @@ class ReportSender:
 
 
 def _shorten_message(report: Report) -> Report:
-    text = report.message
-    if len(text) > MESSAGE_HEAD + MESSAGE_TAIL:
-        report.message = f"{text[:MESSAGE_HEAD]} … {text[-MESSAGE_TAIL:]}"
+    report.message = shorten_problem(report.message, MAX_MESSAGE_CHARS)
     return report
 
 

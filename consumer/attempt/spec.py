@@ -9,7 +9,7 @@ from typing import Literal, cast
 import msgspec
 
 from consumer.errors import UnitStoppedError
-from consumer.ordering.lanes.limits import LaneLimits
+from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.layout import Layout
 from consumer.ordering.model import ApplyUnit
 from consumer.tables.definition import ActiveDefinition, prepare_definition

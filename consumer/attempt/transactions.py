@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from consumer.attempt.effects import CheckSession, DropSession, Machine, ReadProgress, Sleep, T, Transact
+from consumer.attempt.effects import (
+    CheckSession,
+    DropSession,
+    Machine,
+    ReadProgress,
+    Sleep,
+    T,
+    Transact,
+    ask_driver,
+)
 from consumer.attempt.operations import Operation, ReplaceLaneRows, WriteProgress
 from consumer.errors import AttemptLostError, CommitUnknownError, RefusedError, TransientError
 from consumer.ordering.model import LaneProgress
@@ -136,7 +145,7 @@ class AttemptProgress:
         for tries in range(1, RESOLVE_TRIES + 1):
             yield DropSession(number)
             with suppress(TransientError):
-                rows: Sequence[LaneProgress] = yield ReadProgress(number)
+                rows = yield from ask_driver(ReadProgress(number))
                 found = [row for row in rows if row.lane == guard.lane]
                 return was_committed(found[0] if found else None, guard, wrote)
             yield Sleep(pause_after(tries, FIRST_RETRY_DELAY_S))

@@ -72,7 +72,7 @@ or bytes, all trailing spaces, its length, or that it is no label."""
 @dataclass(frozen=True, slots=True)
 class LossyColumn:
     """A column of the target in which the server changes some values silently
-    (consumer.tables.lossy_columns).
+    (`refuse_losses`).
 
     `at`: its place in a row. `room`: the digits, characters or bytes that it stores.
     """

@@ -20,6 +20,8 @@ is written in place, and the target writes the columns of the key as well (NetCh
 An insert in the log is a new row, also if the target has a row of its key: that was another row, and
 none of its values stay. If it were written in place, a DELETE and INSERT of a key would lead to another
 row in one batch than in two.
+
+A value that the server would silently change is refused before it is written (`refuse_losses`).
 """
 
 from __future__ import annotations
@@ -29,8 +31,12 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import Any
 
-from consumer.ordering.model import EveryChange, NetChange, ReducedChanges, RowChange, TargetTable
+from consumer.errors import RefusedError
+from consumer.ordering.model import EveryChange, LossKind, NetChange, ReducedChanges, RowChange, TargetTable
 from schemas.table.model import Row
+
+_MOST_BYTES = 4
+"""Largest number of bytes of a character."""
 
 
 def make_getter(at: tuple[int, ...]) -> Callable[[Row], Any]:
@@ -156,3 +162,58 @@ def _build_mixed_sort_key(key: Any) -> list[tuple[bool, bool, Any]]:
 def compute_net_change(table: TargetTable, changes: Iterable[RowChange]) -> NetChange:
     """Reduce `changes` of one table (in event order) to their net effect; lists are sorted by key."""
     return NetChangeReducer(table).reduce(changes)
+
+
+def refuse_losses(net: ReducedChanges) -> None:
+    """Raise RefusedError if the server would silently change a value of `net`."""
+    if not isinstance(net, NetChange) or not net.table.lossy:
+        return
+    for row in net.rows:
+        for column in net.table.lossy:
+            value = row[column.at]
+            if isinstance(value, str) and _LOSES[column.loss](value, column.room):
+                where = f"column {column.name} of {net.table.schema}.{net.table.name}"
+                raise RefusedError(f"{where} {_LOSS_TEXTS[column.loss].format(column.room)}")
+
+
+def _loses_fraction(value: str, room: int) -> bool:
+    return len(value.partition(".")[2].removesuffix("Z").rstrip("0")) > room
+
+
+def _loses_spaces(value: str, room: int) -> bool:
+    """Return whether only spaces exceed the length; the target itself refuses any other excess."""
+    rest = value[room:]
+    return bool(rest) and not rest.strip(" ")
+
+
+def _loses_spaces_by_bytes(value: str, room: int) -> bool:
+    if len(value) * _MOST_BYTES <= room:
+        return False
+    rest = value.encode()[room:]
+    return bool(rest) and not rest.strip(b" ")
+
+
+def _needs_padding(value: str, room: int) -> bool:
+    """Return whether `value`, in base64, is shorter than the BINARY column."""
+    return len(value) // 4 * 3 - value.count("=") < room
+
+
+_LOSES: dict[LossKind, Callable[[str, int], bool]] = {
+    "digits": _loses_fraction,
+    "characters": _loses_spaces,
+    "bytes": _loses_spaces_by_bytes,
+    "spaces": lambda value, _room: value.endswith(" "),
+    "padding": _needs_padding,
+    "label": lambda value, _room: not value,
+}
+_LOSS_TEXTS: dict[LossKind, str] = {
+    "digits": "has {} digits after the decimal point, and the value has more, which its server would round",
+    "characters": "has room for {} characters, and the value has spaces after them, which its server would drop",
+    "bytes": "has room for {} bytes, and the value has spaces after them, which its server would drop",
+    "spaces": "is a CHAR, and the value has spaces at its end, which its server would drop",
+    "padding": "has {} bytes always, and the value has fewer, which its server would pad with zero bytes",
+    "label": (
+        "has an empty label, and the target server would store the value, ENUM's error value '', "
+        "as that label"
+    ),
+}

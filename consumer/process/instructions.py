@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import structlog
 
-from consumer.process.pipeline_shell import PipelineShell, fault_ends_process
+from consumer.process.effect_runner import fault_ends_process
+from consumer.process.pipeline_shell import PipelineShell
 from consumer.process.shells import PipelineShells
 from consumer.process.spark_beside import SparkStarter
 from consumer.reporting.protocol import LineWriter, decode_command, split_name

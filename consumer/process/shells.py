@@ -15,7 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from consumer.process.pipeline_shell import PipelineShell, fault_ends_process
+from consumer.process.effect_runner import fault_ends_process
+from consumer.process.pipeline_shell import PipelineShell
 from consumer.spark.pipeline import PipelineSettings
 from schemas.config.changes.parts import collect_config_parts, format_pipeline_part
 from schemas.config.model import Config

@@ -9,14 +9,15 @@ from dataclasses import dataclass
 
 import structlog
 
-from consumer.attempt.drivers.run import Connections, define_topic
+from consumer.attempt.drivers.driver import Connections
+from consumer.attempt.drivers.run import define_topic
 from consumer.attempt.spec import UnitSpec
 from consumer.errors import UnitStoppedError
 from consumer.ordering.model import ApplyUnit, LaneProgress
 from consumer.ordering.progress import start_refusal
 from consumer.spark.pipeline import PipelineSettings
 from consumer.tables.source_tables import read_definition
-from consumer.targets.base import ProgressStore
+from consumer.targets.base import ProgressStore, UnitTarget
 from schemas.problems import Problem, encode_problem
 
 log = structlog.get_logger(__name__)
@@ -76,7 +77,9 @@ def take_unit(
     return TakeoverResult(epoch, rows, definition, refusal, state.stopped, gap)
 
 
-def define_unit(pipeline: PipelineSettings, spec: UnitSpec, sessions: Connections) -> Problem | None:
+def define_unit(
+    pipeline: PipelineSettings, spec: UnitSpec, sessions: Connections[UnitTarget]
+) -> Problem | None:
     """Write the active definition of a unit if its topic carries none; it is read from the source's database.
 
     The unit must have been taken over with the fencing token of `spec`. Returns why the unit cannot

@@ -32,7 +32,9 @@ class _LastReport:
 
 
 class CheckpointReporter:
-    """Reports the units of one pipeline. `track_unit` may be called in another thread than the rest."""
+    """Reports the units of one pipeline. `track_unit`, and `report_event` for a unit that the core does not
+    know, may be called in another thread than the rest.
+    """
 
     def __init__(
         self, pipeline: str, lines: LineWriter, times: SourceTimes, debezium: frozenset[str] = frozenset()

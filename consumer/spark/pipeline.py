@@ -10,7 +10,7 @@ from confluent_kafka import KafkaException
 
 from consumer.attempt.spec import UnitSpec, build_initial_layout
 from consumer.errors import TransientError
-from consumer.ordering.lanes.limits import LaneLimits
+from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.model import ApplyUnit
 from consumer.tables.discovery import find_debezium_table, select_topics
 from consumer.tables.router import TableRoute

@@ -15,6 +15,7 @@ from functools import partial
 import structlog
 
 from consumer.attempt.copies.begin import find_begin
+from consumer.attempt.drivers.driver import AttemptInputs
 from consumer.attempt.drivers.run import apply_topic
 from consumer.attempt.readers.kafka_reader import build_reader_settings, read_range, read_rest
 from consumer.attempt.readers.reader import RecordSlice
@@ -148,10 +149,10 @@ class QueryWorker:
         report = apply_topic(
             spec,
             self._connections,
-            slices,
-            read_missing=partial(self.read_records, topic),
-            tables=self._tables,
-            find_begin=partial(self._find_begin, topic),
+            AttemptInputs(
+                slices, partial(self.read_records, topic), find_begin=partial(self._find_begin, topic)
+            ),
+            self._tables,
         )
         if (
             report.state == "fenced"

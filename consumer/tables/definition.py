@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from dataclasses import replace as with_
 from typing import Any, cast
 
-from msgspec.structs import replace
-
 from consumer.errors import CopyNeededError, TargetConfigError, UnitStoppedError
 from consumer.ordering.model import TargetTable
+from consumer.tables.column_names import adopt_spelling, select_renamed_columns
 from consumer.tables.event_decoder import (
     DecodeEvent,
     make_event_decoder,
@@ -143,14 +142,16 @@ def prepare_definition(
                 explain_missing_target(routed, source, debezium=debezium is not None) if existed else None
             )
             there = real or _read_real_table(session, expected, create, missing_error)
-            stored = _adopt_spelling(stored, expected, there, same)
+            spelled = match_other_spellings(expected, there, {}, (), same)
+            names = adopt_spelling(stored.names, source.column_names, spelled)
+            stored = with_(stored, names=names)
             expected = build_stored_table(stored, routed)
             stored = _record_unmapped(stored, expected, there, routed, same)
             expected = select_written_columns(expected, there, routed.policy)
             target = build_target_table(expected, there, added)
     except (TargetConfigError, SchemaError) as error:
         raise UnitStoppedError.from_problem(error.problem) from error
-    written = _select_written(source, expected, stored)
+    written = select_renamed_columns(source, stored.names, expected.column_names)
     decode, decode_row, row = _make_event_functions(written, target, routed, debezium)
     return ActiveDefinition(
         text=stored.encode(),
@@ -167,20 +168,6 @@ def prepare_definition(
         ordered=routed.topic is None
         and are_ranges_alike(source, there, added),  # a topic lists keys in any order
     )
-
-
-def _adopt_spelling(
-    stored: StoredDefinition, expected: Table, there: Table, same: NameRules
-) -> StoredDefinition:
-    """Return `stored` with the target's spelling of the names that its server takes as equal to those of
-    `expected`.
-    """
-    spelled = match_other_spellings(expected, there, {}, (), same)
-    if not spelled:
-        return stored
-    now = {name: stored.get_target_name(name) for name in stored.table.column_names}
-    names = {name: spelled.get(at, at) for name, at in now.items()}
-    return with_(stored, names={name: at for name, at in names.items() if at != name})
 
 
 def _record_unmapped(
@@ -210,13 +197,6 @@ def _list_narrow_columns(expected: Table, there: Table) -> tuple[str, ...]:
         if (column := real.get(each.name)) is not None
         and (not can_hold_all_values(each.type, column.type) or (each.nullable and not column.nullable))
     )
-
-
-def _select_written(source: Table, expected: Table, stored: StoredDefinition) -> Table:
-    """Return `source` with only the columns that are in `expected`."""
-    there = set(expected.column_names)
-    columns = tuple(each for each in source.columns if stored.get_target_name(each.name) in there)
-    return source if len(columns) == len(source.columns) else replace(source, columns=columns)
 
 
 def _make_event_functions(

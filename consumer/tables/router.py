@@ -8,19 +8,20 @@ appends them.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from operator import itemgetter
-from typing import Literal, Protocol
+from typing import Literal
 
 from msgspec import structs
 
 from consumer.errors import TargetConfigError
 from consumer.ordering.model import TargetTable, TargetTopic, TopicOptions
-from consumer.tables.lossy_columns import find_lossy_columns
 from consumer.tables.stored import StoredDefinition
+from consumer.targets.checks.column_fit import find_lossy_columns
 from consumer.targets.checks.column_spelling import explain_missing_columns
 from schemas.config.kinds.topics import TopicConfig
+from schemas.config.model import PipelineConfig
 from schemas.findings import Finding
 from schemas.table.filters import compile_row_filter
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
@@ -31,30 +32,6 @@ ADDED_LENGTH = 64
 """Characters of a column that `add:` creates: a source's name or a short literal."""
 SchemaChangePolicy = Literal["ignore", "lenient", "evolve", "stop"]
 """The policies of `schema_changes`: what a change of a table's definition does to its target table."""
-
-
-class RouteConfig(Protocol):
-    """The fields of `schemas.config.model.Route` that routing reads."""
-
-    @property
-    def from_(self) -> str: ...
-    @property
-    def to(self) -> str: ...
-    @property
-    def add(self) -> Mapping[str, str]: ...
-    @property
-    def schema_changes(self) -> SchemaChangePolicy | None: ...
-    @property
-    def kafka(self) -> TopicConfig | None: ...
-
-
-class RoutesConfig(Protocol):
-    """The fields of `schemas.config.model.PipelineConfig` that routing reads."""
-
-    @property
-    def routes(self) -> Sequence[RouteConfig]: ...
-    @property
-    def schema_changes(self) -> SchemaChangePolicy: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +50,7 @@ class TableRoute:
 
     @classmethod
     def build_routes(
-        cls, config: RoutesConfig, *, topics: Mapping[str, str] | None = None
+        cls, config: PipelineConfig, *, topics: Mapping[str, str] | None = None
     ) -> tuple[TableRoute, ...]:
         """Return the routes of a pipeline.
 

@@ -14,12 +14,12 @@ from consumer.errors import TargetConfigError, TransientError, UnitStoppedError
 from consumer.ordering.model import TargetTable
 from consumer.tables.router import build_key_table, make_key_function
 from consumer.targets.dialect import open_session
-from consumer.targets.shared.lookups import find_under_keys
+from consumer.targets.shared.keyed_reads import find_under_keys
 from schemas.config.model import SourceConfig, TargetConfig
 from schemas.errors import SchemaError, ServerConnectError
 from schemas.io.mysql_catalog import list_tables, read_table
 from schemas.io.mysql_connection import connect_source
-from schemas.io.server_errors.mysql import choose_mysql_remedy, format_mysql_error
+from schemas.io.server_errors import choose_mysql_remedy, format_mysql_error
 from schemas.table.model import Key, Table
 from schemas.wire.debezium import format_debezium_topic
 

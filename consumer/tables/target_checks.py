@@ -14,14 +14,15 @@ from consumer.tables.router import (
     resolve_route,
 )
 from consumer.tables.stored import StoredDefinition
-from consumer.targets.checks.table_findings import Inspectable, check_table
+from consumer.targets.base import TargetTables
+from consumer.targets.checks.table_findings import check_table
 from schemas.findings import Finding, format_copy_remedy, format_debezium_remedy
 from schemas.problems import Problem
 from schemas.table.model import Table
 
 
 def judge_target_table(
-    session: Inspectable,
+    session: TargetTables,
     stored: StoredDefinition,
     routed: ResolvedRoute,
     sources: int = 1,
@@ -42,7 +43,7 @@ def judge_target_table(
 
 
 def find_table_misfit(
-    session: Inspectable,
+    session: TargetTables,
     stored: StoredDefinition,
     source_name: str,
     routes: tuple[TableRoute, ...],
@@ -85,7 +86,7 @@ def describe_lost_rows(place: str) -> str:
 
 
 def explain_changed_table(
-    session: Inspectable,
+    session: TargetTables,
     stored: StoredDefinition,
     source_name: str,
     routes: tuple[TableRoute, ...],

@@ -31,8 +31,8 @@ def clear_undecodable(row: Row, table: Table, columns: Collection[str]) -> Row:
 def explain_undecodable(table: Table, columns: Collection[str]) -> str:
     """Return why a row with undecodable values in `columns` is quarantined."""
     name = next(iter(columns))
-    charset = table.get_column(name).type.charset or "the column's type"
-    return f"column {name}: its bytes at the source are not valid {charset}: {_REMEDY}"
+    type_ = table.get_column(name).type
+    return f"column {name}: its bytes at the source are not valid {type_.charset or type_.kind}: {_REMEDY}"
 
 
 def check_key(active: ActiveDefinition, marked: Undecodable, place: str) -> None:

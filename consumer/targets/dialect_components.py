@@ -11,7 +11,7 @@ from typing import Protocol
 
 from consumer.ordering.model import ApplyUnit, NetChange, TargetTable
 from consumer.targets.alterations import AlterTable, DropTable
-from consumer.targets.bookkeeping.books import Bookkeeping
+from consumer.targets.bookkeeping import Bookkeeping
 from consumer.targets.checks.rights import MissingRight, RequiredRights
 from consumer.targets.checks.table_facts import Remark, TableFacts
 from consumer.targets.sql import Fragment, Params

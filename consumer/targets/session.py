@@ -6,19 +6,83 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from consumer.errors import TransientError
-from consumer.ordering.model import ApplyUnit, LaneProgress, TargetTable, UnitState
+from consumer.ordering.model import ApplyUnit, LaneProgress, NetChange, TargetTable, UnitState
 from consumer.targets.alterations import AlterTable, DropTable
 from consumer.targets.altering import TableChanger
 from consumer.targets.base import TargetTransaction
-from consumer.targets.bookkeeping.units import parse_units_by_topic
+from consumer.targets.bookkeeping import Bookkeeping, parse_units_by_topic
 from consumer.targets.checks.rights import MissingRight, RequiredRights, TablePlace
 from consumer.targets.checks.table_facts import Remark, TableFacts
-from consumer.targets.dialect_components import DialectComponents
-from consumer.targets.progress.store import SqlProgressStore
-from consumer.targets.sql import render_keys_in
-from consumer.targets.statements import run_create
-from consumer.targets.transaction import SqlTransaction, read_page
+from consumer.targets.dialect_components import DialectComponents, Link, NetChangeApplier, TargetCatalog
+from consumer.targets.progress import SqlProgressStore, SqlProgressWriter, run_create
+from consumer.targets.sql import Syntax, join_conditions, render_keys_in
 from schemas.table.model import Key, Row, Table
+
+
+class SqlTransaction(SqlProgressWriter):
+    """The session's open transaction, with rows and progress over one link
+    (`consumer.targets.base.TargetTransaction`).
+    """
+
+    def __init__(
+        self,
+        unit: ApplyUnit,
+        link: Link,
+        books: Bookkeeping,
+        catalog: TargetCatalog,
+        applier: NetChangeApplier,
+        *,
+        altering: TableChanger,
+    ) -> None:
+        super().__init__(unit, link, books)
+        self._catalog = catalog
+        self._applier = applier
+        self._altering = altering
+
+    def apply_net_change(self, net: NetChange, *, displacing: str | None = None) -> int:
+        return self._applier.apply_net_change(self._unit, net, displacing) if net.size else 0
+
+    def truncate_table(self, table: TargetTable, where: dict[str, str] | None) -> None:
+        text, params = join_conditions(self._catalog.build_filter(table, where))
+        self._link.execute(f"DELETE FROM {self._catalog.quote_table_name(table)}{text}", params)
+
+    def lock_units(self) -> dict[str, UnitState]:
+        return parse_units_by_topic(
+            self._link.execute(*self._books.units.select_all(self._unit.pipeline, lock=True))
+        )
+
+    def write_other(self, topic: str, state: UnitState) -> None:
+        other = ApplyUnit(self._unit.pipeline, topic)
+        self._link.execute(*self._books.units.build_update(other, state))
+
+    def alter_table(self, change: AlterTable | DropTable) -> None:
+        if not self._altering.transactional:
+            raise ValueError("altering a table would commit this transaction")
+        self._altering.apply_change(change)
+        self._applier.forget_table(change.table.db, change.table.name)
+
+
+def _read_page(
+    link: Link,
+    catalog: TargetCatalog,
+    syntax: Syntax,
+    table: TargetTable,
+    after: Key | None,
+    *,
+    where: dict[str, str] | None,
+    limit: int,
+    upto: Key | None = None,
+) -> list[Row]:
+    """Return up to `limit` rows with keys above `after`, and up to `upto`, in the order of the server's
+    own key index.
+    """
+    select, decode = catalog.select_rows(table)
+    text, params = join_conditions(
+        [*catalog.build_filter(table, where), *catalog.build_page_conditions(table, after, upto)]
+    )
+    page = syntax.page(f"{select}{text}", catalog.build_page_order(table), limit)
+    return [decode(row) for row in link.execute(page, params)]
+
 
 KEYS_PER_STATEMENT = 500
 
@@ -136,7 +200,7 @@ class SqlSession(SqlProgressStore):
     ) -> list[Row]:
         link, catalog, syntax = self._link, self.catalog, self._books.syntax
         return self._run_unguarded(
-            lambda: read_page(link, catalog, syntax, table, after, where=where, limit=limit, upto=upto)
+            lambda: _read_page(link, catalog, syntax, table, after, where=where, limit=limit, upto=upto)
         )
 
     def fetch_keys(self, table: TargetTable, keys: Sequence[Key]) -> list[Row]:

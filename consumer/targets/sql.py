@@ -8,9 +8,12 @@ placeholders. Identifiers are quoted only here.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
+from consumer.ordering.model import TargetTable
 from schemas.table.model import Kind, Table
 
 Params = list[object]
@@ -156,3 +159,38 @@ def join_conditions(fragments: Sequence[Fragment]) -> Fragment:
         return "", []
     params = [param for _, values in fragments for param in values]
     return " WHERE " + " AND ".join(text for text, _ in fragments), params
+
+
+P = TypeVar("P")
+#: Tables kept per connection; the least recently used one is evicted first.
+MAX_CACHED_TABLES = 256
+
+
+class TableCache(Generic[P]):
+    """A cache of at most MAX_CACHED_TABLES prepared tables; it calls its second argument with each
+    evicted one.
+    """
+
+    def __init__(
+        self, make: Callable[[TargetTable], P], on_removed: Callable[[P], None] = lambda _: None
+    ) -> None:
+        self._make = make
+        self._on_removed = on_removed
+        self._kept: OrderedDict[int, tuple[TargetTable, P]] = OrderedDict()
+
+    def get(self, table: TargetTable) -> P:
+        found = self._kept.get(id(table))
+        if found is None:  # the kept reference prevents the reuse of the table's identity
+            found = self._kept[id(table)] = (table, self._make(table))
+            if len(self._kept) > MAX_CACHED_TABLES:
+                self._on_removed(self._kept.popitem(last=False)[1][1])
+        else:
+            self._kept.move_to_end(id(table))
+        return found[1]
+
+    def forget_table(self, schema: str, name: str) -> None:
+        """Evict what was made for a table, for every definition of it."""
+        for number, (table, made) in list(self._kept.items()):
+            if (table.schema, table.name) == (schema, name):
+                del self._kept[number]
+                self._on_removed(made)

@@ -31,6 +31,15 @@ def check_rest_access(token: SecretStr | None, request: Request) -> None:
         _from_here(request)
 
 
+def has_rest_access(token: SecretStr | None, request: Request) -> bool:
+    """Return whether a request is allowed to read everything."""
+    try:
+        check_rest_access(token, request)
+    except HTTPException:
+        return False
+    return True
+
+
 def describe_bearer_token(_: Annotated[object, Depends(_BEARER)]) -> None:
     """Add the bearer token to the description of the interface; coordinator/rest/access_check.py checks it."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, FastAPI, Path, Query
+from fastapi import APIRouter, Depends, FastAPI, Path, Query, Request
 from fastapi.openapi.utils import get_openapi
 from pydantic import SecretStr
 
@@ -26,7 +26,7 @@ from coordinator.core.owner.state import (
     Undrain,
 )
 from coordinator.rest import problems
-from coordinator.rest.access import Asker, describe_bearer_token, require_same_system
+from coordinator.rest.access import Asker, describe_bearer_token, has_rest_access, require_same_system
 from coordinator.rest.access_check import RequestGuard
 from coordinator.rest.copies import add_copy_paths
 from coordinator.rest.models import (
@@ -84,7 +84,7 @@ def create_app(
     add_copy_paths(secured, control, copies)
     _add_description(secured, app)
     app.include_router(secured)
-    _add_health(app, control)
+    _add_health(app, control, token)
     return app
 
 
@@ -230,7 +230,7 @@ def _find_unknown_object(control: Control, command: OwnerCommand) -> UnknownErro
     return None
 
 
-def _add_health(app: FastAPI, control: Control) -> None:
+def _add_health(app: FastAPI, control: Control, token: SecretStr | None) -> None:
     @app.get("/healthz", tags=["health"])
     def healthz() -> Health:
         """The process serves; needs no token."""
@@ -238,12 +238,22 @@ def _add_health(app: FastAPI, control: Control) -> None:
         return Health(status="ok", leads=leader is not None and leader.am_i)
 
     @app.get("/readyz", tags=["health"])
-    def readyz() -> Readiness:
+    def readyz(request: Request) -> Readiness:
         """This coordinator leads, or has received a message of the leader within a lease; needs no token."""
         leader = control.get_leader()
         if leader is None:
             raise NotLeaderError(None)
-        return Readiness(status="ok", leads=leader.am_i, warnings=list(control.list_restrictions()))
+        warnings = list(control.list_restrictions())
+        if warnings and not has_rest_access(token, request):
+            warnings = [_format_warning_count(len(warnings))]
+        return Readiness(status="ok", leads=leader.am_i, warnings=warnings)
+
+
+def _format_warning_count(count: int) -> str:
+    """Return the warning for a caller that may not know the names of units."""
+    if count == 1:
+        return "1 unit is left as it is because it violates an invariant: see `rowlock status`"
+    return f"{count} units are left as they are because they violate an invariant: see `rowlock status`"
 
 
 def _add_description(router: APIRouter, app: FastAPI) -> None:

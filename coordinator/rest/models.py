@@ -261,20 +261,21 @@ class EventQuery(BaseModel):
 
 
 class Health(Answer):
-    """Health: the process serves, and (readiness) a leader is known."""
+    """Health: the process serves."""
 
     status: str = Field(serialization_alias="status", description="`ok`.")
     leads: bool = Field(serialization_alias="leads", description="Whether this coordinator leads.")
 
 
 class Readiness(Health):
-    """Health, with what a person has to do."""
+    """Readiness: a leader is known; with what a person has to do."""
 
     warnings: list[str] = Field(
         serialization_alias="warnings",
         default_factory=list,
         description="Units that the leader leaves as they are because they violate an invariant, each with "
-        "what to do; all other units are served as always. Only the leader answers with them.",
+        "what to do; all other units are served as always. Only the leader answers with them; without a "
+        "token it answers with their number alone.",
     )
 
 

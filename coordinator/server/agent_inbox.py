@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from coordinator.core.messages import Checkpoint, DispatchResponse, Heartbeat, Sync, UnitStatus, Up
+from schemas.problems import shorten_problem
 
 #: Characters of a unit's error that are kept.
 LONGEST_ERROR = 4000
@@ -59,7 +60,7 @@ class AgentInbox:
     def _note_errors(self, statuses: Iterable[UnitStatus]) -> None:
         for status in statuses:
             if status.error is not None:
-                self.errors[status.unit] = status.error[:LONGEST_ERROR]
+                self.errors[status.unit] = shorten_problem(status.error, LONGEST_ERROR)
 
     def take_messages(self) -> tuple[list[Up], dict[str, str]]:
         """Return the waiting messages in order, and the errors in them."""

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from producer.binlog_format import types as t
 from producer.binlog_format.charsets import encode_utf8_in_latin1, find_decoder
-from producer.binlog_format.metadata import LoggedMetadata, TableMapForm
-from producer.binlog_format.table_map import ColumnMap, TableMap
+from producer.binlog_format.row_events import ColumnMap, LoggedMetadata, TableMap, TableMapForm
 from schemas.table.model import Column, Kind, Table, UniqueIndex
 
 _SIGNED = frozenset({Kind.INT, Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE})

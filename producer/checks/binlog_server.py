@@ -14,11 +14,10 @@ import pymysql
 
 from producer.checks.log_guards import log_findings, read_facts
 from producer.errors import SourceRefusedError, TransientSourceError
-from producer.sources.binlog.flavours import BINLOG_FLAVOURS
-from producer.sources.catalog import Catalog, open_catalog
+from producer.sources.catalog import BINLOG_FLAVOURS, Catalog, open_catalog
 from producer.sources.grants import CatalogVisibility, list_hidden_objects, list_missing_grants
 from producer.sources.protocols import SourceCheckResult
-from producer.sources.source_errors import source_errors
+from producer.sources.source_session import source_errors
 from schemas.config.model import SourceConfig
 from schemas.errors import SchemaError
 from schemas.findings import (
@@ -28,8 +27,12 @@ from schemas.findings import (
     merge_findings,
 )
 from schemas.io.endpoints import MYSQL_SERVER, explain_wrong_service
-from schemas.io.server_errors.mysql import choose_mysql_remedy, format_mysql_error, get_noted_read
-from schemas.io.server_errors.versions import explain_mysql_version_refusal
+from schemas.io.server_errors import (
+    choose_mysql_remedy,
+    explain_mysql_version_refusal,
+    format_mysql_error,
+    get_noted_read,
+)
 from schemas.table.online_ddl import TableName, find_tool_tables
 
 _ACCESS_DENIED = frozenset({1045, 1044, 1698})

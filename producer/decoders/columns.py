@@ -17,7 +17,7 @@ import msgspec
 from producer.binlog_format import types as t
 from producer.binlog_format.charsets import encode_utf8_in_latin1, find_decoder
 from producer.binlog_format.errors import DefinitionMismatch, UndecodableRow
-from producer.binlog_format.table_map import ColumnMap
+from producer.binlog_format.row_events import ColumnMap
 from producer.decoders import scalars, times
 from producer.decoders.fragments import (
     ColumnFormat,
@@ -213,10 +213,8 @@ def _build_geometry_format(_i: int, logged: ColumnMap, _column: ColumnType) -> C
         return None
     return VariableFormat(
         length_bytes=logged.metadata,
-        render=lambda a, b, v: [
-            f"""{v} = '{{"wkb":"%s","srid":%d}}' % (base64_text(data[{a} + 4:{b}]), from_bytes(data[{a}:{a} + 4], 'little'))"""
-        ],
-        names={"base64_text": scalars.encode_base64_text, "from_bytes": int.from_bytes},
+        render=lambda a, b, v: [f"{v} = geometry(data[{a}:{b}])"],
+        names={"geometry": scalars.encode_geometry},
     )
 
 

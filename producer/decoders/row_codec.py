@@ -31,15 +31,28 @@ import orjson
 from producer.binlog_format import types as t
 from producer.binlog_format.definition_match import explain_mismatch
 from producer.binlog_format.errors import DefinitionMismatch, UndecodableRow
-from producer.binlog_format.row_header import find_rows_start, is_row_event, read_table_id, unpack_rows_event
-from producer.binlog_format.table_map import TableMap, TableMapCache, parse_table_map
-from producer.decoders.columns import build_column_format
-from producer.decoders.context import SourceContext, TopicTail, TransactionContext
-from producer.decoders.envelope import LAST_FALSE, LAST_TRUE, EnvelopeRenderer
-from producer.decoders.fragments import ColumnFormat
+from producer.binlog_format.row_events import (
+    ColumnMap,
+    TableMap,
+    TableMapCache,
+    find_rows_start,
+    is_row_event,
+    parse_table_map,
+    read_table_id,
+    unpack_rows_event,
+)
+from producer.decoders.columns import DECIMAL_BYTES, build_column_format
+from producer.decoders.envelope import (
+    LAST_FALSE,
+    LAST_TRUE,
+    EnvelopeRenderer,
+    SourceContext,
+    TopicTail,
+    TransactionContext,
+)
+from producer.decoders.fragments import ColumnFormat, FixedFormat, VariableFormat
 from producer.decoders.generate import ImageFunction, ImageFunctions, LoopFunction, RowLayout, compile_loop
 from producer.decoders.marked import EnvelopeText, UndecodableRowEncoder
-from producer.decoders.skip import skip_format
 from schemas.table.model import Key, Row, Table
 from schemas.wire.position import Position
 
@@ -93,7 +106,7 @@ class TableCodec:
         self._loops: dict[str, LoopFunction] = {}
         self._keyed = ImageFunctions(self._layout)
         self._plain = ImageFunctions(RowLayout(formats, table.column_names, image=image))
-        key_only = (f if i in key else skip_format(table_map.columns[i]) for i, f in enumerate(formats))
+        key_only = (f if i in key else _skip_format(table_map.columns[i]) for i, f in enumerate(formats))
         self._keys = ImageFunctions(RowLayout(tuple(key_only), table.column_names, image=key))
         self._frame = EnvelopeRenderer(table.db, table.name, source)
         self._source = source
@@ -239,7 +252,7 @@ def _build_formats(table: Table, table_map: TableMap, source: SourceContext) -> 
             formats.append(build_column_format(i, logged, column.type))
         except (DefinitionMismatch, UndecodableRow) as error:
             raise type(error)(f"{where}.{column.name}: {error}") from error
-    formats += map(skip_format, table_map.columns[len(formats) :])  # hidden ones, which no definition has
+    formats += map(_skip_format, table_map.columns[len(formats) :])  # hidden ones, which no definition has
     return tuple(formats)
 
 
@@ -273,7 +286,7 @@ def count_rows(table_map: TableMap, event_type: int, body: bytes) -> int:
         if len(_COUNTERS) >= _MAX_COUNTERS:
             _COUNTERS.clear()
         images = _COUNTERS[table_map.layout] = ImageFunctions(
-            RowLayout(tuple(skip_format(c) for c in table_map.columns))
+            RowLayout(tuple(_skip_format(c) for c in table_map.columns))
         )
     try:
         return _count_rows(images, event_type, body, len(table_map.columns))
@@ -297,3 +310,37 @@ def mark_last(value: bytes) -> bytes:
     """Return the event value with `transaction.last` true."""
     at = value.rindex(LAST_FALSE)
     return value[:at] + LAST_TRUE + value[at + len(LAST_FALSE) :]
+
+
+_SIZES = {
+    t.TINY: 1, t.SHORT: 2, t.INT24: 3, t.LONG: 4, t.LONGLONG: 8, t.FLOAT: 4, t.DOUBLE: 8, t.YEAR: 1,
+    t.DATE: 3, t.NEWDATE: 3, t.TIME: 3, t.DATETIME: 8, t.TIMESTAMP: 4,
+}  # fmt: skip
+_FRACTIONAL = {t.TIMESTAMP2: 4, t.DATETIME2: 5, t.TIME2: 3}
+
+
+def _skip_format(column: ColumnMap) -> ColumnFormat:
+    """Return a format that reads only what is needed to find the next column."""
+    size = _get_fixed_size(column)
+    if size is not None:
+        return FixedFormat(parts=(("", f"{size}x"),), render=lambda _names, _out: [])
+    return VariableFormat(length_bytes=_count_length_bytes(column), render=lambda _start, _end, _out: [])
+
+
+def _get_fixed_size(column: ColumnMap) -> int | None:
+    if column.type in _SIZES:
+        return _SIZES[column.type]
+    if column.type in _FRACTIONAL:
+        return _FRACTIONAL[column.type] + (column.metadata + 1) // 2
+    if column.type == t.NEWDECIMAL:
+        scale = column.metadata & 0xFF
+        return sum(4 * (n // 9) + DECIMAL_BYTES[n % 9] for n in ((column.metadata >> 8) - scale, scale))
+    if column.type == t.BIT:
+        return (column.metadata + 7) // 8
+    return column.metadata if column.type in (t.ENUM, t.SET) else None
+
+
+def _count_length_bytes(column: ColumnMap) -> int:
+    if column.type in t.STRINGS or column.type == t.VARCHAR_COMPRESSED:
+        return 2 if column.metadata > 255 else 1
+    return column.metadata

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from json import encoder
 
+from schemas.values.mysql import encode_wire_geometry, is_geometry
+
 quote_json_text: Callable[[str], str] = encoder.encode_basestring
 """Returns a string as a JSON string literal. Only `"`, `\\` and control characters are escaped, so UTF-8
 carried as latin-1 stays valid as well.
@@ -44,6 +46,14 @@ def render_big_int(value: int) -> str:
 
 def encode_base64_text(data: bytes) -> str:
     return base64.b64encode(data).decode()
+
+
+def encode_geometry(data: bytes) -> str:
+    """Return the JSON of a geometry. Raises ValueError for bytes that are none."""
+    if not is_geometry(data):
+        raise ValueError(f"{len(data)} bytes are no geometry")
+    wire = encode_wire_geometry(data)
+    return f'{{"wkb":"{wire["wkb"]}","srid":{wire["srid"]}}}'
 
 
 def _format_date3(raw: int) -> str:

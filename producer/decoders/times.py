@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from producer.binlog_format import types as t
-from producer.binlog_format.table_map import ColumnMap
+from producer.binlog_format.row_events import ColumnMap
 from producer.decoders import scalars
 from producer.decoders.fragments import (
     ColumnFormat,

@@ -4,27 +4,114 @@ The order matters. First, what the log has before the position becomes visible i
 catalog is read, then the log's end is requested, all on one connection to one server. Then the log is
 scanned up to that end. If it has no statement on the table in between, the reading is proven. A
 statement that is in the index already refutes it before anything is read.
+
+A log may be ahead of the catalog (MySQL). A statement is in the log, and sent to replicas, before its
+commit makes it visible: for a moment on most servers, for seconds on one that waits for a replica's
+answer (semi-synchronous replication). The catalog would still show the table before the statement
+(`_await_log` and `_await_transaction` wait for that). MariaDB answers queries about a table only when no
+statement on it is running, and its statements are in the log by then.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
-from producer.definitions.catalog_wait import await_log, await_transaction
+import pymysql
+
 from producer.definitions.index import StatementIndex, TableName
 from producer.definitions.requests import DefinitionPlace, Proof, ProvenDefinition, UnprovenDefinition
 from producer.definitions.scan import StatementScan, derive_file_names
-from producer.effects import DocumentedEffect
 from producer.errors import SourceRefusedError, TransientSourceError
 from producer.sources.catalog import Catalog
 from producer.sources.converted import may_be_converted
-from producer.sources.source_errors import source_errors
+from producer.sources.source_session import SourceSession, connect_settings, source_errors
 from producer.sources.survey import ExaminedTable
 from producer.statements.conversions import DoubtedValues
 from schemas.config.model import SourceConfig
+from schemas.values.mysql import quote_name
 from schemas.wire.position import LogPoint, parse_binlog_file_number
+
+EffectScope = Literal[
+    "nothing", "by policy", "the table", "what it may reach", "the source", "the start", "a warning"
+]
+
+
+class DocumentedEffect(NamedTuple):
+    """A row of the page.
+
+    `what`: a statement, setting or content of the log. `stops`: the smallest scope that it stops ("by
+    policy": depends on a pipeline's `schema_changes`). `then`: what follows.
+    """
+
+    what: str
+    stops: EffectScope
+    then: str
+
+
+_PATIENCE = 30  # seconds
+_POLL = 0.05
+_INVISIBLE_TABLE_ERRORS = frozenset({1146, 1049, 1142})  # no such table, no such database, may not read it
+
+
+def _await_transaction(session: SourceSession, gtid: str | None, names: Collection[TableName]) -> None:
+    """Return once the changes of transaction `gtid` to `names` are visible.
+
+    `gtid` None: the transaction has no GTID.
+
+    Raises TransientSourceError after half a minute, and pymysql errors.
+    """
+    if not session.flavour.runs_ahead:
+        return
+    if gtid is None:
+        _await_statements(session, names)
+        return
+    row = session.run_query("SELECT WAIT_FOR_EXECUTED_GTID_SET(%s, %s) AS late", (gtid, _PATIENCE))[0]
+    if row["late"]:
+        raise TransientSourceError(
+            f"transaction {gtid} is in the source's log, but not visible after {_PATIENCE} s"
+        )
+
+
+def _await_statements(session: SourceSession, names: Collection[TableName]) -> None:
+    """Open each table: a statement that changes it blocks this until it is visible."""
+    session.run_query(f"SET SESSION lock_wait_timeout = {_PATIENCE}")
+    for db, table in names:
+        try:
+            session.run_query(f"SELECT 1 FROM {quote_name(db)}.{quote_name(table)} LIMIT 0")
+        except pymysql.MySQLError as error:
+            if error.args[0] not in _INVISIBLE_TABLE_ERRORS:
+                raise
+
+
+def _await_log(
+    catalog: Catalog,
+    source: SourceConfig,
+    point: LogPoint,
+    names: Collection[TableName],
+    beat: Callable[[], None],
+) -> None:
+    """Return once everything in the log before `point` is visible, at least the changes to `names`.
+
+    Raises TransientSourceError, SourceRefusedError, and pymysql errors.
+    """
+    if not catalog.session.flavour.runs_ahead or not names:
+        return
+    if catalog.server.read_variables().get("gtid_mode") != "ON":
+        _await_statements(catalog.session, names)
+        return
+    visibility = catalog.session.flavour.visibility(connect_settings(source))
+    deadline = time.monotonic() + _PATIENCE
+    while not visibility.is_start_visible(catalog.session.connection, point):
+        beat()
+        if time.monotonic() > deadline:
+            raise TransientSourceError(
+                f"transactions in the source's log are not visible after {_PATIENCE} s"
+            )
+        time.sleep(_POLL)
+
 
 T = TypeVar("T")
 
@@ -100,9 +187,9 @@ class DefinitionReader:
             server = catalog.server.identify_server()
             self.scan.select_server(server)
             if place.beginning:
-                await_log(catalog, self.source, place.point, names, self.beat)
+                _await_log(catalog, self.source, place.point, names, self.beat)
             else:
-                await_transaction(catalog.session, place.gtid, names)
+                _await_transaction(catalog.session, place.gtid, names)
             found = what(catalog)
             end = catalog.server.log_end()
             if catalog.server.identify_server() != server:

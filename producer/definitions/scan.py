@@ -11,7 +11,6 @@ import random
 import time
 from collections.abc import Callable
 from contextlib import closing
-from typing import Protocol
 
 import structlog
 
@@ -20,20 +19,15 @@ from producer.definitions.statement_search import StatementWalker
 from producer.errors import TransientSourceError
 from producer.sources.binlog.binlog_dump import DumpConnection
 from producer.sources.binlog.log_stream import DUMP_HEARTBEAT_S, SILENCE, PacketSource
-from producer.sources.source_errors import source_errors
-from producer.sources.source_session import connect_settings
+from producer.sources.source_session import connect_settings, source_errors
 from schemas.config.model import SourceConfig
 from schemas.wire.position import LogPoint
 
 _log = structlog.get_logger("capture")
 _LOG_AFTER_S = 5.0
 _WAIT = 0.2
-
-
-class OpenDump(Protocol):
-    """Opens a dump at (file name, offset)."""
-
-    def __call__(self, file: str, pos: int) -> PacketSource: ...
+OpenDump = Callable[[str, int], PacketSource]
+"""(file name, offset) → a dump that begins there."""
 
 
 class StatementScan:

@@ -12,8 +12,7 @@ from typing import Any
 
 import orjson
 
-from producer.decoders.context import SourceContext, TopicTail, TransactionContext
-from producer.decoders.envelope import EnvelopeRenderer
+from producer.decoders.envelope import EnvelopeRenderer, SourceContext, TopicTail, TransactionContext
 from producer.sources.chunk_data import EmitChunk
 from schemas.table.model import Row, Table
 from schemas.wire.codec import encode_event_value, mark_undecodable

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -16,12 +16,22 @@ from confluent_kafka import admin as kafka_admin
 from confluent_kafka.cimpl import NewTopic
 
 from producer.errors import KafkaRefusedError, TransientSourceError
-from producer.kafka.opened_topics import TopicOpenings
 from producer.kafka.settings import MAX_MESSAGE_BYTES, RETENTION_MS, build_capture_admin_settings
 from schemas.config.model import KafkaConfig
 from schemas.io.kafka_clients import open_admin
 from schemas.problems import Problem
 from schemas.topic_rules import explain_compaction_refusal, own_policy_refusal
+
+
+class TopicOpenings(NamedTuple):
+    """The result of opening tables' topics. A topic in none of the three existed and can be used."""
+
+    created: set[str]
+    refused: dict[str, Problem]
+    """Topic → why it must not be written."""
+    taken: set[str]
+    """Topics that Kafka refuses because it considers their names equal to those of other topics."""
+
 
 _log = structlog.get_logger("capture")
 _RESOURCE: Any = cast(Any, kafka_admin).ConfigResource

@@ -18,8 +18,7 @@ from producer.copies.states import build_copy_mark
 from producer.errors import TableStoppedError
 from producer.loop.copy_begins import CopyStarter
 from producer.loop.position import CapturePosition
-from producer.loop.table_selection import TableChoice
-from producer.loop.table_stops import TableStops
+from producer.loop.table_stops import TableChoice, TableStops
 from producer.ports import Ports
 from producer.snapshot.scheduler import SnapshotScheduler
 from producer.sources.changes import Barrier, LogMoment

@@ -17,16 +17,13 @@ from producer.barriers.new_tables import NewTableCapture
 from producer.decoders.row_codec import TransactionContext
 from producer.errors import TableStoppedError
 from producer.loop.copies import TableCopies
-from producer.loop.late_tables import LateTables
 from producer.loop.position import CapturePosition
 from producer.loop.rows import RowSender
-from producer.loop.table_selection import TableChoice
-from producer.loop.table_stops import TableStops
-from producer.loop.ticker import CaptureTicker
-from producer.loop.watermarks import WatermarkSender
-from producer.ports import Ports
+from producer.loop.table_stops import TableChoice, TableStops
+from producer.loop.ticker import CaptureTicker, WatermarkSender
+from producer.ports import Clock, Ports
 from producer.snapshot.scheduler import SnapshotScheduler
-from producer.sources.changes import Barrier, Boundary, LogMoment, find_not_undone_stop
+from producer.sources.changes import Barrier, Boundary, LogMoment, TransactionHeader, find_not_undone_stop
 from producer.sources.chunk_data import LogMark
 from producer.sources.protocols import ConsumedLog, LogChange
 from producer.start.started import StartedCapture
@@ -37,6 +34,43 @@ from producer.statements.statement import Statement
 from producer.statements.tokens import cut_row_values
 from producer.tables import TableState
 from schemas.config.model import SourceConfig
+from schemas.wire.position import DEFINITION_ROW, LogPoint, parse_binlog_file_number
+
+
+class LateTables:
+    """The tables that wait for their definition (`StartedCapture.late`); captures them between transactions.
+
+    Such a table waits until the stream has passed every event in its topic, and every statement that
+    leaves its definition unproven.
+    """
+
+    def __init__(
+        self,
+        started: StartedCapture,
+        clock: Clock,
+        *,
+        new_tables: NewTableCapture,
+        rows: RowSender,
+        stops: TableStops,
+    ) -> None:
+        self._started, self._clock = started, clock
+        self._new_tables, self._rows, self._stops = new_tables, rows, stops
+
+    def take_up(self, file: str, pos: int) -> None:
+        """Define the tables that have waited long enough, between transactions at `file`, `pos`."""
+        late, now_ms = self._started.late, self._clock.now_ms()
+        at: LogPoint = (parse_binlog_file_number(file), pos)
+        for name in sorted(late):
+            ceiling = self._started.captured.get_topic(name).ceiling
+            above = ceiling is None or (self._started.context.epoch, *at, DEFINITION_ROW) > ceiling
+            if above and at > late[name]:
+                del late[name]
+                header = TransactionHeader(file, pos, now_ms, 0, None)
+                try:
+                    self._new_tables.take_up_unknown_table(name, self._rows.get_transaction_context(header))
+                except TableStoppedError as error:
+                    self._stops.stop_tables(error, LogMoment(file, pos - 1, now_ms))
+
 
 _log = structlog.get_logger("capture")
 

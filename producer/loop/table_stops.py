@@ -1,13 +1,14 @@
-"""Stops single tables while capture runs: a stop is recorded at its cause, sent to the table's topic,
-and shown in watermarks.
+"""Selects the tables that are captured, and stops single ones while capture runs: a stop is recorded at its
+cause, sent to the table's topic, and shown in watermarks.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import structlog
 
 from producer.errors import TableStoppedError
-from producer.loop.table_selection import TableChoice
 from producer.ports import Ports
 from producer.snapshot.scheduler import SnapshotScheduler
 from producer.sources.changes import LogMoment
@@ -15,9 +16,51 @@ from producer.start.repeated_events import send_stop
 from producer.start.started import StartedCapture
 from producer.stops import StopCause, StoppedTable, find_stop_position
 from producer.tables import TableName, format_table_name
+from schemas.io.mysql_catalog import is_selected
 from schemas.problems import Problem
+from schemas.table.names import NameRules
+from schemas.table.online_ddl import NO_TOOLS, ToolNames, find_tool_tables
 from schemas.wire.position import STOP_ROW, parse_binlog_file_number
 from schemas.wire.records import TableStop
+
+
+class TableChoice:
+    """Selects tables by the configuration's patterns (`tables`) and by their state.
+
+    Tables of `tools` for a known table are not selected.
+    """
+
+    def __init__(
+        self, tables: Sequence[str], names: NameRules, started: StartedCapture, tools: ToolNames = NO_TOOLS
+    ) -> None:
+        self._tools = tools
+        self._patterns = names.fold_patterns(tables)
+        self._names = names
+        self._captured = started.captured
+        self._left_out = started.errors
+        self._late = started.late
+
+    def is_selected(self, db: str, table: str) -> bool:
+        """Return whether the configuration selects the table, and it is not a tool's table."""
+        return is_selected(self._patterns, db, table) and not self._is_tool_table((db, table))
+
+    def _is_tool_table(self, name: TableName) -> bool:
+        known = (self._captured.known, self._left_out, self._late)
+        return any(find_tool_tables([name], self._tools, self._patterns, tables) for tables in known)
+
+    def is_captured(self, db: str, table: str) -> bool:
+        """Return whether rows of the table are published, as far as this is known before its first row."""
+        name = self._names.normalize_table((db, table))
+        state = self._captured.tables.get(name)
+        if state is not None:
+            return state.ignored is None
+        return (
+            name not in self._left_out
+            and name not in self._captured.stopped
+            and name not in self._late
+            and self.is_selected(*name)
+        )
+
 
 _log = structlog.get_logger("capture")
 

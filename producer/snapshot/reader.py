@@ -26,7 +26,7 @@ from pymysql.cursors import Cursor
 from producer.snapshot.text import build_select_expressions, make_snapshot_row_decoder
 from producer.sources.binlog.flavour import SnapshotVisibility
 from producer.sources.chunk_data import ChunkFailed, ChunkRead, ChunkRefused, ReadChunk
-from producer.sources.source_errors import source_errors
+from producer.sources.source_session import source_errors
 from schemas.io.mysql_connection import MYSQL_SESSION_SQL, open_connection
 from schemas.table.model import Column, Key, Kind, Table
 from schemas.values.mysql import quote_name, to_mysql_columns

@@ -1,6 +1,6 @@
 """Drives the snapshots of all tables between the transactions of the stream.
 
-The rules are in producer/snapshot/chunks.py, and the progress of each table is in snapshot_tables.py.
+The rules are in producer/snapshot/chunks.py, and the progress of each table is in `SnapshotTables`.
 This module decides which snapshots run at once. Chunks are read on helper threads (jobs.py), and sent
 with position rows of their own (chunk_sender.py). A table's snapshot does not begin before the stream
 has passed everything that its topic already holds: readers would drop its rows as old. A copy of a table
@@ -14,21 +14,82 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from producer.copies.book import CopyBook
+from producer.copies.states import CopyStates
 from producer.decoders.row_codec import SourceContext
 from producer.ports import Clock, EventWriter
 from producer.snapshot import chunks
 from producer.snapshot.chunk_sender import ChunkSender
+from producer.snapshot.chunks import FROM_START, ResumePoint
 from producer.snapshot.jobs import ChunkReaderLanes, SnapshotJob, compute_chunk_rows
-from producer.snapshot.resume import resume_point
-from producer.snapshot.snapshot_tables import SnapshotTables
 from producer.sources.chunk_data import ChunkRefused, EmitChunk, LogMark, ReadChunk
 from producer.sources.mysql.mysql_gtids import GtidSet
 from producer.sources.protocols import ChunkQueue
 from producer.start.started import StartedCapture
-from producer.start.topic_recovery import TableTail
-from producer.tables import TableName, TableState, format_table_name
-from schemas.table.model import Key, is_same_definition
+from producer.start.topic_recovery import ChunkMarker, TableTail
+from producer.tables import TableName, TableState, TopicState, format_table_name
+from schemas.table.model import Key, Table, is_same_definition
 from schemas.wire.position import LogPoint, parse_binlog_file_number
+
+
+class SnapshotTables:
+    """The tables with a snapshot or copy that is not complete.
+
+    A table is in one of `waiting`, `jobs` (running) and `unbegun` (a copy has to begin before it
+    continues), or in none. `done`: "db.table" of those with a snapshot that this run completed.
+    `copies`: the requested copies.
+    """
+
+    def __init__(self, copies: CopyStates) -> None:
+        self._copies = copies
+        self.waiting: dict[TableName, TableState] = {}
+        self.jobs: dict[TableName, SnapshotJob] = {}
+        self.unbegun: dict[TableName, TableState] = {}
+        self.done: set[str] = set()
+
+    @property
+    def pending(self) -> set[str]:
+        """The tables ("db.table") that are not completely in their topics, without requested copies."""
+        running = (job.table for job in self.jobs.values())
+        own = [
+            state
+            for state in (*self.waiting.values(), *running)
+            if self._copies.find_fulfilled_request(state) is None
+        ]
+        return {format_table_name(state.name) for state in (*own, *self.unbegun.values())}
+
+    @property
+    def active(self) -> bool:
+        """True if any table is running or waiting."""
+        return bool(self.jobs or self.waiting)
+
+    def goes_on(self, name: TableName) -> bool:
+        """Return whether the table's snapshot or copy is not completely sent."""
+        return name in self.jobs or name in self.waiting or name in self.unbegun
+
+    def is_under_way(self, name: TableName) -> bool:
+        return name in self.jobs
+
+    def take_due_table(self, passed: Callable[[TopicState], bool]) -> TableState | None:
+        """Remove and return a waiting table with a topic that the stream has `passed`.
+
+        None: there is none.
+        """
+        name = next((name for name, state in self.waiting.items() if passed(state.topic)), None)
+        return None if name is None else self.waiting.pop(name)
+
+    def finish_table(self, name: TableName) -> None:
+        """Record that all chunks of a running table are sent."""
+        del self.jobs[name]
+        self.done.add(format_table_name(name))
+
+    def forget_table(self, name: TableName) -> None:
+        """Forget a table that was stopped, or its copy given up: the chunks that were read are not
+        emitted.
+        """
+        self.jobs.pop(name, None)
+        self.waiting.pop(name, None)
+        self.unbegun.pop(name, None)
+
 
 _log = structlog.get_logger("capture")
 
@@ -206,3 +267,50 @@ class SnapshotScheduler:
             else:
                 self._step_job(job, answer)
         return taken
+
+
+def resume_point(state: TableState, tail: TableTail | None, copies: CopyStates) -> ResumePoint | None:
+    """Return the place where a table's snapshot or copy continues; None: a copy has to begin first.
+
+    `tail`: the table's part of its topic at the start.
+    """
+    begun = state.begun
+    restart = FROM_START._replace(repeated=begun is not None)
+    if begun is not None and not copies.should_resume(format_table_name(state.name), begun):
+        return restart._replace(done=True)
+    if tail is None or not tail.markers or tail.begun != begun:
+        return restart
+    resume = _resume_after(tail, state.table)
+    return None if resume == FROM_START._replace(repeated=True) else resume
+
+
+def _resume_after(tail: TableTail, table: Table) -> ResumePoint:
+    """Return the place of a table's snapshot by its markers, in topic order.
+
+    The first marker may be any of a chain.
+
+    A position record named that marker as the last valid one (`Anchor`), so it needs no proof. `table`:
+    the active definition. The end of a chunk by another key is no place in this key's order; everything
+    is then read again.
+    """
+    at = FROM_START
+    last: ChunkMarker | None = None
+    for marker in tail.markers:
+        chunk = marker.chunk
+        follows = not at.done and (chunk.number, chunk.after) == (at.number, at.after)
+        if last is None or chunk.number == 1 or follows:
+            at, last = ResumePoint(chunk.last, chunk.number + 1, chunk.upto, chunk.repeated), marker
+    if last is None or at.done or _has_key_of_table(tail, last, table):
+        return at
+    return FROM_START._replace(repeated=True)
+
+
+def _has_key_of_table(tail: TableTail, marker: ChunkMarker, table: Table) -> bool:
+    """Return whether the marker's key values belong to the table's key.
+
+    That is decided by the definition at the marker, or by the number of values if `tail` begins later.
+    """
+    under = max((position for position in tail.definitions if position <= marker.position), default=None)
+    if under is not None:
+        return tail.definitions[under].key.columns == table.key.columns
+    return len(marker.chunk.upto or ()) == len(table.key.parts)

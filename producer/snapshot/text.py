@@ -15,7 +15,13 @@ from producer.errors import TableStoppedError
 from schemas.findings import format_copy_remedy
 from schemas.table.model import Column, Kind, Row, Table
 from schemas.values.converter import Convert, to_base64
-from schemas.values.mysql import make_select_row_converter, quote_name, select_list
+from schemas.values.mysql import (
+    encode_wire_geometry,
+    is_geometry,
+    make_select_row_converter,
+    quote_name,
+    select_list,
+)
 
 _TEXT = frozenset({Kind.CHAR, Kind.VARCHAR, Kind.TEXT})
 
@@ -32,11 +38,11 @@ def build_select_expressions(table: Table) -> list[str]:
 def make_snapshot_row_decoder(table: Table) -> Callable[[tuple[Any, ...]], Row]:
     """Return a function that converts a row of `build_select_expressions` to wire values.
 
-    Text that cannot be decoded is raw and marked.
+    Text that cannot be decoded, and bytes that are no geometry, are raw and marked.
 
     The function raises TableStoppedError for a key that cannot be decoded.
     """
-    convert = make_select_row_converter(table, _make_text_decoder)
+    convert = make_select_row_converter(table, _make_value_decoder)
     keys = [i for i in table.find_ordinals(table.key.columns) if table.columns[i].type.kind in _TEXT]
     if not keys:
         return convert
@@ -51,7 +57,10 @@ def make_snapshot_row_decoder(table: Table) -> Callable[[tuple[Any, ...]], Row]:
     return checked
 
 
-def _make_text_decoder(column: Column) -> Convert | None:
+def _make_value_decoder(column: Column) -> Convert | None:
+    """Return the decoder of a column with values that may be raw and marked; None for any other."""
+    if column.type.kind is Kind.GEOMETRY:
+        return _decode_geometry
     if column.type.kind not in _TEXT:
         return None
     decode = find_decoder(column.type.charset)
@@ -60,9 +69,17 @@ def _make_text_decoder(column: Column) -> Convert | None:
         try:
             return data.decode() if decode is None else decode(data).encode("latin-1").decode()
         except UnicodeError:
-            return {"undecodable": to_base64(data)}
+            return _mark_undecodable(data)
 
     return text
+
+
+def _decode_geometry(data: bytes) -> object:
+    return encode_wire_geometry(data) if is_geometry(data) else _mark_undecodable(data)
+
+
+def _mark_undecodable(data: bytes) -> dict[str, str]:
+    return {"undecodable": to_base64(data)}
 
 
 def _build_undecodable_key_stop(table: Table, column: Column) -> TableStoppedError:

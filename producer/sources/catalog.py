@@ -9,12 +9,20 @@ from typing import Any
 from pymysql.connections import Connection
 
 from producer.sources.binlog.flavour import BinlogFlavour
-from producer.sources.binlog.flavours import get_flavour
+from producer.sources.mariadb.flavour import MARIADB_FLAVOUR
+from producer.sources.mysql.flavour import MYSQL_FLAVOUR
 from producer.sources.server_state import ServerState
 from producer.sources.source_session import SourceSession, connect_settings
 from producer.sources.table_catalog import TableCatalog
 from schemas.config.model import SourceConfig
 from schemas.io.mysql_connection import open_connection
+
+BINLOG_FLAVOURS = {flavour.type: flavour for flavour in (MYSQL_FLAVOUR, MARIADB_FLAVOUR)}
+
+
+def get_flavour(source: SourceConfig) -> BinlogFlavour:
+    """Return the make of a source."""
+    return BINLOG_FLAVOURS[source.type]
 
 
 class Catalog:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from producer.decoders.context import SourceContext, TransactionContext
+from producer.decoders.envelope import SourceContext, TransactionContext
 from producer.definitions.requests import DefinitionPlace, Proof
 from producer.errors import TableStoppedError
 from producer.sources.changes import Barrier, Boundary, Evidence, LogMoment, LogStart, TransactionHeader

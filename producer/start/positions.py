@@ -10,17 +10,46 @@ keys afterwards. So a capture process that is still alive somewhere can never wi
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
 
-from producer.errors import SourceRefusedError
+from producer.errors import SourceRefusedError, SupersededError
 from producer.ports import EventWriter, TopicRanges
 from producer.sources.changes import LogFile
 from schemas.findings import START_OVER
 from schemas.wire.codec import decode_stored_position, encode_stored_position
 from schemas.wire.position import parse_binlog_file_number
 from schemas.wire.records import Identity, StoredPosition
+
+
+@dataclass(slots=True)
+class CaptureAssignment:
+    """The assignment of a capture process, through all its starts.
+
+    `at_least`: the gen that a coordinator assigned, 0 without one. `claimed`: the last gen that this
+    process claimed.
+    """
+
+    at_least: int = 0
+    claimed: int | None = None
+
+    def check_not_superseded(self, source: str, stored: StoredPosition | None) -> None:
+        """Raise SupersededError when another process has claimed the source since.
+
+        With a coordinator the source was then assigned elsewhere, and another start would push that
+        process aside: readers would drop its events. At its first claim a process compares assignments:
+        the gen alone grows with every restart, so it may be above that of a later assignment.
+        """
+        if not self.at_least or stored is None:
+            return
+        later = stored.assigned > self.at_least
+        if later or (self.claimed is not None and stored.gen > self.claimed):
+            raise SupersededError(
+                f"source {source} is captured by another process now (assignment {stored.assigned}, gen {stored.gen}; "
+                f"ours is assignment {self.at_least}): this one was paused, or cut off, and ends"
+            )
 
 
 class PositionRecords(NamedTuple):

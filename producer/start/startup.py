@@ -20,8 +20,7 @@ from producer.definitions.requests import DefinitionPlace, UnprovenDefinition
 from producer.errors import SourceRefusedError, TransientSourceError
 from producer.ports import EventWriter, TopicMaker, TopicRanges
 from producer.sources.protocols import PublishedRows, SourceDatabase
-from producer.start.assignment import CaptureAssignment
-from producer.start.positions import PositionRecords, PositionStore
+from producer.start.positions import CaptureAssignment, PositionRecords, PositionStore
 from producer.start.repeated_events import build_definition_context, get_wall_clock_ms, send_definition
 from producer.start.restored_stops import FormerStops
 from producer.start.start_topics import StartTopics

@@ -123,7 +123,8 @@ def _judge_alter(names: tuple[TableName, ...], statement: Statement) -> tuple[St
     if alter is None and words[0] == "OPTIMIZE":
         return tuple(StatementVerdict(name, "kept") for name in names)
     if alter is None:  # an index
-        plain = words[0] == "CREATE" and "UNIQUE" not in words
+        # MariaDB: CREATE OR REPLACE INDEX drops the index of that name first, which may be unique.
+        plain = words[0] == "CREATE" and not {"UNIQUE", "REPLACE"}.intersection(words)
         return tuple(StatementVerdict(name, "kept", "kept" if plain else "changed") for name in names)
     if alter.ignore or not alter.actions:
         return tuple(StatementVerdict(name, "unknown") for name in names)

@@ -7,6 +7,7 @@ columns (`columns`), on values (`conversions`) and on the shadow tables of tools
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from producer.binlog_format.log_event import LoggedStatement
@@ -16,6 +17,7 @@ from producer.statements.ddl import (
     StatementKind,
     TableDdl,
     TransactionControl,
+    UnknownStatement,
     classify_tokens,
 )
 from producer.statements.tokens import Token, tokenize_sql, yield_tokens
@@ -53,8 +55,11 @@ def parse_statement(query: LoggedStatement) -> Statement:
     control = _CONTROL.get(query.sql)
     if control is not None:
         return Statement(query, control)
-    tokens = _skip_set_statement(tokenize_sql(query.sql, escapes=query.escapes))
+    whole = tokenize_sql(query.sql, escapes=query.escapes)
+    tokens = _skip_set_statement(whole)
     kind = classify_tokens(tokens, query.db)
+    if len(tokens) < len(whole) and _is_ambiguous(query, whole):
+        kind = UnknownStatement(query.db)
     alters = isinstance(kind, TableDdl) and tokens[0].upper == "ALTER"
     return Statement(query, kind, tokens, parse_alter(tokens) if alters else None)
 
@@ -72,6 +77,23 @@ def _skip_set_statement(tokens: tuple[Token, ...]) -> tuple[Token, ...]:
     if [token.upper for token in tokens[:2]] == ["SET", "STATEMENT"]:
         return _skip_set_statement(_get_tokens_after_for(tokens))  # MariaDB: SET STATEMENT … FOR <statement>
     return tokens
+
+
+def _is_ambiguous(query: LoggedStatement, tokens: Sequence[Token]) -> bool:
+    """Return whether SET STATEMENT sets an sql_mode, and the text has other tokens where a backslash does
+    (or does not) escape.
+
+    MariaDB reads the statement by the sql_mode of its session, and logs the one that it sets.
+    """
+    if "\\" not in query.sql or "SQL_MODE" not in [token.text.upper() for token in tokens]:
+        return False
+    other = tokenize_sql(query.sql, escapes=not query.escapes)
+    return _list_outside_strings(tokens) != _list_outside_strings(other)
+
+
+def _list_outside_strings(tokens: Sequence[Token]) -> list[Token | None]:
+    """Return tokens, with None in place of each string."""
+    return [None if token.string else token for token in tokens]
 
 
 def _get_tokens_after_for(tokens: tuple[Token, ...]) -> tuple[Token, ...]:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import random
 import threading
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import structlog
 
+from rowlock.agent.unit_ledger import UnitLedger
 from rowlock.processes.child_process import ChildProcess, build_child_command
 from schemas.backoff import Backoff
 from schemas.config.changes import handed
@@ -27,7 +28,6 @@ from schemas.units import (
     UnitOperation,
     UnitProgress,
     WorkerEnded,
-    WorkerEvent,
 )
 
 _LOG = structlog.get_logger()
@@ -42,18 +42,10 @@ APPLY_RESTART_BACKOFF = Backoff(first=1.0, longest=30.0, quiet=60.0)
 """Of the process. `quiet` counts from its start."""
 
 
-class ApplyLedger(Protocol):
-    def report_event(self, unit: str, event: WorkerEvent) -> None: ...
-
-    def has_assignment(self, unit: str, assignment: int) -> bool: ...
-
-    def list_units(self) -> list[tuple[str, int]]: ...
-
-
 class ApplyWorker:
     """The apply process, or its successor."""
 
-    def __init__(self, config: Config, ledger: ApplyLedger) -> None:
+    def __init__(self, config: Config, ledger: UnitLedger) -> None:
         self._config = config
         self._ledger = ledger
         self._mutex = threading.RLock()

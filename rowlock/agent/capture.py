@@ -14,18 +14,19 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 
 from coordinator.core.progress import advance_mark
+from rowlock.agent.unit_ledger import UnitLedger
 from rowlock.processes.child_process import ChildProcess, build_child_command
 from schemas.backoff import Backoff
 from schemas.config.model import Config
 from schemas.findings import TRIES_AGAIN
 from schemas.patience import scale_timeout
 from schemas.problems import decode_problem
-from schemas.units import Prepared, UnitProgress, UnitProgressed, WorkerEnded, WorkerEvent
+from schemas.units import Prepared, UnitProgress, UnitProgressed, WorkerEnded
 
 _LOG = structlog.get_logger()
 
@@ -40,12 +41,6 @@ CAPTURE_REFUSED_CODE = 2
 REFUSAL_RETRY_BACKOFF = Backoff(first=15.0, longest=120.0)
 """When it is checked again whether the person has acted."""
 OnRefusal = Callable[[str, str], None]
-
-
-class CaptureLedger(Protocol):
-    """Receives the events of units."""
-
-    def report_event(self, unit: str, event: WorkerEvent) -> None: ...
 
 
 @dataclass(slots=True)
@@ -85,7 +80,7 @@ class CaptureWorkers:
     def __init__(
         self,
         config: Config,
-        ledger: CaptureLedger,
+        ledger: UnitLedger,
         on_refusal: OnRefusal | None = None,
         retry_backoff: Backoff = REFUSAL_RETRY_BACKOFF,
     ) -> None:

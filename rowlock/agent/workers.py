@@ -3,6 +3,10 @@ all apply units.
 
 coordinator.agent.shell calls `LocalWorkers` (its protocol `Workers`); rowlock.agent.capture and
 rowlock.agent.apply communicate with the processes.
+
+Progress of units in preparation is reported as long as their processes work. On a busy machine a process
+takes many times as long to start, and giving it up would only start all that work again. A process that
+hangs uses no processor time; one that waits for its turn does, if slowly.
 """
 
 from __future__ import annotations
@@ -14,11 +18,45 @@ from typing import Protocol
 
 from rowlock.agent.apply import ApplyWorker
 from rowlock.agent.capture import CaptureWorkers, OnRefusal
-from rowlock.agent.preparation_progress import PreparationMonitor
+from rowlock.agent.unit_ledger import OnEvent, UnitLedger
 from schemas.config.model import Config
-from schemas.units import PrepareProgress, UnitProgress, WorkerEnded, WorkerEvent
+from schemas.units import PrepareProgress, UnitProgress, WorkerEnded
 
-OnEvent = Callable[[str, WorkerEvent], None]
+EVERY_S = 2.0
+LEAST = 0.01
+"""The growth of an effort (mostly processor seconds) that counts as progress."""
+
+
+class PreparationMonitor:
+    """Reports progress of units in preparation. `effort(unit, assignment)` grows while the preparation
+    makes progress.
+    """
+
+    def __init__(
+        self, ledger: UnitLedger, effort: Callable[[str, int], float], every_s: float = EVERY_S
+    ) -> None:
+        self._ledger, self._effort, self._every_s = ledger, effort, every_s
+        self._known: dict[tuple[str, int], float] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run_loop, name="pulse", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stop.set()
+
+    def report_progress(self) -> None:
+        """Report each unit in preparation that has made progress since the last call."""
+        now = {one: self._effort(*one) for one in self._ledger.list_preparing()}
+        for (unit, assignment), effort in now.items():
+            if effort > self._known.get((unit, assignment), effort) + LEAST:
+                self._ledger.report_event(unit, PrepareProgress(assignment))
+        self._known = now
+
+    def _run_loop(self) -> None:
+        while not self._stop.wait(self._every_s):
+            self.report_progress()
 
 
 class _Worker(Protocol):
@@ -33,49 +71,6 @@ class _Worker(Protocol):
     def remove(self, unit: str, assignment: int) -> None: ...
 
     def close(self) -> None: ...
-
-
-class UnitLedger:
-    """The units that have been prepared and have not ended. It reports the end of each exactly once,
-    whatever detects it.
-    """
-
-    def __init__(self) -> None:
-        self._mutex = threading.Lock()
-        self._assignments: dict[str, int] = {}
-        self._preparing: dict[str, int] = {}
-        self._on_event: OnEvent = lambda _unit, _event: None
-
-    def listen(self, on_event: OnEvent) -> None:
-        self._on_event = on_event
-
-    def register_unit(self, unit: str, assignment: int) -> None:
-        with self._mutex:
-            self._assignments[unit] = self._preparing[unit] = assignment
-
-    def has_assignment(self, unit: str, assignment: int) -> bool:
-        with self._mutex:
-            return self._assignments.get(unit) == assignment
-
-    def list_units(self) -> list[tuple[str, int]]:
-        with self._mutex:
-            return list(self._assignments.items())
-
-    def list_preparing(self) -> list[tuple[str, int]]:
-        """Return the units that have not reported yet that they are ready."""
-        with self._mutex:
-            return list(self._preparing.items())
-
-    def report_event(self, unit: str, event: WorkerEvent) -> None:
-        """Pass on a worker's event if the unit is known under its assignment; other events are late."""
-        with self._mutex:
-            if self._assignments.get(unit) != event.assignment:
-                return
-            if not isinstance(event, PrepareProgress):
-                self._preparing.pop(unit, None)
-            if isinstance(event, WorkerEnded):
-                del self._assignments[unit]
-        self._on_event(unit, event)
 
 
 class LocalWorkers:

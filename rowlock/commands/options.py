@@ -1,4 +1,8 @@
-"""The common part of all commands: exit codes, options, and the conversion of errors to messages."""
+"""The common part of all commands: exit codes, options, and the conversion of errors to messages.
+
+Expected failures of a command are CommandErrors long before the last handler here
+(`_explain_server_error`). Any other error is a fault of rowlock, and keeps its traceback.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,12 @@ from typing import Any, NoReturn
 
 import click
 
-from rowlock.commands.server_errors import explain_server_error
+from consumer.errors import ConsumerError
+from producer.errors import CaptureError
 from rowlock.errors import CommandError
 from schemas.config.model import ConfigErrors
+from schemas.errors import SchemaError
+from schemas.io.server_errors import choose_mysql_remedy, format_mysql_error
 
 FINE, FINDING, ERROR = 0, 1, 2
 
@@ -55,8 +62,27 @@ def report_command_errors(command: Callable[..., Any]) -> Callable[..., Any]:
         except KeyboardInterrupt:
             fail_command("interrupted")
         except Exception as error:
-            if (sentence := explain_server_error(error)) is None:
+            if (sentence := _explain_server_error(error)) is None:
                 raise
             fail_command(sentence)
 
     return wrapper
+
+
+#: Packages with exceptions that are answers of a server.
+_DRIVERS = frozenset({"pymysql", "psycopg", "oracledb", "sqlalchemy", "confluent_kafka", "cimpl"})
+
+
+def _explain_server_error(error: Exception) -> str | None:
+    """Return the message for a person; None: the error is a fault of rowlock itself."""
+    if isinstance(error, (ConsumerError, CaptureError, SchemaError)):
+        return str(error)
+    packages = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
+    if packages.isdisjoint(_DRIVERS):
+        return None
+    if "pymysql" in packages:
+        return (
+            f"a database refuses what rowlock asks: {format_mysql_error(error)}: {choose_mysql_remedy(error)}"
+        )
+    words = " ".join(str(error).split())
+    return f"a server refuses what rowlock asks: {words} ({type(error).__name__}): see the server's log"

@@ -10,12 +10,26 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
-from rowlock.commands.findings import sort_by_weight
 from rowlock.inspect.observed.source_status import SourceStatus
 from rowlock.inspect.status import ApplyUnitStatus, Status
 from rowlock.inspect.verify import PairResult
 from rowlock.views.retention import Backlog
 from schemas.findings import Finding
+
+
+def has_errors(findings: Sequence[Finding]) -> bool:
+    return any(finding.level == "error" for finding in findings)
+
+
+def _sort_by_weight(findings: Sequence[Finding]) -> list[Finding]:
+    """Return the findings with errors first, otherwise in their order."""
+    return sorted(findings, key=lambda finding: finding.level != "error")
+
+
+def as_dict(finding: Finding) -> dict[str, str]:
+    """Return the documented JSON object."""
+    return {"level": finding.level, "place": finding.place, "what": finding.message, "remedy": finding.remedy}
+
 
 _LEVEL_STYLE = {"error": "red", "warning": "yellow"}
 _WIDE = 200
@@ -33,7 +47,7 @@ def make_console() -> Console:
 
 def build_findings_table(findings: Sequence[Finding]) -> Table:
     table = Table("", "place", "what was found", "what to do", show_lines=True)
-    for finding in sort_by_weight(findings):
+    for finding in _sort_by_weight(findings):
         level = f"[{_LEVEL_STYLE.get(finding.level, '')}]{finding.level}[/]"
         table.add_row(
             level, *(escape_markup(text) for text in (finding.place, finding.message, finding.remedy))

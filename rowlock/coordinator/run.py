@@ -7,8 +7,8 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
@@ -19,21 +19,99 @@ from coordinator.core.schedulers import MoveLimits
 from coordinator.server.config import ServerConfig
 from coordinator.server.coordinator import Coordinator
 from coordinator.server.listening import open_listening_socket
+from coordinator.server.operators.configuration import ConfigurationRefusedError, FoundConfiguration
 from coordinator.server.operators.copies import CopyRequests
 from rowlock import __version__
-from rowlock.coordinator.configuration import ActiveConfiguration, FollowingCopyDesk
 from rowlock.coordinator.fences import UnitFencer
 from rowlock.coordinator.inventory import InventoryReader
 from rowlock.credentials import load_agent_token, load_security
 from rowlock.errors import CommandError
 from schemas.config.addresses import join_address, split_address
-from schemas.config.model import Config, CoordinationConfig
+from schemas.config.changes.handed import reload_config_file
+from schemas.config.changes.parts import compute_config_digest, compute_part_digests
+from schemas.config.changes.plan import ConfigPlan, plan_config_change
+from schemas.config.model import Config, ConfigErrors, CoordinationConfig
 from schemas.io.signals import stopped_by_signals
 
 if TYPE_CHECKING:
     from coordinator.rest import RestServer
 
+
 _LOG = structlog.get_logger()
+
+
+class ConfigFollower(Protocol):
+    """An object that follows the configuration."""
+
+    def use_config(self, config: Config, changed: Collection[str]) -> None:
+        """Use this configuration from now on. `changed`: the parts that differ from before. Never waits."""
+
+
+class FollowingCopyDesk(CopyRequests, ConfigFollower, Protocol):
+    """Copies of the sources in the active configuration."""
+
+
+class ActiveConfiguration:
+    """The configuration of a coordinator; implements
+    coordinator.server.operators.configuration.Configuration.
+
+    It can be used from any thread, because the present configuration is replaced as a whole.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        followers: Sequence[ConfigFollower],
+        on_taken: Callable[[Config], None] | None = None,
+    ) -> None:
+        """`on_taken(config)` is called after a new configuration is adopted."""
+        self._held, self._followers, self._on_taken = config, followers, on_taken
+        self._found: tuple[str, Config, ConfigPlan] | None = None
+
+    @property
+    def config(self) -> Config:
+        """The present configuration."""
+        return self._held
+
+    def read_file(self) -> FoundConfiguration:
+        """Read the file and keep its content for `adopt_config`. Raises ConfigurationRefusedError."""
+        try:
+            found = reload_config_file(self._held)
+        except ConfigErrors as errors:
+            raise ConfigurationRefusedError(tuple(errors.lines)) from errors
+        planned = plan_config_change(self._held, found)
+        if planned.refused:
+            raise ConfigurationRefusedError(planned.refused)
+        self._found = (compute_config_digest(found), found, planned)
+        changes = tuple(str(each) for each in planned.changes)
+        return FoundConfiguration(
+            compute_config_digest(found), compute_part_digests(found), planned.parts, planned.removed, changes
+        )
+
+    def adopt_config(self, digest: str) -> None:
+        """Use the configuration that was read last, if it has this digest. Never waits."""
+        if self._found is None or self._found[0] != digest:
+            _LOG.error("configuration file differs from the active one", active=digest)
+            return
+        _, self._held, planned = self._found
+        self._found = None
+        for follower in self._followers:
+            follower.use_config(self._held, planned.parts)
+        if self._on_taken is not None:
+            self._on_taken(self._held)
+        _LOG.info("configuration adopted", digest=digest, changes=[str(each) for each in planned.changes])
+
+    def catch_up(self, digest: str) -> None:
+        """Use the configuration that an earlier leader activated, if the file holds it."""
+        if compute_config_digest(self._held) == digest:
+            return
+        try:
+            found = self.read_file()
+        except ConfigurationRefusedError as refused:
+            _LOG.error("configuration file refused", errors=refused.lines)
+            return
+        if found.digest == digest:
+            self.adopt_config(digest)
 
 
 def build_default_name() -> str:

@@ -19,10 +19,9 @@ from consumer.spark.query import parse_slots
 from consumer.tables.router import build_desired_table, build_topic_table, find_duplicate_columns
 from consumer.tables.stored import StoredDefinition
 from consumer.tables.target_checks import judge_target_table
-from consumer.targets.base import EventTables
+from consumer.targets.base import EventTables, TargetTables
 from consumer.targets.checks.rights import MissingRight, TablePlace
 from consumer.targets.checks.table_findings import (
-    Inspectable,
     check_session,
     report_missing_rights,
 )
@@ -219,7 +218,7 @@ def _yield_target_findings(
                 yield from _yield_right_findings(target, missing)
                 hidden = hidden.union(*(each.hides for each in missing))
             seen_flows = [flow for flow in mine if flow.place[1:] not in hidden]
-            yield from _judge_target_tables(config, seen_flows, found, cast(Inspectable, session))
+            yield from _judge_target_tables(config, seen_flows, found, cast(TargetTables, session))
             debezium = {
                 (flow.table.db, flow.table.name)
                 for flow in mine
@@ -269,7 +268,7 @@ def _build_unasked_finding(config: Config, target: str, error: ProblemError) -> 
 
 
 def _judge_target_tables(
-    config: Config, mine: list[TableFlow], found: list[TableFlow], session: Inspectable
+    config: Config, mine: list[TableFlow], found: list[TableFlow], session: TargetTables
 ) -> Iterator[ScopedFinding]:
     """Judge each target table for every source that feeds it, because each may be wider, or compare
     finer, than another.
@@ -283,7 +282,7 @@ def _judge_target_tables(
 
 
 def _judge_flow(
-    config: Config, flow: TableFlow, found: list[TableFlow], session: Inspectable
+    config: Config, flow: TableFlow, found: list[TableFlow], session: TargetTables
 ) -> Iterator[ScopedFinding]:
     """Judge one flow. Findings that a unit makes itself at its takeover affect the table; those about
     other sources, the pipeline.

@@ -20,11 +20,11 @@ import msgspec
 from consumer.errors import FencedError, RefusedError
 from consumer.ordering.fold import recompute_folded_keys
 from consumer.ordering.model import ApplyUnit, LaneProgress, NetChange, QuarantineEntry, TargetTable
+from consumer.ordering.netchange import refuse_losses
 from consumer.spark.pipeline import build_connector_modes, build_pipeline_routes
 from consumer.tables.definition import ActiveDefinition, prepare_definition
 from consumer.tables.event_decoder import SNAPSHOT_READ
 from consumer.tables.held_events import decode_quarantined_event, refuse_other_columns
-from consumer.tables.lossy_columns import refuse_losses
 from consumer.tables.router import make_key_function
 from consumer.tables.stored import decode_stored
 from consumer.tables.undecodable import explain_undecodable

@@ -8,11 +8,11 @@ itself. A start is refused only if the problem affects everything, or if nothing
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
 
+from schemas.config.model import PipelineConfig
 from schemas.findings import Finding
 
 
@@ -38,15 +38,6 @@ class ScopedFinding:
         return self.finding.level == "error"
 
 
-class ScopedPipeline(Protocol):
-    """The part of `schemas.config.model.PipelineConfig` that is needed here."""
-
-    @property
-    def sources(self) -> Sequence[str]: ...
-    @property
-    def target(self) -> str: ...
-
-
 def attach_scope(scope: FindingScope, name: str, findings: Iterable[Finding]) -> list[ScopedFinding]:
     return [ScopedFinding(each, scope, name) for each in findings]
 
@@ -65,7 +56,7 @@ def attach_source_scopes(name: str, findings: Iterable[Finding]) -> list[ScopedF
 def explain_refused_start(
     found: Iterable[ScopedFinding],
     sources: Iterable[str],
-    pipelines: Mapping[str, ScopedPipeline],
+    pipelines: Mapping[str, PipelineConfig],
     *,
     all_needed: bool = False,
 ) -> str | None:

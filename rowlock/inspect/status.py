@@ -114,7 +114,7 @@ def judge_unit_state(
         return StateReason("stopped", at_capture.reason, at_capture.remedy, at_capture.since_ms)
     if in_target is not None and in_target.stopped is not None:
         problem = decode_problem(in_target.stopped)
-        return StateReason("stopped", problem.what, problem.remedy or None, in_target.since_ms)
+        return StateReason("stopped", problem.what, problem.action or None, in_target.since_ms)
     usual = "new" if not applied else "behind" if late else "current"
     if placed is None or placed.state == "running":
         return StateReason(usual)
@@ -297,7 +297,11 @@ def judge_unit(unit: AppliedUnit, seen: _SharedFacts) -> ApplyUnitStatus:
         epoch=slowest.epoch if slowest else None,
         quarantined=unit.quarantined,
         displaced=unit.displaced,
-        stopped=in_target or (f"{why.reason}: {why.remedy}" if waits else None),
+        stopped=str(decode_problem(in_target))
+        if in_target
+        else f"{why.reason}: {why.remedy}"
+        if waits
+        else None,
         at=format_log_position(slowest.position, mark.file if mark else None)
         if slowest and unit.offset >= 0
         else None,

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from consumer.ordering.model import TargetTable
-from consumer.tables.router import build_desired_table, build_target_table, select_written_columns
-from consumer.tables.stored import decode_stored
+from consumer.tables.column_names import select_renamed_columns
+from consumer.tables.router import build_stored_table, build_target_table, select_written_columns
+from consumer.tables.stored import StoredDefinition, decode_stored
 from rowlock.errors import CommandError
 from rowlock.inspect.compare import TableShape
 from rowlock.inspect.pairs import TablePair
@@ -44,12 +45,10 @@ class TableSides:
         if real is None:
             raise CommandError(f"the target has no table {pair.routed.schema}.{pair.routed.table}")
         expected = select_written_columns(
-            build_desired_table(pair.table, pair.routed, names), real, pair.routed.policy
+            build_stored_table(StoredDefinition(pair.table, names), pair.routed), real, pair.routed.policy
         )
         target = build_target_table(expected, real, pair.routed.added_names)
-        written = set(expected.column_names)
-        columns = tuple(each for each in pair.table.columns if names.get(each.name, each.name) in written)
-        shown = replace(pair.table, columns=columns, unique=())
+        shown = replace(select_renamed_columns(pair.table, names, expected.column_names), unique=())
         source = build_target_table(shown, shown)
         values = tuple(value for _, value in pair.routed.added)
         at = shown.find_ordinals(shown.key.columns)

@@ -3,11 +3,15 @@ all it has started.
 
 Each is started through rowlock/processes/child.py in a session of its own, so that none outlives this
 process, however that ends.
+
+Children always log JSON lines. If the parent logs for people, the lines are rendered for people here;
+lines that are not JSON (Java's) pass through unchanged.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import queue
 import signal
@@ -15,7 +19,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -23,12 +27,53 @@ import psutil
 import structlog
 
 from rowlock import __version__
-from rowlock.processes import log_relay
+from rowlock.processes import log
 from rowlock.processes.child import PARENT_VERSION
 from schemas.config.changes import handed
 from schemas.config.model import Config
 
 _LOG = structlog.get_logger()
+_LEVELS = {"debug", "info", "warning", "error", "critical"}
+
+
+def _follow_log(name: str, stderr: IO[bytes]) -> None:
+    """Read a child's log to its end, in a thread of its own."""
+    threading.Thread(target=_log_lines, args=(name, stderr), name=f"stderr {name}", daemon=True).start()
+
+
+def _log_lines(name: str, lines: Iterable[bytes]) -> None:
+    for raw in lines:
+        fields = _parse_log_fields(raw)
+        if fields is None or "event" not in fields:
+            _pass_line_on(raw)
+            continue
+        level = str(fields.pop("level", "info"))
+        phrase = str(fields.pop("event"))
+        fields.pop("timestamp", None)
+        getattr(_LOG, level if level in _LEVELS else "info")(phrase, **{"child": name, **fields})
+
+
+def _parse_log_fields(raw: bytes) -> dict[str, Any] | None:
+    """Return the JSON object in a line; None: the line is something else."""
+    try:
+        found = json.loads(raw)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _pass_line_on(raw: bytes) -> None:
+    """Write a line that is not rowlock's unchanged to stderr."""
+    sys.stderr.write(raw.decode(errors="replace"))
+    sys.stderr.flush()
+
+
+def _needs_log_rendering() -> bool:
+    """Return whether children's log lines must be rendered here; otherwise they write to this process's
+    stderr themselves.
+    """
+    return log.choose_log_style() == "console"
+
 
 ChildCommand = Sequence[str]
 OnLine = Callable[[dict[str, Any]], None]
@@ -42,7 +87,7 @@ def build_child_command(module: str, config: Path, *rest: str) -> ChildCommand:
 
 def build_child_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the children's environment: this source tree, this version, and JSON log lines
-    (rowlock/processes/log_relay.py).
+    (`_follow_log`).
     """
     root = str(Path(__file__).resolve().parent.parent.parent)
     paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
@@ -125,7 +170,7 @@ class ChildProcess:
                 [*command, *(word for each in descriptors for word in ("--handed", str(each)))],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE if log_relay.needs_log_rendering() else None,
+                stderr=subprocess.PIPE if _needs_log_rendering() else None,
                 start_new_session=True,
                 pass_fds=descriptors,
                 env=build_child_environment(),
@@ -136,7 +181,7 @@ class ChildProcess:
         self._start_thread("write", self._write_lines)
         self._start_thread("wait", self._await_end)
         if self._popen.stderr is not None:
-            log_relay.follow_log(name, self._popen.stderr)
+            _follow_log(name, self._popen.stderr)
         _LOG.info("process started", child=name, child_pid=self.pid)
 
     def send_line(self, line: str) -> None:
@@ -188,9 +233,9 @@ class ChildProcess:
     def _read_lines(self) -> None:
         with cast(IO[bytes], self._popen.stdout) as lines:
             for raw in lines:
-                fields = log_relay.parse_log_fields(raw)
+                fields = _parse_log_fields(raw)
                 if fields is None:
-                    log_relay.pass_line_on(raw)
+                    _pass_line_on(raw)
                 else:
                     self._on_line(fields)
 

@@ -16,7 +16,7 @@ from schemas.config.model import SourceConfig
 from schemas.errors import SchemaError, TableNotFoundError
 from schemas.io.mysql_catalog import list_tables, read_name_rules, read_tables
 from schemas.io.mysql_connection import connect_source
-from schemas.io.server_errors.mysql import choose_mysql_remedy, format_mysql_error
+from schemas.io.server_errors import choose_mysql_remedy, format_mysql_error
 from schemas.problems import Problem
 from schemas.table.model import Table
 from schemas.table.names import format_table_text

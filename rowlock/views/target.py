@@ -13,7 +13,7 @@ from consumer.ordering.model import ApplyUnit, LaneProgress, QuarantineEntry, Ta
 from consumer.tables.source_tables import as_target
 from consumer.targets.base import Session
 from consumer.targets.dialect import open_session, open_target
-from consumer.targets.shared.lookups import find_under_keys
+from consumer.targets.shared.keyed_reads import find_under_keys
 from rowlock.errors import CommandError
 from rowlock.views.source import has_view, source_view
 from schemas.config.model import SourceConfig, TargetConfig

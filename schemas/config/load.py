@@ -1,5 +1,9 @@
 """The conversion of parsed YAML to a `Config`: pydantic's errors and the cross-checks become problems
 with a line and a remedy.
+
+The models of schemas/config/model.py contain only what is built. For values that a later version will
+accept (`NOT_YET`), the problem is "not in this version" instead of "not known", and the reference lists
+them.
 """
 
 from __future__ import annotations
@@ -30,8 +34,23 @@ from schemas.config.model import (
     TlsConfig,
     TopicConfig,
 )
-from schemas.config.not_yet import is_not_yet
 from schemas.config.servers import find_target_model
+
+#: (section, key) → the values that a later version will accept.
+NOT_YET: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("sources", "type"): ("tdsql",),
+    ("sources", "topics"): ("source",),
+    ("targets", "type"): ("tdsql",),
+    ("pipelines", "consistency"): ("transaction",),
+}
+
+
+def _is_not_yet(place: tuple[str, ...], value: object) -> bool:
+    """Return whether `value` at the key `place` ("sources", "branch1", "type") is valid only in a later
+    version.
+    """
+    return len(place) == 3 and value in NOT_YET.get((place[0], place[-1]), ())
+
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -151,7 +170,7 @@ def _explain_detail(detail: ErrorDetails, path: tuple[str, ...], *, hidden: bool
 
 def _explain_unknown_value(detail: ErrorDetails, path: tuple[str, ...], shown: str) -> tuple[str, str]:
     expected = str(detail.get("ctx", {})["expected"])
-    if is_not_yet(path, detail.get("input")):
+    if _is_not_yet(path, detail.get("input")):
         return f"{shown} is not supported in this version of rowlock", f"use {expected}"
     return f"{shown} is not known", f"one of {expected.replace(' or ', ', ')}"
 

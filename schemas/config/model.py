@@ -240,7 +240,7 @@ def load_config(
     `changes`: values of the command line that replace the file's, by place (("coordination", "rest")).
 
     Raises ConfigErrors with all problems, including values that only a later version supports
-    (schemas/config/not_yet.py).
+    (schemas/config/load.py).
     """
     from schemas.config.load import build_config  # the builder needs the models of this module
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from schemas.errors import ServerConnectError, UnsupportedServerError
 from schemas.io.endpoints import MYSQL_SERVER, explain_wrong_service
-from schemas.io.server_errors.mysql import note_read
-from schemas.io.server_errors.versions import explain_mysql_version_refusal
+from schemas.io.server_errors import explain_mysql_version_refusal, note_read
 
 if TYPE_CHECKING:
     import ssl
@@ -124,7 +123,7 @@ def _make_connection_class() -> type[Connection[Any]]:
     Without TLS settings it encrypts if the server can and verifies nothing, with one TLS context for
     all such connections; unchanged it would read all certificates of the machine for each connection,
     some 40 ms, and then trust none of them. And an error has a note of what its statement read
-    (schemas.io.server_errors.mysql).
+    (schemas.io.server_errors).
     """
     import ssl
 

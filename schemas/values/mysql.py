@@ -34,6 +34,7 @@ __all__ = [
     "encode_wire_geometry",
     "encode_wire_timestamp",
     "format_timestamp_text",
+    "is_geometry",
     "make_select_row_converter",
     "quote_name",
     "select_list",
@@ -75,10 +76,12 @@ def make_select_row_converter(
 ) -> Callable[[tuple[Any, ...]], Row]:
     """Return the function from a row of PyMySQL (plain tuple cursor) to wire values.
 
-    `otherwise` returns the converters of kinds that are read unchanged: text, dates, labels.
+    `otherwise` returns the converter of a column that is not read as usual, None for any other.
     """
     read = otherwise or _find_no_converter
-    return compile_row([_READ.get(column.type.kind, read)(column) for column in table.columns])
+    return compile_row(
+        [read(each) or _READ.get(each.type.kind, _find_no_converter)(each) for each in table.columns]
+    )
 
 
 def to_mysql(table: Table) -> Callable[[Row], tuple[Any, ...]]:
@@ -139,8 +142,21 @@ def format_timestamp_text(wire: str) -> str:
 def encode_wire_geometry(internal: bytes) -> dict[str, object]:
     """Return the wire value of the servers' own form: SRID (4 bytes, little-endian), then WKB. The log
     has the same form.
+
+    Never raises: of bytes that are no geometry (see `is_geometry`) the WKB is empty.
     """
-    return {"wkb": to_base64(internal[4:]), "srid": _SRID.unpack_from(internal)[0]}
+    return {
+        "wkb": to_base64(internal[_SRID.size :]),
+        "srid": int.from_bytes(internal[: _SRID.size], "little"),
+    }
+
+
+def is_geometry(internal: bytes) -> bool:
+    """Return whether bytes may be a geometry.
+
+    MariaDB gives existing rows an empty value where a statement adds a NOT NULL column.
+    """
+    return len(internal) > _SRID.size
 
 
 def decode_wire_geometry(wire: Value) -> bytes:

@@ -1,21 +1,59 @@
-"""Functions that convert a column's value in Debezium's JSON to the wire value (schemas/table/model.py)."""
+"""Functions that convert a column's value in Debezium's JSON to the wire value (schemas/table/model.py).
+
+A value that could be another value in another mode of the connector is refused if the mode is unknown:
+bytes that could be hexadecimal, microseconds that could be milliseconds. With schemas on, the schema
+shows the mode; the source's configuration may state it, too. Most values are unambiguous.
+"""
 
 from __future__ import annotations
 
 import binascii
 import datetime
 import operator
+import re
 import struct
 from collections.abc import Callable
 from typing import Any
 
 from schemas.table.model import ColumnType, Kind, Value
 from schemas.values.converter import Convert, encode_wire_int
-from schemas.wire.debezium_doubt import (
-    explain_doubtful_bytes,
-    explain_doubtful_datetime,
-    explain_doubtful_time,
-)
+
+_HEX = re.compile(r"(?:[0-9a-f]{4})+\Z")
+LONGEST_TIME_MS = 3_020_399_999
+"""838:59:59.999, the longest TIME, in milliseconds."""
+LATEST_MS = 253_402_300_800_000
+"""The end of the year 9999 in milliseconds since 1970: as microseconds that is in January 1978."""
+
+_SCHEMAS_REMEDY = "turn schemas on in the connector's JSON converter (value.converter.schemas.enable), or set in the source's configuration"
+
+
+def _explain_doubtful_bytes(text: str) -> str | None:
+    """Return why base64 could be hexadecimal; None: it could not, or it is empty."""
+    if _HEX.match(text) is None:
+        return None
+    return f"it could be base64 or hexadecimal: {_SCHEMAS_REMEDY} `binaries`, which is the connector's binary.handling.mode"
+
+
+def _explain_doubtful_time(value: int, fsp: int) -> str | None:
+    """Return why the microseconds of a TIME could be milliseconds; None: they could not."""
+    as_ms = abs(value) <= LONGEST_TIME_MS and value % 10 ** max(0, 3 - fsp) == 0
+    return _format_unit_doubt() if value and as_ms else None
+
+
+def _explain_doubtful_datetime(value: int, fsp: int) -> str | None:
+    """Return why the microseconds of a DATETIME could be milliseconds; None: they could not.
+
+    Up to DATETIME(3), Debezium writes milliseconds anyway.
+    """
+    return _format_unit_doubt() if fsp > 3 and value and abs(value) < LATEST_MS else None
+
+
+def _format_unit_doubt() -> str:
+    return (
+        f"it could count microseconds or milliseconds (time.precision.mode=connect, which loses digits): {_SCHEMAS_REMEDY} "
+        "`times: adaptive_time_microseconds` if that is the connector's time.precision.mode"
+    )
+
 
 _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 - wall time
 
@@ -46,7 +84,7 @@ BYTES = frozenset({Kind.BINARY, Kind.VARBINARY, Kind.BLOB})
 
 def _make_undoubted_converter(type_: ColumnType) -> Convert:
     """Return the converter of a TIME or DATETIME that refuses values which could have another unit."""
-    explain_doubt = explain_doubtful_time if type_.kind is Kind.TIME else explain_doubtful_datetime
+    explain_doubt = _explain_doubtful_time if type_.kind is Kind.TIME else _explain_doubtful_datetime
     convert, fsp = _MAKE[type_.kind](type_), type_.fsp
 
     def undoubted(value: Any) -> Value:
@@ -67,7 +105,7 @@ def _make_binary_converter(mode: str | None) -> Convert:
         return lambda value: _encode_base64(_decode_base64(_require_text(value).translate(_STANDARD)))
 
     def convert(value: Any) -> Value:
-        if mode is None and (why := explain_doubtful_bytes(_require_text(value))) is not None:
+        if mode is None and (why := _explain_doubtful_bytes(_require_text(value))) is not None:
             raise ValueError(why)
         return _encode_base64(_decode_base64(_require_text(value)))
 

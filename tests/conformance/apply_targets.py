@@ -14,7 +14,7 @@ from msgspec.structs import replace as altered
 from structlog.testing import capture_logs
 
 from consumer.ordering.fold import make_key_fold
-from consumer.ordering.lanes.limits import LaneLimits
+from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.layout import Layout
 from consumer.spark.worker import ConnectionCache
 from consumer.tables.router import build_target_table

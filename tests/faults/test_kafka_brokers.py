@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from consumer.ordering.lanes.limits import LaneLimits
+from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.model import TopicOptions
 from consumer.tables.router import TableRoute
 from consumer.targets.kafka import writer

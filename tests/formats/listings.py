@@ -10,7 +10,7 @@ from typing import Any
 
 from consumer.ordering.model import QuarantineEntry
 from consumer.tables.router import ResolvedRoute
-from rowlock.commands.findings import as_dict
+from rowlock.commands.tables import as_dict
 from rowlock.inspect.compare import Difference, RowDifference
 from rowlock.inspect.observed.displaced import DisplacedRows
 from rowlock.inspect.pairs import TablePair

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from producer.decoders.context import SourceContext, TopicTail, TransactionContext
+from producer.decoders.envelope import SourceContext, TopicTail, TransactionContext
 from producer.kafka.control_events import encode_snapshot
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 from schemas.table.names import format_table_text

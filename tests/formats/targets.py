@@ -15,10 +15,8 @@ from consumer.tables.evolution.plans import ChangeMark, decode_mark
 from consumer.tables.router import TableRoute
 from consumer.tables.router import compute_routes_fingerprint as routes_fingerprint
 from consumer.tables.stored import StoredDefinition, _ExtraFields, decode_stored
-from consumer.targets.bookkeeping.books import Bookkeeping
-from consumer.targets.bookkeeping.lanes import parse_lane_row
-from consumer.targets.bookkeeping.quarantine import parse_quarantine_row
-from consumer.targets.bookkeeping.units import parse_unit_rows
+from consumer.targets.bookkeeping import Bookkeeping, parse_lane_row, parse_quarantine_row, parse_unit_rows
+from consumer.targets.displaced_rows import DisplacedRow, yield_superseded_marks
 from consumer.targets.kafka.formats import FORMATS
 from consumer.targets.kafka.store.state import (
     ClosedEntry,
@@ -31,7 +29,6 @@ from consumer.targets.kafka.store.state import (
 from consumer.targets.mysql.dialect import SYNTAX as MYSQL
 from consumer.targets.oracle.dialect import SYNTAX as ORACLE
 from consumer.targets.postgres.dialect import SYNTAX as POSTGRES
-from consumer.targets.shared.displaced_rows import DisplacedRow, yield_superseded_marks
 from consumer.targets.sql import Fragment
 from schemas.table.model import Table
 from tests.formats.samples import sample

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.gates.figures import list_breaches, list_figures, list_other_project
 from tests.gates.measures import MEASURES
-from tests.gates.path import trace_row
+from tests.gates.path import trace_ways
 from tests.gates.ratchet import Measure, list_worse, load_baseline, lower_values, write_baselines
 from tests.gates.sample import draw_sentences, show_answers
 from tests.gates.sources import ROOT, load_other, load_pages, load_product
@@ -47,8 +47,8 @@ def main() -> int:
     else:
         show(list_figures())
         if options.trace:
-            way = trace_row()
-            print(f"way of a row\n  {way.figure}; target: {way.target}")
+            way, alter = trace_ways()
+            print(f"way of a row\n  {way.figure}; target: {way.target}\nway of an ALTER TABLE\n  {alter}")
     return 0
 
 
@@ -70,7 +70,7 @@ def draw(count: int, seed: int, answers: Path) -> None:
 def update(*, trace: bool, accept: bool) -> int:
     """Write the baselines, and print each value that changes; the way of a row keeps its baseline unless
     it is traced."""
-    way = trace_row() if trace else Measure("way of a row", "", "", {}, is_list=False)
+    way = trace_ways()[0] if trace else Measure("way of a row", "", "", {}, is_list=False)
     measures = [each() for each in MEASURES.values()]
     next_values, worse = [], []
     for measure in (*measures, way):

@@ -1,15 +1,16 @@
 """Gate (c): the files that a row traverses from the source's log to the target's commit, in a running system.
 
-tests/integration/test_the_way_of_a_row.py follows rows through capture after the snapshot, and through the
-second task of a Spark worker, which has checked the table already. A file is on the way if one of its
-functions ran; imports do not count. `python -m tests.gates --trace` does the same, and adds the figures to
-the table.
+tests/integration/test_the_way_of_a_row.py follows a few transactions and then more of them, through capture
+after the snapshot and through tasks of one Spark worker. A function is on the way if it runs for each
+transaction: the number of its calls grows with the number of transactions. What runs once (a start, the
+first use of a table, an end) or by a timer is not. A file is on the way if one of its functions is; imports
+do not count. `python -m tests.gates --trace` does the same, and adds the figures to the table.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tests.gates.ratchet import Measure
@@ -17,6 +18,14 @@ from tests.gates.sources import PRODUCT, ROOT
 
 MOST_FILES = 60
 _FOLDERS = tuple(f"{package}/" for package in PRODUCT if package != "deploy")
+
+
+def list_repeated(few: Mapping[str, int], many: Mapping[str, int], more: int) -> list[str]:
+    """Return the functions with calls for each piece of work: `many` are the calls for `more` pieces more than `few`.
+
+    Three calls for four pieces are enough: a thread may find the results of two of them at once.
+    """
+    return [name for name, calls in many.items() if calls - few.get(name, 0) >= more * 3 / 4]
 
 
 def list_files(passed: Iterable[str]) -> list[str]:
@@ -40,14 +49,22 @@ def measure_way(passed: Iterable[str]) -> Measure:
     )
 
 
-def trace_row() -> Measure:
-    """Start the services, and follow rows from MariaDB to PostgreSQL."""
+def trace_ways() -> tuple[Measure, str]:
+    """Start the services, and follow rows, and then statements that add a column, from MariaDB to PostgreSQL.
+
+    Return the measure of a row's way, and the figure of an ALTER's.
+    """
     from deploy.embedded.services import Kafka, MariaDB, PostgreSQL, combine_services
     from tests.integration import test_the_way_of_a_row as way
 
     kafka, source, target = Kafka(), MariaDB(), PostgreSQL()
+    measures = []
     with tempfile.TemporaryDirectory() as folder, combine_services(kafka, source, target):
-        source.create_database("way")
-        target.create_database("way")
-        captured, _, second = way.follow_rows(kafka, source, "way", target, "way", Path(folder))
-    return measure_way([*captured, *second])
+        for name, work in (("way", way.INSERTS), ("alter", way.ALTERS)):
+            source.create_database(name)
+            target.create_database(name)
+            place = Path(folder) / name
+            place.mkdir()
+            captured, applied = way.follow_rows(kafka, source, name, target, name, place, work)
+            measures.append(measure_way([*captured.list_repeated(), *applied.list_repeated()]))
+    return measures[0], measures[1].figure

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from producer.binlog_format.types import UPDATES, WRITES
 from producer.decoders.jsonb import format_double
 from producer.decoders.row_codec import TableCodec, TopicTail, count_rows
-from producer.sources.binlog.flavours import BINLOG_FLAVOURS
-from producer.sources.catalog import Catalog
+from producer.sources.catalog import BINLOG_FLAVOURS, Catalog
 from schemas.io.mysql_catalog import read_table
 from schemas.table.model import Column, ColumnType, Kind, Row, Table, Value
 from schemas.wire.codec import decode_event

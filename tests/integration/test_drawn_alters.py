@@ -17,6 +17,7 @@ import pymysql
 import pytest
 
 from consumer.attempt.copies.begin import find_begin
+from consumer.attempt.drivers.driver import AttemptInputs
 from consumer.attempt.drivers.run import apply_topic
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import UnitSpec
@@ -228,9 +229,17 @@ class DrawnUnit(TopicUnit):
             unit=self.unit, source="s", epoch=self.epoch, topic_id="id", routes=self.routes, lanes=self.lanes, patient=True, scratch=str(self.folder),
         )  # fmt: skip
         report = apply_topic(
-            spec, self.real.cache, self._slices(self.start, len(self.topic)), read_missing=self._slices, tables=self.real.tables,
-            find_begin=lambda after, hint: find_begin(self._slices, lambda first: self._slices(first, len(self.topic)), after, hint),
-        )  # fmt: skip
+            spec,
+            self.real.cache,
+            AttemptInputs(
+                self._slices(self.start, len(self.topic)),
+                read_missing=self._slices,
+                find_begin=lambda after, hint: find_begin(
+                    self._slices, lambda first: self._slices(first, len(self.topic)), after, hint
+                ),
+            ),
+            self.real.tables,
+        )
         assert report.state in ("ok", "stopped"), why(self.of, self, f"{report.state}: {report.message}")
         self.start = len(self.topic) if report.state == "ok" else 0
         return report

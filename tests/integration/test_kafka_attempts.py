@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as other
 
-from consumer.ordering.lanes.limits import LaneLimits
+from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.model import TopicOptions
 from consumer.tables.router import TableRoute
 from consumer.targets.kafka import records

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from consumer.ordering.lanes.limits import LaneLimits
+from consumer.ordering.lanes.lane import LaneLimits
 from consumer.tables.router import TableRoute
 from consumer.targets.kafka import records
 from consumer.targets.kafka.compacted import row_store, topic_contents

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from consumer.errors import TransientError
-from consumer.ordering.lanes.limits import LaneLimits
+from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.model import TopicOptions
 from consumer.tables.router import TableRoute
 from consumer.targets.kafka.target import KafkaTarget

@@ -76,7 +76,7 @@ def test_whoever_comes_next_ends_as_if_nothing_had_been(
     real: Real, name: str, every: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`every`: each blow at each moment; else they take turns, and one change alone is struck within its transactions."""
-    monkeypatch.setattr("consumer.targets.progress.takeover.TAKEOVER_LOCK_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("consumer.targets.progress.TAKEOVER_LOCK_TIMEOUT_S", 0.05)
     case, number, wrong = CASES[name], 0, []
     clean, moments = RealStory.begun(real, 0, case), Moments()
     clean.unit.strike(moments)

@@ -90,7 +90,7 @@ class CopyStory:
 def test_whoever_comes_next_ends_as_the_source(
     real: Real, every: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("consumer.targets.progress.takeover.TAKEOVER_LOCK_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("consumer.targets.progress.TAKEOVER_LOCK_TIMEOUT_S", 0.05)
     number, struck, wrong = 0, 0, []
     for text in (True, False) if every else (BY_TEXT[real.target.kind],):
         number += 1

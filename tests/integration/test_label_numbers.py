@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from consumer.ordering.lanes.limits import LaneLimits
+from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.model import ApplyUnit
 from consumer.tables.router import SchemaChangePolicy, TableRoute
 from schemas.wire.codec import decode_event

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rowlock.agent.capture import CaptureWorkers
-from rowlock.agent.workers import UnitLedger
+from rowlock.agent.unit_ledger import UnitLedger
 from schemas.config.model import load_config
 from schemas.units import Prepared, UnitProgressed, WorkerEnded, WorkerEvent
 from tests.kits.capture import events, replay, size, source, source_rows, topic_rows, write_config

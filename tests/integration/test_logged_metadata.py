@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from producer.binlog_format.definition_match import explain_mismatch
-from producer.binlog_format.table_map import TableMap
-from producer.sources.binlog.flavours import BINLOG_FLAVOURS
+from producer.binlog_format.row_events import TableMap
+from producer.sources.catalog import BINLOG_FLAVOURS
 from schemas.io.mysql_catalog import read_table
 from schemas.io.mysql_connection import connect_mysql
 from schemas.table.model import Row, Table

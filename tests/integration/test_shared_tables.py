@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from consumer.attempt import spec as spec_of_unit
-from consumer.attempt.drivers import threads
+from consumer.attempt.drivers import driver
 from consumer.attempt.evolution.in_target import require_rows_present
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import UnitSpec
@@ -321,7 +321,7 @@ def test_a_source_that_joins_while_another_one_s_statement_runs_looks_at_the_tab
             north.changes(new, {"n": 0}, added=("n",)).goes_on()
         return found
 
-    monkeypatch.setattr(threads, "resolve_definition", prepared)
+    monkeypatch.setattr(driver, "resolve_definition", prepared)
     east.stops("its columns n are NOT NULL without a default, and no event carries them")
     assert [each.column_names for each in looked] == [(*east.table.column_names, "branch")]
     assert list(real.session.read_quarantine(east.unit.unit)) == []

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from producer.snapshot.reader import BackgroundChunkReader, ChunkReader, make_connection_opener
-from producer.sources.binlog.flavours import BINLOG_FLAVOURS
+from producer.sources.catalog import BINLOG_FLAVOURS
 from producer.sources.chunk_data import ChunkFailed, ChunkRead, ReadChunk
 from schemas.io.mysql_catalog import read_table
 from schemas.io.mysql_connection import connect_mysql

@@ -16,7 +16,7 @@ import pytest
 from deploy.embedded.services import EmbeddedError, MariaDB, MySQL
 from producer.snapshot.chunks import FROM_START, RowsPassed, SnapshotMachine, StreamReached
 from producer.snapshot.reader import ChunkReader, make_connection_opener
-from producer.sources.binlog.flavours import BINLOG_FLAVOURS
+from producer.sources.catalog import BINLOG_FLAVOURS
 from producer.sources.chunk_data import ChunkRead, EmitChunk, LogMark, LowWatermark, ReadChunk
 from producer.sources.mysql.flavour import MYSQL_FLAVOUR, find_first_unexecuted
 from producer.sources.mysql.mysql_gtids import GtidSet

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from consumer.ordering.lanes.limits import LaneLimits
+from consumer.ordering.lanes.lane import LaneLimits
 from consumer.targets.base import Session
 from consumer.targets.dialect import open_session
 from schemas.problems import decode_problem

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import gc
-import os
 import re
 import sys
 import threading
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
+from itertools import count
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pytest
 
 import consumer.spark.task
 from consumer.attempt.spec import UnitSpec, build_initial_layout
+from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.model import ApplyUnit
 from consumer.spark.active_units import write_active_units
 from consumer.spark.pipeline import TaskConfig
@@ -28,13 +32,18 @@ from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
 from producer.capture import run_capture
 from schemas.config.model import TargetConfig, load_config
 from schemas.wire.records import Watermark, format_former_table_topic
-from tests.gates.path import measure_way
+from tests.gates.path import list_repeated, measure_way
 from tests.gates.ratchet import compare_values, load_baseline
-from tests.kits.capture import messages, source, write_config
+from tests.kits.capture import messages, size, source, write_config
+from tests.kits.waiting import until
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "explanation" / "architecture.md"
-ROWS = 2_000
+ROWS = 240
+"""Rows of a transaction."""
+FEW, MANY = 2, 10
+"""Transactions that are followed. A function is on the way if its calls grow with their number."""
+LANES = 4
 
 pytestmark = pytest.mark.integration
 
@@ -50,10 +59,12 @@ def steps(heading: str) -> list[str]:
 
 
 class Tracer:
-    """Which functions of the product ended for the first time, in order, in all threads that begin while it watches."""
+    """How often each function of the product ended, in all threads that begin while it watches."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, None] = {}
+        self._first: dict[str, None] = {}
+        self._counters: list[Counter[str]] = []
+        self._of_thread = threading.local()
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -63,19 +74,61 @@ class Tracer:
             yield
         finally:
             sys.setprofile(None)
-            threading.setprofile(None)  # type: ignore[arg-type]
+            threading.setprofile(None)
 
-    def forget(self) -> None:
-        self._seen = {}
+    def forget_order(self) -> None:
+        self._first = {}
 
     @property
     def order(self) -> list[str]:
-        return list(self._seen)
+        """Return the functions in the order in which they ended for the first time."""
+        return list(self._first)
+
+    def count_calls(self) -> Counter[str]:
+        """Return function → calls until now."""
+        return sum((counter.copy() for counter in self._counters), Counter[str]())
 
     def _profile(self, frame: FrameType, event: str, _: object) -> None:
         path = frame.f_code.co_filename
-        if event == "return" and path.startswith(str(ROOT)):
-            self._seen.setdefault(f"{os.path.relpath(path, ROOT)}: {frame.f_code.co_qualname}")
+        if event != "return" or not path.startswith(str(ROOT)):
+            return
+        name = f"{path[len(str(ROOT)) + 1 :]}: {frame.f_code.co_qualname}"
+        self._first.setdefault(name)
+        counter: Counter[str] | None = getattr(self._of_thread, "counter", None)
+        if counter is None:  # one for each thread: adding to a shared one would lose calls
+            counter = self._of_thread.counter = Counter()
+            self._counters.append(counter)
+        counter[name] += 1
+
+
+class Work(NamedTuple):
+    """Pieces of work at the source, each of which is one transaction or statement."""
+
+    render_sql: Callable[[str, int], str]
+    """(database, number from 0 on) → the statement."""
+    messages: int
+    """What Kafka has of each."""
+
+
+INSERTS = Work(
+    lambda db, number: (
+        f"INSERT INTO {db}.acct SELECT seq, seq FROM {db}.seq_{number * ROWS + 1}_to_{(number + 1) * ROWS}"
+    ),
+    ROWS,
+)
+ALTERS = Work(lambda db, number: f"ALTER TABLE {db}.acct ADD COLUMN c{number} INT", 1)
+
+
+class Followed(NamedTuple):
+    """What ran while work was done: the order of the first calls, and the calls of `FEW` and of `MANY` pieces of it."""
+
+    order: list[str]
+    few: Counter[str]
+    many: Counter[str]
+
+    def list_repeated(self) -> list[str]:
+        """Return the functions that ran for each piece of work."""
+        return list_repeated(self.few, self.many, MANY - FEW)
 
 
 def in_order(named: list[str], seen: list[str]) -> None:
@@ -103,59 +156,117 @@ def test_a_row_passes_what_the_page_names(
     tmp_path: Path,
 ) -> None:
     named = steps("The way of a row")
-    captured, first, second = follow_rows(kafka, mariadb, mariadb_db, postgres, pg_db, tmp_path)
-    in_order([step for step in named if step.startswith("producer/")], captured)
-    in_order([step for step in named if step.startswith("consumer/")], first)
-    assert postgres.execute("SELECT count(*) FROM acct", database=pg_db) == [(ROWS,)]
-    way = measure_way([*captured, *second])
+    captured, applied = follow_rows(kafka, mariadb, mariadb_db, postgres, pg_db, tmp_path)
+    in_order([step for step in named if step.startswith("producer/")], captured.order)
+    in_order([step for step in named if step.startswith("consumer/")], applied.order)
+    assert postgres.execute("SELECT count(*) FROM acct", database=pg_db) == [((1 + FEW + MANY) * ROWS,)]
+    way = measure_way([*captured.list_repeated(), *applied.list_repeated()])
     assert compare_values(way, load_baseline(way)) == [], way.figure
 
 
 def follow_rows(
-    kafka: Kafka, mariadb: MariaDB, db: str, postgres: PostgreSQL, target_db: str, folder: Path
-) -> tuple[list[str], list[str], list[str]]:
-    """Return what `ROWS` rows passed in capture, and in each of two tasks that applied half of them."""
+    kafka: Kafka,
+    mariadb: MariaDB,
+    db: str,
+    postgres: PostgreSQL,
+    target_db: str,
+    folder: Path,
+    work: Work = INSERTS,
+) -> tuple[Followed, Followed]:
+    """Follow transactions of `ROWS` rows each, or other work, through capture, and then through one worker of Spark."""
     mariadb.execute(f"CREATE TABLE {db}.acct (id INT PRIMARY KEY, name VARCHAR(20) UNIQUE)")
-    captured = captured_order(kafka, mariadb, db, folder)
+    captured = follow_capture(kafka, mariadb, db, folder, work)
     topic = format_former_table_topic(db, "s", db, "acct")
     records = [(each.offset(), each.value()) for each in messages(kafka.bootstrap, topic)]
-    half = len(records) // 2
-    first, second = applied_orders(postgres, target_db, topic, [records[:half], records[half:]], folder)
-    return captured, first, second
+    return captured, follow_apply(postgres, target_db, topic, records, folder, work)
 
 
-def captured_order(kafka: Kafka, mariadb: MariaDB, db: str, folder: Path) -> list[str]:
-    """Capture a transaction of `ROWS` rows, and return what was passed once the snapshot was over."""
-    sources = {"s": source(mariadb, [f"{db}.*"])}
-    config = load_config(write_config(folder, kafka.bootstrap, db, sources), {})
-    tracer, stop, wrote = Tracer(), threading.Event(), threading.Event()
+def follow_capture(kafka: Kafka, mariadb: MariaDB, db: str, folder: Path, work: Work = INSERTS) -> Followed:
+    """Capture one piece of work, then `FEW`, then `MANY`. The next one is committed when Kafka has the one before it.
+
+    What the first one needs alone, as decoders for its table, is in the order and not in the counts. The timer of
+    capture stands still while transactions are counted: a slow machine would have more of its ticks for more of them.
+    """
+    config = load_config(write_config(folder, kafka.bootstrap, db, {"s": source(mariadb, [f"{db}.*"])}), {})
+    topic = format_former_table_topic(db, "s", db, "acct")
+    tracer, stop, idle, committed = Tracer(), threading.Event(), threading.Event(), count()
 
     def watermark(mark: Watermark) -> None:
-        if mark.snapshot_pending or not mark.idle:
-            return
-        if not wrote.is_set():
-            wrote.set()
-            tracer.forget()
-            mariadb.execute(f"INSERT INTO {db}.acct SELECT seq, seq FROM {db}.seq_1_to_{ROWS}")
-        elif mark.events >= ROWS:
+        if mark.idle and not mark.snapshot_pending:
+            ticks.setattr("producer.loop.ticker._TICK", 3600)
+            idle.set()
+
+    def has_rows(messages: int) -> bool:
+        return size(kafka.bootstrap, topic) >= messages
+
+    def commit(pieces: int) -> Counter[str]:
+        before = tracer.count_calls()
+        for _ in range(pieces):
+            expected = size(kafka.bootstrap, topic) + work.messages
+            mariadb.execute(work.render_sql(db, next(committed)))
+            until(partial(has_rows, expected), "the rows are in Kafka", 120)
+        return tracer.count_calls() - before
+
+    def write() -> Followed:
+        try:
+            assert idle.wait(120)
+            tracer.forget_order()
+            commit(1)
+            order = tracer.order
+            return Followed(order, commit(FEW), commit(MANY))
+        finally:
             stop.set()
 
-    with tracer.watching():
+    with ThreadPoolExecutor(1) as pool, pytest.MonkeyPatch.context() as ticks, tracer.watching():
+        written = pool.submit(write)
         run_capture(config, "s", stop, on_watermark=watermark)
-    return tracer.order
+        followed = written.result()
+    return followed._replace(order=tracer.order)
 
 
-def applied_orders(
-    postgres: PostgreSQL, database: str, topic: str, tasks: list[list[tuple[int, Any]]], folder: Path
-) -> list[list[str]]:
-    """Apply the records of each task as one worker of Spark's does, and return what was passed in each task."""
+def follow_apply(
+    postgres: PostgreSQL,
+    database: str,
+    topic: str,
+    records: list[tuple[int, Any]],
+    folder: Path,
+    work: Work = INSERTS,
+) -> Followed:
+    """Apply the records in three tasks of one worker: all but the last transactions, `FEW` of them, and `MANY`.
+
+    Each lane commits several times for a transaction of the source, so the number of its commits is not left to chance.
+    """
+    start = len(records) - (FEW + MANY) * work.messages
+    transactions = [records[at : at + work.messages] for at in range(start, len(records), work.messages)]
+    first, few, many = apply_tasks(
+        postgres,
+        database,
+        topic,
+        [[records[:start]], transactions[:FEW], transactions[FEW:]],
+        folder,
+        LaneLimits(max_gather=ROWS // LANES // 3),
+    )
+    return Followed(first.order, few.count_calls(), many.count_calls())
+
+
+def apply_tasks(
+    postgres: PostgreSQL,
+    database: str,
+    topic: str,
+    tasks: list[list[list[tuple[int, Any]]]],
+    folder: Path,
+    limits: LaneLimits,
+) -> list[Tracer]:
+    """Apply the batches of each task in one worker of Spark, and return what ran in each task."""
     target = TargetConfig(type="postgres", host="127.0.0.1", port=postgres.port, user=postgres.user, password="", database=database)  # type: ignore[arg-type]  # fmt: skip
     unit, routes = ApplyUnit("p", topic), (TableRoute("*.*", "public.{table}", ()),)
     session = open_session(target, name="test")
     session.ensure_bookkeeping()
-    epoch, _, _ = session.take_over(unit, "id", build_initial_layout(routes, 4).encode(), 4)
+    epoch, _, _ = session.take_over(unit, "id", build_initial_layout(routes, LANES).encode(), LANES)
     session.close()
-    spec = UnitSpec(unit=unit, source="s", epoch=epoch, topic_id="id", routes=routes, lanes=4)
+    spec = UnitSpec(
+        unit=unit, source="s", epoch=epoch, topic_id="id", routes=routes, lanes=LANES, limits=limits
+    )
     board = folder / "board"
     write_active_units(board, {topic: epoch})
     config = TaskConfig(
@@ -164,19 +275,17 @@ def applied_orders(
     )  # fmt: skip
     found = []
     with ended():
-        for records in tasks:
-            batch = pa.record_batch(
-                {
-                    "topic": [topic] * len(records),
-                    "offset": [at for at, _ in records],
-                    "value": [raw for _, raw in records],
-                }
-            )
+        for batches in tasks:
             tracer = Tracer()
             with tracer.watching():
-                list(run_task(config, [batch]))
-            found.append(tracer.order)
+                list(run_task(config, [_build_arrow_batch(topic, records) for records in batches]))
+            found.append(tracer)
     return found
+
+
+def _build_arrow_batch(topic: str, records: list[tuple[int, Any]]) -> Any:
+    offsets, values = zip(*records, strict=True)
+    return pa.record_batch({"topic": [topic] * len(records), "offset": list(offsets), "value": list(values)})
 
 
 @contextmanager

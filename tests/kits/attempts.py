@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from consumer.attempt.copies.begin import find_begin
+from consumer.attempt.drivers.driver import AttemptInputs
 from consumer.attempt.drivers.run import apply_topic
 from consumer.attempt.readers.reader import RecordSlice
 from consumer.attempt.reports import Report
@@ -74,9 +75,15 @@ class Real:
             return read_missing(start, 2**62)
 
         return apply_topic(
-            spec, self.cache, slices, read_missing=read_missing, tables=self.tables,
-            find_begin=lambda after, hint: find_begin(read_missing, rest, after, hint),
-        )  # fmt: skip
+            spec,
+            self.cache,
+            AttemptInputs(
+                slices,
+                read_missing=read_missing,
+                find_begin=lambda after, hint: find_begin(read_missing, rest, after, hint),
+            ),
+            self.tables,
+        )
 
     def rows(self, unit: ApplyUnit, table: TargetTable) -> list[Row]:
         return self.target.as_given(table.table, self.session.fetch_rows(table, None, 10_000))

@@ -20,9 +20,9 @@ import msgspec
 from producer.binlog_format import log_event as log
 from producer.binlog_format.log_event import BinlogEvent
 from producer.capture import ENDED_AS_ASKED, REPORTED_ERRORS
-from producer.decoders.context import SourceContext, TopicTail
+from producer.decoders.envelope import SourceContext, TopicTail
 from producer.definitions.requests import DefinitionPlace, Proof, ProvenDefinition
-from producer.kafka.opened_topics import TopicOpenings
+from producer.kafka.topics import TopicOpenings
 from producer.kafka.writer import KafkaWriter
 from producer.loop.loop import CaptureLoop
 from producer.ports import Clock, Ports

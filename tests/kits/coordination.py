@@ -26,7 +26,7 @@ from coordinator.core.schedulers import InventoryUnit, UnitKind
 from coordinator.server.config import ServerConfig
 from coordinator.server.coordinator import Coordinator
 from coordinator.server.operators.api import ControlError, LeaderView
-from rowlock.agent.configuration import AgentConfiguration
+from rowlock.agent.run import AgentConfiguration
 from schemas.config.model import KafkaConfig, load_config
 from schemas.units import Prepared, UnitProgress, UnitProgressed, WorkerEnded, WorkerEvent
 from tests.kits.waiting import awaited

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from consumer.attempt.copies.snapshots import TableSnapshot, find_newest_snapshot
+from consumer.attempt.copies.snapshots import find_newest_snapshot
+from consumer.attempt.drivers.driver import AttemptInputs
 from consumer.attempt.drivers.run import apply_topic
+from consumer.attempt.effects import TableSnapshot
 from consumer.attempt.readers.reader import RecordSlice
 from consumer.attempt.reports import CopyNeed, Report
 from consumer.tables.stored import StoredDefinition, decode_stored
@@ -40,12 +42,14 @@ class HealBench(Bench):
         return apply_topic(
             replace(self.spec, patient=self.patient),
             self.target,  # type: ignore[arg-type]
-            self.slices(start, end),
-            read_missing=self.slices,
-            tables=self.tables,
-            find_snapshot=self.find,
-            read_rest=lambda start: self.slices(start, len(self.topic)),
-            ask_source=self.request_copy,
+            AttemptInputs(
+                self.slices(start, end),
+                read_missing=self.slices,
+                find_snapshot=self.find,
+                read_rest=lambda start: self.slices(start, len(self.topic)),
+                ask_source=self.request_copy,
+            ),
+            self.tables,
         )
 
     def request_copy(self, table: Table, keys: Sequence[Key]) -> Sequence[Key]:

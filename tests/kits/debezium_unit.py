@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from consumer.attempt.drivers.driver import AttemptInputs
 from consumer.attempt.drivers.run import apply_topic, define_topic
 from consumer.attempt.readers.reader import RecordSlice
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import UnitAssignment, UnitSpec, build_initial_layout
-from consumer.ordering.lanes.limits import LaneLimits
+from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.model import ApplyUnit
 from consumer.tables.definition import ActiveDefinition
 from consumer.tables.router import TableRoute
@@ -67,9 +68,8 @@ class Bench:
         return apply_topic(
             self.spec,
             self.target,  # type: ignore[arg-type]
-            self.slices(start, end),
-            read_missing=self.slices,
-            tables=self.tables,
+            AttemptInputs(self.slices(start, end), read_missing=self.slices),
+            self.tables,
         )
 
     def slices(self, start: int, upto: int) -> list[RecordSlice]:

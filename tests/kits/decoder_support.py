@@ -21,7 +21,7 @@ from producer.decoders.row_codec import (
     read_table_id,
     unpack_rows_event,
 )
-from producer.sources.binlog.flavours import BINLOG_FLAVOURS
+from producer.sources.catalog import BINLOG_FLAVOURS
 from producer.sources.mysql.flavour import MYSQL_FLAVOUR
 from schemas.io.mysql_catalog import read_charset_ids, read_table
 from schemas.io.mysql_connection import connect_mysql

@@ -17,6 +17,7 @@ from typing import Any
 from hypothesis import strategies as st
 from msgspec.structs import replace as altered
 
+from consumer.attempt.drivers.driver import AttemptInputs
 from consumer.attempt.drivers.threads import ThreadDriver
 from consumer.attempt.effects import Machine
 from consumer.attempt.lane_group import LaneGroup
@@ -24,8 +25,7 @@ from consumer.errors import RefusedError
 from consumer.ordering.dedup import Deduplicator
 from consumer.ordering.dispatch import Dispatcher, TablePlan
 from consumer.ordering.lanes.batches import LaneBatch
-from consumer.ordering.lanes.lane import ApplySegment, Lane, WaitForTickets, WaitForWork
-from consumer.ordering.lanes.limits import LaneLimits
+from consumer.ordering.lanes.lane import ApplySegment, Lane, LaneLimits, WaitForTickets, WaitForWork
 from consumer.ordering.layout import Layout
 from consumer.ordering.locks import LockTable
 from consumer.ordering.model import ApplyUnit, LaneProgress, RowChange, TargetTable
@@ -373,4 +373,4 @@ def _threaded_batch(
 def lane_driver() -> ThreadDriver:
     """The product's driver, for lanes alone: they never ask it for a target or for records."""
     nothing: Any = None
-    return ThreadDriver(nothing, nothing, nothing, {})
+    return ThreadDriver(nothing, nothing, AttemptInputs(), {})

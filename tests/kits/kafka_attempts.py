@@ -7,7 +7,7 @@ from typing import Any
 from confluent_kafka.admin import AdminClient
 from msgspec.structs import replace as other
 
-from consumer.ordering.lanes.limits import LaneLimits
+from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.model import TopicOptions
 from consumer.tables.router import TableRoute
 from deploy.embedded.services import Kafka

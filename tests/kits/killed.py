@@ -17,6 +17,7 @@ import psycopg
 import pymysql
 
 from consumer.attempt.copies.begin import find_begin
+from consumer.attempt.drivers.driver import AttemptInputs
 from consumer.attempt.drivers.run import apply_topic
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import UnitSpec
@@ -189,12 +190,14 @@ class MortalUnit(RealUnit):
         return apply_topic(
             spec,
             cache or self.real.cache,
-            self._slices(start, len(self.topic)),
-            read_missing=self._slices,
-            tables=self.real.tables if cache is None else {},
-            find_begin=lambda after, hint: find_begin(
-                self._slices, lambda first: self._slices(first, len(self.topic)), after, hint
+            AttemptInputs(
+                self._slices(start, len(self.topic)),
+                read_missing=self._slices,
+                find_begin=lambda after, hint: find_begin(
+                    self._slices, lambda first: self._slices(first, len(self.topic)), after, hint
+                ),
             ),
+            self.real.tables if cache is None else {},
         )
 
     def strike(self, moments: Moments) -> None:

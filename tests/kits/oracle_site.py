@@ -14,8 +14,7 @@ from producer.loop.loop import CaptureLoop
 from producer.ports import Clock, Ports
 from producer.sources.oracle.log import PollPace
 from producer.sources.oracle.source import OracleSource
-from producer.start.assignment import CaptureAssignment
-from producer.start.positions import PositionStore
+from producer.start.positions import CaptureAssignment, PositionStore
 from producer.start.startup import CaptureStarter
 from producer.tables import CapturedTables
 from schemas.config.model import Config

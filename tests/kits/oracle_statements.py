@@ -15,8 +15,8 @@ from typing import NamedTuple
 from tests.kits.apply import ROOT
 
 #: Where the dialect's SQL is written: its own modules, and what all dialects share, with its syntax put in.
-OWN, BOOKS = "consumer/targets/oracle", "consumer/targets/bookkeeping"
-FILES = (f"{OWN}/*.py", f"{BOOKS}/*.py", "consumer/targets/sql.py", "consumer/targets/transaction.py")
+OWN, BOOKS = "consumer/targets/oracle", "consumer/targets/bookkeeping.py"
+FILES = (f"{OWN}/*.py", BOOKS, "consumer/targets/sql.py", "consumer/targets/session.py")
 #: Modules whose texts are for people, or no SQL.
 NO_SQL = ("errors.py", "rights.py", "values.py")
 #: Texts that H2 never gets, and why. What stands here and is executed after all is a failure, too.

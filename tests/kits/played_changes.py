@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from consumer.attempt.copies.begin import find_begin
+from consumer.attempt.drivers.driver import AttemptInputs
 from consumer.attempt.drivers.run import apply_topic
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import UnitSpec
@@ -140,9 +141,17 @@ class PlayedUnit(TopicUnit):
             scratch=str(self.play.config.parent),
         )  # fmt: skip
         return apply_topic(
-            spec, self.real.cache, self._slices(start, len(self.topic)), read_missing=self._slices, tables=self.real.tables,
-            find_begin=lambda after, hint: find_begin(self._slices, lambda first: self._slices(first, len(self.topic)), after, hint),
-        )  # fmt: skip
+            spec,
+            self.real.cache,
+            AttemptInputs(
+                self._slices(start, len(self.topic)),
+                read_missing=self._slices,
+                find_begin=lambda after, hint: find_begin(
+                    self._slices, lambda first: self._slices(first, len(self.topic)), after, hint
+                ),
+            ),
+            self.real.tables,
+        )
 
     def tended(self, report: Report) -> int:
         """Do what a person does for a unit that is stopped; returns behind which offset its copy begins."""

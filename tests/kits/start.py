@@ -8,12 +8,11 @@ from typing import Any
 
 import msgspec
 
-from producer.decoders.context import SourceContext
+from producer.decoders.envelope import SourceContext
 from producer.definitions.requests import DefinitionPlace, Proof, ProvenDefinition
 from producer.sources.changes import LogStart
 from producer.sources.survey import MISSING, ExaminedTable
-from producer.start.assignment import CaptureAssignment
-from producer.start.positions import PositionStore
+from producer.start.positions import CaptureAssignment, PositionStore
 from producer.start.started import StartedCapture
 from producer.start.startup import CaptureStarter
 from producer.tables import CapturedTables, TableName

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from consumer.attempt.drivers.driver import AttemptInputs
 from consumer.attempt.drivers.run import apply_topic
 from consumer.attempt.readers.reader import RecordSlice
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import UnitAssignment, UnitSpec, build_initial_layout
-from consumer.ordering.lanes.limits import LaneLimits
+from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.model import ApplyUnit
 from consumer.tables.definition import ActiveDefinition
 from consumer.tables.router import TableRoute
@@ -59,9 +60,11 @@ class Bench:
         return apply_topic(
             spec,
             self.target,  # type: ignore[arg-type]
-            self.slices(start, len(self.topic), slice_size),
-            read_missing=lambda first, upto: self.slices(first, upto, slice_size),
-            tables=self.tables,
+            AttemptInputs(
+                self.slices(start, len(self.topic), slice_size),
+                read_missing=lambda first, upto: self.slices(first, upto, slice_size),
+            ),
+            self.tables,
         )
 
     def slices(self, start: int, upto: int, size: int) -> list[RecordSlice]:

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.structs import replace as replaced
 
 from consumer.attempt.copies.begin import find_begin
+from consumer.attempt.drivers.driver import AttemptInputs
 from consumer.attempt.drivers.run import apply_topic
 from consumer.attempt.readers.reader import RecordSlice
 from consumer.attempt.reports import Report
@@ -57,15 +58,17 @@ class CopyBench(Bench):
         return apply_topic(
             spec,
             self.target,  # type: ignore[arg-type]
-            self.slices(start, len(self.topic), slice_size),
-            read_missing=lambda first, upto: self._read(first, upto, slice_size),
-            tables=self.tables,
-            find_begin=lambda after, hint: find_begin(
-                lambda first, upto: self.slices(first, upto, 10),
-                lambda first: self.slices(first, len(self.topic), 10),
-                after,
-                hint,
+            AttemptInputs(
+                self.slices(start, len(self.topic), slice_size),
+                read_missing=lambda first, upto: self._read(first, upto, slice_size),
+                find_begin=lambda after, hint: find_begin(
+                    lambda first, upto: self.slices(first, upto, 10),
+                    lambda first: self.slices(first, len(self.topic), 10),
+                    after,
+                    hint,
+                ),
             ),
+            self.tables,
         )
 
     def _read(self, first: int, upto: int, size: int) -> list[RecordSlice]:

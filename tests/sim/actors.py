@@ -3,18 +3,65 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Generator
-from typing import Any
+from collections.abc import Callable, Generator
+from typing import Any, ClassVar, NoReturn
 
-from consumer.attempt.effects import AttemptEffect, Machine
+from consumer.attempt.effects import Effect, Machine, R
 from consumer.attempt.lane_group import LaneGroup
 from consumer.errors import ConsumerError
 from tests.sim.target import Steps
 from tests.sim.truth import Wrong
 
+StepHandler = Callable[[Any, Any, "int | None"], Generator[None, None, Any]]
+"""(actors, effect, lane) → the steps in which an effect of a lane (None: of the attempt's own) is carried out."""
+StepBinding = tuple[type[Effect[Any]], StepHandler]
+StepTable = dict[type[Effect[Any]], StepHandler]
+
+
+def in_steps(kind: type[Effect[R]], act: Callable[..., Generator[None, None, R]]) -> StepBinding:
+    """Bind `act`(actors, effect, lane), which takes steps of the schedule, as many as it yields."""
+    return kind, act
+
+
+def after_a_step(kind: type[Effect[R]], act: Callable[[Any, Any], R]) -> StepBinding:
+    """Bind `act`(actors, effect): others may go on before it."""
+
+    def carry_out(actors: Any, effect: Effect[R], _lane: int | None) -> Generator[None, None, R]:
+        yield
+        return act(actors, effect)
+
+    return kind, carry_out
+
+
+def at_once(kind: type[Effect[R]], act: Callable[[Any, Any], R]) -> StepBinding:
+    """Bind `act`(actors, effect), which takes no step."""
+
+    def carry_out(actors: Any, effect: Effect[R], _lane: int | None) -> Generator[None, None, R]:
+        yield from ()
+        return act(actors, effect)
+
+    return kind, carry_out
+
+
+def unmet(kind: type[Effect[R]], reason: str) -> StepBinding:
+    """Bind an effect that this simulation never meets because of `reason`."""
+
+    def refuse(_actors: Any, effect: Effect[R], _lane: int | None) -> NoReturn:
+        raise NotImplementedError(f"the simulation does not carry out {effect}: {reason}")
+
+    return kind, refuse
+
+
+def build_step_table(*bindings: StepBinding) -> StepTable:
+    table = dict(bindings)
+    assert len(table) == len(bindings), "an effect has two handlers"
+    return table
+
 
 class AttemptActors:
-    """The actors of one attempt. Whoever inherits it runs the attempt in `task`, and carries its effects out."""
+    """The actors of one attempt. Whoever inherits it runs the attempt in `task`, and has the handlers of all effects."""
+
+    handlers: ClassVar[StepTable]
 
     def __init__(self) -> None:
         self._lanes = 0
@@ -24,9 +71,9 @@ class AttemptActors:
         """Drive the attempt's own machine to its end."""
         raise NotImplementedError
 
-    def carry_out(self, effect: AttemptEffect, lane: int | None) -> Generator[None, None, Any]:
+    def carry_out(self, effect: Effect[Any], lane: int | None) -> Generator[None, None, Any]:
         """Return what the effect of a lane (None: the attempt's own) came to."""
-        raise NotImplementedError
+        return (yield from self.handlers[type(effect)](self, effect, lane))
 
     def step(self, rng: random.Random) -> None:
         """Advance one actor."""

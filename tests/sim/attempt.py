@@ -7,7 +7,7 @@ attempt's own machine and its lanes' are actors that the schedule advances in an
 from __future__ import annotations
 
 import random
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
@@ -19,7 +19,6 @@ from consumer.attempt import effects as fx
 from consumer.attempt.attempt import Attempt as Product
 from consumer.attempt.copies.begin import find_begin
 from consumer.attempt.copies.keys import MemoryKeys
-from consumer.attempt.effects import AttemptEffect
 from consumer.attempt.readers.reader import RecordSlice
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import (
@@ -29,11 +28,12 @@ from consumer.attempt.spec import (
     load_active_definition,
     resolve_definition,
 )
-from consumer.ordering.lanes.limits import LaneLimits
-from consumer.ordering.model import ApplyUnit
-from schemas.table.model import Table
+from consumer.ordering.lanes.lane import LaneLimits
+from consumer.ordering.model import ApplyUnit, LaneProgress, QuarantineEntry
+from consumer.tables.definition import ActiveDefinition
+from schemas.table.model import Key, Table
 from schemas.table.names import EXACT
-from tests.sim.actors import AttemptActors
+from tests.sim.actors import AttemptActors, after_a_step, at_once, build_step_table, in_steps, unmet
 from tests.sim.kafka import Topic
 from tests.sim.target import PLANTED, Steps
 from tests.sim.truth import Wrong
@@ -121,40 +121,9 @@ class Attempt(AttemptActors):
 
     # --- effects
 
-    def carry_out(self, effect: AttemptEffect, lane: int | None) -> Generator[None, None, Any]:
-        match effect:
-            case fx.Transact():
-                yield from self.target.transact(self, self.query.unit, effect)
-            case fx.Await():
-                yield
-                yield from self._await(effect, lane)
-            case fx.NextSlice():
-                yield
-                return self._next_slice()
-            case fx.ReadMissing() | fx.ReadPassed():
-                yield
-                return self._next_read(effect)
-            case fx.FindBegin():
-                yield
-                return self._find_begin(effect)
-            case fx.OpenKeys():
-                return MemoryKeys()
-            case fx.ListKeys():
-                yield
-                return self.target.list_keys(effect)
-            case fx.LookUpKeys():
-                yield
-                return self.target.look_up(effect.keys)
-            case fx.StartLanes():
-                self.start(effect.lanes)
-            case fx.JoinLanes():
-                yield from self.join()
-            case _:
-                return (yield from self._ask(effect))
-        return None
-
     def _await(self, effect: fx.Await, lane: int | None) -> Steps:
         """Raises Wrong where what is awaited has come and nobody said so: a thread would sleep on."""
+        yield
         while not effect.ready():
             self._woken.lanes.discard(lane)
             while lane not in self._woken.lanes:
@@ -164,39 +133,42 @@ class Attempt(AttemptActors):
                         f"nobody woke {'the attempt' if lane is None else f'lane {lane}'}: what it awaits is there"
                     )
 
-    def _ask(self, effect: AttemptEffect) -> Generator[None, None, Any]:
-        unit = self.query.unit
-        match effect:
-            case fx.BeginAttempt():
-                return (yield from self.target.begin(self, unit, self.spec.epoch))
-            case fx.ReadProgress():
-                yield
-                return self.target.lanes(unit)
-            case fx.ReadQuarantine():
-                yield
-                return [held for of, held in self.target.held if of == unit]
-            case fx.StopUnit():
-                yield
-                self.target.stop_unit(unit, self.spec.epoch, effect.why)
-            case fx.RestoreDefinition():
-                found = load_active_definition(self.spec, NOBODY, effect.text, self.query.tables)
-                return replace(found, ordered=found.ordered or self.target.alike)
-            case fx.PrepareDefinition():
-                made = resolve_definition(self.spec, NOBODY, effect.stored, first=effect.first)
-                return replace(made, ordered=made.ordered or self.target.alike)
-            case fx.ReadSharers():
-                return []  # what another unit writes of the table never changes its form
-            case fx.OwnConnection():
-                return None
-            case fx.ReadTable():
-                return table_there(self.query.branch)
-            case fx.ExplainMisfit() | fx.CheckSession() | fx.DropSession() | fx.Sleep():
-                yield
-            case _:
-                raise NotImplementedError(f"the simulation carries out no {effect}")
-        return None
+    def _transact(self, effect: fx.Transact, _lane: int | None) -> Steps:
+        yield from self.target.transact(self, self.query.unit, effect)
 
-    def _next_slice(self) -> RecordSlice | None:
+    def _begin_attempt(self, _effect: fx.BeginAttempt, _lane: int | None) -> Generator[None, None, Any]:
+        return (yield from self.target.begin(self, self.query.unit, self.spec.epoch))
+
+    def _read_progress(self, _effect: fx.ReadProgress) -> list[LaneProgress]:
+        return self.target.lanes(self.query.unit)
+
+    def _read_quarantine(self, _effect: fx.ReadQuarantine) -> list[QuarantineEntry]:
+        return [held for of, held in self.target.held if of == self.query.unit]
+
+    def _stop_unit(self, effect: fx.StopUnit) -> None:
+        self.target.stop_unit(self.query.unit, self.spec.epoch, effect.why)
+
+    def _restore_definition(self, effect: fx.RestoreDefinition) -> ActiveDefinition:
+        found = load_active_definition(self.spec, NOBODY, effect.text, self.query.tables)
+        return replace(found, ordered=found.ordered or self.target.alike)
+
+    def _prepare_definition(self, effect: fx.PrepareDefinition) -> ActiveDefinition:
+        made = resolve_definition(self.spec, NOBODY, effect.stored, first=effect.first)
+        return replace(made, ordered=made.ordered or self.target.alike)
+
+    def _list_keys(self, effect: fx.ListKeys) -> Sequence[Key]:
+        return self.target.list_keys(effect)
+
+    def _look_up_keys(self, effect: fx.LookUpKeys) -> Sequence[Key]:
+        return self.target.look_up(effect.keys)
+
+    def _start_lanes(self, effect: fx.StartLanes) -> None:
+        self.start(effect.lanes)
+
+    def _join_lanes(self, _effect: fx.JoinLanes, _lane: int | None) -> Steps:
+        yield from self.join()
+
+    def _next_slice(self, _effect: fx.NextSlice) -> RecordSlice | None:
         begin, self._at = self._at, min(self._at + SLICE, self.end)
         return self.query.topic.slice(begin, self._at) if begin < self._at else None
 
@@ -215,6 +187,38 @@ class Attempt(AttemptActors):
     def _find_begin(self, effect: fx.FindBegin) -> tuple[int, bytes] | None:
         end = len(self.query.topic.records)
         return find_begin(self._slices, lambda start: self._slices(start, end), effect.after, effect.hint)
+
+    handlers = build_step_table(
+        in_steps(fx.Transact, _transact),
+        in_steps(fx.BeginAttempt, _begin_attempt),
+        after_a_step(fx.ReadProgress, _read_progress),
+        after_a_step(fx.ReadQuarantine, _read_quarantine),
+        after_a_step(fx.CheckSession, lambda *_: None),
+        after_a_step(fx.DropSession, lambda *_: None),
+        after_a_step(fx.StopUnit, _stop_unit),
+        after_a_step(fx.ListKeys, _list_keys),
+        after_a_step(fx.LookUpKeys, _look_up_keys),
+        at_once(fx.RestoreDefinition, _restore_definition),
+        at_once(fx.PrepareDefinition, _prepare_definition),
+        after_a_step(fx.ExplainMisfit, lambda *_: None),
+        at_once(fx.ReadTable, lambda self, _: table_there(self.query.branch)),
+        at_once(fx.ReadSharers, lambda *_: []),  # another unit's writes never change the table's form
+        at_once(fx.OwnConnection, lambda *_: None),
+        unmet(fx.AlterTarget, "its target alters tables in transactions"),
+        unmet(fx.EndConnection, "its target alters tables in transactions"),
+        after_a_step(fx.NextSlice, _next_slice),
+        after_a_step(fx.ReadMissing, _next_read),
+        after_a_step(fx.ReadPassed, _next_read),
+        unmet(fx.ReadRest, "only a partial snapshot of Debezium needs it, and rowlock captures here"),
+        unmet(fx.AskSource, "only a partial snapshot of Debezium needs it, and rowlock captures here"),
+        after_a_step(fx.FindBegin, _find_begin),
+        unmet(fx.FindSnapshot, "only Debezium's snapshots are found so, and rowlock captures here"),
+        at_once(fx.OpenKeys, lambda *_: MemoryKeys()),
+        after_a_step(fx.Sleep, lambda *_: None),
+        in_steps(fx.Await, _await),
+        at_once(fx.StartLanes, _start_lanes),
+        in_steps(fx.JoinLanes, _join_lanes),
+    )
 
 
 class Query:

@@ -16,8 +16,8 @@ from unittest import mock
 from consumer.attempt.copies import sweep
 from producer.binlog_format.log_event import BinlogEvent
 from producer.decoders import generate
-from producer.decoders.source import compile_function
-from producer.definitions import catalog_wait
+from producer.decoders.generate import compile_function
+from producer.definitions import proof as catalog_wait
 from producer.definitions.index import StatementIndex
 from producer.definitions.logged_statements import ImpactAnalyzer
 from producer.definitions.proof import DefinitionReader
@@ -34,8 +34,7 @@ from producer.sources.binlog.binlog_log import BinlogLog
 from producer.sources.chunk_data import ChunkFailed, ChunkRead, ReadChunk
 from producer.sources.mariadb.flavour import MariaDBVisibility
 from producer.sources.mysql.flavour import MySQLVisibility
-from producer.start.assignment import CaptureAssignment
-from producer.start.positions import PositionStore
+from producer.start.positions import CaptureAssignment, PositionStore
 from producer.start.startup import CaptureStarter
 from producer.tables import CapturedTables
 from schemas.config.model import SourceConfig
@@ -63,7 +62,7 @@ _COMPILED: dict[tuple[str, tuple[str, ...]], Any] = {}
 
 
 def compiled_once(arguments: str, lines: Sequence[str], names: dict[str, Any]) -> Any:
-    """Stands in for producer.decoders.source.compiled: the model has one table, whose decoders are made once for all seeds."""
+    """Stands in for producer.decoders.generate.compiled: the model has one table, whose decoders are made once for all seeds."""
     made = (arguments, tuple(lines))
     if made not in _COMPILED:
         _COMPILED[made] = compile_function(arguments, list(lines), names)

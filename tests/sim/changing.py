@@ -11,7 +11,7 @@ import contextlib
 import copy
 import random
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,7 +22,6 @@ from consumer.attempt import effects as fx
 from consumer.attempt import operations as ops
 from consumer.attempt.attempt import Attempt
 from consumer.attempt.drivers.batches import make_single_thread_signals
-from consumer.attempt.effects import AttemptEffect
 from consumer.attempt.evolution import in_target
 from consumer.attempt.evolution.in_target import (
     drop_target,
@@ -37,7 +36,7 @@ from consumer.attempt.readers.reader import RecordSlice
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import UnitSpec, build_initial_layout, load_active_definition, resolve_definition
 from consumer.errors import ConsumerError, FencedError, RefusedError, TransientError, UniqueViolationError
-from consumer.ordering.lanes.limits import LaneLimits
+from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.model import (
     ApplyUnit,
     LaneProgress,
@@ -46,6 +45,7 @@ from consumer.ordering.model import (
     TargetTable,
     UnitState,
 )
+from consumer.tables.definition import ActiveDefinition
 from consumer.tables.router import SchemaChangePolicy, TableRoute, build_desired_table
 from consumer.tables.stored import StoredDefinition, decode_stored
 from consumer.tables.target_checks import explain_changed_table
@@ -61,6 +61,7 @@ from consumer.targets.alterations import (
 from consumer.targets.checks.column_fit import can_hold_all_values
 from consumer.targets.checks.table_facts import TableFacts
 from consumer.targets.shared.column_values import get_implicit_value
+from schemas.problems import Problem
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex, Value
 from schemas.table.names import EXACT
 from schemas.wire.codec import encode_event_value
@@ -68,7 +69,7 @@ from schemas.wire.copies import CopyMark
 from schemas.wire.event import ColumnChanges
 from schemas.wire.position import ZERO
 from tests.kits.apply import FakeSource
-from tests.sim.actors import AttemptActors
+from tests.sim.actors import AttemptActors, after_a_step, build_step_table, in_steps, unmet
 from tests.sim.changing_wide import unique_change, wide
 from tests.sim.truth import Wrong
 
@@ -511,6 +512,9 @@ class Branch:
 
 # --- attempts
 
+NO_MARKER = "no marker ends its copies, so no keys are compared"
+NO_DEBEZIUM = "rowlock captures here, and not Debezium"
+
 
 class Run(AttemptActors):
     """One attempt at a unit, as actors that the schedule advances. `number`: of its connection."""
@@ -527,50 +531,53 @@ class Run(AttemptActors):
         self.report = yield from self.drive(Attempt(self.spec, make_single_thread_signals).run())
         self.actors = []
 
-    def carry_out(self, effect: AttemptEffect, lane: int | None) -> Generator[None, None, Any]:
-        database, topic = self.world.database, self.unit.topic
-        if isinstance(effect, fx.Transact) and all(
-            isinstance(each, ops.MarkSharersIncomplete) for each in effect.operations
-        ):
+    def _transact(self, effect: fx.Transact, _lane: int | None) -> Steps:
+        database = self.world.database
+        if all(isinstance(each, ops.MarkSharersIncomplete) for each in effect.operations):
             # It takes no step: the rules' seeds are histories that are known to need them.
-            return database.transact(self.spec, effect)
+            database.transact(self.spec, effect)
+            return
         yield
-        match effect:
-            case fx.Transact():
-                if self.number in database.ended:
-                    self.number = self.world.connection()  # a lost connection is made again
-                    raise TransientError("the connection is lost")
-                if self.world.rng.random() < 0.02:
-                    raise TransientError("deadlock")
-                database.transact(self.spec, effect)
-                yield
-            case fx.BeginAttempt():
-                return database.begin_attempt(topic, self.spec.epoch)
-            case fx.ReadProgress():
-                return list(database.state.lanes[topic].values())
-            case fx.AlterTarget():
-                return (yield from self._alter(effect))
-            case fx.EndConnection():
-                database.end(effect.connection)
-            case fx.OwnConnection():
-                return None if database.transactional else self.number
-            case fx.StopUnit():
-                if all(row.epoch == self.spec.epoch for row in database.state.lanes[topic].values()):
-                    unit = database.state.units[topic]
-                    database.state.units[topic] = structs.replace(unit, stopped=effect.why)
-            case fx.Await():
-                while not effect.ready():
-                    yield
-            case fx.StartLanes():
-                self.start(effect.lanes)
-            case fx.JoinLanes():
-                yield from self.join()
-            case _:
-                return self._ask(effect)
-        return None
+        if self.number in database.ended:
+            self.number = self.world.connection()  # a lost connection is made again
+            raise TransientError("the connection is lost")
+        if self.world.rng.random() < 0.02:
+            raise TransientError("deadlock")
+        database.transact(self.spec, effect)
+        yield
 
-    def _alter(self, effect: fx.AlterTarget) -> Steps:
+    def _begin_attempt(self, _effect: fx.BeginAttempt) -> Any:
+        return self.world.database.begin_attempt(self.unit.topic, self.spec.epoch)
+
+    def _read_progress(self, _effect: fx.ReadProgress) -> list[LaneProgress]:
+        return list(self.world.database.state.lanes[self.unit.topic].values())
+
+    def _end_connection(self, effect: fx.EndConnection) -> None:
+        self.world.database.end(effect.connection)
+
+    def _own_connection(self, _effect: fx.OwnConnection) -> int | None:
+        return None if self.world.database.transactional else self.number
+
+    def _stop_unit(self, effect: fx.StopUnit) -> None:
+        state, topic = self.world.database.state, self.unit.topic
+        if all(row.epoch == self.spec.epoch for row in state.lanes[topic].values()):
+            state.units[topic] = structs.replace(state.units[topic], stopped=effect.why)
+
+    def _await(self, effect: fx.Await, _lane: int | None) -> Steps:
+        yield
+        while not effect.ready():
+            yield
+
+    def _start_lanes(self, effect: fx.StartLanes) -> None:
+        self.start(effect.lanes)
+
+    def _join_lanes(self, _effect: fx.JoinLanes, _lane: int | None) -> Steps:
+        yield
+        yield from self.join()
+
+    def _alter(self, effect: fx.AlterTarget, _lane: int | None) -> Steps:
         """Send a statement, and wait for it; who is killed meanwhile leaves it at the server."""
+        yield
         database = self.world.database
         if effect.connection != self.number or self.number in database.ended:
             raise TransientError("the connection is another one")
@@ -583,38 +590,71 @@ class Run(AttemptActors):
         if sent.outcome is not None:
             raise sent.outcome
 
-    def _ask(self, effect: AttemptEffect) -> Any:
-        database, spec = self.world.database, self.spec
-        match effect:
-            case fx.RestoreDefinition():
-                return load_active_definition(spec, database, effect.text, {})
-            case fx.PrepareDefinition():
-                return resolve_definition(spec, database, effect.stored, first=effect.first)
-            case fx.ExplainMisfit():
-                return explain_changed_table(database, effect.stored, spec.source, spec.routes)
-            case fx.ReadTable():
-                return database.read_table(*resolve_target_place(spec, effect.source))
-            case fx.ReadSharers():
-                return list_sharing_topics(spec, database.state.units, effect.source)
-            case fx.NextSlice():
-                begin, self._at = self._at, min(self._at + 3, self.end)
-                return self.unit.slice(begin, self._at) if begin < self._at else None
-            case fx.ReadMissing():
-                if self._missing is None:
-                    self._missing = iter(
-                        [
-                            self.unit.slice(at, min(at + 3, effect.upto))
-                            for at in range(effect.start, effect.upto, 3)
-                        ]
-                    )
-                found = next(self._missing, None)
-                self._missing = self._missing if found is not None else None
-                return found
-            case fx.FindBegin():
-                for offset, raw in self.unit.slice(effect.after + 1, len(self.unit.branch.topic)):
-                    if b'"copy":{' in (raw or b""):
-                        return offset, raw
+    def _restore_definition(self, effect: fx.RestoreDefinition) -> ActiveDefinition:
+        return load_active_definition(self.spec, self.world.database, effect.text, {})
+
+    def _prepare_definition(self, effect: fx.PrepareDefinition) -> ActiveDefinition:
+        return resolve_definition(self.spec, self.world.database, effect.stored, first=effect.first)
+
+    def _explain_misfit(self, effect: fx.ExplainMisfit) -> Problem | None:
+        spec = self.spec
+        return explain_changed_table(self.world.database, effect.stored, spec.source, spec.routes)
+
+    def _read_table(self, effect: fx.ReadTable) -> Table | None:
+        return self.world.database.read_table(*resolve_target_place(self.spec, effect.source))
+
+    def _read_sharers(self, effect: fx.ReadSharers) -> Sequence[str]:
+        return list_sharing_topics(self.spec, self.world.database.state.units, effect.source)
+
+    def _next_slice(self, _effect: fx.NextSlice) -> RecordSlice | None:
+        begin, self._at = self._at, min(self._at + 3, self.end)
+        return self.unit.slice(begin, self._at) if begin < self._at else None
+
+    def _read_missing(self, effect: fx.ReadMissing) -> RecordSlice | None:
+        if self._missing is None:
+            starts = range(effect.start, effect.upto, 3)
+            self._missing = iter([self.unit.slice(at, min(at + 3, effect.upto)) for at in starts])
+        found = next(self._missing, None)
+        self._missing = self._missing if found is not None else None
+        return found
+
+    def _find_begin(self, effect: fx.FindBegin) -> tuple[int, bytes] | None:
+        for offset, raw in self.unit.slice(effect.after + 1, len(self.unit.branch.topic)):
+            if b'"copy":{' in (raw or b""):
+                return offset, raw
         return None
+
+    handlers = build_step_table(
+        in_steps(fx.Transact, _transact),
+        after_a_step(fx.BeginAttempt, _begin_attempt),
+        after_a_step(fx.ReadProgress, _read_progress),
+        unmet(fx.ReadQuarantine, NO_MARKER),
+        after_a_step(fx.CheckSession, lambda *_: None),
+        after_a_step(fx.DropSession, lambda *_: None),
+        after_a_step(fx.StopUnit, _stop_unit),
+        unmet(fx.ListKeys, NO_MARKER),
+        unmet(fx.LookUpKeys, NO_MARKER),
+        after_a_step(fx.RestoreDefinition, _restore_definition),
+        after_a_step(fx.PrepareDefinition, _prepare_definition),
+        after_a_step(fx.ExplainMisfit, _explain_misfit),
+        after_a_step(fx.ReadTable, _read_table),
+        after_a_step(fx.ReadSharers, _read_sharers),
+        after_a_step(fx.OwnConnection, _own_connection),
+        in_steps(fx.AlterTarget, _alter),
+        after_a_step(fx.EndConnection, _end_connection),
+        after_a_step(fx.NextSlice, _next_slice),
+        after_a_step(fx.ReadMissing, _read_missing),
+        unmet(fx.ReadPassed, NO_MARKER),
+        unmet(fx.ReadRest, NO_DEBEZIUM),
+        unmet(fx.AskSource, NO_DEBEZIUM),
+        after_a_step(fx.FindBegin, _find_begin),
+        unmet(fx.FindSnapshot, NO_DEBEZIUM),
+        unmet(fx.OpenKeys, NO_MARKER),
+        after_a_step(fx.Sleep, lambda *_: None),
+        in_steps(fx.Await, _await),
+        after_a_step(fx.StartLanes, _start_lanes),
+        in_steps(fx.JoinLanes, _join_lanes),
+    )
 
 
 class Unit:

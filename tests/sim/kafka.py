@@ -15,7 +15,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
-from producer.kafka.opened_topics import TopicOpenings
+from producer.kafka.topics import TopicOpenings
 from schemas.problems import Problem
 from schemas.wire.topic_names import normalize_topic
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from producer.decoders.context import SourceContext
+from producer.decoders.envelope import SourceContext
 from producer.definitions.proof import DefinitionReader
 from producer.sources.binlog.log_stream import LogStream
 from producer.sources.binlog.proven_log import ProvenLog, log_beginning, resume_proven_log

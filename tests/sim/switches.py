@@ -17,7 +17,7 @@ from consumer.attempt.copies import begin
 from consumer.attempt.copies import copies as copies_module
 from consumer.attempt.copies.keys import KeyComparison
 from consumer.attempt.copies.sweep import Sweep
-from consumer.attempt.effects import ListKeys, Machine, NextSlice, Transact
+from consumer.attempt.effects import ListKeys, Machine, NextSlice, Transact, ask_driver
 from consumer.attempt.evolution import next_definition
 from consumer.attempt.operations import Operation, WriteChanges
 from consumer.attempt.readers.reader import EnvelopeReader
@@ -26,7 +26,7 @@ from consumer.errors import CommitUnknownError, ConsumerError, FencedError, Refu
 from consumer.ordering import dispatch as dispatch_module
 from consumer.ordering.dedup import Deduplicator
 from consumer.ordering.dispatch import Dispatcher, TablePlan
-from consumer.ordering.lanes import batches, segments
+from consumer.ordering.lanes import batches, lane
 from consumer.ordering.lanes.batches import LaneBatch, Segment, moves_key
 from consumer.ordering.layout import Layout
 from consumer.ordering.locks import LockTable, Wait
@@ -45,8 +45,7 @@ from producer.loop.loop import CaptureLoop
 from producer.loop.table_stops import TableStops
 from producer.snapshot.chunk_sender import ChunkSender
 from producer.snapshot.jobs import SnapshotJob
-from producer.snapshot.scheduler import SnapshotScheduler
-from producer.snapshot.snapshot_tables import SnapshotTables
+from producer.snapshot.scheduler import SnapshotScheduler, SnapshotTables
 from producer.sources.binlog import assembly, proven_log
 from producer.sources.binlog.assembly import RereadRequest, TransactionBuffer
 from producer.sources.binlog.prepared_xa import PreparedXaTransactions
@@ -81,7 +80,7 @@ _copy, _begins, _give_up, _mark = (
     SnapshotJob.build_copy_mark,
 )
 _assembler, _end = TransactionAssembler.__init__, TransactionBuffer._end_group
-_before, _refused_next = begin.find_mark_before_copy, segments._choose_refused_parts
+_before, _refused_next = begin.find_mark_before_copy, lane._choose_refused_parts
 _judge, _init, _begin, _commit = (
     Deduplicator.judge_record, Deduplicator.__init__, EnvelopeReader.begin_reading, Applier._commit_batch,
 )  # fmt: skip
@@ -132,7 +131,7 @@ def _exact_key(table: Table) -> Callable[[Row], bytes]:
 
 def _take_the_batch(self: Attempt) -> Machine[None]:
     """The batch's own range is believed."""
-    while (records := (yield NextSlice())) is not None:
+    while (records := (yield from ask_driver(NextSlice()))) is not None:
         yield from self._take_slice(records)
 
 
@@ -322,7 +321,7 @@ def _ranges_everywhere(*_: object) -> bool:
 
 def _by_their_looks(self: Sweep, keys: KeyComparison, after: Key | None, upto: Key | None) -> Machine[int]:
     """What the target shows is what counts."""
-    while page := (yield ListKeys(self._table, after, upto, self._active.routed.where)):
+    while page := (yield from ask_driver(ListKeys(self._table, after, upto, self._active.routed.where))):
         keys.compare_keys(page)
         after = page[-1]
     return (yield from self._delete_doubted_rows(keys))
@@ -412,7 +411,7 @@ SWITCHES: dict[str, tuple[tuple[object, str, object], ...]] = {
     "sweeps": ((AttemptProgress, "commit_guarded", _unguarded),),
     "jump": ((begin, "find_mark_before_copy", _stays),),
     "tickets": ((LockTable, "register", _no_wait),),
-    "refused half": ((segments, "_choose_refused_parts", _both_halves),),
+    "refused half": ((lane, "_choose_refused_parts", _both_halves),),
     "settled": ((batches, "_settles_key", _queues),),
 }
 

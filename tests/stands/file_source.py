@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from producer.binlog_format.errors import DefinitionMismatch
-from producer.decoders.context import SourceContext, TransactionContext
+from producer.decoders.envelope import SourceContext, TransactionContext
 from producer.definitions.requests import DefinitionPlace, Proof, ProvenDefinition
 from producer.errors import SourceRefusedError
 from producer.sources.changes import Barrier, Boundary, Evidence, LogMoment, LogStart, TransactionHeader

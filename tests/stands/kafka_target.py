@@ -17,6 +17,7 @@ import msgspec
 from msgspec import structs
 
 from consumer.attempt.copies.begin import find_begin
+from consumer.attempt.drivers.driver import AttemptInputs
 from consumer.attempt.drivers.run import apply_topic
 from consumer.attempt.readers.reader import RecordSlice
 from consumer.attempt.reports import Report
@@ -33,6 +34,7 @@ from consumer.ordering.model import (
 )
 from consumer.tables.definition import ActiveDefinition
 from consumer.tables.router import ResolvedRoute, build_topic_table
+from consumer.targets import progress as takeover
 from consumer.targets.batches import BatchFenced, ProgressChange, RowsChange, TableCleared
 from consumer.targets.kafka import formats
 from consumer.targets.kafka.formats.model import FormattedRecord, Place, RoutedTable
@@ -40,7 +42,6 @@ from consumer.targets.kafka.formats.rowlock import RowlockFormat
 from consumer.targets.kafka.store.state import KnownUnit, ProgressRecord, yield_progress_pairs
 from consumer.targets.kafka.target import KafkaTarget
 from consumer.targets.kafka.writer import Outgoing, UnitWriter
-from consumer.targets.progress import takeover
 from deploy.embedded.services import Kafka
 from schemas.config.model import KafkaTargetConfig
 from schemas.table.model import Key, Kind, Row, Table
@@ -286,12 +287,14 @@ class Cluster:
         return apply_topic(
             spec,
             self,
-            slices,
-            read_missing=read_missing,
-            tables=self.tables,
-            find_begin=lambda after, hint: find_begin(
-                read_missing, lambda first: read_missing(first, 1 << 30), after, hint
+            AttemptInputs(
+                slices,
+                read_missing=read_missing,
+                find_begin=lambda after, hint: find_begin(
+                    read_missing, lambda first: read_missing(first, 1 << 30), after, hint
+                ),
             ),
+            self.tables,
         )
 
     def rows(self, unit: ApplyUnit, table: TargetTable) -> list[Row]:

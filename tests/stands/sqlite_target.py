@@ -34,7 +34,7 @@ from consumer.targets.alterations import (
     apply_alterations,
     group_steps,
 )
-from consumer.targets.bookkeeping.books import Bookkeeping
+from consumer.targets.bookkeeping import Bookkeeping
 from consumer.targets.checks.rights import MissingRight, RequiredRights
 from consumer.targets.checks.table_facts import Remark, TableFacts
 from consumer.targets.dialect import Dialect

@@ -14,10 +14,10 @@ from msgspec.structs import replace as replaced
 
 from consumer.attempt.copies import sweep as sweep_module
 from consumer.attempt.copies.keys_on_disk import ScratchKeys
-from consumer.attempt.drivers import threads
+from consumer.attempt.drivers import driver
 from consumer.attempt.reports import CopyNeed
 from consumer.errors import CommitUnknownError, RefusedError, TransientError
-from consumer.ordering.lanes.limits import LaneLimits
+from consumer.ordering.lanes.lane import LaneLimits
 from schemas.problems import decode_problem
 from schemas.table.model import Column, ColumnType, Kind
 from schemas.wire.codec import encode_event_value
@@ -330,7 +330,7 @@ def test_the_scratch_file_of_a_sweep_is_closed_however_it_ends(
         opened.append(ScratchKeys(tmp_path, most=0))  # and the list holds it: no end of a life closes it
         return opened[-1]
 
-    monkeypatch.setattr(threads, "open_keys", open_keys)
+    monkeypatch.setattr(driver, "open_keys", open_keys)
     bench, source = benched(text=text)
     bench.write([source.put(source.row(n, None, 1)) for n in range(4)])
     bench.plant(77, text=text)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consumer.reporting import watermarks
-from consumer.reporting.watermarks import UNKNOWN_TIME, SourceWatermarks, TopicWatermarks
+from consumer.reporting import source_times as watermarks
+from consumer.reporting.source_times import UNKNOWN_TIME, SourceWatermarks, TopicWatermarks
 from schemas.wire.records import Watermark
 
 

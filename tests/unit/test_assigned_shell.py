@@ -17,14 +17,17 @@ from consumer.attempt.reports import Report
 from consumer.errors import UnitStoppedError
 from consumer.ordering.model import LaneProgress
 from consumer.process import pipeline_queries
+from consumer.process.effect_runner import EffectRunner
 from consumer.process.operations.direct_apply import DirectApplier
 from consumer.process.pipeline_queries import FIRST_BATCH_IDLE_S, FIRST_BATCH_SLOW_S, PipelineQueries
-from consumer.process.pipeline_shell import PipelineShell
+from consumer.process.pipeline_shell import FAST_POLL_S, SLOW_POLL_S, PipelineShell
 from consumer.process.unit_problems import UnitProblems
+from consumer.reporting.checkpoint_reporter import CheckpointReporter
+from consumer.reporting.protocol import LineWriter
 from consumer.reporting.status_lines import StatusWriter
 from consumer.units.messages import OperationFailed, UnitTakenOver
 from consumer.units.progress_checks import MAX_LIVE_BACKLOG
-from consumer.units.unit import UnitRef
+from consumer.units.unit import ApplyPhase, LocalUnit, UnitRef
 from schemas.wire.position import ZERO
 
 Look = tuple[int, dict[str, int], bool]
@@ -44,22 +47,21 @@ class Query:
 
 def test_displaced_rows_are_a_problem_whoever_displaced_them() -> None:
     """Of an attempt that has lost its unit meanwhile, too: the rows had to make room."""
-    out, ending = io.StringIO(), threading.Event()
-    working = object.__new__(PipelineShell)
-    working._ending, working._events = ending, queue.SimpleQueue()
+    out = io.StringIO()
+    working = object.__new__(EffectRunner)
+    working._name = "p"
+    working._put_event = queue.SimpleQueue().put
     working._problems = UnitProblems(SimpleNamespace(name="p"), StatusWriter("p", out))  # type: ignore[arg-type]
 
     def receive(_timeout: float) -> list[Report]:
-        ending.set()
         return [Report("a", "ok", 1, 5), Report("b", "fenced", 1, 5, displaced=3)]
 
-    working._pipeline = SimpleNamespace(name="p")  # type: ignore[assignment]
     working._queries = queries = object.__new__(PipelineQueries)
     queries._receiver = SimpleNamespace(receive=receive)  # type: ignore[assignment]
-    working._receive_reports()
+    assert [report.topic for _, report in working.receive_reports(0.1)] == ["a", "b"]
     taken: Future[Any] = Future()
     taken.set_result(UnitTakenOver("c", 1, 1, 5, displaced=2))
-    working._queue_result(taken)
+    working._put_result(taken)
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
     assert [(line["kind"], line["what"]) for line in lines] == [
         ("problem", "unit b displaced rows"),
@@ -67,6 +69,28 @@ def test_displaced_rows_are_a_problem_whoever_displaced_them() -> None:
     ]
     assert lines[0]["why"].startswith("3 rows")
     assert "rowlock_displaced" in lines[0]["why"]
+
+
+def test_a_unit_with_an_unknown_topic_is_reported_as_ended() -> None:
+    out = io.StringIO()
+    shell = object.__new__(PipelineShell)
+    shell._pipeline = SimpleNamespace(name="p", find_source=lambda _topic: None)  # type: ignore[assignment]
+    shell._reporter = CheckpointReporter("p", LineWriter(out), SimpleNamespace())  # type: ignore[arg-type]
+    shell._events = queue.SimpleQueue()
+    shell.prepare_unit("x", 7, None)
+    [line] = map(json.loads, out.getvalue().splitlines())
+    assert "x is not a topic of the pipeline p" in json.dumps(line)
+    assert (line["event"]["event"], line["event"]["assignment"]) == ("ended", 7)
+    assert shell._events.empty()
+
+
+@pytest.mark.parametrize(("has_backlog", "pause"), [(True, FAST_POLL_S), (False, SLOW_POLL_S)])
+def test_progress_is_polled_fast_while_a_unit_catches_up(has_backlog: bool, pause: float) -> None:
+    unit = LocalUnit("t", "s", 7)
+    unit.phase, unit.has_backlog, unit.checked = ApplyPhase.APPLYING, has_backlog, True
+    shell = object.__new__(PipelineShell)
+    shell._state = SimpleNamespace(units={"t": unit})  # type: ignore[assignment]
+    assert shell._choose_poll_pause() == pause
 
 
 def test_a_hand_adds_up_what_its_stretches_displaced(monkeypatch: pytest.MonkeyPatch) -> None:

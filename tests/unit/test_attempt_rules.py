@@ -15,7 +15,7 @@ from consumer.attempt.readers.debezium import DebeziumReader
 from consumer.attempt.readers.reader import EnvelopeReader, RecordReader, RowBatch
 from consumer.attempt.transactions import AttemptProgress
 from consumer.errors import MissingGrantError, RefusedError, TargetConfigError
-from consumer.ordering.lanes.limits import LaneLimits
+from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.model import LaneProgress
 from consumer.tables.router import TableRoute
 from schemas.table.model import Column, ColumnType, Kind

@@ -14,9 +14,9 @@ from structlog.testing import capture_logs
 
 import producer.capture
 from consumer.attempt import transactions
-from consumer.ordering.lanes.limits import LaneLimits
+from consumer.ordering.lanes.lane import LaneLimits
 from consumer.process.operations import fencing
-from consumer.targets import statements
+from consumer.targets import progress as statements
 from consumer.units import supervision
 from coordinator.core.health import HealthConfig
 from coordinator.core.owner.state import OwnerConfig

@@ -8,7 +8,7 @@ import pytest
 from producer.binlog_format.log_event import LoggedStatement
 from producer.decoders.row_codec import TransactionContext
 from producer.errors import TableStoppedError
-from producer.loop.table_selection import TableChoice
+from producer.loop.table_stops import TableChoice
 from producer.sources.changes import Barrier
 from producer.start.started import StartedCapture
 from producer.statements.closure import ImpactedTables

@@ -25,8 +25,8 @@ from producer.statements.tokens import cut_row_values, tokenize_sql
 T = ("db", "t")
 
 
-def classify(sql: str, db: str = "db") -> StatementKind:
-    return parse_statement(LoggedStatement(db, sql)).kind
+def classify(sql: str, db: str = "db", *, escapes: bool = True) -> StatementKind:
+    return parse_statement(LoggedStatement(db, sql, escapes)).kind
 
 
 @pytest.mark.parametrize(
@@ -95,8 +95,22 @@ def test_the_rest() -> None:
     assert classify("XA COMMIT X'61',X'',1 ONE PHASE", "") == TransactionControl("xa_commit", "X61,X,1")
     assert classify("DROP DATABASE `d`") == SchemaDrop("d")
     assert classify("FROBNICATE TABLE t") == UnknownStatement("db")
+    assert classify("RENAME") == UnknownStatement("db")
     assert classify("CREATE DATABASE [x y]") == HarmlessStatement()
     assert isinstance(classify("INSERT INTO t VALUES (1)"), DmlStatement)
+
+
+@pytest.mark.parametrize("name", ["sql_mode", "`SQL_MODE`"])
+def test_set_statement_with_an_sql_mode_that_may_read_the_text_otherwise_is_unknown(name: str) -> None:
+    """MariaDB reads a statement by its session's sql_mode, and logs it with the one that SET STATEMENT sets."""
+    settings = f"SET STATEMENT {name} = 'NO_BACKSLASH_ESCAPES' FOR"
+    for escapes in (True, False):
+        two_ways = f"{settings} ALTER TABLE t COMMENT 'x\\'', ENGINE=BLACKHOLE /* ' */"
+        assert classify(two_ways, escapes=escapes) == UnknownStatement("db")
+        for sql in ("ALTER TABLE t COMMENT 'a\\n\\\\', FORCE", "ALTER TABLE t DROP PARTITION p0"):
+            assert isinstance(classify(f"{settings} {sql}", escapes=escapes), TableDdl)
+        other = two_ways.replace(name, "lock_wait_timeout")
+        assert isinstance(classify(other, escapes=escapes), TableDdl)
 
 
 _WORDS = [
@@ -174,7 +188,9 @@ def test_a_large_statement_costs_little_memory() -> None:
     ],
 )
 def test_rows_of_literals_are_one(sql: str, words: str) -> None:
-    assert " ".join(token.text for token in tokenize_sql(sql, escapes="\\" not in sql)) == words
+    tokens = tokenize_sql(sql, escapes="\\" not in sql)
+    assert " ".join(token.text for token in tokens) == words
+    assert not any(token.quoted for token in tokens), "parentheses are no names"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
-from producer.decoders.context import SourceContext, TopicTail
+from producer.decoders.envelope import SourceContext, TopicTail
 from producer.kafka.settings import RETENTION_MS
 from producer.loop.loop import CaptureLoop
 from producer.ports import Clock, Ports

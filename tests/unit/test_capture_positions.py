@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from producer.errors import SourceRefusedError
 from producer.snapshot.chunks import FROM_START, ResumePoint
-from producer.snapshot.resume import resume_after, resume_point
+from producer.snapshot.scheduler import _resume_after, resume_point
 from producer.sources.changes import LogFile
 from producer.sources.mariadb.mariadb_gtids import has_reached_gtids
 from producer.start.positions import (
@@ -145,11 +145,13 @@ def marker(number: int, after: int | None, upto: int | None) -> ChunkMarker:
 
 def test_a_snapshot_goes_on_behind_the_last_marker_that_counts() -> None:
     table = keyed("id")
-    assert resume_after(TableTail(), table) == FROM_START
-    behind = resume_after(TableTail(markers=[marker(4, 30, 40), marker(5, 40, 50), marker(7, 60, 70)]), table)
+    assert _resume_after(TableTail(), table) == FROM_START
+    behind = _resume_after(
+        TableTail(markers=[marker(4, 30, 40), marker(5, 40, 50), marker(7, 60, 70)]), table
+    )
     assert behind == (False, 6, (50,), False), "7 does not follow 5"
-    assert resume_after(TableTail(markers=[marker(4, 30, 40), marker(5, 40, None)]), table).done
-    again = resume_after(TableTail(markers=[marker(5, 40, None), marker(1, None, 10)]), table)
+    assert _resume_after(TableTail(markers=[marker(4, 30, 40), marker(5, 40, None)]), table).done
+    again = _resume_after(TableTail(markers=[marker(5, 40, None), marker(1, None, 10)]), table)
     assert again == (False, 2, (10,), False)
 
 
@@ -168,14 +170,14 @@ def test_a_snapshot_does_not_go_on_behind_a_key_of_before(key: tuple[str, ...], 
     definitions = {(0, 1, 9, DEFINITION_ROW): keyed(*key)} | ({then: keyed("id")} if reported else {})
     half = TableTail(markers=[marker(4, 30, 40), marker(5, 40, 50)], definitions=definitions)
     if reported or len(key) > 1:
-        assert resume_after(half, keyed(*key)) == FROM_START._replace(repeated=True)
-    assert resume_after(half, keyed("id")) == (False, 6, (50,), False)
+        assert _resume_after(half, keyed(*key)) == FROM_START._replace(repeated=True)
+    assert _resume_after(half, keyed("id")) == (False, 6, (50,), False)
     whole = TableTail(markers=[*half.markers, marker(6, 50, None)], definitions=definitions)
-    assert resume_after(whole, keyed(*key)).done, "all rows are in the topic, in whatever order"
+    assert _resume_after(whole, keyed(*key)).done, "all rows are in the topic, in whatever order"
     begun = ChunkMarker(msgspec.structs.replace(marker(1, None, 7).chunk, repeated=True), (0, 1, 9, -7), 1)
     if len(key) == 1:
         anew = TableTail(markers=[*half.markers, begun], definitions=definitions)
-        assert resume_after(anew, keyed(*key)) == (False, 2, (7,), True)
+        assert _resume_after(anew, keyed(*key)) == (False, 2, (7,), True)
 
 
 def _event(
@@ -294,7 +296,7 @@ def test_a_copy_that_is_over_does_not_go_on() -> None:
     assert resume_point(state, None, on) == ResumePoint(done=False, number=1, after=None, repeated=True)
     first: Any = SimpleNamespace(begun=None, name=("d", "t"), table=None)
     assert resume_point(first, None, on) == ResumePoint(done=False, number=1, after=None, repeated=False)
-    assert resume_after(TableTail(), account_table()) == ResumePoint(
+    assert _resume_after(TableTail(), account_table()) == ResumePoint(
         done=False, number=1, after=None, repeated=False
     )
 

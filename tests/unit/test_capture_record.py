@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from producer.decoders.context import SourceContext
+from producer.decoders.envelope import SourceContext
 from producer.errors import SupersededError, TableStoppedError
 from producer.loop.position import CapturePosition
 from producer.sources.changes import Evidence

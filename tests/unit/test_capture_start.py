@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from producer.copies.book import KnownTable
-from producer.decoders.context import SourceContext
+from producer.decoders.envelope import SourceContext
 from producer.definitions.requests import UnprovenDefinition
 from producer.errors import SourceRefusedError, SupersededError
-from producer.start.assignment import CaptureAssignment
+from producer.start.positions import CaptureAssignment
 from producer.start.repeated_events import get_wall_clock_ms
 from producer.start.started import StartedCapture
 from producer.start.startup import WAITS, collect_published

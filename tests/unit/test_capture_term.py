@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from producer.errors import SupersededError
-from producer.start.assignment import CaptureAssignment
+from producer.start.positions import CaptureAssignment
 from schemas.wire.records import Identity, StoredPosition
 
 STORED = StoredPosition(

@@ -9,11 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from producer.decoders.context import SourceContext
+from producer.decoders.envelope import SourceContext
 from producer.errors import SnapshotFinishedError, TableStoppedError, TransientSourceError
 from producer.kafka.settings import RETENTION_MS
-from producer.loop.ticker import CaptureTicker
-from producer.loop.watermarks import WatermarkSender
+from producer.loop.ticker import CaptureTicker, WatermarkSender
 from producer.sources.changes import Boundary, LogMoment, TransactionHeader
 from producer.start.started import StartedCapture
 from producer.stops import StoppedTable

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from producer.decoders.context import SourceContext, TopicTail
+from producer.decoders.envelope import SourceContext, TopicTail
 from producer.errors import TableStoppedError
 from producer.kafka.settings import MAX_EVENT_BYTES
 from producer.ports import Clock

@@ -35,6 +35,7 @@ from rowlock.views.kafka import OffsetSpan
 from rowlock.views.retention import RetentionLimits
 from rowlock.views.source import RetainedLog
 from schemas.config.model import Config, load_config
+from schemas.problems import Problem, encode_problem
 from schemas.table.names import TableName, format_table_text
 from schemas.wire.event import EventEnvelope, Source
 from schemas.wire.records import TableStop, Watermark
@@ -253,6 +254,11 @@ def test_new_stopped_and_unknown(read: Any) -> None:
     assert (stopped.state, stopped.stopped) == ("stopped", "a column was added")
     assert (stopped.reason, stopped.remedy) == ("a column was added", None)
     assert stopped.since_ms == NOW_MS - 5000
+    statement = Problem("denied", statement="GRANT SELECT")
+    for problem in (Problem("a column was added", "copy it"), statement):
+        stopped = only(read(Seen([lane(0, 9)], stopped=encode_problem(problem))))
+        assert stopped.stopped == str(problem), "text for people, as it was before problems were values"
+        assert (stopped.reason, stopped.remedy) == (problem.what, problem.action)
     found = read(Seen([lane(0, 9)], target_fails=True))
     assert only(found).state == "unknown"
     assert only(found).lag_events is None

@@ -8,6 +8,7 @@ from coordinator.core.owner.invariants import explain_restriction
 from coordinator.rest.models import Unit
 from coordinator.server.operators.condition import RESTRICTION_REMEDY, UnitCondition, judge_condition
 from schemas.findings import TRIES_AGAIN
+from schemas.problems import Problem, encode_problem
 from tests.stands.fake_control import unit
 
 
@@ -18,6 +19,10 @@ from tests.stands.fake_control import unit
         (
             {"state": "replicating", "error": "log_bin is OFF: start the server with --log-bin"},
             UnitCondition("stopped", "log_bin is OFF", "start the server with --log-bin"),
+        ),
+        (
+            {"state": "replicating", "error": encode_problem(Problem("denied", statement="GRANT SELECT"))},
+            UnitCondition("stopped", "denied", "GRANT SELECT"),
         ),
         (
             {"state": "replicating", "error": "no remedy is known"},

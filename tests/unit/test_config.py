@@ -12,8 +12,8 @@ from rowlock.credentials import load_agent_token
 from rowlock.processes.run import build_run_commands
 from schemas.config.kinds.sources import SOURCE_KINDS
 from schemas.config.kinds.targets import TARGET_KINDS
+from schemas.config.load import NOT_YET
 from schemas.config.model import Config, ConfigErrors, PipelineConfig, SourceConfig, TargetConfig, load_config
-from schemas.config.not_yet import NOT_YET
 from tests.kits.configurations import GOOD
 from tools.docs.config import render
 

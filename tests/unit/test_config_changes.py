@@ -13,9 +13,9 @@ import yaml
 
 from coordinator.core.schedulers import UnitKind
 from coordinator.server.operators.configuration import ConfigurationRefusedError
-from rowlock.agent.configuration import AgentConfiguration
-from rowlock.coordinator.configuration import ActiveConfiguration
+from rowlock.agent.run import AgentConfiguration
 from rowlock.coordinator.inventory import InventoryReader
+from rowlock.coordinator.run import ActiveConfiguration
 from schemas.config.changes import handed
 from schemas.config.changes.parts import collect_config_parts, compute_config_digest, compute_part_digests
 from schemas.config.changes.plan import HIDDEN_VALUE, plan_config_change

@@ -268,6 +268,12 @@ def test_unique_values_that_rows_hand_on_behind_a_snapshot_s_are_replaced_and_me
     assert (back.replaces, back.snapshot) == ([], [(1, "x", 1, 2)])
 
 
+def test_a_row_that_is_inserted_again_is_not_written_in_place() -> None:
+    before, updated, inserted = (1, "x", 1, 0), (1, "x", 1, 1), (1, "x", 1, 2)
+    net = compute_net_change(TABLE, [change(0, before, updated), change(1, None, inserted)])
+    assert (net.replaces, net.updates) == ([inserted], [])
+
+
 def test_key_moves_chain_and_an_insert_that_is_deleted_is_a_delete() -> None:
     net = compute_net_change(
         TABLE,
@@ -325,6 +331,7 @@ def test_no_row_goes_back_and_higher_lanes_are_left_alone() -> None:
     for mark in ((10, at(5), 1, 0), (5, at(10), 1, 0)):  # one of the two is enough
         with pytest.raises(ValueError, match="cannot go back"):
             advance_row(rows[1], mark)
+    assert advance_row(rows[1], (9, at(9), 1, 0)) == rows[1], "a lane may stay where it is"
 
 
 def test_after_a_commit_of_unknown_outcome_the_row_decides() -> None:

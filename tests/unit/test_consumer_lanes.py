@@ -25,8 +25,7 @@ from consumer.ordering.fold import (
     recompute_folded_keys,
 )
 from consumer.ordering.lanes.batches import LaneBatch
-from consumer.ordering.lanes.lane import ApplySegment, Lane, WaitForTickets, WaitForWork
-from consumer.ordering.lanes.limits import LaneLimits
+from consumer.ordering.lanes.lane import ApplySegment, Lane, LaneLimits, WaitForTickets, WaitForWork
 from consumer.ordering.layout import Layout
 from consumer.ordering.locks import LockTable
 from consumer.ordering.model import ChangeId, LaneProgress, QuarantineEntry, RowChange, TargetTable

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from msgspec.structs import replace as altered
 
 from consumer.attempt.drivers.batches import SingleThreadSignals
 from consumer.attempt.drivers.threads import carry_out_operation
-from consumer.attempt.effects import AttemptEffect, Await, Machine, StartLanes, Transact
+from consumer.attempt.effects import Await, Effect, Machine, StartLanes, Transact
 from consumer.attempt.lane_group import LaneGroup
 from consumer.attempt.operations import WriteChanges
 from consumer.ordering.dispatch import Dispatcher
 from consumer.ordering.lanes.batches import LaneBatch
-from consumer.ordering.lanes.limits import LaneLimits
+from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.layout import Layout
 from consumer.ordering.locks import LockTable, Ticket, ValueHolders
 from consumer.ordering.model import ChangeId, LaneProgress, RowChange, TargetTable
@@ -69,7 +70,7 @@ class Script:
         self.done: list[ChangeId] = []
         self.target = target
         self.lanes: list[Machine[None]] = []
-        self.effects: dict[int, AttemptEffect | None] = {}
+        self.effects: dict[int, Effect[Any] | None] = {}
 
     def run(self, machine: Machine[None]) -> None:
         for effect in machine:
@@ -103,7 +104,7 @@ class Script:
         self.done.append(event)
         self.effects[number] = next(self.lanes[number], None)
 
-    def _commit(self, effect: AttemptEffect | None) -> None:
+    def _commit(self, effect: Effect[Any] | None) -> None:
         assert isinstance(effect, Transact)
         with self.target.session().begin_transaction(None, []) as transaction:  # type: ignore[arg-type]
             for operation in effect.operations:

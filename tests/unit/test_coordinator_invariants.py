@@ -29,9 +29,17 @@ from coordinator.core.owner.state import (
     Tick,
 )
 from coordinator.core.owner.unit_sets import UnitSets
-from coordinator.core.records import AgentRecord, CounterRecord, DurableRecord, UnitRecord, UnreadableRecord
+from coordinator.core.records import (
+    AgentRecord,
+    CounterRecord,
+    DurableRecord,
+    PausedRecord,
+    UnitRecord,
+    UnreadableRecord,
+)
 from coordinator.core.replication import ReplicationSet
 from coordinator.core.replication_table import Role, SetState
+from coordinator.core.schedulers import InventoryUnit, UnitKind
 from schemas.units import UnitPhase
 from tests.kits.owner_core import Cluster, spec
 
@@ -141,6 +149,102 @@ def test_pause_and_resume_place_a_restricted_unit_anew(wrong: dict[str, DurableR
     assert isinstance(placed, UnitRecord)
     assert placed.holders[0][2] > fence.assignment
     assert not Cluster(rev=12, records=cluster.records).state.sets.restricted
+
+
+UNUSABLE_AGENTS = {
+    "not readable": {"agent/b": UnreadableRecord("agent/b", b"7", "not an object")},
+    "of another agent": {"agent/b": AgentRecord("c", "c-1", 2)},
+    "under another key": {"agent/c": AgentRecord("b", "b-1", 2), "agent/b": None},
+}
+
+
+@pytest.mark.parametrize("records", UNUSABLE_AGENTS.values(), ids=UNUSABLE_AGENTS)
+def test_units_of_an_agent_without_a_usable_record_are_restricted(
+    records: dict[str, DurableRecord | None],
+) -> None:
+    known = {**AGENTS, **GOOD, "unit/bad": UnitRecord("bad", "1", (("b", 2, 5),)), **records}
+    cluster = Cluster(rev=11, records={key: record for key, record in known.items() if record is not None})
+    cluster.up(Sync, "a", sent=1.0, running=(reports("good", 3),))
+    cluster.do(Inventory((spec("bad"), spec("good"))))
+    for _ in range(30):
+        cluster.now += 1.0
+        cluster.beat("a", reports("good", 3))
+        cluster.do(Tick())
+    assert list(cluster.state.sets.restricted) == ["bad"]
+    assert about(cluster.effects, "bad") == [], "its agent may still write it"
+
+
+UNUSABLE_PAUSES: dict[str, DurableRecord] = {
+    "not readable": UnreadableRecord("paused/u", b"7", "not an object"),
+    "of another unit": PausedRecord("v"),
+}
+
+
+@pytest.mark.parametrize("record", UNUSABLE_PAUSES.values(), ids=UNUSABLE_PAUSES)
+def test_a_unit_with_an_unusable_pause_stays_paused(record: DurableRecord) -> None:
+    cluster = Cluster(rev=11, records={**AGENTS, "paused/u": record})
+    cluster.up(Sync, "a", sent=1.0)
+    units = ("u", "v", "w")
+    cluster.do(Inventory(tuple(spec(unit) for unit in units)))
+    cluster.do(Tick())
+    named = {"v"} if isinstance(record, PausedRecord) else set()
+    assert {unit for unit in units if about(cluster.effects, unit)} == {*units} - {"u"} - named
+    assert any(isinstance(e, Alarm) and e.what == "record not usable" for e in cluster.effects)
+    cluster.do(Resume("u"))
+    assert "paused/u" not in cluster.records
+
+
+def fences(cluster: Cluster, unit: str) -> list[tuple[str, int]]:
+    """Return the fences that have been requested, and forget them."""
+    found = [(e.uid, e.assignment) for e in cluster.effects if isinstance(e, Fence) and e.unit == unit]
+    cluster.effects.clear()
+    return found
+
+
+def test_a_pause_fences_the_target_of_the_record_and_that_of_the_inventory() -> None:
+    cluster = restored(WRONG["two replicas have one assignment"])
+    cluster.do(Inventory((spec("bad", "2"), spec("good"))))
+    cluster.do(Pause("bad"))
+    (of_record,) = fences(cluster, "bad")
+    assert of_record[0] == "1", "the worker writes into the target for which it was placed"
+    cluster.do(Fenced("bad", of_record[1]))
+    (of_inventory,) = fences(cluster, "bad")
+    assert of_inventory[0] == "2"
+    assert cluster.records["unit/bad"] == WRONG["two replicas have one assignment"]["unit/bad"]
+    cluster.do(Fenced("bad", of_record[1]))
+    assert fences(cluster, "bad") == [], "a second answer to the first fence is none to the second"
+    assert of_inventory[1] > of_record[1]
+    cluster.do(Fenced("bad", of_inventory[1]))
+    assert cluster.records["unit/bad"] == UnitRecord("bad", "2", ())
+
+
+def test_a_unit_whose_target_is_not_known_is_not_taken_for_fenced() -> None:
+    unit = "apply/p/t"
+    damaged = UnreadableRecord(f"unit/{unit}", b"7", "not an object")
+    cluster = Cluster(rev=11, records={**AGENTS, f"unit/{unit}": damaged})
+    cluster.do(Inventory(()))
+    cluster.do(Pause(unit))
+    for _ in range(20):
+        cluster.now += 10.0
+        cluster.do(Tick())
+    unknown = [e.about for e in cluster.effects if isinstance(e, Alarm) and e.what == "unit not fenced"]
+    assert len(unknown) == 1
+    assert unit in unknown[0]
+    assert fences(cluster, unit) == []
+    assert cluster.records[f"unit/{unit}"] == damaged
+    cluster.do(Inventory((spec(unit, "pg/7"),)))
+    ((uid, assignment),) = fences(cluster, unit)
+    assert uid == "pg/7", "the inventory names its target"
+    cluster.do(Fenced(unit, assignment))
+    assert cluster.records[f"unit/{unit}"] == UnitRecord(unit, "pg/7", ())
+
+
+def test_a_capture_unit_is_fenced_without_a_target() -> None:
+    unit = "capture/s"
+    cluster = Cluster(rev=11, records={**AGENTS, f"unit/{unit}": UnreadableRecord(f"unit/{unit}", b"7", "7")})
+    cluster.do(Inventory((InventoryUnit(unit, UnitKind.CAPTURE, "s"),)))
+    cluster.do(Pause(unit))
+    assert [uid for uid, _ in fences(cluster, unit)] == [""]
 
 
 def test_a_later_term_restricts_again_what_was_not_mended() -> None:

@@ -9,8 +9,8 @@ from coordinator.core.messages import Header, Heartbeat, UnitStatus
 from coordinator.core.owner.state import Alarm, OwnerConfig, Tick
 from coordinator.core.replication_table import SetState
 from coordinator.transport import wire
-from rowlock.agent.preparation_progress import PreparationMonitor
-from rowlock.agent.workers import UnitLedger
+from rowlock.agent.unit_ledger import UnitLedger
+from rowlock.agent.workers import PreparationMonitor
 from schemas.units import Prepared, PrepareProgress, UnitOperation, UnitPhase, WorkerEnded, WorkerEvent
 from tests.kits.agent_core import Driver
 from tests.kits.owner_core import Cluster

@@ -27,13 +27,14 @@ from coordinator.core.messages import (
     UnitStatus,
     Up,
 )
-from coordinator.core.owner import owner
+from coordinator.core.owner import commands, owner
 from coordinator.core.owner.state import (
     Drain,
     Inventory,
     Move,
     OwnerCommand,
     OwnerConfig,
+    OwnerState,
     Pause,
     Rebalance,
     Resign,
@@ -41,7 +42,7 @@ from coordinator.core.owner.state import (
 from coordinator.core.records import UnitRecord
 from coordinator.core.replication import ReplicationSet
 from coordinator.core.replication_table import SetState
-from coordinator.server.agent_inbox import AgentInbox
+from coordinator.server.agent_inbox import LONGEST_ERROR, AgentInbox
 from coordinator.server.background import FencePool, InventoryPoller, Ticker
 from coordinator.server.batch_handler import AgentMachine, BatchHandler, MailWaiting
 from coordinator.server.config import ServerConfig
@@ -58,6 +59,7 @@ from coordinator.server.requests import (
 )
 from coordinator.transport.events import LeaderInfo, MessagesArrived, StreamClosed, StreamOpened
 from schemas.config.model import KafkaConfig
+from schemas.problems import Problem, decode_problem, encode_problem
 from schemas.units import UnitPhase, UnitProgress, UnitProgressed
 from tests.kits.coordination import inventory, until
 from tests.kits.coordinator_server import World, replicating
@@ -133,6 +135,14 @@ def test_errors_are_noted_whatever_becomes_of_the_message() -> None:
     box.put_message(beat(2, UnitStatus("u2", 9, UnitPhase.STOPPED, error="gone")))
     box.put_message(beat(3))
     assert box.take_messages()[1] == {"u1": "disk full", "u2": "gone"}
+
+
+def test_a_long_error_keeps_its_remedy() -> None:
+    box = AgentInbox(10)
+    box.put_message(answer(1, error=encode_problem(Problem("x" * 10_000, "make room"))))
+    error = box.take_messages()[1]["u1"]
+    assert len(error) == LONGEST_ERROR
+    assert decode_problem(error).remedy == "make room"
 
 
 # machines
@@ -418,6 +428,22 @@ def test_resigning_is_answered_and_ends_the_term() -> None:
     assert not world.leaders[-1].mine
     world.report_event(Lost(10, "asked to resign"))  # the log's own word for it
     assert world.resigned == ["asked to resign"]
+
+
+def test_a_command_whose_step_ends_the_term_is_not_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = replicating(World().elect(), "a1")
+    world.run(OwnerConfig().lease)
+
+    def break_set(state: OwnerState, unit: str, *_: object) -> None:
+        current = state.sets.by_unit[unit]
+        state.sets.replace_set(current, replace(current, state=SetState.ABSENT))
+
+    monkeypatch.setattr(commands, "forget_move", break_set)
+    asked = world.command(Pause(UNIT))
+    assert world.resigned == [f"invariant violated: {UNIT}"]
+    assert f"paused/{UNIT}" not in world.records
+    with pytest.raises(NotLeaderError):
+        asked.wait_for_value(0)
 
 
 def test_an_owner_that_is_not_confirmed_takes_no_commands() -> None:

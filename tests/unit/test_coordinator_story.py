@@ -10,6 +10,7 @@ from coordinator.control.codec import Candidate
 from coordinator.control.events import Lost, NewLeader, WriteConfirmed
 from coordinator.core.owner.state import Drain, Move, Pause, Resign, Resume
 from coordinator.server.requests import StreamLeft, TickDue
+from schemas.problems import Problem, encode_problem
 from tests.kits.coordinator_server import World, replicating
 
 
@@ -76,11 +77,11 @@ def test_an_agent_that_is_gone_takes_its_units_with_it_for_the_true_reason() -> 
 def test_a_failure_is_told_with_the_worker_s_words() -> None:
     world = replicating(World().elect(), "a1")
     unit = next(iter(world.states()))
-    world.fail("a1", unit, "the disk is full")
+    world.fail("a1", unit, encode_problem(Problem("the disk is full", "make room")))
     world.run(5.0)
     (stopped,) = notified(world, "unit stopped")
     assert (stopped["unit"], stopped["from"]) == (unit, "a1")
-    assert stopped["why"] == "it failed on agent a1: the disk is full"
+    assert stopped["why"] == "it failed on agent a1: the disk is full: make room"
     assert notified(world, "unit placed")[-1]["unit"] == unit
 
 

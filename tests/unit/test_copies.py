@@ -16,10 +16,9 @@ from producer.copies.book import (
     RestoreStop,
 )
 from producer.copies.limits import HOUR_MS, MINUTE_MS, explain_unbalanced_condition
-from producer.copies.recreated_tables import judge_recreated_table
-from producer.copies.repair import get_default_limits, make_repair_limits
+from producer.copies.recreated_tables import get_default_limits, judge_recreated_table, make_repair_limits
 from producer.copies.states import DAY_MS
-from producer.decoders.context import TopicTail
+from producer.decoders.envelope import TopicTail
 from producer.tables import BegunCopy, TableState, TopicState
 from schemas.config.model import Config
 from schemas.table.model import Column, ColumnType, Kind, Table, UniqueIndex

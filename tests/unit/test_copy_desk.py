@@ -12,7 +12,7 @@ from confluent_kafka import KafkaException
 
 from consumer.attempt.reports import CopyNeed, Report
 from consumer.process.operations.copy_desk import UnitCopies
-from consumer.reporting.watermarks import SourceWatermarks
+from consumer.reporting.source_times import SourceWatermarks
 from consumer.spark.pipeline import PipelineSettings
 from consumer.units.decisions import PipelineState, step_pipeline
 from consumer.units.messages import (

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as changed
 
+from consumer.attempt.drivers.driver import AttemptInputs
 from consumer.attempt.drivers.run import apply_topic
 from consumer.attempt.readers.reader import RecordSlice
 from consumer.attempt.reports import CopyNeed
@@ -144,9 +145,16 @@ def test_what_retention_has_deleted_is_read_again() -> None:
 
     bench.take_over()
     report = apply_topic(
-        replace(bench.spec, patient=True), bench.target, bench.slices(0, len(bench.topic)), read_missing=expired,  # type: ignore[arg-type]
-        tables=bench.tables, find_snapshot=bench.find, ask_source=bench.request_copy,
-    )  # fmt: skip
+        replace(bench.spec, patient=True),
+        bench.target,
+        AttemptInputs(
+            bench.slices(0, len(bench.topic)),
+            read_missing=expired,
+            find_snapshot=bench.find,
+            ask_source=bench.request_copy,
+        ),
+        bench.tables,
+    )
     assert report.state == "ok", report
     assert bench.again().state == "ok"
     assert bench.list_copies() == of(row(2), row(3), row(4))

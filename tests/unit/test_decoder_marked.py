@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from producer.binlog_format.errors import UndecodableRow
 from producer.decoders.row_codec import TableCodec, TopicTail, mark_last, parse_table_map
@@ -100,6 +101,20 @@ def test_every_image_names_its_own() -> None:
     (delete,) = events(32, image(1, USER_DEFINED, None))
     assert (delete.op, delete.after) == ("d", None)
     assert delete.undecodable == Undecodable(before=("name",))
+
+
+def test_bytes_that_are_no_geometry_are_raw() -> None:
+    """MariaDB gives existing rows an empty value where a statement adds a geometry that is NOT NULL."""
+    point = Column(name="point", type=ColumnType(kind=Kind.GEOMETRY))
+    columns = (*table("utf8mb4").columns[:1], point, table("utf8mb4").columns[2])
+    head = (9).to_bytes(6, "little") + b"\1\0" + b"\4bank\0" + b"\4acct\0"
+    logged = parse_table_map(head + b"\3\x03\xff\x0f" + b"\3\x01\x2c\x00" + b"\6")
+    reader = TableCodec(structs.replace(table("utf8mb4"), columns=columns), logged, SOURCE, TopicTail())
+    images = [image(number, value, b"x") for number, value in enumerate([b"", b"\1\0\0\0", b"\1\0\0\0wkb"])]
+    found = [decode_event(value) for _, value in reader.encode_rows(30, body(30, *images), transaction(), 0)]
+    expected: list[Any] = [raw(b""), raw(b"\1\0\0\0"), {"wkb": base64.b64encode(b"wkb").decode(), "srid": 1}]
+    assert [event.after and event.after["point"] for event in found] == expected
+    assert [event.undecodable for event in found] == [*[Undecodable(after=("point",))] * 2, None]
 
 
 @pytest.mark.parametrize("charset", ["ascii", "utf8mb4", "utf8mb3"])

@@ -1,4 +1,4 @@
-"""Rows that had to make room: which of them a copy has made meaningless, and how they are listed (consumer.targets.shared.displaced_rows)."""
+"""Rows that had to make room: which of them a copy has made meaningless, and how they are listed (consumer.targets.displaced_rows)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from consumer.targets.shared.displaced_rows import DisplacedRow, parse_displaced_row, yield_superseded_marks
+from consumer.targets.displaced_rows import DisplacedRow, parse_displaced_row, yield_superseded_marks
 from rowlock.inspect.observed.displaced import DisplacedRows, build_dicts, format_displaced_lines
 
 

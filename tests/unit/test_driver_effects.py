@@ -12,11 +12,11 @@ import pytest
 from consumer.attempt import effects as fx
 from consumer.attempt import operations as ops
 from consumer.attempt.copies.keys_on_disk import ScratchKeys
-from consumer.attempt.drivers import batches, threads
+from consumer.attempt.drivers import batches, driver, threads
 from consumer.attempt.drivers.batches import BatchDriver
-from consumer.attempt.drivers.records import AttemptRecords
+from consumer.attempt.drivers.driver import AttemptInputs
 from consumer.attempt.drivers.threads import KEYS_PER_FETCH, ThreadDriver
-from consumer.attempt.effects import AttemptEffect, Machine
+from consumer.attempt.effects import Effect, Machine
 from consumer.attempt.readers.reader import RecordSlice
 from consumer.errors import FencedError, TransientError
 from consumer.ordering.model import EveryChange
@@ -87,17 +87,17 @@ class Stage:
         self.connections, self.expected = Connections(), True
         self.read: list[tuple[int, int]] = []
         self.tables: dict[Any, Any] = {"d.t": X, "d.other": X}
-        records = AttemptRecords(
+        inputs = AttemptInputs(
             [[(1, b"one")]], self._read, find_begin=lambda *given: ("begin", *given), find_snapshot=lambda after: ("snapshot", after), is_assigned=lambda: self.expected,  # type: ignore[arg-type,return-value]
         )  # fmt: skip
-        self.threads = ThreadDriver(SPEC, self.connections, records, self.tables)
-        self.batches = BatchDriver(SPEC, self.connections, records, self.tables)
+        self.threads = ThreadDriver(SPEC, self.connections, inputs, self.tables)
+        self.batches = BatchDriver(SPEC, self.connections, inputs, self.tables)
         self.slept: list[float] = []
         for module in (threads, batches):
             monkeypatch.setattr(module.time, "sleep", self.slept.append)
-            monkeypatch.setattr(module, "resolve_target_place", lambda spec, source: ("s", source))
-            for name in ("resolve_definition", "load_active_definition", "explain_changed_table"):
-                monkeypatch.setattr(module, name, _telling(name))
+        monkeypatch.setattr(driver, "resolve_target_place", lambda spec, source: ("s", source))
+        for name in ("resolve_definition", "load_active_definition", "explain_changed_table"):
+            monkeypatch.setattr(driver, name, _telling(name))
         monkeypatch.setattr(
             threads, "list_sharing_topics", lambda spec, units, source: ("sharing", units, source)
         )
@@ -106,7 +106,7 @@ class Stage:
         self.read.append((start, upto))
         return [[(start, b"read")]]
 
-    def did(self, driver: str, effect: AttemptEffect) -> Any:
+    def did(self, driver: str, effect: Effect[Any]) -> Any:
         def machine() -> Machine[Any]:
             return (yield effect)
 
@@ -149,7 +149,7 @@ ASKED = [
 @pytest.mark.parametrize("driver", BOTH)
 @pytest.mark.parametrize(("effect", "sent", "reported"), ASKED, ids=lambda each: type(each).__name__)
 def test_both_ask_the_same_of_the_first_connection(
-    stage: Stage, driver: str, effect: AttemptEffect, sent: Any, reported: Said
+    stage: Stage, driver: str, effect: Effect[Any], sent: Any, reported: Said
 ) -> None:
     assert (stage.did(driver, effect), stage.connections.reported) == (sent, reported)
 
@@ -207,7 +207,7 @@ def test_a_pause_outside_lanes_lasts_as_long_as_it_is_asked_for(stage: Stage, dr
     ids=lambda each: type(each).__name__,
 )  # fmt: skip
 def test_what_only_sessions_are_asked_for(
-    stage: Stage, effect: AttemptEffect, sent: Any, reported: Said
+    stage: Stage, effect: Effect[Any], sent: Any, reported: Said
 ) -> None:
     assert (stage.did("threads", effect), stage.connections.reported) == (sent, reported)
 
@@ -267,7 +267,9 @@ def test_what_whole_batches_are_not_asked_for(stage: Stage) -> None:
     assert stage.did("batches", fx.OwnConnection()) is None
     assert stage.did("batches", fx.ReadSharers(ANY)) == []
     for effect in (fx.AlterTarget(ANY, 3), fx.EndConnection(3)):
-        with pytest.raises(NotImplementedError, match="no driver carries out"):
+        with pytest.raises(
+            NotImplementedError, match="is not carried out here: a target of whole batches is not altered"
+        ):
             stage.did("batches", effect)
     assert stage.connections.reported == []
 
@@ -341,7 +343,7 @@ def test_the_lane_of_whole_batches_runs_where_the_attempt_waits_for_it(stage: St
 
 @pytest.mark.parametrize("last", [fx.Await(lambda: False), fx.JoinLanes(ANY)])
 def test_an_attempt_and_its_lane_that_wait_for_each_other_are_a_fault(
-    stage: Stage, last: AttemptEffect
+    stage: Stage, last: Effect[Any]
 ) -> None:
     def machine() -> Machine[None]:
         yield fx.StartLanes(Lanes())  # type: ignore[arg-type]

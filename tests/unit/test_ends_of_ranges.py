@@ -9,7 +9,7 @@ from consumer.attempt.effects import Await
 from consumer.attempt.lane_group import LaneGroup
 from consumer.ordering.collations import make_text_fold
 from consumer.ordering.dispatch import Dispatcher
-from consumer.ordering.lanes.limits import LaneLimits
+from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.layout import Layout
 from consumer.ordering.locks import LockTable
 from consumer.ordering.model import LaneProgress, RowChange

@@ -16,8 +16,7 @@ from producer.kafka.writer import KafkaWriter
 from producer.loop.loop import CaptureLoop
 from producer.ports import Clock, Ports
 from producer.sources.known import load_source_database
-from producer.start.assignment import CaptureAssignment
-from producer.start.positions import PositionStore
+from producer.start.positions import CaptureAssignment, PositionStore
 from producer.start.startup import CaptureStarter
 from producer.tables import CapturedTables
 from schemas.config.kinds.sources import SOURCE_KINDS

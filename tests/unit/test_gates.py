@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.gates.measures import MEASURES, judge_shapes, judge_share, judge_words
-from tests.gates.path import list_files, measure_way
+from tests.gates.path import list_files, list_repeated, measure_way
 from tests.gates.ratchet import Measure, compare_values, load_baseline, lower_values, write_baselines
 from tests.gates.words import Figure
 
@@ -78,6 +78,12 @@ def test_the_way_of_a_row_is_files_of_the_product_in_which_a_function_ran() -> N
     ]
     assert list_files(passed) == ["producer/main.py"]
     assert measure_way(passed).values == {}
+
+
+def test_only_what_runs_for_each_transaction_is_on_the_way() -> None:
+    few = {"start": 20, "commit": 2, "acknowledge": 2, "tick": 3}
+    many = {"start": 20, "commit": 10, "acknowledge": 8, "tick": 5, "encode": 960, "close": 1}
+    assert list_repeated(few, many, 8) == ["commit", "acknowledge", "encode"]
 
 
 def test_a_way_of_more_files_than_its_target_is_held() -> None:

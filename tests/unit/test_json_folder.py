@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from consumer.attempt.drivers.driver import AttemptInputs
 from consumer.attempt.drivers.run import apply_topic
 from consumer.attempt.readers.reader import RecordSlice
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import UnitAssignment, UnitSpec
-from consumer.ordering.lanes.limits import LaneLimits
+from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.model import ApplyUnit, TargetTable
 from consumer.tables.definition import ActiveDefinition
 from consumer.tables.router import TableRoute
@@ -84,7 +85,9 @@ class Folder:
         read_missing: Callable[[int, int], list[RecordSlice]],
     ) -> Report:
         spec = replace(spec, batches=True)
-        return apply_topic(spec, Alone(self.folder), slices, read_missing=read_missing, tables=self.tables)
+        return apply_topic(
+            spec, Alone(self.folder), AttemptInputs(slices, read_missing=read_missing), self.tables
+        )
 
     def rows(self, unit: ApplyUnit, table: TargetTable) -> list[Row]:
         return self.folder.rows(unit, table)

@@ -65,6 +65,8 @@ def passes(sql: str, *, same: bool) -> bool:
         ("ALTER TABLE t COMMENT='x' ENGINE BLACKHOLE", {T: "unknown"}),
         ("ALTER TABLE t COMMENT='x', ROW_FORMAT=DYNAMIC ENGINE=innodb REMOVE PARTITIONING", {T: "kept"}),
         ("ALTER TABLE t UNION=(a, b)", {T: "unknown"}),
+        ("ALTER TABLE t INDEX DIRECTORY = '/x', DATA DIRECTORY '/y' COMMENT 'z'", {T: "kept"}),
+        ("ALTER TABLE t DATA DIRECTORY '/x' ENGINE=BLACKHOLE", {T: "unknown"}),
         ("ALTER TABLE t COMMENT='it\\'s', FORCE", {T: "kept"}),
         ("ALTER TABLE t ORDER BY a, b", {T: "kept"}),
         ("ALTER TABLE `t` WAIT 5 FORCE", {T: "kept"}),
@@ -90,6 +92,7 @@ def test_rows(sql: str, rows: dict[tuple[str, str], str]) -> None:
         ("ALTER TABLE t CHANGE a a INT AS (b + 100) STORED", False, True),
         ("ALTER TABLE t MODIFY a INT AS (b + 100) STORED", False, True),
         ("ALTER TABLE t MODIFY a FLOAT(5,1)", False, True),
+        ("ALTER TABLE t MODIFY a INT, REBUILD PARTITION p0", False, False),
         ("ALTER TABLE t RENAME COLUMN a TO b, RENAME COLUMN b TO a", False, True),
         ("ALTER TABLE t CHANGE a b INT", False, True),
         ("ALTER TABLE t CONVERT TO CHARACTER SET utf8mb4", True, True),
@@ -102,6 +105,11 @@ def test_values_that_change_without_events(sql: str, same: bool, other: bool) ->
     assert (passes(sql, same=True), passes(sql, same=False)) == (same, other)
     if verdicts(sql)[T].rows != "kept":
         assert verdicts(sql)[T].get_effect(same_definition=False) is None
+
+
+@pytest.mark.parametrize("actions", ["REBUILD PARTITION p0, FORCE", "FORCE, REBUILD PARTITION p0"])
+def test_one_action_that_a_list_may_not_have_is_enough(actions: str) -> None:
+    assert verdicts(f"ALTER TABLE t {actions}")[T].needs == "no list"
 
 
 def test_only_what_is_known_has_kept_rows() -> None:

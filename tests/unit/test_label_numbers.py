@@ -15,7 +15,7 @@ from consumer.targets.checks.column_fit import can_hold_all_values
 from consumer.targets.checks.table_facts import TableFacts
 from consumer.targets.checks.table_findings import check_table
 from consumer.targets.oracle.values import from_oracle
-from producer.decoders.context import SourceContext, TopicTail, TransactionContext
+from producer.decoders.envelope import SourceContext, TopicTail, TransactionContext
 from producer.kafka.control_events import encode_definition
 from producer.stops import build_ambiguous_label_stop
 from rowlock.inspect.checks.debezium_check import UNNAMED_LABEL_REMEDY, yield_empty_label_findings

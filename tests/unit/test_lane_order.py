@@ -10,14 +10,14 @@ import pytest
 from msgspec import structs
 
 from consumer.attempt.drivers.batches import SingleThreadSignals
-from consumer.attempt.effects import AttemptEffect, Await, DropSession, Machine, ReadProgress, Sleep, Transact
+from consumer.attempt.effects import Await, DropSession, Effect, Machine, ReadProgress, Sleep, Transact
 from consumer.attempt.lane_group import LaneGroup
 from consumer.attempt.transactions import FIRST_RETRY_DELAY_S, RESOLVE_TRIES, AttemptProgress
 from consumer.errors import AttemptLostError, CommitUnknownError, TransientError
 from consumer.ordering.dispatch import Dispatcher
 from consumer.ordering.fold import make_index_fold
 from consumer.ordering.lanes.batches import LaneBatch
-from consumer.ordering.lanes.limits import LaneLimits
+from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.layout import Layout
 from consumer.ordering.locks import LockTable
 from consumer.ordering.model import LaneProgress, RowChange
@@ -61,7 +61,7 @@ class Steps:
             signals=SingleThreadSignals(),
         )
         self._machines = [self.group.run_lane(number) for number in range(2)]
-        self.at: list[AttemptEffect] = [next(machine) for machine in self._machines]
+        self.at: list[Effect[Any]] = [next(machine) for machine in self._machines]
 
     def _commit(self, _lane: int, batch: LaneBatch) -> Machine[None]:
         yield Sleep(0.0)

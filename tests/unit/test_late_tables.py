@@ -16,7 +16,7 @@ from producer.binlog_format.log_event import LoggedStatement
 from producer.decoders.row_codec import SourceContext, TransactionContext
 from producer.definitions.requests import DefinitionPlace, Proof, ProvenDefinition, UnprovenDefinition
 from producer.errors import TableStoppedError, TransientSourceError
-from producer.loop.late_tables import LateTables
+from producer.loop.loop import LateTables
 from producer.loop.rows import RowSender
 from producer.ports import Clock
 from producer.sources.changes import Barrier, LogMoment, TransactionHeader

@@ -21,8 +21,17 @@ from consumer.attempt.copies.keys import KeyComparison, MemoryKeys
 from consumer.attempt.copies.keys_on_disk import ScratchKeys
 from consumer.attempt.copies.sweep import BoundRefusedError, Sweep, read_topic_after
 from consumer.attempt.copies.window import KeyWindow
-from consumer.attempt.drivers.records import AttemptRecords, open_keys
-from consumer.attempt.effects import ListKeys, LookUpKeys, Machine, OpenKeys, ReadMissing, ReadPassed
+from consumer.attempt.drivers.driver import AttemptInputs, open_keys
+from consumer.attempt.drivers.threads import ThreadDriver
+from consumer.attempt.effects import (
+    ListKeys,
+    LookUpKeys,
+    Machine,
+    OpenKeys,
+    ReadMissing,
+    ReadPassed,
+    ask_driver,
+)
 from consumer.attempt.evolution.machine import get_remedy_before_copy
 from consumer.attempt.readers.reader import ReaderItem, RowBatch, Truncated
 from consumer.errors import CopyNeededError, RefusedError, TakesLongError, TransientError
@@ -31,7 +40,7 @@ from consumer.tables.definition import ActiveDefinition
 from consumer.tables.key_order import are_ranges_alike
 from consumer.tables.router import build_key_table
 from consumer.tables.stored import StoredDefinition
-from consumer.targets.shared.lookups import find_under_keys
+from consumer.targets.shared.keyed_reads import find_under_keys
 from consumer.targets.sql import render_after_key, render_up_to_key
 from schemas.findings import START_OVER
 from schemas.io.scratch import open_nameless_database
@@ -208,15 +217,21 @@ def test_a_key_table_has_the_keys_columns_in_the_keys_order() -> None:
 
 def test_records_that_are_read_again_leave_those_that_were_being_read() -> None:
     topic = [(n, b"x") for n in range(10)]
-    records = AttemptRecords([], lambda start, upto: [topic[n : n + 1] for n in range(start, upto)])
-    assert records.carry_out_effect(ReadMissing(2, 5)) == [topic[2]]
-    assert [records.carry_out_effect(ReadPassed(0, 2)) for _ in range(3)] == [[topic[0]], [topic[1]], None]
-    assert records.carry_out_effect(ReadMissing(2, 5)) == [topic[3]]
-    assert records.carry_out_effect(ReadMissing(7, 8)) == [topic[7]], "the other stretch was given up"
-    assert records.carry_out_effect(ReadMissing(7, 8)) is None
-    unwanted = AttemptRecords([], lambda *_: [], is_assigned=lambda: False)
+    unused: Any = None
+
+    def read(driver: ThreadDriver, effect: ReadMissing | ReadPassed) -> list[tuple[int, bytes | None]] | None:
+        return driver.run_machine(ask_driver(effect))
+
+    inputs = AttemptInputs([], lambda start, upto: [topic[n : n + 1] for n in range(start, upto)])
+    driver = ThreadDriver(unused, unused, inputs, {})
+    assert read(driver, ReadMissing(2, 5)) == [topic[2]]
+    assert [read(driver, ReadPassed(0, 2)) for _ in range(3)] == [[topic[0]], [topic[1]], None]
+    assert read(driver, ReadMissing(2, 5)) == [topic[3]]
+    assert read(driver, ReadMissing(7, 8)) == [topic[7]], "the other stretch was given up"
+    assert read(driver, ReadMissing(7, 8)) is None
+    unassigned = ThreadDriver(unused, unused, AttemptInputs(is_assigned=lambda: False), {})
     with pytest.raises(TransientError):
-        unwanted.carry_out_effect(ReadPassed(0, 2))
+        read(unassigned, ReadPassed(0, 2))
 
 
 def test_a_unit_goes_on_at_a_begin_with_the_position_of_its_predecessor() -> None:

@@ -19,7 +19,8 @@ from rowlock import __version__
 from rowlock.agent import apply
 from rowlock.agent import capture as capture_worker
 from rowlock.agent.capture import CaptureWorkers
-from rowlock.agent.workers import LocalWorkers, UnitLedger
+from rowlock.agent.unit_ledger import UnitLedger
+from rowlock.agent.workers import LocalWorkers
 from rowlock.processes import child_process
 from rowlock.processes.child_process import ChildProcess, end_session
 from schemas.backoff import Backoff

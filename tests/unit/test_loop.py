@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from producer.definitions.requests import ProvenDefinition, UnprovenDefinition
 from producer.errors import TableStoppedError
-from producer.loop.table_selection import TableChoice
+from producer.loop.table_stops import TableChoice
 from producer.ports import Ports
 from producer.snapshot import chunk_sender
 from producer.sources.protocols import PublishedRows

@@ -10,8 +10,9 @@ from msgspec import structs
 
 from consumer.errors import RefusedError
 from consumer.ordering.model import ApplyUnit, NetChange
-from consumer.tables.lossy_columns import find_lossy_columns, refuse_losses
+from consumer.ordering.netchange import refuse_losses
 from consumer.tables.router import build_target_table
+from consumer.targets.checks.column_fit import find_lossy_columns
 from rowlock.inspect.quarantine import _OwnedUnit
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 

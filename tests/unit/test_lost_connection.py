@@ -12,8 +12,7 @@ import pytest
 from producer.definitions.requests import DefinitionPlace
 from producer.errors import SourceRefusedError, TransientSourceError
 from producer.sources.binlog.binlog_source import BinlogSource
-from producer.sources.binlog.flavours import get_flavour
-from producer.sources.catalog import Catalog
+from producer.sources.catalog import Catalog, get_flavour
 from producer.sources.protocols import DefinitionProver, SourceDatabase, SourceServer, SourceTables
 from producer.statements.conversions import DoubtedValues
 from schemas.config.model import Config

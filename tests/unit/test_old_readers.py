@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from consumer.tables.stored import StoredDefinition
-from producer.decoders.context import SourceContext, TopicTail, TransactionContext
+from producer.decoders.envelope import SourceContext, TopicTail, TransactionContext
 from producer.kafka.control_events import encode_definition
 from schemas.table.model import Column, ColumnType, Kind, Table
 from tests.kits.apply import account_table

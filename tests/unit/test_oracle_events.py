@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from producer.decoders.context import SourceContext, TopicTail, TransactionContext
+from producer.decoders.envelope import SourceContext, TopicTail, TransactionContext
 from producer.sources.changes import TransactionHeader
 from producer.sources.oracle.forms import make_key_extractor, make_log_row_converter
 from producer.sources.oracle.mlog import parse_log_rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from consumer.ordering.model import ApplyUnit
-from consumer.targets.bookkeeping.books import Bookkeeping
+from consumer.targets.bookkeeping import Bookkeeping
 from consumer.targets.oracle.dialect import SYNTAX
 from consumer.targets.oracle.sql import build_oracle_plan, number_marks
 from tests.kits.oracle_statements import EXEMPT, never_executed, texts

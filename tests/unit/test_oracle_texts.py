@@ -23,7 +23,7 @@ from consumer.targets.alterations import (
     DropUnique,
     RenameColumn,
 )
-from consumer.targets.bookkeeping.books import Bookkeeping
+from consumer.targets.bookkeeping import Bookkeeping
 from consumer.targets.checks.column_fit import accepts_kind, has_room
 from consumer.targets.checks.rights import RequiredRights
 from consumer.targets.oracle import rights

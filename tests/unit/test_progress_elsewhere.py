@@ -13,9 +13,9 @@ from consumer.errors import FencedError
 from consumer.ordering.model import ApplyUnit
 from consumer.process.takeover import take_unit
 from consumer.targets import dialect
-from consumer.targets.bookkeeping.books import Bookkeeping
+from consumer.targets.bookkeeping import Bookkeeping
 from consumer.targets.dialect import Dialect, open_progress, open_session
-from consumer.targets.progress.store import SqlProgressStore
+from consumer.targets.progress import SqlProgressStore
 from rowlock.coordinator.fences import FirstProgress, fence_unit
 from schemas.config.model import TargetConfig
 from schemas.problems import encode_problem

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from consumer.spark.read_ahead import read_ahead
+from consumer.spark.task import read_ahead
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ from consumer.errors import RefusedError
 from consumer.ordering.dispatch import Dispatcher, TablePlan
 from consumer.ordering.fold import encode_folded
 from consumer.ordering.lanes.batches import LaneBatch
-from consumer.ordering.lanes.lane import ApplySegment, Lane
-from consumer.ordering.lanes.limits import LaneLimits
+from consumer.ordering.lanes.lane import ApplySegment, Lane, LaneLimits
 from consumer.ordering.layout import Layout
 from consumer.ordering.locks import LockTable
 from consumer.ordering.model import LaneProgress, QuarantineEntry, RowChange, TargetTable

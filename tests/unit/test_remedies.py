@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from consumer.errors import CopyNeededError, MissingGrantError, UnitStoppedError
 from schemas.findings import format_copy_remedy
@@ -22,18 +24,40 @@ _PROBLEMS = [
 ]
 
 
+_LINES = st.text(st.one_of(st.sampled_from(":; `r"), st.characters(exclude_characters="\n")), max_size=30)
+_DRAWN = st.one_of(
+    st.builds(Problem, _LINES, _LINES), st.builds(Problem, _LINES, statement=_LINES.filter(bool))
+)
+
+
 @pytest.mark.parametrize("problem", _PROBLEMS)
 def test_a_remedy_is_whole_after_it_was_stored(problem: Problem) -> None:
-    assert decode_problem(encode_problem(problem)) == (
-        problem if problem.remedy else decode_problem(problem.what)
-    )
+    assert decode_problem(encode_problem(problem)) == problem
+
+
+@given(_DRAWN)
+def test_a_stored_problem_is_read_as_it_was(problem: Problem) -> None:
+    assert decode_problem(encode_problem(problem)) == problem
+
+
+@given(_DRAWN, st.integers(40, 70))
+def test_a_shortened_problem_keeps_its_remedy(problem: Problem, limit: int) -> None:
+    text = encode_problem(problem, limit)
+    assert len(text) <= limit
+    assert decode_problem(text).action == problem.action
+    assert encode_problem(decode_problem(text), limit) == text, "shortening it again changes nothing"
 
 
 def test_a_statement_is_the_remedy_of_a_stored_problem() -> None:
     error = MissingGrantError("MySQL at db:3306: command denied (1142)", "GRANT SELECT ON bank.* TO 'r'@'%';")
     assert str(error) == "MySQL at db:3306: command denied (1142); run: GRANT SELECT ON bank.* TO 'r'@'%';"
     stored = decode_problem(encode_problem(error.problem))
-    assert (stored.what, stored.action) == ("MySQL at db:3306: command denied (1142)", error.statement)
+    assert str(stored) == str(error)
+
+
+def test_an_earlier_text_with_a_server_s_line_breaks_is_shown_whole() -> None:
+    text = "ERROR: syntax error\nLINE 1: SELEC\n        ^: correct it"
+    assert str(decode_problem(text)).split() == text.replace("error\n", "error: ").split()
 
 
 def test_a_server_s_line_break_separates_nothing() -> None:
@@ -60,7 +84,7 @@ def test_a_long_problem_keeps_its_remedy_within_the_limit() -> None:
         ),
         (
             "the table was dropped; run: CREATE TABLE t (a INT)",
-            Problem("the table was dropped", "CREATE TABLE t (a INT)"),
+            Problem("the table was dropped", statement="CREATE TABLE t (a INT)"),
         ),
         ("error in 'x`y': grant SELECT", Problem("error in 'x`y'", "grant SELECT")),
         ("it is paused", Problem("it is paused")),

@@ -9,14 +9,14 @@ import pytest
 
 from consumer.attempt.reports import (
     MAX_BYTES,
+    MAX_MESSAGE_CHARS,
     MAX_REPORTS,
-    MESSAGE_HEAD,
-    MESSAGE_TAIL,
     Report,
     ReportReceiver,
     ReportSender,
     clear_figures,
 )
+from schemas.problems import Problem, decode_problem, encode_problem
 
 ONE = Report(
     "t", "ok", 3, 9, applied=1, dropped=2, held=3, displaced=4, commit_ts_ms=5, position=(0, 1, 2, 3), query="q", message="m"
@@ -65,22 +65,26 @@ def test_more_than_udp_takes_at_once_comes_in_parts(receiver: ReportReceiver, ch
     sender.send(long)
     found = received(receiver, MAX_REPORTS)
     assert [each.epoch for each in found] == list(range(MAX_REPORTS))
-    assert {len(each.message) for each in found} == {MESSAGE_HEAD + 3 + MESSAGE_TAIL}
+    assert {len(each.message) for each in found} == {MAX_MESSAGE_CHARS}
     sender.close()
 
 
-@pytest.mark.parametrize("length", [599, 600, 601])
-def test_a_long_message_keeps_its_beginning_and_its_end(receiver: ReportReceiver, length: int) -> None:
+@pytest.mark.parametrize("length", [MAX_MESSAGE_CHARS, MAX_MESSAGE_CHARS + 1, 10 * MAX_MESSAGE_CHARS])
+def test_a_long_message_keeps_its_beginning_its_end_and_its_remedy(
+    receiver: ReportReceiver, length: int
+) -> None:
     sender = ReportSender(receiver.port, receiver.token)
-    message = (
-        "a" * MESSAGE_HEAD
-        + "b" * (length - 2 * MESSAGE_HEAD if length > 600 else 0)
-        + "c" * (min(length, 600) - MESSAGE_HEAD)
-    )
+    remedy = "r" * (MAX_MESSAGE_CHARS // 2)
+    problem = Problem("a" * 99 + "b" * (length - len(remedy) - 1 - 198) + "c" * 99, remedy)
+    message = encode_problem(problem)
     sender.send([Report("t", "stopped", 1, 1, message=message)])
-    whole = "a" * MESSAGE_HEAD + " … " + "c" * MESSAGE_TAIL
-    assert received(receiver, 1)[0].message == (message if length <= 600 else whole)
+    found = received(receiver, 1)[0].message
     sender.close()
+    if length == MAX_MESSAGE_CHARS:
+        assert found == message
+    kept = decode_problem(found)
+    assert kept.remedy == remedy
+    assert (kept.what[:99], kept.what[-99:]) == ("a" * 99, "c" * 99)
 
 
 def test_what_is_not_of_this_run_is_not_heard(receiver: ReportReceiver) -> None:

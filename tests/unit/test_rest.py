@@ -216,6 +216,21 @@ def test_readiness_names_units_that_are_left_as_they_are(client: Client, control
     control.restrictions = ("unit u: wrong: mend it",)
     answer = rest.get("/readyz")
     assert (answer.status_code, answer.json()["warnings"]) == (200, ["unit u: wrong: mend it"])
+    secured = client("topsecret")
+    right = {"Authorization": "Bearer topsecret"}
+    assert secured.get("/readyz", headers=right).json()["warnings"] == ["unit u: wrong: mend it"]
+
+
+@pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer guessed"}, {"Origin": "http://elsewhere"}])
+def test_readiness_names_no_unit_to_strangers(
+    client: Client, control: FakeControl, headers: dict[str, str]
+) -> None:
+    control.restrictions = ("unit u: wrong: mend it", "unit v: wrong: mend it")
+    answer = client("" if "Origin" in headers else "topsecret").get("/readyz", headers=headers)
+    assert (answer.status_code, answer.json()["warnings"]) == (
+        200,
+        ["2 units are left as they are because they violate an invariant: see `rowlock status`"],
+    )
 
 
 def test_mistakes_of_the_asker(client: Client, control: FakeControl) -> None:

@@ -26,19 +26,22 @@ from consumer.targets.postgres.errors import build_consumer_error as postgres_er
 from consumer.targets.shared.inspection import open_inspector
 from producer.checks import binlog_server
 from producer.errors import SourceRefusedError, TransientSourceError
-from producer.sources.binlog.flavours import BINLOG_FLAVOURS
-from producer.sources.source_errors import source_errors
+from producer.sources.catalog import BINLOG_FLAVOURS
+from producer.sources.source_session import source_errors
 from rowlock.commands.options import report_command_errors
 from rowlock.views.target import read_known_topics, read_known_units
 from schemas.errors import ServerConnectError, UnsupportedServerError
 from schemas.findings import Finding
 from schemas.io import mysql_connection
-from schemas.io.server_errors.catalog_reads import UNKNOWN_THERE, name_catalog_read
-from schemas.io.server_errors.mysql import choose_mysql_remedy, format_mysql_error, note_read
-from schemas.io.server_errors.versions import (
+from schemas.io.server_errors import (
     OLDEST_POSTGRES,
+    UNKNOWN_THERE,
+    choose_mysql_remedy,
     explain_mysql_version_refusal,
     explain_version_refusal,
+    format_mysql_error,
+    name_catalog_read,
+    note_read,
 )
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -134,12 +134,24 @@ def test_what_was_read_before_changes_nothing_when_it_is_read_again() -> None:
         ("RENAME TABLE t TO _t_del", "away"),
         ("RENAME TABLE t TO x.`_t_del`, _t_gho TO t", "half"),
         ("RENAME TABLE a TO b", ""),
+        ("RENAME TABLE _t_gho TO t", "half"),  # t was dropped, and nothing renamed it for a shadow
     ],
 )
 def test_what_a_rename_is(sql: str, move: str) -> None:
     log = Log()
     log.notify(*GHOST)
     assert log.move(sql)[0] == move
+
+
+def test_a_backslash_matters_only_where_it_does_not_escape() -> None:
+    """The statements are kept as texts, without the settings of their sessions."""
+    for escapes in (True, False):
+        log = Log()
+        log.notify(GHOST[0])
+        sql = "ALTER TABLE _t_gho ADD COLUMN c INT COMMENT 'a\\'"
+        statement, at = parse_statement(LoggedStatement("db", sql, escapes)), (3, 105)
+        log.shadows.note_statement(statement, at, {T})
+        assert ("backslash" in log.swap(GHOST_SWAP, WITH_C).refused) is not escapes
 
 
 def test_a_table_that_gets_a_trash_name_by_hand_is_gone() -> None:

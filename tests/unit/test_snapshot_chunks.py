@@ -24,7 +24,7 @@ from producer.snapshot.chunks import (
     StreamReached,
     TableChanged,
 )
-from producer.snapshot.resume import resume_after
+from producer.snapshot.scheduler import _resume_after
 from producer.sources.chunk_data import ChunkFailed, ChunkRead, EmitChunk, LogMark, LowWatermark, ReadChunk
 from producer.sources.mysql.mysql_gtids import GtidSet
 from producer.start.topic_recovery import ChunkMarker, TableTail
@@ -143,7 +143,7 @@ class Capture:
         markers = [
             ChunkMarker(what, position, 1) for position, _, what in self.topic if isinstance(what, Chunk)
         ]
-        resume = resume_after(TableTail(markers=markers), TABLE)
+        resume = _resume_after(TableTail(markers=markers), TABLE)
         delivered = self.delivered if self.source.mysql else None
         self.state, effects = self.machine.start_snapshot(TABLE, (1, self.point), delivered, resume, 0.0)
         self._carry_out(effects)

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from producer.copies.book import CopyBook
-from producer.decoders.context import SourceContext, TopicTail
+from producer.decoders.envelope import SourceContext, TopicTail
 from producer.errors import TableStoppedError
 from producer.ports import Clock
 from producer.snapshot.scheduler import MAX_CONCURRENT_SNAPSHOTS, SnapshotScheduler

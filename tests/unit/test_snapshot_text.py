@@ -29,6 +29,17 @@ def test_bytes_that_are_no_text_are_raw_and_marked() -> None:
     )
 
 
+@pytest.mark.parametrize("odd", [b"", b"\1\0\0\0"])
+def test_bytes_that_are_no_geometry_are_raw_and_marked(odd: bytes) -> None:
+    """Before, an empty one ended the capture of its source with a struct.error, and again after each restart."""
+    decode = make_snapshot_row_decoder(
+        replace(TABLE, columns=(COLUMNS[0], Column(name="g", type=ColumnType(kind=Kind.GEOMETRY))))
+    )
+    assert decode((b"k", odd)) == ("k", {"undecodable": base64.b64encode(odd).decode()})
+    assert decode((b"k", b"\1\0\0\0wkb")) == ("k", {"wkb": base64.b64encode(b"wkb").decode(), "srid": 1})
+    assert decode((b"k", None)) == ("k", None)
+
+
 def test_in_the_key_they_stop_the_table() -> None:
     with pytest.raises(TableStoppedError, match=r"d\.t has bytes in column id of its key") as stopped:
         make_snapshot_row_decoder(TABLE)((ODD, b"x"))

@@ -87,6 +87,8 @@ MORE = table("id", "a", "b", "c")
         ),  # it was there when the server asked
         ("ADD a INT", T),
         ("RENAME COLUMN a TO b", T),
+        ("RENAME COLUMN a TO c, ADD c INT", table("id", "c", "b")),
+        ("CHANGE a c FLOAT(5,1), ALTER c SET DEFAULT 1", table("id", "c float", "b")),
         ("ADD c INT, TRUNCATE PARTITION p0", MORE),
         ("ADD c INT, FROBNICATE", MORE),
         ("ADD c INT, ENGINE=MyISAM", MORE),
@@ -120,6 +122,16 @@ def test_a_conversion_of_the_character_set_explains_other_types_of_text_only() -
     assert of(sql, before, after) == changed(converted=True)
     assert of(sql, before, table("id", "a wide", "b big")) is None
     assert of("DEFAULT CHARACTER SET utf8mb4", before, after) is None
+
+
+def test_a_collation_under_a_name_of_an_older_topic_is_the_same_type() -> None:
+    def with_c(length: int, collation: str) -> Table:
+        type_ = ColumnType(kind=Kind.VARCHAR, length=length, charset="utf8mb4", collation=collation)
+        return table("id", Column(name="c", type=type_))
+
+    before = with_c(10, "utf8mb4_0900_ai_ci")
+    assert of("ADD INDEX i (c)", before, with_c(10, "utf8mb4_uca1400_nopad_ai_ci")) == changed()
+    assert of("ADD INDEX i (c)", before, with_c(20, "utf8mb4_uca1400_nopad_ai_ci")) is None
 
 
 def test_values_that_no_definition_tells() -> None:

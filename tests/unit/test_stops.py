@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from producer.decoders.context import SourceContext
+from producer.decoders.envelope import SourceContext
 from producer.errors import TableStoppedError
 from producer.loop.table_stops import TableStops
 from producer.snapshot.chunk_sender import ChunkSender

@@ -10,8 +10,7 @@ import msgspec
 import pytest
 
 from producer.errors import KafkaRefusedError, TableStoppedError, TransientSourceError
-from producer.kafka.opened_topics import TopicOpenings
-from producer.kafka.topics import POSITIONS, WATERMARKS, find_unfit_topics, refuse_own
+from producer.kafka.topics import POSITIONS, WATERMARKS, TopicOpenings, find_unfit_topics, refuse_own
 from producer.start.table_topics import TableTopics
 from producer.tables import CapturedTables, TableName
 from schemas.problems import Problem

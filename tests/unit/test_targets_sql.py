@@ -12,10 +12,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from consumer.ordering.model import ApplyUnit, LaneProgress
-from consumer.targets.bookkeeping.books import Bookkeeping
-from consumer.targets.bookkeeping.lanes import parse_lane_row
-from consumer.targets.bookkeeping.quarantine import parse_quarantine_row
-from consumer.targets.bookkeeping.units import parse_unit_rows
+from consumer.targets.bookkeeping import Bookkeeping, parse_lane_row, parse_quarantine_row, parse_unit_rows
 from consumer.targets.mysql import dialect as mysql_dialect
 from consumer.targets.mysql.sql import (
     MAX_ROWS,

@@ -12,9 +12,12 @@ import pytest
 
 from consumer.attempt import effects as fx
 from consumer.attempt import operations as ops
+from consumer.attempt.drivers import driver as shared
 from consumer.attempt.drivers import threads
+from consumer.attempt.drivers.driver import AttemptInputs
 from consumer.attempt.drivers.threads import ThreadDriver
-from consumer.attempt.effects import AttemptEffect, Machine
+from consumer.attempt.effects import Effect, Machine
+from consumer.errors import TransientError
 from consumer.tables.stored import StoredDefinition
 
 SPEC: Any = SimpleNamespace(unit="u", epoch=7, was=None, place="d.t", source="b1", routes=(), debezium=None)
@@ -76,14 +79,14 @@ class Stage:
         self.sessions, self.tables = Sessions(), {"d.t": X, "d.other": X}
         self.reported = self.sessions.reported
         self.slept: list[float] = []
-        records: Any = SimpleNamespace(
-            carry_out_effect=lambda effect: "slice" if isinstance(effect, fx.NextSlice) else effect.upto
-        )
-        self.driver = ThreadDriver(SPEC, self.sessions, records, self.tables)
+        self.assigned = True
+        slices: Any = ["slice"]
+        inputs = AttemptInputs(slices, lambda _start, upto: [upto], is_assigned=lambda: self.assigned)  # type: ignore[list-item]
+        self.driver = ThreadDriver(SPEC, self.sessions, inputs, self.tables)
         monkeypatch.setattr(threads.time, "sleep", self.slept.append)
         for name in ("resolve_definition", "load_active_definition"):
             monkeypatch.setattr(
-                threads,
+                shared,
                 name,
                 lambda spec, session, *rest, _name=name, **named: (
                     _name,
@@ -94,12 +97,12 @@ class Stage:
                 ),
             )
         monkeypatch.setattr(
-            threads,
+            shared,
             "explain_changed_table",
             lambda session, *rest, debezium: ("explained", session.number, *rest, debezium),
         )
 
-    def did(self, effect: AttemptEffect) -> Any:
+    def did(self, effect: Effect[Any]) -> Any:
         def machine() -> Machine[Any]:
             return (yield effect)
 
@@ -127,7 +130,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
         (fx.JoinLanes(X), None, []),
     ],
 )  # fmt: skip
-def test_what_an_effect_comes_to(stage: Stage, effect: AttemptEffect, sent: Any, reported: list[Any]) -> None:
+def test_what_an_effect_comes_to(stage: Stage, effect: Effect[Any], sent: Any, reported: list[Any]) -> None:
     stage.tables.clear()
     assert (stage.did(effect), stage.reported, stage.slept) == (sent, reported, [])
 
@@ -153,11 +156,6 @@ def test_a_transaction_does_its_operations_in_their_order(stage: Stage) -> None:
     assert effect.displaced == [3, 3]
 
 
-def test_what_no_driver_knows_is_said(stage: Stage) -> None:
-    with pytest.raises(NotImplementedError, match="no driver carries out"):
-        stage.did(X)
-
-
 def test_a_pause_without_lanes_lasts_as_long_as_it_is_asked_for(stage: Stage) -> None:
     stage.did(fx.Sleep(1.5))
     assert stage.slept == [1.5]
@@ -168,7 +166,7 @@ class Group:
 
     count = 2
 
-    def __init__(self, *effects: AttemptEffect, error: Exception | None = None) -> None:
+    def __init__(self, *effects: Effect[Any], error: Exception | None = None) -> None:
         self._effects, self._error = effects, error
         self.stopping = False
         self.ended: list[int] = []
@@ -244,10 +242,12 @@ def test_an_attempt_that_fails_stops_its_lanes_and_waits_for_them(stage: Stage) 
 
 
 def test_an_error_goes_to_the_machine_which_decides(stage: Stage) -> None:
+    stage.assigned = False
+
     def machine() -> Machine[str]:
         try:
-            yield X
-        except NotImplementedError:
+            yield fx.ReadRest(3)
+        except TransientError:
             return "gone on"
         return "not told"
 
@@ -259,7 +259,9 @@ def test_a_pause_of_a_lane_ends_with_its_lanes(stage: Stage) -> None:
     group.stopping = True
     stage.driver.make_signals(1)
     stage.driver._group = group
-    stage.driver._wait_for_lane(fx.Sleep(600.0), 0)
-    stage.driver._wait_for_lane(fx.Sleep(0.25), None)
+    stage.driver._lane.number = 0
+    ThreadDriver.handlers.carry_out(stage.driver, fx.Sleep(600.0))
+    stage.driver._lane.number = None
+    ThreadDriver.handlers.carry_out(stage.driver, fx.Sleep(0.25))
     assert stage.slept == [0.25]
     stage.driver._group = None

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from consumer.attempt.readers.reader import EnvelopeReader, RowBatch
 from consumer.attempt.reports import CopyNeed
 from consumer.errors import CommitUnknownError, RefusedError, TransientError
-from consumer.ordering.lanes.limits import LaneLimits
+from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.layout import Layout
 from consumer.ordering.model import RowChange
 from consumer.tables.evolution.decisions import KeepDefinition, NeedsCopy, judge_table_event

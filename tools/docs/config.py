@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from schemas.config.checks import FIXED_OPTIONS
+from schemas.config.load import NOT_YET
 from schemas.config.model import (
     Config,
     CoordinationConfig,
@@ -33,7 +34,6 @@ from schemas.config.model import (
     TlsConfig,
     TopicConfig,
 )
-from schemas.config.not_yet import NOT_YET
 
 _SECTIONS: tuple[tuple[str, str, type[BaseModel]], ...] = (
     ("The file", "", Config),

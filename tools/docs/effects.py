@@ -13,7 +13,7 @@ from producer import stops
 from producer.binlog_format.log_event import LoggedStatement
 from producer.checks import binlog_server
 from producer.definitions import proof
-from producer.effects import DocumentedEffect
+from producer.definitions.proof import DocumentedEffect
 from producer.statements import ddl, judgement
 from producer.statements.actions import ACTIONS
 from producer.statements.closure import find_impacted_tables

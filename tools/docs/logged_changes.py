@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from producer.effects import DocumentedEffect
+from producer.definitions.proof import DocumentedEffect
 from producer.sources.grants import CatalogVisibility
 from producer.sources.mysql.flavour import MYSQL_FLAVOUR
 from producer.sources.source_objects import SourceObjects

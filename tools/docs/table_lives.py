@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from producer.effects import DocumentedEffect
+from producer.definitions.proof import DocumentedEffect
 
 #: tests/integration/test_table_lives.py runs each of them.
 LIVES: tuple[DocumentedEffect, ...] = (

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from consumer.attempt.effects import FindBegin, Machine
+from consumer.attempt.effects import FindBegin, Machine, ask_driver
 from consumer.attempt.readers.reader import RecordSlice
 from consumer.attempt.spec import UnitSpec
 from consumer.attempt.transactions import AttemptProgress, retry_transient
@@ -35,7 +35,7 @@ def move_to_copy_begin(spec: UnitSpec, progress: AttemptProgress, error: CopyNee
     hint = spec.copy_at if spec.copy_at is not None and spec.copy_at > after else None
     if hint is None and not spec.patient:
         return False
-    found = yield FindBegin(after, hint)
+    found = yield from ask_driver(FindBegin(after, hint))
     if found is None:
         return False
     mark = find_mark_before_copy(progress.rows, after, *found)

@@ -147,7 +147,7 @@ class CopyMarkers:
         """Release quarantined keys that the source has deleted, and move all lanes past the end of the
         copy.
         """
-        held: Sequence[QuarantineEntry] = yield from retry_transient(lambda: ask_driver(ReadQuarantine()))
+        held = yield from retry_transient(lambda: ask_driver(ReadQuarantine()))
         entries = dict(find_deleted_keys(active, held, begins))
         free = yield from sweep.delete_rows_of_keys(list(entries))
         ids = [(entry.offset, entry.part) for key in free for entry in entries[key]]

@@ -13,7 +13,7 @@ so that the next owner of the unit finishes it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 
 import msgspec
@@ -23,7 +23,14 @@ from consumer.attempt.copies.copies import delete_rows
 from consumer.attempt.copies.quarantined_keys import find_deleted_keys
 from consumer.attempt.copies.source_keys import SourceKeyProof
 from consumer.attempt.copies.sweep import Sweep, build_reread_error
-from consumer.attempt.effects import FindSnapshot, Machine, ReadPassed, ReadQuarantine, ask_driver
+from consumer.attempt.effects import (
+    FindSnapshot,
+    Machine,
+    ReadPassed,
+    ReadQuarantine,
+    TableSnapshot,
+    ask_driver,
+)
 from consumer.attempt.operations import CloseQuarantine, Operation, WriteUnit
 from consumer.attempt.readers.debezium import decode_debezium_record
 from consumer.attempt.readers.reader import ReaderItem, RecordSlice, RowBatch
@@ -35,23 +42,11 @@ from consumer.ordering.progress import LaneMark
 from consumer.tables.definition import ActiveDefinition
 from consumer.tables.router import make_key_function
 from consumer.tables.stored import StoredDefinition
-from schemas.table.model import Key, Row, Table
+from schemas.table.model import Key, Row
 from schemas.wire.debezium_snapshot import DebeziumSnapshotScan
 from schemas.wire.position import ZERO
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class TableSnapshot:
-    """A table that Debezium has read again, at the offsets `first` to `last` of its topic.
-
-    `table`: its present definition at the source.
-    """
-
-    first: int
-    last: int
-    table: Table
 
 
 def find_newest_snapshot(rest: Callable[[int], Iterable[RecordSlice]], after: int) -> tuple[int, int] | None:
@@ -89,7 +84,7 @@ def begin_snapshot(
     """
     if before is None or not spec.patient:
         return None
-    found: TableSnapshot | None = yield FindSnapshot(error.after or 0)
+    found = yield from ask_driver(FindSnapshot(error.after or 0))
     if found is None:
         return None
     log.info(
@@ -122,7 +117,7 @@ def finish_snapshot(
     entries: dict[Key, Sequence[QuarantineEntry]] = {}
 
     def vouched(doubted: Iterable[Sequence[Key]]) -> Machine[None]:
-        held: Sequence[QuarantineEntry] = yield from retry_transient(lambda: ask_driver(ReadQuarantine()))
+        held = yield from retry_transient(lambda: ask_driver(ReadQuarantine()))
         entries.update(
             (key, of) for key, of in find_deleted_keys(active, held, first - 1) if not rows.is_last(key)
         )
@@ -173,7 +168,7 @@ class _SnapshotRows:
     ) -> Machine[None]:
         """Pass the rows with offsets in [first, upto) to `take`."""
         start = first
-        while (records := (yield ReadPassed(first, upto))) is not None:
+        while (records := (yield from ask_driver(ReadPassed(first, upto)))) is not None:
             if start == first and records[0][0] != first:
                 break
             start = records[-1][0] + 1

@@ -16,7 +16,7 @@ from itertools import chain, islice
 import msgspec
 
 from consumer.attempt.copies.keys import encode_key
-from consumer.attempt.effects import AskSource, Machine, ReadRest, Sleep
+from consumer.attempt.effects import AskSource, Machine, ReadRest, Sleep, ask_driver
 from consumer.attempt.readers.debezium import decode_debezium_record
 from consumer.errors import CopyNeededError, TargetConfigError, UnitStoppedError
 from consumer.ordering.model import TargetTable
@@ -70,21 +70,20 @@ class SourceKeyProof:
         """
         left = {encode_key(key): key for key in (yield from self._find_existing_keys(keys))}
         if left:  # the topic is read after the answer: a missing insert was not written yet
-            while (records := (yield ReadRest(since))) is not None:
+            while (records := (yield from ask_driver(ReadRest(since)))) is not None:
                 for key in self._yield_written_keys(records):
                     left.pop(encode_key(key), None)
         return list(left.values())
 
     def _find_existing_keys(self, keys: Sequence[Key]) -> Machine[Sequence[Key]]:
         try:
-            found: Sequence[Key] = yield AskSource(self._active.source, keys)
+            return (yield from ask_driver(AskSource(self._active.source, keys)))
         except TargetConfigError as error:
             raise CopyNeededError(
                 f"{self._topic}: it is unknown whether {len(keys)} rows that the snapshot at the offsets {self._first} to {self._last} lacks were deleted at the source, and "
                 f"none was deleted in the target: {error}",
                 cause="partial", after=self._last, first="make the source answer, and the table continues by itself; if it has been altered or dropped",
             ) from error  # fmt: skip
-        return found
 
     def _yield_written_keys(self, records: Iterable[tuple[int, bytes | None]]) -> Iterator[Key]:
         """Yield the keys of rows that the target will have in any case: rows of snapshots, and inserts

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from consumer.attempt.copies.keys import KeyComparison, encode_key
 from consumer.attempt.copies.window import KeyWindow, note_changes
-from consumer.attempt.effects import ListKeys, LookUpKeys, Machine, OpenKeys, ReadPassed
+from consumer.attempt.effects import ListKeys, LookUpKeys, Machine, OpenKeys, ReadPassed, ask_driver
 from consumer.attempt.readers.reader import EnvelopeReader, ReaderItem, RowBatch, Truncated
 from consumer.errors import CopyNeededError, RefusedError, TakesLongError
 from consumer.ordering.model import LaneProgress, TargetTable
@@ -72,7 +72,7 @@ class Sweep:
         Source and target order the key alike. Returns the number of rows. Raises BoundRefusedError
         before any deletion.
         """
-        keys: KeyComparison = yield OpenKeys()
+        keys = yield from ask_driver(OpenKeys())
         try:
             for key in window.list_living_keys(since):
                 keys.note_key(key, True)
@@ -116,7 +116,7 @@ class Sweep:
             vouch=self._vouch,
         )
         whole._count_compared(at - begins)
-        keys: KeyComparison = yield OpenKeys()
+        keys = yield from ask_driver(OpenKeys())
         return (yield from whole._sweep_whole_table(keys, begins, at, upto))
 
     def _sweep_whole_table(self, keys: KeyComparison, begins: int, at: int, upto: Key | None) -> Machine[int]:
@@ -142,17 +142,17 @@ class Sweep:
             if page[-1] == after:
                 break  # the target shows it as it was given, so the next page would be this one again
             after = page[-1]
-            page = yield ListKeys(self._table, after, upto, self._active.routed.where)
+            page = yield from ask_driver(ListKeys(self._table, after, upto, self._active.routed.where))
         if next(keys.yield_doubted(), None) is not None:
             for some in keys.yield_unmatched():
-                keys.discard_doubts((yield LookUpKeys(self._table, some)))
+                keys.discard_doubts((yield from ask_driver(LookUpKeys(self._table, some))))
         if self._vouch is not None:
             yield from self._vouch(keys.yield_doubted())
         return (yield from self._delete_doubted_rows(keys))
 
     def _fetch_first_page(self, after: Key | None, upto: Key | None) -> Machine[Sequence[Key]]:
         try:
-            page: Sequence[Key] = yield ListKeys(self._table, after, upto, self._active.routed.where)
+            page = yield from ask_driver(ListKeys(self._table, after, upto, self._active.routed.where))
         except RefusedError as error:
             if after is None and upto is None:
                 raise
@@ -162,7 +162,7 @@ class Sweep:
     def _delete_doubted_rows(self, keys: KeyComparison) -> Machine[int]:
         deleted = 0
         for some in keys.yield_doubted():
-            there = set(map(encode_key, (yield LookUpKeys(self._table, some))))
+            there = set(map(encode_key, (yield from ask_driver(LookUpKeys(self._table, some)))))
             dead = [key for key in some if encode_key(key) in there]
             if dead:
                 yield from self._delete(self._of, dead)
@@ -178,7 +178,7 @@ class Sweep:
         """
         free: list[Key] = []
         for key in keys:
-            there: Sequence[Key] = yield LookUpKeys(self._table, [key])
+            there = yield from ask_driver(LookUpKeys(self._table, [key]))
             shown = [encode_key(each) for each in there] == [encode_key(key)]
             if shown:
                 yield from self._delete(self._of, [key])
@@ -213,7 +213,7 @@ def read_topic_after(
     the reader's marks.
     """
     reader: EnvelopeReader | None = None
-    while (records := (yield ReadPassed(since, upto))) is not None:
+    while (records := (yield from ask_driver(ReadPassed(since, upto)))) is not None:
         if reader is None:
             reader = _make_reader_after(topic, active, since, *records[0])
             records = records[1:]

@@ -13,19 +13,18 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import Any, Protocol, assert_never
+from typing import Any, ClassVar, assert_never
 
 from consumer.attempt import effects as fx
 from consumer.attempt import operations as ops
 from consumer.attempt.attempt import Attempt
-from consumer.attempt.drivers.records import AttemptRecords, open_keys
-from consumer.attempt.effects import AttemptEffect, Machine, T
-from consumer.attempt.evolution.in_target import build_unaltered_state, resolve_target_place
+from consumer.attempt.drivers.driver import AttemptDriver, AttemptInputs, Connections
+from consumer.attempt.effects import HandlerTable, Machine, T
+from consumer.attempt.evolution.in_target import build_unaltered_state
 from consumer.attempt.lane_group import LaneGroup
-from consumer.attempt.spec import DefinitionCache, UnitSpec, load_active_definition, resolve_definition
+from consumer.attempt.spec import DefinitionCache, UnitSpec
 from consumer.errors import FencedError, TargetConfigError
 from consumer.ordering.model import QuarantineEntry
-from consumer.tables.target_checks import explain_changed_table
 from consumer.targets.batches import (
     BatchFenced,
     BatchTarget,
@@ -34,21 +33,8 @@ from consumer.targets.batches import (
     TableCleared,
     TableDefined,
 )
-from consumer.targets.shared.lookups import find_under_keys
+from consumer.targets.shared.keyed_reads import find_under_keys
 from schemas.table.model import Key
-
-
-class BatchTargets(Protocol):
-    """A process's only connection to one whole-batch target; its number is 0."""
-
-    def get_connection(self, number: int) -> BatchTarget:
-        """Return the connection, connecting if needed. Raises TransientError."""
-
-    def drop_if_broken(self, number: int) -> None:
-        """Drop the connection if it is broken. Called after an error."""
-
-    def drop_connection(self, number: int) -> None:
-        """Close the connection, so that `get_connection` opens a new one."""
 
 
 class SingleThreadSignals:
@@ -66,18 +52,22 @@ def make_single_thread_signals(_lanes: int) -> SingleThreadSignals:
     return SingleThreadSignals()
 
 
-class BatchDriver:
+class BatchDriver(AttemptDriver[BatchTarget]):
     """Carries out the effects of one attempt.
 
     It advances the lane, if there is one, whenever the attempt waits for it.
     """
 
     def __init__(
-        self, spec: UnitSpec, targets: BatchTargets, records: AttemptRecords, tables: DefinitionCache
+        self,
+        spec: UnitSpec,
+        connections: Connections[BatchTarget],
+        inputs: AttemptInputs,
+        tables: DefinitionCache,
     ) -> None:
         if spec.lanes != 1:
             raise ValueError(f"a target of whole batches has one lane, not {spec.lanes}")
-        self._spec, self._targets, self._records, self._tables = spec, targets, records, tables
+        super().__init__(spec, connections, inputs, tables)
         self._lane: Iterator[None] = iter(())
         self._listed: Iterator[Sequence[Key]] | None = None
 
@@ -87,86 +77,13 @@ class BatchDriver:
 
     def run_machine(self, machine: Machine[T]) -> T:
         """Drive `machine` to its end, and return its result."""
-        try:
-            effect = next(machine)
-            while True:
-                try:
-                    result = self._carry_out(effect)
-                except Exception as error:  # noqa: BLE001  # the machine handles it
-                    effect = machine.throw(error)
-                else:
-                    effect = machine.send(result)
-        except StopIteration as end:
-            value: T = end.value
-            return value
-
-    def _carry_out(self, effect: AttemptEffect) -> Any:
-        if isinstance(effect, fx.RecordEffect):
-            return self._records.carry_out_effect(effect)
-        match effect:
-            case fx.Transact():
-                return self._commit_transaction(effect)
-            case fx.OpenKeys():
-                return open_keys(self._spec.scratch)
-            case fx.ListKeys():
-                return self._list_keys(effect)
-            case fx.LookUpKeys():
-                target = self._targets.get_connection(0)
-                return find_under_keys(lambda some: target.look_up(effect.table, some), effect.keys)
-            case fx.StartLanes():
-                self._lane = self._drive_lane(effect.lanes)
-            case fx.Await():
-                self._advance_lane(effect)
-            case fx.JoinLanes():
-                self._advance_lane(None)
-            case fx.Sleep():
-                time.sleep(effect.seconds)
-            case _:
-                return self._ask_target(effect)
-        return None
+        return self._drive_machine(machine)
 
     # --- the target
 
-    def _ask_target(self, effect: AttemptEffect) -> Any:
-        spec, targets = self._spec, self._targets
-        match effect:
-            case fx.BeginAttempt():
-                return targets.get_connection(0).begin_attempt(spec.unit, spec.epoch)
-            case fx.ReadProgress():
-                return targets.get_connection(0).read_progress(spec.unit)[0]
-            case fx.ReadQuarantine():
-                return targets.get_connection(0).read_quarantine(spec.unit)
-            case fx.CheckSession():
-                return targets.drop_if_broken(0)
-            case fx.DropSession():
-                return targets.drop_connection(0)
-            case fx.StopUnit():
-                self._tables.pop(spec.place, None)  # the target table may differ when it goes on
-                return targets.get_connection(0).stop_unit(spec.unit, spec.epoch, effect.why, was=spec.was)
-            case fx.RestoreDefinition():
-                return load_active_definition(spec, targets.get_connection(0), effect.text, self._tables)
-            case fx.PrepareDefinition():
-                return resolve_definition(spec, targets.get_connection(0), effect.stored, first=effect.first)
-            case fx.ExplainMisfit():
-                return explain_changed_table(
-                    targets.get_connection(0),
-                    effect.stored,
-                    spec.source,
-                    spec.routes,
-                    debezium=spec.debezium is not None,
-                )
-            case fx.OwnConnection():
-                return None
-            case fx.ReadTable():
-                return targets.get_connection(0).read_table(*resolve_target_place(spec, effect.source))
-            case fx.ReadSharers():
-                return []
-            case _:
-                raise NotImplementedError(f"no driver carries out {effect}")
-
     def _commit_transaction(self, effect: fx.Transact) -> None:
         plain = replace(effect, operations=[self._simplify_operation(each) for each in effect.operations])
-        outcome = self._targets.get_connection(0).apply_changes(self._spec.unit, *build_commit(plain))
+        outcome = self._connections.get_connection(0).apply_changes(self._spec.unit, *build_commit(plain))
         if isinstance(outcome, BatchFenced):
             raise FencedError(
                 f"another worker now owns {self._spec.unit.topic} of pipeline {self._spec.unit.pipeline}: expected "
@@ -180,20 +97,42 @@ class BatchDriver:
         """
         if isinstance(operation, ops.FollowDefinition):
             return ops.WriteUnit(
-                build_unaltered_state(self._spec, self._targets.get_connection(0), operation)
+                build_unaltered_state(self._spec, self._connections.get_connection(0), operation)
             )
         return operation
 
     def _list_keys(self, effect: fx.ListKeys) -> Sequence[Key]:
         """Return the next page of the target's keys, in any order."""
-        self._records.go_on()
+        self._require_assignment()
         if effect.after is None or self._listed is None:
             self._listed = iter(
-                self._targets.get_connection(0).yield_keys(self._spec.unit, effect.table, effect.where)
+                self._connections.get_connection(0).yield_keys(self._spec.unit, effect.table, effect.where)
             )
         return next(self._listed, ())
 
+    def _look_up_keys(self, effect: fx.LookUpKeys) -> Sequence[Key]:
+        target = self._connections.get_connection(0)
+        return find_under_keys(lambda some: target.look_up(effect.table, some), effect.keys)
+
+    def _read_sharers(self, _effect: fx.ReadSharers) -> Sequence[str]:
+        return []
+
+    def _own_connection(self, _effect: fx.OwnConnection) -> None:
+        return None
+
     # --- the lane
+
+    def _start_lanes(self, effect: fx.StartLanes) -> None:
+        self._lane = self._drive_lane(effect.lanes)
+
+    def _await(self, effect: fx.Await) -> None:
+        self._advance_lane(effect)
+
+    def _join_lanes(self, _effect: fx.JoinLanes) -> None:
+        self._advance_lane(None)
+
+    def _sleep(self, effect: fx.Sleep) -> None:
+        time.sleep(effect.seconds)
 
     def _drive_lane(self, group: LaneGroup) -> Iterator[None]:
         """Drive the lane. It stops at each `yield`, where it waits for the attempt."""
@@ -204,7 +143,7 @@ class BatchDriver:
                 while isinstance(effect, fx.Await) and not effect.ready():
                     yield
                 try:
-                    result = None if isinstance(effect, fx.Await) else self._carry_out(effect)
+                    result = None if isinstance(effect, fx.Await) else self.handlers.carry_out(self, effect)
                 except Exception as error:  # noqa: BLE001  # the lane handles it
                     effect = machine.throw(error)
                 else:
@@ -224,6 +163,21 @@ class BatchDriver:
         waits = next(self._lane, self._lane) is not self._lane
         if waits if awaited is None else not awaited.ready():
             raise RuntimeError("the attempt and its lane wait for each other")
+
+    handlers: ClassVar[HandlerTable[BatchDriver]] = HandlerTable(
+        *AttemptDriver.shared_handlers,
+        fx.Transact.bind_handler(_commit_transaction),
+        fx.ListKeys.bind_handler(_list_keys),
+        fx.LookUpKeys.bind_handler(_look_up_keys),
+        fx.ReadSharers.bind_handler(_read_sharers),
+        fx.OwnConnection.bind_handler(_own_connection),
+        fx.AlterTarget.refuse("a target of whole batches is not altered"),
+        fx.EndConnection.refuse("a target of whole batches is not altered"),
+        fx.StartLanes.bind_handler(_start_lanes),
+        fx.JoinLanes.bind_handler(_join_lanes),
+        fx.Await.bind_handler(_await),
+        fx.Sleep.bind_handler(_sleep),
+    )
 
 
 def build_commit(effect: fx.Transact) -> tuple[list[RowsChange], ProgressChange]:

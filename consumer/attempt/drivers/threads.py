@@ -11,13 +11,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, assert_never
+from typing import ClassVar, assert_never
 
 from consumer.attempt import effects as fx
 from consumer.attempt import operations as ops
 from consumer.attempt.attempt import Attempt
-from consumer.attempt.drivers.records import AttemptRecords, open_keys
-from consumer.attempt.effects import AttemptEffect, Machine, T
+from consumer.attempt.drivers.driver import AttemptDriver, AttemptInputs, Connections
+from consumer.attempt.effects import HandlerTable, Machine, T
 from consumer.attempt.evolution.in_target import (
     drop_target,
     follow_definition,
@@ -25,32 +25,17 @@ from consumer.attempt.evolution.in_target import (
     lose_others,
     require_rows_present,
     require_table_unchanged,
-    resolve_target_place,
 )
 from consumer.attempt.lane_group import LaneGroup
 from consumer.attempt.operations import PlainOperation
-from consumer.attempt.spec import DefinitionCache, UnitSpec, load_active_definition, resolve_definition
+from consumer.attempt.spec import DefinitionCache, UnitSpec
 from consumer.ordering.model import EveryChange
-from consumer.tables.target_checks import explain_changed_table
 from consumer.targets.base import Session, TargetTransaction
-from consumer.targets.shared.lookups import find_under_keys
+from consumer.targets.shared.keyed_reads import find_under_keys
 from schemas.table.model import Key
 
 KEYS_PER_FETCH = 5000
 """Number of the target's keys that are fetched at a time."""
-
-
-class Sessions(Protocol):
-    """The connections of a worker process to one target, numbered like the lanes that use them."""
-
-    def get_connection(self, number: int) -> Session:
-        """Return the session of a lane, connecting if needed. Raises TransientError."""
-
-    def drop_if_broken(self, number: int) -> None:
-        """Drop the session if its connection is broken. Called after an error."""
-
-    def drop_connection(self, number: int) -> None:
-        """Close the session, so that `get_connection` opens a new one."""
 
 
 class ThreadSignals:
@@ -75,14 +60,28 @@ class ThreadSignals:
         return self._attempt if lane is None else self._lanes[lane]
 
 
-class ThreadDriver:
+class _DrivenLane(threading.local):
+    """The lane of which the present thread drives the machine; None in the thread of the attempt itself."""
+
+    number: int | None = None
+
+    def begin_lane(self, number: int) -> None:
+        self.number = number
+
+
+class ThreadDriver(AttemptDriver[Session]):
     """Carries out the effects of one attempt, with a thread for each lane."""
 
     def __init__(
-        self, spec: UnitSpec, sessions: Sessions, records: AttemptRecords, tables: DefinitionCache
+        self,
+        spec: UnitSpec,
+        connections: Connections[Session],
+        inputs: AttemptInputs,
+        tables: DefinitionCache,
     ) -> None:
-        self._spec, self._sessions, self._records, self._tables = spec, sessions, records, tables
+        super().__init__(spec, connections, inputs, tables)
         self._signals = ThreadSignals(0)
+        self._lane = _DrivenLane()
         self._group: LaneGroup | None = None
         self._threads: list[threading.Thread] = []
 
@@ -98,103 +97,16 @@ class ThreadDriver:
     def run_machine(self, machine: Machine[T]) -> T:
         """Drive `machine` to its end, and return its result. The lanes that it started have ended then."""
         try:
-            return self._drive_machine(machine, None)
+            return self._drive_machine(machine)
         finally:
             if self._group is not None:
                 self._group.stop()
-                self._join_lanes()
-
-    def _drive_machine(self, machine: Machine[T], lane: int | None) -> T:
-        try:
-            effect = next(machine)
-            while True:
-                try:
-                    result = self._carry_out(effect, lane)
-                except Exception as error:  # noqa: BLE001  # the machine handles it
-                    effect = machine.throw(error)
-                else:
-                    effect = machine.send(result)
-        except StopIteration as end:
-            value: T = end.value
-            return value
-
-    def _carry_out(self, effect: AttemptEffect, lane: int | None) -> Any:
-        if isinstance(effect, fx.RecordEffect):
-            return self._records.carry_out_effect(effect)
-        match effect:
-            case fx.Transact():
-                return self._run_transaction(effect)
-            case fx.Await() | fx.Sleep():
-                return self._wait_for_lane(effect, lane)
-            case fx.OpenKeys():
-                return open_keys(self._spec.scratch)
-            case fx.ListKeys() | fx.LookUpKeys():
-                return self._list_keys(effect)
-            case fx.StartLanes():
-                return self._start_lanes(effect.lanes)
-            case fx.JoinLanes():
-                return self._join_lanes()
-            case _:
-                return self._ask_target(effect)
+                self._join_threads()
 
     # --- the target
 
-    def _ask_target(self, effect: AttemptEffect) -> Any:
-        spec = self._spec
-        match effect:
-            case fx.BeginAttempt():
-                return self._sessions.get_connection(0).begin_attempt(spec.unit, spec.epoch)
-            case fx.ReadProgress():
-                return self._sessions.get_connection(effect.number).read_progress(spec.unit)[0]
-            case fx.ReadQuarantine():
-                return self._sessions.get_connection(0).read_quarantine(spec.unit)
-            case fx.CheckSession():
-                self._sessions.drop_if_broken(effect.number)
-            case fx.DropSession():
-                self._sessions.drop_connection(effect.number)
-            case fx.StopUnit():
-                self._tables.pop(spec.place, None)  # the target table may differ when it goes on
-                self._sessions.get_connection(0).stop_unit(spec.unit, spec.epoch, effect.why, was=spec.was)
-            case fx.RestoreDefinition():
-                return load_active_definition(
-                    spec, self._sessions.get_connection(0), effect.text, self._tables
-                )
-            case fx.PrepareDefinition():
-                return resolve_definition(
-                    spec, self._sessions.get_connection(0), effect.stored, first=effect.first
-                )
-            case fx.ExplainMisfit():
-                return explain_changed_table(
-                    self._sessions.get_connection(0),
-                    effect.stored,
-                    spec.source,
-                    spec.routes,
-                    debezium=spec.debezium is not None,
-                )
-            case _:
-                return self._ask_table(effect, self._sessions.get_connection(0))
-        return None
-
-    def _ask_table(self, effect: AttemptEffect, session: Session) -> Any:
-        """Carry out an effect of a schema change."""
-        spec = self._spec
-        match effect:
-            case fx.OwnConnection():
-                return None if session.transactional_ddl else session.get_connection_id()
-            case fx.AlterTarget():
-                session.alter_table(effect.change, connection=effect.connection)
-            case fx.EndConnection():
-                session.end_connection(effect.connection)
-            case fx.ReadTable():
-                return session.read_table(*resolve_target_place(spec, effect.source))
-            case fx.ReadSharers():
-                return list_sharing_topics(spec, session.read_unit_states(spec.unit.pipeline), effect.source)
-            case _:
-                raise NotImplementedError(f"no driver carries out {effect}")
-        return None
-
     def _run_transaction(self, effect: fx.Transact) -> None:
-        session = self._sessions.get_connection(effect.number)
+        session = self._connections.get_connection(effect.number)
         with session.begin_transaction(self._spec.unit, effect.guards) as transaction:
             for operation in effect.operations:
                 match operation:
@@ -213,17 +125,35 @@ class ThreadDriver:
                     case _:
                         carry_out_operation(transaction, operation, effect.displaced)
 
-    def _list_keys(self, effect: fx.ListKeys | fx.LookUpKeys) -> Sequence[Key]:
-        self._records.go_on()
-        session = self._sessions.get_connection(0)
-        if isinstance(effect, fx.LookUpKeys):
-            return find_under_keys(lambda some: session.fetch_keys(effect.table, some), effect.keys)
-        return session.fetch_rows(effect.table, effect.after, KEYS_PER_FETCH, effect.where, upto=effect.upto)
+    def _list_keys(self, effect: fx.ListKeys) -> Sequence[Key]:
+        self._require_assignment()
+        return self._connections.get_connection(0).fetch_rows(
+            effect.table, effect.after, KEYS_PER_FETCH, effect.where, upto=effect.upto
+        )
+
+    def _look_up_keys(self, effect: fx.LookUpKeys) -> Sequence[Key]:
+        self._require_assignment()
+        session = self._connections.get_connection(0)
+        return find_under_keys(lambda some: session.fetch_keys(effect.table, some), effect.keys)
+
+    def _read_sharers(self, effect: fx.ReadSharers) -> Sequence[str]:
+        states = self._connections.get_connection(0).read_unit_states(self._spec.unit.pipeline)
+        return list_sharing_topics(self._spec, states, effect.source)
+
+    def _own_connection(self, _effect: fx.OwnConnection) -> int | None:
+        session = self._connections.get_connection(0)
+        return None if session.transactional_ddl else session.get_connection_id()
+
+    def _alter_target(self, effect: fx.AlterTarget) -> None:
+        self._connections.get_connection(0).alter_table(effect.change, connection=effect.connection)
+
+    def _end_connection(self, effect: fx.EndConnection) -> None:
+        self._connections.get_connection(0).end_connection(effect.connection)
 
     # --- lanes
 
-    def _start_lanes(self, group: LaneGroup) -> None:
-        self._group = group
+    def _start_lanes(self, effect: fx.StartLanes) -> None:
+        group = self._group = effect.lanes
         self._threads = [
             threading.Thread(target=self._run_lane, args=(group, number), name=f"lane-{number}", daemon=True)
             for number in range(group.count)
@@ -232,25 +162,45 @@ class ThreadDriver:
             thread.start()
 
     def _run_lane(self, group: LaneGroup, number: int) -> None:
+        self._lane.begin_lane(number)
         try:
-            self._drive_machine(group.run_lane(number), number)
+            self._drive_machine(group.run_lane(number))
         except BaseException as error:  # noqa: BLE001  # passed to the attempt's thread, whatever it is
             group.record_lane_error(error)
 
-    def _join_lanes(self) -> None:
+    def _join_lanes(self, _effect: fx.JoinLanes) -> None:
+        self._join_threads()
+
+    def _join_threads(self) -> None:
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join()
         self._group, self._threads = None, []
 
-    def _wait_for_lane(self, effect: fx.Await | fx.Sleep, lane: int | None) -> None:
-        group = self._group
-        if isinstance(effect, fx.Await):
-            self._signals.wait_until(lane, effect.ready)
-        elif lane is None or group is None:
+    def _await(self, effect: fx.Await) -> None:
+        self._signals.wait_until(self._lane.number, effect.ready)
+
+    def _sleep(self, effect: fx.Sleep) -> None:
+        lane, group = self._lane.number, self._group
+        if lane is None or group is None:
             time.sleep(effect.seconds)
         else:
             self._signals.wait_until(lane, lambda: group.stopping, effect.seconds)
+
+    handlers: ClassVar[HandlerTable[ThreadDriver]] = HandlerTable(
+        *AttemptDriver.shared_handlers,
+        fx.Transact.bind_handler(_run_transaction),
+        fx.ListKeys.bind_handler(_list_keys),
+        fx.LookUpKeys.bind_handler(_look_up_keys),
+        fx.ReadSharers.bind_handler(_read_sharers),
+        fx.OwnConnection.bind_handler(_own_connection),
+        fx.AlterTarget.bind_handler(_alter_target),
+        fx.EndConnection.bind_handler(_end_connection),
+        fx.StartLanes.bind_handler(_start_lanes),
+        fx.JoinLanes.bind_handler(_join_lanes),
+        fx.Await.bind_handler(_await),
+        fx.Sleep.bind_handler(_sleep),
+    )
 
 
 def carry_out_operation(

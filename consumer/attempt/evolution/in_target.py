@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
 
 import msgspec
 
@@ -29,31 +28,10 @@ from consumer.tables.evolution.plans import ChangePlan, build_change_mark, find_
 from consumer.tables.router import ResolvedRoute, resolve_route
 from consumer.tables.stored import compute_stable_since, decode_stored
 from consumer.tables.target_checks import explain_missing_target
-from consumer.targets.alterations import AlterTable, DropTable
+from consumer.targets.alterations import DropTable
+from consumer.targets.base import TargetTables, TargetTransaction
 from schemas.table.model import Table
 from schemas.table.names import NameRules
-
-
-class TableReads(Protocol):
-    """The methods of a session that are used here."""
-
-    column_names: NameRules
-
-    def read_table(self, schema: str, name: str) -> Table | None: ...
-
-
-class TableWrites(Protocol):
-    """The methods of an open transaction that are used here."""
-
-    def lock_units(self) -> dict[str, UnitState]: ...
-
-    def alter_table(self, change: AlterTable | DropTable) -> None: ...
-
-    def truncate_table(self, table: TargetTable, where: dict[str, str] | None) -> None: ...
-
-    def write_unit(self, state: UnitState) -> None: ...
-
-    def write_other(self, topic: str, state: UnitState) -> None: ...
 
 
 def resolve_target(spec: UnitSpec, source: Table) -> ResolvedRoute:
@@ -79,7 +57,9 @@ def list_sharing_topics(spec: UnitSpec, units: dict[str, UnitState], source: Tab
     return sorted(find_sharers(units, spec.unit.topic, spec.routes, place))
 
 
-def drop_target(spec: UnitSpec, session: TableReads, transaction: TableWrites, asked: DropTarget) -> None:
+def drop_target(
+    spec: UnitSpec, session: TargetTables, transaction: TargetTransaction, asked: DropTarget
+) -> None:
     """Carry out a DropTarget."""
     real = session.read_table(*resolve_target_place(spec, asked.source))
     if real is not None:
@@ -87,7 +67,7 @@ def drop_target(spec: UnitSpec, session: TableReads, transaction: TableWrites, a
 
 
 def lose_others(
-    spec: UnitSpec, session: TableReads, transaction: TableWrites, asked: MarkSharersIncomplete
+    spec: UnitSpec, session: TargetTables, transaction: TargetTransaction, asked: MarkSharersIncomplete
 ) -> None:
     """Carry out a MarkSharersIncomplete. Raises TransientError if another unit alters the table."""
     routed = resolve_target(spec, asked.source)
@@ -105,13 +85,13 @@ def lose_others(
             transaction.write_other(topic, msgspec.structs.replace(state, definition=text))
 
 
-def require_rows_present(spec: UnitSpec, transaction: TableWrites) -> None:
+def require_rows_present(spec: UnitSpec, transaction: TargetTransaction) -> None:
     """Carry out a RequireRowsPresent."""
     _refuse_lost(spec, transaction.lock_units())
 
 
 def require_table_unchanged(
-    spec: UnitSpec, session: TableReads, transaction: TableWrites, asked: RequireTableUnchanged
+    spec: UnitSpec, session: TargetTables, transaction: TargetTransaction, asked: RequireTableUnchanged
 ) -> None:
     """Carry out a RequireTableUnchanged."""
     routed = resolve_target(spec, asked.source)
@@ -132,7 +112,7 @@ def _refuse_lost(spec: UnitSpec, units: dict[str, UnitState]) -> None:
 
 
 def follow_definition(
-    spec: UnitSpec, session: TableReads, transaction: TableWrites, asked: FollowDefinition
+    spec: UnitSpec, session: TargetTables, transaction: TargetTransaction, asked: FollowDefinition
 ) -> None:
     """Carry out a FollowDefinition.
 
@@ -169,7 +149,7 @@ def _plan_stored_change(
     return replace(planned, stored=replace(planned.stored, columns_stable_since=since))
 
 
-def build_unaltered_state(spec: UnitSpec, session: TableReads, asked: FollowDefinition) -> UnitState:
+def build_unaltered_state(spec: UnitSpec, session: TargetTables, asked: FollowDefinition) -> UnitState:
     """Return the unit's state after a change for which a whole-batch target need not be altered.
 
     Raises TargetConfigError if the target would have to be altered.
@@ -191,14 +171,14 @@ def build_unaltered_state(spec: UnitSpec, session: TableReads, asked: FollowDefi
     return UnitState(planned.stored.encode(), None, None)
 
 
-def _mark_change(transaction: TableWrites, asked: FollowDefinition, planned: ChangePlan) -> None:
+def _mark_change(transaction: TargetTransaction, asked: FollowDefinition, planned: ChangePlan) -> None:
     """Record the change as unfinished. The earlier definition stays active until the change is complete."""
     mark = build_change_mark(asked.change, planned, asked.at, asked.connection)
     transaction.write_unit(UnitState(asked.change.before.encode(), mark.encode(), None))
 
 
 def _lock_sharers(
-    spec: UnitSpec, transaction: TableWrites, routed: ResolvedRoute, *, rewrite: bool = False
+    spec: UnitSpec, transaction: TargetTransaction, routed: ResolvedRoute, *, rewrite: bool = False
 ) -> dict[str, Table]:
     """Return, by topic, the table that each other unit needs as its target table. The units' bookkeeping
     rows stay locked against concurrent changes.

@@ -78,7 +78,6 @@ from consumer.targets.alterations import (
     RenameColumn,
 )
 from schemas.findings import START_OVER
-from schemas.problems import Problem
 from schemas.table.model import Table
 from schemas.wire.event import EventEnvelope
 
@@ -121,7 +120,7 @@ class TableChanges:
             )
             return None
         try:
-            active: ActiveDefinition = yield from retry_transient(lambda: ask_driver(RestoreDefinition(text)))
+            active = yield from retry_transient(lambda: ask_driver(RestoreDefinition(text)))
         except CopyNeededError as error:
             error.after = self._progress.lowest.offset
             self.unfit = error
@@ -161,7 +160,7 @@ class TableChanges:
         policy = resolve_target(self._spec, table).policy
         change = TableChange(before, table, policy, verdict.columns, verdict.rewrite)
         stored = yield from self.follow_change(change, at)
-        misfit: Problem | None = yield from retry_transient(lambda: ask_driver(ExplainMisfit(stored)))
+        misfit = yield from retry_transient(lambda: ask_driver(ExplainMisfit(stored)))
         if misfit is not None:
             raise UnitStoppedError.from_problem(misfit)
 
@@ -171,7 +170,7 @@ class TableChanges:
         On a ConsumerError the old definition is active and no statement is running. After a
         TransientError the next attempt resumes the change.
         """
-        connection: int | None = yield from retry_transient(lambda: ask_driver(OwnConnection()))
+        connection = yield from retry_transient(lambda: ask_driver(OwnConnection()))
         if connection is None:
             return (yield from self._apply_whole(change, at))
         return (yield from self._apply_by_statements(change, at, connection))
@@ -281,7 +280,7 @@ class TableChanges:
                 f"{self._spec.unit.topic}: a statement was interrupted ({state.ddl})",
                 "finish it by hand, then clear `ddl` of the unit in rowlock_unit",
             )
-        connection: int | None = yield from retry_transient(lambda: ask_driver(OwnConnection()))
+        connection = yield from retry_transient(lambda: ask_driver(OwnConnection()))
         if connection is None:
             raise UnitStoppedError(
                 f"{self._spec.unit.topic}: rowlock_unit contains a mark of another kind of target: {state.ddl}"
@@ -326,7 +325,7 @@ class TableChanges:
         if how == "empty" or sharing:
             yield from _delete_unit_rows(self._progress, active, at)
             return
-        connection: int | None = yield from retry_transient(lambda: ask_driver(OwnConnection()))
+        connection = yield from retry_transient(lambda: ask_driver(OwnConnection()))
         try:
             if connection is None:
                 given_up = WriteUnit(UnitState(None, None, None))

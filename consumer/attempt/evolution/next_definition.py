@@ -27,7 +27,6 @@ from consumer.errors import (
 )
 from consumer.ordering.model import LaneProgress, UnitState
 from consumer.ordering.progress import LaneMark, advance_row, relay_rows
-from consumer.tables.definition import ActiveDefinition
 from consumer.tables.evolution.decisions import AdoptDefinition, KeepDefinition, SourceTableDropped
 from consumer.tables.stored import StoredDefinition, compute_stable_since
 from schemas.table.model import Table
@@ -112,7 +111,7 @@ class DefinitionSwitch:
         attempt = self._attempt
         if first and shared:  # before the table exists again: a crash must not lose this mark
             yield from attempt.progress.try_guarded([MarkSharersIncomplete(stored.table)])
-        active: ActiveDefinition = yield from ask_driver(PrepareDefinition(stored, first))
+        active = yield from ask_driver(PrepareDefinition(stored, first))
         rows = relay_rows(lanes, choose_layout(attempt.spec, active))
         operations: list[Operation] = []
         if shared:

@@ -13,8 +13,10 @@ from dataclasses import replace
 from functools import partial
 
 from consumer.attempt.copies.begin import find_begin
-from consumer.attempt.copies.snapshots import TableSnapshot, find_newest_snapshot
+from consumer.attempt.copies.snapshots import find_newest_snapshot
+from consumer.attempt.drivers.driver import AttemptInputs
 from consumer.attempt.drivers.run import apply_topic
+from consumer.attempt.effects import TableSnapshot
 from consumer.attempt.readers.kafka_reader import build_reader_settings, read_range, read_rest
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import SMALL_BATCH, UnitAssignment, UnitSpec
@@ -181,16 +183,18 @@ class DirectApplier:
                 spec, small_batch=min(MAX_LIVE_BACKLOG, spec.limits.max_gather), patient=True
             ),  # one transaction, if possible
             sessions,
-            read(start, end),
-            read_missing=read,
-            tables=self._tables,
-            find_begin=partial(find_begin, read, rest_reader),
-            find_snapshot=partial(self._find_snapshot, spec),
-            read_rest=rest_reader,
-            ask_source=lambda table, keys: find_source_keys(
-                self._pipeline.debezium[spec.source], spec.source, table, keys
+            AttemptInputs(
+                read(start, end),
+                read_missing=read,
+                find_begin=partial(find_begin, read, rest_reader),
+                find_snapshot=partial(self._find_snapshot, spec),
+                read_rest=rest_reader,
+                ask_source=lambda table, keys: find_source_keys(
+                    self._pipeline.debezium[spec.source], spec.source, table, keys
+                ),
+                is_assigned=lambda: (topic, assigned) not in self._aborted,
             ),
-            is_assigned=lambda: (topic, assigned) not in self._aborted,
+            self._tables,
         )
 
     def _find_snapshot(self, spec: UnitSpec, after: int) -> TableSnapshot | None:

@@ -16,6 +16,7 @@ import msgspec
 from consumer.errors import CopyNeededError, UnitStoppedError
 from consumer.ordering.model import UnitState
 from consumer.ordering.progress import LaneMark
+from consumer.tables.column_names import keep_names, translate_changes
 from consumer.tables.evolution.index_steps import is_lengthened
 from consumer.tables.evolution.required_table import TargetGoal
 from consumer.tables.evolution.steps import list_retained_columns, plan_steps
@@ -83,7 +84,11 @@ def plan_change(
     table fits all units.
     """
     before = change.before
-    names = _map_target_names(change)
+    names = (
+        keep_names(before.names, change.after, change.columns)
+        if change.planned is None
+        else dict(change.planned.names)
+    )
     if twice := find_duplicate_columns(StoredDefinition(change.after, names), routed, same):
         raise UnitStoppedError.from_problem(merge_findings(twice))
     if change.planned is None:
@@ -96,7 +101,7 @@ def plan_change(
         desired=build_stored_table(StoredDefinition(change.after, names), routed),
         before=build_stored_table(before, routed),
         policy=change.policy,
-        columns=_translate_to_target(change, names),
+        columns=translate_changes(change.columns, before.names, names),
         others=others,
         rewrite=change.rewrite,
         statements_done=change.statements_done,
@@ -111,18 +116,6 @@ def plan_change(
     return ChangePlan(
         plan_steps(real, goal), before.build_successor(change.after, names, tuple(sorted(left)), lacks)
     )
-
-
-def _map_target_names(change: TableChange) -> dict[str, str]:
-    """Return the other names that columns of the new definition have in the target, as before or as
-    planned.
-
-    The map applies to names of the source: a column that gets another name leaves it.
-    """
-    if change.planned is not None:
-        return dict(change.planned.names)
-    stay = {*change.after.column_names} - {*change.columns.dropped, *change.columns.renamed}
-    return {name: there for name, there in change.before.names.items() if name in stay}
 
 
 def _find_released_names(change: TableChange, others: Sequence[Table], same: NameRules) -> set[str]:
@@ -156,20 +149,6 @@ def _refuse_spelling(change: TableChange, there: Mapping[str, str], real: Table)
                 "its rows have the values of the source's column, which is new or was renamed",
                 cause="definition",
             )
-
-
-def _translate_to_target(change: TableChange, names: Mapping[str, str]) -> ColumnChanges:
-    """Return the statement's column changes in the target's names; a column that keeps its name there is
-    not renamed.
-    """
-    old, stated = change.before.names, change.columns
-    renamed = {change.before.get_target_name(a): b for a, b in stated.renamed.items() if b not in names}
-    return msgspec.structs.replace(
-        stated,
-        renamed={a: b for a, b in renamed.items() if a != b},
-        added=tuple(names.get(name, name) for name in stated.added),
-        dropped=tuple(old.get(name, name) for name in stated.dropped),
-    )
 
 
 def _refuse_old_values(goal: TargetGoal, before: StoredDefinition, real: Table) -> None:

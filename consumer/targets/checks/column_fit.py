@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from consumer.ordering.model import LossKind
+from consumer.ordering.model import LossKind, LossyColumn
 from schemas.table.charsets import (
     LONGEST,
     UNICODE,
@@ -19,7 +19,7 @@ from schemas.table.charsets import (
     compute_text_bytes,
     keeps_characters,
 )
-from schemas.table.model import NUMBERED, ColumnType, Kind
+from schemas.table.model import NUMBERED, ColumnType, Kind, Table
 from schemas.table.typemap import WIDEST_DECIMAL
 
 _TEXT = (Kind.CHAR, Kind.VARCHAR, Kind.TEXT)
@@ -201,3 +201,16 @@ _ROOM: dict[Kind, Callable[[ColumnType, ColumnType], bool]] = {
     **dict.fromkeys((Kind.ENUM, Kind.SET), _has_same_members),
     **dict.fromkeys((Kind.ENUM_NUMBER, Kind.SET_NUMBER), _has_same_numbers),
 }
+
+
+def find_lossy_columns(expected: Table, real: Table) -> tuple[LossyColumn, ...]:
+    """Return the columns of `expected` in which the real table may change values.
+
+    Only their values are checked in rows.
+    """
+    there = {column.name: column.type for column in real.columns}
+    return tuple(
+        LossyColumn(at, column.name, *lost)
+        for at, column in enumerate(expected.columns)
+        if column.name in there and (lost := find_value_loss(column.type, there[column.name])) is not None
+    )

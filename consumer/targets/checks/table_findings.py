@@ -4,38 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 from consumer.errors import MissingGrantError, TargetConfigError
+from consumer.targets.base import TargetTables
 from consumer.targets.checks.column_fit import accepts_kind, find_value_loss, has_room, has_shifted_labels
 from consumer.targets.checks.column_spelling import as_spelled, explain_missing_columns
 from consumer.targets.checks.rights import MissingRight
-from consumer.targets.checks.table_facts import Remark, TableFacts
+from consumer.targets.checks.table_facts import TableFacts
+from consumer.targets.session import SqlSession
 from schemas.findings import Finding
 from schemas.table.collations import describe_key_collations, is_not_coarser
 from schemas.table.model import Table, UniqueIndex
-from schemas.table.names import NameRules
-
-
-class Inspectable(Protocol):
-    """A session, as far as these checks read tables.
-
-    `column_names`: how the target compares names of columns.
-    """
-
-    column_names: NameRules
-
-    def read_table(self, schema: str, name: str) -> Table | None: ...
-
-    def read_table_facts(self, schema: str, name: str) -> TableFacts: ...
-
-
-class ServerProbe(Protocol):
-    """A session, as far as it probes the server beyond its tables."""
-
-    def probe_blockers(self) -> None: ...
-
-    def probe_durability(self) -> Remark | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +41,7 @@ class _TableComparison:
 
 
 def check_table(
-    session: Inspectable,
+    session: TargetTables,
     expected: Table,
     *,
     added: tuple[str, ...] = (),
@@ -97,7 +76,7 @@ def report_missing_rights(missing: list[MissingRight], place: str) -> list[Findi
     return [Finding("error", place, each.message, each.statement) for each in missing]
 
 
-def check_session(session: ServerProbe, place: str) -> list[Finding]:
+def check_session(session: SqlSession, place: str) -> list[Finding]:
     """Return the findings about what the user of a target may do beyond its tables, and about the
     durability of commits.
     """

@@ -21,7 +21,7 @@ import orjson
 
 from consumer.errors import RefusedError, UniqueViolationError
 from consumer.ordering.model import ApplyUnit, NetChange, TargetTable
-from consumer.targets.bookkeeping.books import Bookkeeping
+from consumer.targets.bookkeeping import Bookkeeping
 from consumer.targets.mysql.sql import (
     STATEMENT_BYTES,
     MySqlPlan,
@@ -32,7 +32,7 @@ from consumer.targets.mysql.sql import (
     split_chunks,
 )
 from consumer.targets.mysql.values import make_key_encoder, render_literal
-from consumer.targets.shared.table_cache import TableCache
+from consumer.targets.sql import TableCache
 from schemas.table.model import Key, Row, UniqueIndex
 from schemas.values.mysql import to_mysql
 

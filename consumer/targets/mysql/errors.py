@@ -20,8 +20,7 @@ from consumer.errors import (
     UniqueViolationError,
 )
 from consumer.targets.mysql.rights import grant_for
-from schemas.io.server_errors.catalog_reads import UNKNOWN_THERE
-from schemas.io.server_errors.mysql import UNKNOWN_OBJECT_CODES, get_noted_read
+from schemas.io.server_errors import UNKNOWN_OBJECT_CODES, UNKNOWN_THERE, get_noted_read
 
 CONNECTION_LOST = frozenset(
     {0, 1053, 1077, 1079, 1152, 1158, 1159, 1160, 1161, 1184, 1927, 2002, 2003, 2006, 2013, 2055, 4031}

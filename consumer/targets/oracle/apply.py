@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from consumer.ordering.model import ApplyUnit, NetChange, TargetTable
-from consumer.targets.bookkeeping.books import Bookkeeping
+from consumer.targets.bookkeeping import Bookkeeping
 from consumer.targets.oracle.sql import OraclePlan, build_oracle_plan, quote_bare, restore_spelling
 from consumer.targets.oracle.values import list_input_sizes, to_oracle, translate_refusals
-from consumer.targets.shared.table_cache import TableCache
+from consumer.targets.sql import TableCache
 from schemas.table.model import Key, Row, UniqueIndex
 
 if TYPE_CHECKING:

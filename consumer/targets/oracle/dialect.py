@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from consumer.targets.bookkeeping.books import Bookkeeping
+from consumer.targets.bookkeeping import Bookkeeping
 from consumer.targets.dialect import Dialect
 from consumer.targets.dialect_components import DialectComponents
 from consumer.targets.oracle.altering import OracleAlterer

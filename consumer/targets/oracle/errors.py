@@ -20,7 +20,7 @@ from consumer.errors import (
     UniqueViolationError,
 )
 from schemas.io.oracle_connection import format_oracle_error, get_oracle_error_code
-from schemas.io.server_errors.catalog_reads import UNKNOWN_THERE, name_catalog_read
+from schemas.io.server_errors import UNKNOWN_THERE, name_catalog_read
 
 #: The connection is lost or unusable.
 CONNECTION_LOST = frozenset({

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from consumer.ordering.model import ApplyUnit, NetChange, TargetTable
-from consumer.targets.bookkeeping.books import Bookkeeping
-from consumer.targets.postgres.catalog import translate_refusals
+from consumer.targets.bookkeeping import Bookkeeping
+from consumer.targets.postgres.connection import translate_refusals
 from consumer.targets.postgres.sql import (
     DELETE,
     REPLACE,
@@ -25,8 +25,7 @@ from consumer.targets.postgres.sql import (
     bare,
     build_postgres_plan,
 )
-from consumer.targets.shared.table_cache import TableCache
-from consumer.targets.sql import qualify_table, render_keys_in, render_row_placeholders
+from consumer.targets.sql import TableCache, qualify_table, render_keys_in, render_row_placeholders
 from schemas.table.model import Key, Row
 from schemas.values.postgres import copy_line, escape_copy, to_postgres, to_postgres_columns
 

@@ -4,26 +4,25 @@ type map.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from hashlib import blake2s
 from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from consumer.errors import RefusedError, TargetConfigError, TransientError
+from consumer.errors import TargetConfigError, TransientError
 from consumer.ordering.model import TargetTable
 from consumer.targets.checks.rights import ROW_RIGHTS, MissingRight, RequiredRights
 from consumer.targets.checks.table_facts import Remark, TableFacts
 from consumer.targets.postgres import rights
-from consumer.targets.postgres.connection import build_tls_arguments
+from consumer.targets.postgres.connection import build_tls_arguments, translate_refusals
 from consumer.targets.postgres.facts import read_table_facts
 from consumer.targets.postgres.sql import bare, quote
 from consumer.targets.shared.inspection import open_inspector
 from consumer.targets.shared.keyed_reads import KeyedReads
 from consumer.targets.sql import qualify_table
-from schemas.errors import SchemaError, ValueRefusedError
+from schemas.errors import SchemaError
 from schemas.io.mysql_catalog import choose_key
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
 from schemas.table.typemap import convert_postgres_type, render_postgres_type
@@ -141,15 +140,6 @@ def require_short(place: str, *names: str) -> None:
             "shorten the table's name by a route of its own (`to`), a column's at the source, or leave "
             "the table out",
         )
-
-
-@contextmanager
-def translate_refusals() -> Iterator[None]:
-    """Translate the refusals of the value functions."""
-    try:
-        yield
-    except ValueRefusedError as error:
-        raise RefusedError.wrap_error("PostgreSQL cannot hold a value", error) from error
 
 
 def _render_columns(index: UniqueIndex) -> str:

@@ -16,6 +16,7 @@ from psycopg import errors as pg
 from consumer.errors import (
     CommitUnknownError,
     ConsumerError,
+    RefusedError,
     TargetConfigError,
     TransientError,
 )
@@ -23,8 +24,8 @@ from consumer.targets.dialect_components import Rows
 from consumer.targets.postgres.errors import build_consumer_error, is_stale_plan
 from consumer.targets.postgres.locks import PostgresLocks
 from consumer.targets.sql import Fragment, Params
-from schemas.errors import UnsupportedServerError
-from schemas.io.server_errors.versions import OLDEST_POSTGRES, explain_version_refusal
+from schemas.errors import UnsupportedServerError, ValueRefusedError
+from schemas.io.server_errors import OLDEST_POSTGRES, explain_version_refusal
 
 if TYPE_CHECKING:
     from schemas.config.model import TargetConfig
@@ -186,3 +187,12 @@ def build_tls_arguments(target: TargetConfig) -> dict[str, Any]:
         return {}
     files = {"sslrootcert": tls.ca, "sslcert": tls.cert, "sslkey": tls.key}
     return {"sslmode": _TLS[tls.verify], **{key: str(file) for key, file in files.items() if file}}
+
+
+@contextmanager
+def translate_refusals() -> Iterator[None]:
+    """Translate the refusals of the value functions."""
+    try:
+        yield
+    except ValueRefusedError as error:
+        raise RefusedError.wrap_error("PostgreSQL cannot hold a value", error) from error

@@ -16,7 +16,7 @@ from consumer.errors import (
     UniqueViolationError,
 )
 from consumer.targets.postgres.rights import grant_for
-from schemas.io.server_errors.catalog_reads import UNKNOWN_THERE, name_catalog_read
+from schemas.io.server_errors import UNKNOWN_THERE, name_catalog_read
 
 #: SQLSTATE (class of two characters, or whole) → error; the whole code takes precedence over its class.
 ERRORS: dict[str, type[ConsumerError]] = {

@@ -4,10 +4,10 @@ data path.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import URL, Engine, create_engine, inspect
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
@@ -21,12 +21,9 @@ if TYPE_CHECKING:
     from schemas.config.model import TargetConfig
 
 
-class ErrorTranslator(Protocol):
-    """Returns a context that translates the errors of a dialect's driver, such as
-    `MySqlLink.translate_errors`.
-    """
-
-    def __call__(self, statement: str, /) -> AbstractContextManager[None]: ...
+ErrorTranslator = Callable[[str], AbstractContextManager[None]]
+"""(statement) → a context that translates the errors of a dialect's driver, such as
+`MySqlLink.translate_errors`."""
 
 
 @contextmanager

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
+from consumer.errors import RefusedError
 from consumer.ordering.model import TargetTable
 from consumer.targets.sql import Fragment, Quote, qualify_table, render_after_key, render_up_to_key
 from schemas.table.model import Key
@@ -42,3 +44,21 @@ class KeyedReads:
 
     def build_page_order(self, table: TargetTable) -> str:
         return ", ".join(self.list_key_columns(table))
+
+
+T = TypeVar("T")
+
+
+def find_under_keys(look: Callable[[Sequence[Key]], Sequence[T]], keys: Sequence[Key]) -> list[T]:
+    """Return what `look` finds under `keys`; a key that the target refuses (a zero date in PostgreSQL)
+    has no row.
+
+    `look` raises RefusedError for all keys of a call that includes such a one.
+    """
+    try:
+        return list(look(keys))
+    except RefusedError:
+        if len(keys) == 1:
+            return []
+    half = len(keys) // 2  # halving isolates the refused key, so that it hides no other
+    return find_under_keys(look, keys[:half]) + find_under_keys(look, keys[half:])

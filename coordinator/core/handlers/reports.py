@@ -13,6 +13,7 @@ from coordinator.core.owner.state import OwnerDecision, OwnerState, SendMessage
 from coordinator.core.owner.unit_sets import UnitSets
 from coordinator.core.replication import Replica, ReplicaReport
 from coordinator.core.replication_table import ReplicaPhase, Role, SetState
+from schemas.problems import decode_problem
 from schemas.units import UnitPhase
 
 _STEADY = (SetState.REPLICATING, Role.PRIMARY, ReplicaPhase.REPLICATING)
@@ -156,7 +157,8 @@ def report_status(
         current = state.sets.by_unit[unit]
         for one in current.replicas:
             if one.agent == member.name and one.assignment == status.assignment:
-                state.history.set_reason(unit, f"it failed on agent {member.name}: {status.error}")
+                failed = f"it failed on agent {member.name}: {decode_problem(status.error)}"
+                state.history.set_reason(unit, failed)
                 record_unit_failure(
                     state, unit, member.name, now, unready=was_never_ready(state, current, one, now)
                 )

@@ -57,8 +57,7 @@ def execute_owner_command(
             state.plan.request_rebalance()
         case Pause(unit):
             if unit in state.sets.restricted:
-                spec = state.plan.find_unit(unit)
-                state.sets.end_restriction(unit, spec.uid if spec is not None else None)
+                state.sets.end_restriction(unit)
             forget_move(state, unit, now, out)
             state.sets.paused[unit] = None
             fence_unless_desired(state, unit, now, out)

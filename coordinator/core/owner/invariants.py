@@ -14,7 +14,8 @@ each step, for the units whose sets the step has changed; by induction they hold
 
 **A stored record that violates them** would be replayed by every later term as well, so ending the term
 would help nobody. The term leads on, and *restricts* the unit at once. A record that cannot be decoded, or
-has the key of another record, counts as a violation, too.
+has the key of another record, counts as a violation, too: of its unit, or of each unit with a replica on its
+agent.
 
 **A step that violates them** ends the term, before any of the step's effects is carried out: the next term
 begins with what is durable. Two kinds of terms restrict the unit instead. One that follows a term of this
@@ -69,7 +70,7 @@ def restrict_restored_units(state: OwnerState, unusable: Mapping[str, str], out:
     for unit, current in state.sets.by_unit.items():
         why = unusable.get(unit) or _find_restored_violation(state, current, users)
         if why is not None:
-            _restrict_unit(state, unit, f"its stored record is wrong: {why}", current, out)
+            _restrict_unit(state, unit, f"a stored record is wrong: {why}", current, out)
 
 
 def _find_restored_violation(

@@ -98,10 +98,8 @@ def begin_owner_term(
             _restore_record(state, record, now)
             continue
         out.append(Alarm("record not usable", f"{key}: {problem}"))
-        unusable |= dict.fromkeys(_list_named_units(key, record, records), problem)
-    for unit in unusable:
-        state.sets.add_unit(unit, "", now)
-    restrict_restored_units(state, unusable, out)
+        unusable |= dict.fromkeys(_list_named_keys(key, record, records), problem)
+    restrict_restored_units(state, _restore_unusable_records(state, unusable, now), out)
     for unit in sorted(state.sets.by_unit):
         for replica in state.sets.by_unit[unit].replicas:
             member = state.members.by_name.get(replica.agent)
@@ -118,15 +116,34 @@ def _find_record_problem(key: str, record: DurableRecord) -> str | None:
     return None if named == key else f"it is the record {named}"
 
 
-def _list_named_units(key: str, record: DurableRecord, known: Collection[str]) -> Iterator[str]:
-    """Yield the units that an unusable record is about: that of its key, and that which it names if that has
-    no record of its own (`known`: all keys).
+def _list_named_keys(key: str, record: DurableRecord, known: Collection[str]) -> Iterator[str]:
+    """Yield the keys of the objects that an unusable record is about: its own, and that of the object which
+    it names if that has no record of its own (`known`: all keys).
     """
-    named = f"unit/{record.unit}" if isinstance(record, UnitRecord) else key
-    for each in (key, *(() if named in known else (named,))):
-        kind, _, unit = each.partition("/")
+    yield key
+    if (named := build_record_key(record)) not in known:
+        yield named
+
+
+def _restore_unusable_records(state: OwnerState, unusable: Mapping[str, str], now: float) -> dict[str, str]:
+    """Take each record that cannot be used as what stops or moves least, and return the units that are to be
+    restricted, with the reason. `unusable`: by key, why.
+
+    A unit counts as paused, because it may be. A unit with a replica on an agent without a usable record is
+    restricted: the agent would count as lost although it may still write.
+    """
+    found: dict[str, str] = {}
+    for key, why in unusable.items():
+        kind, _, name = key.partition("/")
         if kind == "unit":
-            yield unit
+            state.sets.add_unit(name, "", now)
+            found[name] = why
+        elif kind == "paused":
+            state.sets.paused[name] = None
+        elif kind == "agent":
+            for unit in state.sets.by_agent.get(name, ()):
+                found.setdefault(unit, f"that of its agent {name}: {why}")
+    return found
 
 
 def _restore_record(state: OwnerState, record: DurableRecord, now: float) -> None:

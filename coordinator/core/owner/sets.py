@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from coordinator.core import replication
 from coordinator.core.messages import Dispatch, Header
+from coordinator.core.owner.inventory_shrinks import parse_pipeline_name
 from coordinator.core.owner.state import (
     Alarm,
     Fence,
@@ -15,11 +16,14 @@ from coordinator.core.owner.state import (
     SendMessage,
 )
 from coordinator.core.owner.term_numbers import PendingRecord
+from coordinator.core.owner.unit_sets import UnitMemo
 from coordinator.core.records import CounterRecord, DurableRecord, UnitRecord, build_record_key
 from coordinator.core.replication import ImpossibleReport, Instruct, Replica, ReplicationSet, SetInput
 from coordinator.core.replication_table import SetState
 from coordinator.core.schedulers import InventoryUnit
 from schemas.units import UnitOperation
+
+_UNKNOWN_TARGET = "its record cannot be read and it is not in the inventory, so its target is not known"
 
 
 def take_next_number(state: OwnerState) -> int:
@@ -144,8 +148,15 @@ def fence_unless_desired(state: OwnerState, unit: str, now: float, out: list[Own
     if not memo.fence:
         memo.begin_fence(take_next_number(state))
         persist_records(state, [], now, out, fence=(unit, memo.fence))
-    elif memo.fence_durable:
+        if not _has_known_target(unit, memo):
+            out.append(Alarm("unit not fenced", f"unit {unit}: {_UNKNOWN_TARGET}"))
+    elif memo.fence_durable and _has_known_target(unit, memo):
         out.append(Fence(unit, memo.uid, memo.fence))
+
+
+def _has_known_target(unit: str, memo: UnitMemo) -> bool:
+    """Return whether a fence of the unit reaches its target. A capture unit has none."""
+    return bool(memo.uid) or parse_pipeline_name(unit) is None
 
 
 def fence_stored(state: OwnerState, unit: str, assignment: int, now: float, out: list[OwnerDecision]) -> None:
@@ -161,13 +172,19 @@ def fence_stored(state: OwnerState, unit: str, assignment: int, now: float, out:
 def confirm_fenced(
     state: OwnerState, unit: str, assignment: int, now: float, out: list[OwnerDecision]
 ) -> None:
-    """Delete the unit's record, because no process can write for the unit any more."""
+    """Delete the unit's record, because no process can write for the unit any more. If the record cannot be
+    trusted, the target of the inventory is fenced first.
+    """
     memo = state.sets.memos.get(unit)
     if memo is None or memo.fence != assignment or unit in state.sets.restricted:
         return
     state.sets.fencing.pop(unit, None)
     memo.end_fence()
     if find_desired_unit(state, unit) is None and state.sets.by_unit[unit].state is SetState.ABSENT:
+        spec = state.plan.find_unit(unit)
+        if spec is not None and memo.begin_next_target(spec.uid):
+            fence_unless_desired(state, unit, now, out)
+            return
         persist_records(state, [_build_unit_record(state, unit, ())], now, out)
         forget_absent_unit(state, unit, now, out)
 

@@ -92,6 +92,19 @@ class UnitMemo:
         self.recorded = tuple((r.agent, r.agent_epoch, r.assignment) for r in replicas)
         return self.recorded
 
+    def learn_uid(self, uid: str) -> None:
+        """Note the uid of the inventory, unless the record has one."""
+        self.uid = self.uid or uid
+
+    def begin_next_target(self, uid: str) -> bool:
+        """Return whether the target of the inventory (`uid`) has to be fenced as well, after that of the
+        record: if the record cannot be trusted, its replicas may write into either.
+        """
+        is_next = UNKNOWN in self.recorded and uid != self.uid
+        if is_next:
+            self.uid = uid
+        return is_next
+
     def begin_fence(self, assignment: int) -> None:
         self.fence, self.fence_durable = assignment, False
 
@@ -134,10 +147,12 @@ class UnitSets:
 
     def add_unit(self, unit: str, uid: str, now: float) -> None:
         """Add a unit without replicas, unless it is known."""
-        if unit not in self.by_unit:
-            self.touched.setdefault(unit, None)
-            self.by_unit[unit] = ReplicationSet(unit)
-            self.memos[unit] = UnitMemo(uid, now)
+        if unit in self.by_unit:
+            self.memos[unit].learn_uid(uid)
+            return
+        self.touched.setdefault(unit, None)
+        self.by_unit[unit] = ReplicationSet(unit)
+        self.memos[unit] = UnitMemo(uid, now)
 
     def replace_set(self, before: ReplicationSet, after: ReplicationSet) -> None:
         """Put `after` in the place of `before`, and keep the index by agent."""
@@ -201,16 +216,13 @@ class UnitSets:
         self._set_replicas(before or ReplicationSet(unit))
         self.memos.setdefault(unit, UnitMemo())
 
-    def end_restriction(self, unit: str, uid: str | None) -> None:
-        """Forget the replicas of a restricted unit. `uid`: as the inventory has it; None: it has none.
-
-        The unit then counts as recorded, whatever its record holds: its target has to be fenced.
-        """
+    def end_restriction(self, unit: str) -> None:
+        """Forget the replicas of a restricted unit. Its target has to be fenced, whatever the record is."""
         self.restricted = {name: why for name, why in self.restricted.items() if name != unit}
         self.touched.setdefault(unit, self.by_unit[unit])
         self._set_replicas(ReplicationSet(unit))
         known = self.memos[unit]
-        self.memos[unit] = UnitMemo(uid or known.uid, known.since, recorded=known.recorded or (UNKNOWN,))
+        self.memos[unit] = UnitMemo(known.uid, known.since, recorded=(UNKNOWN,))
 
     def _set_replicas(self, current: ReplicationSet) -> None:
         for units in self.by_agent.values():

@@ -75,4 +75,4 @@ def _judge_replicating(error: str | None) -> UnitCondition:
     if error.startswith(TRIES_AGAIN):
         return UnitCondition("restarting", str(decode_problem(error.removeprefix(TRIES_AGAIN))))
     problem = decode_problem(error)
-    return UnitCondition("stopped", problem.what, problem.remedy or None)
+    return UnitCondition("stopped", problem.what, problem.action or None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from coordinator.core.owner.state import Resign
 from coordinator.server.operators.api import CommandRefusedError, NotLeaderError
 from coordinator.server.requests import CommandRequested
 
@@ -38,10 +39,16 @@ class PendingCommands:
         if self._now is not None:
             self._now.answer.fail_with(CommandRefusedError(why))
 
-    def answer_command(self) -> None:
-        """Answer the present command, because it takes effect in this step."""
-        if self._now is not None:
+    def end_with_term(self) -> None:
+        """Answer the present command, whose step ends the term: a resignation has taken effect, and nothing
+        of any other command is carried out.
+        """
+        if self._now is None:
+            return
+        if isinstance(self._now.command, Resign):
             self._now.answer.give_value(None)
+        else:
+            self._now.answer.fail_with(NotLeaderError(None))
 
     def settle_command(self, asked: CommandRequested) -> None:
         """Answer a command unless some of its records are not durable yet."""

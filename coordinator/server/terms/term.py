@@ -165,7 +165,7 @@ class OwnerTerm:
             case ReloadEnded():
                 self._reload_ended(effect)
             case core.StepDown(why):
-                self._commands.answer_command()
+                self._commands.end_with_term()
                 self._step_down(why)
 
     def _reload_ended(self, ended: ReloadEnded) -> None:

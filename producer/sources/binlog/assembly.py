@@ -22,7 +22,7 @@ from typing import NamedTuple, Protocol
 
 from producer.binlog_format import log_event as log
 from producer.binlog_format.log_event import BinlogEvent
-from producer.binlog_format.table_map import TableMap, TableMapCache
+from producer.binlog_format.row_events import TableMap, TableMapCache
 from producer.errors import StreamStoppedError, TransientSourceError
 from producer.statements import ddl
 from producer.statements.statement import may_control_transaction, parse_statement

@@ -2,23 +2,128 @@
 
 Combines the stream of events, the transactions assembled from it, and the proof of the log up to their
 end.
+
+`TransactionStream` yields the events of a transaction once its end is known; it is a thin shell around
+producer/sources/binlog/assembly.py. It unpacks compressed transactions. When a transaction has to be
+read a second time, it opens another connection at the transaction's start and continues from there. The
+first connection has read only up to the transaction's end, and the server would end it while it is not
+read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol
 
+import structlog
+
+from producer.binlog_format import log_event as log
 from producer.binlog_format.errors import DecodeError
 from producer.binlog_format.log_event import ANY_ROWS, BinlogEvent
+from producer.binlog_format.payload import yield_payload_events
 from producer.errors import StreamStoppedError, TableStoppedError
-from producer.sources.binlog.assembly import TransactionBuffer
+from producer.sources.binlog.assembly import RereadRequest, TransactionBuffer, pack_event_types
 from producer.sources.binlog.flavour import BinlogFlavour
 from producer.sources.binlog.log_proof import ProofCollector
-from producer.sources.binlog.transaction_stream import EventStream, TransactionStream
 from producer.sources.binlog.transactions import CapturedRows, FoldedChange, TransactionAssembler
 from producer.sources.changes import Barrier, Boundary, Evidence, LogMoment
 from schemas.findings import START_OVER
 from schemas.wire.records import LogProof, StoredPosition
+
+_log = structlog.get_logger("capture")
+
+
+class EventStream(Protocol):
+    """The stream of events that TransactionStream reads: producer.sources.binlog.log_stream.LogStream."""
+
+    def read_events(self, timeout: float) -> list[BinlogEvent]: ...
+    @property
+    def point(self) -> tuple[str, int]: ...
+    def find_evidence(self, file: str, pos: int) -> tuple[BinlogEvent, ...]: ...
+    def close(self) -> None: ...
+
+
+class TransactionStream:
+    """The events of the log, assembled into transactions.
+
+    `connect(file, pos)` opens the log there, under a server id of its own. `heard`: whether the last
+    read returned any event.
+    """
+
+    def __init__(
+        self, connect: Callable[[str, int], EventStream], file: str, pos: int, assembly: TransactionBuffer
+    ) -> None:
+        self._connect = connect
+        self._assembly = assembly
+        self._stream = connect(file, pos)
+        # The connection that was replaced for a second reading: it brought the events before the place
+        # of the new one.
+        self._left: EventStream | None = None
+        self.heard = True
+
+    @property
+    def inside(self) -> bool:
+        """True if a transaction has begun and none of its events was passed on."""
+        return self._assembly.inside
+
+    @property
+    def point(self) -> tuple[str, int]:
+        """The place where the log continues, as (file, offset); valid only between transactions."""
+        return self._stream.point
+
+    def find_evidence(self, file: str, pos: int) -> tuple[BinlogEvent, ...]:
+        """Return what proves the log up to there (producer.sources.binlog.log_proof), if it came with
+        the last read; otherwise nothing.
+        """
+        found = self._stream.find_evidence(file, pos)
+        return found if found or self._left is None else self._left.find_evidence(file, pos)
+
+    def read_events(self, timeout: float) -> Iterator[BinlogEvent]:
+        """Yield the assembled events of those that arrive within `timeout` seconds.
+
+        Raises like LogStream.read_events.
+        """
+        events = self._stream.read_events(timeout)
+        self.heard = bool(events)
+        at, count, kinds = 0, len(events), pack_event_types(events)
+        while at < count:
+            end = self._assembly.find_plain_run_end(events, kinds, at)
+            if end > at:
+                yield from events[at:end]
+                at = end
+                continue
+            for found in self._assemble_event(events[at]):
+                if isinstance(found, RereadRequest):
+                    self._go_back(found)
+                    return
+                yield from found
+            at += 1
+
+    def _assemble_event(self, event: BinlogEvent) -> Iterator[Iterable[BinlogEvent] | RereadRequest]:
+        """Yield the result of an event, or of each event that a compressed transaction contains."""
+        try:
+            if event.type != log.TRANSACTION_PAYLOAD:
+                yield self._assembly.accept_event(event)
+                return
+            for inner in yield_payload_events(event):
+                yield self._assembly.accept_event(inner)
+        except DecodeError as error:
+            raise StreamStoppedError(
+                f"{event.file}:{event.start}: {error}. The log cannot be followed further", START_OVER
+            ) from error
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def _go_back(self, to: RereadRequest) -> None:
+        _log.info(
+            "large transaction read again after its commit",
+            file=to.file,
+            pos=to.pos,
+        )
+        self._stream.close()
+        self._left, self._stream = self._stream, self._connect(to.file, to.pos)
+
 
 Connect = Callable[[Sequence[LogProof], str, int], EventStream]
 """Opens the log at (file, offset) if the proofs match it."""

@@ -4,31 +4,83 @@
 
 from __future__ import annotations
 
+import struct
+import tempfile
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
+from producer.binlog_format.log_event import BinlogEvent
 from producer.checks.binlog_server import check_binlog_server, require_server
-from producer.decoders.context import SourceContext
+from producer.decoders.envelope import SourceContext
 from producer.definitions.logged_statements import ImpactAnalyzer
 from producer.definitions.proof import DefinitionReader
 from producer.definitions.scan import make_statement_scan
 from producer.snapshot.reader import BackgroundChunkReader, ChunkReader, make_connection_opener
 from producer.sources.binlog.assembly import TransactionBuffer
 from producer.sources.binlog.binlog_log import BinlogLog
-from producer.sources.binlog.flavours import get_flavour
 from producer.sources.binlog.proven_log import ProvenLog, log_beginning, resume_proven_log
-from producer.sources.binlog.spill import make_spill_factory
-from producer.sources.catalog import Catalog, open_catalog
+from producer.sources.catalog import Catalog, get_flavour, open_catalog
 from producer.sources.changes import LogStart
 from producer.sources.protocols import SourceCheckResult, SourceDatabase
-from producer.sources.source_errors import source_errors
-from producer.sources.source_session import connect_settings
+from producer.sources.source_session import connect_settings, source_errors
 from producer.sources.survey import ExaminedTable
 from producer.tables import TableName
 from schemas.config.model import Config, SourceConfig
 from schemas.table.names import NameRules
 from schemas.wire.position import LogPoint
 from schemas.wire.records import StoredPosition
+
+_HEAD = struct.Struct("<BIIIQQI")
+_BUFFER = 1 << 20
+
+
+class SpillFile:
+    """The events of one large transaction, in order, in a file without a name, with mode 0600, which ends
+    with the process. `append` and iterating raise OSError (no room left).
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._file = tempfile.TemporaryFile(dir=folder, buffering=_BUFFER)  # noqa: SIM115 - it lives as long as this does
+        self._log = ""
+
+    def append(self, event: BinlogEvent) -> None:
+        self._log = event.file
+        self._file.write(
+            _HEAD.pack(
+                event.type,
+                event.timestamp,
+                event.server_id,
+                event.flags,
+                event.start,
+                event.end,
+                len(event.body),
+            )
+        )
+        self._file.write(event.body)
+
+    def __iter__(self) -> Iterator[BinlogEvent]:
+        """Yield the events, once; the disk space is freed afterwards."""
+        self._file.seek(0)
+        while head := self._file.read(_HEAD.size):
+            kind, timestamp, server_id, flags, start, end, size = _HEAD.unpack(head)
+            body = self._file.read(size)
+            yield BinlogEvent(kind, timestamp, server_id, flags, self._log, start, end, body)
+        self.close()
+
+    def close(self) -> None:
+        """Free the disk space."""
+        self._file.close()
+
+
+def make_spill_factory(folder: Path) -> Callable[[], SpillFile]:
+    """Return a function that creates a SpillFile in `folder`, and the folder if it is missing."""
+
+    def make() -> SpillFile:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return SpillFile(folder)
+
+    return make
 
 
 class LiveCatalog:

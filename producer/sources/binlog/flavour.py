@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from pymysql.connections import Connection
 from pymysql.cursors import Cursor
 
-from producer.binlog_format.metadata import TableMapForm
+from producer.binlog_format.row_events import TableMapForm
 from producer.errors import SourceRefusedError
 from producer.sources.chunk_data import LowWatermark
 from producer.sources.grants import Rights

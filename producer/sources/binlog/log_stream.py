@@ -20,7 +20,7 @@ from producer.binlog_format.log_event import BinlogEvent, parse_header
 from producer.errors import StreamStoppedError, TransientSourceError
 from producer.sources.binlog.binlog_dump import DumpConnection
 from producer.sources.binlog.log_proof import HEAD, build_other_history_error, check_event
-from producer.sources.source_errors import source_errors
+from producer.sources.source_session import source_errors
 from schemas.findings import START_OVER
 from schemas.wire.position import parse_binlog_file_number
 from schemas.wire.records import LogProof

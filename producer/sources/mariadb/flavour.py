@@ -11,7 +11,7 @@ from pymysql.connections import Connection
 from pymysql.cursors import Cursor
 
 from producer.binlog_format import types as t
-from producer.binlog_format.metadata import TableMapForm, make_metadata_parsers
+from producer.binlog_format.row_events import TableMapForm, make_metadata_parsers
 from producer.errors import SourceRefusedError
 from producer.sources.binlog.flavour import BinlogFlavour, RunQuery, log_point
 from producer.sources.chunk_data import LowWatermark

@@ -15,7 +15,7 @@ from pymysql.cursors import Cursor
 
 from producer.binlog_format import types as t
 from producer.binlog_format.log_event import parse_rotate
-from producer.binlog_format.metadata import TableMapForm, make_metadata_parsers
+from producer.binlog_format.row_events import TableMapForm, make_metadata_parsers
 from producer.sources.binlog.flavour import BinlogFlavour, RunQuery, log_point
 from producer.sources.chunk_data import LowWatermark
 from producer.sources.grants import TABLE_RIGHTS, Rights

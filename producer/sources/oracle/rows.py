@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from producer.binlog_format.errors import DefinitionMismatch
-from producer.decoders.context import SourceContext, TransactionContext
+from producer.decoders.envelope import SourceContext, TransactionContext
 from producer.sources.changes import TransactionHeader
 from producer.sources.oracle.mlog import LoggedChange, LogPlace
 from producer.tables import TableName, TableState

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from producer.decoders.context import SourceContext
+from producer.decoders.envelope import SourceContext
 from producer.errors import SourceRefusedError
 from producer.snapshot.reader import BackgroundChunkReader
 from producer.sources.changes import LogStart

@@ -145,7 +145,7 @@ def _judge_watermark(seen: Watermark, age: float, placed: StateReason | None) ->
         return (
             StateReason("restarting", "it starts again")
             if placed is not None
-            else StateReason("stopped", problem.what, problem.remedy or None)
+            else StateReason("stopped", problem.what, problem.action or None)
         )
     if age > SILENT_S:
         unheard = f"its capture has written no watermark for {age:.0f} s"
@@ -163,14 +163,14 @@ def _explain_not_running(seen: Watermark, age: float, placed: StateReason) -> St
     if seen.ended is None and age <= SILENT_S:
         return StateReason("running")  # started by hand, without a coordinator
     problem = decode_problem(seen.ended or NOT_RUNNING_TEXT)
-    return StateReason("stopped", problem.what, problem.remedy or None)
+    return StateReason("stopped", problem.what, problem.action or None)
 
 
 def list_uncaptured_tables(seen: Watermark) -> tuple[TableStatus, ...]:
     """Return the tables that capture has stopped or left out, by name."""
     stopped = [_build_table_status(table, stop) for table, stop in seen.stops.items()]
     left = [
-        TableStatus(table, "left out", problem.what, problem.remedy)
+        TableStatus(table, "left out", problem.what, problem.action)
         for table, problem in ((table, decode_problem(why)) for table, why in seen.left_out.items())
         if table not in seen.stops
     ]

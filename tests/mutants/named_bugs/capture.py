@@ -14,7 +14,7 @@ BUGS = [
     ),
     Mutant(
         bug="a long CHAR is decoded with a short length",
-        file="producer/binlog_format/table_map.py",
+        file="producer/binlog_format/row_events.py",
         old="low | ((high & 0x30) ^ 0x30) << 4",
         new="low",
         tests=("tests/unit/test_decoder_bounds.py",),

@@ -121,7 +121,7 @@ BUGS = [
     Mutant(
         bug="a wrong record in the control topic ends every term, and with it all replication",
         file="coordinator/core/owner/invariants.py",
-        old='            _restrict_unit(state, unit, f"its stored record is wrong: {why}", current, out)\n',
+        old='            _restrict_unit(state, unit, f"a stored record is wrong: {why}", current, out)\n',
         new="            state.claim.step_down()\n            out.append(StepDown(why))\n",
         tests=("tests/sim/coordination/test_restricted.py",),
     ),
@@ -144,6 +144,20 @@ BUGS = [
         file="coordinator/core/handlers/leases.py",
         old="granted = (*_list_granted(state, member), *_list_restricted(state, context.message))",
         new="granted = tuple(_list_granted(state, member))",
+        tests=("tests/unit/test_coordinator_invariants.py",),
+    ),
+    Mutant(
+        bug="units of an agent with a damaged record are placed elsewhere while it may still write them",
+        file="coordinator/core/owner/owner.py",
+        old='                found.setdefault(unit, f"that of its agent {name}: {why}")\n',
+        new="                found.pop(unit, None)\n",
+        tests=("tests/unit/test_coordinator_invariants.py",),
+    ),
+    Mutant(
+        bug="a damaged record of a pause lets the unit run again",
+        file="coordinator/core/owner/owner.py",
+        old="            state.sets.paused[name] = None\n",
+        new="            pass\n",
         tests=("tests/unit/test_coordinator_invariants.py",),
     ),
 ]

@@ -24,21 +24,21 @@ BUGS = [
     ),
     Mutant(
         bug="a worker writes although another one has moved its progress",
-        file="consumer/targets/progress/store.py",
+        file="consumer/targets/progress.py",
         old="            if seen != expected:",
         new="            if len(seen) != len(expected):",
         tests=("tests/unit/test_sqlite_target.py",),
     ),
     Mutant(
         bug="a worker with an old fencing token begins an attempt",
-        file="consumer/targets/progress/store.py",
+        file="consumer/targets/progress.py",
         old="if not rows or any(row.epoch != epoch for row in rows):",
         new="if not rows:",
         tests=("tests/unit/test_sqlite_target.py",),
     ),
     Mutant(
         bug="a transaction commits although the progress rows of its lanes are gone",
-        file="consumer/targets/progress/writer.py",
+        file="consumer/targets/progress.py",
         old="            if self._link.affected != expected:",
         new="            if self._link.affected > expected:",
         tests=("tests/unit/test_sqlite_target.py",),
@@ -52,7 +52,7 @@ BUGS = [
     ),
     Mutant(
         bug="a closed quarantine entry stays open",
-        file="consumer/targets/bookkeeping/quarantine.py",
+        file="consumer/targets/bookkeeping.py",
         old=', (f"DELETE {where}", place)]',
         new="]",
         tests=("tests/unit/test_sqlite_target.py",),

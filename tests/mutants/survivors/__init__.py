@@ -14,8 +14,8 @@ from tests.mutants.survivors.survivor import Limit, Survivor
 SURVIVORS: tuple[Survivor, ...] = (*of_apply.SURVIVORS, *of_capture.SURVIVORS)
 
 LIMITS: tuple[Limit, ...] = (
-    Limit("consumer/ordering/lanes/limits.py", "max_gather", "events in a transaction"),
-    Limit("consumer/ordering/lanes/limits.py", "max_pending", "events in memory"),
+    Limit("consumer/ordering/lanes/lane.py", "max_gather", "events in a transaction"),
+    Limit("consumer/ordering/lanes/lane.py", "max_pending", "events in memory"),
     Limit("consumer/ordering/locks.py", "SWEEP_THRESHOLD", "values in memory before free ones are looked for"),
     Limit("consumer/attempt/applier.py", "LOGGED_KEYS", "keys in a line of the log"),
     Limit("consumer/attempt/copies/keys.py", "KEYS_PER_PAGE", "keys looked up at a time"),

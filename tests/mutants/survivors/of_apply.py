@@ -34,7 +34,7 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("consumer/attempt/attempt_state.py", '        self.mark: LaneMark = (-1, ZERO, 0, 0)', '        self.mark: LaneMark = (-1, ZERO, 0, 1)', "who begins sets it, and nobody asks before"),
     Survivor("consumer/attempt/copies/snapshots.py", "        return RowChange((offset, 0), None, row, ZERO, 0, 0, raw, None, True)", "        return RowChange((offset, 0), None, row, ZERO, 0, 0, raw, None, False)", "of what is read again only the rows' keys are looked at"),
     Survivor("consumer/ordering/dedup.py", "    ZOMBIE = 3  # gen below the highest seen", "    ZOMBIE = 4  # gen below the highest seen", "a verdict is compared with its name, and is not 0"),
-    Survivor("consumer/ordering/lanes/limits.py", "    max_bytes: int = 16 * 2**20", "    max_bytes: int = 17 * 2**20", "bytes in a transaction: as good"),
-    Survivor("consumer/ordering/lanes/limits.py", "    max_bytes: int = 16 * 2**20", "    max_bytes: int = 16 * 2**21", "bytes in a transaction: as good"),
+    Survivor("consumer/ordering/lanes/lane.py", "    max_bytes: int = 16 * 2**20", "    max_bytes: int = 17 * 2**20", "bytes in a transaction: as good"),
+    Survivor("consumer/ordering/lanes/lane.py", "    max_bytes: int = 16 * 2**20", "    max_bytes: int = 16 * 2**21", "bytes in a transaction: as good"),
     Survivor("consumer/attempt/attempt.py", "            elif records[0][0] < start:", "            elif records[0][0] <= start:", "of a slice that begins there, all are taken"),
 )  # fmt: skip

@@ -1,5 +1,5 @@
-"""The mark, in `displaced_by`, of rows of `rowlock_displaced` that a copy of their table has
-superseded. Pure.
+"""The mark, in `displaced_by`, of rows of `rowlock_displaced` that a copy of their table has superseded.
+Pure.
 
 It needs neither a new column nor the right to alter a table that an earlier version created.
 """

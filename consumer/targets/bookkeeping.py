@@ -1,0 +1,383 @@
+"""The tables that rowlock keeps in each target, and their statements, one class for each table
+(docs/reference/bookkeeping.md).
+
+These tables record how far a unit is applied, in the same transactions as the rows. The statements are
+the same for all dialects; where databases differ, the dialect's `Syntax` is used. Rendering is pure;
+sessions run the statements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import orjson
+
+from consumer.ordering.model import ApplyUnit, LaneProgress, QuarantineEntry, UnitState
+from consumer.targets.displaced_rows import MARKED
+from consumer.targets.sql import Fragment, Params, Syntax, qualify_table, render_placeholders
+from schemas.wire.position import Position
+
+#: column → neutral type; the first `keys` columns are the primary key.
+_TABLES: dict[str, tuple[int, dict[str, str]]] = {
+    "rowlock_progress": (
+        3,
+        {
+            "pipeline": "name", "topic": "topic", "lane": "int", "epoch": "big", "attempt": "big",
+            "topic_id": "name", "kafka_offset": "big", "position": "name", "gen": "big", "layout": "text",
+            "commit_ts_ms": "big", "updated_at": "now",
+        },
+    ),
+    "rowlock_unit": (
+        2,
+        {"pipeline": "name", "topic": "topic", "definition": "text?", "ddl": "text?", "stopped": "text?",
+         "updated_at": "now"},
+    ),
+    "rowlock_quarantine": (
+        4,
+        {"pipeline": "name", "topic": "topic", "kafka_offset": "big", "part": "int", "table_name": "text",
+         "row_key": "text", "folded_key": "text", "event": "text", "error": "text", "commit_ts_ms": "big",
+         "held_at": "now"},
+    ),
+    "rowlock_quarantine_closed": (
+        1,
+        {"id": "id", "pipeline": "name", "topic": "topic", "kafka_offset": "big", "part": "int", "table_name": "text",
+         "row_key": "text", "folded_key": "text", "event": "text", "error": "text", "commit_ts_ms": "big",
+         "held_at": "now", "closed": "text", "closed_at": "now"},
+    ),
+    "rowlock_displaced": (
+        1,
+        {"id": "id", "pipeline": "name", "topic": "topic", "table_name": "text", "row_data": "text",
+         "displaced_by": "text", "displaced_at": "now"},
+    ),
+}  # fmt: skip
+
+#: The rights that sessions need on the tables, in addition to creating them.
+_RIGHTS = {
+    "rowlock_progress": ("SELECT", "INSERT", "UPDATE", "DELETE"),
+    "rowlock_unit": ("SELECT", "INSERT", "UPDATE"),
+    "rowlock_quarantine": ("SELECT", "INSERT", "DELETE"),
+    "rowlock_quarantine_closed": ("INSERT",),
+    "rowlock_displaced": ("SELECT", "INSERT", "UPDATE"),
+}
+
+#: The condition for the rows of an apply unit.
+_OF_UNIT = "pipeline = %s AND topic = %s"
+
+
+@dataclass(frozen=True, slots=True)
+class BookkeepingTables:
+    """The bookkeeping tables in `schema`."""
+
+    schema: str
+    syntax: Syntax
+
+    def list_names(self) -> tuple[str, ...]:
+        return tuple(_TABLES)
+
+    def list_rights(self) -> dict[str, tuple[str, ...]]:
+        """Return the rights that the user needs on each table once it exists."""
+        return dict(_RIGHTS)
+
+    def qualify_name(self, name: str) -> str:
+        """Return a table's quoted, qualified name."""
+        return qualify_table(self.syntax.quote, self.schema, name)
+
+    def build_create(self, name: str) -> str:
+        keys, columns = _TABLES[name]
+        body = [f"{column} {self.syntax.types[kind]}" for column, kind in columns.items()]
+        body.append(f"PRIMARY KEY ({', '.join(list(columns)[:keys])})")
+        return self.syntax.create(self.qualify_name(name), ", ".join(body))
+
+    def build_insert(self, name: str, columns: Sequence[str], rows: int) -> str:
+        return self.syntax.insert(self.qualify_name(name), columns, rows)
+
+
+_LANE_COLUMNS = (
+    "lane",
+    "epoch",
+    "attempt",
+    "topic_id",
+    "kafka_offset",
+    "position",
+    "gen",
+    "layout",
+    "commit_ts_ms",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LaneStatements:
+    """Statements on `rowlock_progress`, which has one row for each lane of a unit; the rows are also its
+    fence.
+    """
+
+    tables: BookkeepingTables
+
+    def build_select(
+        self, unit: ApplyUnit, lanes: Sequence[int] | None = None, *, lock: bool = False
+    ) -> Fragment:
+        """Select lane rows in lane order.
+
+        With `lock` it is the guard: a locking read sees the latest commit.
+        """
+        params: Params = [unit.pipeline, unit.topic]
+        some = ""
+        if lanes is not None:
+            some = f" AND lane IN {render_placeholders(len(lanes))}"
+            params.extend(lanes)
+        text = f"SELECT {', '.join(_LANE_COLUMNS)} FROM {self.tables.qualify_name('rowlock_progress')} WHERE {_OF_UNIT}{some} ORDER BY lane"
+        return self.tables.syntax.locked(text) if lock else text, params
+
+    def build_insert(self, unit: ApplyUnit, rows: Sequence[LaneProgress]) -> Fragment:
+        params = [value for row in rows for value in (unit.pipeline, unit.topic, *_list_lane_values(row))]
+        return self.tables.build_insert(
+            "rowlock_progress", ("pipeline", "topic", *_LANE_COLUMNS), len(rows)
+        ), params
+
+    def build_updates(self, unit: ApplyUnit, rows: Sequence[LaneProgress]) -> list[tuple[Fragment, int]]:
+        """Return (statement, rows it must match) for each group of lanes that get the same values.
+
+        Idle lanes all write the end of the batch, so there are mostly one or two groups.
+        """
+        ordered = sorted(rows, key=_list_lane_values_without_lane)
+        return [
+            self._update_group(unit, list(group))
+            for _, group in groupby(ordered, key=_list_lane_values_without_lane)
+        ]
+
+    def _update_group(self, unit: ApplyUnit, rows: list[LaneProgress]) -> tuple[Fragment, int]:
+        row = rows[0]
+        text = (
+            f"UPDATE {self.tables.qualify_name('rowlock_progress')} SET topic_id = %s, kafka_offset = %s, position = %s, gen = %s, "
+            f"layout = %s, commit_ts_ms = %s, updated_at = {self.tables.syntax.now} "
+            f"WHERE {_OF_UNIT} AND lane IN {render_placeholders(len(rows))} AND epoch = %s AND attempt = %s"
+        )
+        params: Params = [
+            row.topic_id, row.offset, _encode_position(row.position), row.gen, row.layout, row.commit_ts_ms,
+            unit.pipeline, unit.topic, *(other.lane for other in rows), row.epoch, row.attempt,
+        ]  # fmt: skip
+        return (text, params), len(rows)
+
+    def raise_epoch(self, unit: ApplyUnit, epoch: int) -> Fragment:
+        text = f"UPDATE {self.tables.qualify_name('rowlock_progress')} SET epoch = %s, updated_at = {self.tables.syntax.now}"
+        return f"{text} WHERE {_OF_UNIT}", [epoch, unit.pipeline, unit.topic]
+
+    def raise_attempt(self, unit: ApplyUnit, epoch: int) -> Fragment:
+        text = f"UPDATE {self.tables.qualify_name('rowlock_progress')} SET attempt = attempt + 1"
+        return f"{text} WHERE {_OF_UNIT} AND epoch = %s", [unit.pipeline, unit.topic, epoch]
+
+    def build_delete(self, unit: ApplyUnit) -> Fragment:
+        text = f"DELETE FROM {self.tables.qualify_name('rowlock_progress')} WHERE {_OF_UNIT}"
+        return text, [unit.pipeline, unit.topic]
+
+
+def parse_lane_row(row: Sequence[object]) -> LaneProgress:
+    """Return the LaneProgress of a row of `LaneStatements.build_select`."""
+    lane, epoch, attempt, topic_id, offset, position, gen, layout, commit_ts_ms = row
+    number: Callable[[object], int] = int  # type: ignore[assignment]
+    epoch_, file, pos, ordinal = orjson.loads(str(position))
+    return LaneProgress(
+        number(lane), number(epoch), number(attempt), str(topic_id), number(offset), (epoch_, file, pos, ordinal),
+        number(gen), str(layout), number(commit_ts_ms),
+    )  # fmt: skip
+
+
+def _encode_position(position: Position) -> str:
+    return orjson.dumps(position).decode()
+
+
+def _list_lane_values(row: LaneProgress) -> tuple[object, ...]:
+    return (
+        row.lane, row.epoch, row.attempt, row.topic_id, row.offset, _encode_position(row.position), row.gen,
+        row.layout, row.commit_ts_ms,
+    )  # fmt: skip
+
+
+def _list_lane_values_without_lane(row: LaneProgress) -> tuple[object, ...]:
+    return _list_lane_values(row)[1:]
+
+
+NO_STATE = UnitState(None, None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class UnitStatements:
+    """Statements on `rowlock_unit`, which has one row for each unit: active definition, schema change, and
+    cause of its stop.
+    """
+
+    tables: BookkeepingTables
+
+    def build_select(self, unit: ApplyUnit) -> Fragment:
+        since = self.tables.syntax.millis("updated_at")
+        text = f"SELECT definition, ddl, stopped, {since} FROM {self.tables.qualify_name('rowlock_unit')} WHERE {_OF_UNIT}"
+        return text, [unit.pipeline, unit.topic]
+
+    def select_all(self, pipeline: str, *, lock: bool = False) -> Fragment:
+        """Select all units of a pipeline in the order of topics: the topic, then the columns of
+        `build_select`.
+        """
+        since = self.tables.syntax.millis("updated_at")
+        text = f"SELECT topic, definition, ddl, stopped, {since} FROM {self.tables.qualify_name('rowlock_unit')} WHERE pipeline = %s ORDER BY topic"
+        return self.tables.syntax.locked(text) if lock else text, [pipeline]
+
+    def select_topics(self, pipeline: str) -> Fragment:
+        text = (
+            f"SELECT topic FROM {self.tables.qualify_name('rowlock_unit')} WHERE pipeline = %s ORDER BY topic"
+        )
+        return text, [pipeline]
+
+    def build_insert(self, unit: ApplyUnit) -> Fragment:
+        return self.tables.build_insert("rowlock_unit", ("pipeline", "topic"), 1), [unit.pipeline, unit.topic]
+
+    def build_update(self, unit: ApplyUnit, state: UnitState) -> Fragment:
+        text = (
+            f"UPDATE {self.tables.qualify_name('rowlock_unit')} SET definition = %s, ddl = %s, stopped = %s, "
+            f"updated_at = {self.tables.syntax.now} WHERE {_OF_UNIT}"
+        )
+        return text, [state.definition, state.ddl, state.stopped, unit.pipeline, unit.topic]
+
+    def update_stopped(self, unit: ApplyUnit, message: str | None, *, still: bool = False) -> Fragment:
+        """Set why a unit is stopped, or None if it is not.
+
+        `still`: the cause is the same as before the retry, and the unit is stopped since then.
+        """
+        text = f"UPDATE {self.tables.qualify_name('rowlock_unit')} SET stopped = %s"
+        if message is not None and not still:
+            text += f", updated_at = {self.tables.syntax.now}"
+        return f"{text} WHERE {_OF_UNIT}", [message, unit.pipeline, unit.topic]
+
+
+def parse_unit_rows(rows: Sequence[Sequence[object]]) -> UnitState | None:
+    """Return the UnitState of the rows of `UnitStatements.build_select`; None if there is no row."""
+    if not rows:
+        return None
+    definition, ddl, stopped = (None if value is None else str(value) for value in rows[0][:3])
+    since = rows[0][3]
+    return UnitState(definition, ddl, stopped, int(str(since)) if stopped and since is not None else None)
+
+
+def parse_units_by_topic(rows: Sequence[Sequence[object]]) -> dict[str, UnitState]:
+    """Return topic → UnitState of the rows of `UnitStatements.select_all`."""
+    return {str(topic): parse_unit_rows([row]) or NO_STATE for topic, *row in rows}
+
+
+_QUARANTINE_COLUMNS = (
+    "kafka_offset",
+    "part",
+    "table_name",
+    "row_key",
+    "folded_key",
+    "event",
+    "error",
+    "commit_ts_ms",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantineStatements:
+    """Statements on `rowlock_quarantine`, the rows that wait for a person, and
+    `rowlock_quarantine_closed`, their history.
+    """
+
+    tables: BookkeepingTables
+
+    def build_select(self, unit: ApplyUnit) -> Fragment:
+        text = f"SELECT {', '.join(_QUARANTINE_COLUMNS)} FROM {self.tables.qualify_name('rowlock_quarantine')} WHERE {_OF_UNIT}"
+        return f"{text} ORDER BY kafka_offset, part", [unit.pipeline, unit.topic]
+
+    def build_insert(self, unit: ApplyUnit, held: Sequence[QuarantineEntry]) -> Fragment:
+        params = [
+            value for entry in held for value in (unit.pipeline, unit.topic, *_list_quarantine_values(entry))
+        ]
+        return self.tables.build_insert(
+            "rowlock_quarantine", ("pipeline", "topic", *_QUARANTINE_COLUMNS), len(held)
+        ), params
+
+    def build_close(self, unit: ApplyUnit, ids: Sequence[tuple[int, int]], why: str) -> list[Fragment]:
+        """Move entries by (offset, part) to the history."""
+        some = " OR ".join(["(kafka_offset = %s AND part = %s)"] * len(ids))
+        return self._build_close(unit, f"({some})", [value for pair in ids for value in pair], why)
+
+    def close_before(self, unit: ApplyUnit, offset: int, why: str) -> list[Fragment]:
+        """Move the entries below an offset to the history."""
+        return self._build_close(unit, "kafka_offset < %s", [offset], why)
+
+    def _build_close(self, unit: ApplyUnit, which: str, values: Params, why: str) -> list[Fragment]:
+        columns = ", ".join(("pipeline", "topic", *_QUARANTINE_COLUMNS, "held_at"))
+        held, closed = (
+            self.tables.qualify_name("rowlock_quarantine"),
+            self.tables.qualify_name("rowlock_quarantine_closed"),
+        )
+        where = f"FROM {held} WHERE {_OF_UNIT} AND {which}"
+        place: Params = [unit.pipeline, unit.topic, *values]
+        copy = f"INSERT INTO {closed} ({columns}, closed) SELECT {columns}, %s {where}"
+        return [(copy, [why, *place]), (f"DELETE {where}", place)]
+
+
+def parse_quarantine_row(row: Sequence[object]) -> QuarantineEntry:
+    """Return the QuarantineEntry of a row of `QuarantineStatements.build_select`."""
+    offset, part, table, key, folded, event, error, commit_ts_ms = row
+    number: Callable[[object], int] = int  # type: ignore[assignment]
+    return QuarantineEntry(
+        number(offset), number(part), str(table), str(key), str(folded), str(event), str(error),
+        number(commit_ts_ms),
+    )  # fmt: skip
+
+
+def _list_quarantine_values(held: QuarantineEntry) -> tuple[object, ...]:
+    return (
+        held.offset, held.part, held.table, held.key, held.folded, held.event, held.error, held.commit_ts_ms,
+    )  # fmt: skip
+
+
+_DISPLACED_COLUMNS = ("pipeline", "topic", "table_name", "row_data", "displaced_by")
+
+
+@dataclass(frozen=True, slots=True)
+class DisplacedStatements:
+    """Statements on `rowlock_displaced`. `table`: the table's quoted name, for a dialect's own statements."""
+
+    tables: BookkeepingTables
+
+    @property
+    def table(self) -> str:
+        return self.tables.qualify_name("rowlock_displaced")
+
+    @property
+    def place(self) -> str:
+        """The table with the columns that an INSERT fills."""
+        return f"{self.table} ({', '.join(_DISPLACED_COLUMNS)})"
+
+    def build_insert(self, rows: int) -> str:
+        return self.tables.build_insert("rowlock_displaced", _DISPLACED_COLUMNS, rows)
+
+    def build_select(self, unit: ApplyUnit) -> Fragment:
+        """Select (id, table, displaced_by) of the rows that are not superseded."""
+        text = f"SELECT id, table_name, displaced_by FROM {self.tables.qualify_name('rowlock_displaced')} WHERE {_OF_UNIT} AND displaced_by NOT LIKE %s ORDER BY id"
+        return text, [unit.pipeline, unit.topic, MARKED]
+
+    def build_count(self, pipeline: str, *, superseded: bool = False) -> Fragment:
+        """Count the rows of a pipeline by topic: the table has only its key's index, and is mostly empty."""
+        like = "LIKE" if superseded else "NOT LIKE"
+        text = f"SELECT topic, COUNT(*) FROM {self.tables.qualify_name('rowlock_displaced')} WHERE pipeline = %s AND displaced_by {like} %s GROUP BY topic"
+        return text, [pipeline, MARKED]
+
+    def build_mark(self, by: str, ids: Sequence[int]) -> Fragment:
+        """Update `displaced_by` of rows by their ids."""
+        text = f"UPDATE {self.tables.qualify_name('rowlock_displaced')} SET displaced_by = %s WHERE id IN {render_placeholders(len(ids))}"
+        return text, [by, *ids]
+
+
+class Bookkeeping:
+    """Statements on the bookkeeping tables in `schema`."""
+
+    def __init__(self, schema: str, syntax: Syntax) -> None:
+        self.syntax = syntax
+        self.tables = BookkeepingTables(schema, syntax)
+        self.lanes = LaneStatements(self.tables)
+        self.units = UnitStatements(self.tables)
+        self.quarantine = QuarantineStatements(self.tables)
+        self.displaced = DisplacedStatements(self.tables)
