@@ -73,7 +73,7 @@ lint: $(STAMP) ## ruff, mypy, and the layers of imports
 	@$(BIN)/lint-imports --no-cache --no-logo
 
 bench: $(STAMP) ## the measurements of docs/benchmarks.md
-	@$(BIN)/python -m tests.bench $(ARGS)
+	@$(BIN)/python -m bench $(ARGS)
 
 release: $(STAMP) ## wheel, source distribution and constraints of the last commit, installed and tried elsewhere
 	@$(BIN)/python -m tools.release

@@ -1,1 +1,1 @@
-"""Tests: unit, sim, integration, faults, bench."""
+"""Tests: unit, sim, integration, faults, upgrade. What they share is in kits, stands and servers."""

@@ -10,8 +10,8 @@ import pytest
 
 from deploy.embedded.services import Kafka
 from schemas.wire.event import EventEnvelope
-from tests.capture_kit import events, position, running, size, source, watermarks, write_config
-from tests.waiting import until
+from tests.kits.capture import events, position, running, size, source, watermarks, write_config
+from tests.kits.waiting import until
 
 
 @pytest.fixture(params=["mariadb", "mysql"])

@@ -10,6 +10,9 @@ from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
+pytest.register_assert_rewrite(
+    "tests.conformance", "tests.kits", "tests.stands"
+)  # their failures are shown as those of tests
 pytest_plugins = ("tests.services", "tests.capturing", "tests.turns")
 
 settings.register_profile("untimed", deadline=None)

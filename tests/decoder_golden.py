@@ -146,7 +146,7 @@ def types(server: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def _one(server: Any, declared: str, values: list[str]) -> Golden:
-    from tests.decoder_support import events_in
+    from tests.kits.decoder_support import events_in
 
     table = server.create([f"c {declared}", "n INT"])
     for number, value in enumerate([*values, "NULL"]):
@@ -170,7 +170,7 @@ def _one(server: Any, declared: str, values: list[str]) -> Golden:
 def main() -> None:
     """Write `PAGE` anew."""
     from deploy.embedded.services import MariaDB, MySQL
-    from tests.integration.test_decoder_servers import Server
+    from tests.kits.decoder_support import Server
 
     lines = []
     for service in (MySQL(durable=False), MariaDB(durable=False)):

@@ -159,8 +159,8 @@ def rows() -> dict[str, Any]:
     from consumer.ordering.lanes.lane import LaneLimits
     from deploy.embedded.services import Kafka, MariaDB, PostgreSQL, combine_services
     from schemas.wire.records import format_former_table_topic
-    from tests.capture_kit import messages
     from tests.integration import test_the_way_of_a_row as way
+    from tests.kits.capture import messages
 
     calls = Calls(way.Tracer)
     vars(way)["Tracer"] = calls.kind

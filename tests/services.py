@@ -15,11 +15,11 @@ from typing import NoReturn, TypeVar
 import pytest
 
 from deploy.embedded.services import EmbeddedError, Kafka, MariaDB, MySQL, PostgreSQL, Service
-from tests.families import family, send
-from tests.h2_server import OracleOnH2
-from tests.old_mariadb import OldMariaDB
-from tests.oracle_on_h2 import make_database
+from tests.kits.families import family, send
 from tests.real_oracle import RealOracle, dsn
+from tests.servers.h2_server import OracleOnH2
+from tests.servers.old_mariadb import OldMariaDB
+from tests.stands.oracle_on_h2 import make_database
 
 S = TypeVar("S", bound=Service)
 _started: list[Service] = []

@@ -64,8 +64,17 @@ def check_version(changelog: str, version: str) -> None:
 
 def missing_files(names: list[str], committed: list[str]) -> list[str]:
     """Return the committed files of the packages that are missing from an archive with the files `names`."""
-    packaged = {name for name in committed if name.partition("/")[0] in PACKAGES and _is_packaged(name)}
+    packaged = {name for name in committed if _folder(name) in PACKAGES and _is_packaged(name)}
     return sorted(packaged - set(names))
+
+
+def foreign_files(names: list[str]) -> list[str]:
+    """Return the files of a wheel that belong to none of the packages: tests, benchmarks, tools."""
+    return sorted(name for name in names if _folder(name) not in PACKAGES and ".dist-info/" not in name)
+
+
+def _folder(name: str) -> str:
+    return name.partition("/")[0]
 
 
 def _is_packaged(name: str) -> bool:
@@ -126,7 +135,13 @@ def _git(*arguments: str) -> bytes:
 def _check_contents(wheel: Path, sdist: Path, committed: list[str]) -> None:
     with tarfile.open(sdist) as archive:
         in_sdist = [member.name.partition("/")[2] for member in archive.getmembers()]
-    for file, names in ((wheel, zipfile.ZipFile(wheel).namelist()), (sdist, in_sdist)):
+    in_wheel = zipfile.ZipFile(wheel).namelist()
+    if foreign := foreign_files(in_wheel):
+        raise ReleaseError(
+            f"{wheel.name} has {len(foreign)} files of no package, among them {', '.join(foreign[:3])}. "
+            "Remove them in setup.cfg: options.packages.find"
+        )
+    for file, names in ((wheel, in_wheel), (sdist, in_sdist)):
         if absent := missing_files(names, committed):
             raise ReleaseError(
                 f"{file.name} lacks {len(absent)} files, among them {', '.join(absent[:3])}. "

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from deploy.embedded.services import Kafka, MariaDB
-from tests.capture_kit import (
+from tests.kits.capture import (
     Replay,
     events,
     replay,

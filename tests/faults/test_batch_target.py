@@ -1,4 +1,4 @@
-"""A whole `rowlock run` into a target of whole batches that a package of somebody else's brings: a folder of JSON files (tests/json_folder.py).
+"""A whole `rowlock run` into a target of whole batches that a package of somebody else's brings: a folder of JSON files (tests/stands/json_folder.py).
 
 Under load the driver is killed in the middle of a commit, and fenced in the middle of another one. Every commit is a file that stays, so the
 judge sees all of them and not only the last: no row ever goes back, and nothing is committed under an older token than the one before.
@@ -26,10 +26,10 @@ from deploy.embedded.services import Kafka, MariaDB
 from rowlock.cli import main
 from schemas.config.kinds import targets as target_kinds
 from schemas.wire.records import format_former_table_topic
-from tests.apply_kit import ROOT
-from tests.json_folder import Commit, JsonFolder, installed
-from tests.running import DDL, KEYS, Load, Run, rows, running, source_config, write_config
-from tests.waiting import until
+from tests.kits.apply import ROOT
+from tests.kits.running import DDL, KEYS, Load, Run, rows, running, source_config, write_config
+from tests.kits.waiting import until
+from tests.stands.json_folder import Commit, JsonFolder, installed
 
 pytestmark = pytest.mark.timeout(600)
 

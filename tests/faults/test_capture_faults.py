@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from deploy.embedded.services import Kafka, MariaDB
-from tests.capture_kit import running, size, source, watermarks, write_config
 from tests.faults.accounts import DDL, caught_up, copied, judge, load, topic_of
-from tests.waiting import until
+from tests.kits.capture import running, size, source, watermarks, write_config
+from tests.kits.waiting import until
 
 KILLS = 6
 

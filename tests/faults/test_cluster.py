@@ -19,9 +19,9 @@ import psutil
 import pytest
 
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
-from tests.cluster_kit import Addresses, Checkpoints, Processes
-from tests.running import DDL, KEYS, Load, Witness, rows, source_config, target_config, write_config
-from tests.waiting import until
+from tests.kits.cluster import Addresses, Checkpoints, Processes
+from tests.kits.running import DDL, KEYS, Load, Witness, rows, source_config, target_config, write_config
+from tests.kits.waiting import until
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(0)]
 

@@ -14,9 +14,9 @@ import pytest
 from deploy.embedded.ports import pick_port
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
 from tests.faults.whole_system import System, whole_system
-from tests.proxy import TcpProxy
-from tests.running import rows
-from tests.waiting import until
+from tests.kits.running import rows
+from tests.kits.waiting import until
+from tests.servers.proxy import TcpProxy
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -30,7 +30,7 @@ HELD_BACK = 200
 
 
 class Way(NamedTuple):
-    """How rowlock reaches a server; tests.running.Server but for the connection, which the tests open past the network."""
+    """How rowlock reaches a server; tests.kits.running.Server but for the connection, which the tests open past the network."""
 
     host: str
     port: int

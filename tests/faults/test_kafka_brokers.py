@@ -19,12 +19,12 @@ from consumer.tables.router import TableRoute
 from consumer.targets.kafka import writer
 from consumer.targets.kafka.writer import build_transactional_id
 from schemas.wire.event import EventEnvelope
-from tests.apply_kit import FakeSource
-from tests.integration.test_apply_targets import RealUnit, rows_of
-from tests.kafka_brokers import SIZE, Broker, Brokers
-from tests.kafka_stand import Cluster
-from tests.kafka_target_kit import documents, messages, target_config
-from tests.waiting import until
+from tests.kits.apply import FakeSource
+from tests.kits.attempts import RealUnit, rows_of
+from tests.kits.kafka_target import documents, messages, target_config
+from tests.kits.waiting import until
+from tests.servers.kafka_brokers import SIZE, Broker, Brokers
+from tests.stands.kafka_target import Cluster
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(900)]
 ROUNDS, EVENTS = 8, 120

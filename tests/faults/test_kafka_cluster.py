@@ -17,12 +17,12 @@ import psutil
 import pytest
 
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
-from tests.cluster_kit import Addresses, Checkpoints, Processes
-from tests.running import saying, source_config, target_config, write_config
+from tests.kits.cluster import Addresses, Checkpoints, Processes
+from tests.kits.running import saying, source_config, target_config, write_config
+from tests.kits.waiting import awaited, until
 from tests.topics.expected import Written
 from tests.topics.journal import COLUMNS, Journal
 from tests.topics.site import Followed, followed, under_load
-from tests.waiting import awaited, until
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(1500)]
 

@@ -23,13 +23,13 @@ import pytest
 
 from deploy.embedded.services import Kafka, MySQL, PostgreSQL
 from deploy.fetch.downloads import fetch_spark_kafka_jars
-from tests.apply_kit import ROOT
-from tests.capture_kit import events, replay
-from tests.oracle_driver import installed
-from tests.oracle_stand import OWNER, OracleStand
-from tests.running import KEYS, OWNERS, Load, Run, Witness, running, target_config, write_config
-from tests.running import kill_workers as kill_workers_of
-from tests.waiting import until
+from tests.kits.apply import ROOT
+from tests.kits.capture import events, replay
+from tests.kits.running import KEYS, OWNERS, Load, Run, Witness, running, target_config, write_config
+from tests.kits.running import kill_workers as kill_workers_of
+from tests.kits.waiting import until
+from tests.stands.oracle_driver import installed
+from tests.stands.oracle_source import OWNER, OracleStand
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]  # two more Sparks
 COLUMNS = "id, version, owner, amount, seen"
@@ -41,7 +41,7 @@ WRITERS = 2
 
 
 class Schema:
-    """The stand's schema as tests.running reaches a database."""
+    """The stand's schema as tests.kits.running reaches a database."""
 
     def __init__(self, postgres: PostgreSQL) -> None:
         self.host, self.port, self.user = postgres.host, postgres.port, postgres.user

@@ -21,10 +21,8 @@ from deploy.embedded.services import Kafka, MariaDB, MySQL
 from deploy.fetch.downloads import fetch_spark_kafka_jars
 from schemas.config.kinds.targets import ENTRY_POINTS
 from schemas.config.model import TargetConfig
-from tests.apply_kit import ROOT
-from tests.h2_server import PASSWORD, USER, OracleOnH2
-from tests.oracle_on_h2 import open_on_h2
-from tests.running import (
+from tests.kits.apply import ROOT
+from tests.kits.running import (
     DDL,
     KEYS,
     Load,
@@ -36,14 +34,16 @@ from tests.running import (
     source_config,
     write_config,
 )
-from tests.waiting import until
+from tests.kits.waiting import until
+from tests.servers.h2_server import PASSWORD, USER, OracleOnH2
+from tests.stands.oracle_on_h2 import open_on_h2
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]  # two more Sparks
 WORD = "oracle-on-h2"
 
 
 class Reading:
-    """The target as tests.running reads it."""
+    """The target as tests.kits.running reads it."""
 
     def __init__(self, service: OracleOnH2) -> None:
         self.host, self.port, self.user = service.host, service.port, USER
@@ -63,7 +63,7 @@ def installed(place: Path) -> Path:
     about = place / "rowlock_h2-1.dist-info"
     about.mkdir(parents=True)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: rowlock-h2\nVersion: 1\n")
-    (about / "entry_points.txt").write_text(f"[{ENTRY_POINTS}]\n{WORD} = tests.oracle_on_h2:KIND\n")
+    (about / "entry_points.txt").write_text(f"[{ENTRY_POINTS}]\n{WORD} = tests.stands.oracle_on_h2:KIND\n")
     return place
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.waiting import until
+from tests.kits.waiting import until
 
 pytestmark = pytest.mark.timeout(1200)
 

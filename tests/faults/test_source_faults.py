@@ -15,10 +15,10 @@ import pymysql
 import pytest
 
 from deploy.embedded.services import Kafka
-from tests.capture_kit import Unit, running, size, source, write_config
 from tests.faults.accounts import DDL, Load, caught_up, copied, judge, load, topic_of
-from tests.proxy import TcpProxy
-from tests.waiting import until
+from tests.kits.capture import Unit, running, size, source, write_config
+from tests.kits.waiting import until
+from tests.servers.proxy import TcpProxy
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.capture_kit import ROOT
 from tests.capturing import ACCOUNT, Capturing
+from tests.kits.capture import ROOT
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -18,7 +18,7 @@ def dies(capturing: Capturing, when: str, *patterns: str) -> None:
     """Start a capture that is killed at its first stop of a table."""
     command = [
         "-m",
-        "tests.dying_capture",
+        "tests.kits.dying_capture",
         when,
         "--config",
         str(capturing.config(*patterns)),

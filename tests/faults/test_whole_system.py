@@ -18,8 +18,8 @@ import pytest
 
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
 from tests.faults.whole_system import System, whole_system
-from tests.integration.test_rowlock_run import invoke
-from tests.waiting import until
+from tests.kits.command_line import invoke
+from tests.kits.waiting import until
 
 pytestmark = pytest.mark.timeout(1200)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
-from tests.running import (
+from tests.kits.running import (
     DDL,
     KEYS,
     Load,
@@ -20,7 +20,7 @@ from tests.running import (
     target_config,
     write_config,
 )
-from tests.waiting import until
+from tests.kits.waiting import until
 
 
 class System:

@@ -33,7 +33,7 @@ from consumer.targets.sql import Fragment
 from schemas.table.model import Table
 from tests.formats.samples import sample
 from tests.formats.structure import Case, Structure
-from tests.kafka_formats_kit import LUCY, PLACE, READ, routed
+from tests.kits.kafka_formats import LUCY, PLACE, READ, routed
 
 UNIT = ApplyUnit("to-hq", "rowlock.branch1.bank.acct")
 #: Statements in a plain syntax, from which the columns are taken.

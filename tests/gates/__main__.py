@@ -13,7 +13,7 @@ from tests.gates.measures import MEASURES
 from tests.gates.path import trace_ways
 from tests.gates.ratchet import Measure, list_worse, load_baseline, lower_values, write_baselines
 from tests.gates.sample import draw_sentences, show_answers
-from tests.gates.sources import ROOT, load_pages, load_product, load_sources
+from tests.gates.sources import ROOT, load_other, load_pages, load_product
 
 
 def main() -> int:
@@ -38,7 +38,7 @@ def main() -> int:
         for name in options.package:
             show(list_other_project(name, Path(sysconfig.get_path("purelib"))))
     elif options.below:
-        everything = (*load_product(), *load_sources("tests", "tools"))
+        everything = (*load_product(), *load_other())
         show(list_breaches(each for each in everything if each.path.startswith(options.below)))
     elif options.sample:
         draw(options.sample, options.seed, options.answers or ROOT / "build" / f"sample-{options.seed}.txt")

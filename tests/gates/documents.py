@@ -3,7 +3,7 @@
 What counts: a path that begins with a folder of the tree (`docs/adr/0005`: the start of a file's name is
 enough), a page or module by its name alone (`model.md`, `loop.py`), a decision by its number (`ADR 15`),
 and references to documents elsewhere: section signs, and rules, findings and complaints by number.
-In tests only docstrings and comments count: their other strings name files that a test makes.
+In tests and their siblings only docstrings and comments count: other strings name files that a test makes.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-from tests.gates.sources import PRODUCT, ROOT, Source
+from tests.gates.sources import PRODUCT, ROOT, SIBLINGS, Source
 
-_HEADS = "|".join((*PRODUCT, "docs", "tests", "tools", "research"))
+_HEADS = "|".join((*PRODUCT, *SIBLINGS, "docs", "tests", "tools", "research"))
 _PATH = re.compile(rf"(?<![\w./:@{{}}-])(?:(?:{_HEADS})/[\w./-]*|\.ci/\w+)(?![{{*])")
 _FILE = re.compile(r"(?<![\w./*{}-])[\w-]+\.(?:md|py)\b(?![({])")
 _DECISION = re.compile(r"\bADRs? (\d+)")
@@ -30,7 +30,7 @@ def find_missing(sources: Iterable[Source], root: Path = ROOT) -> set[str]:
         f"{source.path}: {name}"
         for source in sources
         for text in source.texts
-        if source.package != "tests" or text.startswith(('"""', "#"))
+        if source.package not in ("tests", *SIBLINGS) or text.startswith(('"""', "#"))
         for name in list_missing(text, root)
     }
 

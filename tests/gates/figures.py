@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.gates import documents, names, state, words
 from tests.gates.measures import MEASURES
-from tests.gates.sources import Source, load_pages, load_product, load_sources
+from tests.gates.sources import SIBLINGS, Source, load_pages, load_product, load_sources
 
 
 def count_statements(sources: Iterable[Source]) -> int:
@@ -38,6 +38,8 @@ def list_figures() -> Iterator[str]:
     yield "statements"
     in_product, in_tests = count_statements(product), count_statements(tests)
     yield f"  product {in_product:,}, tests {in_tests:,}: {in_tests / in_product:.2f} for one of the product"
+    beside = ", ".join(f"{name} {count_statements(load_sources(name)):,}" for name in SIBLINGS)
+    yield f"  siblings of the tests, not counted among them: {beside}"
 
 
 def list_breaches(sources: Iterable[Source]) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tests.gates import documents, names, state, words
 from tests.gates.ratchet import Measure
-from tests.gates.sources import load_pages, load_product, load_sources
+from tests.gates.sources import load_other, load_pages, load_product
 
 
 def measure_fields() -> Measure:
@@ -74,12 +74,12 @@ def judge_words(gate: str, figures: dict[str, words.Figure], most: int) -> Measu
 
 
 def measure_documents() -> Measure:
-    missing = documents.find_missing((*load_product(), *load_sources("tests", "tools")))
+    missing = documents.find_missing((*load_product(), *load_other()))
     return Measure("documents", f"{len(missing)} do not exist", "0", dict.fromkeys(missing, 1), is_list=True)
 
 
 def measure_lines() -> Measure:
-    long = documents.measure_long_lines((*load_product(), *load_sources("tests", "tools")))
+    long = documents.measure_long_lines((*load_product(), *load_other()))
     figure = f"{sum(long.values())} longer than {documents.MOST_CHARACTERS}"
     return Measure("lines", figure, "0", {key: count for key, count in long.items() if count}, is_list=False)
 

@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("schemas", "producer", "consumer", "coordinator", "rowlock", "deploy")
+SIBLINGS = ("bench", "peers")
+"""Measurements, and the harness of peers' cases: siblings of the tests, which they may import."""
 PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs")
 """Docs: files, and folders with pages."""
 
@@ -111,6 +113,11 @@ def load_sources(*folders: str, root: Path = ROOT) -> tuple[Source, ...]:
 
 def load_product() -> tuple[Source, ...]:
     return load_sources(*PRODUCT)
+
+
+def load_other() -> tuple[Source, ...]:
+    """Return what is no product: tests, their siblings, and tools."""
+    return load_sources("tests", *SIBLINGS, "tools")
 
 
 @cache

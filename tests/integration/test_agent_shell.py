@@ -36,7 +36,7 @@ from schemas.units import (
     WorkerEnded,
     WorkerEvent,
 )
-from tests.transport_kit import serving, threads_of, until
+from tests.kits.transport import serving, threads_of, until
 
 REV, EPOCH, UNIT = 5, 7, "apply/p/t"
 MARK = UnitProgress(100, 200, (0, 1, 2, 3))

@@ -15,7 +15,7 @@ from consumer.ordering.model import ApplyUnit
 from consumer.tables.router import TableRoute, build_desired_table, build_target_table, resolve_route
 from consumer.targets.dialect import open_session
 from schemas.config.model import TargetConfig
-from tests.apply_kit import (
+from tests.kits.apply import (
     FakeSource,
     Topic,
     account_table,
@@ -24,7 +24,7 @@ from tests.apply_kit import (
     until,
     write_config,
 )
-from tests.assigned_kit import Agent, AssignedApply, assigned_apply
+from tests.kits.assigned import Agent, AssignedApply, assigned_apply
 
 ROUTES = [
     {"from": "many.*", "to": "public.{table}", "add": {"branch": "{source}"}},

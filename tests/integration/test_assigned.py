@@ -24,9 +24,9 @@ from consumer.process.operations.direct_apply import MAX_DIRECT_EVENTS
 from consumer.targets.dialect import open_session
 from deploy.embedded.services import MySQL
 from schemas.config.model import TargetConfig
-from tests.apply_kit import FakeSource, Topic, account_table, until
-from tests.assigned_kit import AssignedApply, Writer, assigned_apply
-from tests.families import standing_still
+from tests.kits.apply import FakeSource, Topic, account_table, until
+from tests.kits.assigned import AssignedApply, Writer, assigned_apply
+from tests.kits.families import standing_still
 from tests.services import without_mysql
 
 KINDS = ["postgres", "mysql"]

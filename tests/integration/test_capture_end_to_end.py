@@ -20,7 +20,7 @@ from producer.sources.binlog.log_stream import LogStream, open_stream
 from producer.sources.chunk_data import ReadChunk
 from schemas.config.model import load_config
 from schemas.wire.records import Watermark
-from tests.capture_kit import (
+from tests.kits.capture import (
     events,
     messages,
     position,
@@ -34,7 +34,7 @@ from tests.capture_kit import (
     watermarks,
     write_config,
 )
-from tests.waiting import until
+from tests.kits.waiting import until
 
 ACCOUNT = "CREATE TABLE {db}.acct (id INT PRIMARY KEY, name VARCHAR(20) UNIQUE, age INT)"
 COLUMNS = ["id", "name", "age"]

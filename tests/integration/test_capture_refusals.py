@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,8 +10,17 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from deploy.embedded.services import Kafka, MariaDB, MySQL
-from tests.capture_kit import Unit, events, replay, running, source, source_findings, watermarks, write_config
-from tests.waiting import until
+from tests.kits.capture import (
+    events,
+    refused,
+    replay,
+    running,
+    source,
+    source_findings,
+    watermarks,
+    write_config,
+)
+from tests.kits.waiting import until
 
 ACCOUNT = "CREATE TABLE {db}.acct (id INT PRIMARY KEY, name VARCHAR(20) UNIQUE, age INT)"
 
@@ -21,16 +29,6 @@ ACCOUNT = "CREATE TABLE {db}.acct (id INT PRIMARY KEY, name VARCHAR(20) UNIQUE, 
 def db(mariadb: MariaDB, mariadb_db: str) -> str:
     mariadb.execute(ACCOUNT.format(db=mariadb_db))
     return mariadb_db
-
-
-def refused(config: Path, *arguments: str) -> str:
-    """Start the unit, which must give up by itself; returns what its last line says."""
-    unit = Unit(config, "s", arguments).start()
-    assert unit.wait() == 2, unit.output()
-    last = json.loads(unit.output().splitlines()[-1])
-    assert last["exit"] == 2
-    assert "Traceback" not in unit.output()
-    return str(last["error"])
 
 
 findings = source_findings

@@ -8,9 +8,17 @@ from typing import Any
 import pytest
 
 from deploy.embedded.services import Kafka, MariaDB, MySQL
-from tests.capture_kit import position, replay, running, size, source_rows, topic_rows, transactions_are_whole
 from tests.capturing import Capturing
-from tests.waiting import until
+from tests.kits.capture import (
+    position,
+    replay,
+    running,
+    size,
+    source_rows,
+    topic_rows,
+    transactions_are_whole,
+)
+from tests.kits.waiting import until
 
 
 def holds_the_sources_rows(capturing: Capturing, *tables: str) -> None:

@@ -9,9 +9,9 @@ import pytest
 
 from deploy.embedded.services import Kafka, MySQL
 from schemas.wire.event import Undecodable
-from tests.capture_kit import replay, running
 from tests.capturing import Capturing
-from tests.waiting import until
+from tests.kits.capture import replay, running
+from tests.kits.waiting import until
 
 
 def judged(capturing: Capturing, cause: str) -> None:

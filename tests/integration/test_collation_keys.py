@@ -17,7 +17,7 @@ from deploy.embedded.services import MariaDB, MySQL
 from schemas.io.mysql_catalog import read_table
 from schemas.table.model import Row, Table
 from schemas.values.mysql import connect_mysql, make_select_row_converter, select_list
-from tests.targets_kit import Lane, NetChange, Target, rows_of
+from tests.kits.targets import Lane, NetChange, Target, rows_of
 
 #: (source, its collation, pairs of values that it tells apart, and that a near collation of the other server does not)
 CASES = [

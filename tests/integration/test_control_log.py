@@ -35,7 +35,7 @@ from coordinator.core.records import CounterRecord, PausedRecord
 from deploy.embedded import ports
 from deploy.embedded.services import Kafka
 from schemas.config.model import KafkaConfig
-from tests.coordination_kit import until
+from tests.kits.coordination import until
 
 pytestmark = pytest.mark.integration
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.capture_kit import position
 from tests.capturing import Capturing
-from tests.drawn_settings import MAKE_ZONE, ZONE
+from tests.kits.capture import position
+from tests.kits.drawn_settings import MAKE_ZONE, ZONE
 
 pytestmark = pytest.mark.timeout(1200)
 

@@ -20,7 +20,7 @@ from coordinator.server.config import ServerConfig
 from coordinator.server.coordinator import Coordinator
 from deploy.embedded.services import Kafka
 from schemas.config.model import KafkaConfig
-from tests.coordination_kit import AgentThread, CoordinatorProcess, until
+from tests.kits.coordination import AgentThread, CoordinatorProcess, until
 
 pytestmark = [pytest.mark.integration, pytest.mark.faults]
 

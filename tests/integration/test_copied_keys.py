@@ -10,10 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from schemas.table.model import Column, ColumnType, Kind, Table
-from tests.apply_kit import FakeSource, account_table
-from tests.copy_kit import CopyOf
-from tests.integration.test_apply_targets import Real, RealUnit, reals
-from tests.targets_kit import KINDS
+from tests.kits.apply import FakeSource, account_table
+from tests.kits.attempts import Real, RealUnit, reals
+from tests.kits.copy import CopyOf
+from tests.kits.targets import KINDS
 
 real = reals(*KINDS)
 

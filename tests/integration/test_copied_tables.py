@@ -19,9 +19,9 @@ from schemas.config.model import load_config
 from schemas.io.send_record import send_record
 from schemas.wire.codec import encode_copy_request
 from schemas.wire.copies import CopyRequest, copy_topic
-from tests.running import Run
-from tests.waiting import until
-from tests.whole_way_kit import SOURCES, TARGETS, System, configuration
+from tests.kits.running import Run
+from tests.kits.waiting import until
+from tests.kits.whole_way import SOURCES, TARGETS, System, configuration
 
 pytestmark = pytest.mark.timeout(1800)  # three Sparks start, perhaps on a busy machine
 

@@ -1,6 +1,6 @@
 """A stopped table of a topic that Debezium writes, healed by Debezium's blocking snapshot, the whole way (R31): `rowlock run`, a broker, PostgreSQL and MariaDB.
 
-Debezium itself is not here: its records are written from the rows as the server has them (tests.debezium_kit), in the form that a real one was seen to
+Debezium itself is not here: its records are written from the rows as the server has them (tests.kits.debezium), in the form that a real one was seen to
 write (tests/golden/debezium).
 """
 
@@ -16,12 +16,12 @@ import pytest
 
 from deploy.embedded.services import MariaDB, PostgreSQL
 from schemas.io.mysql_catalog import read_table
-from tests.debezium_kit import Values
-from tests.integration.test_debezium import World, create_topics
-from tests.integration.test_debezium import world as world
-from tests.integration.test_rowlock_run import invoke
-from tests.running import Run, Witness, running, target_config
-from tests.waiting import until
+from tests.kits.command_line import invoke
+from tests.kits.debezium import Values
+from tests.kits.debezium_world import World, create_topics
+from tests.kits.debezium_world import world as world
+from tests.kits.running import Run, Witness, running, target_config
+from tests.kits.waiting import until
 
 pytestmark = pytest.mark.timeout(1200)
 

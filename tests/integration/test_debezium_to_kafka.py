@@ -1,6 +1,6 @@
 """A topic that Debezium writes, applied into a Kafka target, the whole way: `rowlock run`, a broker and MariaDB; a stop, and what heals it (R31).
 
-Judged by the last record of each key, read here, and by `rowlock verify`. Debezium itself is not here (tests.debezium_kit).
+Judged by the last record of each key, read here, and by `rowlock verify`. Debezium itself is not here (tests.kits.debezium).
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from schemas.io.mysql_catalog import read_table
-from tests.debezium_kit import Values
-from tests.integration.test_debezium import World, create_topics
-from tests.integration.test_debezium import world as world
-from tests.integration.test_rowlock_run import invoke
-from tests.kafka_target_kit import documents, messages
-from tests.running import running
-from tests.waiting import until
+from tests.kits.command_line import invoke
+from tests.kits.debezium import Values
+from tests.kits.debezium_world import World, create_topics
+from tests.kits.debezium_world import world as world
+from tests.kits.kafka_target import documents, messages
+from tests.kits.running import running
+from tests.kits.waiting import until
 
 pytestmark = pytest.mark.timeout(1200)
 

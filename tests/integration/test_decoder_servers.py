@@ -20,12 +20,10 @@ from producer.decoders.jsonb import format_double
 from producer.decoders.row_codec import TableCodec, TopicTail, count_rows
 from producer.sources.catalog import BINLOG_FLAVOURS, Catalog
 from schemas.io.mysql_catalog import read_table
-from schemas.io.mysql_connection import connect_mysql
 from schemas.table.model import Column, ColumnType, Kind, Row, Table, Value
-from schemas.values.mysql import make_select_row_converter, select_list, to_mysql
 from schemas.wire.codec import decode_event
-from tests import schemas_strategies
-from tests.decoder_support import LogReader, decoded, library_events, transaction
+from tests.kits import schemas_strategies
+from tests.kits.decoder_support import Server, library_events, transaction
 
 MODERATE = settings(
     max_examples=15,
@@ -33,43 +31,6 @@ MODERATE = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking through a server takes minutes
 )
-
-
-class Server:
-    """A real server with a database, a connection in the session that values need, and a reader of its log."""
-
-    def __init__(self, service: Any, db: str) -> None:
-        self.service, self.db, self.kind = service, db, service.kind.lower()
-        self.connection = connect_mysql("127.0.0.1", service.port, "root", "", db)
-        self.log = LogReader(service)
-        self.source = self.log.source()
-        self._tables = 0
-
-    def execute(self, sql: str, args: Any = None) -> list[tuple[Any, ...]]:
-        with self.connection.cursor() as cursor:
-            cursor.execute(sql, args)
-            return list(cursor.fetchall())
-
-    def create(self, columns: list[str], key: str = "id INT NOT NULL PRIMARY KEY") -> Table:
-        self._tables += 1
-        name = f"t{self._tables}"
-        self.execute(f"CREATE TABLE {name} ({', '.join([key, *columns])}) CHARACTER SET utf8mb4")
-        self.log.mark()
-        return read_table(self.connection, self.db, name)
-
-    def insert(self, table: Table, rows: list[Row]) -> None:
-        places = ", ".join(["%s"] * len(table.columns))
-        convert = to_mysql(table)
-        for row in rows:
-            self.execute(f"INSERT INTO {table.name} VALUES ({places})", convert(row))
-
-    def select(self, table: Table) -> list[Row]:
-        rows = self.execute(f"SELECT {', '.join(select_list(table))} FROM {table.name} ORDER BY id")
-        convert = make_select_row_converter(table)
-        return [convert(row) for row in rows]
-
-    def logged(self, table: Table) -> list[tuple[Row | None, Row | None]]:
-        return decoded(table, self.log.row_events(self.db, table.name), self.source)
 
 
 @pytest.fixture(params=["mariadb", "mysql"])

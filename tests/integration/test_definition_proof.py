@@ -16,8 +16,8 @@ from pymysql.constants.COMMAND import COM_QUERY
 
 from deploy.embedded.services import Kafka
 from schemas.wire.event import EventEnvelope
-from tests.capture_kit import Replay, Unit, events, running, size, source, watermarks, write_config
-from tests.waiting import until
+from tests.kits.capture import Replay, Unit, events, running, size, source, watermarks, write_config
+from tests.kits.waiting import until
 
 _PATIENCE = 240
 

@@ -15,7 +15,7 @@ from producer.definitions.requests import DefinitionPlace, Proof, ProvenDefiniti
 from producer.definitions.scan import make_statement_scan
 from producer.sources.catalog import open_catalog
 from schemas.config.model import SourceConfig
-from tests.semisync_replica import SemiSyncReplica
+from tests.servers.semisync_replica import SemiSyncReplica
 
 _PLUGIN = {"mariadb": [], "mysql": ["--plugin-load-add=semisync_source.so"]}
 _SEMI_SYNC = {

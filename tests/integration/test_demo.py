@@ -15,7 +15,7 @@ import pytest
 from deploy.embedded.services import MariaDB, PostgreSQL
 from deploy.fetch.downloads import fetch_kafka_home, fetch_mariadb_home, fetch_spark_kafka_jars
 from rowlock.demo.bank import BANK_TABLES
-from tests.waiting import until
+from tests.kits.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 PROMISED_S = 180.0

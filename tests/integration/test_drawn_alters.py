@@ -42,13 +42,12 @@ from schemas.wire.codec import encode_event_value
 from schemas.wire.copies import CopyMark
 from schemas.wire.event import Chunk
 from schemas.wire.records import TableStop
-from tests.apply_kit import FakeSource
-from tests.drawn_alters import History
-from tests.drawn_settings import MAKE_ZONE, logged, spelled
-from tests.integration.test_apply_targets import Real
-from tests.integration.test_schema_changes import TopicUnit
-from tests.played_changes import BY_HAND, plain
-from tests.targets_kit import Target, fresh
+from tests.kits.apply import FakeSource
+from tests.kits.attempts import Real, TopicUnit
+from tests.kits.drawn_alters import History
+from tests.kits.drawn_settings import MAKE_ZONE, logged, spelled
+from tests.kits.played_changes import BY_HAND, plain
+from tests.kits.targets import Target, fresh
 
 FORM = "(id INT PRIMARY KEY, v VARCHAR(10), n INT, version INT NOT NULL) CHARACTER SET utf8mb4"
 POLICIES: tuple[SchemaChangePolicy, ...] = ("lenient", "evolve", "ignore", "stop")

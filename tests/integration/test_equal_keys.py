@@ -26,7 +26,7 @@ from schemas.io.mysql_catalog import read_collations
 from schemas.table.collations import make_key_collation_chooser
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
 from schemas.values.mysql import connect_mysql
-from tests.targets_kit import Lane, Target, rows_of
+from tests.kits.targets import Lane, Target, rows_of
 
 PARTS = 12
 DRAWN = 24

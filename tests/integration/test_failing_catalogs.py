@@ -12,10 +12,10 @@ from click.testing import CliRunner, Result
 
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
 from rowlock.cli import main
-from tests.capture_kit import running as capturing
-from tests.capture_kit import write_config as write_capture
-from tests.failing_server import DENIED, LOST, PLANTED, UNKNOWN_COLUMN, FailingServer, Fault
-from tests.running import source_config, target_config, write_config
+from tests.kits.capture import running as capturing
+from tests.kits.capture import write_config as write_capture
+from tests.kits.running import source_config, target_config, write_config
+from tests.servers.failing_server import DENIED, LOST, PLANTED, UNKNOWN_COLUMN, FailingServer, Fault
 
 FAULTS = {"unknown column": UNKNOWN_COLUMN, "denied": DENIED, "lost": LOST}
 #: What is said of a connection that is lost.

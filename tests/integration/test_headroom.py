@@ -15,10 +15,10 @@ from click.testing import CliRunner
 from deploy.embedded.services import Kafka, PostgreSQL
 from rowlock.cli import main
 from rowlock.inspect import status
-from tests.capture_kit import running, size, source
-from tests.documented_user import PASSWORD, documented_user
-from tests.running import target_config, write_config
-from tests.waiting import until
+from tests.kits.capture import running, size, source
+from tests.kits.documented_user import PASSWORD, documented_user
+from tests.kits.running import target_config, write_config
+from tests.kits.waiting import until
 
 DAY_S = 86_400
 KEPT_DAYS = {"log": 4, "topic": 7}

@@ -16,9 +16,9 @@ import pytest
 import yaml
 
 from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL
-from tests.running import Run, source_config, target_config
-from tests.waiting import until
-from tests.whole_way_kit import SOURCES, TARGETS, Server, command
+from tests.kits.running import Run, source_config, target_config
+from tests.kits.waiting import until
+from tests.kits.whole_way import SOURCES, TARGETS, Server, command
 
 pytestmark = pytest.mark.timeout(1500)
 

@@ -9,7 +9,6 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient
 from msgspec.structs import replace as other
 
 from consumer.ordering.lanes.lane import LaneLimits
@@ -20,15 +19,15 @@ from consumer.targets.kafka.writer import Outgoing, UnitWriter
 from deploy.embedded.services import Kafka
 from rowlock.inspect.quarantine import EntrySelection, list_quarantined_events, resolve_quarantine
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table
-from schemas.wire.event import ColumnChanges, EventEnvelope
-from tests.apply_kit import FakeSource
-from tests.copy_kit import CopyOf
-from tests.integration.test_apply_targets import RealUnit, rows_of
-from tests.integration.test_apply_targets import _config as config_of
-from tests.kafka_stand import Cluster
-from tests.kafka_target_kit import documents, make_topic, messages, target_config
+from schemas.wire.event import ColumnChanges
+from tests.kits.apply import FakeSource
+from tests.kits.attempts import RealUnit, config_of, rows_of
+from tests.kits.copy import CopyOf
+from tests.kits.kafka_attempts import kept, remove_topic, unit_of
+from tests.kits.kafka_target import documents, make_topic, messages, target_config
+from tests.kits.waiting import until
+from tests.stands.kafka_target import Cluster
 from tests.topics.forms import FORMS
-from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -37,12 +36,6 @@ pytestmark = pytest.mark.timeout(240)
 def real(kafka: Kafka, unique: str) -> Iterator[Cluster]:
     with closing(Cluster(target_config(kafka, unique), kafka)) as made:
         yield made
-
-
-def unit_of(real: Cluster, *, topic: dict[str, Any] | None = None, **add: str) -> RealUnit:
-    options = TopicOptions(kinds=(("branch1", "mariadb"),), **(topic or {}))
-    route = TableRoute("bank.*", f"{real.schema}.{{table}}", tuple(add.items()), topic=options)
-    return RealUnit(real, FakeSource(), route, limits=LaneLimits(pause=0.01))  # type: ignore[arg-type]
 
 
 def test_every_change_is_a_record_once_in_order_with_the_definition_first(real: Cluster) -> None:
@@ -186,11 +179,6 @@ def test_a_definition_that_gives_rows_other_keys_stops_the_unit(real: Cluster) -
     assert len(messages(real.kafka, f"{real.schema}.acct")) == len(before)
 
 
-def kept(source: FakeSource, ddl: str, table: Table) -> EventEnvelope:
-    """A definition event of a statement that keeps the table's rows."""
-    return other(source.definition(ddl, table), columns=ColumnChanges(), effect="kept")
-
-
 def of_type(source: FakeSource, name: str, type_: ColumnType) -> Table:
     columns = source.table.columns
     return other(
@@ -237,12 +225,6 @@ def test_a_topic_that_was_deleted_stops_its_unit_at_its_start_and_a_copy_heals_i
     unit.write([source.put(source.row(4, None, 1))])
     assert unit.apply().state == "ok", "it goes on"
     assert unit.rows() == rows_of(source)
-
-
-def remove_topic(kafka: Kafka, name: str) -> None:
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    admin.delete_topics([name])[name].result(60)
-    until(lambda: name not in admin.list_topics(timeout=15).topics, what="the topic is gone")
 
 
 def test_a_worker_that_dies_and_one_that_comes_back_leave_every_event_once(real: Cluster) -> None:

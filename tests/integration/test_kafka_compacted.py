@@ -21,10 +21,10 @@ from consumer.targets.batches import BatchCommitted, BatchFenced, TableCleared
 from deploy.embedded.services import Kafka
 from schemas.config.model import KafkaTargetConfig
 from schemas.table.model import Row
-from tests.integration.test_kafka_verify import Accounts, verify
-from tests.kafka_target_kit import UNIT, Owner, account, make_topic, messages, table_of, target_config
+from tests.kits.kafka_target import UNIT, Owner, account, make_topic, messages, table_of, target_config
+from tests.kits.kafka_verify import Accounts, verify
+from tests.kits.waiting import until
 from tests.topics.forms import FORMS, Image
-from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(300)
 EAGER = {

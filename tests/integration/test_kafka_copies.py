@@ -22,13 +22,14 @@ from rowlock.inspect.pairs import TablePair
 from rowlock.inspect.verify import PairResult, VerifyLimits, compare_topic
 from rowlock.views.target import TargetView
 from schemas.config.model import KafkaTargetConfig
-from tests.apply_kit import FakeSource, Values
-from tests.copy_kit import CopyOf
-from tests.integration.test_apply_targets import RealUnit
-from tests.integration.test_kafka_attempts import Cluster, unit_of
-from tests.integration.test_kafka_verify import Accounts
-from tests.kafka_target_kit import documents, make_topic, messages, target_config
-from tests.waiting import until
+from tests.kits.apply import FakeSource, Values
+from tests.kits.attempts import RealUnit
+from tests.kits.copy import CopyOf
+from tests.kits.kafka_attempts import unit_of
+from tests.kits.kafka_target import documents, make_topic, messages, target_config
+from tests.kits.kafka_verify import Accounts
+from tests.kits.waiting import until
+from tests.stands.kafka_target import Cluster
 
 pytestmark = pytest.mark.timeout(240)
 OWNER = {"key": ("owner", "id")}

@@ -19,13 +19,12 @@ from consumer.targets.kafka.formats.rowlock import RowlockFormat
 from consumer.targets.kafka.writer import Outgoing, UnitWriter
 from deploy.embedded.services import Kafka
 from rowlock.inspect.quarantine import EntrySelection, list_quarantined_events, resolve_quarantine
-from tests.apply_kit import FakeSource
-from tests.copy_kit import CopyOf
-from tests.integration.test_apply_targets import RealUnit, rows_of
-from tests.integration.test_apply_targets import _config as config_of
-from tests.integration.test_kafka_attempts import unit_of
-from tests.kafka_stand import Cluster
-from tests.kafka_target_kit import documents, make_topic, messages, target_config
+from tests.kits.apply import FakeSource
+from tests.kits.attempts import RealUnit, config_of, rows_of
+from tests.kits.copy import CopyOf
+from tests.kits.kafka_attempts import unit_of
+from tests.kits.kafka_target import documents, make_topic, messages, target_config
+from tests.stands.kafka_target import Cluster
 
 pytestmark = pytest.mark.timeout(400)
 MOMENTS = 40

@@ -16,13 +16,13 @@ from consumer.tables.router import TableRoute
 from consumer.targets.kafka.target import KafkaTarget
 from schemas.config.model import KafkaTargetConfig
 from schemas.wire.records import TableStop
-from tests.apply_kit import FakeSource
-from tests.integration.test_apply_targets import RealUnit
-from tests.integration.test_kafka_attempts import kept
-from tests.kafka_relays import END_TXN, LostAnswers, RelayedKafka
-from tests.kafka_stand import Cluster
-from tests.kafka_target_kit import UNIT, target_config
-from tests.waiting import until
+from tests.kits.apply import FakeSource
+from tests.kits.attempts import RealUnit
+from tests.kits.kafka_attempts import kept
+from tests.kits.kafka_target import UNIT, target_config
+from tests.kits.waiting import until
+from tests.servers.kafka_relays import END_TXN, LostAnswers, RelayedKafka
+from tests.stands.kafka_target import Cluster
 
 pytestmark = pytest.mark.timeout(240)
 LEASE_S = 3.0

@@ -17,10 +17,11 @@ from rowlock.inspect.planned import stored
 from rowlock.inspect.planned.plan import build_run_plan, plan_lines
 from rowlock.inspect.status import ApplyUnitStatus, StatusReader
 from schemas.config.model import Config
-from tests.copy_kit import CopyOf
-from tests.integration.test_apply_targets import RealUnit, _Placements, _Topics
-from tests.integration.test_kafka_attempts import Cluster, unit_of
-from tests.kafka_target_kit import target_config
+from tests.kits.attempts import RealUnit, TopicLists, UnplacedUnits
+from tests.kits.copy import CopyOf
+from tests.kits.kafka_attempts import unit_of
+from tests.kits.kafka_target import target_config
+from tests.stands.kafka_target import Cluster
 
 pytestmark = pytest.mark.timeout(240)
 KINDS = (("branch1", "mariadb"),)
@@ -166,8 +167,8 @@ def test_status_and_plan_say_it_with_the_remedy(
 ) -> None:
     unit = began(real, **OPEN)
     config = config_of(real, **route)
-    monkeypatch.setattr("rowlock.inspect.status.KafkaView", partial(_Topics, [unit]))
-    monkeypatch.setattr("rowlock.inspect.status.PlacementReader", _Placements)
+    monkeypatch.setattr("rowlock.inspect.status.KafkaView", partial(TopicLists, [unit]))
+    monkeypatch.setattr("rowlock.inspect.status.PlacementReader", UnplacedUnits)
 
     def shown() -> ApplyUnitStatus:
         (found,) = StatusReader(config).read_status().units

@@ -19,14 +19,14 @@ from confluent_kafka import Producer
 
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
 from rowlock.cli import main
-from tests.kafka_target_kit import make_topic
-from tests.running import Run, running, source_config, target_config, write_config
+from tests.kits.kafka_target import make_topic
+from tests.kits.running import Run, running, source_config, target_config, write_config
+from tests.kits.waiting import until
 from tests.topics.expected import History, Written
 from tests.topics.journal import COLUMNS, Journal
 from tests.topics.judge import judge
 from tests.topics.records import whole_topic
 from tests.topics.site import Followed, followed, under_load
-from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AclOperation, ResourceType
 
 from consumer.errors import TargetConfigError, TransientError
 from consumer.targets.batches import BatchCommitted
@@ -15,22 +14,13 @@ from consumer.targets.dialect import open_target
 from consumer.targets.kafka.target import KafkaTarget
 from deploy.embedded.ports import pick_port
 from schemas.config.model import KafkaTargetConfig
-from tests.certificates import Authority, Issued
-from tests.kafka_relays import OldBroker
-from tests.kafka_target_kit import UNIT, Owner, account, messages, table_of, target_config
-from tests.secure_kafka import PLAIN_PASSWORD, PLAIN_USER, Right, SecureKafka
+from tests.kits.kafka_target import UNIT, Owner, account, messages, table_of, target_config
+from tests.kits.kafka_users import PASSWORD, RIGHTS
+from tests.servers.certificates import Authority, Issued
+from tests.servers.kafka_relays import OldBroker
+from tests.servers.secure_kafka import PLAIN_PASSWORD, PLAIN_USER, Right, SecureKafka
 
 pytestmark = pytest.mark.timeout(240)
-PASSWORD = "correct-horse"
-T, I = ResourceType.TOPIC, ResourceType.TRANSACTIONAL_ID  # noqa: E741
-#: Right → what is said where it alone is missing. docs/how-to/kafka-target.md asks for these; each of Read and Write has Describe in it.
-RIGHTS = {
-    (T, AclOperation.READ): "cannot be read: .*the user may not use the topic: allow Read",
-    (T, AclOperation.WRITE): "the user may not use the topic: allow Read, Write",
-    (T, AclOperation.DESCRIBE_CONFIGS): "the user may not use the topic: allow Read, Write, DescribeConfigs",
-    (T, AclOperation.CREATE): "cannot be created",
-    (I, AclOperation.WRITE): "allow Write and Describe on the transactional ids",
-}
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""A topic of a broker passes what of the tests of databases it can mean: the same functions. What is left out, and why: tests/kafka_shared.py."""
+"""A topic of a broker passes what of the tests of databases it can mean: the same functions. What is left out, and why: tests/kits/kafka_shared.py."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from importlib import import_module
 import pytest
 
 from deploy.embedded.services import Kafka
-from tests.kafka_shared import LEFT_OUT, SHARED
-from tests.kafka_stand import Cluster, KafkaStand
-from tests.kafka_target_kit import target_config
-from tests.unit.test_sqlite_target import suite
+from tests.conformance.suite import suite
+from tests.kits.kafka_shared import LEFT_OUT, SHARED
+from tests.kits.kafka_target import target_config
+from tests.stands.kafka_target import Cluster, KafkaStand
 
 pytestmark = pytest.mark.timeout(240)
 ALL = suite(*(import_module(f"tests.integration.{name}") for name in SHARED))

@@ -27,10 +27,9 @@ from consumer.targets.kafka.writer import UnitWriter
 from deploy.embedded.services import Kafka
 from schemas.config.model import KafkaTargetConfig
 from schemas.table.model import ColumnType, Kind
-from tests.apply_kit import account_table
-from tests.integration.test_kafka_attempts import remove_topic
-from tests.kafka_stand import state_of
-from tests.kafka_target_kit import (
+from tests.kits.apply import account_table
+from tests.kits.kafka_attempts import remove_topic
+from tests.kits.kafka_target import (
     UNIT,
     Owner,
     account,
@@ -41,7 +40,8 @@ from tests.kafka_target_kit import (
     table_of,
     target_config,
 )
-from tests.waiting import until
+from tests.kits.waiting import until
+from tests.stands.kafka_target import state_of
 
 pytestmark = pytest.mark.timeout(240)
 PLAIN: dict[str, Any] = {"format": "plain"}

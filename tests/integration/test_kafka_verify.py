@@ -4,51 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from typing import Any, cast
 
 import pytest
 
-from consumer.ordering.model import EveryChange, TargetTable, TopicOptions
-from consumer.tables.router import ResolvedRoute
+from consumer.ordering.model import EveryChange, TargetTable
 from consumer.targets.batches import BatchCommitted
 from consumer.targets.kafka.store.progress import KafkaProgress
 from consumer.targets.kafka.writer import Outgoing, UnitWriter
 from deploy.embedded.services import Kafka
 from rowlock.inspect.compare import Difference
-from rowlock.inspect.pairs import TablePair
-from rowlock.inspect.verify import PairResult, VerifyLimits, compare_topic
-from rowlock.views.target import TargetView
+from rowlock.inspect.verify import PairResult
 from schemas.config.model import KafkaTargetConfig
 from schemas.table.model import Key, Row
-from tests.apply_kit import account_table
-from tests.kafka_target_kit import UNIT, Owner, account, change, make_topic, table_of, target_config
+from tests.kits.kafka_target import UNIT, Owner, account, change, make_topic, table_of, target_config
+from tests.kits.kafka_verify import Accounts, verify
 
 pytestmark = pytest.mark.timeout(240)
-
-
-class Accounts:
-    """A source's table, id → row."""
-
-    def __init__(self, *rows: Row) -> None:
-        self.rows = {row[0]: row for row in rows}
-
-    def fetch_rows(self, of: TargetTable, after: Key | None, limit: int, where: Any = None) -> list[Row]:
-        keys = sorted(key for key in self.rows if after is None or key > after[0])  # type: ignore[operator]
-        return [self.rows[key] for key in keys[:limit]]
-
-    def fetch_keys(self, of: TargetTable, keys: Sequence[Key]) -> list[Row]:
-        return [self.rows[key[0]] for key in keys if key[0] in self.rows]
 
 
 @pytest.fixture
 def config(kafka: Kafka, unique: str) -> KafkaTargetConfig:
     return target_config(kafka, unique)
-
-
-def verify(source: Accounts, config: KafkaTargetConfig, settle_s: float = 0.0, **options: Any) -> PairResult:
-    routed = ResolvedRoute(config.prefix, "acct", topic=TopicOptions(kinds=(("b1", "mariadb"),), **options))
-    pair = TablePair("out", "b1", account_table(), "feed", routed)
-    return compare_topic(pair, cast(TargetView, source), config, VerifyLimits(settle_s, page=3))
 
 
 def kinds(result: PairResult) -> list[tuple[Difference, Key, tuple[str, ...]]]:

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import cast
 
 import pytest
 from msgspec.structs import replace
 
-from consumer.tables.router import SchemaChangePolicy, TableRoute
-from consumer.tables.stored import decode_stored
-from schemas.table.model import Table
 from schemas.wire.event import ColumnChanges
-from tests.alter_kit import BIG, shape
-from tests.apply_kit import FakeSource
-from tests.integration.test_apply_targets import Real, reals
-from tests.integration.test_target_trouble import quoted
-from tests.killed_kit import BLOWS, Blow, Moments, MortalUnit, turn
-from tests.targets_kit import KINDS, as_target
-from tests.unit.test_evolution import TABLE, added, changed, column, renamed, unique, without
-from tests.unit.test_evolving import Story, Values, dropped, notify
+from tests.kits.alter import BIG
+from tests.kits.attempts import Real, quoted, reals
+from tests.kits.changed_definitions import TABLE, added, changed, column, renamed, unique, without
+from tests.kits.evolving import Story, dropped, notify
+from tests.kits.killed import BLOWS, Blow, Moments, turn
+from tests.kits.killed_stories import Case, RealStory
+from tests.kits.targets import KINDS
 
 real = reals(*KINDS)
 
@@ -60,13 +54,6 @@ def dropped_and_made_again(tale: Story) -> None:
     tale.copy(added(TABLE, column("n")))
 
 
-@dataclass(frozen=True)
-class Case:
-    notify: Callable[[Story], None]
-    policy: SchemaChangePolicy = "evolve"
-    spec: dict[str, Any] = field(default_factory=dict)
-
-
 CASES = {
     "everything": Case(everything),
     "a column dropped and made again": Case(lambda tale: notify(tale, "drop and add")),
@@ -76,52 +63,6 @@ CASES = {
     "a table dropped and made again": Case(dropped_and_made_again, spec={"on_drop": "drop"}),
 }
 OFTEN = ("everything", "a key that the rows cannot have", "a table dropped and made again")
-
-
-class RealStory(Story):
-    """A story told to a unit of a real target, in a table of its own."""
-
-    unit: MortalUnit
-
-    @classmethod
-    def begun(cls, real: Real, number: int, case: Case) -> RealStory:
-        source = FakeSource(name=f"s{number}")
-        route = TableRoute("bank.*", f"{real.schema}.t{number}", policy=case.policy)
-        unit = MortalUnit(real, source, route, **case.spec)
-        tale = cls(unit, source)  # type: ignore[arg-type]
-        tale.unit = unit
-        for key in range(3):
-            tale.put(key, email=f"{key}@x")
-        assert unit.apply().state == "ok"
-        case.notify(tale)
-        return tale
-
-    @property
-    def table(self) -> Table:
-        found = self.unit.real.session.read_table(self.unit.real.schema, self.unit.routes[0].to.split(".")[1])
-        assert found is not None
-        return found
-
-    def target_rows(self) -> dict[int, Values]:
-        session, table = self.unit.real.session, self.table
-        _, state = session.read_progress(self.unit.unit)
-        assert state is not None
-        stored = decode_stored(state.definition or "")
-        back = {stored.get_target_name(name): name for name in self.source.table.column_names}
-        found: dict[int, Values] = {}
-        for row in session.fetch_rows(as_target(table), None, 100):
-            values = dict(zip(table.column_names, row, strict=True))
-            mine = {back[name]: value for name, value in values.items() if name in back}
-            assert found.setdefault(int(str(mine["id"])), mine) is mine, "a row twice"
-        return found
-
-    def ended(self) -> object:
-        """All that must be alike at the end, whatever happened meanwhile; the rows are compared with the source's."""
-        lanes, state = self.unit.real.session.read_progress(self.unit.unit)
-        assert state is not None
-        assert self.target_rows() == self.rows
-        offsets = [(row.lane, row.offset, row.position, row.gen) for row in lanes]
-        return shape(self.table), state, offsets, self.unit.real.session.read_quarantine(self.unit.unit)
 
 
 @pytest.mark.parametrize(

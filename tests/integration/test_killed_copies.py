@@ -10,12 +10,12 @@ import pytest
 from consumer.errors import LockWaitError
 from consumer.tables.router import TableRoute
 from schemas.table.model import Row
-from tests.apply_kit import FakeSource
-from tests.copy_kit import CopyOf
-from tests.integration.test_apply_targets import Real, reals
-from tests.killed_kit import BLOWS, Moments, MortalUnit, turn
-from tests.targets_kit import KINDS, as_target
-from tests.unit.test_apply_copies import STOP, TextSource, by_text, keyed_by_text
+from tests.kits.apply import FakeSource
+from tests.kits.attempts import Real, reals
+from tests.kits.copy import CopyOf
+from tests.kits.killed import BLOWS, Moments, MortalUnit, turn
+from tests.kits.targets import KINDS, as_target
+from tests.kits.unit_copies import STOP, TextSource, by_text, keyed_by_text
 
 real = reals(*KINDS)
 #: Of these keys a range is never asked for at the target; of others it is.

@@ -13,12 +13,12 @@ from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.model import ApplyUnit
 from consumer.tables.router import SchemaChangePolicy, TableRoute
 from schemas.wire.codec import decode_event
-from tests.capture_kit import messages
 from tests.capturing import Capturing
-from tests.integration.test_apply_targets import Real, RealUnit
-from tests.integration.test_table_copies import Copying, copying
-from tests.targets_kit import KINDS, Target
-from tests.waiting import until
+from tests.kits.attempts import Real, RealUnit
+from tests.kits.capture import messages
+from tests.kits.copying import Copying, copying
+from tests.kits.targets import KINDS, Target
+from tests.kits.waiting import until
 
 __all__ = ["copying"]
 pytestmark = pytest.mark.timeout(1800)

@@ -13,9 +13,9 @@ from rowlock.agent.capture import CaptureWorkers
 from rowlock.agent.unit_ledger import UnitLedger
 from schemas.config.model import load_config
 from schemas.units import Prepared, UnitProgressed, WorkerEnded, WorkerEvent
-from tests.capture_kit import events, replay, size, source, source_rows, topic_rows, write_config
-from tests.families import standing_still
-from tests.waiting import until
+from tests.kits.capture import events, replay, size, source, source_rows, topic_rows, write_config
+from tests.kits.families import standing_still
+from tests.kits.waiting import until
 
 COLUMNS = ["id", "name"]
 EPOCH = 1_795_000_000_000

@@ -17,7 +17,7 @@ from producer.sources.catalog import BINLOG_FLAVOURS
 from schemas.io.mysql_catalog import read_table
 from schemas.io.mysql_connection import connect_mysql
 from schemas.table.model import Row, Table
-from tests.decoder_support import LogReader, decoded
+from tests.kits.decoder_support import LogReader, decoded
 
 
 class Server:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from deploy.embedded.services import Kafka, MariaDB
-from tests.capture_kit import running, watermarks
 from tests.capturing import Capturing
-from tests.waiting import until
+from tests.kits.capture import running, watermarks
+from tests.kits.waiting import until
 
 pytestmark = pytest.mark.timeout(1200)
 

@@ -11,8 +11,8 @@ from consumer.tables.discovery import KafkaCluster
 from deploy.embedded.services import Kafka, MariaDB
 from producer.kafka.topics import EVENTS, SourceTopics
 from schemas.config.model import KafkaConfig
-from tests.capture_kit import events, running, size, source, watermarks, write_config
-from tests.waiting import until
+from tests.kits.capture import events, running, size, source, watermarks, write_config
+from tests.kits.waiting import until
 
 pytestmark = pytest.mark.timeout(1200)
 

@@ -8,8 +8,8 @@ from consumer.ordering.model import RowChange
 from consumer.ordering.netchange import compute_net_change
 from schemas.table.equality import are_same_values, are_wire_equal
 from schemas.table.model import Column, ColumnType, Kind, Row, Table, Value
-from tests.schemas_strategies import TABLE, bounds
-from tests.targets_kit import Lane, Target, as_target, index, rows_of, targets
+from tests.kits.schemas_strategies import TABLE, bounds
+from tests.kits.targets import Lane, Target, as_target, index, rows_of, targets
 
 target = targets("postgres", "mariadb", "mysql")
 NUMBERS = [

@@ -13,9 +13,9 @@ from click.testing import CliRunner, Result
 
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
 from rowlock.cli import main
-from tests.documented_user import PASSWORD, documented_statements
-from tests.old_mariadb import VERSIONS, OldMariaDB
-from tests.running import source_config, target_config, write_config
+from tests.kits.documented_user import PASSWORD, documented_statements
+from tests.kits.running import source_config, target_config, write_config
+from tests.servers.old_mariadb import VERSIONS, OldMariaDB
 
 #: Command line → exit code. (`check` has findings; the others are errors, but for `status`, which shows the rest.)
 COMMANDS = {

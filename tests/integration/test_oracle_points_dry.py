@@ -8,8 +8,8 @@ import contextlib
 import oracledb
 import pytest
 
-from tests.oracle_points import ENDS, End
-from tests.targets_kit import OracleTarget, Target, targets
+from tests.kits.oracle_points import ENDS, End
+from tests.kits.targets import OracleTarget, Target, targets
 
 target = targets("oracle")
 #: (part of a type or literal that H2 does not know, why).

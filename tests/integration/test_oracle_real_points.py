@@ -1,6 +1,6 @@
 """Stand (e), the points of issue 14 beside test_oracle_real_source.py, on a user's own Oracle: `make test-oracle DSN=…`. Never run where rowlock is developed.
 
-What is done is in tests/oracle_points.py; what a person looks at is tests.real_oracle.LOOK_AT.
+What is done is in tests/kits/oracle_points.py; what a person looks at is tests.real_oracle.LOOK_AT.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ import pytest
 
 from schemas.findings import Finding
 from schemas.io.oracle_connection import open_oracle
-from tests.integration import test_sources
-from tests.integration.test_oracle_real_source import RealSite, site, stops
-from tests.oracle_points import (
+from tests.kits.oracle_points import (
     BY_COMMIT,
     ENDS,
     NOT_CAPTURED,
@@ -23,6 +21,8 @@ from tests.oracle_points import (
     WHOLE,
     End,
 )
+from tests.kits.oracle_real import RealSite, site, stops
+from tests.kits.sources import captured
 from tests.real_oracle import dsn
 
 pytestmark = pytest.mark.skipif(not dsn(), reason="an Oracle of one's own: make test-oracle DSN=…")
@@ -61,7 +61,7 @@ def test_a_log_that_will_not_do_is_refused_and_the_printed_statement_heals_it(
     assert checked(site) == []
     site.put("a", 1, 1)
     site.run(lambda: site.put("a", 2, 1), tables="a")
-    assert test_sources.captured(site, "a") == {1: 2}
+    assert captured(site, "a") == {1: 2}
 
 
 def test_a_staging_log_is_refused(site: RealSite) -> None:
@@ -113,7 +113,7 @@ def test_late_commits_and_transactions_side_by_side(site: RealSite, log: str) ->
             first.commit()
 
         site.run(commits, lambda: None, tables="a")
-    assert test_sources.captured(site, "a") == site.rows("a")
+    assert captured(site, "a") == site.rows("a")
     xids = [event.log.xid for event in site.events("a") if event.log is not None]
     runs = [xid for at, xid in enumerate(xids) if at == 0 or xids[at - 1] != xid]
     assert len(runs) == len(set(runs)) == 2, "each transaction's changes stand together"
@@ -135,7 +135,7 @@ def test_all_changes_of_a_row_in_one_transaction(site: RealSite) -> None:
         site.real.own.commit()
 
     site.run(changes, tables="a")
-    assert test_sources.captured(site, "a") == site.rows("a") == {1: 2, 3: 4, 5: 5, 6: 5, 9: 3}
+    assert captured(site, "a") == site.rows("a") == {1: 2, 3: 4, 5: 5, 6: 5, 9: 3}
 
 
 @pytest.mark.parametrize("end", ENDS, ids=lambda end: f"{end.type} {end.literal[:30]}")
@@ -219,4 +219,4 @@ def test_a_new_partition_stops_nothing(site: RealSite) -> None:
         lambda: site.real.do('ALTER TABLE "a" ADD PARTITION p2 VALUES LESS THAN (200)'), lambda: site.put("a", 2, 1, 150)
     )  # fmt: skip
     assert stops(site) == []
-    assert test_sources.captured(site, "a") == {1: 2, 150: 2}
+    assert captured(site, "a") == {1: 2, 150: 2}

@@ -8,29 +8,27 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from producer.sources.oracle import shared
 from producer.sources.oracle.catalog import OracleCatalog
-from producer.sources.oracle.log import PollPace
-from producer.sources.oracle.session import OracleDriver, OracleSession, ResultRows, load_oracle_driver
-from producer.sources.oracle.source import OracleSource
-from schemas.config.model import Config
+from producer.sources.oracle.session import OracleDriver, OracleSession, ResultRows
 from schemas.io.oracle_connection import open_oracle
-from tests.integration import test_sources
-from tests.oracle_shared import OWN, Acknowledged, SharedCapture, table_of
-from tests.oracle_site import PREFIX, OracleSite
-from tests.real_oracle import RealOracle, dsn
-from tests.waiting import until
+from tests.conformance import sources
+from tests.kits.oracle_real import RealSite, stops
+from tests.kits.oracle_real import site as site
+from tests.kits.oracle_shared import OWN, Acknowledged, SharedCapture, table_of
+from tests.kits.sources import captured
+from tests.kits.waiting import until
+from tests.real_oracle import dsn
 
 pytestmark = pytest.mark.skipif(not dsn(), reason="an Oracle of one's own: make test-oracle DSN=…")
 #: A server does not become another one, and tells a TRUNCATE from nothing else that replaces rows.
 ALL = {
     name: each
-    for name, each in vars(test_sources).items()
+    for name, each in vars(sources).items()
     if name.startswith("test_") and "become_another" not in inspect.getsource(each)
 }
 del ALL["test_an_emptied_table_is_empty"], ALL["test_a_definition_stands_before_its_rows"]
@@ -47,100 +45,6 @@ TYPES = {
     "ym": ("INTERVAL YEAR(4) TO MONTH", "INTERVAL '-2-3' YEAR TO MONTH"), "ds": ("INTERVAL DAY(9) TO SECOND(6)", "INTERVAL '2 03:04:05.000006' DAY TO SECOND"),
     "r": ("RAW(16)", "HEXTORAW('00FF')"),
 }  # fmt: skip
-
-
-class RealStand:
-    """What OracleSite asks of a stand, on a server of one's own."""
-
-    def __init__(self, server: RealOracle) -> None:
-        self._server = server
-        self.own: Any = open_oracle(server.server())
-        self.before = lambda _sql: None
-
-    def driver(self) -> OracleDriver:
-        return load_oracle_driver(self._server.server())
-
-    def close(self) -> None:
-        self.own.close()
-
-    def do(self, sql: str, binds: Sequence[object] = ()) -> list[Any]:
-        with self.own.cursor() as cursor:
-            cursor.execute(sql, list(binds))
-            found = cursor.fetchall() if cursor.description else []
-        self.own.commit()
-        return list(found)
-
-    def create(self, table: str, columns: dict[str, str], log: str | None = None) -> None:
-        """`log`: what stands behind WITH PRIMARY KEY, SEQUENCE; None: all columns, and new values."""
-        listed = ", ".join(f'"{name}" {type_}' for name, type_ in columns.items())
-        self.do(f'CREATE TABLE "{table}" ("id" NUMBER(10) PRIMARY KEY, {listed})')
-        names = ", ".join(f'"{name}"' for name, type_ in columns.items() if not type_.endswith("LOB"))
-        self.do(
-            f'CREATE MATERIALIZED VIEW LOG ON "{table}" WITH PRIMARY KEY, SEQUENCE {f"({names}) INCLUDING NEW VALUES" if log is None else log}'
-        )
-
-    def logged(self, table: str) -> int:
-        names = self.do("SELECT log_table FROM user_mview_logs WHERE master = :1", (table,))
-        return int(self.do(f'SELECT COUNT(*) FROM "{names[0][0]}"')[0][0]) if names else 0
-
-
-class RealSite(OracleSite):
-    def __init__(self, server: RealOracle) -> None:
-        self._server, self.db = server, server.user.upper()
-        self.real = RealStand(server)
-        super().__init__(self.real)  # type: ignore[arg-type]
-
-    def make_tables(self) -> None:
-        for table in "ab":
-            self.real.create(table, {"version": "NUMBER(18)"})
-
-    def config(self, tables: str = "*", snapshot: str = "initial") -> Config:
-        server = self._server
-        own = {
-            "type": "oracle", "host": server.host, "port": server.port, "database": server.service, "user": server.user,
-            "password": server.password, "tables": [f"{self.db}.{tables}"], "snapshot": snapshot,
-        }  # fmt: skip
-        return Config.model_validate({"kafka": {"bootstrap": "h:1", "prefix": PREFIX}, "sources": {"s": own}})
-
-    def source(self, config: Config) -> OracleSource:
-        pace = PollPace(self.poll_rows, 0.0, lambda: self.now, lambda _seconds: None)
-        return OracleSource(config.sources["s"], "s", self.real.driver(), pace)
-
-    def put(self, table: str, version: int, *ids: int) -> None:
-        with self.real.own.cursor() as cursor:
-            for id_ in ids:
-                cursor.execute(f'UPDATE "{table}" SET "version" = :1 WHERE "id" = :2', [version, id_])
-                if not cursor.rowcount:
-                    cursor.execute(f'INSERT INTO "{table}" ("id", "version") VALUES (:1, :2)', [id_, version])
-        self.real.own.commit()
-
-    def delete(self, table: str, *ids: int) -> None:
-        for id_ in ids:
-            self.real.do(f'DELETE FROM "{table}" WHERE "id" = :1', (id_,))
-
-    def truncate(self, table: str) -> None:
-        self.real.do(f'TRUNCATE TABLE "{table}"')
-
-    def drop(self, table: str) -> None:
-        self.real.do(f'DROP TABLE "{table}" PURGE')
-
-    def widen(self, table: str) -> None:
-        self.real.do(f'ALTER TABLE "{table}" ADD ("note" VARCHAR2(10))')
-        self.real.do(f'ALTER MATERIALIZED VIEW LOG ON "{table}" ADD ("note")')
-
-    def rows(self, table: str) -> dict[int, int]:
-        return {
-            int(id_): int(version) for id_, version in self.real.do(f'SELECT "id", "version" FROM "{table}"')
-        }
-
-
-@pytest.fixture
-def site() -> Iterator[RealSite]:
-    server = RealOracle.of(dsn())
-    server.empty()
-    site = RealSite(server)
-    yield site
-    site.real.close()
 
 
 ALTERS = {
@@ -192,7 +96,7 @@ def test_a_log_with_commit_scns_is_read_in_their_order(site: RealSite) -> None:
     site.run(lambda: site.put("a", 2, 2), lambda: None, other.commit, lambda: site.put("a", 3, 1))
     other.close()
     site.run()
-    assert test_sources.captured(site, "a") == site.rows("a") == {1: 3, 2: 2}
+    assert captured(site, "a") == site.rows("a") == {1: 3, 2: 2}
     assert site.real.logged("a") == 0
 
 
@@ -251,10 +155,6 @@ def test_two_views_in_turn_lose_nothing(site: RealSite) -> None:
     assert len(places) == len(set(places))
 
 
-def stops(site: RealSite) -> list[str]:
-    return [event.stop.cause for event in site.events("a") if event.stop is not None]
-
-
 def test_check_finds_nothing(site: RealSite) -> None:
     source = site.source(site.config())
     findings, tables = source.check_source()
@@ -281,7 +181,7 @@ def test_late_commits_lose_nothing(site: RealSite) -> None:
     site.run(lambda: site.put("a", 2, 2), lambda: None, other.commit, lambda: None)
     other.close()
     site.run()
-    assert test_sources.captured(site, "a") == site.rows("a") == {1: 1, 2: 2}
+    assert captured(site, "a") == site.rows("a") == {1: 1, 2: 2}
     assert site.real.logged("a") == 0
 
 
@@ -308,7 +208,7 @@ def test_what_the_log_lacks_is_read_from_the_row(site: RealSite, log: str | None
     last = {event.after["id"]: event.after for event in site.events("a") if event.after is not None}
     assert {id_: (row["version"], row["note"]) for id_, row in last.items()} == {1: (2, "y"), 2: (1, None)}
     site.run(lambda: site.delete("a", 1, 2))
-    assert test_sources.captured(site, "a") == {}
+    assert captured(site, "a") == {}
     assert site.real.logged("a") == 0
 
 

@@ -19,7 +19,7 @@ from deploy.errors import EmbeddedError
 from deploy.fetch.cache import MB, ensure_cached
 from producer.sources.oracle.mlog import LogRow, parse_log_rows
 from schemas.table.model import Row
-from tests import seekdb_stand
+from tests.stands import seekdb_process as seekdb_stand
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 WHEEL = "pylibseekdb==1.2.0"

@@ -18,10 +18,9 @@ from deploy.embedded.services import PostgreSQL
 from producer.sources.oracle.catalog import OracleCatalog
 from producer.sources.oracle.mlog import LogBrokenError
 from producer.sources.oracle.session import OracleSession
-from tests.integration.test_oracle_stand import Writers
-from tests.oracle_shared import OWN, SWITCHED_OFF, Acknowledged, SharedCapture, table_of
-from tests.oracle_site import NUMBER, WIDE
-from tests.oracle_stand import OWNER, KilledError, OracleStand
+from tests.kits.oracle_shared import OWN, SWITCHED_OFF, Acknowledged, SharedCapture, table_of
+from tests.kits.oracle_site import NUMBER, WIDE, Writers
+from tests.stands.oracle_source import OWNER, KilledError, OracleStand
 
 SEEDS, ROUNDS = 6, 40
 LOG = f'"{OWNER}"."MLOG$_a"'

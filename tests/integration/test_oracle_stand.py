@@ -6,7 +6,7 @@ import random
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import psycopg
 import pytest
@@ -17,15 +17,16 @@ from producer.errors import SupersededError, TransientSourceError
 from producer.sources.oracle.sql import SELECT_TIME_PAIR
 from schemas.config.model import Config
 from schemas.wire.records import format_former_table_topic
-from tests.capture_kit import events, replay, watermarks
-from tests.integration import test_sources
-from tests.oracle_site import NUMBER, PREFIX, WIDE, OracleSite, Step
-from tests.oracle_stand import OWNER, KilledError, OracleStand, StandError
+from tests.conformance import sources
+from tests.kits.capture import events, replay, watermarks
+from tests.kits.oracle_site import NUMBER, PREFIX, WIDE, OracleSite, Step, Writers
+from tests.kits.sources import captured
+from tests.kits.waiting import until
 from tests.sim.kafka import Client
-from tests.waiting import until
+from tests.stands.oracle_source import OWNER, KilledError, OracleStand, StandError
 
 #: An Oracle tells a TRUNCATE from nothing else that replaces rows, and a new column from no other change: both end in a copy (below).
-ALL = {name: each for name, each in vars(test_sources).items() if name.startswith("test_")}
+ALL = {name: each for name, each in vars(sources).items() if name.startswith("test_")}
 del ALL["test_an_emptied_table_is_empty"], ALL["test_a_definition_stands_before_its_rows"]
 globals().update(ALL)
 
@@ -75,55 +76,6 @@ def published_twice(site: OracleSite, table: str) -> list[tuple[str, int]]:
     """Return rows of the log that a reader finds in two events."""
     found = [row for event in replay(site.events(table)).accepted if event.log for row in event.log.rows]
     return [row for row, times in Counter(found).items() if times > 1]
-
-
-class Writers:
-    """Three sessions of applications with open transactions: what they log in one order is committed in another, or not at all. `instances`: of
-    each session."""
-
-    def __init__(self, stand: OracleStand, seed: int, instances: Sequence[str] = ("", "", "")) -> None:
-        self.rng, self.version = random.Random(seed), 0
-        self.sessions = [stand.session(each) for each in instances]
-        self.locked: list[set[int]] = [set(), set(), set()]
-
-    def go_on(self) -> None:
-        for _ in range(self.rng.randint(0, 3)):
-            self._once(self.rng.randrange(3))
-
-    def _once(self, number: int) -> None:
-        session, locked = self.sessions[number], self.locked[number]
-        if self.rng.random() < 0.3:
-            session.commit() if self.rng.random() < 0.7 else session.rollback()
-            locked.clear()
-            return
-        others = set().union(*(each for each in self.locked if each is not locked))
-        free = [id_ for id_ in range(12) if id_ not in others]
-        one, other = self.rng.sample(free, 2) if len(free) > 1 else (None, None)
-        if one is None or other is None:
-            return
-        self.version += 1
-        choice, table = self.rng.random(), f'"{OWNER}"."a"'
-        if choice < 0.6:
-            sql = f"INSERT INTO {table} VALUES (%s, %s) ON CONFLICT (id) DO UPDATE SET version = %s"
-            session.execute(sql.encode(), (one, self.version, self.version))
-            locked.add(one)
-        elif choice < 0.8:
-            session.execute(f"DELETE FROM {table} WHERE id = %s".encode(), (one,))
-            locked.add(one)
-        else:  # the key of a row changes
-            session.execute(f"DELETE FROM {table} WHERE id = %s".encode(), (other,))
-            sql = f"UPDATE {table} SET id = %s, version = %s WHERE id = %s"
-            session.execute(sql.encode(), (other, self.version, one))
-            locked |= {one, other}
-
-    def settle(self) -> None:
-        for session in self.sessions:
-            session.commit()
-
-    def end(self) -> None:
-        self.settle()
-        for session in self.sessions:
-            session.close()
 
 
 def killed_at(number: int) -> Callable[[str], None]:
@@ -280,7 +232,7 @@ def test_keys_that_one_statement_hands_on(
 ) -> None:
     """Oracle checks keys at the statement's end. Its log, row by row, deletes a key that another row has been given already. Polls of three
     rows cut the transaction. Versions move with their rows, so that those of a key may fall."""
-    monkeypatch.setattr("tests.oracle_site.row_that_goes_back", lambda _found: None)
+    monkeypatch.setattr("tests.kits.oracle_site.row_that_goes_back", lambda _found: None)
     site = OracleSite(stand, poll_rows=poll_rows)
     stand.drop("a")
     lob = {"note": ("CLOB", "text")} if log == "lob" else {}
@@ -385,7 +337,7 @@ def test_a_delete_that_fails_is_made_up_for_by_the_next_start(site: OracleSite, 
     assert site.stand.logged("a") == 2
     site.run()
     assert published_twice(site, "a") == []
-    assert test_sources.captured(site, "a") == site.rows("a")
+    assert captured(site, "a") == site.rows("a")
 
 
 def test_rows_that_were_read_before_a_statement_are_read_again_behind_it(site: OracleSite) -> None:
@@ -413,7 +365,7 @@ def test_a_grant_stops_nothing(site: OracleSite) -> None:
     site.stand.grant("a")
     site.run(lambda: None)
     assert stops(site, "a") == []
-    assert test_sources.captured(site, "a") == {1: 1}
+    assert captured(site, "a") == {1: 1}
 
 
 def _added(site: OracleSite) -> None:
@@ -770,7 +722,7 @@ def test_a_process_that_was_replaced_deletes_nothing(site: OracleSite) -> None:
     for each in (loop, successor, old, new):
         each.close()
     site.run()
-    assert test_sources.captured(site, "a") == site.rows("a") == {1: 1, 2: 1}
+    assert captured(site, "a") == site.rows("a") == {1: 1, 2: 1}
 
 
 def test_what_a_log_held_before_is_deleted_unread(site: OracleSite) -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests import oracle_statements
-from tests.apply_kit import ROOT
-from tests.oracle_on_h2 import PHRASES, RECORD, phrased
-from tests.unit.test_oracle_texts import TYPES
+from tests.kits import oracle_statements
+from tests.kits.apply import ROOT
+from tests.kits.oracle_types import TYPES
+from tests.stands.oracle_on_h2 import PHRASES, RECORD, phrased
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # the whole suite, in a process of its own
 SUITE = "tests/integration/test_oracle_target.py"

@@ -20,19 +20,20 @@ from consumer.targets.alterations import AddColumn, AddUnique, AlterTable, DropU
 from consumer.targets.checks.table_findings import check_table
 from schemas.table.model import Column, ColumnType, Kind, Row, Table, Value
 from tests import real_oracle
-from tests.alter_kit import ROWS, Altered
-from tests.integration import (
-    test_apply_targets,
-    test_targets_alter,
-    test_targets_apply,
-    test_targets_catalogue,
-    test_targets_history,
-    test_targets_session,
-    test_targets_zombie,
+from tests.conformance import (
+    apply_targets,
+    targets_alter,
+    targets_apply,
+    targets_catalogue,
+    targets_history,
+    targets_session,
+    targets_zombie,
 )
-from tests.integration.test_apply_targets import reals
-from tests.integration.test_targets_catalogue import judged
-from tests.targets_kit import (
+from tests.conformance.suite import suite
+from tests.conformance.targets_catalogue import judged
+from tests.kits.alter import ROWS, Altered
+from tests.kits.attempts import reals
+from tests.kits.targets import (
     Lane,
     OracleTarget,
     Target,
@@ -43,13 +44,12 @@ from tests.targets_kit import (
     targets,
     text_type,
 )
-from tests.unit.test_sqlite_target import suite
 
 target = targets("oracle")
 real = reals("oracle")
 
 MODULES = (
-    test_targets_session, test_targets_apply, test_targets_history, test_targets_zombie, test_apply_targets,
+    targets_session, targets_apply, targets_history, targets_zombie, apply_targets,
 )  # fmt: skip
 #: Tests that say nothing of Oracle's dialect on H2, and why.
 EXCLUDED = {
@@ -90,9 +90,9 @@ NOT_DONE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", sorted(test_targets_alter.CASES.keys() - NOT_DONE - NAMES))
+@pytest.mark.parametrize("name", sorted(targets_alter.CASES.keys() - NOT_DONE - NAMES))
 def test_a_changed_table_is_one_that_it_would_make(target: Target, name: str) -> None:
-    test_targets_alter.test_a_changed_table_is_one_that_rowlock_would_make(target, name)
+    targets_alter.test_a_changed_table_is_one_that_rowlock_would_make(target, name)
 
 
 def test_changes_that_are_not_done_leave_the_table_as_it_was(target: Target) -> None:
@@ -102,11 +102,11 @@ def test_changes_that_are_not_done_leave_the_table_as_it_was(target: Target) -> 
         with pytest.raises(
             TargetConfigError, match=r"is not changed as the source's was.*: change the target table by hand"
         ):
-            fixture.run(AlterTable(before, test_targets_alter.CASES[name].steps(before)))
+            fixture.run(AlterTable(before, targets_alter.CASES[name].steps(before)))
         assert fixture.real == before
     for name in sorted(NAMES):
         with pytest.raises(TargetConfigError, match="no names with quotation marks"):
-            fixture.run(AlterTable(before, test_targets_alter.CASES[name].steps(before)))
+            fixture.run(AlterTable(before, targets_alter.CASES[name].steps(before)))
         assert fixture.real == before
     table = people(target.schema)
     assert fixture.rows(table) == target.holds(table, ROWS)
@@ -182,7 +182,7 @@ def test_partly_null_values_are_equal_in_an_index_of_ones_own_and_not_in_ours(ta
     assert rows_of(session, strict) == [alike[1], *empty]
 
 
-#: What `check` refuses of a table (of test_targets_catalogue.CASES); "other type" is shown by its own words.
+#: What `check` refuses of a table (of targets_catalogue.CASES); "other type" is shown by its own words.
 def test_what_check_refuses(target: Target) -> None:
     more = {
         "always": (
@@ -203,7 +203,7 @@ def test_what_check_refuses(target: Target) -> None:
     }
     cases = {
         name: (ddl, reported, "")
-        for name, (ddl, reported) in test_targets_catalogue.CASES.items()
+        for name, (ddl, reported) in targets_catalogue.CASES.items()
         if name != "other type"
     }
     cases["other type"] = (
@@ -299,7 +299,5 @@ def test_a_table_in_use_is_waited_for_and_its_holder_named(target: OracleTarget)
     assert made.real.column_names == apply_alterations(change).column_names
 
 
-test_what_refers_to_a_table = test_targets_alter.test_what_refers_to_a_table_keeps_it_from_being_dropped
-test_a_table_that_somebody_else_changed = (
-    test_targets_alter.test_a_table_that_somebody_else_changed_is_left_alone
-)
+test_what_refers_to_a_table = targets_alter.test_what_refers_to_a_table_keeps_it_from_being_dropped
+test_a_table_that_somebody_else_changed = targets_alter.test_a_table_that_somebody_else_changed_is_left_alone

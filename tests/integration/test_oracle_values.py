@@ -16,8 +16,8 @@ import pytest
 
 from consumer.targets.kafka.formats import FORMATS
 from deploy.embedded.services import Kafka
-from tests.oracle_values import GOLDEN, KINDS, cases, held, in_topic, name_of, shortened, value_of
-from tests.targets_kit import Target, targets
+from tests.kits.oracle_values import GOLDEN, KINDS, cases, held, in_topic, name_of, shortened, value_of
+from tests.kits.targets import Target, targets
 
 pytestmark = pytest.mark.timeout(300)
 HELD = GOLDEN / "oracle_held.jsonl"

@@ -14,8 +14,8 @@ from producer.sources.source_view import SourceView
 from rowlock.inspect.observed.polled_sources import PolledStart
 from schemas.table.model import Table
 from schemas.wire.records import TableStop, Watermark
-from tests.oracle_site import NUMBER, OracleSite
-from tests.oracle_stand import OWNER, OracleStand
+from tests.kits.oracle_site import NUMBER, OracleSite
+from tests.stands.oracle_source import OWNER, OracleStand
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Random histories of rows and of tables at real sources, captured in stretches and with kills, applied under each policy: target = source.
 
-They are drawn by Hypothesis (tests/drawn_steps.py). Several are played at once in one system, each with tables of its own.
+They are drawn by Hypothesis (tests/kits/drawn_steps.py). Several are played at once in one system, each with tables of its own.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from deploy.embedded.services import Kafka
 from schemas.problems import decode_problem
 from schemas.table.model import is_same_definition
 from schemas.wire.event import EventEnvelope
-from tests.drawn_steps import Drawn, Rows, Step, drawn
-from tests.drawn_tables import FORM, Tables
-from tests.integration.test_apply_targets import Real
-from tests.played_changes import Play, PlayedUnit, Whole, begun, differs, history_of, in_common
-from tests.targets_kit import fresh
-from tests.waiting import until
+from tests.kits.attempts import Real
+from tests.kits.drawn_steps import Drawn, Rows, Step, drawn
+from tests.kits.drawn_tables import FORM, Tables
+from tests.kits.played_changes import Play, PlayedUnit, Whole, begun, differs, history_of, in_common
+from tests.kits.targets import fresh
+from tests.kits.waiting import until
 
 POLICIES: tuple[SchemaChangePolicy, ...] = ("ignore", "lenient", "evolve", "stop")
 TOGETHER = 2

@@ -24,8 +24,8 @@ from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
 from rowlock.coordinator.leader_client import LeaderClient
 from rowlock.errors import CommandError
 from schemas.config.model import load_config
-from tests.integration.test_rowlock_run import environment, invoke, words_of
-from tests.waiting import until
+from tests.kits.command_line import environment, invoke, words_of
+from tests.kits.waiting import until
 
 pytestmark = pytest.mark.timeout(1800)
 

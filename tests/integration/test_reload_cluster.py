@@ -15,10 +15,10 @@ from deploy.embedded.services import Kafka
 from rowlock.coordinator.leader_client import LeaderClient
 from rowlock.errors import CommandError
 from schemas.config.model import load_config
-from tests.cluster_kit import Addresses, Processes
-from tests.coordination_kit import AgentThread, until
-from tests.running import write_config
-from tests.topic_kit import make_topics
+from tests.kits.cluster import Addresses, Processes
+from tests.kits.coordination import AgentThread, until
+from tests.kits.running import write_config
+from tests.kits.topic import make_topics
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 

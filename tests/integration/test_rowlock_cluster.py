@@ -20,11 +20,11 @@ from coordinator.agent.shell import AgentShell
 from coordinator.transport.security import Security
 from deploy.embedded.services import Kafka
 from rowlock import __version__
-from tests.certificates import Authority
-from tests.cluster_kit import Addresses, Processes
-from tests.coordination_kit import AgentThread, Instant, until
-from tests.running import write_config
-from tests.topic_kit import make_topics
+from tests.kits.cluster import Addresses, Processes
+from tests.kits.coordination import AgentThread, Instant, until
+from tests.kits.running import write_config
+from tests.kits.topic import make_topics
+from tests.servers.certificates import Authority
 
 pytestmark = pytest.mark.integration
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import secrets
 import subprocess
@@ -23,16 +22,15 @@ import psutil
 import psycopg
 import pytest
 import yaml
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
-from deploy.fetch.downloads import fetch_spark_kafka_jars
 from deploy.guard.processes import release_process, spawn_process
-from rowlock.cli import main
 from rowlock.views.kafka import KafkaView
 from schemas.config.model import load_config
 from schemas.wire.position import parse_binlog_file_number
-from tests.waiting import until
+from tests.kits.command_line import environment, invoke, words_of
+from tests.kits.waiting import until
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -147,13 +145,6 @@ def system(
         server.drop_database(db)
 
 
-def words_of(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline()
-    except psutil.Error:  # it ended just now
-        return []
-
-
 def kill_in_the_middle(system: System) -> None:
     """Run until rows flow, then kill -9 the run alone, and note which processes outlive it."""
     command = [sys.executable, "-m", "rowlock.cli", "run", "-c", str(system.config)]
@@ -222,11 +213,6 @@ def rows_through(system: System) -> int:
         return 0
 
 
-def environment() -> dict[str, str]:
-    jars = ",".join(str(jar) for jar in fetch_spark_kafka_jars())
-    return {**os.environ, "ROWLOCK_SPARK_JARS": jars, "ROWLOCK_LOG": "json"}
-
-
 def cli(system: System, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "rowlock.cli", words[0], "-c", str(system.config), *words[1:]]
     try:
@@ -236,10 +222,6 @@ def cli(system: System, *words: str) -> subprocess.CompletedProcess[str]:
     except subprocess.TimeoutExpired as error:
         reported = (error.stderr or b"").decode(errors="replace")
         raise AssertionError(f"`rowlock {words[0]}` has not ended: {reported[-6000:]}") from error
-
-
-def invoke(config: Path, *words: str) -> Result:
-    return CliRunner().invoke(main, [*words, "-c", str(config)])
 
 
 def verdicts(system: System, *words: str) -> dict[str, dict[str, Any]]:

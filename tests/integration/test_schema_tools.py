@@ -10,15 +10,10 @@ from pathlib import Path
 import pytest
 
 from deploy.embedded.services import MariaDB, MySQL
-from tests.capture_kit import position, running
-from tests.capturing import Capturing
-from tests.schema_tools_kit import ALTER, ATOMIC, TWO_STEPS, WANTED, Tools, ghost, percona
-from tests.waiting import until
-
-
-@pytest.fixture
-def tools(capturing: Capturing) -> Tools:
-    return Tools(capturing)
+from tests.kits.capture import position, running
+from tests.kits.schema_tools import ALTER, ATOMIC, TWO_STEPS, WANTED, Tools, ghost, percona
+from tests.kits.schema_tools import tools as tools
+from tests.kits.waiting import until
 
 
 def test_percona_s_statements_while_rows_change(tools: Tools) -> None:

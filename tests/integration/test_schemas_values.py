@@ -27,7 +27,7 @@ from schemas.values.postgres import (
     select_list_pg,
     to_postgres,
 )
-from tests.schemas_strategies import TABLE, bound_rows, rows
+from tests.kits.schemas_strategies import TABLE, bound_rows, rows
 
 RoundTrip = Callable[[Sequence[Row]], list[Row]]
 FEW = settings(max_examples=50, deadline=None, phases=(Phase.explicit, Phase.generate, Phase.shrink), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large])  # fmt: skip

@@ -22,13 +22,13 @@ from consumer.targets.base import Session
 from schemas.problems import decode_problem
 from schemas.table.model import ColumnType, Kind, Table
 from schemas.wire.event import ColumnChanges
-from tests.alter_kit import BIG
-from tests.apply_kit import FakeSource
-from tests.integration.test_apply_targets import Real, reals
-from tests.killed_kit import Moments, MortalUnit
-from tests.targets_kit import KINDS, as_target
-from tests.unit.test_evolution import added, changed, column, renamed, text, without
-from tests.unit.test_evolving import Story, Values
+from tests.kits.alter import BIG
+from tests.kits.apply import FakeSource
+from tests.kits.attempts import Real, reals
+from tests.kits.changed_definitions import added, changed, column, renamed, text, without
+from tests.kits.evolving import Story, Values
+from tests.kits.killed import Moments, MortalUnit
+from tests.kits.targets import KINDS, as_target
 
 real = reals(*KINDS)
 

@@ -19,9 +19,9 @@ from coordinator.rest import RestServer, create_app
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
 from rowlock.cli import main
 from schemas.config.model import CoordinationConfig
-from tests.fake_control import FakeControl, FakeDesk
-from tests.running import Run, end_readers_of_the_log, source_config, target_config, write_config
-from tests.waiting import until
+from tests.kits.running import Run, end_readers_of_the_log, source_config, target_config, write_config
+from tests.kits.waiting import until
+from tests.stands.fake_control import FakeControl, FakeDesk
 
 pytestmark = pytest.mark.timeout(1200)
 

@@ -14,7 +14,7 @@ from producer.sources.chunk_data import ChunkFailed, ChunkRead, ReadChunk
 from schemas.io.mysql_catalog import read_table
 from schemas.io.mysql_connection import connect_mysql
 from schemas.table.model import Key, Row, Table
-from tests.waiting import until
+from tests.kits.waiting import until
 
 KEYS = {
     "int": ("id INT, PRIMARY KEY (id)", "(-5), (0), (3), (7), (2000000000)"),

@@ -23,7 +23,7 @@ from producer.sources.mysql.mysql_gtids import GtidSet
 from schemas.io.mysql_catalog import read_table
 from schemas.table.model import Row, Table
 from schemas.wire.position import LogPoint, parse_binlog_file_number
-from tests.semisync_replica import SemiSyncReplica
+from tests.servers.semisync_replica import SemiSyncReplica
 from tests.services import without_mysql
 
 _PLUGIN = {"mariadb": [], "mysql": ["--plugin-load-add=semisync_source.so"]}

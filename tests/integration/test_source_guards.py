@@ -12,11 +12,10 @@ from deploy.embedded.services import EmbeddedError, Kafka, MariaDB, MySQL
 from producer.checks.preflight import check_source
 from schemas.config.model import load_config
 from schemas.findings import Finding
-from tests.capture_kit import events, running, source, watermarks, write_config
-from tests.documented_user import PASSWORD, documented_user
-from tests.integration.test_capture_refusals import refused
-from tests.running import end_readers_of_the_log
-from tests.waiting import until
+from tests.kits.capture import events, refused, running, source, watermarks, write_config
+from tests.kits.documented_user import PASSWORD, documented_user
+from tests.kits.running import end_readers_of_the_log
+from tests.kits.waiting import until
 
 
 @dataclass

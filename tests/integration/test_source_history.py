@@ -18,9 +18,10 @@ import pytest
 from confluent_kafka import Producer
 
 from deploy.embedded.services import EmbeddedError, Kafka, MariaDB, MySQL
-from tests.capture_kit import (
+from tests.kits.capture import (
     events,
     position,
+    refused,
     replay,
     running,
     source,
@@ -28,8 +29,7 @@ from tests.capture_kit import (
     watermarks,
     write_config,
 )
-from tests.integration.test_capture_refusals import refused
-from tests.waiting import until
+from tests.kits.waiting import until
 
 NONE = "--binlog-checksum=NONE"
 

@@ -16,9 +16,9 @@ from producer.sources.source_objects import SourceObjects, read_objects
 from schemas.config.model import SourceConfig
 from schemas.findings import Finding
 from schemas.io.mysql_foreign_keys import read_foreign_keys
-from tests.capture_kit import events, running, source, source_findings, watermarks, write_config
-from tests.documented_user import PASSWORD, documented_user
-from tests.waiting import until
+from tests.kits.capture import events, running, source, source_findings, watermarks, write_config
+from tests.kits.documented_user import PASSWORD, documented_user
+from tests.kits.waiting import until
 
 
 @dataclass

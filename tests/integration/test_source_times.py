@@ -12,7 +12,7 @@ from consumer.reporting import source_times
 from consumer.reporting.source_times import SourceTimes
 from schemas.config.model import KafkaConfig
 from schemas.wire.records import Watermark, format_watermark_topic
-from tests.apply_kit import create_topic, until
+from tests.kits.apply import create_topic, until
 
 
 def test_watermarks_are_followed(kafka: Any, unique: str, monkeypatch: pytest.MonkeyPatch) -> None:

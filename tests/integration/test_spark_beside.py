@@ -19,8 +19,8 @@ import psutil
 import pytest
 
 from consumer.spark.class_archive import archive_file
-from tests.apply_kit import FakeSource, Topic, until, write_config
-from tests.assigned_kit import AssignedApply, Writer, assigned_apply
+from tests.kits.apply import FakeSource, Topic, until, write_config
+from tests.kits.assigned import AssignedApply, Writer, assigned_apply
 
 UNIT_EPOCH = 1_700_000_000_000
 HELD_BACK = """#!/bin/sh

@@ -15,8 +15,8 @@ import psycopg
 import pytest
 
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
-from tests.cluster_kit import Addresses
-from tests.running import (
+from tests.kits.cluster import Addresses
+from tests.kits.running import (
     DDL,
     KEYS,
     Load,
@@ -29,10 +29,10 @@ from tests.running import (
     target_config,
     write_config,
 )
-from tests.schemas_strategies import TABLE, bound_rows
-from tests.spark_cluster import Master, Worker, spark_cluster
-from tests.waiting import until
-from tests.whole_way_kit import change, create_everything, insert_everything, texts, update_everything
+from tests.kits.schemas_strategies import TABLE, bound_rows
+from tests.kits.waiting import until
+from tests.kits.whole_way import change, create_everything, insert_everything, texts, update_everything
+from tests.servers.spark_cluster import Master, Worker, spark_cluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 

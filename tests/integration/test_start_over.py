@@ -16,12 +16,11 @@ from click.testing import CliRunner, Result
 from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL
 from rowlock.cli import main
 from schemas.findings import START_OVER
-from tests.running import Run, running, source_config, target_config, write_config
-from tests.waiting import until
+from tests.kits.running import Run, running, source_config, target_config, write_config
+from tests.kits.waiting import until
 
 pytestmark = pytest.mark.timeout(1200)
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "start-over.md"
 TABLES = (
     "CREATE TABLE accounts (id INT PRIMARY KEY, owner VARCHAR(40) UNIQUE, amount DECIMAL(12,2))",
     "CREATE TABLE customers (id INT PRIMARY KEY, name VARCHAR(20))",
@@ -40,6 +39,8 @@ AFTERWARDS = (
     "UPDATE accounts SET owner = NULL WHERE id = 2",
     "DELETE FROM customers WHERE id = 1",
 )
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "start-over.md"
 
 
 @dataclass

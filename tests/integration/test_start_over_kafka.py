@@ -17,13 +17,12 @@ from confluent_kafka.admin import AdminClient, ResourceType
 from deploy.embedded.services import MariaDB
 from rowlock.cli import main
 from schemas.findings import START_OVER
-from tests.certificates import Authority, Issued
-from tests.integration.test_kafka_security import PASSWORD, RIGHTS
-from tests.integration.test_start_over import PAGE
-from tests.kafka_target_kit import messages
-from tests.running import Run, running, source_config, write_config
-from tests.secure_kafka import SecureKafka
-from tests.waiting import until
+from tests.kits.kafka_target import messages
+from tests.kits.kafka_users import PASSWORD, RIGHTS
+from tests.kits.running import Run, running, source_config, write_config
+from tests.kits.waiting import until
+from tests.servers.certificates import Authority, Issued
+from tests.servers.secure_kafka import SecureKafka
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.slow]
 
@@ -33,6 +32,8 @@ TABLES = (
     "INSERT INTO accounts VALUES (1, 'ann', '2020-01-02'), (2, 'bob', NULL)",
     "SET STATEMENT sql_mode='' FOR INSERT INTO accounts VALUES (3, 'eve', '0000-00-00')",  # no form for it
 )
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "start-over.md"
 MISSED = ("DELETE FROM accounts WHERE id = 1", "UPDATE accounts SET since = '2021-01-01' WHERE id = 3")
 
 

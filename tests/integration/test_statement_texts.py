@@ -8,9 +8,9 @@ import contextlib
 
 import pytest
 
-from tests.capture_kit import position, running
 from tests.capturing import Capturing
-from tests.waiting import until
+from tests.kits.capture import position, running
+from tests.kits.waiting import until
 
 pytestmark = pytest.mark.timeout(1200)
 

@@ -19,8 +19,8 @@ from zlib import crc32
 
 import pytest
 
-from tests.statement_witness import Server, conclude, is_needless
-from tests.witnessed_statements import Case, list_cases
+from tests.kits.statement_witness import Server, conclude, is_needless
+from tests.kits.witnessed_statements import Case, list_cases
 
 PARTS = 8
 #: Of each part: how many tables may stop, or need a copy, though their rows are as a reader would have

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from schemas.wire.event import EventEnvelope
-from tests.capture_kit import Replay, running, source_rows, topic_rows, watermarks
 from tests.capturing import ACCOUNT, Capturing
-from tests.waiting import until
+from tests.kits.capture import Replay, running, source_rows, topic_rows, watermarks
+from tests.kits.waiting import until
 from tools.docs.table_lives import LIVES
 
 
@@ -166,6 +166,6 @@ def _with(config: Any, pattern: str) -> Any:
 
 
 def _events_of(capturing: Capturing, db: str) -> Any:
-    from tests.capture_kit import events
+    from tests.kits.capture import events
 
     return lambda: events(capturing.kafka.bootstrap, f"{capturing.db}.s.{db}.t")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.capture_kit import position, watermarks
 from tests.capturing import ACCOUNT, Capturing
+from tests.kits.capture import position, watermarks
 
 
 def test_a_row_that_does_not_fit_stops_its_table_only(capturing: Capturing) -> None:

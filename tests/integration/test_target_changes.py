@@ -17,8 +17,8 @@ from click.testing import CliRunner
 from consumer.units.decisions import STOPPED_RETRY_S
 from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL
 from rowlock.cli import main
-from tests.running import Run, source_config, target_config, write_config
-from tests.waiting import until
+from tests.kits.running import Run, source_config, target_config, write_config
+from tests.kits.waiting import until
 
 pytestmark = pytest.mark.timeout(1200)
 

@@ -10,9 +10,9 @@ import pytest
 
 from consumer.targets.checks.table_findings import check_session, check_table
 from consumer.targets.mysql.facts import find_partial_partitionings
-from tests.apply_kit import ROOT
-from tests.targets_kit import Lane, NetChange, Target, as_target, people
-from tests.targets_kit import target as target
+from tests.kits.apply import ROOT
+from tests.kits.targets import Lane, NetChange, Target, as_target, people
+from tests.kits.targets import target as target
 
 PAGE = ROOT / "docs" / "how-to" / "target-setup.md"
 PASSWORD = "a password of its own"

@@ -13,15 +13,12 @@ from consumer.targets.base import Session
 from consumer.targets.dialect import open_session
 from schemas.problems import decode_problem
 from schemas.table.model import Table
-from tests.apply_kit import FakeSource, account_table
-from tests.integration.test_apply_targets import Real, RealUnit, _route, rows_of
-from tests.integration.test_apply_targets import real as real
+from tests.kits.apply import FakeSource, account_table
+from tests.kits.attempts import Real, RealUnit, quoted, reals, route_of, rows_of
+from tests.kits.targets import KINDS
 
+real = reals(*KINDS)
 FAST = LaneLimits(pause=0.001, max_pause=0.01)
-
-
-def quoted(real: Real, table: str) -> str:
-    return f'public."{table}"' if real.schema == "public" else f"`{real.schema}`.`{table}`"
 
 
 def generated(real: Real) -> list[str]:
@@ -66,7 +63,7 @@ def test_a_target_table_that_does_not_fit_stops_its_own_unit(
 ) -> None:
     """`meanwhile`: the worker knows the table as it was; else it begins with the table as it is."""
     bad, good = (
-        RealUnit(real, FakeSource(account_table(name=name)), _route(real), limits=FAST, small_batch=short)
+        RealUnit(real, FakeSource(account_table(name=name)), route_of(real), limits=FAST, small_batch=short)
         for name in ("bad", "good")
     )
     for unit in (bad, good):
@@ -112,7 +109,7 @@ LOSSY = {
 def test_a_value_that_the_server_would_change_is_held(real: Real, short: int) -> None:
     """No server refuses digits behind the point, and spaces at the end, that its column has no room for."""
     source = FakeSource()
-    unit = RealUnit(real, source, _route(real), small_batch=short)
+    unit = RealUnit(real, source, route_of(real), small_batch=short)
     assert unit.apply().state == "ok"
     for column, (at_postgres, elsewhere, _good, _bad) in LOSSY.items():
         null = "NULL" if column == "note" else "NOT NULL"
@@ -138,7 +135,7 @@ def test_an_identity_that_is_always_generated_takes_the_sources_keys(real: Real)
     """Of a key the values are only ever inserted, which OVERRIDING SYSTEM VALUE allows."""
     if real.schema != "public":
         pytest.skip("PostgreSQL's")
-    unit = RealUnit(real, FakeSource(account_table(name="keyed")), _route(real))
+    unit = RealUnit(real, FakeSource(account_table(name="keyed")), route_of(real))
     assert unit.apply().state == "ok"
     real.execute(f"ALTER TABLE {quoted(real, 'keyed')} ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY")
     real.tables.clear()

@@ -24,11 +24,11 @@ from consumer.targets.alterations import (
 )
 from consumer.targets.session import SqlSession
 from schemas.table.model import Row, Table
-from tests.alter_kit import BIG, INT, ROWS, Altered, column, shape, with_value
-from tests.documented_user import PASSWORD, documented_target_user
-from tests.targets_kit import Target, as_target, people, text_type
-from tests.targets_kit import target as target
-from tests.waiting import until
+from tests.kits.alter import BIG, INT, ROWS, Altered, column, shape, with_value
+from tests.kits.documented_user import PASSWORD, documented_target_user
+from tests.kits.targets import Target, as_target, people, text_type
+from tests.kits.targets import target as target
+from tests.kits.waiting import until
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from consumer.targets.session import SqlSession
 from deploy.embedded.services import MariaDB
 from rowlock.inspect.check import list_findings
 from schemas.config.model import load_config
-from tests.targets_kit import LAYOUT, Lane, Target, as_target, people, rows_of
-from tests.targets_kit import target as target
+from tests.kits.targets import LAYOUT, Lane, Target, as_target, people, rows_of
+from tests.kits.targets import target as target
 
 #: A few rows go in statements, many in another way on PostgreSQL.
 MANY = 60

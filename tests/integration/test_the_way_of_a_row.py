@@ -32,10 +32,10 @@ from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
 from producer.capture import run_capture
 from schemas.config.model import TargetConfig, load_config
 from schemas.wire.records import Watermark, format_former_table_topic
-from tests.capture_kit import messages, size, source, write_config
 from tests.gates.path import list_repeated, measure_way
 from tests.gates.ratchet import compare_values, load_baseline
-from tests.waiting import until
+from tests.kits.capture import messages, size, source, write_config
+from tests.kits.waiting import until
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "explanation" / "architecture.md"

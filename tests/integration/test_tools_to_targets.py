@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from consumer.tables.router import SchemaChangePolicy
-from tests.integration.test_apply_targets import Real
-from tests.integration.test_schema_tools import tools as tools
-from tests.played_changes import Play, PlayedUnit, begun, differs
-from tests.schema_tools_kit import ALTER, ATOMIC, TWO_STEPS, Tools, Writer, percona
-from tests.targets_kit import Target
-from tests.waiting import until
+from tests.kits.attempts import Real
+from tests.kits.played_changes import Play, PlayedUnit, begun, differs
+from tests.kits.schema_tools import ALTER, ATOMIC, TWO_STEPS, Tools, Writer, percona
+from tests.kits.schema_tools import tools as tools
+from tests.kits.targets import Target
+from tests.kits.waiting import until
 
 POLICIES: tuple[SchemaChangePolicy, ...] = ("lenient", "evolve")
 SHADOW = "/* gh-ost */ {} INTO `_t_gho` (id, v, version)"

@@ -21,10 +21,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
 from producer.loop import ticker
 from schemas.wire.codec import decode_stored_position
-from tests.capture_kit import events, messages
-from tests.running import Run, source_config, target_config, write_config
-from tests.waiting import until
-from tests.whole_way_kit import command
+from tests.kits.capture import events, messages
+from tests.kits.running import Run, source_config, target_config, write_config
+from tests.kits.waiting import until
+from tests.kits.whole_way import command
 
 pytestmark = pytest.mark.timeout(1200)
 

@@ -40,8 +40,8 @@ from coordinator.transport.events import (
 from coordinator.transport.server import HeartbeatServer
 from coordinator.transport.wire import NotLeader, Opening, Serving, decode_owner_frame, encode_frame
 from schemas.units import UnitOperation, UnitPhase
-from tests.proxy import TcpProxy
-from tests.transport_kit import PATIENT, QUICK, Server, calling, serving, threads_of, until
+from tests.kits.transport import PATIENT, QUICK, Server, calling, serving, threads_of, until
+from tests.servers.proxy import TcpProxy
 
 
 @pytest.fixture

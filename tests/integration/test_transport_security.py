@@ -17,7 +17,7 @@ from coordinator.transport.ask import ask_leader
 from coordinator.transport.channel import HEARTBEAT_METHOD, open_channel
 from coordinator.transport.security import Security
 from coordinator.transport.wire import Opening, Serving, decode_owner_frame, encode_frame
-from tests.transport_kit import Authority, Server, calling, serving, until
+from tests.kits.transport import Authority, Server, calling, serving, until
 
 
 @pytest.fixture

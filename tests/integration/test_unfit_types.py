@@ -7,11 +7,11 @@ import pytest
 
 from consumer.tables.router import TableRoute
 from schemas.problems import decode_problem
-from tests.integration.test_apply_targets import Real, reals
-from tests.integration.test_killed_changes import Case, RealStory
-from tests.targets_kit import KINDS
-from tests.unit.test_evolution import TABLE
-from tests.unit.test_evolving import notify
+from tests.kits.attempts import Real, reals
+from tests.kits.changed_definitions import TABLE
+from tests.kits.evolving import notify
+from tests.kits.killed_stories import Case, RealStory
+from tests.kits.targets import KINDS
 
 real = reals(*KINDS)
 

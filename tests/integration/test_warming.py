@@ -13,8 +13,8 @@ from confluent_kafka.cimpl import NewTopic
 
 from consumer.spark.query import DAEMON_ENV
 from schemas.wire.records import format_watermark_topic
-from tests.apply_kit import until, write_config
-from tests.assigned_kit import assigned_apply, daemons_of
+from tests.kits.apply import until, write_config
+from tests.kits.assigned import assigned_apply, daemons_of
 
 
 @pytest.mark.slow

@@ -23,11 +23,11 @@ from hypothesis import strategies as st
 
 from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL
 from schemas.table.model import Row, Value
-from tests.running import DDL, KEYS, Load, Run, Witness, rows
-from tests.schemas_strategies import TABLE, b64, bound_rows, point
-from tests.schemas_strategies import rows as any_rows
-from tests.waiting import until
-from tests.whole_way_kit import (
+from tests.kits.running import DDL, KEYS, Load, Run, Witness, rows
+from tests.kits.schemas_strategies import TABLE, b64, bound_rows, point
+from tests.kits.schemas_strategies import rows as any_rows
+from tests.kits.waiting import until
+from tests.kits.whole_way import (
     SOURCES,
     STRICT,
     TARGETS,

@@ -15,8 +15,8 @@ from rowlock.inspect.check import list_findings
 from schemas.config.model import load_config
 from schemas.errors import ServerConnectError
 from schemas.io.mysql_connection import connect_mysql
-from tests.capture_kit import source, write_config
-from tests.unit.test_endpoints import http, listening, silent
+from tests.kits.capture import source, write_config
+from tests.kits.listening import http, listening, silent
 
 
 def of_source(folder: Path, kafka: Kafka, mariadb: MariaDB, port: int) -> str:

@@ -215,16 +215,23 @@ def _nearest_first(root: Path, file: str) -> tuple[str, ...]:
     )
 
 
+def _list_shared(root: Path) -> Iterator[Path]:
+    """Yield the modules that tests share."""
+    yield from (root / "tests").glob("*.py")
+    for folder in ("conformance", "kits", "servers", "stands"):
+        yield from (root / "tests" / folder).glob("*.py")
+
+
 @cache
 def tests_of(root: Path, folder: str) -> tuple[str, ...]:
-    """Return the unit tests that import or name modules of `folder`, or use tests/*.py that do.
+    """Return the unit tests that import or name modules of `folder`, or use modules of tests that do.
 
     Two simulations follow: of plain changes, and of changes of definitions with copies.
     """
     package = re.compile(rf"(?:^\s*from |\(){folder.replace('/', '.')}[. ]", re.MULTILINE)
     shared = {
         path.relative_to(root).with_suffix("").as_posix().replace("/", ".")
-        for path in (root / "tests").glob("*.py")
+        for path in _list_shared(root)
         if package.search(path.read_text())
     }
     through = re.compile(rf"^from ({'|'.join(map(re.escape, sorted(shared)))}) import", re.MULTILINE)

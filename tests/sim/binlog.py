@@ -19,8 +19,8 @@ from producer.binlog_format import log_event as log
 from producer.binlog_format.log_event import BinlogEvent
 from schemas.table.model import Table
 from schemas.wire.position import LogPoint, parse_binlog_file_number
-from tests.log_kit import OTHER, Log
-from tests.row_images import DELETE, UPDATE, WRITE, bitmap, lenenc, sized
+from tests.kits.log import OTHER, Log
+from tests.kits.row_images import DELETE, UPDATE, WRITE, bitmap, lenenc, sized
 
 SourceRow = tuple[str, str | None, str | None, int]
 """(key, u1, u2, version)."""
@@ -28,7 +28,7 @@ Change = tuple[SourceRow | None, SourceRow | None]
 
 FIRST = "binlog.000001"
 UUID = "00010203-0405-0607-0809-0a0b0c0d0e0f"
-"""Of the GTIDs of tests.log_kit."""
+"""Of the GTIDs of tests.kits.log."""
 HEAD = 4
 """Bytes before a file's first event."""
 _GTID_LIST, _PREVIOUS_GTIDS = 163, 35

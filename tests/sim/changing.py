@@ -68,7 +68,7 @@ from schemas.wire.codec import encode_event_value
 from schemas.wire.copies import CopyMark
 from schemas.wire.event import ColumnChanges
 from schemas.wire.position import ZERO
-from tests.apply_kit import FakeSource
+from tests.kits.apply import FakeSource
 from tests.sim.actors import AttemptActors, after_a_step, build_step_table, in_steps, unmet
 from tests.sim.changing_wide import unique_change, wide
 from tests.sim.truth import Wrong

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
 
 from producer.sources.oracle.session import OracleDriver
-from tests.oracle_stand import OWNER, KilledError
+from tests.stands.oracle_source import OWNER, KilledError
 
 Kind = Literal["whole", "keys", "lob", "scn"]
 Rows = list[tuple[Any, ...]]

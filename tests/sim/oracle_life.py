@@ -15,12 +15,12 @@ from producer.sources.oracle.source import OracleSource
 from schemas.config.model import Config
 from schemas.wire.codec import decode_event
 from schemas.wire.records import Watermark, format_former_table_topic
-from tests.capture_kit import replay, row_that_goes_back
-from tests.oracle_site import PREFIX, Asked, OracleSite
-from tests.oracle_stand import OWNER, KilledError
+from tests.kits.capture import replay, row_that_goes_back
+from tests.kits.oracle_site import PREFIX, Asked, OracleSite
 from tests.sim.kafka import Broker, Client
 from tests.sim.kafka import KilledError as KilledInKafkaError
 from tests.sim.oracle import TABLE, Kind, ModelOracle, killed_at
+from tests.stands.oracle_source import OWNER, KilledError
 
 _KILLED = (KilledError, KilledInKafkaError)
 _POLL_ROWS = 5

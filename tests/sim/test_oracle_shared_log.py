@@ -17,8 +17,8 @@ from producer.sources.oracle import shared
 from producer.sources.oracle.mlog import LogBrokenError
 from producer.sources.oracle.table_checks import Constraint, LoggedTable, MlogOptions, judge_oracle_table
 from producer.sources.oracle.types import OracleColumn
-from tests.oracle_shared import OWN, SWITCHED_OFF, Acknowledged, SharedCapture, table_of
-from tests.oracle_stand import OWNER, KilledError
+from tests.kits.oracle_shared import OWN, SWITCHED_OFF, Acknowledged, SharedCapture, table_of
+from tests.stands.oracle_source import OWNER, KilledError
 
 SEEDS, ROUNDS = 200, 40
 OTHERS = ("SALES_MV", "RISK_MV")

@@ -10,11 +10,11 @@ from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from deploy.embedded.services import Kafka
+from tests.kits.waiting import until
 from tests.topics.expected import Expected, History, Written
 from tests.topics.journal import Journal
 from tests.topics.judge import judge
 from tests.topics.records import TopicReader, whole_topic
-from tests.waiting import until
 
 
 @dataclass

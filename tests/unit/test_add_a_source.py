@@ -16,8 +16,8 @@ from producer.sources import protocols as source
 from producer.sources.binlog.binlog_log import BinlogLog
 from producer.sources.binlog.binlog_source import BinlogSource, BinlogTables
 from producer.sources.binlog.transactions import CapturedRows
-from tests import file_source
-from tests.unit.test_add_a_target import defined
+from tests.kits.pages import defined
+from tests.stands import file_source
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "how-to" / "add-a-source.md").read_text()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from dataclasses import MISSING, fields
 from importlib import import_module
@@ -14,7 +13,8 @@ import pytest
 from consumer.targets import dialect_components
 from consumer.targets.batches import BatchTarget
 from consumer.targets.sql import Syntax
-from tests import json_folder, sqlite_target
+from tests.kits.pages import defined
+from tests.stands import json_folder, sqlite_target
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "how-to" / "add-a-target.md"
@@ -33,16 +33,6 @@ WORDS |= {
     "rowlock.targets",
     "word = package.module:KIND",
 }
-
-
-def defined(path: Path) -> set[str]:
-    """The names of classes, functions, methods and constants of a module."""
-    tree = ast.parse(path.read_text())
-    found = {
-        n.name for n in ast.walk(tree) if isinstance(n, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-    }
-    targets = [t for n in tree.body if isinstance(n, ast.Assign) for t in n.targets]
-    return found | {t.id for t in targets if isinstance(t, ast.Name)}
 
 
 def test_every_file_that_it_names_is_there() -> None:

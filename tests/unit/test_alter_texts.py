@@ -23,51 +23,20 @@ from consumer.targets.alterations import (
 from consumer.targets.mysql import alter as mysql
 from consumer.targets.mysql.altering import has_renames
 from consumer.targets.postgres import alter as postgres
-from consumer.targets.postgres.catalog import build_index_name
 from schemas.table.collations import make_collation_chooser, make_key_collation_chooser
-from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
-from tests.targets_kit import index, people, text_type
-
-TABLE = people("s")
-INT, BIG = ColumnType(kind=Kind.INT, bits=32), ColumnType(kind=Kind.INT, bits=64)
-AVAILABLE = ("utf8mb4_bin", "utf8mb4_0900_bin", "utf8mb4_0900_ai_ci", "latin1_bin")
-REAL_POSTGRES = postgres.PostgresRealTable(
-    (
-        postgres.RealIndex("people_pkey", ("id",), primary=True),
-        postgres.RealIndex("people_mail_key", ("mail",)),
-        postgres.RealIndex("by hand", ("land", "passport"), constraint=False),
-    )
+from schemas.table.model import Column, ColumnType, IndexPart, Kind, UniqueIndex
+from tests.kits.alter_texts import (
+    AVAILABLE,
+    BIG,
+    INT,
+    REAL_MYSQL,
+    REAL_POSTGRES,
+    TABLE,
+    column,
+    in_mysql,
+    in_postgres,
 )
-REAL_MYSQL = mysql.MySqlRealTable(
-    {"PRIMARY": ("id",), "mail": ("mail",), "by hand": ("land", "passport")},
-    frozenset({"PRIMARY", "mail", "by hand", "ordinary"}),
-    make_key_collation_chooser(AVAILABLE),
-    make_collation_chooser(AVAILABLE),
-)
-ALTER_PG, ALTER_MY = 'ALTER TABLE "s"."people" ', "ALTER TABLE `s`.`people` "
-
-
-def column(name: str, type_: ColumnType = INT, *, null: bool = True, default: str | None = None) -> Column:
-    return Column(name=name, type=type_, nullable=null, default=default)
-
-
-def with_changed(table: Table, steps: Sequence[Alteration]) -> Table:
-    """Return the table with a column "n" where a step changes that."""
-    more = [step.now for step in steps if isinstance(step, ChangeColumn) and step.now.name == "n"]
-    return replace(table, columns=(*table.columns, *more))
-
-
-def in_postgres(
-    *steps: Alteration, table: Table = TABLE, real: postgres.PostgresRealTable = REAL_POSTGRES
-) -> list[str]:
-    change = AlterTable(with_changed(table, steps), steps)
-    found = postgres.render_statements(change, real, lambda each: build_index_name(table.name, each.name))
-    return [text.removeprefix(ALTER_PG) for text in found]
-
-
-def in_mysql(*steps: Alteration, table: Table = TABLE, real: mysql.MySqlRealTable = REAL_MYSQL) -> list[str]:
-    found = mysql.render_statements(AlterTable(with_changed(table, steps), steps), real)
-    return [text.removeprefix(ALTER_MY) for text in found]
+from tests.kits.targets import index, text_type
 
 
 def change(name: str, type_: ColumnType, *, lossless: bool = True, null: bool = True) -> ChangeColumn:

@@ -29,7 +29,7 @@ from consumer.targets.mysql.locks import MySqlLocks
 from consumer.targets.postgres.connection import PostgresLink
 from schemas.config.model import TargetConfig
 from schemas.table.model import Column, ColumnType, Kind, Table, UniqueIndex
-from tests.targets_kit import index, people
+from tests.kits.targets import index, people
 
 TABLE = people("s")
 CHANGE = AlterTable(TABLE, [AddColumn(Column(name="n", type=ColumnType(kind=Kind.INT, bits=32)))])

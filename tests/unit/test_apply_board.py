@@ -17,7 +17,7 @@ from consumer.ordering.fencing_tokens import BITS, compute_next_epoch
 from consumer.ordering.model import ApplyUnit
 from consumer.spark.active_units import ActiveUnitsReader, AttemptLocks, write_active_units
 from consumer.spark.query import build_local_master
-from tests.apply_kit import until
+from tests.kits.apply import until
 
 UNIT = ApplyUnit("p", "t")
 NOW = 1_795_000_000_000

@@ -13,98 +13,18 @@ from hypothesis import strategies as st
 from msgspec.structs import replace as replaced
 
 from consumer.attempt.copies import sweep as sweep_module
-from consumer.attempt.copies.begin import find_begin
 from consumer.attempt.copies.keys_on_disk import ScratchKeys
 from consumer.attempt.drivers import driver
-from consumer.attempt.drivers.driver import AttemptInputs
-from consumer.attempt.drivers.run import apply_topic
-from consumer.attempt.readers.reader import RecordSlice
-from consumer.attempt.reports import CopyNeed, Report
-from consumer.attempt.spec import UnitSpec
+from consumer.attempt.reports import CopyNeed
 from consumer.errors import CommitUnknownError, RefusedError, TransientError
 from consumer.ordering.lanes.lane import LaneLimits
 from schemas.problems import decode_problem
-from schemas.table.model import Column, ColumnType, Kind, Table
+from schemas.table.model import Column, ColumnType, Kind
 from schemas.wire.codec import encode_event_value
-from schemas.wire.records import TableStop
-from tests.apply_kit import TEXT, FakeSource, account_table
-from tests.copy_kit import CopyOf
-from tests.unit.test_unit_apply import Bench, rows_of
-
-STOP = TableStop(
-    cause="rows-replaced", at=(0, 1, 500, -1), file="binlog.000001", pos=500,
-    reason="bank.acct: ALTER TABLE acct DROP PARTITION p0 removed rows", remedy="look at it", since_ms=7,
-)  # fmt: skip
-
-
-def by_text(key: int) -> str:
-    return str(key)
-
-
-def keyed_by_text() -> Table:
-    """The account's table with a key of text: no range of it is asked for at the target."""
-    table = account_table()
-    key = Column(name="id", type=ColumnType(kind=Kind.VARCHAR, length=20, **TEXT), nullable=False)
-    return replaced(table, columns=(key, *table.columns[1:]))
-
-
-class TextSource(FakeSource):
-    def row(self, key: int, email: str | None, version: int, note: str = "") -> dict[str, Any]:
-        return {**super().row(key, email, version, note), "id": str(key)}
-
-
-class CopyBench(Bench):
-    """`hint`: what the process knows of the last copy's begin."""
-
-    hint: int | None = None
-    patient = True
-    reads: int = 0
-    expired: int = 0
-    """What Kafka has deleted of the topic: the records before this offset."""
-
-    def apply(self, start: int = 0, *, slice_size: int = 50, topic_id: str = "id") -> Report:
-        spec = UnitSpec(
-            unit=self.unit, source="branch1", epoch=self.epoch, topic_id=topic_id, routes=self.routes, lanes=self.lanes,
-            copy_at=self.hint, patient=self.patient, **self.more,  # type: ignore[arg-type]
-        )  # fmt: skip
-        return apply_topic(
-            spec,
-            self.target,  # type: ignore[arg-type]
-            AttemptInputs(
-                self.slices(start, len(self.topic), slice_size),
-                read_missing=lambda first, upto: self._read(first, upto, slice_size),
-                find_begin=lambda after, hint: find_begin(
-                    lambda first, upto: self.slices(first, upto, 10),
-                    lambda first: self.slices(first, len(self.topic), 10),
-                    after,
-                    hint,
-                ),
-            ),
-            self.tables,
-        )
-
-    def _read(self, first: int, upto: int, size: int) -> list[RecordSlice]:
-        self.reads += 1
-        return self.slices(max(first, self.expired), upto, size)
-
-    def plant(self, *keys: int, text: bool = False) -> None:
-        """Leave rows in the target that the source does not have."""
-        rows = self.target.state.rows.setdefault("public.acct", {})
-        for key in keys:
-            named: Any = str(key) if text else key
-            rows[named,] = (named, None, "stale", "1.00", 0, "2026-01-01 00:00:00.000000", "")
-
-
-def copy_of(source: FakeSource, topic: list[bytes], **options: Any) -> CopyOf:
-    value: Callable[[int], Any] = str if isinstance(source, TextSource) else int
-    return CopyOf(source, topic, value=value, **options)
-
-
-def benched(*, text: bool = False, **options: Any) -> tuple[CopyBench, FakeSource]:
-    bench = CopyBench(**options)
-    source = TextSource(table=keyed_by_text()) if text else FakeSource()
-    bench.write([source.definition()])
-    return bench, source
+from tests.kits.apply import FakeSource
+from tests.kits.copy import CopyOf
+from tests.kits.unit_apply import Bench, rows_of
+from tests.kits.unit_copies import STOP, CopyBench, benched, copy_of, stopped_at
 
 
 def keys_of(bench: Bench) -> list[Any]:
@@ -132,15 +52,6 @@ def test_a_unit_goes_on_where_a_copy_begins_behind_what_it_cannot_follow() -> No
     assert (report.state, report.offset) == ("ok", len(bench.topic) - 1)
     assert bench.target.rows_of() == rows_of(source)
     assert set(bench.offsets()) == {len(bench.topic) - 1}
-
-
-def stopped_at(bench: CopyBench, source: FakeSource) -> int:
-    """Let the unit stop behind three rows; returns the offset of what stops it."""
-    bench.write([source.put(source.row(n, f"{n}@x", 1)) for n in range(3)])
-    bench.write([source.event("m", stop=STOP)])
-    assert bench.apply().state == "stopped"
-    bench.take_over()
-    return len(bench.topic) - 1
 
 
 @pytest.mark.parametrize("hint", [None, 0, "begin", 5, 10_000])
@@ -366,7 +277,7 @@ def test_what_the_target_shows_otherwise_is_asked_for_and_stays() -> None:
 
 def _deletes_padded(patch: pytest.MonkeyPatch) -> list[Any]:
     """Let the target compare its keys without their padding, as it does when it is asked for them."""
-    from tests.fake_target import FakeTransaction
+    from tests.stands.fake_target import FakeTransaction
 
     apply, seen = FakeTransaction.apply_net_change, []
 

@@ -19,10 +19,10 @@ from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.model import LaneProgress
 from consumer.tables.router import TableRoute
 from schemas.table.model import Column, ColumnType, Kind
-from tests.fake_target import FakeSession
-from tests.unit import test_unit_debezium as debezium
-from tests.unit.test_apply_copies import benched, copy_of, stopped_at
-from tests.unit.test_unit_apply import Bench, rows_of, started
+from tests.kits import debezium_unit as debezium
+from tests.kits.unit_apply import Bench, rows_of, started
+from tests.kits.unit_copies import benched, copy_of, stopped_at
+from tests.stands.fake_target import FakeSession
 
 
 class TestOneTransaction:

@@ -2,173 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
-
 import msgspec
 import pytest
 
-from producer.barriers.barriers import BarrierHandler
-from producer.barriers.impact import StatementImpact
-from producer.barriers.new_tables import NewTableCapture
-from producer.binlog_format.log_event import LoggedStatement, SessionSettings
-from producer.decoders.row_codec import SourceContext, TransactionContext
-from producer.definitions.requests import ProvenDefinition
+from producer.binlog_format.log_event import LoggedStatement
+from producer.decoders.row_codec import TransactionContext
 from producer.errors import TableStoppedError
 from producer.loop.table_stops import TableChoice
-from producer.sources.changes import Barrier, TransactionHeader
-from producer.sources.mariadb.flavour import MARIADB_FLAVOUR
+from producer.sources.changes import Barrier
 from producer.start.started import StartedCapture
-from producer.statements import ddl
 from producer.statements.closure import ImpactedTables
-from producer.statements.conversions import treat_optimize_as_alter
-from producer.statements.shadows import ShadowTables
 from producer.statements.statement import parse_statement
 from producer.stops import StoppedTable
-from producer.tables import CapturedTables, TableState, TopicState
+from producer.tables import CapturedTables
 from schemas.config.online_ddl import enable_all_tools
-from schemas.io.mysql_catalog import is_selected
-from schemas.problems import decode_problem
 from schemas.table.model import Column, ColumnType, Kind, Table
 from schemas.table.names import NameRules
-from schemas.wire.codec import decode_event
-from schemas.wire.event import ColumnChanges, EventEnvelope
-from schemas.wire.position import DEFINITION_ROW
-from schemas.wire.records import Identity, StoredPosition
-from tests.apply_kit import account_table
-from tests.unit.test_stops import a_stop
-
-CONTEXT = SourceContext(connector="mariadb", form=MARIADB_FLAVOUR.table_map, name="b1", epoch=0, gen=1)
-RECORD = StoredPosition(
-    source="b1", gen=1, epoch=0, file="binlog.000003", pos=4, ts_ms=7,
-    identity=Identity(server_uuid=None, server_id=1, version="11", gtid_set=None),
-)  # fmt: skip
-HEADER = TransactionHeader("binlog.000003", 700, 7, 1, None)
-T, U = ("bank", "t"), ("bank", "u")
+from schemas.wire.event import ColumnChanges
+from tests.kits.apply import account_table
+from tests.kits.barriers import CONTEXT, HEADER, RECORD, Stage, T, U, a_stop
 
 
 def started(captured: CapturedTables) -> StartedCapture:
     return StartedCapture(RECORD, CONTEXT, captured, {}, {}, fresh=False)
-
-
-class Writer:
-    def __init__(self) -> None:
-        self.sent: list[EventEnvelope] = []
-        self.offsets: dict[str, int] = {}
-
-    def send(self, _topic: str, _key: bytes, value: bytes, _stored: object = None) -> None:
-        self.sent.append(decode_event(value))
-
-    def drain(self) -> None: ...
-
-
-@dataclass
-class Stage:
-    """CapturedTables are `bank.t`, defined by a statement, and `bank.u`, as capture found it at its start."""
-
-    now: dict[tuple[str, str], Table | str] = field(default_factory=dict)
-    kind: str | None = ""
-    reach: ImpactedTables = field(default_factory=lambda: ImpactedTables(frozenset()))
-    names: NameRules = field(default_factory=NameRules)
-    writer: Writer = field(default_factory=Writer)
-    changed: list[tuple[str, str]] = field(default_factory=list)
-    again: list[tuple[str, str]] = field(default_factory=list)
-    snapshots: bool = True
-    tools: bool = False
-    offset: int = 720
-    errors: dict[tuple[str, str], str] = field(default_factory=dict)
-    settings: SessionSettings = field(default_factory=SessionSettings)
-    converts: bool = False
-
-    def __post_init__(self) -> None:
-        self.shadows = ShadowTables(enable_all_tools().names, self.names)
-        self.captured = CapturedTables("rowlock", "b1")
-        for name, row in ((T, 0), (U, DEFINITION_ROW)):
-            table = account_table(name=name[1])
-            self.captured.tables[name] = TableState(
-                name, self.captured.get_topic(name), table, (0, 2, 9, row)
-            )
-            self.captured.known.add(name)
-            self.now.setdefault(name, table)
-
-    # what BarrierHandler asks of the source
-
-    def prove_definition(self, _place: object, name: tuple[str, str]) -> ProvenDefinition:
-        found = self.now.get(name)
-        return (
-            ProvenDefinition(found, None)
-            if not isinstance(found, str)
-            else ProvenDefinition(None, decode_problem(found))
-        )
-
-    def find_impact(self, *_: object) -> ImpactedTables:
-        return self.reach
-
-    def find_partitioning(self, _place: object, _name: tuple[str, str]) -> str | None:
-        return self.kind
-
-    def may_have_converted(self, *_: object) -> bool:
-        return self.converts
-
-    def open_topic(self, name: tuple[str, str]) -> TopicState:
-        return self.captured.get_topic(name)
-
-    def selected(self, db: str, table: str) -> bool:
-        return is_selected(["bank.*"], db, table) and not (self.tools and table.startswith("_t_"))
-
-    def concern(self) -> StatementImpact:
-        nothing: Any = self
-        return StatementImpact(self.captured, self.selected, self.names, nothing)
-
-    def barriers(self) -> BarrierHandler:
-        nothing: Any = self
-        writer: Any = self.writer
-        begun = StartedCapture(RECORD, CONTEXT, self.captured, {}, self.errors, fresh=False)
-        new_tables = NewTableCapture(
-            begun, writer, nothing, self.selected, self._changed, nothing, snapshots=self.snapshots
-        )
-        return BarrierHandler(
-            begun, writer, nothing, self.selected, self._changed, new_tables,
-            on_recreated_table=lambda name, _: self.again.append(name), shadows=self.shadows,
-        )  # fmt: skip
-
-    def _changed(self, state: TableState, _: object) -> None:
-        self.changed.append(state.name)
-
-    def error(self, sql: str, reach: ImpactedTables) -> TableStoppedError:
-        """Carry `sql` out, which stops a table."""
-        self.reach = reach
-        error = self._carried_out(sql)
-        assert isinstance(error, TableStoppedError)
-        return error
-
-    def carry_out(self, sql: str) -> dict[tuple[str, str], str]:
-        """Carry `sql` out; returns the causes of the tables that it stops."""
-        error = self._carried_out(sql)
-        parts = error.parts if isinstance(error, TableStoppedError) else ()
-        return {name: part.cause for part in parts for name in part.tables or ()}
-
-    def _carried_out(self, sql: str) -> TableStoppedError | None:
-        statement = treat_optimize_as_alter(
-            parse_statement(LoggedStatement("bank", sql, settings=self.settings))
-        )
-        assert not isinstance(statement.kind, ddl.TransactionControl | ddl.HarmlessStatement)
-        self.offset += 1
-        return self.handle(Barrier(HEADER, statement, len(self.writer.sent), self.offset - 1))
-
-    def handle(self, barrier: Barrier) -> TableStoppedError | None:
-        barriers, before = self.barriers(), len(self.writer.sent)
-        barriers.note_barrier(barrier)
-        transaction = TransactionContext(
-            id="x", gtid=None, file="binlog.000003", file_number=3, pos=700, ts_ms=7, server_id=1, made_ms=7
-        )
-        taken, error = barriers.carry_out(barrier, self.concern().list_affected_tables(barrier), transaction)
-        assert taken == len(self.writer.sent) - before
-        return error
-
-    @property
-    def effects(self) -> list[tuple[str, str | None]]:
-        return [(event.op, event.effect) for event in self.writer.sent]
 
 
 def wider(table: Table) -> Table:
@@ -197,7 +53,7 @@ def wider(table: Table) -> Table:
 def test_stops(sql: str, stopped: dict[tuple[str, str], str]) -> None:
     stage = Stage()
     assert stage.carry_out(sql) == stopped
-    assert stage.writer.sent == [] or "t_old" in sql
+    assert stage.writer.events() == [] or "t_old" in sql
 
 
 @pytest.mark.parametrize(
@@ -224,7 +80,7 @@ def test_a_new_definition_goes_into_the_topic_without_a_word_about_values() -> N
     stage = Stage(now={T: wider(account_table(name="t"))})
     assert stage.carry_out("ALTER TABLE t ADD COLUMN x INT") == {}
     assert stage.effects == [("m", None)]
-    assert stage.writer.sent[0].definition == stage.now[T]
+    assert stage.writer.events()[0].definition == stage.now[T]
 
 
 @pytest.mark.parametrize(
@@ -239,19 +95,19 @@ def test_a_definition_says_what_the_statement_did_to_columns(sql: str, columns: 
     stage = Stage(now={T: wider(account_table(name="t"))})
     stopped = stage.carry_out(sql)
     assert stopped == ({T: "rows-replaced"} if "PARTITION" in sql else {})
-    assert [event.columns for event in stage.writer.sent] == ([] if stopped else [columns])
+    assert [event.columns for event in stage.writer.events()] == ([] if stopped else [columns])
 
 
 def test_a_statement_that_keeps_rows_says_that_no_column_is_another() -> None:
     stage = Stage()
     stage.carry_out("ALTER TABLE t ADD INDEX (id)")
-    assert [event.columns for event in stage.writer.sent] == [ColumnChanges()]
+    assert [event.columns for event in stage.writer.events()] == [ColumnChanges()]
 
 
 def test_a_new_table_begins_with_its_definition() -> None:
     stage = Stage(now={("bank", "new"): account_table(name="new")})
     assert stage.carry_out("CREATE TABLE new (id INT)") == {}
-    assert [(event.op, event.ddl is None) for event in stage.writer.sent] == [("m", False)]
+    assert [(event.op, event.ddl is None) for event in stage.writer.events()] == [("m", False)]
     assert stage.changed == [("bank", "new")]
     assert ("bank", "new") in stage.captured.known
 
@@ -282,7 +138,7 @@ def test_nothing_follows_for_a_table_that_is_stopped() -> None:
         "DROP TABLE t",
     ):
         assert stage.carry_out(sql) == {}
-    assert stage.writer.sent == []
+    assert stage.writer.events() == []
 
 
 @pytest.mark.parametrize(
@@ -309,7 +165,7 @@ def test_a_dropped_table_that_is_there_again_is_told(sql: str, again: list[tuple
         stage = Stage()
         stage.captured.stop_table(T, StoppedTable(a_stop(cause=cause)))
         stage.carry_out(sql)
-        assert (stage.again, [e for e in stage.writer.sent if e.source.table == "t"]) == (notified, [])
+        assert (stage.again, [e for e in stage.writer.events() if e.source.table == "t"]) == (notified, [])
 
 
 def test_without_snapshots_a_table_that_comes_with_rows_stops() -> None:
@@ -338,7 +194,7 @@ def test_a_swap_of_a_tool_is_an_alter(swap: tuple[str, ...]) -> None:
     stage.tools = True
     for sql in (*GHOST, *swap):
         assert stage.carry_out(sql) == {}
-    (event,) = stage.writer.sent
+    (event,) = stage.writer.events()
     assert (event.ddl, event.effect, event.columns) == (swap[-1], None, ColumnChanges(added=("x",)))
     assert event.definition == stage.now[T]
     assert stage.captured.tables[T].table == event.definition
@@ -368,7 +224,7 @@ def test_a_swap_that_no_tools_statements_explain_stops(statements: tuple[str, ..
     assert (error.parts[0].cause, error.parts[0].tables) == ("rows-replaced", {T})
     assert why in error.parts[0].reason
     assert error.parts[0].remedy == "rowlock copy bank.t"
-    assert stage.writer.sent == []
+    assert stage.writer.events() == []
 
 
 def test_a_swap_whose_definition_is_not_there_stops() -> None:
@@ -416,7 +272,7 @@ def test_logged_changes_stop_what_they_reach() -> None:
 def test_a_table_made_from_a_query_in_a_statement_may_reach_others() -> None:
     stage = Stage(reach=ImpactedTables(frozenset([T])), now={("bank", "new"): account_table(name="new")})
     assert stage.carry_out("CREATE TABLE new AS SELECT f(1)") == {T: "statement"}
-    assert [event.op for event in stage.writer.sent] == ["m"]
+    assert [event.op for event in stage.writer.events()] == ["m"]
     assert Stage(reach=ImpactedTables(frozenset([T]))).carry_out("CREATE TABLE new2 (id INT)") == {}
 
 

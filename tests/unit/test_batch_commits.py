@@ -22,7 +22,7 @@ from consumer.ordering.model import (
 from consumer.targets.batches import TableCleared
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
 from schemas.wire.position import ZERO
-from tests.json_folder import JsonFolder
+from tests.stands.json_folder import JsonFolder
 
 TABLE = TargetTable(
     Table(

@@ -46,10 +46,10 @@ from schemas.table.model import Row
 from schemas.wire.codec import encode_event_value
 from schemas.wire.event import EventEnvelope
 from schemas.wire.records import format_former_table_topic
-from tests import json_folder
-from tests.apply_kit import FakeSource, account_table
-from tests.json_folder import JsonFolder
-from tests.unit.test_unit_process import Chain
+from tests.kits.apply import FakeSource, account_table
+from tests.kits.unit_process import Chain
+from tests.stands import json_folder
+from tests.stands.json_folder import JsonFolder
 
 SLICE = 100
 

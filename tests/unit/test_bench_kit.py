@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from bench.kit import kind_of
 from rowlock.processes.child_process import build_child_command
 from rowlock.processes.run import build_run_commands
 from schemas.config.model import load_config
-from tests.bench.kit import kind_of
 
 CONFIG = """\
 kafka: {bootstrap: "127.0.0.1:1"}

@@ -14,7 +14,7 @@ from producer.sources.binlog.transactions import CapturedRows
 from producer.sources.changes import Barrier, Boundary
 from producer.sources.mariadb.flavour import MARIADB_FLAVOUR
 from schemas.wire.records import Identity, StoredPosition
-from tests.log_kit import CAPTURED, OTHER, Log
+from tests.kits.log import CAPTURED, OTHER, Log
 
 
 class Stream:

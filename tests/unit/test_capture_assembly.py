@@ -22,7 +22,7 @@ from producer.sources.binlog.binlog_log import TransactionStream
 from producer.sources.binlog.binlog_source import SpillFile, make_spill_factory
 from producer.sources.binlog.transactions import CapturedRows, TransactionAssembler
 from producer.sources.changes import Boundary
-from tests.log_kit import CAPTURED, OTHER, Log
+from tests.kits.log import CAPTURED, OTHER, Log
 
 LARGE = 3000
 

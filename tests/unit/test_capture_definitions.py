@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from threading import Event
 from types import SimpleNamespace
 from typing import Any
@@ -22,12 +21,11 @@ from producer.start.topic_recovery import TopicFindings
 from producer.stops import StoppedTable
 from producer.tables import CapturedTables, TableState, TopicState
 from schemas.table.names import EXACT
-from schemas.wire.codec import decode_event
-from schemas.wire.event import EventEnvelope as RowEvent
 from schemas.wire.position import DEFINITION_ROW, STOP_ROW, Position
 from schemas.wire.records import Identity, StoredPosition, TableStop
-from tests.apply_kit import account_table
-from tests.capture_story import NOBODY, source_config
+from tests.kits.apply import account_table
+from tests.kits.capture_story import NOBODY, source_config
+from tests.stands.event_writer import TopicWriter
 
 DEFINED: Position = (0, 2, 700, DEFINITION_ROW)
 RECORD = StoredPosition(
@@ -37,34 +35,6 @@ RECORD = StoredPosition(
 CONTEXT = SourceContext(connector="mariadb", form=MARIADB_FLAVOUR.table_map, name="b1", epoch=0, gen=1)
 STEP_S = 600.0
 RETENTION_S = RETENTION_MS / 1000
-
-
-class Writer:
-    """Takes everything and acknowledges it. `sent`: (clock, topic, value)."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self.sent: list[tuple[float, str, bytes]] = []
-        self.offsets: dict[str, int] = {}
-        self.full = False
-        self.stopping: Callable[[], bool] = lambda: False
-
-    def send(
-        self, topic: str, _key: bytes, value: bytes, on_offset: Callable[[int], None] | None = None
-    ) -> None:
-        self.sent.append((self._clock(), topic, value))
-        if on_offset:
-            on_offset(len(self.sent))
-
-    def call_when_acknowledged(self, action: Callable[[], None]) -> None:
-        action()
-
-    def flush(self) -> None: ...
-
-    drain = abandon_unacknowledged = flush
-
-    def events(self, topic: str) -> list[tuple[float, RowEvent]]:
-        return [(at, decode_event(value)) for at, name, value in self.sent if name == topic]
 
 
 def table_state(name: str) -> TableState:
@@ -80,7 +50,7 @@ class World:
         self.ends = ends
         self.inside_from, self.inside_to = ends, ends
         self.stop = Event()
-        self.writer = Writer(lambda: self.now)
+        self.writer = TopicWriter(clock=lambda: self.now)
         self.states = [table_state("acct"), table_state("log")]
         self.point = ("binlog.000003", 4)
         self.heard, self.delivered, self.objects_changed = False, None, (0, 0)
@@ -132,10 +102,10 @@ def test_every_definition_comes_again_well_within_retention() -> None:
     go(world)
     for state in world.states:
         sent = world.writer.events(state.topic.name)
-        times = [0.0, *(at for at, _ in sent), world.ends]
+        times = [0.0, *world.writer.list_times(state.topic.name), world.ends]
         assert max(later - earlier for earlier, later in itertools.pairwise(times)) <= RETENTION_S / 3
         assert len(sent) < 60, "often is not meant"
-        for _, event in sent:
+        for event in sent:
             assert (event.op, event.definition, event.ddl) == ("m", state.table, None)
             assert event.source.position == DEFINED, "readers that have it drop it"
             assert (event.source.file, event.source.pos) == ("binlog.000002", 700)
@@ -146,23 +116,23 @@ def test_no_definition_in_the_middle_of_a_transaction() -> None:
     world = World(ends=RETENTION_S)
     world.inside_from, world.inside_to = 0.0, RETENTION_S * 0.6
     go(world)
-    times = [at for at, _ in world.writer.events("rowlock.b1.bank.acct")]
+    times = world.writer.list_times("rowlock.b1.bank.acct")
     assert times
     assert world.inside_to <= times[0] <= world.inside_to + 2 * STEP_S, "and not a whole period later"
 
 
 def test_the_topics_highest_position_survives_a_repeated_definition() -> None:
-    state, writer = table_state("acct"), Writer(lambda: 0.0)
+    state, writer = table_state("acct"), TopicWriter()
     highest = state.topic.tail.last = (0, 3, 500, 2)  # rows since the ceiling was noted
-    send_definition(writer, CONTEXT, state, build_definition_context(RECORD, DEFINED))  # type: ignore[arg-type]
-    ((_, event),) = writer.events(state.topic.name)
+    send_definition(writer, CONTEXT, state, build_definition_context(RECORD, DEFINED))
+    (event,) = writer.events(state.topic.name)
     assert event.source.prev == highest
     assert state.topic.tail.last == highest, "else the next event's prev would hide a gap"
     assert state.topic.ceiling == highest
 
 
 def test_the_topics_highest_position_survives_a_stop_that_stands_lower() -> None:
-    captured, writer = CapturedTables("rowlock", "b1"), Writer(lambda: 0.0)
+    captured, writer = CapturedTables("rowlock", "b1"), TopicWriter()
     name = ("bank", "acct")
     stop = TableStop(
         cause="dropped", at=(0, 3, 100, -1), file="binlog.000003", pos=100, reason="…", remedy="x", since_ms=7
@@ -170,8 +140,8 @@ def test_the_topics_highest_position_survives_a_stop_that_stands_lower() -> None
     captured.stop_table(name, StoppedTable(stop, position=(0, 3, 100, STOP_ROW)))
     topic = captured.get_topic(name)
     highest = topic.tail.last = (0, 3, 500, 2)
-    send_stop(writer, CONTEXT, captured, name, RECORD)  # type: ignore[arg-type]
-    ((_, event),) = writer.events(topic.name)
+    send_stop(writer, CONTEXT, captured, name, RECORD)
+    (event,) = writer.events(topic.name)
     assert event.source.prev == highest
     assert (topic.tail.last, topic.ceiling) == (highest, highest)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from schemas.wire.event import EventEnvelope
-from tests.apply_kit import FakeSource
-from tests.capture_kit import row_that_goes_back
+from tests.kits.apply import FakeSource
+from tests.kits.capture import row_that_goes_back
 
 
 def keyed(events: list[EventEnvelope]) -> list[tuple[bytes, EventEnvelope]]:

@@ -32,7 +32,7 @@ from schemas.wire.copies import CopyMark
 from schemas.wire.event import Chunk
 from schemas.wire.position import DEFINITION_ROW, Position
 from schemas.wire.records import Identity, StoredPosition
-from tests.apply_kit import account_table
+from tests.kits.apply import account_table
 
 MYSQL = Identity(server_uuid="u1", server_id=1, version="9.1", gtid_set="u1:1-9")
 MARIADB = Identity(server_uuid=None, server_id=1, version="11.4", gtid_set="0-1-9")

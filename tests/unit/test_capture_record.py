@@ -21,7 +21,8 @@ from schemas.config.online_ddl import enable_all_tools
 from schemas.wire.codec import decode_stored_position
 from schemas.wire.position import DEFINITION_ROW
 from schemas.wire.records import Anchor, StoredPosition
-from tests.start_kit import ACCT, POSITIONS, RECORD, Topics, Writer, table
+from tests.kits.start import ACCT, POSITIONS, RECORD, Topics, table
+from tests.stands.event_writer import TopicWriter
 
 
 class UsedUp:
@@ -48,7 +49,7 @@ class Recorded:
     def __init__(self, *, reader: bool = True, outstanding: bool = False) -> None:
         self.topics = Topics()
         self.topics.ensure([POSITIONS], {})
-        self.writer = Writer(self.topics)
+        self.writer = TopicWriter(self.topics.append, holding=True)
         writer: Any = self.writer
         self.captured = CapturedTables("rowlock", "b1")
         self.topic = self.captured.get_topic(ACCT)

@@ -25,7 +25,7 @@ from schemas.wire.copies import CopyMark, CopyRequest, CopyState, copy_topic
 from schemas.wire.event import Chunk
 from schemas.wire.position import DEFINITION_ROW, FIRST_SNAPSHOT_ROW, STOP_ROW, Position
 from schemas.wire.records import Anchor
-from tests.start_kit import ACCT, RECORD, Start, a_stop, event, table
+from tests.kits.start import ACCT, RECORD, Start, a_stop, event, table
 
 DEFINED: Position = (0, 3, 100, DEFINITION_ROW)
 LATER: Position = (0, 3, 700, DEFINITION_ROW)

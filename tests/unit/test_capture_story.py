@@ -11,7 +11,7 @@ from producer.kafka.writer import MAX_BATCH_BYTES
 from producer.start.topic_recovery import ChunkMarker, TableTail
 from schemas.wire.event import Chunk
 from schemas.wire.position import DEFINITION_ROW
-from tests.capture_story import DEFINED, FILE, NUMBER, TOPIC, Events, Story
+from tests.kits.capture_story import DEFINED, FILE, NUMBER, TOPIC, Events, Story
 
 PREVIOUS_GTIDS = 35  # the type of an event that capture does not know
 BOTH = pytest.mark.parametrize("mysql", [False, True], ids=["mariadb", "mysql"])

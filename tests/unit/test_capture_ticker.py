@@ -21,7 +21,7 @@ from schemas.problems import Problem
 from schemas.wire.codec import decode_event
 from schemas.wire.position import DEFINITION_ROW, STOP_ROW
 from schemas.wire.records import Watermark
-from tests.start_kit import ACCT, RECORD, a_stop, table
+from tests.kits.start import ACCT, RECORD, a_stop, table
 
 HERE = Boundary(TransactionHeader("binlog.000003", 400, 70, 1, None), "binlog.000003", 500)
 STOPPED: TableName = ("bank", "stopped")

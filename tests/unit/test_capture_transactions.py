@@ -15,7 +15,7 @@ from producer.errors import StreamStoppedError, TableStoppedError
 from producer.sources.binlog.assembly import RereadRequest, TransactionBuffer
 from producer.sources.binlog.transactions import CapturedRows, FoldedChange, TransactionAssembler
 from producer.sources.changes import Barrier, Boundary, find_not_undone_stop
-from tests.log_kit import CAPTURED, OTHER, Log
+from tests.kits.log import CAPTURED, OTHER, Log
 
 
 def _captured(db: str, table: str) -> bool:

@@ -24,7 +24,7 @@ from rowlock.inspect.checks.coordination_check import yield_coordination_finding
 from rowlock.processes.run import build_run_commands
 from schemas.config.model import Config, CoordinationTls, load_config
 from schemas.table.names import TableName
-from tests.topic_kit import usual_tables
+from tests.kits.topic import usual_tables
 
 CONFIG = """\
 kafka: {bootstrap: "127.0.0.1:1"}

@@ -8,7 +8,7 @@ import pytest
 
 from rowlock.inspect import check
 from schemas.config.model import Config, load_config
-from tests.unit.test_endpoints import http, listening
+from tests.kits.listening import http, listening
 
 CONFIG = """\
 kafka: {{bootstrap: "127.0.0.1:{port}"}}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,10 +17,9 @@ from producer.sources.chunk_data import EmitChunk
 from producer.start.started import StartedCapture
 from producer.tables import CapturedTables, TableState, TopicState
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
-from schemas.wire.codec import decode_event
-from schemas.wire.event import EventEnvelope
 from schemas.wire.position import FIRST_SNAPSHOT_ROW, Position
 from schemas.wire.records import Identity, StoredPosition
+from tests.stands.event_writer import TopicWriter
 
 TABLE = Table(
     db="d",
@@ -37,32 +35,11 @@ BEFORE: Position = (0, 3, 4711, 2)
 IDENTITY = Identity(server_uuid=None, server_id=1, version="11", gtid_set=None)
 
 
-class Writer:
-    """Kafka: what each topic was given, and how many bytes `send_all` was told of."""
-
-    def __init__(self) -> None:
-        self.sent: list[tuple[str, bytes, bytes]] = []
-        self.sizes: list[int] = []
-
-    def send(
-        self, topic: str, key: bytes, value: bytes, _on_offset: Callable[[int], None] | None = None
-    ) -> None:
-        self.sent.append((topic, key, value))
-
-    def send_all(self, topic: str, records: list[tuple[bytes, bytes]], size: int) -> None:
-        self.sent += [(topic, *record) for record in records]
-        self.sizes.append(size)
-
-    @property
-    def events(self) -> list[EventEnvelope]:
-        return [decode_event(value) for _, _, value in self.sent]
-
-
 class Sending:
     """A table whose snapshot is sent by assignment 5 to a topic that ends in `BEFORE`."""
 
     def __init__(self) -> None:
-        self.writer = Writer()
+        self.writer = TopicWriter()
         self.topic = TopicState("p.s.d.t", TopicTail(last=BEFORE), ceiling=BEFORE)
         state = TableState(("d", "t"), self.topic, TABLE, BEFORE)
         record = StoredPosition(
@@ -87,7 +64,7 @@ def test_a_chunk_is_its_rows_and_its_marker_one_behind_the_other_behind_what_the
     sending.store_position((3, "c"))
     first = compute_first_row(5, None)
     rows = [first + n for n in range(5)]
-    events = sending.writer.events
+    events = sending.writer.events()
     assert [each.source.position for each in events] == [(0, 3, 4800, row) for row in rows]
     assert [each.source.prev for each in events] == [BEFORE, *((0, 3, 4800, row) for row in rows[:-1])]
     assert [each.op for each in events] == ["r", "r", "m", "r", "m"]
@@ -102,7 +79,7 @@ def test_what_begins_a_copy_stands_directly_before_the_rows_of_the_copy() -> Non
     first = sending.sender.reserve_row(sending.topic)
     sending.sender.take_row(sending.topic)
     sending.store_position((1, "a"))
-    assert [each.source.position[3] for each in sending.writer.events] == [first + 1, first + 2]
+    assert [each.source.position[3] for each in sending.writer.events()] == [first + 1, first + 2]
 
 
 def test_the_writer_is_told_how_many_bytes_the_rows_of_a_chunk_have() -> None:
@@ -110,7 +87,7 @@ def test_the_writer_is_told_how_many_bytes_the_rows_of_a_chunk_have() -> None:
     sending = Sending()
     sending.store_position((1, "a"), (2, "b"))
     *rows, _marker = sending.writer.sent
-    assert sending.writer.sizes == [sum(len(key) + len(value) for _, key, value in rows)]
+    assert sending.writer.sizes == [sum(len(key) + len(value or b"") for _, key, value in rows)]
 
 
 def test_a_chunk_with_a_row_that_kafka_does_not_take_stops_its_table_and_nothing_of_it_is_sent() -> None:
@@ -123,7 +100,7 @@ def test_a_chunk_with_a_row_that_kafka_does_not_take_stops_its_table_and_nothing
     assert sending.writer.sent == []
     assert sending.topic.tail.last == BEFORE, "the stop's event follows what the topic has"
     sending.store_position((1, "a"))
-    assert [each.source.prev for each in sending.writer.events][:1] == [BEFORE]
+    assert [each.source.prev for each in sending.writer.events()][:1] == [BEFORE]
 
 
 GENERATIONS = 1 << 20

@@ -23,7 +23,7 @@ from rowlock.processes import log
 from rowlock.views.kafka import OffsetSpan
 from schemas.config.model import load_config
 from schemas.wire.records import SNAPSHOT_COMPLETE, Watermark
-from tests.topic_kit import usual_tables
+from tests.kits.topic import usual_tables
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = """\

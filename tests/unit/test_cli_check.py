@@ -22,7 +22,7 @@ from schemas.errors import ServerConnectError
 from schemas.findings import Finding
 from schemas.table.model import Table
 from schemas.table.names import EXACT
-from tests.apply_kit import account_table
+from tests.kits.apply import account_table
 
 CONFIG = """\
 kafka: {{bootstrap: "127.0.0.1:1"}}

@@ -49,10 +49,10 @@ from rowlock.coordinator.leader_client import FoundLeader, LeaderClient
 from rowlock.coordinator.run import listen_for_rest, serve_rest
 from rowlock.errors import CommandError
 from schemas.config.model import CoordinationConfig, KafkaConfig, load_config
-from tests import transport_kit
-from tests.certificates import Authority
-from tests.coordination_kit import Instant
-from tests.fake_control import FakeControl, FakeDesk, agent, unit
+from tests.kits import transport as transport_kit
+from tests.kits.coordination import Instant
+from tests.servers.certificates import Authority
+from tests.stands.fake_control import FakeControl, FakeDesk, agent, unit
 
 CONFIG = """\
 kafka: {bootstrap: "127.0.0.1:1"}

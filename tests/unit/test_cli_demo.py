@@ -31,7 +31,7 @@ from rowlock.inspect.status import ApplyUnitStatus, Status
 from schemas.patience import AdaptiveTimeout
 from schemas.wire.event import EventEnvelope, EventOp, Source
 from schemas.wire.position import Position
-from tests.waiting import until
+from tests.kits.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
 KEY_COLUMNS = {"customers": "email", "accounts": "number"}

@@ -27,9 +27,9 @@ from rowlock.inspect.quarantine import (
 from schemas.config.model import load_config
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 from schemas.wire.codec import encode_event_value, encode_table
-from tests.apply_kit import FakeSource, account_table
-from tests.debezium_kit import Connector, Values
-from tests.fake_target import FakeSession, FakeTarget
+from tests.kits.apply import FakeSource, account_table
+from tests.kits.debezium import Connector, Values
+from tests.stands.fake_target import FakeSession, FakeTarget
 
 SOURCE = Table(
     db="bank",

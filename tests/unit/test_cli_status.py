@@ -39,7 +39,7 @@ from schemas.problems import Problem, encode_problem
 from schemas.table.names import TableName, format_table_text
 from schemas.wire.event import EventEnvelope, Source
 from schemas.wire.records import TableStop, Watermark
-from tests.topic_kit import usual_tables
+from tests.kits.topic import usual_tables
 
 TOPIC = "rowlock.b1.bank.acct"
 CONFIG = """\

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,61 +9,9 @@ from hypothesis import strategies as st
 from producer.statements.closure import find_impacted_tables
 from producer.statements.tokens import tokenize_sql
 from schemas.table.names import NameRules, TableName
+from tests.kits.barriers import ACCT, CHILD, LOG, PARENT, Seen, Source, source
 
-ACCT, LOG, PARENT, CHILD = ("bank", "acct"), ("bank", "log"), ("bank", "parent"), ("bank", "child")
 CAPTURED = frozenset([ACCT, CHILD])
-
-
-@dataclass
-class Seen:
-    """What the user sees: everything, unless a test takes it away."""
-
-    hidden: tuple[str, ...] = ()
-
-    def can_see_all_tables(self) -> bool:
-        return "tables" not in self.hidden
-
-    def can_see_triggers(self, _db: str) -> bool:
-        return "triggers" not in self.hidden
-
-    def can_see_foreign_keys(self, _db: str) -> bool:
-        return "keys" not in self.hidden
-
-    def can_see_routines(self) -> bool:
-        return "routines" not in self.hidden
-
-
-@dataclass
-class Source:
-    visibility: Seen = field(default_factory=Seen)
-    kinds: dict[TableName, str] = field(default_factory=dict)
-    triggers: dict[TableName, tuple[tuple[str, str], ...]] = field(default_factory=dict)
-    views: dict[TableName, str | None] = field(default_factory=dict)
-    routines: dict[TableName, str | None] = field(default_factory=dict)
-    cascades: dict[TableName, frozenset[TableName]] = field(default_factory=dict)
-
-
-def source(**more: object) -> Source:
-    tables = [ACCT, LOG, PARENT, CHILD, ("bank", "traced"), ("other", "acct"), ("other", "plain")]
-    found = Source(
-        kinds=dict.fromkeys(tables, "table") | dict.fromkeys([("bank", "v"), ("bank", "deep")], "view"),
-        triggers={("bank", "traced"): (("bank", "BEGIN IF NEW.id > 1 THEN UPDATE acct SET n = n + 1; END IF; END"),)},
-        views={
-            ("bank", "v"): "select `bank`.`acct`.`id` AS `id` from `bank`.`acct`",
-            ("bank", "deep"): "select `bank`.`v`.`id` AS `id`,`f`(1) AS `x` from `bank`.`v`",
-        },
-        routines={
-            ("bank", "f"): "BEGIN INSERT INTO acct VALUES (1); RETURN 1; END",
-            ("bank", "pure"): "RETURN (SELECT COUNT(*) FROM acct)",
-            ("bank", "p"): "BEGIN CALL q(); END",
-            ("bank", "q"): "DELETE FROM child WHERE id = 1",
-            ("bank", "dynamic"): "BEGIN PREPARE s FROM @x; EXECUTE s; END",
-        },
-        cascades={PARENT: frozenset([CHILD])},
-    )  # fmt: skip
-    for name, value in more.items():
-        setattr(found, name, value)
-    return found
 
 
 def reached(sql: str, objects: Source | None = None, db: str = "bank") -> set[TableName] | None:

@@ -9,7 +9,7 @@ from coordinator.rest.models import Unit
 from coordinator.server.operators.condition import RESTRICTION_REMEDY, UnitCondition, judge_condition
 from schemas.findings import TRIES_AGAIN
 from schemas.problems import Problem, encode_problem
-from tests.fake_control import unit
+from tests.stands.fake_control import unit
 
 
 @pytest.mark.parametrize(

@@ -14,36 +14,10 @@ from schemas.config.kinds.sources import SOURCE_KINDS
 from schemas.config.kinds.targets import TARGET_KINDS
 from schemas.config.load import NOT_YET
 from schemas.config.model import Config, ConfigErrors, PipelineConfig, SourceConfig, TargetConfig, load_config
+from tests.kits.configurations import GOOD
 from tools.docs.config import render
 
 ROOT = Path(__file__).resolve().parents[2]
-GOOD = """\
-kafka:
-  bootstrap: 127.0.0.1:9092
-sources:
-  branch1:
-    type: mariadb
-    host: 127.0.0.1
-    user: rowlock
-    password: "${SECRET}"
-    tables: [bank.*, "!bank.tmp_*"]
-targets:
-  hq:
-    type: postgres
-    host: 127.0.0.1
-    port: 5432
-    user: rowlock
-    password: geheim
-    database: hq
-pipelines:
-  to-hq:
-    sources: [branch1]
-    target: hq
-    routes:
-      - from: bank.*
-        to: public.{table}
-        add: {branch: "{source}"}
-"""
 ENV = {"SECRET": "s3cret-from-env", "PORT": "3307"}
 
 

@@ -19,7 +19,7 @@ from consumer.ordering.netchange import compute_net_change, sort_keys
 from consumer.ordering.progress import advance_row, plan_resume, relay_rows, start_refusal, was_committed
 from schemas.table.model import Row
 from schemas.wire.position import ZERO, Position
-from tests.history import target_table
+from tests.kits.history import target_table
 
 TABLE = target_table()
 

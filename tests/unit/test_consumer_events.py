@@ -18,7 +18,7 @@ from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, Uniq
 from schemas.wire.codec import encode_event_value
 from schemas.wire.debezium import ConnectorModes, DebeziumDecoder
 from schemas.wire.event import ENVELOPE_VERSION
-from tests.apply_kit import FakeSource, account_table
+from tests.kits.apply import FakeSource, account_table
 
 TABLE = account_table()
 KEPT = {"id", "email"}

@@ -7,8 +7,8 @@ import random
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.fake_target import FakeTarget
-from tests.history import History, histories, run_pure, run_threads, serial, target_table
+from tests.kits.history import History, histories, run_pure, run_threads, serial, target_table
+from tests.stands.fake_target import FakeTarget
 
 TABLE = target_table()
 

@@ -32,8 +32,8 @@ from consumer.ordering.model import ChangeId, LaneProgress, QuarantineEntry, Row
 from consumer.tables.router import build_target_table as resolved
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
 from schemas.wire.position import ZERO
-from tests.apply_kit import account_table
-from tests.history import lane_driver, target_table
+from tests.kits.apply import account_table
+from tests.kits.history import lane_driver, target_table
 
 TABLE = target_table()
 END = (99, (0, 1, 99, 0), 1, 0)

@@ -26,7 +26,7 @@ from consumer.ordering.locks import LockTable, Ticket, ValueHolders
 from consumer.ordering.model import ChangeId, LaneProgress, RowChange, TargetTable
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
 from schemas.wire.position import ZERO
-from tests.fake_target import FakeTarget
+from tests.stands.fake_target import FakeTarget
 
 TABLE = TargetTable(
     Table(

@@ -47,12 +47,12 @@ from schemas.errors import UnsupportedTypeError
 from schemas.findings import format_debezium_remedy
 from schemas.problems import decode_problem
 from schemas.wire.records import Watermark, unescape_topic_part
-from tests.apply_kit import account_table
-from tests.fake_target import FakeSession, FakeTarget, FakeTransaction
-from tests.hands_kit import operations
-from tests.unit.test_debezium_units import TOPIC, Entered
-from tests.unit.test_debezium_units import config as config
-from tests.unit.test_unit_apply import Bench, rows_of, started
+from tests.kits.apply import account_table
+from tests.kits.debezium_units import TOPIC, Entered
+from tests.kits.debezium_units import config as config
+from tests.kits.hands import operations
+from tests.kits.unit_apply import Bench, rows_of, started
+from tests.stands.fake_target import FakeSession, FakeTarget, FakeTransaction
 
 FAULTS: list[Exception] = [
     ValueError("odd"),
@@ -101,12 +101,12 @@ LAYERS: dict[str, tuple[str, Callable[[Exception], Callable[..., Any]]]] = {
     "locks": ("consumer.ordering.locks.LockTable.register", raising),
     "lanes": ("consumer.ordering.lanes.lane.Lane.choose_effect", raising),
     "net change": ("consumer.ordering.netchange.NetChangeReducer.reduce", raising),
-    "begin": ("tests.fake_target.FakeSession.begin_attempt", raising),
-    "transaction": ("tests.fake_target.FakeSession.begin_transaction", raising),
-    "apply": ("tests.fake_target.FakeTransaction.apply_net_change", raising),
-    "write progress": ("tests.fake_target.FakeTransaction.write_progress", raising),
+    "begin": ("tests.stands.fake_target.FakeSession.begin_attempt", raising),
+    "transaction": ("tests.stands.fake_target.FakeSession.begin_transaction", raising),
+    "apply": ("tests.stands.fake_target.FakeTransaction.apply_net_change", raising),
+    "write progress": ("tests.stands.fake_target.FakeTransaction.write_progress", raising),
     "barrier": ("consumer.attempt.readers.reader.decode_full_event", raising),
-    "connect": ("tests.fake_target.FakeTarget.get_connection", raising),
+    "connect": ("tests.stands.fake_target.FakeTarget.get_connection", raising),
 }
 
 
@@ -228,7 +228,7 @@ HANDS = {
     "take-over": "consumer.process.unit_operations.take_unit",
     "go on": "consumer.process.unit_operations.UnitOperations._go_on",
     "definition": "consumer.process.unit_operations.define_unit",
-    "target": "tests.fake_target.FakeTarget.get_connection",
+    "target": "tests.stands.fake_target.FakeTarget.get_connection",
     "catch up": "consumer.process.operations.direct_apply.DirectApplier.catch_up",
 }
 

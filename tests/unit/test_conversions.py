@@ -24,7 +24,7 @@ from producer.statements.conversions import (
 from producer.statements.ddl import TableDdl
 from producer.statements.statement import Statement, parse_statement
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
-from tests.unit.test_barriers import Stage, T
+from tests.kits.barriers import Stage, T
 
 ZONE = SessionSettings(zone="SYSTEM")
 ZEROES = SessionSettings(zeroes_dates=True)

@@ -7,14 +7,15 @@ import pytest
 from coordinator.core.handlers.bounds import LONGEST_NAME, MOST_ROWS
 from coordinator.core.messages import Checkpoint, DispatchResponse, Hello, Sync, UnitStatus
 from coordinator.core.owner import owner
-from coordinator.core.owner.state import Alarm, Inventory, OwnerConfig, Persist, Tick
+from coordinator.core.owner.state import Alarm, OwnerConfig, Persist
 from coordinator.transport.access import (
     build_call_metadata,
     explain_other_caller_system,
     explain_unknown_caller,
 )
 from schemas.units import UnitPhase, UnitProgress
-from tests.unit.test_coordinator_owner import CONFIG, Cluster, spec
+from tests.kits.owner_core import CONFIG, Cluster
+from tests.kits.owner_history import play
 
 NOW_MS = 1_790_000_000_000
 FAR = NOW_MS + 3_600_000
@@ -24,13 +25,7 @@ FAR = NOW_MS + 3_600_000
 def cluster() -> Cluster:
     made = Cluster()
     made.state.claim.floor, made.state.claim.began = NOW_MS, made.now
-    made.join("a")
-    made.do(Inventory((spec("u"), spec("v"))))
-    made.do(Tick())
-    for step in (UnitPhase.PREPARED, UnitPhase.REPLICATING):
-        made.beat(
-            "a", *[UnitStatus(u, s.replicas[0].assignment, step) for u, s in made.state.sets.by_unit.items()]
-        )
+    play("a joins; +u +v; tick; a: prepared u, prepared v; a: replicating u, replicating v", made)
     made.effects.clear()
     return made
 

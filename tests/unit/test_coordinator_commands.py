@@ -27,7 +27,8 @@ from coordinator.core.records import MoveRecord
 from coordinator.core.replication_table import SetState
 from coordinator.core.schedulers import InventoryUnit, MoveLimits, MoveRequest, UnitKind
 from schemas.units import UnitPhase
-from tests.unit.test_coordinator_owner import CONFIG, Cluster, spec
+from tests.kits.owner_core import CONFIG, Cluster, spec
+from tests.kits.owner_history import play
 
 TIGHT = replace(CONFIG, limits=MoveLimits(concurrent=1, per_agent=1))
 
@@ -35,16 +36,8 @@ TIGHT = replace(CONFIG, limits=MoveLimits(concurrent=1, per_agent=1))
 @pytest.fixture
 def cluster() -> Cluster:
     """u and v replicate on a; b is there; one move at a time."""
-    made = Cluster(config=TIGHT)
-    made.join("a")
-    made.do(Inventory((spec("u"), spec("v"))))
-    made.do(Tick())
-    for step in (UnitPhase.PREPARED, UnitPhase.REPLICATING):
-        made.beat(
-            "a", *[UnitStatus(u, made.state.sets.by_unit[u].replicas[0].assignment, step) for u in ("u", "v")]
-        )
-    made.join("b")
-    return made
+    history = "a joins; +u +v; tick; a: prepared u, prepared v; a: replicating u, replicating v; b joins"
+    return play(history, Cluster(config=TIGHT))
 
 
 def refused(cluster: Cluster, command: OwnerCommand) -> str:

@@ -22,8 +22,8 @@ from coordinator.core.schedulers import (
 )
 from coordinator.server.operators import view as views
 from schemas.units import UnitPhase
-from tests.unit.test_coordinator_owner import CONFIG, Cluster, spec
-from tests.unit.test_coordinator_schedulers import BALANCE, MANY, unit, view
+from tests.kits.owner_core import CONFIG, Cluster, spec
+from tests.kits.schedulers import BALANCE, MANY, unit, view
 
 QUICK = HealthConfig(failures=2, retry_first=10.0, retry_most=40.0, trust_after=5.0)
 

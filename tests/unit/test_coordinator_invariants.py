@@ -41,7 +41,7 @@ from coordinator.core.replication import ReplicationSet
 from coordinator.core.replication_table import Role, SetState
 from coordinator.core.schedulers import InventoryUnit, UnitKind
 from schemas.units import UnitPhase
-from tests.unit.test_coordinator_owner import Cluster, spec
+from tests.kits.owner_core import Cluster, spec
 
 AGENTS: dict[str, DurableRecord] = {
     "agent/a": AgentRecord("a", "a-1", 1),

@@ -11,31 +11,24 @@ from coordinator.core.messages import (
     Checkpoint,
     Dispatch,
     DispatchResponse,
-    Down,
     Header,
     Heartbeat,
     HeartbeatResponse,
     Hello,
-    Liveness,
     Rejected,
     Superseded,
     Sync,
     UnitStatus,
-    Up,
 )
-from coordinator.core.owner import invariants, owner
+from coordinator.core.owner import owner
 from coordinator.core.owner.state import (
     Alarm,
     Confirmed,
     Drain,
     Fence,
-    Fenced,
     Inventory,
     Move,
     OwnerConfig,
-    OwnerDecision,
-    OwnerEvent,
-    OwnerState,
     Pause,
     Persist,
     Persisted,
@@ -50,83 +43,27 @@ from coordinator.core.owner.state import (
 )
 from coordinator.core.records import AgentRecord, CounterRecord, DurableRecord, UnitRecord, build_record_key
 from coordinator.core.replication_table import SetState
-from coordinator.core.schedulers import InventoryUnit, UnitKind
 from coordinator.server.operators.view import list_pipeline_rows
 from schemas.units import UnitOperation, UnitPhase, UnitProgress
+from tests.kits.owner_core import CONFIG, Cluster, spec
+from tests.kits.owner_history import play
 
-CONFIG = OwnerConfig(owner_lease=1e9, balance_every=1e9, progress_every=1.0)
+HISTORIES = {
+    "a restarted agent loses what its earlier incarnation had": (
+        "a joins; +u; tick; u on a; a restarts ⇒ nothing; a syncs ⇒ nothing;tick ⇒ a prepare u from 5/9"
+    ),
+    "a preparation that hangs is given up and tried elsewhere": (
+        f"a b join; +u; tick ⇒ a prepare u; a: preparing u; wait {CONFIG.prepare_timeout + 1};"
+        "b beats; a: preparing u;"
+        "tick ⇒ a remove u, alarm preparation given up; a: stopped u; wait 2; tick ⇒ b prepare u"
+    ),
+    "an agent that stops is given nothing": "a b join; a stopping; +u; tick ⇒ b prepare u",
+}
 
 
-def spec(unit: str, uid: str = "1") -> InventoryUnit:
-    return InventoryUnit(unit, UnitKind.APPLY, "s", "p", uid)
-
-
-class Cluster:
-    """An owner, its durable records, and agents that answer as they are told to."""
-
-    def __init__(
-        self, rev: int = 10, records: dict[str, DurableRecord] | None = None, config: OwnerConfig = CONFIG
-    ) -> None:
-        self.now = 100.0
-        self.records = dict(records or {})
-        self.sent: list[tuple[str, Down]] = []
-        self.effects: list[OwnerDecision] = []
-        self.seqs: dict[str, int] = {}
-        self.storing = True
-        self.state: OwnerState
-        self.state, out = owner.begin_owner_term("o", rev, self.records, config, self.now)
-        self._carry_out(out)
-
-    def do(self, event: OwnerEvent) -> list[OwnerDecision]:
-        self.state, out = owner.step_owner(self.state, event, self.now)
-        invariants.check_owner_invariants(self.state)
-        self._carry_out(out)
-        return out
-
-    def _carry_out(self, out: list[OwnerDecision]) -> None:
-        self.effects.extend(out)
-        for effect in out:
-            if isinstance(effect, SendMessage):
-                self.sent.append((effect.agent, effect.message))
-            elif isinstance(effect, Persist) and self.storing:
-                for key, record in effect.records:
-                    self.records.pop(key, None)
-                    if record is not None:
-                        self.records[key] = record
-                self.do(Persisted(effect.token))
-
-    def up(
-        self, make: Any, agent: str, assignment: int | None = None, rev: int | None = None, **more: Any
-    ) -> list[OwnerDecision]:
-        self.seqs[agent] = seq = self.seqs.get(agent, 0) + 1
-        known = self.state.members.by_name[agent].agent_epoch if assignment is None else assignment
-        header = Header(self.state.rev if rev is None else rev, known, 0, seq)
-        message: Up = make(header=header, agent=agent, **more)
-        return self.do(Received(message))
-
-    def join(self, *names: str) -> None:
-        for name in names:
-            self.up(Hello, name, assignment=0, rev=0, incarnation=f"{name}-1")
-            self.up(Sync, name, sent=1.0)
-
-    def beat(self, agent: str, *statuses: UnitStatus, **more: Any) -> list[OwnerDecision]:
-        return self.up(Heartbeat, agent, sent=self.now, statuses=statuses, **more)
-
-    def holds(
-        self, agent: str, unit: str, state: UnitPhase, mark: UnitProgress | None = None
-    ) -> list[OwnerDecision]:
-        assignment = next(r.assignment for r in self.state.sets.by_unit[unit].replicas if r.agent == agent)
-        return self.beat(agent, UnitStatus(unit, assignment, state, mark))
-
-    def replicate(self, unit: str, agent: str) -> None:
-        self.holds(agent, unit, UnitPhase.PREPARED)
-        self.holds(agent, unit, UnitPhase.REPLICATING, UnitProgress(5, 9))
-        assert self.state.sets.by_unit[unit].state is SetState.REPLICATING
-
-    def dispatched(self) -> list[tuple[str, str, str]]:
-        found = [(a, m.unit, m.op.value) for a, m in self.sent if isinstance(m, Dispatch)]
-        self.sent.clear()
-        return found
+@pytest.mark.parametrize("history", HISTORIES.values(), ids=HISTORIES)
+def test_history(history: str) -> None:
+    play(history)
 
 
 def test_an_agent_is_registered_before_it_is_announced_to() -> None:
@@ -184,19 +121,14 @@ def test_nothing_is_added_or_removed_before_the_catalogue_is_known() -> None:
 
 
 def test_a_unit_goes_through_prepare_and_start_with_a_durable_epoch() -> None:
-    cluster = Cluster()
-    cluster.join("a")
-    cluster.do(Inventory((spec("u"),)))
-    cluster.do(Tick())
-    assert cluster.dispatched() == [("a", "u", "prepare")]
+    cluster = play("a joins; +u; tick ⇒ a prepare u")
     assert cluster.records["unit/u"] == UnitRecord("u", "1", (("a", 1, 2),))
-    cluster.holds("a", "u", UnitPhase.PREPARED)
-    start = next(m for _, m in cluster.sent if isinstance(m, Dispatch))
+    play("a: prepared u ⇒ a start u", cluster)
+    start = [m for _, m in cluster.sent if isinstance(m, Dispatch)][-1]
     assert (start.op, start.lease, start.echo) == (UnitOperation.START, CONFIG.lease, cluster.now)
-    cluster.holds("a", "u", UnitPhase.REPLICATING)
+    play("a: replicating u ⇒ nothing", cluster)
     granted = [m for _, m in cluster.sent if isinstance(m, HeartbeatResponse)][-1]
-    assert granted.granted == (("u", 2),)
-    assert granted.echo == cluster.now
+    assert (granted.granted, granted.echo) == ((("u", 2),), cluster.now)
 
 
 def test_an_unreachable_agent_keeps_nobody_else_waiting() -> None:
@@ -224,25 +156,12 @@ def test_an_unreachable_agent_keeps_nobody_else_waiting() -> None:
 
 
 def test_a_move_keeps_the_old_agent_until_the_new_one_is_ready() -> None:
-    cluster = Cluster()
-    cluster.join("a")
-    cluster.do(Inventory((spec("u"),)))
-    cluster.do(Tick())
-    cluster.replicate("u", "a")
-    cluster.join("b")
-    cluster.dispatched()
-    cluster.do(Move("u", "b"))
-    cluster.do(Tick())
-    assert cluster.dispatched() == [("b", "u", "prepare")]
-    cluster.holds("b", "u", UnitPhase.PREPARED)
-    assert cluster.dispatched() == [("a", "u", "remove")]
-    cluster.holds("a", "u", UnitPhase.STOPPING)
-    assert cluster.dispatched() == []
-    cluster.holds("a", "u", UnitPhase.STOPPED, UnitProgress(8, 9))
-    start = [m for _, m in cluster.sent if isinstance(m, Dispatch) and m.op is UnitOperation.START]
-    assert [m.mark for m in start] == [UnitProgress(8, 9)]
-    assert cluster.dispatched() == [("a", "u", "forget"), ("b", "u", "start")]
-    cluster.holds("b", "u", UnitPhase.REPLICATING)
+    cluster = play(
+        "a joins; +u; tick; u on a; b joins; move u b; tick ⇒ b prepare u from 5/9;"
+        "b: prepared u ⇒ a remove u;"
+        "a: stopping u ⇒ nothing; a: stopped u 8/9 ⇒ a forget u, b start u from 8/9;"
+        "b: replicating u ⇒ nothing"
+    )
     record = cluster.records["unit/u"]
     assert isinstance(record, UnitRecord)
     assert [holder[0] for holder in record.holders] == ["b"]
@@ -271,8 +190,7 @@ def test_agents_of_an_earlier_term_are_announced_to_and_not_believed() -> None:
 
 
 def test_an_incarnation_that_was_replaced_is_told_to_end() -> None:
-    cluster = Cluster()
-    cluster.join("a")
+    cluster = play("a joins")
     cluster.up(Hello, "a", assignment=0, rev=0, incarnation="a-2")
     cluster.up(Heartbeat, "a", assignment=1, sent=1.0)
     assert isinstance(cluster.sent[-1][1], Superseded)
@@ -280,31 +198,15 @@ def test_an_incarnation_that_was_replaced_is_told_to_end() -> None:
     assert isinstance(cluster.sent[-1][1], Superseded)
 
 
-def test_a_restarted_agent_loses_what_its_earlier_incarnation_had() -> None:
-    cluster = Cluster()
-    cluster.join("a")
-    cluster.do(Inventory((spec("u"),)))
-    cluster.do(Tick())
-    cluster.replicate("u", "a")
-    cluster.up(Hello, "a", assignment=0, rev=0, incarnation="a-2")
-    assert cluster.state.sets.by_unit["u"].state is SetState.ABSENT
-    cluster.up(Sync, "a", sent=1.0)
-    cluster.dispatched()
-    cluster.do(Tick())
-    assert cluster.dispatched() == [("a", "u", "prepare")]
-
-
 def test_late_messages_are_dropped_and_counted() -> None:
-    cluster = Cluster()
-    cluster.join("a")
+    cluster = play("a joins")
     cluster.seqs["a"] = 0
     cluster.beat("a")
     assert cluster.state.history.dropped["late"] == 1
 
 
 def test_a_unit_that_nobody_knows_is_told_to_stop() -> None:
-    cluster = Cluster()
-    cluster.join("a")
+    cluster = play("a joins")
     cluster.beat("a", UnitStatus("ghost", 77, UnitPhase.REPLICATING))
     assert cluster.dispatched() == [("a", "ghost", "remove")]
     assert "ghost" not in cluster.state.sets.by_unit
@@ -324,37 +226,21 @@ def test_an_unconfirmed_owner_says_nothing_and_speaks_again_once_confirmed() -> 
 
 
 def test_a_dropped_unit_is_stopped_fenced_at_the_target_and_then_forgotten() -> None:
-    cluster = Cluster()
-    cluster.join("a")
-    cluster.do(Inventory((spec("u"),)))
-    cluster.do(Tick())
-    cluster.replicate("u", "a")
-    cluster.do(Inventory(()))
-    cluster.dispatched()
-    cluster.do(Tick())
-    assert cluster.dispatched() == [("a", "u", "remove")]
-    cluster.holds("a", "u", UnitPhase.STOPPED)
-    fence = next(e for e in cluster.effects if isinstance(e, Fence))
-    assert fence.assignment > 2
+    cluster = play("a joins; +u; tick; u on a; -u; tick ⇒ a remove u; a: stopped u ⇒ a forget u, fence u")
+    first = next(e for e in cluster.effects if isinstance(e, Fence))
+    assert first.assignment > 2
     assert "unit/u" in cluster.records
-    cluster.now += 100 * CONFIG.interval
-    assert any(isinstance(e, Fence) and e.assignment == fence.assignment for e in cluster.do(Tick())), (
-        "asked again"
-    )
-    cluster.do(Fenced("u", fence.assignment))
+    play("wait 100; tick ⇒ fence u", cluster)
+    assert [e for e in cluster.effects if isinstance(e, Fence)] == [first, first], "asked again"
+    play("fenced u", cluster)
     assert "unit/u" not in cluster.records
     assert "u" not in cluster.state.sets.by_unit
-    assert (
-        owner.begin_owner_term("p", 11, cluster.records, CONFIG, 0.0)[0].numbers.counter >= fence.assignment
-    )
+    later = owner.begin_owner_term("p", 11, cluster.records, CONFIG, 0.0)[0]
+    assert later.numbers.counter >= first.assignment
 
 
 def test_a_unit_created_again_under_its_name_starts_without_the_old_progress() -> None:
-    cluster = Cluster()
-    cluster.join("a")
-    cluster.do(Inventory((spec("u"),), {"p": ("s",)}))
-    cluster.do(Tick())
-    cluster.replicate("u", "a")
+    cluster = play("pipeline p; a joins; +u; tick; u on a")
     cluster.now += CONFIG.interval
     cluster.do(Tick())
     assert cluster.state.pipelines.progress["p"].checkpoint_ts == 5
@@ -371,8 +257,7 @@ def test_a_unit_created_again_under_its_name_starts_without_the_old_progress() -
 
 
 def test_a_pipeline_that_is_no_longer_configured_is_forgotten_with_its_record() -> None:
-    cluster = Cluster()
-    cluster.join("a")
+    cluster = play("a joins")
     both = {"p": ("s",), "q": ("s",)}
     cluster.do(Inventory((spec("u"),), both))
     cluster.do(Tick())
@@ -391,11 +276,7 @@ def test_a_pipeline_that_is_no_longer_configured_is_forgotten_with_its_record() 
 
 
 def test_what_was_under_way_of_a_pipeline_that_is_dropped_does_not_come_back() -> None:
-    cluster = Cluster()
-    cluster.join("a")
-    cluster.do(Inventory((spec("u"),), {"p": ("s",)}))
-    cluster.do(Tick())
-    cluster.replicate("u", "a")
+    cluster = play("pipeline p; a joins; +u; tick; u on a")
     cluster.now += CONFIG.interval
     cluster.state, out = owner.step_owner(cluster.state, Tick(), cluster.now)
     (asked,) = [e for e in out if isinstance(e, Persist)]
@@ -408,11 +289,7 @@ def test_what_was_under_way_of_a_pipeline_that_is_dropped_does_not_come_back() -
 
 
 def test_checkpoints_between_heartbeats_count_only_at_the_epoch_that_writes() -> None:
-    cluster = Cluster()
-    cluster.join("a")
-    cluster.do(Inventory((spec("u"),), {"p": ("s",)}))
-    cluster.do(Tick())
-    cluster.replicate("u", "a")
+    cluster = play("pipeline p; a joins; +u; tick; u on a")
     cluster.up(Checkpoint, "a", marks=(("u", 1, UnitProgress(99, 99)), ("u", 2, UnitProgress(7, 9))))
     cluster.now += CONFIG.interval
     cluster.do(Tick())
@@ -420,32 +297,18 @@ def test_checkpoints_between_heartbeats_count_only_at_the_epoch_that_writes() ->
 
 
 def test_paused_units_are_stopped_and_resumed_ones_started() -> None:
-    cluster = Cluster()
-    cluster.join("a")
-    cluster.do(Inventory((spec("u"),)))
-    cluster.do(Tick())
-    cluster.replicate("u", "a")
-    cluster.do(Pause("u"))
-    cluster.do(Tick())
-    cluster.holds("a", "u", UnitPhase.STOPPED)
-    assert any(isinstance(e, Fence) for e in cluster.effects)
-    cluster.do(Tick())
+    cluster = play(
+        "a joins; +u; tick; u on a; pause u; tick ⇒ a remove u; a: stopped u ⇒ a forget u, fence u; tick"
+    )
     assert cluster.state.sets.by_unit["u"].state is SetState.ABSENT
     assert "paused/u" in cluster.records
-    cluster.do(Resume("u"))
-    cluster.dispatched()
-    cluster.do(Tick())
-    assert cluster.dispatched() == [("a", "u", "prepare")]
+    play("resume u; tick ⇒ a prepare u from 5/9", cluster)
     assert "paused/u" not in cluster.records
 
 
 def test_a_target_is_fenced_under_an_epoch_that_is_durable() -> None:
     """A later owner whose clock is behind would give out lower ones for ever, and the target would refuse them all."""
-    cluster = Cluster()
-    cluster.join("a")
-    cluster.do(Inventory((spec("u"),)))
-    cluster.do(Tick())
-    cluster.replicate("u", "a")
+    cluster = play("a joins; +u; tick; u on a")
     cluster.do(Pause("u"))
     cluster.do(Tick())
     cluster.storing = False
@@ -458,30 +321,9 @@ def test_a_target_is_fenced_under_an_epoch_that_is_durable() -> None:
     assert dict(persist.records)["counter"] == CounterRecord(fence.assignment)
 
 
-def test_a_preparation_that_hangs_is_given_up_and_tried_elsewhere() -> None:
-    cluster = Cluster()
-    cluster.join("a", "b")
-    cluster.do(Inventory((spec("u"),)))
-    cluster.do(Tick())
-    cluster.holds("a", "u", UnitPhase.PREPARING)
-    cluster.now += CONFIG.prepare_timeout + 1
-    cluster.up(Heartbeat, "b", sent=1.0)
-    cluster.holds("a", "u", UnitPhase.PREPARING)
-    out = cluster.do(Tick())
-    assert any(isinstance(e, Alarm) for e in out)
-    cluster.holds("a", "u", UnitPhase.STOPPED)
-    cluster.dispatched()
-    cluster.now += 2
-    cluster.do(Tick())
-    assert cluster.dispatched() == [("b", "u", "prepare")]
-
-
 def test_an_answer_does_not_make_the_owner_say_the_same_again() -> None:
     """Found by the simulation: while an older replica stops, prepare and its answer went back and forth in a storm."""
-    cluster = Cluster()
-    cluster.join("a")
-    cluster.do(Inventory((spec("u"),)))
-    cluster.do(Tick())
+    cluster = play("a joins; +u; tick")
     cluster.dispatched()
     older = UnitStatus("u", 1, UnitPhase.STOPPING)
     cluster.up(DispatchResponse, "a", answers=1, status=older, op=UnitOperation.PREPARE)
@@ -491,9 +333,7 @@ def test_an_answer_does_not_make_the_owner_say_the_same_again() -> None:
 
 
 def test_a_failing_unit_waits_longer_each_time() -> None:
-    cluster = Cluster()
-    cluster.join("a")
-    cluster.do(Inventory((spec("u"),)))
+    cluster = play("a joins; +u")
     waits = []
     for _ in range(4):
         cluster.do(Tick())
@@ -506,43 +346,24 @@ def test_a_failing_unit_waits_longer_each_time() -> None:
 
 
 def test_a_drained_agent_gives_its_units_away_and_a_new_owner_still_knows() -> None:
-    cluster = Cluster()
-    cluster.join("a")
-    cluster.do(Inventory((spec("u"), spec("v"))))
-    cluster.do(Tick())
-    cluster.beat("a", UnitStatus("u", 2, UnitPhase.PREPARED), UnitStatus("v", 3, UnitPhase.PREPARED))
-    cluster.beat("a", UnitStatus("u", 2, UnitPhase.REPLICATING), UnitStatus("v", 3, UnitPhase.REPLICATING))
-    cluster.join("b")
-    cluster.do(Drain("a"))
-    cluster.dispatched()
-    cluster.do(Tick())
-    assert cluster.dispatched() == [("b", "u", "prepare"), ("b", "v", "prepare")]
-    assert owner.begin_owner_term("p", 11, cluster.records, CONFIG, 0.0)[0].members.by_name["a"].draining
-    out = cluster.beat(
-        "a", UnitStatus("u", 2, UnitPhase.REPLICATING), UnitStatus("v", 3, UnitPhase.REPLICATING)
+    cluster = play(
+        "a joins; +u +v; tick ⇒ a prepare u, a prepare v; a: prepared u, prepared v;"
+        "a: replicating u, replicating v;"
+        "b joins; drain a; tick ⇒ b prepare u, b prepare v"
     )
-    assert any(
-        isinstance(e, SendMessage) and isinstance(e.message, HeartbeatResponse) and e.message.draining
-        for e in out
-    )
-
-
-def test_an_agent_that_stops_is_given_nothing() -> None:
-    cluster = Cluster()
-    cluster.join("a", "b")
-    cluster.beat("a", liveness=Liveness.STOPPING)
-    cluster.do(Inventory((spec("u"),)))
-    cluster.do(Tick())
-    assert cluster.dispatched() == [("b", "u", "prepare")]
+    later = owner.begin_owner_term("p", 11, cluster.records, CONFIG, 0.0)[0]
+    assert later.members.by_name["a"].draining
+    play("a: replicating u, replicating v", cluster)
+    answer = cluster.sent[-1][1]
+    assert isinstance(answer, HeartbeatResponse)
+    assert answer.draining
 
 
 @pytest.mark.parametrize(
     "command", [Move("x", "a"), Move("u", "x"), Drain("x"), Drain("a"), Pause("x"), Resume("x")]
 )
 def test_commands_that_cannot_be_are_refused_with_the_reason(command: Any) -> None:
-    cluster = Cluster()
-    cluster.join("a")
-    cluster.do(Inventory((spec("u"),)))
+    cluster = play("a joins; +u")
     refused = [e for e in cluster.do(command) if isinstance(e, Refused)]
     assert refused
     assert refused[0].why
@@ -556,12 +377,7 @@ def test_rebalance_and_resign() -> None:
 
 
 def test_agents_long_gone_are_forgotten() -> None:
-    cluster = Cluster()
-    cluster.join("a")
-    cluster.now += CONFIG.silence
-    cluster.do(Tick())
-    cluster.now += CONFIG.retire_after
-    cluster.do(Tick())
+    cluster = play(f"a joins; wait {CONFIG.silence}; tick; wait {CONFIG.retire_after}; tick")
     assert "a" not in cluster.state.members.by_name
     assert "agent/a" not in cluster.records
 

@@ -6,14 +6,15 @@ import pytest
 
 from coordinator.core.agent import WorkerEventReceived
 from coordinator.core.messages import Header, Heartbeat, UnitStatus
-from coordinator.core.owner.state import Alarm, Inventory, OwnerConfig, Tick
+from coordinator.core.owner.state import Alarm, OwnerConfig, Tick
 from coordinator.core.replication_table import SetState
 from coordinator.transport import wire
 from rowlock.agent.unit_ledger import UnitLedger
 from rowlock.agent.workers import PreparationMonitor
 from schemas.units import Prepared, PrepareProgress, UnitOperation, UnitPhase, WorkerEnded, WorkerEvent
-from tests.unit.test_coordinator_agent import Driver
-from tests.unit.test_coordinator_owner import Cluster, spec
+from tests.kits.agent_core import Driver
+from tests.kits.owner_core import Cluster
+from tests.kits.owner_history import play
 
 CONFIG = OwnerConfig(
     owner_lease=1e9,
@@ -27,11 +28,7 @@ CONFIG = OwnerConfig(
 
 @pytest.fixture
 def cluster() -> Cluster:
-    made = Cluster(config=CONFIG)
-    made.join("a")
-    made.do(Inventory((spec("u"),)))
-    made.do(Tick())
-    return made
+    return play("a joins; +u; tick ⇒ a prepare u", Cluster(config=CONFIG))
 
 
 def given_up(cluster: Cluster) -> bool:

@@ -11,7 +11,7 @@ from coordinator.control.events import Lost, NewLeader, WriteConfirmed
 from coordinator.core.owner.state import Drain, Move, Pause, Resign, Resume
 from coordinator.server.requests import StreamLeft, TickDue
 from schemas.problems import Problem, encode_problem
-from tests.unit.test_coordinator_server import World, replicating
+from tests.kits.coordinator_server import World, replicating
 
 
 def notified(world: World, what: str) -> list[dict[str, Any]]:

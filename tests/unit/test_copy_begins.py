@@ -21,7 +21,7 @@ from schemas.table.model import Table
 from schemas.wire.codec import decode_event
 from schemas.wire.copies import CopyMark, CopyRequest, CopyState, RepairLimits
 from schemas.wire.event import Chunk
-from tests.capture_story import DEFINED, FILE, NOBODY, NUMBER, Events, Story
+from tests.kits.capture_story import DEFINED, FILE, NOBODY, NUMBER, Events, Story
 
 ACCT = ("bank", "acct")
 

@@ -28,8 +28,8 @@ from schemas.config.model import load_config
 from schemas.problems import decode_problem
 from schemas.wire.copies import CopyRequest, CopyState, RepairLimits, find_copy_state
 from schemas.wire.records import Watermark, format_former_table_topic
-from tests.apply_kit import write_config
-from tests.topic_kit import usual_tables
+from tests.kits.apply import write_config
+from tests.kits.topic import usual_tables
 
 UNIT = UnitRef("rowlock.branch1.bank.my_x20_acct", "branch1", 3, "id")
 NEED = CopyNeed(41, "rows-replaced")

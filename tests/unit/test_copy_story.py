@@ -13,8 +13,8 @@ from schemas.problems import Problem
 from schemas.wire.copies import CopyRequest, CopyState, RepairLimits
 from schemas.wire.event import EventEnvelope as RowEvent
 from schemas.wire.position import parse_binlog_file_number
-from tests import capture_story
-from tests.capture_story import FILE, NUMBER, Events, Story
+from tests.kits import capture_story
+from tests.kits.capture_story import FILE, NUMBER, Events, Story
 
 BOTH = pytest.mark.parametrize("mysql", [False, True])
 

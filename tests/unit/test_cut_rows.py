@@ -7,8 +7,8 @@ import pytest
 from producer.decoders import row_codec
 from producer.decoders.generate import ImageFunctions
 from producer.decoders.row_codec import TableCodec, TopicTail, UndecodableRow, count_rows
-from tests.decoder_support import SOURCE, transaction
-from tests.row_images import DELETE, UPDATE, WRITE, Made, sized, varchar
+from tests.kits.decoder_support import SOURCE, transaction
+from tests.kits.row_images import DELETE, UPDATE, WRITE, Made, sized, varchar
 
 MADE = Made([varchar(20, "utf8mb4", 4)])
 IMAGE = MADE.image(1, [sized(b"abc", 1)])

@@ -15,115 +15,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace as changed
 
-from consumer.attempt.copies.snapshots import find_newest_snapshot
 from consumer.attempt.drivers.driver import AttemptInputs
 from consumer.attempt.drivers.run import apply_topic
-from consumer.attempt.effects import TableSnapshot
 from consumer.attempt.readers.reader import RecordSlice
-from consumer.attempt.reports import CopyNeed, Report
+from consumer.attempt.reports import CopyNeed
 from consumer.errors import RefusedError, TransientError
 from consumer.process.operations.copy_desk import UnitCopies
 from consumer.tables.router import TableRoute
-from consumer.tables.stored import StoredDefinition, decode_stored
 from consumer.units.unit import UnitRef
-from schemas.problems import decode_problem
-from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Table, UniqueIndex
+from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 from schemas.wire.debezium_snapshot import (
     DebeziumSnapshotScan,
     SnapshotPlace,
     encode_snapshot_signal,
     read_snapshot_place,
 )
-from tests.debezium_kit import Connector, Record, Values
-from tests.unit.test_unit_debezium import ROUTES, TABLE, Bench, of, row
+from tests.kits.debezium import Connector, Record
+from tests.kits.debezium_snapshots import BAD, SIGNAL, HealBench, now, stopped
+from tests.kits.debezium_unit import ROUTES, TABLE, of, row
 
-SIGNAL = '{"type":"execute-snapshot","data":{"data-collections":["bank.acct"],"type":"blocking"}}'
-BAD = b'{"op":"c"}'
 GOLDEN = Path(__file__).parents[1] / "golden" / "debezium" / "blocking-snapshot-3.5.0.jsonl"
 MORE = Column(name="extra", type=ColumnType(kind=Kind.INT, bits=32))
 
 
 class Killed(BaseException):
     """The process is gone."""
-
-
-class HealBench(Bench):
-    """`source`: the table's definition at the source now; `there`: rows of it that the source finds, beside those of the snapshot; `asked`: for which
-    keys. `beginning`: what retention has deleted of the topic stands before it."""
-
-    patient = True
-    beginning = 0
-
-    def __init__(self, *, table: Table = TABLE, **more: Any) -> None:
-        super().__init__(table=table, **more)
-        self.source: Table | Exception = table
-        self.there: list[Values] | Exception = []
-        self.asked: list[Key] = []
-
-    def apply(self, start: int = 0, upto: int | None = None) -> Report:
-        end = len(self.topic) if upto is None else upto
-        return apply_topic(
-            replace(self.spec, patient=self.patient),
-            self.target,  # type: ignore[arg-type]
-            AttemptInputs(
-                self.slices(start, end),
-                read_missing=self.slices,
-                find_snapshot=self.find,
-                read_rest=lambda start: self.slices(start, len(self.topic)),
-                ask_source=self.request_copy,
-            ),
-            self.tables,
-        )
-
-    def request_copy(self, table: Table, keys: Sequence[Key]) -> Sequence[Key]:
-        """Find keys as a source does whose collation tells no case apart."""
-        self.asked += keys
-        if isinstance(self.there, Exception):
-            raise self.there
-        found = [tuple(each[name] for name in table.key.columns) for each in self.there]
-        expected = {str(key).casefold() for key in keys}
-        return [key for key in found if str(key).casefold() in expected]
-
-    def find(self, after: int) -> TableSnapshot | None:
-        found = find_newest_snapshot(lambda start: self.slices(start, len(self.topic)), after)
-        if found is not None and isinstance(self.source, Exception):
-            raise self.source
-        return None if found is None else TableSnapshot(*found, self.source)  # type: ignore[arg-type]
-
-    def slices(self, start: int, upto: int) -> list[RecordSlice]:
-        return super().slices(max(start, self.beginning), upto)
-
-    def again(self) -> Report:
-        """Take the unit over and try it, until nothing more can be applied."""
-        while True:
-            self.take_over()
-            lowest = min(lane.offset for lane in self.target.state.lanes.values())
-            report = self.apply(lowest + 1)
-            if report.state != "ok" or report.offset == len(self.topic) - 1:
-                return report
-
-    def stored(self) -> StoredDefinition:
-        return decode_stored(self.target.state.unit.definition or "")
-
-
-def stopped(**more: Any) -> HealBench:
-    """A unit that stands in front of an event that it cannot apply, with five rows applied."""
-    bench = HealBench(**more)
-    bench.connector.insert(*(row(key, f"{key}@x") for key in range(5)))
-    bench.topic.append(BAD)
-    report = bench.apply()
-    assert (report.state, report.copy) == ("stopped", CopyNeed(5, "event"))
-    assert decode_problem(report.message).remedy == (
-        f"put {SIGNAL} into the signal topic of Debezium's connector (docs/how-to/debezium.md)"
-    )
-    bench.connector.delete(row(1, "1@x"))
-    bench.connector.update(row(2, "2@x"), row(2, "2@y", 2))
-    return bench
-
-
-def now() -> list[Values]:
-    """The rows of `stopped` at the source, behind what was not applied: row 1 is gone, row 7 has a value that row 3 had."""
-    return [row(0, "0@x"), row(2, "2@y", 2), row(3, None, 3), row(4, "4@x"), row(7, "3@x")]
 
 
 def test_a_stopped_unit_goes_on_where_the_table_was_read_again() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,32 +23,16 @@ from rowlock.errors import CommandError
 from rowlock.inspect import caught_up
 from rowlock.inspect.caught_up import CaughtUpGoal
 from rowlock.views.kafka import OffsetSpan
-from schemas.config.model import Config, load_config
+from schemas.config.model import Config
 from schemas.errors import NoKeyError, ServerConnectError
 from schemas.table.model import Table
 from schemas.table.names import TableName
 from schemas.wire.codec import decode_table
-from tests.apply_kit import account_table
-from tests.fake_target import FakeTarget
-from tests.hands_kit import operations
-
-TOPIC = "rowlock.b1.bank.acct"
-CONFIG = """\
-kafka: {bootstrap: "127.0.0.1:1"}
-sources:
-  b1: {type: mariadb, events: debezium, decimals: string, host: h, port: 1, user: u, password: p, tables: [bank.*]}
-targets:
-  hq: {type: postgres, host: 127.0.0.1, port: 1, user: u, password: p, database: d}
-pipelines:
-  p: {sources: [b1], target: hq, lanes: 2, routes: [{from: bank.*, to: "public.{table}"}]}
-"""
-
-
-@pytest.fixture
-def config(tmp_path: Path) -> Config:
-    file = tmp_path / "c.yaml"
-    file.write_text(CONFIG)
-    return load_config(file)
+from tests.kits.apply import account_table
+from tests.kits.debezium_units import TOPIC, Entered
+from tests.kits.debezium_units import config as config
+from tests.kits.hands import operations
+from tests.stands.fake_target import FakeTarget
 
 
 class TestDefinition:
@@ -139,16 +122,6 @@ class Hand:
 
     def warm(self) -> TargetPrepared | OperationFailed:
         return self._hands.prepare_target(PrepareTarget(UnitRef(TOPIC, "b1", 1)))
-
-
-class Entered:
-    def __init__(self, target: FakeTarget) -> None:
-        self._target = target
-
-    def __enter__(self) -> FakeTarget:
-        return self._target
-
-    def __exit__(self, *_: object) -> None: ...
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from producer.binlog_format.errors import UndecodableRow
 from schemas.table.model import ColumnType, Kind
-from tests.row_images import AFTER, INT, Field, Made, bit, char, labels, lenenc, sized, text, varchar
+from tests.kits.row_images import AFTER, INT, Field, Made, bit, char, labels, lenenc, sized, text, varchar
 
 LENGTHS = (0, 1, 63, 64, 255, 256)
 #: Charset → (bytes of its longest character, such a character, its bytes).

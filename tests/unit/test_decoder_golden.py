@@ -13,7 +13,7 @@ from producer.decoders.row_codec import TableCodec, TopicTail, count_rows
 from schemas.table.model import Row
 from schemas.wire.codec import decode_event
 from tests.decoder_golden import NEIGHBOUR, OLD, Golden, goldens, types
-from tests.decoder_support import decoded, transaction
+from tests.kits.decoder_support import decoded, transaction
 
 ALL = goldens()
 EACH = pytest.mark.parametrize("golden", ALL, ids=lambda golden: f"{golden.server} {golden.declared[:40]}")

@@ -17,7 +17,7 @@ from producer.decoders.row_codec import TableCodec, TopicTail, mark_last, parse_
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 from schemas.wire.codec import decode_event, encode_event_value
 from schemas.wire.event import EventEnvelope, Undecodable
-from tests.decoder_support import SOURCE, transaction
+from tests.kits.decoder_support import SOURCE, transaction
 
 INT = ColumnType(kind=Kind.INT, bits=32)
 USER_DEFINED = b"\xaa\xa1"  # gbk's first user-defined character

@@ -32,7 +32,7 @@ from schemas.wire import codec as codec_module
 from schemas.wire.codec import decode_event
 from schemas.wire.event import Chunk
 from schemas.wire.position import DEFINITION_ROW, FIRST_SNAPSHOT_ROW
-from tests.decoder_support import SOURCE, transaction
+from tests.kits.decoder_support import SOURCE, transaction
 
 INT = ColumnType(kind=Kind.INT, bits=32)
 TEXT = ColumnType(kind=Kind.VARCHAR, length=11, charset="utf8mb4")

@@ -15,7 +15,7 @@ from consumer.ordering.locks import LockTable
 from consumer.ordering.model import LaneProgress, RowChange
 from producer.snapshot.chunk_sender import compute_first_row
 from schemas.wire.position import ZERO
-from tests.history import target_table
+from tests.kits.history import target_table
 
 
 @pytest.mark.parametrize("collation", ["utf8mb4_0900_ai_ci", "utf8mb4_unicode_ci", "utf8mb4_general_ci"])

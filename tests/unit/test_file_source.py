@@ -25,17 +25,17 @@ from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, Uniq
 from schemas.wire.codec import decode_event
 from schemas.wire.event import EventEnvelope
 from schemas.wire.records import StoredPosition, Watermark, format_former_table_topic, format_position_topic
-from tests import file_source
-from tests.capture_kit import row_that_goes_back
-from tests.integration import test_sources
-from tests.integration.test_sources import Step
+from tests.conformance import sources
+from tests.kits.capture import row_that_goes_back
+from tests.kits.sources import Step, captured, stopped
 from tests.sim.kafka import Broker, Client
+from tests.stands import file_source
 
 PREFIX = "f"
 POSITIONS = format_position_topic(PREFIX, "s")
 INT = ColumnType(kind=Kind.INT, bits=32)
 
-ALL = {name: each for name, each in vars(test_sources).items() if name.startswith("test_")}
+ALL = {name: each for name, each in vars(sources).items() if name.startswith("test_")}
 globals().update(ALL)
 
 
@@ -228,7 +228,7 @@ def test_the_log_goes_on_in_the_next_file(site: FileSite) -> None:
     site.put("a", 3, 1)
     site.run()
     assert [event.source.position[1] for event in site.events("a") if event.op in "cu"] == [1, 2, 3]
-    assert test_sources.captured(site, "a") == {1: 3}
+    assert captured(site, "a") == {1: 3}
 
 
 def test_a_snapshot_waits_until_it_sees_what_the_log_has(site: FileSite) -> None:
@@ -236,7 +236,7 @@ def test_a_snapshot_waits_until_it_sees_what_the_log_has(site: FileSite) -> None
     site.database.lags = True
     site.put("a", 2, 0, 1)
     site.run(lambda: None, lambda: None, site.database.show)
-    assert test_sources.captured(site, "a") == site.rows("a")
+    assert captured(site, "a") == site.rows("a")
 
 
 def test_another_history_of_the_log_is_refused(site: FileSite) -> None:
@@ -253,8 +253,8 @@ def test_a_row_that_does_not_fit_its_definition_stops_its_table_alone(site: File
     site.run(
         lambda: site.database.log({"row": "a", "before": None, "after": odd}), lambda: site.put("b", 2, 1)
     )
-    test_sources.stopped(site, "a", "definition")
-    assert test_sources.captured(site, "b") == {1: 2}
+    stopped(site, "a", "definition")
+    assert captured(site, "b") == {1: 2}
 
 
 def test_a_table_whose_name_is_too_long_for_a_topic_gets_a_shorter_one(site: FileSite) -> None:

@@ -27,7 +27,7 @@ from consumer.targets.checks.table_facts import Remark, TableFacts
 from consumer.targets.checks.table_findings import check_table
 from schemas.table.model import ColumnType, IndexPart, Kind, Table, UniqueIndex
 from schemas.table.names import EXACT, NameRules
-from tests.apply_kit import account_table
+from tests.kits.apply import account_table
 
 ROUTES = (TableRoute("bank.*", "public.{table}"),)
 SOURCE = account_table()

@@ -14,7 +14,7 @@ import structlog
 from rowlock.coordinator import sighup
 from rowlock.coordinator.leader_client import LeaderClient
 from rowlock.errors import CommandError
-from tests.coordination_kit import until
+from tests.kits.coordination import until
 
 
 class Leader:

@@ -14,9 +14,9 @@ from rowlock.inspect.quarantine import build_final_change
 from schemas.table.model import Row, Table
 from schemas.wire.copies import CopyMark
 from schemas.wire.event import ColumnChanges
-from tests.fake_target import FakeSession
-from tests.unit.test_evolution import FOLLOWED, TABLE, added, column, renamed, text, without
-from tests.unit.test_evolving import FILLS, KINDS, Story, kill_at, story
+from tests.kits.changed_definitions import FOLLOWED, TABLE, added, column, renamed, text, without
+from tests.kits.evolving import FILLS, KINDS, Story, kill_at, story
+from tests.stands.fake_target import FakeSession
 
 CHANGES = ColumnChanges
 POISON = "poison"

@@ -22,23 +22,23 @@ from consumer.ordering.model import ApplyUnit, TargetTable
 from consumer.tables.definition import ActiveDefinition
 from consumer.tables.router import TableRoute
 from schemas.table.model import Row
-from tests import json_folder
-from tests.apply_kit import FakeSource
-from tests.copy_kit import CopyOf
-from tests.integration import test_apply_targets, test_targets_session
-from tests.integration.test_apply_targets import RealUnit, rows_of
-from tests.json_folder import FolderProgress, JsonFolder
+from tests.conformance import apply_targets, targets_session
+from tests.kits.apply import FakeSource
+from tests.kits.attempts import RealUnit, rows_of
+from tests.kits.copy import CopyOf
+from tests.stands import json_folder
+from tests.stands.json_folder import FolderProgress, JsonFolder
 
 #: The tests of sessions that say something of a batch target, too. What is left out is about locks, lanes, unique indexes, displaced
 #: rows, tables that several topics write, or SQL.
 SHARED = (
-    test_apply_targets.test_histories_and_replays_end_as_the_source,
-    test_apply_targets.test_a_value_the_target_cannot_hold_is_held_with_what_follows,
-    test_apply_targets.test_an_old_epoch_cannot_write,
-    test_targets_session.test_take_over_makes_the_rows_and_raises_the_epoch,
-    test_targets_session.test_an_assignment_is_fenced_by_a_later_one_alone,
-    test_targets_session.test_begin_raises_the_attempt_and_refuses_any_other_epoch,
-    test_targets_session.test_two_take_overs_at_once_get_two_epochs,
+    apply_targets.test_histories_and_replays_end_as_the_source,
+    apply_targets.test_a_value_the_target_cannot_hold_is_held_with_what_follows,
+    apply_targets.test_an_old_epoch_cannot_write,
+    targets_session.test_take_over_makes_the_rows_and_raises_the_epoch,
+    targets_session.test_an_assignment_is_fenced_by_a_later_one_alone,
+    targets_session.test_begin_raises_the_attempt_and_refuses_any_other_epoch,
+    targets_session.test_two_take_overs_at_once_get_two_epochs,
 )
 globals().update({test.__name__: test for test in SHARED})
 
@@ -58,7 +58,7 @@ class Alone:
 
 
 class Folder:
-    """What tests.integration.test_apply_targets.Real is for databases."""
+    """What tests.kits.attempts.Real is for databases."""
 
     lanes = 1
     schema = "s"
@@ -94,7 +94,7 @@ class Folder:
 
 
 class Stores:
-    """What tests.targets_kit.Target is for databases, as far as progress goes."""
+    """What tests.kits.targets.Target is for databases, as far as progress goes."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

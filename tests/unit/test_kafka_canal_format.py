@@ -15,8 +15,8 @@ from consumer.targets.kafka.formats.model import FormattedRecord, State
 from schemas.errors import EnvelopeError
 from schemas.table.equality import are_wire_equal
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex, Value
-from tests.kafka_formats_kit import ACCOUNTS, EVERYTHING, LUCY, ORIGIN, PLACE, READ, compacted, one, routed
-from tests.schemas_strategies import TABLE, bound_rows, rows
+from tests.kits.kafka_formats import ACCOUNTS, EVERYTHING, LUCY, ORIGIN, PLACE, READ, compacted, one, routed
+from tests.kits.schemas_strategies import TABLE, bound_rows, rows
 
 FORM = CanalJson(EVERYTHING)
 KEY = b'{"branch":"b1","id":"1"}'

@@ -14,7 +14,7 @@ from consumer.targets.kafka.errors import WriterFencedError
 from consumer.targets.kafka.store.state import KnownUnit, ProgressRecord
 from consumer.targets.kafka.target import KafkaTarget
 from schemas.wire.position import ZERO
-from tests.kafka_target_kit import UNIT, target_config
+from tests.kits.kafka_target import UNIT, target_config
 
 LANE = LaneProgress(0, 1, 1, "id", 4, ZERO, 1, "{}")
 NOBODY = TransientError("no broker answers")

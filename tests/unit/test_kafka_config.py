@@ -11,7 +11,7 @@ from pydantic import BaseModel, SecretStr
 
 from schemas.config.kinds.targets import TARGET_KINDS
 from schemas.config.model import Config, ConfigErrors, KafkaTargetConfig, load_config
-from tests.unit.test_config import GOOD
+from tests.kits.configurations import GOOD
 
 KAFKA = """\
 kafka:

@@ -19,8 +19,8 @@ from schemas.errors import EnvelopeError
 from schemas.table.equality import are_wire_equal
 from schemas.table.model import ColumnType, Kind, Row, Value
 from schemas.wire.debezium import ConnectorModes, DebeziumDecoder
-from tests.kafka_formats_kit import ACCOUNTS, EVERYTHING, LUCY, ORIGIN, PLACE, READ, one, routed
-from tests.schemas_strategies import TABLE, bound_rows, rows
+from tests.kits.kafka_formats import ACCOUNTS, EVERYTHING, LUCY, ORIGIN, PLACE, READ, one, routed
+from tests.kits.schemas_strategies import TABLE, bound_rows, rows
 
 PLAIN, WITH_SCHEMAS = Debezium(EVERYTHING), DebeziumWithSchemas(EVERYTHING)
 BOTH = pytest.mark.parametrize("form", [PLAIN, WITH_SCHEMAS], ids=["debezium", "debezium-schemas"])

@@ -1,18 +1,19 @@
-"""No test of the database targets is forgotten for Kafka: it runs there, or a reason is given (tests/kafka_shared.py)."""
+"""No test of the database targets is forgotten for Kafka: it runs there, or a reason is given (tests/kits/kafka_shared.py)."""
 
 from __future__ import annotations
 
 import ast
 from pathlib import Path
 
-from tests.kafka_shared import ELSEWHERE, LEFT_OUT, SHARED
+from tests.conformance.suite import parse_tests
+from tests.kits.kafka_shared import ELSEWHERE, LEFT_OUT, SHARED
 
 FOLDER = Path(__file__).parents[1] / "integration"
-KIT = {"tests.targets_kit": {"KINDS", "target"}, "tests.integration.test_apply_targets": {"real", "reals"}}
+KIT = {"tests.kits.targets": {"KINDS", "target"}, "tests.kits.attempts": {"reals"}}
 
 
 def trees() -> dict[str, ast.Module]:
-    return {path.stem: ast.parse(path.read_text()) for path in sorted(FOLDER.glob("test_*.py"))}
+    return {path.stem: parse_tests(path) for path in sorted(FOLDER.glob("test_*.py"))}
 
 
 def over_the_kinds(tree: ast.Module) -> bool:

@@ -25,18 +25,7 @@ from consumer.targets.kafka.store.state import RecordScheme
 from consumer.targets.kafka.topics import TopicFacts, TopicIdentity
 from consumer.targets.kafka.writer import Outgoing
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
-from tests.unit.test_kafka_key_forms import (  # fmt: skip
-    DEBEZIUM,
-    INT,
-    TYPES,
-    WORDS,
-    id_of,
-    integer,
-    labels,
-    nothing,
-    text,
-    type_of,
-)
+from tests.kits.kafka_forms import DEBEZIUM, INT, TYPES, WORDS, id_of, integer, labels, nothing, text, type_of
 
 FACTS = TopicFacts("head.acct", 2, 1_000_000, compacted=False, id="one")
 

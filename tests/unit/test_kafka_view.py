@@ -13,7 +13,7 @@ from rowlock.views.kafka import KafkaView, OffsetSpan
 from schemas.config.model import KafkaConfig
 from schemas.errors import EnvelopeError
 from schemas.wire.codec import decode_event, encode_event_value
-from tests.apply_kit import FakeSource
+from tests.kits.apply import FakeSource
 
 NEWER = json.dumps({"op": "c", "source": {"version": "99.0"}}).encode()
 

@@ -39,7 +39,7 @@ from schemas.values.postgres_rows import make_postgres_row_converter
 from schemas.wire.codec import decode_event
 from schemas.wire.debezium_values import CONVERSION_ERRORS, make_debezium_converter
 from schemas.wire.event import ColumnChanges
-from tests.apply_kit import FakeSource, account_table
+from tests.kits.apply import FakeSource, account_table
 
 MEMBERS = ("", "a", "b", "c")
 SET = ColumnType(kind=Kind.SET, members=MEMBERS, charset="utf8mb4", collation="utf8mb4_bin")

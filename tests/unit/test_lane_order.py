@@ -28,8 +28,8 @@ from rowlock.inspect.caught_up import list_lagging_units
 from schemas.problems import encode_problem
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
 from schemas.wire.position import ZERO
-from tests.fake_target import FakeSession, FakeTarget
-from tests.history import target_table
+from tests.kits.history import target_table
+from tests.stands.fake_target import FakeSession, FakeTarget
 
 TABLE = target_table()
 END = (99, (0, 1, 99, 0), 1, 0)
@@ -311,7 +311,10 @@ def test_a_refused_start_is_written_down_where_it_stops_whoever_comes_next(
     )
     assert target.state.unit.stopped == (taken.refusal and encode_problem(taken.refusal))
     assert taken.lowest.offset == 4
-    assert target.state.lanes == {n: structs.replace(lane, epoch=2) for n, lane in enumerate(lanes_at(4, 7))}
+    epoch = 1 << 16  # the first of the assignment
+    assert target.state.lanes == {
+        n: structs.replace(lane, epoch=epoch) for n, lane in enumerate(lanes_at(4, 7))
+    }
 
 
 def test_the_outcome_of_a_commit_is_asked_for_a_few_times_with_longer_and_longer_pauses() -> None:

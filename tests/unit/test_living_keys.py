@@ -47,7 +47,7 @@ from schemas.io.scratch import open_nameless_database
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Table, UniqueIndex
 from schemas.wire.codec import encode_event_value
 from schemas.wire.copies import CopyMark
-from tests.apply_kit import FakeSource, account_table
+from tests.kits.apply import FakeSource, account_table
 
 TABLE = account_table()
 TARGET = TargetTable(TABLE, (0,), ((1,),))

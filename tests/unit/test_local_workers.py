@@ -27,7 +27,7 @@ from schemas.backoff import Backoff
 from schemas.config.model import Config, load_config
 from schemas.findings import TRIES_AGAIN
 from schemas.units import Prepared, UnitProgress, UnitProgressed, WorkerEnded, WorkerEvent
-from tests.apply_kit import until
+from tests.kits.apply import until
 
 Said = queue.SimpleQueue[tuple[str, WorkerEvent]]
 

@@ -21,7 +21,7 @@ from producer.stops import StopCause, StoppedTable
 from schemas.problems import Problem
 from schemas.table.names import EXACT
 from schemas.wire.codec import decode_event
-from tests.capture_story import FILE, NUMBER, TOPIC, Events, Story
+from tests.kits.capture_story import FILE, NUMBER, TOPIC, Events, Story
 
 ACCT = ("bank", "acct")
 GONE = TableStoppedError(frozenset([ACCT]), "dropped", "bank.acct is gone", "copy it")

@@ -35,12 +35,12 @@ from schemas.problems import decode_problem
 from schemas.table.model import Table
 from schemas.table.names import EXACT
 from schemas.wire.event import ColumnChanges
-from tests.apply_kit import FakeSource, account_table
-from tests.fake_target import FakeSession
-from tests.unit.test_evolution import FOLDED, TABLE, column, without
-from tests.unit.test_evolution import added as with_columns
-from tests.unit.test_evolving import story
-from tests.unit.test_unit_apply import Bench, with_generated
+from tests.kits.apply import FakeSource, account_table
+from tests.kits.changed_definitions import FOLDED, TABLE, column, without
+from tests.kits.changed_definitions import added as with_columns
+from tests.kits.evolving import story
+from tests.kits.unit_apply import Bench, with_generated
+from tests.stands.fake_target import FakeSession
 
 PLACE = LaneProgress(0, 1, 1, "id", 7, (0, 1, 90, 0), 1, "{}")
 AT = (8, (0, 1, 100, 0), 1, 1)

@@ -15,7 +15,7 @@ from consumer.tables.stored import StoredDefinition
 from producer.decoders.envelope import SourceContext, TopicTail, TransactionContext
 from producer.kafka.control_events import encode_definition
 from schemas.table.model import Column, ColumnType, Kind, Table
-from tests.apply_kit import account_table
+from tests.kits.apply import account_table
 
 FIRST = "6eed109d"
 """The commit before envelope version 2.0."""

@@ -18,7 +18,7 @@ from producer.sources.oracle.session import OracleDriver
 from producer.sources.oracle.source import OracleSource
 from schemas.config.model import SourceConfig, TargetConfig
 from schemas.errors import ServerConnectError
-from tests.oracle_on_h2 import driver_error
+from tests.stands.oracle_on_h2 import driver_error
 
 NAMES = {942: "table or view does not exist", 1031: "insufficient privileges"}
 

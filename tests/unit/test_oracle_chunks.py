@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 import pytest
 
 from producer.errors import TableStoppedError
 from producer.sources.chunk_data import ChunkRead, LowWatermark, ReadChunk
 from producer.sources.oracle.chunks import OracleChunkQueue
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
-
-
-class Reader:
-    """A reader whose answers are given by the test, one for each request, in order."""
-
-    def __init__(self) -> None:
-        self.answers: deque[ChunkRead | Exception] = deque()
-
-    def submit(self, request: ReadChunk) -> None: ...
-
-    def poll_answer(self) -> ChunkRead | None:
-        answer = self.answers.popleft() if self.answers else None
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    def close(self) -> None: ...
+from tests.stands.chunk_queue import ScriptedChunks
 
 
 def asked(name: str, number: int = 1) -> ReadChunk:
@@ -42,7 +24,7 @@ def read(rows: int, high: int, number: int = 1) -> ChunkRead:
 def test_a_table_that_is_copied_again_while_an_answer_is_on_its_way() -> None:
     """The job of before is given up, and the next one counts its requests from 1, too: its own answer waits for the log, the other is nobody's."""
     brought: dict[str, int | None] = {"A": None, "B": 4}
-    reader = Reader()
+    reader = ScriptedChunks()
     chunks = OracleChunkQueue(reader, lambda name: brought[name[1]])
     chunks.submit(asked("A"))
     chunks.submit(asked("B"))
@@ -56,7 +38,7 @@ def test_a_table_that_is_copied_again_while_an_answer_is_on_its_way() -> None:
 
 def test_a_table_that_stops_by_a_value_leaves_the_next_ones_answer_right() -> None:
     brought: dict[str, int | None] = {"A": 99, "B": 4}
-    reader = Reader()
+    reader = ScriptedChunks()
     chunks = OracleChunkQueue(reader, lambda name: brought[name[1]])
     chunks.submit(asked("A"))
     chunks.submit(asked("B"))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.oracle_values import GOLDEN, KINDS, Case, cases, name_of, value_of
+from tests.kits.oracle_values import GOLDEN, KINDS, Case, cases, name_of, value_of
 
 HELD: dict[str, dict[str, Any]] = {
     line["name"]: line for line in map(json.loads, (GOLDEN / "oracle_held.jsonl").read_text().splitlines())

@@ -26,8 +26,8 @@ from consumer.targets.oracle.locks import encode_connection_id
 from schemas.config.model import TargetConfig
 from schemas.errors import ServerConnectError
 from schemas.io.oracle_connection import open_oracle
-from tests.oracle_on_h2 import driver_error
 from tests.real_oracle import RealOracle
+from tests.stands.oracle_on_h2 import driver_error
 
 TARGET = TargetConfig(
     type="oracle", host="h", port=1521, user="rowlock", password=SecretStr("x"), database="S"

@@ -19,7 +19,7 @@ from producer.sources.oracle.table_checks import Constraint, LoggedTable, MlogOp
 from producer.sources.survey import ExaminedTable
 from producer.tables import TableName
 from schemas.wire.records import Identity, StoredPosition
-from tests.unit.test_oracle_poll import LOG, NAME, logged
+from tests.kits.oracle_poll import LOG, NAME, logged
 
 FRESH = "2026-11-25T12:00:00"
 HERE = TableSegments(7, frozenset([7]), "2026-11-01T00:00:00", 9, "", "2025:1/2025:1")

@@ -7,17 +7,19 @@ import re
 
 import pytest
 
-from tests.apply_kit import ROOT
-from tests.oracle_matrix import COMMON, POINTS, STANDS, rows
+from tests.conformance.suite import parse_tests
+from tests.kits.apply import ROOT
+from tests.kits.oracle_matrix import COMMON, POINTS, STANDS, rows
 
 
 def test_page_has_the_matrix_as_it_is() -> None:
     text = (ROOT / "docs" / "how-to" / "oracle-source.md").read_text()
-    assert "\n".join(rows()) in text, "python -m tests.oracle_matrix prints it"
+    assert "\n".join(rows()) in text, "python -m tests.kits.oracle_matrix prints it"
 
 
 def functions(file: str) -> set[str]:
-    return {node.name for node in ast.walk(ast.parse((ROOT / "tests" / file).read_text())) if isinstance(node, ast.FunctionDef)}  # fmt: skip
+    nodes = ast.walk(parse_tests(ROOT / "tests" / file))
+    return {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
 
 
 NODES = sorted({node for point in POINTS for nodes in point.tests.values() for node in nodes})
@@ -54,7 +56,7 @@ def test_tests_of_every_target_are_run_again_for_oracle() -> None:
     )
     for node in COMMON:
         file, _, name = node.partition("::")
-        assert file.rpartition("/")[2].removesuffix(".py") in modules
+        assert file.rpartition("/")[2].removeprefix("test_").removesuffix(".py") in modules
         assert name not in left_out
 
 

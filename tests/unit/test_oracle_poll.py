@@ -11,13 +11,8 @@ import pytest
 from producer.sources.oracle.following import FollowedTable, FollowedTables
 from producer.sources.oracle.poll import LogPart, LogReader, PolledLogs
 from producer.sources.oracle.segments import TableSegments
-from producer.sources.oracle.table_checks import Constraint, LoggedTable, MlogOptions, judge_oracle_table
-from producer.sources.oracle.types import OracleColumn
+from tests.kits.oracle_poll import NAME, logged
 
-NAME = ("BANK", "A")
-LOG = MlogOptions(NAME, "MLOG$_A", True, True, True, False, False)
-COLUMNS = [OracleColumn(each, "NUMBER", 22, 0, 10, 0, False, False, False) for each in ("ID", "V")]
-OWN = [COLUMNS[0]._replace(name=name) for name in ("SEQUENCE$$", "DMLTYPE$$", "OLD_NEW$$", "XID$$")]
 #: SET id = id + 1 of (1, 10) and (2, 20): the key 2 is deleted behind its new row.
 SHIFT = [
     ("R1", 1, "D", "O", None, 0, "1", "10"), ("R2", 2, "I", "N", None, 0, "2", "10"),
@@ -37,14 +32,6 @@ class Session:
             return SHIFT
         self.accept_request.append([int(str(each)) for each in binds])
         return [("2", "30")] if "MLOG$_A" not in sql else [*SHIFT[1:3], *self._behind]
-
-
-def logged(*more: Constraint) -> LoggedTable:
-    """Return the table, with more constraints than its key."""
-    columns = {NAME: COLUMNS, LOG.log: [*COLUMNS, *OWN]}
-    survey, found = judge_oracle_table(NAME, columns, [Constraint("PK", "P", ("ID",)), *more], LOG)
-    assert found is not None, survey
-    return found
 
 
 def polled(session: Session, *, recorded: bool = True) -> PolledLogs:

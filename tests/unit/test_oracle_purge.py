@@ -10,7 +10,7 @@ from producer.sources.oracle.following import FollowedTable, FollowedTables
 from producer.sources.oracle.purge import LogPurger
 from producer.sources.oracle.segments import TableSegments
 from producer.sources.protocols import NOTHING_PUBLISHED
-from tests.unit.test_oracle_poll import LOG, NAME
+from tests.kits.oracle_poll import LOG, NAME
 
 
 class Server:

@@ -13,7 +13,7 @@ from producer.sources.oracle.segments import (
     is_over,
     may_have_other_columns,
 )
-from tests.unit.test_oracle_poll import logged
+from tests.kits.oracle_poll import logged
 
 NAME = ("BANK", "ACCT")
 HERE = TableSegments(7, frozenset([7, 8]), "2026-01-01T00:00:00", 9, "", "2025:1/2025:1")

@@ -6,8 +6,8 @@ from consumer.ordering.model import ApplyUnit
 from consumer.targets.bookkeeping import Bookkeeping
 from consumer.targets.oracle.dialect import SYNTAX
 from consumer.targets.oracle.sql import build_oracle_plan, number_marks
-from tests.oracle_statements import EXEMPT, never_executed, texts
-from tests.targets_kit import as_target, people
+from tests.kits.oracle_statements import EXEMPT, never_executed, texts
+from tests.kits.targets import as_target, people
 
 BOOKS, UNIT = Bookkeeping("rowlock", SYNTAX), ApplyUnit("p", "t")
 PLAN = build_oracle_plan(as_target(people("bank")))

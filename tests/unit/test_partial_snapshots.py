@@ -24,9 +24,9 @@ from consumer.tables import source_tables
 from schemas.config.model import SourceConfig
 from schemas.problems import decode_problem
 from schemas.table.model import IndexPart, UniqueIndex
-from tests.debezium_kit import Values
-from tests.unit.test_debezium_snapshots import BAD, SIGNAL, HealBench, now, stopped
-from tests.unit.test_unit_debezium import TABLE, of, row
+from tests.kits.debezium import Values
+from tests.kits.debezium_snapshots import BAD, SIGNAL, HealBench, now, stopped
+from tests.kits.debezium_unit import TABLE, of, row
 
 PART = [row(2, "2@y", 2), row(4, "4@x")]
 """Rows that a signal with conditions brings of `now()`."""

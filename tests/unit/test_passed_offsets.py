@@ -12,7 +12,7 @@ from consumer.ordering.locks import LockTable
 from consumer.ordering.model import ChangeId, LaneProgress, RowChange
 from schemas.table.model import Row
 from schemas.wire.position import ZERO
-from tests.history import target_table
+from tests.kits.history import target_table
 
 LAYOUT = Layout(lanes=2)
 AT = 5

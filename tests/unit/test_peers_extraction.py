@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.peers.cases import case, read, write
-from tests.peers.fill import without_expectations
-from tests.peers.literals import parts_of
-from tests.peers.repositories import Repository, order
-from tests.peers.sql_text import databases, defined, filled, marked, runnable, statements
+from peers.cases import case, read, write
+from peers.fill import without_expectations
+from peers.literals import parts_of
+from peers.repositories import Repository, order
+from peers.sql_text import databases, defined, filled, marked, runnable, statements
 
 
 def test_a_text_is_cut_at_semicolons_that_end_a_statement() -> None:

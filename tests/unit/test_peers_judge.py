@@ -6,9 +6,9 @@ import struct
 
 import pytest
 
-from tests.peers.delayed_log import Line, packets
-from tests.peers.judge import BAD, Facts, Place, Verdict, judged
-from tests.peers.rounds import ROUNDS, rounds
+from peers.delayed_log import Line, packets
+from peers.judge import BAD, Facts, Place, Verdict, judged
+from peers.rounds import ROUNDS, rounds
 
 PLACE = Place("p", "s", "db", "t")
 

@@ -19,8 +19,8 @@ from consumer.targets.progress import SqlProgressStore
 from rowlock.coordinator.fences import FirstProgress, fence_unit
 from schemas.config.model import TargetConfig
 from schemas.problems import encode_problem
-from tests import sqlite_target
-from tests.targets_kit import SqliteTarget, targets
+from tests.kits.targets import SqliteTarget, targets
+from tests.stands import sqlite_target
 
 target = targets("sqlite")
 UNIT = ApplyUnit("p", "t")

@@ -26,8 +26,8 @@ from consumer.ordering.fold import make_key_fold
 from consumer.ordering.lanes.batches import QUEUED_AFTER
 from consumer.ordering.model import TargetTable
 from schemas.table.model import Column, ColumnType, Key, Kind, Row
-from tests.fake_target import FakeTarget
-from tests.history import Event, History, run_pure, target_table
+from tests.kits.history import Event, History, run_pure, target_table
+from tests.stands.fake_target import FakeTarget
 
 NAME = "public.history"
 Place = tuple[int, int]

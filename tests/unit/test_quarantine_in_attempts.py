@@ -8,8 +8,8 @@ from structlog.testing import capture_logs
 from consumer.attempt.reports import Report
 from consumer.errors import CommitUnknownError, RefusedError, TransientError
 from schemas.wire.event import EventEnvelope, Undecodable
-from tests.apply_kit import FakeSource
-from tests.unit.test_unit_apply import Bench, rows_of, started
+from tests.kits.apply import FakeSource
+from tests.kits.unit_apply import Bench, rows_of, started
 
 FAULTS = pytest.mark.parametrize(
     ("fault", "happened"),

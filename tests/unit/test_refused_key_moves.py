@@ -21,8 +21,8 @@ from consumer.ordering.locks import LockTable
 from consumer.ordering.model import LaneProgress, QuarantineEntry, RowChange, TargetTable
 from schemas.table.model import Column, ColumnType, Key, Kind, Row
 from schemas.wire.position import ZERO
-from tests.fake_target import FakeTarget
-from tests.history import History, changes_of, run_pure, target_table, topic_of
+from tests.kits.history import History, changes_of, run_pure, target_table, topic_of
+from tests.stands.fake_target import FakeTarget
 
 TABLE = target_table(unique=False)
 Changes = list[tuple[Row | None, Row | None]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tools.release import ReleaseError, check_version, missing_files
+from tools.release import ReleaseError, check_version, foreign_files, missing_files
 
 RELEASED = "# Changelog\n\n## [Unreleased]\n\n## [0.2.0] - 2026-12-01\n\n## [0.1.0] - 2026-11-27\n"
 
@@ -38,3 +38,9 @@ def test_committed_files_that_an_archive_lacks_are_listed():
         "schemas/envelope.v1.schema.json",
     ]
     assert missing_files(committed, committed) == []
+
+
+def test_a_wheel_contains_the_packages_and_nothing_else():
+    own = ["rowlock/cli.py", "schemas/envelope.v1.schema.json", "rowlock-0.2.0.dist-info/METADATA"]
+    assert foreign_files(own) == []
+    assert foreign_files([*own, "bench/kit.py", "peers/judge.py"]) == ["bench/kit.py", "peers/judge.py"]

@@ -40,8 +40,8 @@ from coordinator.core.owner.state import (
 from coordinator.core.replication_table import SetState
 from coordinator.core.schedulers import InventoryUnit, UnitKind
 from schemas.units import UnitPhase
-from tests.unit.test_coordinator_agent import EPOCH, LEASE, REV, Driver
-from tests.unit.test_coordinator_owner import CONFIG, Cluster
+from tests.kits.agent_core import EPOCH, LEASE, REV, Driver
+from tests.kits.owner_core import CONFIG, Cluster
 
 CAPTURE = InventoryUnit("capture/s", UnitKind.CAPTURE, "s")
 P, Q = (InventoryUnit(f"apply/{name}/t", UnitKind.APPLY, "s", name, "1") for name in "pq")

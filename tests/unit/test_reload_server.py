@@ -37,8 +37,8 @@ from rowlock.inspect.planned.plan import (
     plan_lines,
 )
 from schemas.config.model import Config, KafkaConfig, load_config
-from tests.coordination_kit import inventory, until
-from tests.unit.test_coordinator_server import World
+from tests.kits.coordination import inventory, until
+from tests.kits.coordinator_server import World
 
 PARTS = {"pipeline/p": "p1", "source/s": "s1"}
 OLD: Inventory = replace(inventory(3), digest="old", parts=PARTS)

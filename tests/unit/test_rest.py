@@ -35,8 +35,8 @@ from coordinator.rest.server import Certificate
 from coordinator.server.operators.api import CommandRefusedError, LeaderView, NoAnswerError
 from coordinator.server.operators.copies import CopyRequested
 from schemas.config.addresses import ASKED_BY, SYSTEM
-from tests.certificates import Authority
-from tests.fake_control import FakeControl, FakeDesk, unit
+from tests.servers.certificates import Authority
+from tests.stands.fake_control import FakeControl, FakeDesk, unit
 from tools.docs.rest import render
 
 OTHER = LeaderView(8, "c2", "10.0.0.2:7701", "10.0.0.2:7780", 1.0)

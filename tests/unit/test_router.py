@@ -15,8 +15,8 @@ from consumer.tables.router import (
     resolve_route,
 )
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
-from tests.apply_kit import account_table
-from tests.topic_kit import usual_tables
+from tests.kits.apply import account_table
+from tests.kits.topic import usual_tables
 
 TO_HQ = TableRoute("bank.*", "public.{table}", (("branch", "{source}"),))
 

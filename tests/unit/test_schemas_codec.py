@@ -30,7 +30,7 @@ from schemas.wire.event import (
 from schemas.wire.position import FIRST_SNAPSHOT_ROW
 from schemas.wire.records import Anchor, Identity, LogProof, ShadowTable, StoredPosition, TableStop, Watermark
 from tests.formats.structure import members
-from tests.schemas_strategies import TABLE, rows
+from tests.kits.schemas_strategies import TABLE, rows
 
 SCHEMAS = Path(codec.__file__).parent.parent
 GOLDEN = SCHEMAS / "golden" / "v1"

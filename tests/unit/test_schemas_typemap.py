@@ -34,7 +34,7 @@ from schemas.table.typemap import (
 )
 from schemas.values.mysql import make_select_row_converter, select_list, to_mysql
 from schemas.values.postgres import copy_line, escape_copy, make_postgres_row_converter, to_postgres
-from tests.schemas_strategies import TABLE, TYPES
+from tests.kits.schemas_strategies import TABLE, TYPES
 from tools.docs.typemap import page
 
 

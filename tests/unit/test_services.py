@@ -13,9 +13,9 @@ import psutil
 import pytest
 
 from tests import services
-from tests.families import family, send
+from tests.kits.families import family, send
+from tests.kits.waiting import until
 from tests.services import SERVICES, may_have_stopped, revive_all
-from tests.waiting import until
 
 
 def request_of(markers: set[str], names: tuple[str, ...]) -> Any:

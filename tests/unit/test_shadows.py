@@ -16,8 +16,8 @@ from schemas.table.model import Column, IndexPart, Table, UniqueIndex
 from schemas.table.names import NameRules
 from schemas.wire.event import ColumnChanges
 from schemas.wire.position import LogPoint
-from tests.unit.test_statement_columns import KEY, TYPES, table
-from tests.unit.test_statement_columns import T as FORM
+from tests.kits.statement_columns import KEY, TYPES, table
+from tests.kits.statement_columns import T as FORM
 
 T = ("db", "t")
 TRASH = "_t_del"

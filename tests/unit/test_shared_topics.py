@@ -18,7 +18,7 @@ from consumer.tables.stored import StoredDefinition
 from consumer.targets.kafka.store.state import ProgressRecord, RecordScheme, TopicUnits
 from rowlock.inspect.checks.flows import TableFlow, yield_mixed_row_findings
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
-from tests.topic_kit import usual_tables
+from tests.kits.topic import usual_tables
 
 ACCT = Table(
     db="bank",

@@ -27,14 +27,14 @@ from consumer.targets.alterations import AddColumn
 from consumer.targets.kafka.formats.model import Place
 from consumer.targets.mysql.sql import build_mysql_plan
 from consumer.targets.postgres.sql import build_postgres_plan
-from rowlock.inspect.compare import Suspects, TableShape, compare_page
+from rowlock.inspect.compare import Difference, Suspects, TableShape, compare_page
 from rowlock.inspect.quarantine import build_final_change
 from schemas.table.equality import are_same_values
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex, Value
 from schemas.values.mysql import to_mysql
 from schemas.values.postgres import copy_line, to_postgres
-from tests.unit.test_alter_texts import column, in_mysql, in_postgres
-from tests.unit.test_verify_topics import Difference, World, found
+from tests.kits.alter_texts import column, in_mysql, in_postgres
+from tests.kits.verify_topics import World, found
 
 DOUBLE = ColumnType(kind=Kind.DOUBLE)
 SOURCE = Table(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,15 +12,16 @@ from producer.decoders.envelope import SourceContext, TopicTail
 from producer.errors import TableStoppedError
 from producer.ports import Clock
 from producer.snapshot.scheduler import MAX_CONCURRENT_SNAPSHOTS, SnapshotScheduler
-from producer.sources.chunk_data import ChunkFailed, ChunkRead, ChunkRefused, LogMark, LowWatermark, ReadChunk
+from producer.sources.chunk_data import ChunkRead, ChunkRefused, LogMark, LowWatermark
 from producer.start.started import StartedCapture
 from producer.tables import BegunCopy, CapturedTables, TableState, TopicState, format_table_name
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
-from schemas.wire.codec import decode_event
 from schemas.wire.copies import CopyMark, CopyState
 from schemas.wire.event import EventEnvelope
 from schemas.wire.position import Position
 from schemas.wire.records import Identity, StoredPosition
+from tests.stands.chunk_queue import ScriptedChunks
+from tests.stands.event_writer import TopicWriter
 
 FILE, START = "binlog.000003", 100
 BEGUN: Position = (0, 3, 90, -7)
@@ -36,56 +35,11 @@ def table(name: str, *key: str) -> Table:
     return Table(db="d", name=name, columns=columns, key=UniqueIndex(name="PRIMARY", parts=parts))
 
 
-Answer = ChunkRead | ChunkFailed | ChunkRefused
-
-
-class Reader:
-    """What stands in for a thread that reads chunks: the test answers, in the order of the requests."""
-
-    def __init__(self) -> None:
-        self.asked: list[ReadChunk] = []
-        self.answers: deque[Answer | Exception] = deque()
-        self.closed = False
-        self._answered = 0
-
-    def answer(self, made: Callable[[int], Answer | Exception]) -> None:
-        """The oldest request without an answer, whose number `made` gets, has one."""
-        self.answers.append(made(self.asked[self._answered].request))
-        self._answered += 1
-
-    def submit(self, request: ReadChunk) -> None:
-        self.asked.append(request)
-
-    def poll_answer(self) -> Answer | None:
-        answer = self.answers.popleft() if self.answers else None
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    def close(self) -> None:
-        self.closed = True
-
-
-class Writer:
-    """Kafka, which acknowledges when it is told to."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, list[bytes]] = {}
-
-    def send(
-        self, topic: str, _key: bytes, value: bytes, _on_offset: Callable[[int], None] | None = None
-    ) -> None:
-        self.values.setdefault(topic, []).append(value)
-
-    def send_all(self, topic: str, records: list[tuple[bytes, bytes]], _size: int) -> None:
-        self.values.setdefault(topic, []).extend(value for _, value in records)
-
-
 class Run:
     """A run of capture on MariaDB over the tables `names` of schema d; `copies`: those of which a copy runs that was asked for."""
 
     def __init__(self, *names: str, copies: tuple[str, ...] = (), expected: bool = True) -> None:
-        self.readers: list[Reader] = []
+        self.readers: list[ScriptedChunks] = []
         self.states: dict[str, TableState] = {}
         asked = {}
         for each in names:
@@ -101,20 +55,20 @@ class Run:
         record = StoredPosition(source="s", gen=1, epoch=0, file=FILE, pos=START, identity=IDENTITY, ts_ms=1)
         context = SourceContext(connector="mariadb", name="s", epoch=0, gen=1)
         started = StartedCapture(record, context, captured, {}, {}, fresh=True, copies=self.book)
-        self.writer = Writer()
+        self.writer = TopicWriter()
         writer: Any = self.writer
         self.snapshots = SnapshotScheduler(
             started, writer, self._open, Clock(lambda: 1.0, lambda: 1000), 10, enabled=expected, delivered=None,
         )  # fmt: skip
 
-    def _open(self, _began: object) -> Reader:
-        self.readers.append(Reader())
+    def _open(self, _began: object) -> ScriptedChunks:
+        self.readers.append(ScriptedChunks())
         return self.readers[-1]
 
     def advance(self, pos: int = START) -> None:
         self.snapshots.advance_snapshots(FILE, pos)
 
-    def reader(self, name: str) -> Reader:
+    def reader(self, name: str) -> ScriptedChunks:
         """Return who was asked last for rows of a table."""
         return next(each for each in reversed(self.readers) if each.asked and each.asked[-1].table.name == name)  # fmt: skip
 
@@ -130,7 +84,7 @@ class Run:
         self.snapshots.handle_table_change(state, LogMark((3, pos), None))
 
     def events(self, name: str) -> list[EventEnvelope]:
-        return [decode_event(value) for value in self.writer.values.get(f"p.s.d.{name}", [])]
+        return self.writer.events(f"p.s.d.{name}")
 
     @property
     def asked(self) -> list[str]:

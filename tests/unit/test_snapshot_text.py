@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from producer.errors import TableStoppedError
 from producer.snapshot.text import build_select_expressions, make_snapshot_row_decoder
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
-from tests.apply_kit import TEXT
+from tests.kits.apply import TEXT
 
 COLUMNS = tuple(
     Column(name=name, type=ColumnType(kind=Kind.VARCHAR, length=20, **TEXT), nullable=False)

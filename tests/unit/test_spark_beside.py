@@ -26,8 +26,8 @@ from consumer.reporting.protocol import LineWriter
 from consumer.units.messages import ApplyRange, OperationFailed, RangeApplied, StartQuery
 from consumer.units.progress_checks import MAX_LIVE_BACKLOG
 from consumer.units.unit import QueryKind, UnitRef
-from tests.apply_kit import ROOT
-from tests.hands_kit import operations
+from tests.kits.apply import ROOT
+from tests.kits.hands import operations
 
 #: Process → what it must not load before it has begun: each costs the first seconds of a start.
 LATER = {

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
 
-from tests import sqlite_target
-from tests.integration import (
-    test_apply_targets,
-    test_targets_alter,
-    test_targets_apply,
-    test_targets_history,
-    test_targets_session,
-    test_targets_zombie,
+from tests.conformance import (
+    apply_targets,
+    targets_alter,
+    targets_apply,
+    targets_history,
+    targets_session,
+    targets_zombie,
 )
-from tests.integration.test_apply_targets import reals
-from tests.targets_kit import Target, targets
+from tests.conformance.suite import suite
+from tests.kits.attempts import reals
+from tests.kits.targets import Target, targets
+from tests.stands import sqlite_target
 
 target = targets("sqlite")
 real = reals("sqlite")
 
 MODULES = (
-    test_targets_session, test_targets_apply, test_targets_history, test_targets_zombie, test_apply_targets,
+    targets_session, targets_apply, targets_history, targets_zombie, apply_targets,
 )  # fmt: skip
 #: Tests that say nothing of SQLite, and why.
 EXCLUDED = {
@@ -41,16 +40,6 @@ EXCLUDED = {
 }
 
 
-def suite(*modules: ModuleType) -> dict[str, Any]:
-    """Return the tests of `modules` by name; no two may have one name, for one of them would not run."""
-    found: dict[str, Any] = {}
-    for module in modules:
-        mine = {name: each for name, each in vars(module).items() if name.startswith("test_")}
-        assert not found.keys() & mine.keys()
-        found |= mine
-    return found
-
-
 #: Changes to types that it does not know, or whose values it holds as they were given.
 UNKNOWN_TYPES = {
     "add text not null",
@@ -63,9 +52,9 @@ UNKNOWN_TYPES = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(test_targets_alter.CASES.keys() - UNKNOWN_TYPES))
+@pytest.mark.parametrize("name", sorted(targets_alter.CASES.keys() - UNKNOWN_TYPES))
 def test_a_changed_table_is_one_that_it_would_make(target: Target, name: str) -> None:
-    test_targets_alter.test_a_changed_table_is_one_that_rowlock_would_make(target, name)
+    targets_alter.test_a_changed_table_is_one_that_rowlock_would_make(target, name)
 
 
 ALL = suite(*MODULES)

@@ -9,28 +9,9 @@ from hypothesis import strategies as st
 from producer.binlog_format.log_event import LoggedStatement
 from producer.statements.columns import compute_column_changes
 from producer.statements.statement import Statement, parse_statement
-from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
+from schemas.table.model import Column, ColumnType, Kind, Table
 from schemas.wire.event import ColumnChanges
-
-KEY = UniqueIndex(name="PRIMARY", parts=(IndexPart(column="id"),))
-TYPES = {
-    "int": ColumnType(kind=Kind.INT, bits=32),
-    "big": ColumnType(kind=Kind.INT, bits=64),
-    "text": ColumnType(kind=Kind.VARCHAR, length=10, charset="latin1", collation="latin1_swedish_ci"),
-    "wide": ColumnType(kind=Kind.VARCHAR, length=10, charset="utf8mb4", collation="utf8mb4_bin"),
-    "float": ColumnType(kind=Kind.FLOAT),
-    "at": ColumnType(kind=Kind.TIMESTAMP),
-}
-
-
-def table(*columns: str | Column) -> Table:
-    """Columns are written "name" (an INT) or "name type"."""
-    made = tuple(each if isinstance(each, Column) else _column(*each.split()) for each in columns)
-    return Table(db="db", name="t", columns=made, key=KEY)
-
-
-def _column(name: str, type_: str = "int") -> Column:
-    return Column(name=name, type=TYPES[type_])
+from tests.kits.statement_columns import TYPES, T, table
 
 
 def of(sql: str, before: Table, after: Table) -> ColumnChanges | None:
@@ -44,9 +25,6 @@ def parse(sql: str) -> Statement:
 
 def changed(**parts: object) -> ColumnChanges:
     return ColumnChanges(**parts)  # type: ignore[arg-type]
-
-
-T = table("id", "a", "b")
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,8 @@ from producer.sources.binlog.assembly import RereadRequest, TransactionBuffer
 from producer.sources.binlog.transactions import TransactionAssembler
 from producer.sources.changes import Barrier, Boundary
 from producer.statements import tokens
-from tests.log_kit import Log
-from tests.unit.test_barriers import Stage
-from tests.unit.test_closure import source
+from tests.kits.barriers import Stage, source
+from tests.kits.log import Log
 
 
 class CountedPattern:

@@ -40,22 +40,11 @@ from schemas.wire.copies import CopyMark, CopyState
 from schemas.wire.event import Chunk, EventEnvelope, Source
 from schemas.wire.position import STOP_ROW, Position
 from schemas.wire.records import Anchor, Identity, StoredPosition, TableStop
-from tests.apply_kit import account_table
+from tests.kits.apply import account_table
+from tests.kits.barriers import a_stop
 
 CAUSE = StopCause(epoch=0, file="binlog.000003", file_number=3, pos=700, ts_ms=7)
 ACCT = ("bank", "acct")
-
-
-def a_stop(pos: int = 700, cause: str = "dropped") -> TableStop:
-    return TableStop(
-        cause=cause,
-        at=(0, 3, pos, -1),
-        file="binlog.000003",
-        pos=pos,
-        reason="bank.acct …",
-        remedy="x",
-        since_ms=7,
-    )
 
 
 def an_event(

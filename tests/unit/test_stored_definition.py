@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 
 from consumer.tables.stored import StoredDefinition, decode_stored
-from tests.apply_kit import account_table
+from tests.kits.apply import account_table
 
 BEFORE = StoredDefinition(
     account_table(), {"owner": "holder"}, ("old",), rows_missing=True, columns_stable_since=4, emptied_at=7, unmapped_columns=("note",), snapshot=(3, 9)

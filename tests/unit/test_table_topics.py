@@ -16,8 +16,8 @@ from producer.tables import CapturedTables, TableName
 from schemas.problems import Problem
 from schemas.wire.records import Anchor
 from schemas.wire.topic_names import OWN_TOPICS, normalize_topic
+from tests.kits.start import Start, Topics, a_stop, event, table
 from tests.sim.kafka import Broker
-from tests.start_kit import Start, Topics, a_stop, event, table
 
 ACCT, OTHER = ("bank", "acct"), ("bank", "other")
 SHARED: list[TableName] = [("bank", "a.b"), ("bank", "a_x2e_b")]

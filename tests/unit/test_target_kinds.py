@@ -12,9 +12,9 @@ from consumer.targets.dialect import load_dialect, open_progress, open_session, 
 from schemas.config.kinds import targets as target_kinds
 from schemas.config.kinds.targets import TARGET_KINDS
 from schemas.config.model import Config, ConfigErrors, TargetConfig, load_config
-from tests import json_folder
-from tests.json_folder import JsonFolder, installed
-from tests.unit.test_config import GOOD
+from tests.kits.configurations import GOOD
+from tests.stands import json_folder
+from tests.stands.json_folder import JsonFolder, installed
 
 JSON = GOOD.replace("type: postgres", "type: json").replace("${SECRET}", "x")
 
@@ -73,14 +73,14 @@ def test_a_word_that_several_packages_bring_is_refused(package: Path, tmp_path: 
     with entries.open("a") as file:
         file.write("json = another.package:KIND\n")
     (line,) = problems(tmp_path, JSON)
-    assert "several packages bring 'json': another.package:KIND, tests.json_folder:KIND" in line
+    assert "several packages bring 'json': another.package:KIND, tests.stands.json_folder:KIND" in line
 
 
 def test_what_is_no_kind_is_refused(package: Path, tmp_path: Path) -> None:
     with (package / "rowlock_json-1.dist-info" / "entry_points.txt").open("a") as file:
-        file.write("wrong = tests.json_folder:JSON_FOLDER\n")
+        file.write("wrong = tests.stands.json_folder:JSON_FOLDER\n")
     (line,) = problems(tmp_path, JSON.replace("type: json", "type: wrong"))
-    assert "tests.json_folder:JSON_FOLDER is no TargetKind but Dialect" in line
+    assert "tests.stands.json_folder:JSON_FOLDER is no TargetKind but Dialect" in line
 
 
 @pytest.mark.usefixtures("package")

@@ -26,7 +26,7 @@ from consumer.targets.postgres import dialect as postgres_dialect
 from consumer.targets.postgres.sql import build_postgres_plan
 from consumer.targets.sql import Syntax, join_conditions, quote_with, render_after_key, render_keys_in
 from schemas.table.model import Column, ColumnType, Kind, Table
-from tests.targets_kit import as_target, index, people
+from tests.kits.targets import as_target, index, people
 
 NUMBERS = st.integers(0, 2)
 COLUMNS = ("a", "b", "c")

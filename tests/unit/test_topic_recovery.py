@@ -13,7 +13,7 @@ from schemas.wire.copies import CopyMark
 from schemas.wire.event import Chunk, LogRows
 from schemas.wire.position import DEFINITION_ROW, Position
 from schemas.wire.records import Anchor
-from tests.start_kit import ACCT, Topics, a_stop, event, table
+from tests.kits.start import ACCT, Topics, a_stop, event, table
 
 TOPIC = "rowlock.b1.bank.acct"
 DEFINED: Position = (0, 3, 100, DEFINITION_ROW)

@@ -14,7 +14,7 @@ from schemas.wire.codec import encode_stored_position
 from schemas.wire.records import StoredPosition
 from schemas.wire.topic_names import as_stored
 from schemas.wire.topic_tables import POSITION_READ_TIMEOUT_S, POSITION_REREAD_DELAY_S, TopicTables
-from tests.topic_kit import IDENTITY
+from tests.kits.topic import IDENTITY
 
 RECORD = StoredPosition(
     source="b1", gen=1, epoch=0, file="binlog.000001", pos=4, ts_ms=1, identity=IDENTITY

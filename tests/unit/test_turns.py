@@ -78,7 +78,8 @@ def test_each_second_turn_has_a_long_test_but_for_the_way_of_rows() -> None:
 def test_the_long_tests_that_make_test_runs_are_long_and_all_are_there() -> None:
     root = Path(__file__).parents[2]
     assert set(ALWAYS) <= long_tests()
-    text = "\n".join(file.read_text() for file in (root / "tests").rglob("test_*.py"))
+    suites = (root / "tests" / "conformance").glob("*.py")
+    text = "\n".join(file.read_text() for file in [*(root / "tests").rglob("test_*.py"), *suites])
     there = set(re.findall(r"def (test_\w+)\(", text))
     missing = [name for name in long_tests() if name.rpartition("::")[2] not in there]
     assert missing == [], "measure again: python -m tests.long_tests"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable
 from unittest.mock import ANY
 
 import pytest
@@ -14,16 +13,12 @@ from msgspec import structs
 from msgspec.structs import replace as replaced
 from structlog.testing import capture_logs
 
-from consumer.attempt.drivers.driver import AttemptInputs
-from consumer.attempt.drivers.run import apply_topic
-from consumer.attempt.readers.reader import EnvelopeReader, RecordSlice, RowBatch
-from consumer.attempt.reports import CopyNeed, Report
-from consumer.attempt.spec import UnitAssignment, UnitSpec, build_initial_layout
+from consumer.attempt.readers.reader import EnvelopeReader, RowBatch
+from consumer.attempt.reports import CopyNeed
 from consumer.errors import CommitUnknownError, RefusedError, TransientError
 from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.layout import Layout
-from consumer.ordering.model import ApplyUnit, RowChange
-from consumer.tables.definition import ActiveDefinition
+from consumer.ordering.model import RowChange
 from consumer.tables.evolution.decisions import KeepDefinition, NeedsCopy, judge_table_event
 from consumer.tables.router import TableRoute
 from schemas.findings import START_OVER
@@ -32,71 +27,9 @@ from schemas.table.model import Column, ColumnType, Kind, Table
 from schemas.wire.codec import encode_event_value
 from schemas.wire.event import EventEnvelope, Undecodable
 from schemas.wire.records import TableStop
-from tests.apply_kit import FakeSource, account_table
-from tests.fake_target import ConnectionFaultError, FakeSession, FakeTarget
-
-ROUTES = (TableRoute("bank.*", "public.{table}"),)
-FAST = LaneLimits(pause=0.001, max_pause=0.002)
-
-
-class Bench:
-    """A unit, its topic as a list of records, and the target."""
-
-    def __init__(
-        self, *, lanes: int = 3, routes: tuple[TableRoute, ...] = ROUTES, topic: str = "t", **spec: object
-    ) -> None:
-        self.target = FakeTarget()
-        self.unit = ApplyUnit("p", topic)
-        self.topic: list[bytes] = []
-        self.lanes, self.routes, self.more = lanes, routes, {"limits": FAST, **spec}
-        self.tables: dict[UnitAssignment, ActiveDefinition] = {}
-        self.epoch = 0
-        self.take_over()
-
-    def take_over(self) -> None:
-        layout = build_initial_layout(self.routes, self.lanes).encode()
-        self.epoch, _, _ = FakeSession(self.target).take_over(self.unit, "id", layout, self.lanes)
-
-    def write(self, events: Iterable[EventEnvelope]) -> None:
-        self.topic += [encode_event_value(event) for event in events]
-
-    def apply(self, start: int = 0, *, slice_size: int = 50, topic_id: str = "id") -> Report:
-        """Run an attempt over the batch that begins at offset `start`."""
-        spec = UnitSpec(
-            unit=self.unit,
-            source="branch1",
-            epoch=self.epoch,
-            topic_id=topic_id,
-            routes=self.routes,
-            lanes=self.lanes,
-            **self.more,  # type: ignore[arg-type]
-        )
-        return apply_topic(
-            spec,
-            self.target,  # type: ignore[arg-type]
-            AttemptInputs(
-                self.slices(start, len(self.topic), slice_size),
-                read_missing=lambda first, upto: self.slices(first, upto, slice_size),
-            ),
-            self.tables,
-        )
-
-    def slices(self, start: int, upto: int, size: int) -> list[RecordSlice]:
-        records: RecordSlice = list(enumerate(self.topic))[start:upto]
-        return [records[at : at + size] for at in range(0, len(records), size)]
-
-    def offsets(self) -> list[int]:
-        return [row.offset for _, row in sorted(self.target.state.lanes.items())]
-
-
-def rows_of(*sources: FakeSource) -> list[tuple[object, ...]]:
-    return sorted((tuple(row.values()) for source in sources for row in source.rows.values()), key=str)
-
-
-def started(**options: object) -> tuple[Bench, FakeSource]:
-    bench, source = Bench(**options), FakeSource()  # type: ignore[arg-type]
-    bench.write([source.definition()])
-    return bench, source
+from tests.kits.apply import FakeSource, account_table
+from tests.kits.unit_apply import ROUTES, Bench, rows_of, started, with_generated
+from tests.stands.fake_target import ConnectionFaultError, FakeSession
 
 
 def test_rows_that_nobody_could_apply_are_never_taken_for_applied(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,13 +220,6 @@ def test_a_statement_under_an_equal_definition_must_say_that_it_kept_the_rows(
     assert report.state == ("ok" if goes_on else "stopped")
     assert goes_on or ddl in report.message
     assert len(bench.target.rows_of()) == (2 if goes_on else 1)
-
-
-def with_generated(table: Table, expression: str | None) -> Table:
-    extra = Column(name="g", type=ColumnType(kind=Kind.INT, bits=32), generated=True, expression=expression)
-    return Table(
-        db=table.db, name=table.name, columns=(*table.columns, extra), key=table.key, unique=table.unique
-    )
 
 
 def test_expressions_that_an_older_topic_lacks_are_learnt_and_then_compared() -> None:

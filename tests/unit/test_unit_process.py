@@ -42,6 +42,7 @@ from consumer.spark.worker import QueryWorker
 from consumer.units.supervision import WatchedUnit, apply_report
 from schemas.config.model import TargetConfig
 from schemas.problems import decode_problem
+from tests.kits.unit_process import Chain
 
 
 @settings(deadline=None)
@@ -261,26 +262,6 @@ def test_what_workers_get_is_pickled_whole_and_printed_without_secrets() -> None
     again = pickle.loads(pickle.dumps(config))
     assert again.target.password.get_secret_value() == "secret7"
     assert "secret" not in repr(config)
-
-
-class Chain:
-    """A builder that notes what is called on it, in order; `start` returns itself, as all do."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[str, tuple[Any, ...]]] = []
-
-    @property
-    def readStream(self) -> Chain:  # noqa: N802 - Spark's name
-        return self
-
-    writeStream = readStream  # noqa: N815
-
-    def __getattr__(self, name: str) -> Any:
-        def call(*arguments: Any, **more: Any) -> Chain:
-            self.calls.append((name, (*arguments, *more.values())))
-            return self
-
-        return call
 
 
 def test_a_query_has_a_task_a_slot_and_no_shuffle(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from rowlock.inspect.pairs import TablePair
 from rowlock.inspect.verify import PairResult, VerifyLimits, compare_pair
 from rowlock.views.target import TargetView
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
+from tests.kits.verify_topics import Clock
 
 PAGE = 7
 
@@ -75,21 +76,6 @@ class Side:
     def _read(self) -> None:
         self.reads += 1
         self.before(self.reads)
-
-
-class Clock:
-    """Time that only passes while somebody sleeps. `meanwhile`: what happens then."""
-
-    def __init__(self, meanwhile: Callable[[], None] = lambda: None) -> None:
-        self.at = 0.0
-        self.meanwhile = meanwhile
-
-    def now(self) -> float:
-        return self.at
-
-    def sleep(self, seconds: float) -> None:
-        self.at += seconds
-        self.meanwhile()
 
 
 def compare(

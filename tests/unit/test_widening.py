@@ -16,7 +16,7 @@ from consumer.targets.checks.column_fit import can_hold_all_values
 from schemas.table.fills import ColumnFill, find_fill
 from schemas.table.model import Column, ColumnType, Kind, Value
 from schemas.table.typemap import convert_postgres_type, render_postgres_type
-from tests.schemas_strategies import LATIN1, TYPES, UTF8, bounds, values
+from tests.kits.schemas_strategies import LATIN1, TYPES, UTF8, bounds, values
 
 MORE = {
     "dec_wide": ColumnType(kind=Kind.DECIMAL, precision=12, scale=2),

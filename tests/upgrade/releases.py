@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from deploy.fetch.cache import MB, ensure_cached
-from tests.running import Program
+from tests.kits.running import Program
 
 ROOT = Path(__file__).resolve().parents[2]
 NEWEST = 2

@@ -19,10 +19,10 @@ import psycopg
 import pymysql
 
 from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL
-from tests.families import family, send
-from tests.proxy import Stall, TcpProxy
-from tests.running import DDL, Load, Program, Run, Server, source_config, target_config, write_config
-from tests.waiting import until
+from tests.kits.families import family, send
+from tests.kits.running import DDL, Load, Program, Run, Server, source_config, target_config, write_config
+from tests.kits.waiting import until
+from tests.servers.proxy import Stall, TcpProxy
 
 BIG_ROWS, CHUNK = 24_000, 2_000
 WIDTH = 6

@@ -12,8 +12,8 @@ import pytest
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
 from rowlock import __version__
 from rowlock.inspect.observed.versions import BEFORE
-from tests.cluster_kit import Addresses, Checkpoints, Processes
-from tests.running import (
+from tests.kits.cluster import Addresses, Checkpoints, Processes
+from tests.kits.running import (
     DDL,
     HERE,
     KEYS,
@@ -25,9 +25,9 @@ from tests.running import (
     target_config,
     write_config,
 )
+from tests.kits.waiting import until
 from tests.upgrade.releases import Release, earlier_releases, installed
 from tests.upgrade.system import kill_all
-from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(1800)
 

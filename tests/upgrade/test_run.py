@@ -12,10 +12,10 @@ import pytest
 
 from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL
 from rowlock import __version__
-from tests.running import HERE, Program
+from tests.kits.running import HERE, Program
+from tests.kits.waiting import until
 from tests.upgrade.releases import Release, earlier_releases, installed
 from tests.upgrade.system import BIG_ROWS, CHUNK, TABLES, System, system
-from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(1800)
 

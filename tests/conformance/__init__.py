@@ -1,0 +1,1 @@
+"""Tests that hold for every implementation of a seam: on the real ones, and on the tests' own."""

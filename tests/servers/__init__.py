@@ -1,0 +1,1 @@
+"""Real servers in unusual states, and networks that fail between them and the product."""

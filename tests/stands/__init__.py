@@ -1,0 +1,1 @@
+"""Stand-ins: what plays the other side of a seam of the product without the real thing."""
