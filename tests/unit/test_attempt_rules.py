@@ -194,7 +194,7 @@ class TestWhatTheTargetSaysOfItsTable:
         assert "1054" not in reported
 
     def test_a_right_that_is_missing_is_told_as_it_is(self) -> None:
-        assert self.met(MissingGrantError("no INSERT", "GRANT INSERT")) == "no INSERT\nGRANT INSERT"
+        assert self.met(MissingGrantError("no INSERT", "GRANT INSERT")) == "no INSERT\n\nGRANT INSERT"
 
     def test_a_table_that_fits_or_cannot_be_looked_at_leaves_the_servers_words(
         self, monkeypatch: pytest.MonkeyPatch
