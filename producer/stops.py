@@ -38,15 +38,15 @@ TableName = tuple[str, str]
 CAUSES: dict[str, str] = {
     "dropped": "the table was dropped at the source",
     "rows-replaced": "a statement emptied, replaced or swapped rows that the log does not show",
-    "statement": "a statement that is logged as text may have changed rows of the table",
+    "statement": "a statement that is logged as text, not as rows, may have changed the table",
     "definition": "the active definition at a position of the log cannot be proven, or does not fit the rows there",
     "value": "a value cannot be decoded",
-    "size": "a row is larger than Kafka takes",
+    "size": "a row is larger than Kafka's maximum message size",
     "unfit": "the table changed so that it cannot be captured",
     "deselected": "the table was taken out of `tables:`",
     "xa": "an XA transaction that cannot be followed changes the table",
-    "log": "the log holds something of the table that capture does not read",
-    "topic": "Kafka does not have a topic for the table as it has to be",
+    "log": "capture cannot follow the table in the log",
+    "topic": "Kafka's topic of the table is missing or unsuitable",
 }
 
 
@@ -131,7 +131,11 @@ def explain_dropped_remedy(name: TableName) -> str:
 
     Capture requests the copy itself when it sees the statement that creates the table again.
     """
-    return f"take it out of `tables:`, or create it again; {format_copy_remedy(*name)} where that is not seen"
+    copy_remedy = format_copy_remedy(*name)
+    return (
+        "take it out of `tables:`, or create it again; if capture does not notice the new table, "
+        f"{copy_remedy}"
+    )
 
 
 def find_stop_at_start(
@@ -172,8 +176,8 @@ def build_ambiguous_label_stop(table: Table) -> TableStoppedError | None:
     return TableStoppedError(
         frozenset([name]),
         "definition",
-        f"column {', '.join(columns)} of {'.'.join(name)} has an empty label, so a text of its labels can mean two values: "
-        "they are written as numbers from now on, and rows that were written before may be wrong",
+        f"column {', '.join(columns)} of {'.'.join(name)} has an empty label, so a text of its labels can mean two "
+        "values: its values are written as numbers from now on, and rows that were written before may be wrong",
         format_copy_remedy(*name),
     )
 
@@ -195,8 +199,8 @@ def merge_table_stops(
 _WHAT: dict[RowEffect, str] = {
     "gone": "was dropped or renamed",
     "emptied": "lost rows by a statement that the log shows only as text",
-    "replaced": "has other rows now, without row events",
-    "unknown": "may have other rows or values now, without row events",
+    "replaced": "had its rows replaced by a statement that the log shows only as text",
+    "unknown": "may have other rows or values because of a statement that the log shows only as text",
 }
 
 
@@ -223,14 +227,20 @@ def build_conversion_stop(name: TableName, barrier: Barrier, why: str) -> TableS
     settings.
     """
     shown = barrier.statement.sql[:200]
-    reason = f"{'.'.join(name)} may have other values now, without row events: {shown} ({why})"
+    reason = (
+        f"a statement may have changed values of {'.'.join(name)} without row events in the log: "
+        f"{shown} ({why})"
+    )
     return TableStoppedError(frozenset([name]), "rows-replaced", reason, format_copy_remedy(*name))
 
 
 def build_swap_stop(name: TableName, barrier: Barrier, why: str) -> TableStoppedError:
     """Return the stop of a table after a swap that no tool's statements explain."""
     shown = barrier.statement.sql[:200]
-    reason = f"{'.'.join(name)} has other rows or values now, without row events: {shown} ({why})"
+    reason = (
+        f"{'.'.join(name)} was replaced by another table, and the log may not show all rows of that table: "
+        f"{shown} ({why})"
+    )
     return TableStoppedError(frozenset([name]), "rows-replaced", reason, format_copy_remedy(*name))
 
 

@@ -32,6 +32,7 @@ from consumer.ordering.locks import LockTable
 from consumer.ordering.model import ApplyUnit, QuarantineEntry, ReducedChanges, RowChange, TargetTable
 from consumer.ordering.netchange import make_reducer, refuse_losses
 from consumer.ordering.progress import LaneMark
+from schemas.problems import Problem
 from schemas.table.model import Key, Table
 
 log = structlog.get_logger(__name__)
@@ -59,7 +60,7 @@ class Applier:
         held: Sequence[QuarantineEntry],
         limits: LaneLimits,
         replace: bool,
-        unfit: str,
+        unfit: Problem | None,
         small_batch: int,
         signals: SignalsFor,
     ) -> None:
@@ -133,7 +134,9 @@ class Applier:
             operations.append(QuarantineEvents(batch.quarantined))
         if batch.closed:
             operations.append(
-                CloseQuarantine(batch.closed, "a later snapshot row or delete of the key settles it")
+                CloseQuarantine(
+                    batch.closed, "a later snapshot row or delete of the same key made this entry obsolete"
+                )
             )
         displaced = yield from self._progress.move_lanes([lane], batch.mark, operations)
         closed = set(batch.closed)

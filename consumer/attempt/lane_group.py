@@ -28,6 +28,7 @@ from consumer.ordering.lanes.lane import (
 from consumer.ordering.locks import LockTable, Wait
 from consumer.ordering.model import QuarantineEntry, RowChange
 from consumer.ordering.progress import LaneMark
+from schemas.problems import Problem
 
 CommitBatch = Callable[[int, LaneBatch], Machine[None]]
 """(lane, batch) → a `Machine` that applies the batch in one transaction, with the lane's progress."""
@@ -58,7 +59,7 @@ class LaneGroup:
         limits: LaneLimits,
         held: Sequence[QuarantineEntry] = (),
         replace: bool = True,
-        unfit: str = "",
+        unfit: Problem | None = None,
         signals: Signals,
     ) -> None:
         """`held`, `replace`, `unfit`: see Lane."""

@@ -114,9 +114,9 @@ def build_attempt_report(
 
 def _describe_fault(topic: str, error: Exception) -> Problem:
     return Problem(
-        f"{topic}: rowlock itself failed here ({_describe_error(error)}), the other tables continue",
-        "look for the traceback in the log "
-        "of the agent and report it; rowlock tries again after every change, and every few minutes",
+        f"{topic}: internal error of rowlock ({_describe_error(error)}); the other tables continue",
+        "report it with the traceback in the agent's log; rowlock retries after every change, and "
+        "every few minutes",
     )
 
 

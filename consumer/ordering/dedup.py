@@ -74,8 +74,8 @@ class Deduplicator:
 
     def _build_gap_error(self, offset: int, position: Position, prev: Position) -> CopyNeededError:
         return CopyNeededError(
-            f"gap in the topic: the event at offset {offset}, position {list(position)}, follows position {list(prev)}, "
-            f"but the last one that was accepted is {list(self.position)}. Events between them were lost on the way into "
-            "Kafka or deleted from it",
+            f"gap in the topic: the event at offset {offset}, position {list(position)}, names the "
+            f"preceding position {list(prev)}, but the last event that was read has {list(self.position)}: "
+            "the events between them were lost on the way into Kafka or deleted from the topic",
             cause="gap", after=offset,
         )  # fmt: skip

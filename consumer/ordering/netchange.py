@@ -207,11 +207,22 @@ _LOSES: dict[LossKind, Callable[[str, int], bool]] = {
     "label": lambda value, _room: not value,
 }
 _LOSS_TEXTS: dict[LossKind, str] = {
-    "digits": "has {} digits after the decimal point, and the value has more, which its server would round",
-    "characters": "has room for {} characters, and the value has spaces after them, which its server would drop",
-    "bytes": "has room for {} bytes, and the value has spaces after them, which its server would drop",
-    "spaces": "is a CHAR, and the value has spaces at its end, which its server would drop",
-    "padding": "has {} bytes always, and the value has fewer, which its server would pad with zero bytes",
+    "digits": (
+        "has {} digits after the decimal point, but the value has more, which the target server would round"
+    ),
+    "characters": (
+        "has room for {} characters, but the value has trailing spaces after them, which the target server "
+        "would drop"
+    ),
+    "bytes": (
+        "has room for {} bytes, but the value has trailing spaces after them, which the target server "
+        "would drop"
+    ),
+    "spaces": "is a CHAR, but the value has trailing spaces, which the target server would drop",
+    "padding": (
+        "has a fixed length of {} bytes, but the value is shorter, and the target server would pad with "
+        "zero bytes"
+    ),
     "label": (
         "has an empty label, and the target server would store the value, ENUM's error value '', "
         "as that label"

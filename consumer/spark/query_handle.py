@@ -90,7 +90,9 @@ class RunningQuery:
     def explain_end(self) -> str:
         """Return the error with which the query ended."""
         error = self._query.exception()
-        return find_cause(str(error).strip().splitlines() if error is not None else ["the query ended"])
+        if error is None:
+            return find_cause(["the Spark query ended without an error"])
+        return find_cause(str(error).strip().splitlines())
 
     def read_progress(self) -> tuple[int, dict[str, int], bool]:
         """Return (last finished batch or -1, next offsets after it, whether no batch is running)."""

@@ -75,14 +75,15 @@ class ActiveDefinition:
     """Columns of the target that cannot hold every value and that no statement is to change (`ignore`)."""
 
     @property
-    def unfit(self) -> str:
-        """The reason why the target refuses rows that stop the unit ("evidence: remedy"); "": none."""
+    def unfit(self) -> Problem | None:
+        """The reason why the target refuses rows that stop the unit; None: there is none."""
         if not self.narrow:
-            return ""
+            return None
         columns = ", ".join(self.narrow)
-        return (
-            f"its table {self.target.schema}.{self.target.name} does not hold every value that the source's columns have ({columns}), which "
-            f"`schema_changes: ignore` leaves as it is: alter {columns} in the target as at the source"
+        return Problem(
+            f"target table {self.target.schema}.{self.target.name} cannot store every value of the source's "
+            f"columns ({columns}), and `schema_changes: ignore` does not alter it",
+            f"alter {columns} in the target as at the source",
         )
 
     @property
@@ -182,8 +183,8 @@ def _record_unmapped(
     come = [name for name in stored.unmapped_columns if same.fold_name(name) in both]
     if come:
         raise CopyNeededError(
-            f"the target table {there.db}.{there.name} lacked the column {come[0]} and now has it: its rows do not have the values of the "
-            "source's column",
+            f"column {come[0]} was added to target table {there.db}.{there.name} after rows had been written: "
+            "these rows do not have the source's values in it",
             cause="definition",
         )
     return with_(stored, unmapped_columns=list_unmapped_columns(expected, there, routed.policy))

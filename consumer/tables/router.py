@@ -176,7 +176,7 @@ def find_duplicate_columns(stored: StoredDefinition, routed: ResolvedRoute, same
         Finding(
             "error",
             place,
-            f"the route gives the column {name} (`add`), and {table} has one of that name",
+            f"the route adds the column {name} (`add`), but {table} already has a column of that name",
             "give the route's column another name, in the target as well, and copy the table",
         )
         for name in routed.added_names
@@ -310,7 +310,8 @@ def _check_key(expected: Table, real: Table) -> None:
     foreign = set(real.key.columns) - set(expected.column_names)
     if foreign:
         raise TargetConfigError(
-            f"{_format_name(real)}: the target's key holds {sorted(foreign)}, which no event carries"
+            f"{_format_name(real)}: the target's key contains columns {sorted(foreign)}, for which the "
+            "source has no values"
         )
 
 
@@ -319,7 +320,7 @@ def _is_usable_index(index: UniqueIndex, names: set[str], real: Table) -> bool:
     if written and len(written) < len(set(index.columns)):
         other = sorted(set(index.columns) - names)
         raise TargetConfigError(
-            f"{_format_name(real)}: unique index {index.name} mixes replicated columns with {other}, which no event carries: "
+            f"{_format_name(real)}: unique index {index.name} mixes replicated columns with {other}, for which the source has no values: "
             f"its values cannot be ordered across lanes",
             "drop the index or add the columns at the source",
         )

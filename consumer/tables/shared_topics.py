@@ -38,7 +38,10 @@ def explain_key_clash(
     distinguishing = {name for name, value in mine.added if other.get(name, value) != value}
     nameless = [each.format for each in formats if not each.names_origin]
     if nameless and not distinguishing:
-        return f"records of format {nameless[0]} do not name the table of their row, and a TRUNCATE or copy of one table also removes the other's rows"
+        return (
+            f"records of format {nameless[0]} do not contain the name of the row's table, so a TRUNCATE or copy "
+            "of one table would also remove the other's rows"
+        )
     sides = ((mine, table), (theirs, there or table))
     one, two = (_list_key_columns(*side) for side in sides)
     if one != two or distinguishing & one:
@@ -47,7 +50,7 @@ def explain_key_clash(
     # distinguish them.
     if all(not one.issuperset(of.key.columns) for _, of in sides) and "plain" not in nameless:
         return ""
-    return "equal keys of both are one key in the topic"
+    return "rows of the two tables with equal keys would have the same key in the topic"
 
 
 def _list_key_columns(routed: ResolvedRoute, table: Table) -> set[str]:

@@ -74,7 +74,8 @@ def explain_missing_target(routed: ResolvedRoute, source: Table, *, debezium: bo
         copy_remedy += " and likewise for every other table that is routed to it"
     return Problem(
         f"{routed.schema}.{routed.table}: the target table no longer exists, nor the rows that were applied to it",
-        f"restore it, or {copy_remedy}; if it is there and the target's user does not see it, `rowlock check` prints the GRANT",
+        f"restore it, or {copy_remedy}; if it exists, the target's user lacks a right on it, and "
+        "`rowlock check` prints the GRANT",
     )
 
 
@@ -82,7 +83,10 @@ def describe_lost_rows(place: str) -> str:
     """Return the message for a target table `place` that was missing and that another unit has created
     again.
     """
-    return f"{place}: the target table was missing, and the copy of another source's table has recreated it: the rows of this source are not in it"
+    return (
+        f"{place}: the target table was dropped, and the copy of another source's table created it again: "
+        "the rows of this source are not in it"
+    )
 
 
 def explain_changed_table(

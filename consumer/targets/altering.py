@@ -128,10 +128,13 @@ class TableChanger:
 def describe_holders(table: Table, seen: LockHolders) -> str:
     """Return a message about who holds the lock of `table`."""
     place = f"the change of target table {table.db}.{table.name} waits for a lock"
-    tried = "nothing was changed, and rowlock retries: end these sessions if they do not end by themselves"
+    tried = (
+        "nothing was changed, and rowlock retries: end the sessions that hold the lock if they do not end "
+        "by themselves"
+    )
     if not seen.found:
         reason = f" ({seen.unseen})" if seen.unseen else ""
-        return f"{place} whose holder was not seen{reason}; {tried}"
+        return f"{place}, and rowlock cannot see which session holds it{reason}; {tried}"
     held = "that may be held" if seen.guessed else "held"
     listed = ", ".join(map(_describe_holder, seen.found))
     unseen = f" ({seen.unseen})" if seen.unseen else ""

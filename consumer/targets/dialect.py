@@ -66,9 +66,7 @@ def open_session(target: TargetConfig, *, name: str) -> SqlSession:
     Raises what `open_target` raises, and TargetConfigError if it has none.
     """
     if find_target_kind(target.type).batches:
-        raise TargetConfigError(
-            f"a target of type {target.type!r} takes whole batches and cannot be asked for rows"
-        )
+        raise TargetConfigError(f"rowlock cannot query rows of a target of type {target.type!r}")
     return cast(SqlSession, open_target(target, name=name))
 
 

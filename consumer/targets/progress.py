@@ -130,7 +130,8 @@ class SqlTakeover:
                 log.info("takeover retried", pipeline=unit.pipeline, topic=unit.topic, error=str(error))
                 last = error
         raise TransientError(
-            f"the progress rows of {unit.topic} (pipeline {unit.pipeline}) stay locked after {TAKEOVER_TRIES} tries: {last}"
+            f"another session keeps the rows of {unit.topic} (pipeline {unit.pipeline}) in rowlock_progress "
+            f"locked; rowlock has tried {TAKEOVER_TRIES} times: {last}"
         ) from last
 
     def _take_once(

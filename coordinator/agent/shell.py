@@ -270,7 +270,7 @@ def _answer_file_request(
             answer = FileAnswer(asked.asked, *file.read_file())
         except Exception as error:  # noqa: BLE001  # reported to the leader
             _log.exception("configuration not readable")
-            why = f"rowlock itself failed to read its file: {type(error).__name__}: {error}"
+            why = f"internal error of rowlock when it read its file: {type(error).__name__}: {error}"
             answer = FileAnswer(asked.asked, "", (why,))
         return core.FileRead(answer)
     try:

@@ -228,7 +228,7 @@ class BarrierHandler:
             raise build_swap_stop(
                 state.name,
                 barrier,
-                f"of {format_table_name(shadow)}, which took its place, {swapped.refused}",
+                f"{format_table_name(shadow)} took its place: {swapped.refused}",
             )
         self._require_unconverted(state.name, barrier, find_swap_doubt(state.table, table))
         state.set_definition(table, position)

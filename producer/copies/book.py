@@ -225,7 +225,10 @@ class CopyBook:
             [DiscardChunks(format_copied_table(state))] if state.phase == "running" else []
         )
         if state.ended_stop:
-            seen = f"the copy of {format_copied_table(state)} that had ended its stop ({state.ended_stop}) was given up"
+            seen = (
+                f"{format_copied_table(state)} is stopped again ({state.ended_stop}): the copy that had ended this "
+                f"stop was {phase}"
+            )
             effects.append(RestoreStop(format_copied_table(state), state.ended_stop, seen))
         self.states.put_state(replace(state, phase=phase, ended_ms=now, reason=reason, ended_stop=""))
         self._queue_next_request(state)

@@ -33,7 +33,7 @@ def explain_unbalanced_condition(where: str) -> str:
             break
     if texts and depth == 0 and not _NOT_WHOLE & set(texts):
         return ""
-    return f"the condition {where[:200]!r} is incomplete: give one SQL condition of the source, with all its parentheses"
+    return f"the condition {where[:200]!r} is incomplete: give one complete SQL condition with balanced parentheses"
 
 
 def is_copy_satisfied(state: CopyState, request: CopyRequest) -> bool:
@@ -94,5 +94,8 @@ def explain_exceeded_limit(
         and abs(request.requested_ms - other.requested_ms) < MINUTE_MS
     ]
     if len(at_once) >= MAX_CONCURRENT_COPIES:
-        return f"more than {MAX_CONCURRENT_COPIES} tables of the source need a copy at once, {table} is one of them: {by_hand}"
+        return (
+            f"more than {MAX_CONCURRENT_COPIES} tables of the source need a copy at the same time, among them "
+            f"{table}: {by_hand}"
+        )
     return ""

@@ -105,7 +105,8 @@ def _read_packets(packets: PacketSource) -> list[bytes]:
 def _require_server(walker: StatementWalker, server_id: int) -> None:
     if walker.server_id not in (None, server_id):
         raise TransientSourceError(
-            f"the log came from server {walker.server_id} where server {server_id} was asked for its tables"
+            f"the log is from server {walker.server_id}, but the catalog from server {server_id}: the "
+            "source's address leads to different servers"
         )
 
 

@@ -130,6 +130,6 @@ def find_not_undone_stop(engines: Mapping[TableName, str | None]) -> TableStoppe
         return None
     listed = ", ".join(sorted(f"{db}.{table} ({engines[db, table]})" for db, table in tables))
     return TableStoppedError(
-        tables, "log", f"rows of {listed} are rolled back in the log, and stay in a table without transactions",
+        tables, "log", f"the log rolls back rows of {listed}, but an engine without transactions keeps them",
         f"ALTER TABLE … ENGINE=InnoDB, and {COPY_EACH}",
     )  # fmt: skip

@@ -277,8 +277,8 @@ class CaptureStarter:
         for state in [self.captured.tables[name] for name in new if name in self.captured.tables]:
             if state.definition_offset != state.topic.end:
                 raise TransientSourceError(
-                    f"an earlier capture process of source {self.captured.source} has just written to {state.topic.name}: it has "
-                    "not ended: capture starts again with what it wrote"
+                    f"an earlier capture process of source {self.captured.source} still runs (it has just written to "
+                    f"{state.topic.name}): capture restarts, and continues after these events"
                 )
 
     def _rescan_topics(

@@ -99,8 +99,8 @@ class TableTopics:
         self.captured.usable.discard(topic.name)
         if topic.name in self.peek_topics([topic.name]):
             raise TransientSourceError(
-                f"an earlier capture process of source {self.captured.source} has written to {topic.name} since this one started: "
-                "capture starts again with what it wrote"
+                f"an earlier capture process of source {self.captured.source} still runs (it has written to "
+                f"{topic.name} since this one started): capture restarts, and continues after these events"
             )
         raise build_topic_stop(
             [name],

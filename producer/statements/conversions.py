@@ -89,7 +89,11 @@ def find_swap_doubt(before: Table, after: Table) -> DoubtedValues | None:
     if not times and not dates and not unpadded:
         return None
     return DoubtedValues(
-        "a tool has copied its values, by its session's settings", GLOBAL, times, dates, unpadded=unpadded
+        "an online schema change tool copied the values under its own session settings",
+        GLOBAL,
+        times,
+        dates,
+        unpadded=unpadded,
     )
 
 

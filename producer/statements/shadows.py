@@ -235,7 +235,10 @@ def _refuses_rows(before: Table, after: Table) -> str:
         for name in index.columns:
             was, now = before.get_column(name), after.get_column(name)
             if not _is_as_distinctive(was.type, now.type) or (was.nullable and not now.nullable):
-                return f"{name} of unique index {index.name} is of another type, in which rows may be equal"
+                return (
+                    f"column {name} of unique index {index.name} changed so that different values may become "
+                    "equal, and the tool skips such rows"
+                )
     return ""
 
 
@@ -283,5 +286,5 @@ def _explain_lost_rows(statement: Statement) -> str:
     if not statement.query.escapes and "\\" in sql:
         return "one of its statements holds a backslash, under NO_BACKSLASH_ESCAPES"
     if not _MAY_REFUSE.isdisjoint(token.upper for token in statement.tokens):
-        return f"the tool passes over rows that it does not take: {sql[:200]}"
+        return f"the tool skips rows that the new table rejects: {sql[:200]}"
     return ""

@@ -146,7 +146,8 @@ def test_old_key_goes_when_the_target_refuses_the_new_row(real: Real, lanes: int
     assert [row[0] for row in unit.rows()] == [40]
     settled = {(offset, why) for _, offset, why in real.closed()}
     assert settled == {
-        (offset, "a later snapshot row or delete of the key settles it") for offset in (9, 10, 11)
+        (offset, "a later snapshot row or delete of the same key made this entry obsolete")
+        for offset in (9, 10, 11)
     }
 
 

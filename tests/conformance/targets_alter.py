@@ -211,12 +211,12 @@ USED: dict[str, list[tuple[str, str]]] = {
     "mysql": [
         ("ALTER TABLE {t} ADD COLUMN made text AS (CONCAT(note, 'x'))", "drop the generated column"),
         ("ALTER TABLE {t} ADD CONSTRAINT c CHECK (note <> mail)", "drop the check constraint"),
-        ("ALTER TABLE {t} DROP INDEX mail, DROP INDEX pass, DROP PRIMARY KEY, ADD PRIMARY KEY (id, note) PARTITION BY KEY(note)", "partition the target table by columns that stay"),
+        ("ALTER TABLE {t} DROP INDEX mail, DROP INDEX pass, DROP PRIMARY KEY, ADD PRIMARY KEY (id, note) PARTITION BY KEY(note)", "partition the target table by key columns"),
     ],
     "mariadb": [
         ("ALTER TABLE {t} ADD COLUMN made text AS (CONCAT(note, 'x'))", "drop what uses the column"),
         ("ALTER TABLE {t} ADD CONSTRAINT c CHECK (note <> mail)", "drop what uses the column"),
-        ("ALTER TABLE {t} DROP INDEX mail, DROP INDEX pass, DROP PRIMARY KEY, ADD PRIMARY KEY (id, note) PARTITION BY KEY(note)", "partition the target table by columns that stay"),
+        ("ALTER TABLE {t} DROP INDEX mail, DROP INDEX pass, DROP PRIMARY KEY, ADD PRIMARY KEY (id, note) PARTITION BY KEY(note)", "partition the target table by key columns"),
     ],
 }  # fmt: skip
 

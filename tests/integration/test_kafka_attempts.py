@@ -287,7 +287,7 @@ def test_of_two_with_other_keys_that_begin_at_once_one_waits_until_the_other_s_k
         unit.write([unit.source.put(unit.source.row(1, None, 1))])
     report = north.apply()
     assert report.state == "stopped"
-    assert "equal keys of both are one key in the topic" in report.message
+    assert "with equal keys would have the same key in the topic" in report.message
     assert south.apply().state == "ok", "it does not wait for one that is stopped"
     north.take_over()
     assert north.apply().state == "ok"

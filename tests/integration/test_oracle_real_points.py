@@ -83,7 +83,9 @@ def test_columns_that_no_log_holds_are_named(site: RealSite) -> None:
     )  # fmt: skip
     [finding] = checked(site)
     assert finding.level == "warning"
-    assert finding.message.startswith("no log holds note: capture reads them as they are at the poll")
+    assert finding.message.startswith(
+        "materialized view logs do not contain note, so capture reads their current values at the poll"
+    )
 
 
 @pytest.mark.parametrize("type_", NOT_CAPTURED)

@@ -299,8 +299,8 @@ def test_check_says_what_is_read_from_the_row_itself(site: OracleSite) -> None:
     assert [(each.level, each.place) for each in findings] == [
         ("warning", "source s, table BANK.a"), ("warning", "source s, table BANK.b"),
     ]  # fmt: skip
-    assert findings[0].message.startswith("no log holds note:")
-    assert findings[1].message.startswith("its log MLOG$_b has keys only:")
+    assert findings[0].message.startswith("materialized view logs do not contain note,")
+    assert findings[1].message.startswith("its log MLOG$_b has keys only,")
     assert 'SEQUENCE ("version") INCLUDING NEW VALUES' in findings[1].remedy
 
 
@@ -843,7 +843,7 @@ def test_check_says_what_a_table_lacks(site: OracleSite) -> None:
     assert tables == [(OWNER, "a"), (OWNER, "b")]
     assert [(each.place, each.message) for each in findings] == [
         ("source s, table BANK.a", "table BANK.a: its log MLOG$_a lacks INCLUDING NEW VALUES"),
-        ("source s, table BANK.b", "table BANK.b: materialized views are refreshed from its log too (SALES_MV), and a refresh purges rows that capture has not read, and misses rows that capture deletes"),
+        ("source s, table BANK.b", "table BANK.b: other materialized views use its log too (SALES_MV): their refresh purges rows that capture has not read, and misses rows that capture deletes"),
     ]  # fmt: skip
     assert findings[0].remedy.startswith(
         'CREATE MATERIALIZED VIEW LOG ON "BANK"."a" WITH PRIMARY KEY, SEQUENCE ("version")'

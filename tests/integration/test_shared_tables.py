@@ -253,7 +253,7 @@ def test_one_that_is_paused_in_its_statement_lets_the_other_wait_and_nothing_is_
     with south.unit.struck(Moments(alone, "paused")):
         north.changes(added(north.table, column("n")), {"n": None}, added=("n",))
         report = north.applies()
-        assert (report.state, "is being changed for" in report.message) == ("behind", True), report
+        assert (report.state, "is being altered for" in report.message) == ("behind", True), report
         south.unit.take_over()
         south.goes_on()
         north.goes_on()
@@ -322,7 +322,7 @@ def test_a_source_that_joins_while_another_one_s_statement_runs_looks_at_the_tab
         return found
 
     monkeypatch.setattr(driver, "resolve_definition", prepared)
-    east.stops("its columns n are NOT NULL without a default, and no event carries them")
+    east.stops("its columns n are NOT NULL without a default, and the source has no values for them")
     assert [each.column_names for each in looked] == [(*east.table.column_names, "branch")]
     assert list(real.session.read_quarantine(east.unit.unit)) == []
 

@@ -237,7 +237,7 @@ def test_a_guard_that_cannot_see_says_so_and_demands_the_right(target: Target, u
     session = target.open(user=user, password=PASSWORD)
     target.open().create_table(people(target.schema))
     (finding,) = [each for each in check_table(session, people(target.schema)) if each.level == "error"]
-    assert "this user cannot see" in finding.message
+    assert "the target's user cannot see" in finding.message
     assert finding.remedy.startswith(f"GRANT {right} ON ")
     target.sql(finding.remedy.rstrip(";"))
     again = target.open(user=user, password=PASSWORD)

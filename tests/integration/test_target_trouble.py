@@ -42,7 +42,7 @@ def identity(real: Real) -> list[str]:
 
 
 SEEN = {
-    generated: "column note is generated there",
+    generated: "column note is a generated column in the target",
     dropped: "the target table no longer exists",
     narrower: "lacks the columns",
     identity: "version are GENERATED ALWAYS",

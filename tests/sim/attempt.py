@@ -109,7 +109,7 @@ class Attempt(AttemptActors):
             and PLANTED not in report.message
             and not self._says_stop(report.message)
         ):
-            foreseen = "rowlock itself failed" not in report.message or "(ValueError: " in report.message
+            foreseen = "internal error of rowlock" not in report.message or "(ValueError: " in report.message
             raise (Wrong if foreseen else Fault)(f"the unit stopped: {report.message}")
         self.query.stopped = self.query.stopped or (
             report.state == "stopped" and self.query.live is self and self.query.epoch == self.spec.epoch

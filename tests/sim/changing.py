@@ -859,7 +859,11 @@ class World:
         fresh = self.database.state.units[unit.topic].definition is None
         return fresh and any(
             words in report.message
-            for words in ("is stricter than the source", "lacks the columns", "and no event carries them")
+            for words in (
+                "is stricter than the source",
+                "lacks the columns",
+                "and the source has no values for them",
+            )
         )
 
     def run(self, steps: int = 900) -> None:

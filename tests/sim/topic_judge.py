@@ -340,7 +340,7 @@ class TopicJudge:
 
     def _may_stop_early(self, stop: TableStop) -> bool:
         """Whether capture cannot know better: a statement behind the stop hides what was there, or took a table away."""
-        if "was given up" in stop.reason:  # the copy that had ended a stop
+        if "is stopped again" in stop.reason:  # the copy that had ended a stop
             return True
         behind = any(at >= stop.at[1:3] for history in self._histories.values() for at in history.altered)
         return stop.cause in ("definition", "dropped", "statement", "rows-replaced") and behind

@@ -158,8 +158,8 @@ def test_who_was_seen_last_is_named() -> None:
 @pytest.mark.parametrize(
     ("seen", "words"),
     [
-        (LockHolders(), "whose holder was not seen; "),
-        (LockHolders(unseen="GRANT it"), "whose holder was not seen (GRANT it); "),
+        (LockHolders(), "rowlock cannot see which session holds it; "),
+        (LockHolders(unseen="GRANT it"), "rowlock cannot see which session holds it (GRANT it); "),
         (LockHolders((LockHolder(1, "u"), LockHolder(2, "v", 3))), "held by connection 1 (u), connection 2 (v, for 3 s); "),
         (LockHolders((LockHolder(1, "u"),), guessed=True, unseen="INSTALL it"), "that may be held by connection 1 (u) (INSTALL it); "),
     ],

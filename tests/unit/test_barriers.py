@@ -207,9 +207,9 @@ def test_a_swap_of_a_tool_is_an_alter(swap: tuple[str, ...]) -> None:
         (("RENAME TABLE t TO _t_del, _t_gho TO t",), "CREATE TABLE was not seen"),
         ((*GHOST, "RENAME TABLE t TO _t_del, other.x TO t"), "only one of the two renamed tables"),
         ((*GHOST, "RENAME TABLE t TO x, _t_gho TO t"), "only one of the two renamed tables"),
-        ((*GHOST, "ALTER TABLE _t_gho ADD UNIQUE (x)", "RENAME TABLE t TO _t_del, _t_gho TO t"), "passes over rows"),
-        ((*GHOST, "ALTER TABLE t RENAME _t_del", "CREATE TABLE t (id INT)"), "has other rows now"),
-        ((*GHOST, "ALTER TABLE t RENAME _t_del", "CREATE TABLE IF NOT EXISTS t (id INT)"), "has other rows now"),
+        ((*GHOST, "ALTER TABLE _t_gho ADD UNIQUE (x)", "RENAME TABLE t TO _t_del, _t_gho TO t"), "skips rows"),
+        ((*GHOST, "ALTER TABLE t RENAME _t_del", "CREATE TABLE t (id INT)"), "had its rows replaced"),
+        ((*GHOST, "ALTER TABLE t RENAME _t_del", "CREATE TABLE IF NOT EXISTS t (id INT)"), "had its rows replaced"),
         ((*GHOST, "ALTER TABLE t RENAME _t_del", "RENAME TABLE other.x TO t"), "only one of the two renamed tables"),
     ],
 )  # fmt: skip
@@ -248,7 +248,7 @@ def test_a_table_in_which_a_tool_works_is_not_taken_up() -> None:
 def test_stops_say_how_the_table_is_copied_again() -> None:
     stage = Stage()
     for sql, remedy in (
-        ("DROP TABLE t", "rowlock copy bank.t where that is not seen"),
+        ("DROP TABLE t", "if capture does not notice the new table, rowlock copy bank.t"),
         ("REPAIR TABLE t", "rowlock copy bank.t"),
         ("UPDATE t SET a = 1", "rowlock copy bank.t"),
     ):

@@ -134,7 +134,9 @@ def test_a_person_begins_a_copy_anew_and_it_knows_what_stop_was_ended() -> None:
     assert book.accept_request(request(2), KnownTable(), 300) == [DiscardChunks(ACCT)]
     assert (state(book).phase, state(book).id, state(book).ended_stop) == ("waiting", "r2", "value")
     assert book.accept_request(request(3, cancel=True), KnownTable(), 400) == [
-        RestoreStop(ACCT, "value", f"the copy of {ACCT} that had ended its stop (value) was given up")
+        RestoreStop(
+            ACCT, "value", f"{ACCT} is stopped again (value): the copy that had ended this stop was cancelled"
+        )
     ]
 
 
@@ -399,7 +401,11 @@ def test_a_copy_that_is_taken_back_leaves_the_table_as_it_was(ended_stop: str) -
     book = running(ended_stop)
     effects = book.accept_request(request(2, cancel=True), KnownTable(), 300)
     again = [
-        RestoreStop(ACCT, "dropped", f"the copy of {ACCT} that had ended its stop (dropped) was given up")
+        RestoreStop(
+            ACCT,
+            "dropped",
+            f"{ACCT} is stopped again (dropped): the copy that had ended this stop was cancelled",
+        )
     ]
     assert effects == [DiscardChunks(ACCT), *(again if ended_stop else [])]
     assert (state(book).phase, state(book).ended_ms, state(book).ended_stop) == ("cancelled", 300, "")

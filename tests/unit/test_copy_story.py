@@ -257,7 +257,7 @@ def test_a_copy_that_is_taken_back_stops_the_table_again() -> None:
     assert [event.op for event in story.broker.events()] == ["m", "m", "m"]
     stop = story.broker.events()[-1].stop
     assert stop is not None
-    assert (stop.cause, "was given up" in stop.reason) == ("log", True)
+    assert (stop.cause, "is stopped again" in stop.reason) == ("log", True)
     record = story.broker.stored[-1].record
     assert (record.copies["bank.acct"].phase, list(record.stops)) == ("cancelled", ["bank.acct"])
 

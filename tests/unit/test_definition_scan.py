@@ -136,7 +136,7 @@ def test_what_stands_before_is_read_up_to_what_is_known() -> None:
 
 def test_a_log_of_another_server_is_refused() -> None:
     scan = scan_of(Server(10, sends_as=42))
-    with pytest.raises(TransientSourceError, match="server 42 where server 41"):
+    with pytest.raises(TransientSourceError, match="server 42, but the catalog from server 41"):
         scan.cover_range((7, 4), (7, 100), NAMES, SERVER, nothing)
     assert scan.index.end is None
 

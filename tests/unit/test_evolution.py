@@ -98,12 +98,12 @@ COPIED: dict[str, tuple[Table, ColumnChanges | None, str]] = {
     "becomes generated": (
         changed(TABLE, "version", generated=True, expression="1"), CHANGES(modified=("version",)), "generated column version",
     ),
-    "not null": (changed(TABLE, "note", nullable=False), CHANGES(modified=("note",)), "becomes NOT NULL"),
+    "not null": (changed(TABLE, "note", nullable=False), CHANGES(modified=("note",)), "became NOT NULL"),
     "numbered": (changed(TABLE, "version", auto_increment=True), CHANGES(modified=("version",)), "AUTO_INCREMENT"),
     "another key": (replace(TABLE, key=unique("PRIMARY", "id", "owner")), CHANGES(), "the key of the table"),
     "a prefix of the key": (replace(TABLE, key=unique("PRIMARY", "id", prefix=3)), CHANGES(), "the key of the table"),
     "names change places": (
-        TABLE, CHANGES(renamed={"note": "owner", "owner": "note"}), "takes the name of another",
+        TABLE, CHANGES(renamed={"note": "owner", "owner": "note"}), "was the name of another",
     ),
     "nothing is known": (added(TABLE, column("n")), None, "may have changed or removed rows"),
     "one is missing": (added(TABLE, column("n"), column("m")), CHANGES(added=("n",)), "do not explain the new columns"),
@@ -768,7 +768,7 @@ def test_a_new_column_that_the_target_has_in_another_spelling_takes_its_place_wi
     """`note` was dropped and stays under `lenient`; MySQL has no `Note` beside it."""
     stored = StoredDefinition(without(TABLE, "note"), retained_columns=("note",))
     new = added(stored.table, column("Note", text(40)))
-    with pytest.raises(CopyNeededError, match="the same name as Note"):
+    with pytest.raises(CopyNeededError, match="does not distinguish from Note,"):
         planned(new, CHANGES(added=("Note",)), "lenient", stored=stored, there=real(), same=FOLDED)
     found = planned(new, None, "lenient", stored=stored, there=real(), rewrite=True, same=FOLDED)
     assert found == ChangePlan(None, StoredDefinition(new, {"Note": "note"}))
@@ -782,7 +782,7 @@ def test_a_column_dropped_and_added_in_another_spelling_needs_a_copy_where_it_st
     policy: SchemaChangePolicy,
 ) -> None:
     new, statement = renamed(TABLE, "note", "Note"), CHANGES(dropped=("note",), added=("Note",))
-    with pytest.raises(CopyNeededError, match="the same name as Note"):
+    with pytest.raises(CopyNeededError, match="does not distinguish from Note,"):
         planned(new, statement, policy, same=FOLDED)
     assert planned(new, None, policy, rewrite=True, same=FOLDED) == ChangePlan(
         None, StoredDefinition(new, {"Note": "note"})
@@ -812,7 +812,7 @@ def test_a_spelling_that_the_server_does_not_keep_is_no_change(policy: SchemaCha
         renamed(TABLE, "note", "Note"), CHANGES(renamed={"note": "Note"}), policy, same=COLUMN_NAMES
     ) == [RenameColumn("note", "Note")]
     anew = CHANGES(dropped=("note",), added=("NOTE",))
-    with pytest.raises(CopyNeededError, match="the same name as NOTE"):
+    with pytest.raises(CopyNeededError, match="does not distinguish from NOTE,"):
         planned(new, anew, policy, same=COLUMN_NAMES)
     assert planned(new, None, policy, rewrite=True, same=COLUMN_NAMES) == ChangePlan(
         None, StoredDefinition(new, {"NOTE": "note"})
@@ -826,7 +826,7 @@ def test_a_column_that_comes_with_the_name_of_one_that_the_route_gives_stops_the
     before = without(TABLE, "note")
     new = added(before, column(name, text(40)))
     with pytest.raises(
-        UnitStoppedError, match=r"gives the column note \(`add`\), and .* has one of that name: "
+        UnitStoppedError, match=r"adds the column note \(`add`\), but .* already has a column of that name: "
     ):
         planned(new, CHANGES(added=(name,)), before=before, routed=routed, same=FOLDED)
 
@@ -834,7 +834,7 @@ def test_a_column_that_comes_with_the_name_of_one_that_the_route_gives_stops_the
 def test_a_new_name_that_a_column_left_behind_has_in_another_spelling_needs_a_copy() -> None:
     stored = StoredDefinition(without(TABLE, "note"), retained_columns=("note",))
     new, statement = renamed(stored.table, "version", "NOTE"), CHANGES(renamed={"version": "NOTE"})
-    with pytest.raises(CopyNeededError, match="the same name as NOTE"):
+    with pytest.raises(CopyNeededError, match="does not distinguish from NOTE,"):
         planned(new, statement, "lenient", stored=stored, there=real(), same=FOLDED)
     with pytest.raises(UnitStoppedError, match="column note is varchar in the target and int at the source"):
         planned(new, None, "lenient", stored=stored, there=real(), rewrite=True, same=FOLDED)

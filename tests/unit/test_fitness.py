@@ -168,7 +168,7 @@ def test_a_column_that_was_left_out_and_is_there_in_another_spelling_needs_a_cop
     for name in ("note", "Note"):
         session = target(respelled(real_table(), "note", "NOTE"), names=NameRules(folds=True))
         stored = StoredDefinition(respelled(SOURCE, "note", name), unmapped_columns=(name,))
-        with pytest.raises(CopyNeededError, match=f"lacked the column {name} and now has it"):
+        with pytest.raises(CopyNeededError, match=f"column {name} was added to target table"):
             prepare_definition(session, stored, source_name="b1", routes=(route,), create=False)
 
 
@@ -205,14 +205,14 @@ def test_a_column_that_the_route_gives_is_none_of_the_source_s(given: str, names
     session = target(None, names=names)
     why = find_table_misfit(session, StoredDefinition(SOURCE), "b1", (route,))
     assert (why and str(why)) == (
-        f"target table public.acct: the route gives the column {given} (`add`), and bank.acct has one of that name: "
+        f"target table public.acct: the route adds the column {given} (`add`), but bank.acct already has a column of that name: "
         "give the route's column another name, in the target as well, and copy the table"
         if twice
         else None
     )
     topic = TableRoute("bank.*", "public.{table}", add=((given, "{source}"),), topic=TopicOptions())
     for each in (route, topic) if twice else ():
-        with pytest.raises(UnitStoppedError, match="one of that name"):
+        with pytest.raises(UnitStoppedError, match="a column of that name"):
             prepare_definition(
                 session, StoredDefinition(SOURCE), source_name="b1", routes=(each,), create=True, existed=True
             )

@@ -34,6 +34,6 @@ def test_what_a_newer_version_wrote_is_refused_and_nothing_is_taken_of_it() -> N
     ((key, value),) = yield_progress_pairs(UNIT, UNKNOWN_UNIT, _record(PROGRESS_RECORD_VERSION + 1))
     assert value is not None
     assert msgspec.json.decode(value)["version"] == PROGRESS_RECORD_VERSION + 1
-    with pytest.raises(ValueError, match="a newer rowlock wrote it"):
+    with pytest.raises(ValueError, match="a newer version of rowlock wrote this record"):
         units.take_record(key, value)
     assert units.get_unit(UNIT) == UNKNOWN_UNIT

@@ -160,8 +160,8 @@ class Inspected:
         (MEMBERS, []),
         ((*MEMBERS, "d"), []),
         (("", "a"), ["cannot store every value"]),  # its server refuses the others
-        (("a", "", "b", "c"), ["has other labels there than at the source, or in another order"]),
-        (("", "b"), ["has other labels there than at the source, or in another order"]),
+        (("a", "", "b", "c"), ["has other labels in the target than at the source, or in another order"]),
+        (("", "b"), ["has other labels in the target than at the source, or in another order"]),
     ],
 )
 def test_a_target_with_labels_at_other_places_is_refused(members: tuple[str, ...], found: list[str]) -> None:

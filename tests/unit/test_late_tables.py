@@ -330,7 +330,7 @@ def test_a_start_begins_anew_where_a_predecessor_has_just_taken_a_table_up(there
     else:
         with pytest.raises(
             TransientSourceError,
-            match=r"an earlier capture process .* has just written to rowlock\.b1\.bank\.n: ",
+            match=r"an earlier capture process .* has just written to rowlock\.b1\.bank\.n\)",
         ):
             starter._require_alone([NAME])
 

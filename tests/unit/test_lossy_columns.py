@@ -110,5 +110,5 @@ def test_a_retry_changes_no_value_either() -> None:
     nothing: Any = None
     taken = _OwnedUnit(nothing, nothing, ApplyUnit("p", "t"), [], nothing)
     net = NetChange(build_target_table(of(text(20)), of(text(4))), [], [(1, "abcd ")])
-    with pytest.raises(RefusedError, match="which its server would drop"):
+    with pytest.raises(RefusedError, match="which the target server would drop"):
         taken.close_entries([], net, "")

@@ -144,9 +144,13 @@ class TestWhatIsWrittenWithADefinition:
     ("there", "mark", "why"),
     [
         (REAL, None, ""),
-        (TABLE, None, "public.acct was changed while rl.b1.bank.acct read its definition"),
-        (None, None, "public.acct was changed while rl.b1.bank.acct read its definition"),
-        (REAL, "{}", "public.acct is being changed for rl.b2.bank.acct: rl.b1.bank.acct waits for that"),
+        (TABLE, None, "public.acct was altered while rowlock read its definition for rl.b1.bank.acct"),
+        (None, None, "public.acct was altered while rowlock read its definition for rl.b1.bank.acct"),
+        (
+            REAL,
+            "{}",
+            "public.acct is being altered for rl.b2.bank.acct: rl.b1.bank.acct waits until that has ended",
+        ),
     ],
 )
 def test_a_table_that_several_units_write_is_as_it_was_read_or_is_looked_at_again(
@@ -201,7 +205,11 @@ def test_a_unit_whose_rows_were_lost_meanwhile_follows_no_definition_but_that_of
     ("transactional", "mark", "words"),
     [
         # its statements commit with its transactions, so that none can be under way
-        (True, ChangeMark(5, AT, None).encode(), "rowlock_unit contains a mark of another kind of target"),
+        (
+            True,
+            ChangeMark(5, AT, None).encode(),
+            "column ddl of rowlock_unit records an unfinished ALTER of another type of target",
+        ),
         (False, "ALTER TABLE acct ADD x INT", "interrupted (ALTER TABLE acct ADD x INT): finish it by hand"),
     ],
 )

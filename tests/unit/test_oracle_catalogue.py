@@ -84,7 +84,7 @@ def test_a_table_with_a_whole_log_is_captured() -> None:
     ({"logged": [KEY], "constraints": [PRIMARY, Constraint("U", "U", ("NAME",))]}, "has keys only, without the values of its unique index U"),
     ({"own": OWN[1:]}, "lacks SEQUENCE:"),
     ({"log": GOOD._replace(commit_scn=True), "own": OWN[:3]}, "WITH COMMIT SCN and has no XID"),
-    ({"views": ["MV"]}, "materialized views are refreshed from its log too (MV)"),
+    ({"views": ["MV"]}, "other materialized views use its log too (MV)"),
     ({"several": True}, "(RAC)"),
     ({"constraints": [Constraint("U", "U", ("NAME",))]}, "no primary key"),
 ])  # fmt: skip
@@ -136,7 +136,7 @@ def test_lobs_are_read_from_the_rows_themselves() -> None:
     assert found is not None
     assert (found.keys_only, found.unlogged) == (False, {"X"})
     assert found.remark is not None
-    assert found.remark[0].startswith("no log holds X:")
+    assert found.remark[0].startswith("materialized view logs do not contain X,")
     assert "locator (DBMS_LOB.WRITE)" in found.remark[0]
     only, _ = judged(KEY, LOB, logged=[KEY])
     assert only == ""

@@ -89,7 +89,7 @@ def test_a_delete_of_a_held_key_ends_that_in_one_transaction(
     assert [each for each in seen if (1 in each[0]) != (each[1] == ["[1]"])] == []
     assert (bench.target.rows_of(), entries(bench)) == (rows_of(source), [])
     assert [(entry.offset, why) for entry, why in bench.target.state.closed] == [
-        (2, "a later snapshot row or delete of the key settles it")
+        (2, "a later snapshot row or delete of the same key made this entry obsolete")
     ]
     assert apply(bench, source.put(source.row(1, "b@x", 4))).held == 0, "the key is free again"
     assert bench.target.rows_of() == rows_of(source)

@@ -98,7 +98,7 @@ def _with(table: Table, **changes: object) -> Table:
         ({"key": account_table().unique[0]}, "lacks"),
         (
             {"key": UniqueIndex(name="p", parts=(IndexPart(column="id"), IndexPart(column="zone")))},
-            "no event carries",
+            "the source has no values",
         ),
         (
             {"unique": (UniqueIndex(name="u", parts=(IndexPart(column="id"), IndexPart(column="zone"))),)},

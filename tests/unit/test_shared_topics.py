@@ -26,7 +26,7 @@ ACCT = Table(
     columns=(Column(name="id", type=ColumnType(kind=Kind.INT, bits=32), nullable=False),),
     key=UniqueIndex(name="PRIMARY", parts=(IndexPart(column="id"),)),
 )
-WHOSE, ONE_KEY = "do not name the table of their row", "one key in the topic"
+WHOSE, ONE_KEY = "do not contain the name of the row's table", "the same key in the topic"
 B1, B2 = {"branch": "b1"}, {"branch": "b2"}
 KINDS = (("b1", "mysql"), ("b2", "mysql"))
 
@@ -95,7 +95,7 @@ def test_both_keys_count(
 
 def test_formats_of_both_count() -> None:
     for one, two in (("plain", "rowlock"), ("rowlock", "plain")):
-        assert "format plain do not name" in explain_key_clash(
+        assert "format plain do not contain the name" in explain_key_clash(
             ACCT, to(one, {}, "town"), to(two, {}, "town"), ACCT
         )
         assert ONE_KEY in explain_key_clash(ACCT, to(one, B1, "town"), to(two, B2, "town"), ACCT)

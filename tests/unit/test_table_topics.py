@@ -289,7 +289,7 @@ def test_what_a_predecessor_wrote_to_a_topic_since_the_start_is_read_by_another_
     topics = TableTopics(captured, maker, maker, maker.save)
     topics.find_unowned_topics()
     maker.append("rowlock.b1.bank.acct", b"{}", event((0, 3, 400, -1), definition=table()))
-    with pytest.raises(TransientSourceError, match="capture starts again with what it wrote"):
+    with pytest.raises(TransientSourceError, match="capture restarts, and continues after these events"):
         topics.open_topic(ACCT)
     captured.get_topic(ACCT).end = 1
     assert topics.open_topic(ACCT).name == "rowlock.b1.bank.acct"

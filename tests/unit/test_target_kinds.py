@@ -55,7 +55,7 @@ def test_the_configuration_takes_the_word_of_an_installed_package(tmp_path: Path
     assert load_dialect(target) is json_folder.JSON_FOLDER
     assert isinstance(open_target(target, name="t"), JsonFolder)
     assert isinstance(open_progress(target, name="t"), JsonFolder)
-    with pytest.raises(TargetConfigError, match="takes whole batches"):
+    with pytest.raises(TargetConfigError, match="cannot query rows"):
         open_session(target, name="t")
 
 

@@ -456,7 +456,7 @@ def test_a_key_that_cannot_be_decoded_stops_the_unit() -> None:
     )
     report = bench.apply()
     assert report.state == "stopped"
-    assert "offset 2: id of the key cannot be decoded at the source" in report.message
+    assert "offset 2: the value of key column id cannot be decoded at the source" in report.message
     assert len(bench.target.rows_of()) == 1, "what came before is applied"
 
 

@@ -80,9 +80,11 @@ class SourceKeyProof:
             return (yield from ask_driver(AskSource(self._active.source, keys)))
         except TargetConfigError as error:
             raise CopyNeededError(
-                f"{self._topic}: it is unknown whether {len(keys)} rows that the snapshot at the offsets {self._first} to {self._last} lacks were deleted at the source, and "
-                f"none was deleted in the target: {error}",
-                cause="partial", after=self._last, first="make the source answer, and the table continues by itself; if it has been altered or dropped",
+                f"{self._topic}: the snapshot at offsets {self._first} to {self._last} lacks {len(keys)} rows "
+                f"of the target, and the source could not confirm that they were deleted: {error}; no row was "
+                "deleted in the target",
+                cause="partial", after=self._last,
+                first="make the source reachable, and the table continues by itself; if it was altered or dropped",
             ) from error  # fmt: skip
 
     def _yield_written_keys(self, records: Iterable[tuple[int, bytes | None]]) -> Iterator[Key]:

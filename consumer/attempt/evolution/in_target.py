@@ -98,7 +98,8 @@ def require_table_unchanged(
     _find_unchanged_sharers(spec, transaction.lock_units(), routed)
     if session.read_table(routed.schema, routed.table) != asked.real:
         raise TableChangedError(
-            f"{routed.schema}.{routed.table} was changed while {spec.unit.topic} read its definition: it is read again"
+            f"target table {routed.schema}.{routed.table} was altered while rowlock read its definition for "
+            f"{spec.unit.topic}: rowlock reads it again"
         )
 
 
@@ -129,7 +130,10 @@ def follow_definition(
     planned = _plan_stored_change(asked, real, routed, list(others.values()), session.column_names)
     asked.found.append(planned)
     if asked.how == "end" and planned.alter is not None:
-        raise StepsLeftError(f"{routed.schema}.{routed.table} is not as {spec.unit.topic} needs it yet")
+        raise StepsLeftError(
+            f"target table {routed.schema}.{routed.table} does not have the columns yet that "
+            f"{spec.unit.topic} needs: rowlock retries"
+        )
     if change.rows_deleted_first and not change.statements_done and asked.how != "end":
         transaction.truncate_table(_build_whole_target(real, routed), routed.where)
     if asked.how == "mark":
@@ -200,7 +204,8 @@ def _find_unchanged_sharers(
     for topic in found:
         if units[topic].ddl is not None:
             raise TransientError(
-                f"{routed.schema}.{routed.table} is being changed for {topic}: {spec.unit.topic} waits for that"
+                f"target table {routed.schema}.{routed.table} is being altered for {topic}: "
+                f"{spec.unit.topic} waits until that has ended"
             )
     return found
 

@@ -283,7 +283,8 @@ class TableChanges:
         connection = yield from retry_transient(lambda: ask_driver(OwnConnection()))
         if connection is None:
             raise UnitStoppedError(
-                f"{self._spec.unit.topic}: rowlock_unit contains a mark of another kind of target: {state.ddl}"
+                f"{self._spec.unit.topic}: column ddl of rowlock_unit records an unfinished ALTER of another "
+                f"type of target: {state.ddl}"
             )
         if mark.connection != connection:
             yield from retry_transient(lambda: ask_driver(EndConnection(mark.connection)))

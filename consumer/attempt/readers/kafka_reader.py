@@ -79,7 +79,7 @@ def _make_consumer(options: dict[str, Any], topic: str) -> Any:
     try:
         return open_consumer(options)
     except KafkaException as error:
-        raise TransientError(f"{topic}: no client of Kafka can be made: {error}") from error
+        raise TransientError(f"{topic}: the Kafka client cannot be created: {error}") from error
 
 
 def _collect_records(messages: Sequence[Any], topic: str) -> tuple[list[TopicRecord], bool]:

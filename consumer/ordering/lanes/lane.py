@@ -36,6 +36,7 @@ from consumer.ordering.model import ChangeId, QuarantineEntry
 from consumer.ordering.netchange import may_be_anew
 from consumer.ordering.progress import LaneMark
 from schemas.backoff import pause_after
+from schemas.problems import Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class LaneSegments:
     """
 
     def __init__(
-        self, number: int, limits: LaneLimits, held: QuarantinedKeys, *, replace: bool, unfit: str
+        self, number: int, limits: LaneLimits, held: QuarantinedKeys, *, replace: bool, unfit: Problem | None
     ) -> None:
         """`replace`, `unfit`: see Lane."""
         self.waiting: list[Segment] = []
@@ -118,9 +119,8 @@ class LaneSegments:
             self._halve_segment(segment)
             return
         if self._unfit and not segment.refused and not isinstance(error, UniqueViolationError):
-            raise UnitStoppedError(
-                f"the target refuses the row at offset {segment.items[0][0].id[0]}: {self._unfit}"
-            ) from error
+            place = f"the target refuses the row at offset {segment.items[0][0].id[0]}"
+            raise UnitStoppedError.from_problem(self._unfit.add_place(place)) from error
         segment.refused = _choose_refused_parts(segment, error)
         segment.displacing, segment.batch = False, None
 
@@ -209,12 +209,12 @@ class Lane:
         held: Sequence[QuarantineEntry] = (),
         *,
         replace: bool = True,
-        unfit: str = "",
+        unfit: Problem | None = None,
     ) -> None:
         """`held`: quarantine entries of the unit. `replace`: `conflicts: replace`, otherwise quarantine.
 
-        `unfit`: why the target may refuse rows that must not be quarantined ("evidence: remedy"); the
-        unit stops before such a row.
+        `unfit`: why the target may refuse rows that must not be quarantined; the unit stops before such
+        a row.
         """
         self.number = number
         self._locks, self._limits = locks, limits

@@ -172,7 +172,7 @@ def _yield_rename_reasons(case: _DefinitionPair) -> Iterator[str]:
     """
     taken = [new for new in case.columns.renamed.values() if new in case.old.column_names]
     if taken:
-        yield f"column {taken[0]} takes the name of another column"
+        yield f"a column was renamed to {taken[0]}, which was the name of another column"
     if case.many and case.columns.renamed:
         old, new = next(iter(case.columns.renamed.items()))
         yield (
@@ -196,7 +196,7 @@ def _yield_value_reasons(old: Column, new: Column) -> Iterator[str]:
     if not is_lossless(old.type, new.type):
         yield f"the values of column {new.name} change with its type"
     if old.nullable and not new.nullable:
-        yield f"column {new.name} becomes NOT NULL: what was NULL now has a value"
+        yield (f"column {new.name} became NOT NULL, so its NULLs were replaced by other values at the source")
     if new.auto_increment and not old.auto_increment:
         yield (
             f"column {new.name} became AUTO_INCREMENT, so its zeros were replaced by other values at "
@@ -217,7 +217,10 @@ def _yield_added_reasons(case: _DefinitionPair, column: Column) -> Iterator[str]
     if fill is None:
         yield f"only the source knows the values of the existing rows in the new column {column.name}"
     elif case.many and fill.value is not None:
-        yield f"the new column {column.name} has a value in the rows of this source only"
+        yield (
+            f"the default of the new column {column.name} applies to the rows of this source only, but "
+            "other sources write the same target table"
+        )
     if column.name in case.retained_columns or (column.name in case.replaced and case.policy != "evolve"):
         yield (f"the target already has a column {column.name} with values of an earlier column of that name")
     elif case.many and column.name in case.replaced:

@@ -126,7 +126,8 @@ def _check_columns(case: _TableComparison) -> Iterator[Finding]:
     required = [name for name in case.facts.required if name not in written]
     if required:
         yield case.build_error(
-            f"its columns {', '.join(required)} are NOT NULL without a default, and no event carries them",
+            f"its columns {', '.join(required)} are NOT NULL without a default, and the source has no "
+            "values for them",
             "give them a default, or allow NULL",
         )
 
@@ -138,16 +139,19 @@ def _check_types(case: _TableComparison) -> Iterator[Finding]:
         if there is None:
             continue
         if there.generated:
-            yield case.build_error(f"column {column.name} is generated there", "make it an ordinary column")
+            yield case.build_error(
+                f"column {column.name} is a generated column in the target", "make it an ordinary column"
+            )
         elif has_shifted_labels(column.type, there.type):
             yield case.build_error(
-                f"column {column.name} has other labels there than at the source, or in another order, and its values are numbers of labels, "
-                "because one of them is empty",
+                f"column {column.name} has other labels in the target than at the source, or in another order; "
+                "one label is empty, so rowlock writes the labels' numbers, which would mean other labels "
+                "in the target",
                 "give it the source's labels in the source's order",
             )
         elif not accepts_kind(column.type, there.type):
             yield case.build_error(
-                f"column {column.name} is {there.type.kind} there and {column.type.kind} at the source",
+                f"column {column.name} is {there.type.kind} in the target and {column.type.kind} at the source",
                 "change its type (docs/reference/types.md)",
             )
         elif not has_room(column.type, there.type) or find_value_loss(column.type, there.type) is not None:
@@ -202,8 +206,8 @@ def _check_unique_indexes(case: _TableComparison) -> Iterator[Finding]:
         ]
         if not implied:
             yield case.build_error(
-                f"unique index {real.name} ({', '.join(real.columns)}) is stricter than the source: rows that the source "
-                "allows would push each other out",
+                f"unique index {real.name} ({', '.join(real.columns)}) is stricter than the source's indexes: of two "
+                "rows that the source allows, the target could have only one",
                 "drop the index, or make it an ordinary one",
             )
         elif not real.nulls_distinct and all(index.nulls_distinct for index in implied):
@@ -286,7 +290,8 @@ def _yield_remarks(case: _TableComparison) -> Iterator[Finding]:
 def _check_unseen_facts(case: _TableComparison) -> Iterator[Finding]:
     for what, statement in case.facts.unseen:
         yield case.build_error(
-            f"this user cannot see {what}, so it is unknown whether there are any", statement
+            f"the target's user cannot see {what}, so rowlock does not know whether the table has any",
+            statement,
         )
 
 

@@ -60,7 +60,13 @@ REMEDIES = {
         ),
     ),
     3959: "drop the check constraint in the target, and create it again afterwards",
-    **dict.fromkeys((1488, 1503, 3855), "partition the target table by columns that stay, or not at all"),
+    **dict.fromkeys(
+        (1488, 1503, 3855),
+        (
+            "partition the target table by key columns that the source neither renames nor drops, or remove "
+            "its partitioning"
+        ),
+    ),
     **dict.fromkeys(
         (1553, 1828, 1829, 1832, 1833, 1834, 3730, 3780),
         "drop the foreign key in the target, for the source already guarantees it",

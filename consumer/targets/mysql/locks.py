@@ -150,4 +150,7 @@ def _parse_holders(rows: Rows) -> tuple[LockHolder, ...]:
 
 
 def _explain_other_user(connection: int) -> str:
-    return f"connection {connection} of another user is in the way (let all workers of a target use one user)"
+    return (
+        f"connection {connection} of another user holds a lock that rowlock needs (let all workers of a "
+        "target use one user)"
+    )

@@ -78,7 +78,8 @@ class OracleLocks:
             return _MARKED in str(error)
         except TargetConfigError as error:
             raise MissingGrantError(
-                f"{error.problem.what}: connection {sid} is in the way", _ENDS.format(user=self._user)
+                f"{error.problem.what}: rowlock has to end connection {sid}, and its user lacks the right to",
+                _ENDS.format(user=self._user),
             ) from error
         return True
 

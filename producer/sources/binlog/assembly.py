@@ -376,7 +376,8 @@ def _discard_held_events(group: _Group) -> None:
 
 def _reads_differently(event: BinlogEvent) -> TransientSourceError:
     return TransientSourceError(
-        f"the source's log reads differently at {event.file}:{event.start} the second time: another server answers"
+        f"the source's log at {event.file}:{event.start} has other content than when it was first read: "
+        "another server answers"
     )
 
 

@@ -184,7 +184,8 @@ class LogReader:
         try:
             if moved is not None:
                 raise LogBrokenError(
-                    f"SEQUENCE$$ {moved.sequence} is published, and is there under another ROWID: the log was moved"
+                    f"the published row with SEQUENCE$$ {moved.sequence} now has another ROWID: the materialized "
+                    "view log was moved"
                 )
             changes = _build_logged_changes(followed.logged, part, whole=whole)
         except LogBrokenError as error:

@@ -87,17 +87,18 @@ class LoggedTable(NamedTuple):
         if self.keys_only:
             rest = [each.name for each in self.columns if each.name in self.unlogged and can_be_logged(each)]
             seen = (
-                f"its log {self.log[1]} has keys only: capture reads each row as it is at the poll, so several changes between two polls are one event, "
-                "without the row before"
+                f"its log {self.log[1]} has keys only, so capture reads the current row at each poll: "
+                "several changes between two polls become one event, without the row before the change"
             )
             statement = build_log_statement((self.table.db, self.table.name), rest)
-            return seen, f"nothing, if that is sufficient; otherwise {statement} in its place"
+            return seen, f"no action if that is acceptable; otherwise {statement} in its place"
         lobs = ", ".join(each.name for each in self.columns if each.name in self.unlogged)
         seen = (
-            f"no log holds {lobs}: capture reads them as they are at the poll, so an event may have a later value of them, and has no earlier one; a change "
-            "through a locator (DBMS_LOB.WRITE) may leave no row in the log, and is then not captured"
+            f"materialized view logs do not contain {lobs}, so capture reads their current values at the poll: "
+            "an event may have a later value, and has no earlier one; a change through a locator "
+            "(DBMS_LOB.WRITE) may leave no row in the log, and is then not captured"
         )
-        return seen, "nothing, if that is sufficient; otherwise exclude the table"
+        return seen, "no action if that is acceptable; otherwise exclude the table"
 
 
 def judge_oracle_table(
@@ -258,8 +259,8 @@ def explain_shared_log(views: Sequence[str]) -> str:
     """Return the problem of a log from which materialized views are refreshed."""
     listed = ", ".join(sorted(views))
     return (
-        f"materialized views are refreshed from its log too ({listed}), and a refresh purges rows that capture has not read, and misses rows that "
-        "capture deletes"
+        f"other materialized views use its log too ({listed}): their refresh purges rows that capture has "
+        "not read, and misses rows that capture deletes"
     )
 
 

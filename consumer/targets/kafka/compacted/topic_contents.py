@@ -128,7 +128,8 @@ class TopicContents:
             return state
         if older & self._primary and any(images):
             raise EnvelopeError(
-                f"column {', '.join(sorted(older & self._primary))} is of the key, and a record has it in the form of another type or mask"
+                f"key column {', '.join(sorted(older & self._primary))} has a value of another type or "
+                "mask in a record"
             )
         values, deleted = (
             None if each is None else {name: None if name in older else value for name, value in each.items()}

@@ -142,7 +142,8 @@ class TopicUnits:
             record = None if value is None else msgspec.json.decode(value, type=ProgressRecord)
             if record is not None and record.version > PROGRESS_RECORD_VERSION:
                 raise ValueError(
-                    f"a newer rowlock wrote it, in version {record.version} of its form: run that one"
+                    f"a newer version of rowlock wrote this record (format version {record.version}): run "
+                    "that version"
                 )
             self._units[unit] = KnownUnit(record, known.held)
             return
