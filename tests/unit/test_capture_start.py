@@ -449,7 +449,7 @@ def test_a_copy_whose_begin_no_record_has_is_found(altered: bool, stopped: bool)
     assert (state.phase, state.begin, state.offset) == (
         ("waiting", None, None) if stopped else ("running", LATER, 1)
     )
-    assert copies.pending == (altered and not stopped), "what was read of it is of another table"
+    assert bool(copies.altered) == (altered and not stopped), "what was read of it is of another table"
 
 
 # --- what a log that is used up is told
