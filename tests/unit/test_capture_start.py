@@ -9,11 +9,10 @@ import msgspec
 import pytest
 
 from producer.copies.book import KnownTable
-from producer.decoders.envelope import SourceContext
+from producer.decoders.envelope import SourceContext, get_wall_clock_ms
 from producer.definitions.requests import UnprovenDefinition
 from producer.errors import SourceRefusedError, SupersededError
 from producer.start.positions import CaptureAssignment
-from producer.start.repeated_events import get_wall_clock_ms
 from producer.start.started import StartedCapture
 from producer.start.startup import WAITS, collect_published
 from producer.start.topic_recovery import TableTail, TopicFindings
