@@ -19,6 +19,7 @@ import structlog
 
 from producer.checks import preflight
 from producer.copies.recreated_tables import make_repair_limits
+from producer.decoders.envelope import get_wall_clock_ms
 from producer.errors import (
     DeliveryError,
     SnapshotFinishedError,
@@ -36,7 +37,6 @@ from producer.ports import Clock, OnWatermark, Ports
 from producer.sources.known import load_source_database
 from producer.sources.protocols import SourceDatabase
 from producer.start.positions import CaptureAssignment, PositionStore
-from producer.start.repeated_events import get_wall_clock_ms
 from producer.start.startup import CaptureStarter
 from producer.tables import CapturedTables
 from schemas.backoff import Backoff

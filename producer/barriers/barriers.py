@@ -26,9 +26,11 @@ from producer.start.started import StartedCapture
 from producer.start.startup import explain_unproven
 from producer.statements.columns import compute_column_changes
 from producer.statements.conversions import DoubtedValues, find_alter_doubt, find_swap_doubt
-from producer.statements.ddl import TableDdl
+from producer.statements.ddl import DmlStatement, TableDdl, UnknownStatement
 from producer.statements.judgement import StatementVerdict
 from producer.statements.shadows import ShadowTables
+from producer.statements.statement import Statement
+from producer.statements.tokens import cut_row_values
 from producer.stops import build_conversion_stop, build_statement_stop, build_swap_stop
 from producer.tables import CapturedTables, TableName, TableState, format_table_name
 from schemas.findings import format_copy_remedy
@@ -83,7 +85,14 @@ class BarrierHandler:
                 row += self._apply_verdict(barrier, verdict, transaction, row)
             except TableStoppedError as error:
                 stops.append(error)
-        return row - barrier.row, TableStoppedError.merge_errors(stops)
+        taken = row - barrier.row
+        _log.info(
+            "statement read",
+            source=self.captured.source,
+            sql=_hide_statement_values(barrier.statement),
+            events=taken,
+        )
+        return taken, TableStoppedError.merge_errors(stops)
 
     # --- one table
 
@@ -280,6 +289,12 @@ class BarrierHandler:
         return TableStoppedError(
             frozenset([name]), "unfit", reason, f"{problem.action}, then {format_copy_remedy(*name)}"
         )
+
+
+def _hide_statement_values(statement: Statement) -> str:
+    """Return the statement for a log message, without values of rows."""
+    changes_rows = isinstance(statement.kind, DmlStatement | UnknownStatement)
+    return (cut_row_values(statement.sql) if changes_rows else statement.sql)[:500]
 
 
 #: Partitioning methods under which maintenance keeps every row; "": none.

@@ -68,7 +68,8 @@ class CopyBook:
     """Processes requests, and events of tables with a waiting or running copy.
 
     `requests`: offset of the next request to read. `rate`: the limit in rows a second of a copy that is
-    requested without one; None, 0: no limit. Times are in ms since 1970.
+    requested without one; None, 0: no limit. `altered`, `next_requests`: what `settle_changes` has to
+    process. Times are in ms since 1970.
     """
 
     def __init__(
@@ -77,8 +78,8 @@ class CopyBook:
         self.states = CopyStates(states)
         self._rate = rate
         self.requests = requests
-        self._altered: list[str] = []
-        self._next_requests = [
+        self.altered: list[str] = []
+        self.next_requests = [
             state.next_request
             for state in self.states.all.values()
             if state.next_request is not None and not is_open(state)
@@ -177,20 +178,15 @@ class CopyBook:
 
     def mark_table_altered(self, table: str) -> None:
         """Record that a statement changed the table; `settle_changes` decides on its copy."""
-        self._altered.append(table)
-
-    @property
-    def pending(self) -> bool:
-        """True if `settle_changes` has something to do."""
-        return bool(self._altered or self._next_requests)
+        self.altered.append(table)
 
     def settle_changes(self, now: int) -> list[CopyEffect]:
         """Process the changes of tables, between two transactions.
 
         The effects are stored in one record with them.
         """
-        altered, self._altered = self._altered, []
-        next_requests, self._next_requests = self._next_requests, []
+        altered, self.altered = self.altered, []
+        next_requests, self.next_requests = self.next_requests, []
         for request in next_requests:
             self.states.put_state(
                 replace(self.states.all[format_table_text(request.db, request.table)], next_request=None)
@@ -240,7 +236,7 @@ class CopyBook:
         It stays in the state until it is judged: a record may be stored before.
         """
         if state.next_request is not None:
-            self._next_requests.append(state.next_request)
+            self.next_requests.append(state.next_request)
 
     # --- at a start
 
@@ -255,7 +251,7 @@ class CopyBook:
         if state is not None and state.next_request is not None and state.next_request.id == begun.mark.id:
             # An earlier process ended the copy and began the one that was requested after it, without
             # storing that.
-            self._next_requests = [request for request in self._next_requests if request.id != begun.mark.id]
+            self.next_requests = [request for request in self.next_requests if request.id != begun.mark.id]
             before = _end_copy(state, now) if is_open(state) else state
             state = _make_copy_state(state.next_request, before, now, self._rate)
             self.states.put_state(state)

@@ -16,20 +16,20 @@ DAY_MS = 24 * 3600 * 1000
 class CopyStates:
     """The states of copies.
 
-    `all`: "db.table" → state of the last request, in the order of the requests. `revision`: grows with
-    each change. Times are in ms since 1970.
+    `all`: "db.table" → state of the last request, in the order of the requests. `waiting`: the copies
+    that may begin, oldest first; none while one runs. `revision`: grows with each change. Times are in ms
+    since 1970.
     """
 
     def __init__(self, states: Mapping[str, CopyState] | None = None) -> None:
         self.all = dict(states or {})
         self.revision = 0
-        self._waiting: list[CopyState] = []
-        self._waiting_at = -1
+        self.waiting = self._list_waiting()
 
     def put_state(self, state: CopyState) -> None:
         """Store a state at its table's place, or at the end if the table has none."""
         self.all[format_copied_table(state)] = state
-        self.revision += 1
+        self._note_change()
 
     def set_rate(self, table: str, rate: int | None) -> None:
         """Set the rate of a table's waiting or running copy, in rows a second; None: no limit."""
@@ -42,15 +42,6 @@ class CopyStates:
     @property
     def running(self) -> CopyState | None:
         return next((state for state in self.all.values() if state.phase == "running"), None)
-
-    @property
-    def waiting(self) -> list[CopyState]:
-        """The copies that may begin, oldest first; none while one runs. It is read for each transaction."""
-        if self._waiting_at != self.revision:
-            self._waiting_at = self.revision
-            states = self.all.values() if self.running is None else ()
-            self._waiting = [state for state in states if state.phase == "waiting"]
-        return self._waiting
 
     @property
     def busy(self) -> bool:
@@ -114,7 +105,15 @@ class CopyStates:
             state = self.all[name]
             if state.phase == "done" or state.begin is None:
                 del self.all[name]
-                self.revision += 1
+                self._note_change()
+
+    def _note_change(self) -> None:
+        self.revision += 1
+        self.waiting = self._list_waiting()
+
+    def _list_waiting(self) -> list[CopyState]:
+        states = self.all.values() if self.running is None else ()
+        return [state for state in states if state.phase == "waiting"]
 
 
 def build_copy_mark(state: CopyState) -> CopyMark:

@@ -63,10 +63,16 @@ class TableCopies:
 
     @property
     def due(self) -> bool:
-        """True if `advance_copies` has something to do."""
+        """True if `advance_copies` has something to do. It is read for each transaction."""
+        book, snapshots = self._book, self._snapshots
         return bool(
-            self._asked or self._book.pending or self._snapshots.tables.unbegun or self._snapshots.refused or self._book.states.waiting
-        )  # fmt: skip
+            self._asked
+            or book.altered
+            or book.next_requests
+            or book.states.waiting
+            or snapshots.tables.unbegun
+            or snapshots.refused
+        )
 
     def poll_requests(self) -> None:
         """Read the requests that have arrived since the last call."""

@@ -9,8 +9,6 @@ event is sent.
 
 from __future__ import annotations
 
-import structlog
-
 from producer.barriers.barriers import BarrierHandler
 from producer.barriers.impact import StatementImpact
 from producer.barriers.new_tables import NewTableCapture
@@ -28,10 +26,7 @@ from producer.sources.chunk_data import LogMark
 from producer.sources.protocols import ConsumedLog, LogChange
 from producer.start.started import StartedCapture
 from producer.start.table_topics import TableTopics
-from producer.statements.ddl import DmlStatement, UnknownStatement
 from producer.statements.shadows import ShadowTables
-from producer.statements.statement import Statement
-from producer.statements.tokens import cut_row_values
 from producer.tables import TableState
 from schemas.config.model import SourceConfig
 from schemas.wire.position import DEFINITION_ROW, LogPoint, parse_binlog_file_number
@@ -58,7 +53,10 @@ class LateTables:
 
     def take_up(self, file: str, pos: int) -> None:
         """Define the tables that have waited long enough, between transactions at `file`, `pos`."""
-        late, now_ms = self._started.late, self._clock.now_ms()
+        late = self._started.late
+        if not late:
+            return
+        now_ms = self._clock.now_ms()
         at: LogPoint = (parse_binlog_file_number(file), pos)
         for name in sorted(late):
             ceiling = self._started.captured.get_topic(name).ceiling
@@ -71,8 +69,6 @@ class LateTables:
                 except TableStoppedError as error:
                     self._stops.stop_tables(error, LogMoment(file, pos - 1, now_ms))
 
-
-_log = structlog.get_logger("capture")
 
 _IDLE_WAIT = 0.05
 _SNAPSHOT_WAIT = 0.003
@@ -88,13 +84,12 @@ class CaptureLoop:
 
     def __init__(self, source: SourceConfig, started: StartedCapture, ports: Ports) -> None:
         record, names, writer = started.record, ports.names, ports.writer
-        self._started, self._ports, self._clock, self._writer = started, ports, ports.clock, writer
+        self._ports, self._writer = ports, writer
         choice = TableChoice(source.tables, names, started, source.online_ddl.names)
         shadows = ShadowTables(source.online_ddl.names, names, record.shadows)
         self._log = log = ports.open_log(record, choice.is_captured)
-        self._used_up = log if isinstance(log, ConsumedLog) else None
-        if self._used_up is not None:
-            self._used_up.learn_published(started.published)
+        if isinstance(log, ConsumedLog):
+            log.learn_published(started.published)
         self._snapshots = snapshots = SnapshotScheduler(
             started, writer, ports.open_reader, ports.clock, ports.chunk_rows,
             enabled=source.snapshot != "never", delivered=log.delivered,
@@ -115,7 +110,6 @@ class CaptureLoop:
             started, writer, ports.definitions, choice.is_selected, changed, new_tables, shadows=shadows
         )
         self._stops = TableStops(started, ports, choice, snapshots)
-        self._watermarks = WatermarkSender(started, ports, stops=self._stops)
         self._rows = RowSender(
             started, ports, log=log, new_tables=new_tables, snapshots=snapshots, on_batch=self._has_batch_left
         )
@@ -136,7 +130,7 @@ class CaptureLoop:
         self._barriers.on_recreated_table = self._copies.handle_recreated_table
         self._ticker = CaptureTicker(
             started, ports, log=log, position=self._position, rows=self._rows, snapshots=snapshots, stops=self._stops,
-            watermarks=self._watermarks, copies=self._copies, only_snapshot=source.snapshot == "only",
+            watermarks=WatermarkSender(started, ports, stops=self._stops), copies=self._copies, only_snapshot=source.snapshot == "only",
         )  # fmt: skip
 
     def close(self) -> None:
@@ -151,13 +145,12 @@ class CaptureLoop:
     def step_capture(self) -> None:
         """Read the log once and process the changes. Returns early when capture is asked to stop."""
         stopping = self._ports.stopping
-        self._rows.made_ms = self._clock.now_ms()
+        self._rows.made_ms = self._ports.clock.now_ms()
         for change in self._log.read_changes(self._compute_wait_s()):
             if change is not None:
                 self._take_change(change)
             if stopping() and not isinstance(change, Barrier):  # its Boundary may follow
                 return
-        self._ticker.has_read_events = self._log.heard
         self._advance_between_transactions()
         self._position.note_proof()
         self._writer.flush()
@@ -193,9 +186,8 @@ class CaptureLoop:
         if boundary.stop is not None or boundary.undone:
             self._stop_by_end(boundary)
         self._rows.end_transaction()
-        if self._used_up is not None and self._used_up.outstanding:
-            for error in self._position.use_up(self._used_up):
-                self._stops.stop_tables(error, self._log.moment)
+        for error in self._position.purge_sent_rows():
+            self._stops.stop_tables(error, self._log.moment)
         self._position.record_transaction_end(boundary)
         if self._stops.unsaid:
             self._send_stops(boundary.file, boundary.pos)
@@ -236,12 +228,6 @@ class CaptureLoop:
         )
         self._writer.drain()
         self._log.record_position_count(taken)
-        _log.info(
-            "statement read",
-            source=self._started.captured.source,
-            sql=_hide_statement_values(barrier.statement),
-            events=taken,
-        )
         if stopped is not None:
             raise stopped
 
@@ -254,16 +240,12 @@ class CaptureLoop:
         """
         if self._log.inside:
             return
-        if self._started.late:
-            self._late.take_up(*self._log.point)
         file, pos = self._log.point
+        self._late.take_up(file, pos)
         self._position.record_log_position(file, pos)
         if self._stops.unsaid:
             self._send_stops(file, pos)
-        if self._used_up is not None and self._used_up.unrecorded:
-            self._writer.drain()
-            self._position.store_position()
-            self._used_up.confirm_recorded()
+        self._position.record_new_tables()
         if self._copies.due:
             self._advance_copies(file, pos)
         if self._snapshots.tables.active:
@@ -282,7 +264,7 @@ class CaptureLoop:
         except TableStoppedError as error:
             # Just before this place: above everything that was sent, and below the snapshots' rows,
             # which have this place.
-            self._stops.stop_tables(error, LogMoment(file, pos - 1, self._clock.now_ms()))
+            self._stops.stop_tables(error, LogMoment(file, pos - 1, self._ports.clock.now_ms()))
             self._send_stops(file, pos)
 
     # --- work alongside the log
@@ -299,13 +281,6 @@ class CaptureLoop:
 
         `why`: the reason that it is the last one. `restarts`: whether capture begins again.
         """
-        self._watermarks.ended, self._watermarks.restarts = why, restarts
         self._writer.drain()
-        self._ticker.send_final_watermark()
+        self._ticker.send_final_watermark(why, restarts=restarts)
         self._writer.drain()
-
-
-def _hide_statement_values(statement: Statement) -> str:
-    """Return the statement for a log message, without values of rows."""
-    changes_rows = isinstance(statement.kind, DmlStatement | UnknownStatement)
-    return (cut_row_values(statement.sql) if changes_rows else statement.sql)[:500]

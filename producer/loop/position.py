@@ -103,13 +103,17 @@ class CapturePosition:
         self.store_milestone(self.make_milestone(held=False))
         self._writer.drain()
 
-    def use_up(self, log: ConsumedLog) -> Iterator[TableStoppedError]:
+    def purge_sent_rows(self) -> Iterator[TableStoppedError]:
         """Delete rows of a consumed log once Kafka has all of them, and before a position record can
         pass them, because a start finds these rows by the topics' ends.
+
+        Any other log has no such rows.
 
         Raises SupersededError when another process has claimed the source: readers may drop what this
         one has sent.
         """
+        if self._used_up is None or not self._used_up.outstanding:
+            return
         self._writer.drain()
         if self._reader is None:
             raise ValueError("a log that is used up needs a reader of topics")
@@ -117,7 +121,14 @@ class CapturePosition:
             raise SupersededError(
                 f"another process has begun to capture source {self._record.source}: this process ends, and does not delete at the source what it has read"
             )
-        yield from log.purge_published()
+        yield from self._used_up.purge_published()
+
+    def record_new_tables(self) -> None:
+        """Store the tables that a consumed log does not read before the position record names them."""
+        if self._used_up is not None and self._used_up.unrecorded:
+            self._writer.drain()
+            self.store_position()
+            self._used_up.confirm_recorded()
 
     def store_names(self) -> None:
         """Store the assigned names of topics, with the position of the last record.

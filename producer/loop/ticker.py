@@ -25,10 +25,7 @@ from schemas.wire.records import Watermark, format_watermark_topic
 
 
 class WatermarkSender:
-    """Sends watermarks. `ended`: why the next one is the last.
-
-    `restarts`: whether another run follows at once.
-    """
+    """Sends watermarks."""
 
     def __init__(
         self,
@@ -37,8 +34,6 @@ class WatermarkSender:
         *,
         stops: TableStops,
     ) -> None:
-        self.ended: str | None = None
-        self.restarts = False
         self._context = started.context
         self._captured = started.captured
         self._topic = format_watermark_topic(started.captured.prefix, started.captured.source)
@@ -49,11 +44,21 @@ class WatermarkSender:
         self._on_watermark = ports.on_watermark
         self._reported: dict[str, int] = {}
 
-    def send_watermark(self, boundary: Boundary, pending: frozenset[str], *, idle: bool, events: int) -> None:
+    def send_watermark(
+        self,
+        boundary: Boundary,
+        pending: frozenset[str],
+        *,
+        idle: bool,
+        events: int,
+        ended: str | None = None,
+        restarts: bool = False,
+    ) -> None:
         """Send a watermark: everything before `boundary` is in Kafka.
 
         `pending`: tables with a snapshot that is not completely in Kafka. `idle`: the source has nothing
-        after it. `events`: rows so far.
+        after it. `events`: rows so far. `ended`: why it is the last watermark, None: it is not.
+        `restarts`: another run follows at once.
         """
         source, now, left_out = (
             self._captured.source,
@@ -66,7 +71,7 @@ class WatermarkSender:
             file=boundary.file, commit_ts_ms=now if idle else boundary.header.ts_ms, ts_ms=now, idle=idle,
             snapshot_pending=tuple(sorted(pending)), topics=self._list_new_offsets(), events=events,
             error="; ".join(f"{name}: {problem}" for name, problem in left_out.items()) or None,
-            stops=self._stops.select_visible_stops(), left_out={name: encode_problem(problem) for name, problem in left_out.items()}, ended=self.ended, restarts=self.restarts,
+            stops=self._stops.select_visible_stops(), left_out={name: encode_problem(problem) for name, problem in left_out.items()}, ended=ended, restarts=restarts,
             copies=self._copies.states.select_visible(now),
         )  # fmt: skip
         self._writer.send(self._topic, source.encode(), encode_watermark(watermark))
@@ -98,8 +103,7 @@ _REPEAT_DEFINITIONS = RETENTION_MS / 1000 / 7
 class CaptureTicker:
     """Does the periodic work of one run of capture.
 
-    `has_read_events`: whether the last read of the log returned any event. Times are in seconds of the
-    clock.
+    Times are in seconds of the clock.
     """
 
     def __init__(
@@ -116,7 +120,6 @@ class CaptureTicker:
         copies: TableCopies,
         only_snapshot: bool,
     ) -> None:
-        self.has_read_events = True
         self._started = started
         self._server = ports.server
         self._now_ms = ports.clock.now_ms
@@ -155,7 +158,7 @@ class CaptureTicker:
         if now >= self._next_repeat and not self._log.begun:
             self._next_repeat = now + _REPEAT_DEFINITIONS
             self._repeat_definitions()
-        idle = not self.has_read_events and not self._log.inside
+        idle = not self._log.heard and not self._log.inside
         self._report_when_acknowledged(idle=idle)
         if idle and now >= self._next_look:
             self._next_look = now + _LOOK
@@ -168,21 +171,29 @@ class CaptureTicker:
             self._writer.drain()
             raise SnapshotFinishedError
 
-    def send_final_watermark(self) -> None:
+    def send_final_watermark(self, why: str, *, restarts: bool) -> None:
         """Store the position and send the last watermark. Everything sent must be acknowledged."""
         self._position.note_proof()
-        self._report_milestone(self._position.make_milestone(held=self._rows.holding), idle=False)
+        milestone = self._position.make_milestone(held=self._rows.holding)
+        self._report_milestone(milestone, idle=False, ended=why, restarts=restarts)
 
     def _report_when_acknowledged(self, *, idle: bool) -> None:
         """Store the position and send the watermark once everything sent until now is acknowledged."""
         milestone = self._position.make_milestone(held=self._rows.holding)
         self._writer.call_when_acknowledged(lambda: self._report_milestone(milestone, idle=idle))
 
-    def _report_milestone(self, milestone: Milestone, *, idle: bool) -> None:
+    def _report_milestone(
+        self, milestone: Milestone, *, idle: bool, ended: str | None = None, restarts: bool = False
+    ) -> None:
         """Store the milestone and send its watermark. Everything before it is in Kafka."""
         self._position.store_milestone(milestone)
         self._watermarks.send_watermark(
-            milestone.boundary, milestone.pending, idle=idle, events=self._rows.sent
+            milestone.boundary,
+            milestone.pending,
+            idle=idle,
+            events=self._rows.sent,
+            ended=ended,
+            restarts=restarts,
         )
 
     def _stop_split_topics(self) -> None:

@@ -4,10 +4,9 @@ under its gen.
 
 from __future__ import annotations
 
-import time
-
 import msgspec
 
+from producer.decoders.envelope import get_wall_clock_ms
 from producer.decoders.row_codec import SourceContext, TransactionContext
 from producer.kafka.control_events import encode_definition, encode_stop
 from producer.ports import EventWriter
@@ -82,7 +81,3 @@ def send_stop(
         stopped.offset = offset
 
     writer.send(topic.name, key, value, stored)
-
-
-def get_wall_clock_ms() -> int:
-    return time.time_ns() // 1_000_000

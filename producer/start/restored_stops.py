@@ -9,11 +9,12 @@ from dataclasses import dataclass
 
 import structlog
 
+from producer.decoders.envelope import get_wall_clock_ms
 from producer.errors import TableStoppedError
 from producer.ports import EventWriter
 from producer.sources.protocols import SourceTables
 from producer.sources.survey import MISSING, ExaminedTable
-from producer.start.repeated_events import get_wall_clock_ms, send_stop
+from producer.start.repeated_events import send_stop
 from producer.start.started import StartedCapture
 from producer.start.table_topics import build_topic_stop
 from producer.start.topic_recovery import TableTail, TopicFindings

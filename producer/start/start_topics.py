@@ -9,8 +9,8 @@ from collections.abc import Collection
 import msgspec
 import structlog
 
+from producer.decoders.envelope import get_wall_clock_ms
 from producer.errors import TableStoppedError
-from producer.start.repeated_events import get_wall_clock_ms
 from producer.start.table_topics import TableTopics
 from producer.start.topic_recovery import TopicFindings
 from producer.stops import StopCause

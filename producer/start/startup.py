@@ -16,12 +16,13 @@ import msgspec
 import structlog
 
 from producer.copies.book import CopyBook
+from producer.decoders.envelope import get_wall_clock_ms
 from producer.definitions.requests import DefinitionPlace, UnprovenDefinition
 from producer.errors import SourceRefusedError, TransientSourceError
 from producer.ports import EventWriter, TopicMaker, TopicRanges
 from producer.sources.protocols import PublishedRows, SourceDatabase
 from producer.start.positions import CaptureAssignment, PositionRecords, PositionStore
-from producer.start.repeated_events import build_definition_context, get_wall_clock_ms, send_definition
+from producer.start.repeated_events import build_definition_context, send_definition
 from producer.start.restored_stops import FormerStops
 from producer.start.start_topics import StartTopics
 from producer.start.started import StartedCapture

@@ -20,7 +20,7 @@ import msgspec
 from producer.binlog_format import log_event as log
 from producer.binlog_format.log_event import BinlogEvent
 from producer.capture import ENDED_AS_ASKED, REPORTED_ERRORS
-from producer.decoders.envelope import SourceContext, TopicTail
+from producer.decoders.envelope import SourceContext, TopicTail, get_wall_clock_ms
 from producer.definitions.requests import DefinitionPlace, Proof, ProvenDefinition
 from producer.kafka.topics import TopicOpenings
 from producer.kafka.writer import KafkaWriter
@@ -33,7 +33,6 @@ from producer.sources.mariadb.flavour import MARIADB_FLAVOUR
 from producer.sources.mysql.flavour import MYSQL_FLAVOUR
 from producer.sources.mysql.mysql_gtids import GtidSet
 from producer.start.positions import PositionStore
-from producer.start.repeated_events import get_wall_clock_ms
 from producer.start.started import StartedCapture
 from producer.start.topic_recovery import TableTail
 from producer.tables import BegunCopy, CapturedTables, TableName, TableState, TopicState

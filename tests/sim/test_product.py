@@ -84,7 +84,6 @@ NOT_SIMULATED = {
     "attempt_state.describe_recreated_topic": "a topic that was made again",
     "producer.proof.DefinitionReader.may_have_converted": "what a session's settings made of values (tests/unit/test_conversions.py)",
     "producer.changes.Barrier.build_from_verdict": "a source that judges them (tests/sim/test_oracle.py)",
-    "producer.position.CapturePosition.use_up": "a log that is used up (tests/sim/test_oracle.py)",
     "producer.positions.PositionStore.is_superseded": "a log that is used up (tests/sim/test_oracle.py)",
     "sweep.build_reread_error": "Kafka loses nothing here",
     "sweep.Sweep.sweep_refused_ranges": "a key that the target cannot hold (tests/unit/test_apply_copies.py)",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,7 +37,7 @@ class Ticking:
 
     def __init__(self, *, only_snapshot: bool = False) -> None:
         self.now, self.did, self.watermarks = 100.0, list[Any](), list[Watermark]()
-        self.begun = self.inside = self.holding = False
+        self.begun = self.inside = self.holding = self.heard = False
         self.sent, self.point, self.end = 7, ("binlog.000003", 500), ("binlog.000003", 500)
         self.pending: set[str] = set()
         self.acknowledges, self._marked = True, list[Callable[[], None]]()
@@ -80,7 +81,6 @@ class Ticking:
             self.started, ports, log=me, position=position, rows=me, snapshots=snapshots, stops=stops,
             watermarks=self.sender, copies=copies, only_snapshot=only_snapshot,
         )  # fmt: skip
-        self.ticker.has_read_events = False
 
     def count_partitions(self) -> dict[str, int]:
         if self.silent:
@@ -130,8 +130,8 @@ def test_capture_that_waits_says_that_it_is_alive_once_a_second_and_that_it_is_n
 
 def test_the_last_watermark_goes_with_the_position_and_what_proves_its_log() -> None:
     ticking = Ticking()
-    ticking.sender.ended, ticking.sender.restarts = "told to stop", True
-    assert ticking.after(0, ticking.ticker.send_final_watermark) == ["proof", "stored"]
+    final = partial(ticking.ticker.send_final_watermark, "told to stop", restarts=True)
+    assert ticking.after(0, final) == ["proof", "stored"]
     (watermark,) = ticking.watermarks
     assert (watermark.ended, watermark.restarts, watermark.idle) == ("told to stop", True, False)
 
@@ -181,7 +181,7 @@ def test_the_source_is_not_asked_for_its_logs_end_while_there_is_something_to_re
     behind: bool, inside: bool
 ) -> None:
     ticking = Ticking()
-    ticking.ticker.has_read_events, ticking.inside = behind, inside
+    ticking.heard, ticking.inside = behind, inside
     assert "looked" not in ticking.after(0, ticking.ticker.run_due_work)
     assert [watermark.idle for watermark in ticking.watermarks] == [False]
 

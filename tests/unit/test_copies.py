@@ -145,9 +145,9 @@ def test_nobody_begins_a_copy_anew_by_itself() -> None:
     assert book.accept_request(repair(2, cause="value", after=50), KnownTable(), 300) == []
     assert state(book).id == "r1"
     book.mark_copy_ended(ACCT, "r1", 400)
-    assert book.pending
+    assert book.next_requests
     assert book.settle_changes(500) == [JudgeRequest(repair(2, cause="value", after=50))]
-    assert not book.pending
+    assert not book.next_requests
     assert state(book).next_request is None
 
 
@@ -580,7 +580,7 @@ def test_a_copy_whose_end_was_stored_ends_once() -> None:
     again = CopyBook(book.states.all)
     again.recover_copy(ACCT, begun(2, 60, position=(0, 3, 900, -5)), 600, altered=False)
     assert (state(again).phase, [at for at, _ in state(again).ended]) == ("running", [400])
-    assert not again.pending
+    assert not again.next_requests
 
 
 def test_an_alteration_is_noticed_by_a_start() -> None:
@@ -594,7 +594,7 @@ def test_copies_of_nobody_say_nothing() -> None:
     book = running()
     snapshot = BegunCopy(CopyMark(id="snapshot of era 1"), (1, 1, 4, -9), 77)
     book.recover_copy(ACCT, snapshot, 300, altered=True)
-    assert (state(book).offset, book.pending) == (10, False)
+    assert (state(book).offset, book.altered, book.next_requests) == (10, [], [])
 
 
 # --- shown and kept

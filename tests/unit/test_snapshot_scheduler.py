@@ -214,7 +214,7 @@ def test_a_statement_that_leaves_the_definition_has_the_chunk_read_again(copied:
     run.advance()
     run.changed("t")
     assert run.asked == ["t", "t"]
-    assert (run.whereabouts("t"), run.book.pending) == (["jobs"], False)
+    assert (run.whereabouts("t"), run.book.altered) == (["jobs"], [])
 
 
 def test_a_copy_of_a_table_that_is_altered_begins_anew() -> None:
@@ -223,7 +223,7 @@ def test_a_copy_of_a_table_that_is_altered_begins_anew() -> None:
     run.answer("t", (1, 1))
     columns = (*table("t").columns, Column(name="more", type=ColumnType(kind=Kind.INT, bits=32)))
     run.changed("t", replace(table("t"), columns=columns))
-    assert (run.whereabouts("t"), run.book.pending) == ([], True)
+    assert (run.whereabouts("t"), run.book.altered) == ([], ["d.t"])
     run.book.settle_changes(1000)
     state = run.book.states.all["d.t"]
     assert (state.phase, state.restarts) == ("waiting", 1)

@@ -40,9 +40,7 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("producer/loop/copies.py", "        if reason:", "        if (not (reason)):", "only a line of the log"),
     Survivor("producer/loop/copy_begins.py", "        if name in self._captured.unsaid or not whole or point <= self._unproven.get(name, (0, 0)):", "        if name in self._captured.unsaid or not whole or point < self._unproven.get(name, (0, 0)):", "where nothing was proven nothing is: it asks once more for nothing"),
     Survivor("producer/loop/loop.py", "            self._writer.flush()", "            pass", "the next rows flush a full batch as well"),
-    Survivor("producer/loop/loop.py", '    return (cut_row_values(statement.sql) if changes_rows else statement.sql)[:500]', '    return (cut_row_values(statement.sql) if changes_rows else statement.sql)[:501]', "how much of a statement a line of the log shows"),
     Survivor("producer/loop/rows.py", "        self.made_ms = 0", "        self.made_ms = 1", "every step of the loop sets it before it reads anything"),
-    Survivor("producer/loop/ticker.py", '        self.has_read_events = True', '        self.has_read_events = False', "a tick comes behind a read, which sets it, or inside of a transaction, where nothing is idle"),
     Survivor("producer/loop/position.py", "    header = TransactionHeader(record.file, record.pos, record.ts_ms, 0, None)", "    header = TransactionHeader(record.file, record.pos, record.ts_ms, 1, None)", "of the header of a boundary only its time and its GTID are read"),
     Survivor("producer/decoders/generate.py", "        if len(self) < self._limit:", "        if len(self) <= self._limit:", "one compiled function more is kept in memory"),
 )  # fmt: skip
