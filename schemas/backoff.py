@@ -45,10 +45,6 @@ class Backoff:
         failures = 1 if now - self.since >= self.quiet else self.failures + 1
         return replace(self, failures=failures, since=now)
 
-    def with_recovery(self) -> Backoff:
-        """Return the back-off without failures."""
-        return replace(self, failures=0, since=-inf)
-
     @property
     def pause(self) -> float:
         return pause_after(self.failures, self.first, self.longest)

@@ -161,10 +161,6 @@ class CatalogVisibility:
         """Return whether the user sees all triggers of `db`, with their bodies."""
         return self.grants.has_on_database(db, "TRIGGER")
 
-    def can_see_views(self, db: str) -> bool:
-        """Return whether the user sees all view definitions of `db`."""
-        return self.grants.has_on_database(db, "SHOW VIEW") and self.grants.has_on_database(db, "SELECT")
-
     def can_see_routines(self) -> bool:
         """Return whether the user sees all stored routines of the server, with their bodies."""
         table = self.rights.routines_table

@@ -190,7 +190,6 @@ def test_the_optional_right_shows_what_a_statement_may_reach(bank: Bank) -> None
     assert sight.can_see_all_tables()
     assert sight.can_see_triggers(bank.other)
     assert sight.can_see_foreign_keys(bank.other)
-    assert sight.can_see_views(bank.other)
     assert not sight.can_see_routines(), "a function may be hidden"
 
 
@@ -221,9 +220,6 @@ def test_sight_agrees_with_the_server(bank: Bank, roles: bool) -> None:
             bank.server.execute(f"GRANT {right} ON {where} TO {to}")
             found = other.objects()
             assert found.visibility.can_see_triggers(bank.other) == bool(found.triggers), right
-            assert found.visibility.can_see_views(bank.other) == bool(
-                found.views.get((bank.other, "window"))
-            ), right
             assert found.visibility.can_see_routines() == bool(found.routines.get((bank.other, "adds"))), (
                 right
             )
