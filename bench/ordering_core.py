@@ -16,8 +16,8 @@ from consumer.ordering.dedup import Deduplicator
 from consumer.ordering.dispatch import Dispatcher
 from consumer.ordering.lanes.lane import ApplySegment, Lane, LaneLimits
 from consumer.ordering.layout import Layout
-from consumer.ordering.locks import LockTable
 from consumer.ordering.model import LaneProgress, RowChange, TargetTable
+from consumer.ordering.tickets import TicketTable
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
 from schemas.wire.position import ZERO
 
@@ -75,7 +75,7 @@ def measure(target: TargetTable, changes: list[Images]) -> dict[str, float]:
         spent[part] += time.thread_time() - begin
         return result
 
-    layout, locks = Layout(lanes=4), LockTable(4)
+    layout, locks = Layout(lanes=4), TicketTable(4)
     rows = [LaneProgress(n, 1, 1, "id", -1, ZERO, 0, layout.encode()) for n in range(4)]
     marks, dispatcher = Deduplicator(rows), Dispatcher(layout, locks, rows)
     plan = dispatcher.plan_table(target)

@@ -34,7 +34,7 @@ BEFORE = "5488750"
 TIMES = 3
 TABLE = "small"
 KINDS = ("first", "again")
-SETTLED = "query started live"
+SETTLED = "Spark query started live"
 """The step at which Spark applies what comes, and a start is over."""
 
 

@@ -28,10 +28,10 @@ from consumer.ordering.dispatch import Dispatcher
 from consumer.ordering.lanes.batches import QUEUED_AFTER, LaneBatch
 from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.layout import Layout
-from consumer.ordering.locks import LockTable
 from consumer.ordering.model import ApplyUnit, QuarantineEntry, ReducedChanges, RowChange, TargetTable
 from consumer.ordering.netchange import make_reducer, refuse_losses
 from consumer.ordering.progress import LaneMark
+from consumer.ordering.tickets import TicketTable
 from schemas.problems import Problem
 from schemas.table.model import Key, Table
 
@@ -114,7 +114,7 @@ class Applier:
         return True
 
     def _open_lanes(self) -> Machine[None]:
-        locks = LockTable(self._layout.lanes)
+        locks = TicketTable(self._layout.lanes)
         dispatcher = Dispatcher(self._layout, locks, self._progress.rows)
         self._plan = dispatcher.plan_table(self._target, self._expected)
         self._signals = self._signals_for(self._layout.lanes)

@@ -25,9 +25,9 @@ from consumer.ordering.lanes.lane import (
     WaitForTickets,
     WaitForWork,
 )
-from consumer.ordering.locks import LockTable, Wait
 from consumer.ordering.model import QuarantineEntry, RowChange
 from consumer.ordering.progress import LaneMark
+from consumer.ordering.tickets import TicketTable, Wait
 from schemas.problems import Problem
 
 CommitBatch = Callable[[int, LaneBatch], Machine[None]]
@@ -53,7 +53,7 @@ class LaneGroup:
     def __init__(
         self,
         dispatcher: Dispatcher,
-        locks: LockTable,
+        locks: TicketTable,
         commit: CommitBatch,
         *,
         limits: LaneLimits,

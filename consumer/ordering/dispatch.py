@@ -6,10 +6,11 @@ each chunk of a few hundred accepted events, call `dispatch(plan, changes)` in o
 
 An event takes one ticket for each distinct (unique index, folded value) that it gives or takes, in its
 before and after image, in the order of event ids. An update that keeps an index's values takes none for
-it (docs/adr/0009-tickets-where-values-change-hands.md). The key needs no ticket: equal folded keys go to
-one lane. An update that moves the key is split into (offset, 0), the delete in the old key's lane, and
-(offset, 1), the insert in the new key's lane, which always waits for part 0. If both go to one lane, it
-is one item and never divided, so that no progress can be between its halves.
+it, if the source keeps them unique as well (docs/adr/0009-tickets-where-values-change-hands.md). The key
+needs no ticket: equal folded keys go to one lane. An update that moves the key is split into (offset, 0),
+the delete in the old key's lane, and (offset, 1), the insert in the new key's lane, which always waits for
+part 0. If both go to one lane, it is one item and never divided, so that no progress can be between its
+halves.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from msgspec.structs import replace
 
 from consumer.ordering.fold import IndexFold, get_part_collation, make_index_fold, make_key_fold
 from consumer.ordering.layout import Layout
-from consumer.ordering.locks import LockTable, Ticket, ValueHolders, Wait
 from consumer.ordering.model import LaneProgress, RowChange, TargetTable
 from consumer.ordering.netchange import make_getter, make_reducer
+from consumer.ordering.tickets import Ticket, TicketTable, ValueHolders, Wait
 from schemas.table.model import Key, Row, Table, UniqueIndex
 
 
@@ -32,7 +33,7 @@ class TablePlan:
 
     __slots__ = ("fold_key", "indexes", "key_of", "lane_of", "name", "reducer", "target")
 
-    def __init__(self, target: TargetTable, layout: Layout, locks: LockTable, source: Table | None) -> None:
+    def __init__(self, target: TargetTable, layout: Layout, locks: TicketTable, source: Table | None) -> None:
         self.target = target
         self.name = f"{target.schema}.{target.name}"
         self.key_of: Callable[[Row], Any] = make_getter(target.key_at)
@@ -92,7 +93,7 @@ class Dispatcher:
     A lane's changes that it has passed already, by its progress row, are dropped.
     """
 
-    def __init__(self, layout: Layout, locks: LockTable, lanes: Sequence[LaneProgress]) -> None:
+    def __init__(self, layout: Layout, locks: TicketTable, lanes: Sequence[LaneProgress]) -> None:
         """`lanes`: the progress rows read at the begin of the attempt, one for each lane of `layout`."""
         self.layout = layout
         self._locks = locks
@@ -114,7 +115,7 @@ class Dispatcher:
 
         Registers tickets, so the caller holds the locks' mutex.
         """
-        self._locks.sweep_free_values()
+        self._locks.forget_free_values()
         queues, passed, apart = self._queues, self._passed, self._apart
         fold_key, key_of, lane_of, indexes = plan.fold_key, plan.key_of, plan.lane_of, plan.indexes
         for change in changes:

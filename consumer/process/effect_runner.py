@@ -69,7 +69,7 @@ def fault_ends_process(pipeline: str) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        log.critical("the apply process has a fault", pipeline=pipeline, exc_info=True)
+        log.critical("apply process ends: internal error", pipeline=pipeline, exc_info=True)
         os._exit(FAULT_EXIT_CODE)
 
 

@@ -68,7 +68,7 @@ class PipelineQueries:
             known = isinstance(error, ConsumerError | Py4JError | OSError)
             why = find_cause(str(error).splitlines())
             log.warning(
-                "query did not start",
+                "Spark query did not start",
                 pipeline=self._pipeline.name,
                 error=why,
                 exc_info=None if known else error,
@@ -76,7 +76,7 @@ class PipelineQueries:
             self._problem("a query cannot start", why)
             return QueryFailed(asked.kind, why)
         log.info(
-            "query started", pipeline=self._pipeline.name, query=asked.kind.value, topics=len(starting),
+            "Spark query started", pipeline=self._pipeline.name, query=asked.kind.value, topics=len(starting),
             number=asked.number, ms=round((time.monotonic() - began) * 1000),
         )  # fmt: skip
         topics = {unit.topic: (unit.topic_id, unit.real) for unit in asked.units if unit.topic in starting}
@@ -172,14 +172,14 @@ class PipelineQueries:
             except Exception as error:  # of the JVM, or of its answer: the next poll may succeed
                 known = isinstance(error, Py4JError)
                 log.warning(
-                    "query status not readable", query=query.name, error=str(error)[:300],
+                    "Spark query status not readable", query=query.name, error=str(error)[:300],
                     exc_info=None if known else error,
                 )  # fmt: skip
 
     def _read_progress(self, number: int, query: RunningQuery) -> QueryProgress | QueryLost:
         if not query.active:
             why = query.explain_end()
-            log.warning("query failed", pipeline=self._pipeline.name, query=query.name, error=why)
+            log.warning("Spark query failed", pipeline=self._pipeline.name, query=query.name, error=why)
             self._problem("a query died", why)
             return QueryLost(number, why)
         finished, ends, idle = query.read_progress()

@@ -112,7 +112,9 @@ class RunningQuery:
                 self._query.stop()
         except Exception as error:  # noqa: BLE001  # py4j raises the query's error; it has ended either way
             log.warning(
-                "query failed while stopping", query=self.name, error=find_cause(str(error).splitlines())
+                "Spark query failed while stopping",
+                query=self.name,
+                error=find_cause(str(error).splitlines()),
             )
         self._finish_query()
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -127,7 +127,12 @@ class SqlTakeover:
                 return self._take_once(unit, topic_id, layout, lanes, epoch_after)
             except (TransientError, UniqueViolationError) as error:
                 # UniqueViolationError: another process created the rows
-                log.info("takeover retried", pipeline=unit.pipeline, topic=unit.topic, error=str(error))
+                log.info(
+                    "try to take a unit over failed",
+                    pipeline=unit.pipeline,
+                    topic=unit.topic,
+                    error=str(error),
+                )
                 last = error
         raise TransientError(
             f"another session keeps the rows of {unit.topic} (pipeline {unit.pipeline}) in rowlock_progress "

@@ -151,7 +151,12 @@ class ControlWriter:
             self._notify(RecordsCommitted(term.rev, token))
         if self.transactions.write_snapshot_if_due(term):
             self._notify(WriteConfirmed(term.rev, term.begun))
-            log.info("control topic trimmed", before=term.base, records=len(term.records), bytes=term.cost)
+            log.info(
+                "control topic is trimmed",
+                before=term.base,
+                kept_records=len(term.records),
+                kept_bytes=term.cost,
+            )
             self.transactions.trim_topic(term.base)
 
     def _discard_term(self) -> None:

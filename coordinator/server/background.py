@@ -17,8 +17,8 @@ log = structlog.get_logger("coordinator")
 
 
 class Ticker:
-    """Calls `tick` every `interval` seconds unless the last tick is still being handled; after a slow
-    tick it pauses four times as long.
+    """Calls `tick` every `interval` seconds unless the last tick is still being handled. The next
+    tick begins at the earliest after four times the time that the last one took.
     """
 
     def __init__(self, interval: float, tick: Callable[[], None]) -> None:

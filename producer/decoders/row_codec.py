@@ -120,7 +120,7 @@ class TableCodec:
     def encode_rows(
         self, event_type: int, body: bytes, tx: TransactionContext, first_row: int
     ) -> list[tuple[bytes, bytes]]:
-        """Return (Kafka key, event value) of every row.
+        """Decode every row of a row event, and return its (Kafka key, event value).
 
         `source.row` counts from `first_row`, `last` is false.
 
@@ -209,7 +209,10 @@ class TableCodec:
         return loop
 
     def decode_rows(self, event_type: int, body: bytes) -> list[tuple[Row | None, Row | None]]:
-        """Return (before, after) of every row as wire values; None if the operation has no such image."""
+        """Return (before, after) of every row as wire values; None if the operation has no such image.
+
+        Tests compare it with `encode_rows`, which capture uses.
+        """
         images = self._decode_images(self._plain, event_type, body)
         if event_type in t.UPDATES:
             return list(zip(images[::2], images[1::2], strict=True))

@@ -42,7 +42,8 @@ class AgentConfiguration:
         return compute_config_digest(found), planned.refused
 
     def adopt_config(self, digest: str) -> bool:
-        """Read the file and, if it holds this configuration, use it. False: it does not hold it.
+        """Read the file and, if it holds the configuration with this digest, use it. Return False if that
+        configuration is not in use afterwards.
 
         If the present configuration has the same digest, only secrets can differ. It is then kept when
         the file has become invalid, or is just being edited.

@@ -38,7 +38,7 @@ class Milestones:
         match fields.get("event"):
             case "Spark started":
                 self.spark = True
-            case "query started":
+            case "Spark query started":
                 self.queries += 1
             case "unit taken over":
                 self.taken += 1

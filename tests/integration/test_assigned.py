@@ -335,7 +335,7 @@ def test_many_units_are_one_query_and_a_unit_that_must_stop_says_why(world: Worl
     bad_source, bad_topic = tables[0]
     bad_source.put(bad_source.row(5, None, 1))  # lost on the way
     bad_topic.write_changes([bad_source.put(bad_source.row(6, None, 1))])
-    before = process.errors.read_text().count('"query started"')
+    before = process.errors.read_text().count('"Spark query started"')
     epoch = next(EPOCHS)
     for _, topic in tables:
         process.do("prepare", unit_of(place, topic), epoch)
@@ -344,7 +344,7 @@ def test_many_units_are_one_query_and_a_unit_that_must_stop_says_why(world: Worl
         process.do("start", unit_of(place, topic), epoch)
     for _, topic in tables[1:]:
         applied(place, topic)
-    assert process.errors.read_text().count('"query started"') - before <= 2
+    assert process.errors.read_text().count('"Spark query started"') - before <= 2
     waiting = process.wait_error(unit_of(place, bad_topic), epoch)
     assert "gap" in waiting["error"]
     stopped = place.query(f"SELECT stopped FROM rowlock_unit WHERE topic = '{bad_topic.name}'")

@@ -136,7 +136,10 @@ def test_rows_arrive_and_keep_arriving_without_spark_and_it_takes_over_under_loa
         with Writer(some, 100):
             scene.go.touch()
             process.ready()
-            until(lambda: '"query started"' in process.errors.read_text(), what=f"a query: {process.log()}")
+            until(
+                lambda: '"Spark query started"' in process.errors.read_text(),
+                what=f"a query: {process.log()}",
+            )
             until(process.workers, what="a worker of Spark's")
             assert classes_are_shared(process)
             before = len(scene.topic.written)

@@ -27,10 +27,10 @@ from consumer.ordering.dispatch import Dispatcher, TablePlan
 from consumer.ordering.lanes.batches import LaneBatch
 from consumer.ordering.lanes.lane import ApplySegment, Lane, LaneLimits, WaitForTickets, WaitForWork
 from consumer.ordering.layout import Layout
-from consumer.ordering.locks import LockTable
 from consumer.ordering.model import ApplyUnit, LaneProgress, RowChange, TargetTable
 from consumer.ordering.progress import LaneMark, advance_row
 from consumer.ordering.progress import plan_resume as plan_start
+from consumer.ordering.tickets import TicketTable
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
 from schemas.wire.position import Position
 
@@ -173,7 +173,7 @@ class Attempt:
             plan.finish,
             plan.switch_now,
         )
-        self.locks = LockTable(plan.layout.lanes)
+        self.locks = TicketTable(plan.layout.lanes)
         self.marks = Deduplicator(rows)
         self.dispatcher = Dispatcher(plan.layout, self.locks, rows)
         self.plan: TablePlan = self.dispatcher.plan_table(table)

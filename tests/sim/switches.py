@@ -29,9 +29,9 @@ from consumer.ordering.dispatch import Dispatcher, TablePlan
 from consumer.ordering.lanes import batches, lane
 from consumer.ordering.lanes.batches import LaneBatch, Segment, moves_key
 from consumer.ordering.layout import Layout
-from consumer.ordering.locks import LockTable, Wait
 from consumer.ordering.model import LaneProgress, NetChange, RowChange
 from consumer.ordering.progress import LaneMark, ResumePlan, plan_resume
+from consumer.ordering.tickets import TicketTable, Wait
 from consumer.tables import definition
 from consumer.tables.definition import ActiveDefinition
 from producer.binlog_format.log_event import BinlogEvent
@@ -311,7 +311,7 @@ def _too_late(self: SnapshotJob) -> CopyMark | None:
     return None if mark is None else msgspec.structs.replace(mark, since=(mark.since or 0) + 2)
 
 
-def _no_wait(_self: LockTable, _holders: Any, _value: bytes, _ticket: Any) -> Wait | None:
+def _no_wait(_self: TicketTable, _holders: Any, _value: bytes, _ticket: Any) -> Wait | None:
     return None
 
 
@@ -410,7 +410,7 @@ SWITCHES: dict[str, tuple[tuple[object, str, object], ...]] = {
     "together": ((copies_module, "pass_together", _each_alone),),
     "sweeps": ((AttemptProgress, "commit_guarded", _unguarded),),
     "jump": ((begin, "find_mark_before_copy", _stays),),
-    "tickets": ((LockTable, "register", _no_wait),),
+    "tickets": ((TicketTable, "register", _no_wait),),
     "refused half": ((lane, "_choose_refused_parts", _both_halves),),
     "settled": ((batches, "_settles_key", _queues),),
 }

@@ -211,7 +211,7 @@ SELECT l.name, l.origin, i.name, i.coll FROM pragma_index_list(%s) AS l, pragma_
 COLUMNS = 'SELECT name, type, "notnull" FROM pragma_table_info(%s)'
 
 
-class SqliteCatalogue(KeyedReads):
+class SqliteCatalog(KeyedReads):
     """A `consumer.targets.dialect_components.TargetCatalog`."""
 
     quote = staticmethod(quote)
@@ -322,7 +322,7 @@ class SqliteAlterer:
 
     transactional = True
 
-    def __init__(self, link: SqliteLink, catalog: SqliteCatalogue) -> None:
+    def __init__(self, link: SqliteLink, catalog: SqliteCatalog) -> None:
         self._link = link
         self._catalog = catalog
 
@@ -371,7 +371,7 @@ def literal(value: object) -> str:
 
 def open_sqlite(target: TargetConfig, name: str) -> SqlSession:
     link, books = SqliteLink(target.database), Bookkeeping(SCHEMA, SYNTAX)
-    catalog = SqliteCatalogue(link)
+    catalog = SqliteCatalog(link)
     parts = (link, books, catalog, SqliteApplier(link, books), SqliteAlterer(link, catalog))
     return SqlSession(DialectComponents(*parts, fresh=lambda: SqliteLink(target.database)))
 

@@ -258,7 +258,7 @@ def test_the_log_of_the_run_is_followed_line_by_line(tmp_path: Path) -> None:
     assert follower.read_new_lines() == Milestones()
     with file.open("a") as log:
         log.write(
-            'rted", "seconds": 3}\nrowlock: refused to start\n26/01/01 WARN a line of Java\n{"event": "query started"}\n'
+            'rted", "seconds": 3}\nrowlock: refused to start\n26/01/01 WARN a line of Java\n{"event": "Spark query started"}\n'
         )
     assert follower.read_new_lines() == Milestones(spark=True, queries=1, error="refused to start")
     with file.open("a") as log:

@@ -13,10 +13,10 @@ from consumer.attempt.transactions import AttemptProgress
 from consumer.errors import FencedError, UnitStoppedError
 from consumer.ordering.dedup import Deduplicator, DuplicateVerdict
 from consumer.ordering.layout import Layout, compute_keys_fingerprint
-from consumer.ordering.locks import SWEEP_THRESHOLD, LockTable, Ticket, Wait
 from consumer.ordering.model import ChangeId, LaneProgress, RowChange
 from consumer.ordering.netchange import compute_net_change, sort_keys
 from consumer.ordering.progress import advance_row, plan_resume, relay_rows, start_refusal, was_committed
+from consumer.ordering.tickets import SWEEP_THRESHOLD, Ticket, TicketTable, Wait
 from schemas.table.model import Row
 from schemas.wire.position import ZERO, Position
 from tests.kits.history import target_table
@@ -110,7 +110,7 @@ def test_a_layout_survives_its_json_and_a_foreign_one_is_refused() -> None:
 
 
 def test_a_lock_orders_lanes_and_is_free_when_its_last_holder_is_released() -> None:
-    locks = LockTable(2)
+    locks = TicketTable(2)
     index = locks.get_holders("s.t", "u")
     assert locks.register(index, b"lucy", ((0, 0), 0)) is None
     assert locks.register(index, b"lucy", ((1, 0), 0)) is None  # the same lane
@@ -159,7 +159,7 @@ class CountingLocks:
 def test_one_id_a_lane_says_what_a_count_and_a_set_of_ids_would_say(
     steps: list[tuple[str, int, Any]],
 ) -> None:
-    locks, counting = LockTable(4, sweep=0), CountingLocks()
+    locks, counting = TicketTable(4, sweep=0), CountingLocks()
     index = locks.get_holders("s.t", "u")
     queues: list[list[tuple[ChangeId, Wait | None]]] = [[] for _ in range(4)]
     for offset, (what, lane, how) in enumerate(steps):
@@ -176,21 +176,21 @@ def test_one_id_a_lane_says_what_a_count_and_a_set_of_ids_would_say(
                 counting.release((event, lane))
                 queues[lane].pop(0)
         else:
-            locks.sweep_free_values()
+            locks.forget_free_values()
         assert len(locks) == len(counting.held)
 
 
 def test_free_values_are_swept_and_held_ones_stay() -> None:
-    locks = LockTable(2)
+    locks = TicketTable(2)
     index = locks.get_holders("s.t", "u")
     for n in range(SWEEP_THRESHOLD):
         locks.register(index, b"%d" % n, ((n, 0), n % 2))
-    locks.sweep_free_values()
+    locks.forget_free_values()
     assert locks.kept == SWEEP_THRESHOLD  # nothing is free
     locks.release(0, (SWEEP_THRESHOLD, 0))
     for n in range(SWEEP_THRESHOLD, 2 * SWEEP_THRESHOLD):
         locks.register(index, b"%d" % n, ((n + 1, 0), 1))
-        locks.sweep_free_values()
+        locks.forget_free_values()
     assert locks.kept == len(locks) == SWEEP_THRESHOLD // 2 + SWEEP_THRESHOLD
     assert locks.register(index, b"1", ((9 * SWEEP_THRESHOLD, 0), 0)) == ((1, 0), 1)
 

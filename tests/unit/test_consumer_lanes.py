@@ -27,8 +27,8 @@ from consumer.ordering.fold import (
 from consumer.ordering.lanes.batches import LaneBatch
 from consumer.ordering.lanes.lane import ApplySegment, Lane, LaneLimits, WaitForTickets, WaitForWork
 from consumer.ordering.layout import Layout
-from consumer.ordering.locks import LockTable
 from consumer.ordering.model import ChangeId, LaneProgress, QuarantineEntry, RowChange, TargetTable
+from consumer.ordering.tickets import TicketTable
 from consumer.tables.router import build_target_table as resolved
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
 from schemas.wire.position import ZERO
@@ -47,7 +47,7 @@ class Bench:
     ) -> None:
         layout = Layout(lanes=lanes)
         rows = [LaneProgress(n, 1, 1, "id", -1, ZERO, 0, layout.encode()) for n in range(lanes)]
-        self.locks = LockTable(lanes)
+        self.locks = TicketTable(lanes)
         self.dispatcher = Dispatcher(layout, self.locks, rows)
         self.plan = self.dispatcher.plan_table(TABLE)
         settings = LaneLimits(**limits)  # type: ignore[arg-type]
@@ -172,7 +172,7 @@ def _recollated(table: Table) -> Table:
 def test_a_stricter_index_of_the_target_has_a_ticket_of_every_event(
     at_source: Table, at_target: Table
 ) -> None:
-    layout, locks = Layout(lanes=1), LockTable(1)
+    layout, locks = Layout(lanes=1), TicketTable(1)
     dispatcher = Dispatcher(layout, locks, [LaneProgress(0, 1, 1, "id", -1, ZERO, 0, layout.encode())])
     plan = dispatcher.plan_table(other(TABLE, table=at_target), at_source)
     dispatcher.dispatch(plan, [RowChange((0, 0), row(1, "lucy"), (1, "lucy", None, 7))])
@@ -604,6 +604,6 @@ def test_values_that_the_source_keeps_unique_have_one_holder_also_where_the_targ
         )
         layout = Layout(lanes=1)
         plan = Dispatcher(
-            layout, LockTable(1), [LaneProgress(0, 1, 1, "id", -1, ZERO, 0, layout.encode())]
+            layout, TicketTable(1), [LaneProgress(0, 1, 1, "id", -1, ZERO, 0, layout.encode())]
         ).plan_table(target, source)
         assert [each[3] for each in plan.indexes] == [one]

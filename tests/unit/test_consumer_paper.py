@@ -22,8 +22,8 @@ from consumer.ordering.dispatch import Dispatcher
 from consumer.ordering.lanes.batches import LaneBatch
 from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.layout import Layout
-from consumer.ordering.locks import LockTable, Ticket, ValueHolders
 from consumer.ordering.model import ChangeId, LaneProgress, RowChange, TargetTable
+from consumer.ordering.tickets import Ticket, TicketTable, ValueHolders
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
 from schemas.wire.position import ZERO
 from tests.stands.fake_target import FakeTarget
@@ -55,7 +55,7 @@ INTERLEAVINGS = {
 }
 
 
-class Unlocked(LockTable):
+class Unlocked(TicketTable):
     """No lane ever waits."""
 
     def register(self, holders: ValueHolders, value: bytes, ticket: Ticket) -> None:
@@ -118,7 +118,7 @@ def _event(effect: Transact) -> ChangeId:
 
 
 def _lanes(layout: Layout) -> Iterator[tuple[ChangeId, int]]:
-    plan = Dispatcher(layout, LockTable(layout.lanes), _progress(layout)).plan_table(TABLE)
+    plan = Dispatcher(layout, TicketTable(layout.lanes), _progress(layout)).plan_table(TABLE)
     for change in CHANGES:
         row = change.after or change.before
         assert row is not None
@@ -142,7 +142,7 @@ LAYOUT = _layout_with_two_lanes()
 LANE_OF: dict[ChangeId, int] = dict(_lanes(LAYOUT))
 
 
-def _play(order: list[ChangeId], locks: LockTable) -> tuple[list[Row], list[ChangeId]]:
+def _play(order: list[ChangeId], locks: TicketTable) -> tuple[list[Row], list[ChangeId]]:
     """Run the scenario by script, row at a time and with the paper's statements; return the rows and the real order."""
     target = FakeTarget()
     script = Script(order, target)
@@ -171,7 +171,7 @@ def _play(order: list[ChangeId], locks: LockTable) -> tuple[list[Row], list[Chan
 
 @pytest.mark.parametrize("order", INTERLEAVINGS.values(), ids=INTERLEAVINGS)
 def test_with_locks_every_interleaving_ends_with_lucy_20(order: list[ChangeId]) -> None:
-    rows, done = _play(order, LockTable(2))
+    rows, done = _play(order, TicketTable(2))
     assert rows == [LUCY_2]
     assert done == [(0, 0), (1, 0), (2, 0)]  # whatever the script asked for, the ticket made lane 2 wait
 

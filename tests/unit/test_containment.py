@@ -98,7 +98,7 @@ LAYERS: dict[str, tuple[str, Callable[[Exception], Callable[..., Any]]]] = {
     "layout": ("consumer.attempt.attempt_state.plan_resume", raising),
     "fold": ("consumer.ordering.dispatch.make_key_fold", function_of),
     "dispatch": ("consumer.ordering.dispatch.Dispatcher.dispatch", raising),
-    "locks": ("consumer.ordering.locks.LockTable.register", raising),
+    "locks": ("consumer.ordering.tickets.TicketTable.register", raising),
     "lanes": ("consumer.ordering.lanes.lane.Lane.choose_effect", raising),
     "net change": ("consumer.ordering.netchange.NetChangeReducer.reduce", raising),
     "begin": ("tests.stands.fake_target.FakeSession.begin_attempt", raising),

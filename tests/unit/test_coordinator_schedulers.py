@@ -125,16 +125,16 @@ def test_units_of_one_label_are_kept_apart_and_taken_apart() -> None:
 def test_priority_is_drain_move_rebalance_balance() -> None:
     agents = [AgentView("A", accepts=False, draining=True), AgentView("B"), AgentView("C")]
     units = [unit("a", "A"), *[unit(f"b{i}", "B") for i in range(6)]]
-    wishes = RequestedMoves((MoveRequest("b0", "C"),), rebalance=True, balance=True)
+    requested = RequestedMoves((MoveRequest("b0", "C"),), rebalance=True, balance=True)
     now, order = view(agents, *units), []
     for _ in range(5):
-        done = plan_tasks(now, wishes, MANY)
+        done = plan_tasks(now, requested, MANY)
         order.append(done.by)
         now = after(now, done)
         if done.by == "move":
-            wishes = replace(wishes, moves=())
+            requested = replace(requested, moves=())
         if done.by == "rebalance":
-            wishes = replace(wishes, rebalance=False)
+            requested = replace(requested, rebalance=False)
     assert order[:3] == ["drain", "move", "rebalance"]
     assert plan_tasks(view("AB", *units), BALANCE, MANY).by == "balance"
 
@@ -157,9 +157,9 @@ def test_moves_under_way_count_against_the_limits() -> None:
 def test_what_may_be_a_move_counts_until_a_new_owner_has_heard_all_of_it() -> None:
     unheard = unit("u1", "a", state=SetState.RECOVERING, primary=None, holders=("a", "b"))
     waiting = [unit(f"u{n}", "a") for n in range(2, 5)]
-    wishes = RequestedMoves(moves=tuple(MoveRequest(u.spec.unit, "c") for u in waiting))
-    assert len(plan_tasks(view("abc", unheard, *waiting), wishes, MoveLimits(concurrent=2)).tasks) == 1
-    assert len(plan_tasks(view("abc", *waiting), wishes, MoveLimits(concurrent=2)).tasks) == 2
+    requested = RequestedMoves(moves=tuple(MoveRequest(u.spec.unit, "c") for u in waiting))
+    assert len(plan_tasks(view("abc", unheard, *waiting), requested, MoveLimits(concurrent=2)).tasks) == 1
+    assert len(plan_tasks(view("abc", *waiting), requested, MoveLimits(concurrent=2)).tasks) == 2
 
 
 @pytest.mark.parametrize("wrong", [MoveRequest("u", "A"), MoveRequest("u", "X"), MoveRequest("none", "B")])

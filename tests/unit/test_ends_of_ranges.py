@@ -11,8 +11,8 @@ from consumer.ordering.collations import make_text_fold
 from consumer.ordering.dispatch import Dispatcher
 from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.layout import Layout
-from consumer.ordering.locks import LockTable
 from consumer.ordering.model import LaneProgress, RowChange
+from consumer.ordering.tickets import TicketTable
 from producer.snapshot.chunk_sender import compute_first_row
 from schemas.wire.position import ZERO
 from tests.kits.history import target_table
@@ -41,7 +41,7 @@ def test_rows_of_the_log_at_a_topics_end_do_not_raise_those_of_a_snapshot(row: i
 
 @pytest.mark.parametrize("most", [0, 1, 3])
 def test_as_many_events_as_the_limit_wait_for_nothing_and_one_more_does(most: int) -> None:
-    locks = LockTable(1)
+    locks = TicketTable(1)
     dispatcher = Dispatcher(Layout(lanes=1), locks, [LaneProgress(0, 1, 1, "id", -1, ZERO, 0, "")])
     group = LaneGroup(
         dispatcher, locks, lambda _lane, _batch: iter(()), limits=LaneLimits(max_pending=most), signals=SingleThreadSignals(),  # type: ignore[arg-type,return-value]

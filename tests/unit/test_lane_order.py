@@ -19,9 +19,9 @@ from consumer.ordering.fold import make_index_fold
 from consumer.ordering.lanes.batches import LaneBatch
 from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.layout import Layout
-from consumer.ordering.locks import LockTable
 from consumer.ordering.model import LaneProgress, RowChange
 from consumer.ordering.progress import start_refusal
+from consumer.ordering.tickets import TicketTable
 from consumer.process.takeover import TakeoverResult, take_unit
 from rowlock.coordinator.units import ApplyUnitName
 from rowlock.inspect.caught_up import list_lagging_units
@@ -48,7 +48,7 @@ class Steps:
     """Two lanes whose machines the test advances one effect at a time. A commit is in the target after a Pause."""
 
     def __init__(self) -> None:
-        self.locks = LockTable(2)
+        self.locks = TicketTable(2)
         self.dispatcher = Dispatcher(Layout(lanes=2), self.locks, lanes_at(-1, -1))
         self.plan = self.dispatcher.plan_table(TABLE)
         self.committed: list[tuple[int, int]] = []

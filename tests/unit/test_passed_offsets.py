@@ -8,8 +8,8 @@ import pytest
 
 from consumer.ordering.dispatch import Dispatcher, TablePlan
 from consumer.ordering.layout import Layout
-from consumer.ordering.locks import LockTable
 from consumer.ordering.model import ChangeId, LaneProgress, RowChange
+from consumer.ordering.tickets import TicketTable
 from schemas.table.model import Row
 from schemas.wire.position import ZERO
 from tests.kits.history import target_table
@@ -22,7 +22,7 @@ PASSED = (AT - 1, AT, AT + 1)
 def dispatched(passed: tuple[int, int]) -> tuple[Dispatcher, TablePlan]:
     """A dispatcher whose lanes have passed these offsets; their rows come in another order than their numbers."""
     rows = [LaneProgress(lane, 1, 1, "id", passed[lane], ZERO, 0, "") for lane in (1, 0)]
-    dispatcher = Dispatcher(LAYOUT, LockTable(2), rows)
+    dispatcher = Dispatcher(LAYOUT, TicketTable(2), rows)
     return dispatcher, dispatcher.plan_table(target_table())
 
 

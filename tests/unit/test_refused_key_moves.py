@@ -17,8 +17,8 @@ from consumer.ordering.fold import encode_folded
 from consumer.ordering.lanes.batches import LaneBatch
 from consumer.ordering.lanes.lane import ApplySegment, Lane, LaneLimits
 from consumer.ordering.layout import Layout
-from consumer.ordering.locks import LockTable
 from consumer.ordering.model import LaneProgress, QuarantineEntry, RowChange, TargetTable
+from consumer.ordering.tickets import TicketTable
 from schemas.table.model import Column, ColumnType, Key, Kind, Row
 from schemas.wire.position import ZERO
 from tests.kits.history import History, changes_of, run_pure, target_table, topic_of
@@ -172,7 +172,7 @@ def test_both_halves_are_held_when_the_target_refuses_both(lanes: int) -> None:
 
 
 def lane_of(table: TargetTable, held: list[QuarantineEntry]) -> tuple[Lane, TablePlan]:
-    layout, locks = Layout(lanes=1), LockTable(1)
+    layout, locks = Layout(lanes=1), TicketTable(1)
     rows = [LaneProgress(0, 1, 1, "id", -1, ZERO, 0, layout.encode())]
     return Lane(0, locks, LaneLimits(), held), Dispatcher(layout, locks, rows).plan_table(table)
 

@@ -16,9 +16,9 @@ from consumer.attempt.readers.reader import RowBatch
 from consumer.ordering.dispatch import Dispatcher
 from consumer.ordering.lanes.batches import QuarantinedKeys, Segment, build_batch, moves_key
 from consumer.ordering.layout import Layout
-from consumer.ordering.locks import LockTable
 from consumer.ordering.model import LaneProgress, NetChange, QuarantineEntry, RowChange, TargetTable
 from consumer.ordering.netchange import compute_net_change
+from consumer.ordering.tickets import TicketTable
 from consumer.tables.definition import ActiveDefinition
 from consumer.tables.event_decoder import make_event_decoder, make_image_converter, make_row_decoder
 from consumer.tables.router import TableRoute, build_desired_table, build_target_table, resolve_route
@@ -114,7 +114,7 @@ def test_every_form_in_which_a_value_is_sent_keeps_the_sign() -> None:
 def applied(*changes: RowChange) -> tuple[list[QuarantineEntry], list[NetChange]]:
     """Apply `changes` one by one, the first of which the target refuses. Returns the entries that are left, and what was applied."""
     dispatcher = Dispatcher(
-        Layout(lanes=1), LockTable(1), [LaneProgress(0, 1, 1, "", -1, (0, 0, 0, 0), 0, "")]
+        Layout(lanes=1), TicketTable(1), [LaneProgress(0, 1, 1, "", -1, (0, 0, 0, 0), 0, "")]
     )
     plan = dispatcher.plan_table(TARGET)
     dispatcher.dispatch(plan, changes)

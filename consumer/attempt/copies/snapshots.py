@@ -109,8 +109,8 @@ def finish_snapshot(
         return
     if not spec.patient:
         raise TakesLongError(
-            f"{spec.unit.topic}: rowlock is asking the source about rows that Debezium's snapshot "
-            "does not have; this takes long"
+            f"{spec.unit.topic}: before rowlock deletes rows that Debezium's snapshot lacks, it "
+            "asks the source whether they are deleted there; this can take long"
         )
     topic, (first, last) = spec.unit.topic, active.stored.snapshot
     rows = _SnapshotRows(topic, active)

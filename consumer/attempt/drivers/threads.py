@@ -121,7 +121,9 @@ class ThreadDriver(AttemptDriver[Session]):
                     case ops.RequireTableUnchanged():
                         require_table_unchanged(self._spec, session, transaction, operation)
                     case ops.PublishDefinition():
-                        raise NotImplementedError("a database takes definitions from its tables")
+                        raise NotImplementedError(
+                            "definitions are published only to topics: in a database the table shows its own"
+                        )
                     case _:
                         carry_out_operation(transaction, operation, effect.displaced)
 

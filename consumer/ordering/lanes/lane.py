@@ -31,10 +31,10 @@ from dataclasses import dataclass
 from consumer.errors import RefusedError, TransientError, UniqueViolationError, UnitStoppedError
 from consumer.ordering.dispatch import LaneItem
 from consumer.ordering.lanes.batches import LaneBatch, QuarantinedKeys, Segment, build_batch, moves_key
-from consumer.ordering.locks import LockTable, Wait
 from consumer.ordering.model import ChangeId, QuarantineEntry
 from consumer.ordering.netchange import may_be_anew
 from consumer.ordering.progress import LaneMark
+from consumer.ordering.tickets import TicketTable, Wait
 from schemas.backoff import pause_after
 from schemas.problems import Problem
 
@@ -204,7 +204,7 @@ class Lane:
     def __init__(
         self,
         number: int,
-        locks: LockTable,
+        locks: TicketTable,
         limits: LaneLimits,
         held: Sequence[QuarantineEntry] = (),
         *,

@@ -1,4 +1,4 @@
-"""Fences units: afterwards no process of this agent can write their rows."""
+"""Fences this agent's own units: afterwards none of its processes can write their rows."""
 
 from __future__ import annotations
 

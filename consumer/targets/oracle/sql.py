@@ -56,8 +56,8 @@ def quote_bare(name: str) -> str:
     """Quote an identifier in a finished statement. Raises TargetConfigError if Oracle allows no such name."""
     if '"' in name or "\0" in name or not name:
         raise TargetConfigError(
-            f"Oracle has no names with quotation marks, and none without a character, and {name!r} is one",
-            "give it another at the source",
+            f"Oracle has no empty names and none with a quotation mark or a NUL character: {name!r}",
+            "give the table or column another name at the source",
         )
     return f'"{normalize_name(name)}"'
 

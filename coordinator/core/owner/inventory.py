@@ -22,7 +22,7 @@ def receive_inventory(state: OwnerState, event: Inventory, now: float, out: list
         state.history.count_dropped("catalogue of another configuration")
         return
     plan = state.plan
-    if event is plan.last_inventory and plan.doubt is None:
+    if event is plan.last_inventory and plan.suspicious is None:
         return
     before = plan.read_inventory(event)
     missing = find_suspicious_shrink(
@@ -31,7 +31,7 @@ def receive_inventory(state: OwnerState, event: Inventory, now: float, out: list
     if not missing:
         _adopt_inventory(state, event, now, out)
         return
-    if plan.doubt is None:
+    if plan.suspicious is None:
         counts = ", ".join(f"{count} of pipeline {pipeline}" for pipeline, count in missing.items())
         wait = f"they are stopped if this lasts for {state.config.doubt:g} s"
         out.append(Alarm("topics are missing", f"Kafka does not list the topics of units: {counts}; {wait}"))

@@ -86,9 +86,9 @@ def schedule_units(state: OwnerState, now: float, out: list[OwnerDecision]) -> N
     if plan.inventory is None or not _has_work(state, now):
         return
     balance = now >= plan.next_balance
-    wishes = RequestedMoves(plan.moves, plan.rebalance, balance)
-    view = build_scheduler_view(state, now, whole=_may_move_units(state, wishes))
-    done = plan_tasks(view, wishes, config.limits)
+    requested = RequestedMoves(plan.moves, plan.rebalance, balance)
+    view = build_scheduler_view(state, now, whole=_may_move_units(state, requested))
+    done = plan_tasks(view, requested, config.limits)
     has_more = len([t for t in done.tasks if isinstance(t, AddTask)]) >= config.limits.burst
     is_balanced = balance and done.by != "balance"
     pause = config.interval if done.full else config.balance_every
@@ -135,12 +135,12 @@ def _has_work(state: OwnerState, now: float) -> bool:
     return state.plan.is_due(now)
 
 
-def _may_move_units(state: OwnerState, wishes: RequestedMoves) -> bool:
+def _may_move_units(state: OwnerState, requested: RequestedMoves) -> bool:
     """Return whether any unit may be moved. Then the units that replicate undisturbed are examined one
     by one.
     """
     leaving = any(m.leaving and state.sets.by_agent.get(name) for name, m in state.members.by_name.items())
-    return leaving or bool(wishes.moves) or wishes.rebalance or wishes.balance
+    return leaving or bool(requested.moves) or requested.rebalance or requested.balance
 
 
 def build_scheduler_view(state: OwnerState, now: float, *, whole: bool) -> SchedulerView:

@@ -29,7 +29,7 @@ class Plan:
     """The adopted inventory by unit; None before the first."""
     last_inventory: Inventory | None = None
     """The inventory that was read last."""
-    doubt: PendingInventory | None = None
+    suspicious: PendingInventory | None = None
     """An inventory with a suspicious shrink that is not adopted yet; None: there is none."""
     moves: tuple[MoveRequest, ...] = ()
     """The requested moves that have not begun."""
@@ -81,7 +81,7 @@ class Plan:
     def adopt_inventory(self, found: Inventory) -> dict[str, InventoryUnit]:
         """Plan for this inventory from now on, and return its units by name."""
         self.inventory = {spec.unit: spec for spec in sorted(found.units, key=lambda spec: spec.unit)}
-        self.doubt, self.has_work = None, True
+        self.suspicious, self.has_work = None, True
         return self.inventory
 
     def note_suspicious_inventory(self, now: float, confirm_after: float) -> bool:
@@ -91,10 +91,10 @@ class Plan:
         If no inventory was read for more than half of that time (the process hung, or Kafka did not
         answer), good answers may have been missed between two bad ones, so the time begins again.
         """
-        known = self.doubt or PendingInventory(now, now)
+        known = self.suspicious or PendingInventory(now, now)
         unseen = now - known.last > confirm_after / 2
-        self.doubt = PendingInventory(now if unseen else known.since, now)
-        return now >= self.doubt.since + confirm_after
+        self.suspicious = PendingInventory(now if unseen else known.since, now)
+        return now >= self.suspicious.since + confirm_after
 
     def find_unit(self, unit: str) -> InventoryUnit | None:
         """Return the unit as the inventory has it."""

@@ -69,16 +69,16 @@ class SchedulePlan:
     """Whether the limit on concurrent moves is reached."""
 
 
-def plan_tasks(view: SchedulerView, wishes: RequestedMoves, limits: MoveLimits) -> SchedulePlan:
+def plan_tasks(view: SchedulerView, requested: RequestedMoves, limits: MoveLimits) -> SchedulePlan:
     """Return the next tasks, at most one per unit."""
     loads = AgentLoads(view, limits)
     tasks = plan_basic_tasks(view, loads)
     most = limits.concurrent
     movers: tuple[tuple[str, Callable[[], list[MoveTask]]], ...] = (
         ("drain", lambda: plan_drain_moves(view, loads)),
-        ("move", lambda: plan_requested_moves(view, loads, wishes.moves)),
-        ("rebalance", lambda: balance_loads(view, loads, most, "rebalance") if wishes.rebalance else []),
-        ("balance", lambda: balance_loads(view, loads, most, "balance") if wishes.balance else []),
+        ("move", lambda: plan_requested_moves(view, loads, requested.moves)),
+        ("rebalance", lambda: balance_loads(view, loads, most, "rebalance") if requested.rebalance else []),
+        ("balance", lambda: balance_loads(view, loads, most, "balance") if requested.balance else []),
     )
     for name, mover in movers:
         if loads.moving < limits.concurrent and (moves := mover()):

@@ -21,7 +21,7 @@ from coordinator.core.schedulers.model import (
 )
 
 #: A gap below the mean load divided by this is left alone, because measured rates always vary.
-TOLERANCE = 10
+TOLERANCE_DIVISOR = 10
 
 
 def balance_loads(view: SchedulerView, loads: AgentLoads, most: int, why: str = "balance") -> list[MoveTask]:
@@ -67,7 +67,7 @@ def _find_narrowing_move(
             continue
         for origin in reversed(order):
             gap = loads.get_load(origin, kind) - loads.get_load(target, kind)
-            if gap < max(2 * UNIT_COST, mean // TOLERANCE):
+            if gap < max(2 * UNIT_COST, mean // TOLERANCE_DIVISOR):
                 break
             unit = _find_best_unit(at[origin], target, gap, loads)
             if unit is not None:

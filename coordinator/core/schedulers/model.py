@@ -16,7 +16,7 @@ from enum import Enum
 from coordinator.core.replication_table import SetState
 
 UNIT_COST = 1000
-_MAY_MOVE = frozenset({SetState.PREPARE, SetState.COMMIT, SetState.RECOVERING})
+_COUNTS_AS_MOVING = frozenset({SetState.PREPARE, SetState.COMMIT, SetState.RECOVERING})
 
 
 class UnitKind(Enum):
@@ -162,7 +162,7 @@ class AgentLoads:
         leaves = unit.primary is not None and unit.state in {SetState.PREPARE, SetState.COMMIT}
         at = unit.holders[-1] if leaves or unit.primary is None else unit.primary
         self.place_unit(unit, at)
-        if len(unit.holders) > 1 and unit.state in _MAY_MOVE:
+        if len(unit.holders) > 1 and unit.state in _COUNTS_AS_MOVING:
             self.moving += 1
             self._incoming[unit.holders[-1]] += 1
 

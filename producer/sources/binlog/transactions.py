@@ -218,7 +218,7 @@ class TransactionAssembler:
 
     def _require_open(self, event: BinlogEvent | str) -> _OpenTransaction:
         if self._open is None:
-            raise _build_stream_stop(event, "rows outside of a transaction")
+            raise _build_stream_stop(event, "an event that belongs into a transaction is outside of one")
         return self._open
 
     # --- rows

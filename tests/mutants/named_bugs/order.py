@@ -24,14 +24,14 @@ BUGS = [
     ),
     Mutant(
         bug="an insert overtakes the delete of the same unique value",
-        file="consumer/ordering/locks.py",
+        file="consumer/ordering/tickets.py",
         old="last[1] == ticket[1] or self._released[last[1]] >= last[0]",
         new="last[1] == ticket[1] or self._released[last[1]] > (-1, 0)",
         tests=("tests/unit/test_lane_order.py",),
     ),
     Mutant(
         bug="an insert does not reserve its unique value",
-        file="consumer/ordering/locks.py",
+        file="consumer/ordering/tickets.py",
         old="        holders[value] = ticket\n        if last",
         new="        if last",
         tests=("tests/unit/test_lane_order.py",),

@@ -16,7 +16,7 @@ SURVIVORS: tuple[Survivor, ...] = (*of_apply.SURVIVORS, *of_capture.SURVIVORS)
 LIMITS: tuple[Limit, ...] = (
     Limit("consumer/ordering/lanes/lane.py", "max_gather", "events in a transaction"),
     Limit("consumer/ordering/lanes/lane.py", "max_pending", "events in memory"),
-    Limit("consumer/ordering/locks.py", "SWEEP_THRESHOLD", "values in memory before free ones are looked for"),
+    Limit("consumer/ordering/tickets.py", "SWEEP_THRESHOLD", "values in memory before free ones are looked for"),
     Limit("consumer/attempt/applier.py", "LOGGED_KEYS", "keys in a line of the log"),
     Limit("consumer/attempt/copies/keys.py", "KEYS_PER_PAGE", "keys looked up at a time"),
     Limit("consumer/attempt/copies/keys_on_disk.py", "MAX_KEYS_IN_MEMORY", "keys in memory before they go to a file"),

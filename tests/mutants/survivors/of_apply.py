@@ -19,7 +19,7 @@ SURVIVORS: tuple[Survivor, ...] = (
     Survivor("consumer/ordering/collations.py", "        last: int = 0x10FFFF,", "        last: int = 1114112,", "there is no code point beyond the last one"),
     Survivor("consumer/ordering/fold.py", "    pairs = list(zip(at, values, strict=True))", "    pairs = list(zip(at, values, strict=False))", "both are one for each part of the index"),
     Survivor("consumer/ordering/layout.py", "        return lane if lanes > 1 else lambda _folded: 0", "        return lane if lanes >= 1 else lambda _folded: 0", "whatever is divided by one lane leaves 0, which is the shorter way's lane"),
-    Survivor("consumer/ordering/locks.py", 'BEFORE_ALL_EVENTS: ChangeId = (-1, 0)', 'BEFORE_ALL_EVENTS: ChangeId = (-2, 0)', "both are below every event's id, and nothing else is asked of it"),
+    Survivor("consumer/ordering/tickets.py", 'BEFORE_ALL_EVENTS: ChangeId = (-1, 0)', 'BEFORE_ALL_EVENTS: ChangeId = (-2, 0)', "both are below every event's id, and nothing else is asked of it"),
     Survivor("consumer/ordering/model.py", "    ts_ms: int = 0", "    ts_ms: int = 1", "only tests leave the field out, and none of them looks at it"),
     Survivor("consumer/attempt/copies/sweep.py", '    reader.begin_reading([LaneProgress(0, 0, 0, "", since, place.position, place.gen, "")], active)', '    reader.begin_reading([LaneProgress(0, 1, 0, "", since, place.position, place.gen, "")], active)', "a reader asks for the offset, the position and the assignment alone"),
     Survivor("consumer/attempt/copies/snapshots.py", '            take(RowBatch(changes, (start - 1, ZERO, 0, 0)))', '            take(RowBatch(changes, (start - 2, ZERO, 0, 0)))', "of what is read again only the rows' keys are looked at"),

@@ -318,7 +318,7 @@ def _plan_with(**more: int) -> Patch:
     """A limit is forgotten."""
     plan = periodic.plan_tasks
     return attribute(
-        periodic, "plan_tasks", lambda seen, wishes, limits: plan(seen, wishes, replace(limits, **more))
+        periodic, "plan_tasks", lambda seen, requested, limits: plan(seen, requested, replace(limits, **more))
     )
 
 

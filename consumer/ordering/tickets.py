@@ -1,4 +1,4 @@
-"""The locks that order events of different lanes with a common unique value.
+"""The tickets that order events of different lanes with a common unique value.
 
 Each unique index of a target table has a map: folded value → ticket of the last event that gives or
 takes the value. To register, an event reads the ticket to wait for and replaces it by its own. An event
@@ -10,10 +10,13 @@ each lane shows what is released:
 - So the last holder is released after all others, and its ticket alone shows whether the value is free.
 - A wait is always for a smaller id, and a lane takes its events in order, so no cycle of waits can form.
 
+Nothing waits here: a lane sees in `Lane._gather_items` that its next event must wait, and waits in
+`LaneGroup._wait_for_lanes` (consumer/attempt/lane_group.py).
+
 docs/adr/0011-a-lane-s-commit-releases.md has the reasons against counts and sets of ids. There is no
 condition and no mutex here: the core is single-threaded (tests, model).
 consumer/attempt/drivers/threads.py (`ThreadSignals`) has one mutex around it, taken once for each chunk of
-events, and one condition for each lane; one for each lock would cost more than the row.
+events, and one condition for each lane; one for each value would cost more than the row.
 """
 
 from __future__ import annotations
@@ -32,8 +35,8 @@ BEFORE_ALL_EVENTS: ChangeId = (-1, 0)
 SWEEP_THRESHOLD = 20_000
 
 
-class LockTable:
-    """All locks of one attempt. Locks are limited to one topic, and end with the attempt."""
+class TicketTable:
+    """All tickets of one attempt. They are of one topic, and end with the attempt."""
 
     def __init__(self, lanes: int, *, sweep: int = SWEEP_THRESHOLD) -> None:
         """`lanes`: number of lanes. `sweep`: number of kept values at which free ones are looked for."""
@@ -75,7 +78,7 @@ class LockTable:
         """Release all events of `lane` up to `event`: they are committed."""
         self._released[lane] = event
 
-    def sweep_free_values(self) -> None:
+    def forget_free_values(self) -> None:
         """Forget the free values, once there are enough of them to make the search cheap for each."""
         if self.kept < self._sweep_at:
             return
