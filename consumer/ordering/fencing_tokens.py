@@ -37,7 +37,8 @@ def compute_next_epoch(
     epoch = max(highest + 1, above + 1, first)
     if epoch >= beyond:
         raise FencedError(
-            f"{unit.topic} of pipeline {unit.pipeline} was started {1 << BITS} times under the assignment {assigned}",
-            "it needs a new assignment (move it, or restart the agent)",
+            f"{unit.topic} of pipeline {unit.pipeline} was started {1 << BITS} times under assignment {assigned}, "
+            "the most that one assignment allows",
+            "move the unit to another agent, or restart the agent",
         )
     return epoch

@@ -46,8 +46,8 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
             return msgspec.json.decode(text, type=Layout)
         except msgspec.MsgspecError as error:
             raise UnitStoppedError(
-                f"the stored layout {text!r} cannot be read ({error}): it was written by another version of rowlock",
-                "start that version once until it has caught up, then this one",
+                f"rowlock_progress has a lane layout ({text!r}) that this version cannot read ({error})",
+                "run the version of rowlock that wrote it until it has caught up, then this one",
             ) from error
 
     @property

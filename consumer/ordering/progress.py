@@ -48,7 +48,8 @@ def plan_resume(rows: Sequence[LaneProgress], configured: Layout) -> ResumePlan:
     stored = Layout.decode(rows[0].layout)
     if len(rows) != stored.lanes or any(row.layout != rows[0].layout for row in rows):
         raise UnitStoppedError(
-            f"rowlock_progress of the target is damaged: {len(rows)} lane rows, layout {rows[0].layout}",
+            f"table rowlock_progress of the target is damaged: it has {len(rows)} rows of this topic, which "
+            f"do not match their layout {rows[0].layout}",
             f"restore the target from a backup, or {START_OVER}",
         )
     offsets = [row.offset for row in rows]
@@ -59,8 +60,9 @@ def plan_resume(rows: Sequence[LaneProgress], configured: Layout) -> ResumePlan:
         return ResumePlan(start, configured, switch_now=True)
     if not stored.computable:
         raise UnitStoppedError(
-            f"the lanes are at different offsets ({offsets}) with a layout of another version ({rows[0].layout})",
-            "start the version of rowlock that wrote it until it has caught up, then this one",
+            f"the rows of rowlock_progress are at different offsets ({offsets}) in a layout of another "
+            f"version ({rows[0].layout})",
+            "run the version of rowlock that wrote them until it has caught up, then this one",
         )
     return ResumePlan(start, stored, finish=max(offsets))
 
@@ -124,7 +126,8 @@ def start_refusal(rows: Sequence[LaneProgress], topic_id: str, end: int) -> Prob
         )
     if highest > end:
         return Problem(
-            f"the target has applied up to offset {highest - 1}, the topic ends at {end}: the topic lost its tail",
+            f"the target has applied offset {highest - 1}, but the topic ends at {end}: the topic has lost "
+            "its last records",
             START_OVER,
         )
     return None

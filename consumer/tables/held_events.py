@@ -39,7 +39,7 @@ def decode_quarantined_event(active: ActiveDefinition, raw: bytes) -> Any:
 
 def _build_unreadable_error(error: Exception) -> RefusedError:
     return RefusedError(
-        f"the held event can no longer be read ({error})", "copy the table, or skip the event"
+        f"the quarantined event can no longer be read ({error})", "copy the table, or skip the event"
     )
 
 
@@ -60,9 +60,9 @@ def refuse_other_columns(active: ActiveDefinition, entry: QuarantineEntry) -> No
     seen = f": it has no column {', '.join(dropped)} now" if dropped else f" (offset {since})"
     copy_remedy = format_copy_remedy(active.source.db, active.source.name)
     raise RefusedError(
-        f"the event was held before columns of its table were renamed or dropped, or the table was copied again{seen}; only the source knows which values of the event "
-        f"are the row's",
-        f"copy the table (`{copy_remedy}`; a copy that is under way brings the row), or skip the event",
+        "columns of the table were renamed or dropped, or the table was copied, after the event was "
+        f"quarantined{seen}; its values can no longer be matched to columns",
+        f"copy the table (`{copy_remedy}`; a running copy also brings the row), or skip the event",
     )
 
 
@@ -88,7 +88,7 @@ def _as_now(active: ActiveDefinition, image: dict[str, Value] | None) -> dict[st
         fill = find_fill(column)
         if fill is None:
             raise RefusedError(
-                f"the event was held before its table had the column {column.name}, and only the source knows the row's "
+                f"the event was quarantined before its table had the column {column.name}, so it lacks the row's "
                 "value there",
                 "copy the table, or skip the event",
             )

@@ -303,8 +303,8 @@ def _check_key(expected: Table, real: Table) -> None:
     coarse = set(expected.key.columns) - set(real.key.columns)
     if coarse:
         raise TargetConfigError(
-            f"{_format_name(real)}: the target's key {list(real.key.columns)} lacks {sorted(coarse)} of the source's: rows "
-            f"that differ at the source would share one row",
+            f"{_format_name(real)}: the target's key {list(real.key.columns)} lacks columns {sorted(coarse)} of the "
+            "source's key: different rows of the source would share one row",
             f"make the key {list(expected.key.columns)}",
         )
     foreign = set(real.key.columns) - set(expected.column_names)

@@ -60,9 +60,9 @@ def _require_one_table(
     if found:
         tables = ", ".join(f"{db}.{table}" for db, table in found)
         raise UnitStoppedError(
-            f"{topic}: {tables} of source {name} all go to this topic, for Debezium writes '_' for what Kafka refuses in a "
-            "name",
-            "take all but one out of `tables`",
+            f"{topic}: {tables} of source {name} all go to this topic, because Debezium replaces characters that "
+            "Kafka does not allow by '_'",
+            "leave only one of them in `tables`",
         )
     raise UnitStoppedError(
         f"{topic}: source {name} has no table of that name, or user {source.user} may not see it",

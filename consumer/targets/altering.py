@@ -68,7 +68,8 @@ class TableChanger:
                     raise
                 raise TargetConfigError(
                     error.problem.what,
-                    "drop what refers to the table in the target, for the source already guarantees it",
+                    "drop the foreign keys in the target that refer to the table; the source already "
+                    "enforces them",
                 ) from error
             except TargetConfigError as error:
                 if error.problem.remedy != UNDO:

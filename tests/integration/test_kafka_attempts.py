@@ -260,7 +260,7 @@ def test_what_the_topic_cannot_be_stops_the_unit_at_its_definition(real: Cluster
     unit = unit_of(real, topic={"partitions": 2})
     unit.write([unit.source.put(unit.source.row(1, None, 1))])
     report = unit.apply()
-    assert (report.state, "has 3 partitions, and its route sets 2" in report.message) == ("stopped", True)
+    assert (report.state, "has 3 partitions, but its route sets 2" in report.message) == ("stopped", True)
     assert messages(real.kafka, f"{real.schema}.acct") == []
 
 

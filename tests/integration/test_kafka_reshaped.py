@@ -211,7 +211,7 @@ def test_a_plan_says_what_would_stop_the_unit_and_makes_a_topic_only_where_none_
     for options, reported in (
         ({"format": "plain"}, "format was rowlock, now plain"),
         ({"key": ("owner",)}, "key was ['id'], now ['owner']"),
-        ({"partitions": 3}, "has 1 partitions, and its route sets 3"),
+        ({"partitions": 3}, "has 1 partitions, but its route sets 3"),
         ({"columns": ("id", "nothing")}, "has no column nothing"),
     ):
         flow = flow_of(unit, config, OPEN | options)

@@ -289,7 +289,7 @@ def test_another_number_of_partitions_is_refused(
 ) -> None:
     make_topic(kafka, f"{unique}.acct", 3)
     owner = Owner(config, table_of(unique, **PLAIN))
-    with pytest.raises(TargetConfigError, match="has 3 partitions, and its route sets 4"):
+    with pytest.raises(TargetConfigError, match="has 3 partitions, but its route sets 4"):
         owner.target.open_topic(table_of(unique, partitions=4), create=True)
     owner.apply(4, *((None, account(key)) for key in range(30)))
     assert {each.partition() for each in messages(kafka, f"{unique}.acct")} == {0, 1, 2}

@@ -107,7 +107,7 @@ def outcome(
         copy = "rowlock copy" in report.message or promised.startswith("stops: ")
         return None if copy else report.message
     if report.state == "stopped" and NARROW in promised:
-        return None if "does not hold every value" in report.message else report.message
+        return None if "cannot store every value" in report.message else report.message
     if report.state != "ok":
         return f"{report.state} {report.message}, and the page says {promised}"
     if report.held:

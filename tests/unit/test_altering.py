@@ -192,7 +192,7 @@ def test_which_index_cannot_be_built() -> None:
 
 
 def test_errors_and_their_remedies() -> None:
-    with pytest.raises(TargetConfigError, match="refers to the table"):
+    with pytest.raises(TargetConfigError, match="refer to the table"):
         carried_out(FakeLink(RefusedError("a foreign key")), DropTable(TABLE))
     with pytest.raises(RefusedError, match="too long"):
         carried_out(FakeLink(RefusedError("too long")))

@@ -124,7 +124,7 @@ def test_what_a_commit_cannot_say_in_its_order_is_refused(operations: Sequence[o
 )
 def test_a_change_of_the_table_itself_is_refused(operation: ops.Operation) -> None:
     """Left out without a word, rows of the table before would stay among the ones that follow."""
-    with pytest.raises(TargetConfigError, match="alter it by hand"):
+    with pytest.raises(TargetConfigError, match="alter the table by hand"):
         build_commit(of_operations(writes(1), operation))
 
 

@@ -102,7 +102,7 @@ def test_a_layout_survives_its_json_and_a_foreign_one_is_refused() -> None:
     layout = Layout(lanes=3, routes="r", keys=compute_keys_fingerprint([TABLE]))
     assert Layout.decode(layout.encode()) == layout
     assert not Layout(lanes=3, fold=1).computable
-    with pytest.raises(UnitStoppedError, match="cannot be read"):
+    with pytest.raises(UnitStoppedError, match="cannot read"):
         Layout.decode("{}")
 
 

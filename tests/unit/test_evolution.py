@@ -669,7 +669,7 @@ def test_an_index_is_unique_once_all_say_so_and_no_more_once_one_does_not() -> N
 
 
 def test_what_no_table_can_be_for_both_stops_the_unit() -> None:
-    with pytest.raises(UnitStoppedError, match="the key is"):
+    with pytest.raises(UnitStoppedError, match="this source's key is"):
         planned(replace(TABLE, key=unique("PRIMARY", "owner")), routed=SHARED, others=[OTHERS], rewrite=True)
     with pytest.raises(UnitStoppedError, match="version is varchar here and int"):
         planned(changed(TABLE, "version", type=text(9)), routed=SHARED, others=[OTHERS], rewrite=True)

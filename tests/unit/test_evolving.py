@@ -152,7 +152,7 @@ def test_a_target_of_whole_batches_is_not_altered_and_says_so() -> None:
     )
     there = replace(TABLE, db="public")
     session: Any = SimpleNamespace(read_table=lambda _schema, _table: there, column_names=EXACT)
-    with pytest.raises(TargetConfigError, match=r"public\.acct of .* would have to be altered \(1 steps\)"):
+    with pytest.raises(TargetConfigError, match=r"public\.acct of .* needs 1 alterations"):
         build_unaltered_state(spec, session, asked)
 
 
@@ -227,7 +227,7 @@ def test_a_change_that_others_undo_again_and_again_is_left_to_a_person() -> None
         effect.operations[0].found.append(ChangePlan(None, StoredDefinition(TABLE)))
         effect = machine.throw(StepsLeftError("it is not as it is needed yet"))
     assert [type(each) for each in effect.operations] == [WriteUnit], "nobody waits for it any more"
-    with pytest.raises(UnitStoppedError, match="do not give the target's table the expected form"):
+    with pytest.raises(UnitStoppedError, match="leave the target table different from what is needed"):
         next(machine)
 
 
@@ -432,7 +432,7 @@ def test_a_target_that_does_not_come_out_as_asked_stops_the_unit() -> None:
 
     target.at = at
     report = tale.bench.apply()
-    assert (report.state, "do not give the target's table the expected form" in report.message) == (
+    assert (report.state, "leave the target table different from what is needed" in report.message) == (
         "stopped",
         True,
     )

@@ -276,10 +276,10 @@ def test_everybody_who_asks_how_far_a_unit_is_hears_of_its_slowest_lane() -> Non
         ((-1, -1), "id", 0, None),  # an empty topic
         ((-1, -1), "id", 9, None),
         ((4, 4), "id", 5, None),  # at its end
-        ((4, 4), "id", 4, "lost its tail"),
+        ((4, 4), "id", 4, "has lost its last records"),
         ((2, 7), "id", 8, None),
-        ((2, 7), "id", 7, "lost its tail"),  # the fastest lane has one more
-        ((7, 2), "id", 7, "lost its tail"),
+        ((2, 7), "id", 7, "has lost its last records"),  # the fastest lane has one more
+        ((7, 2), "id", 7, "has lost its last records"),
         ((4, 4), "other", 9, "created again"),
         ((4, 4), "other", 3, "created again"),  # that first: the offsets mean nothing
         ((-1, -1), "other", 9, "created again"),
@@ -292,7 +292,7 @@ def test_a_start_is_refused(offsets: tuple[int, ...], topic_id: str, end: int, w
 
 def test_rows_from_before_topics_had_an_id_start_with_any() -> None:
     assert start_refusal(lanes_at(4, topic_id=""), "id", 9) is None
-    assert "lost its tail" in str(start_refusal(lanes_at(4, topic_id=""), "id", 4))
+    assert "has lost its last records" in str(start_refusal(lanes_at(4, topic_id=""), "id", 4))
 
 
 @pytest.mark.parametrize(("bounds", "refused"), [((0, 9), False), ((6, 9), False), ((0, 7), True)])

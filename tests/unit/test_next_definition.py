@@ -210,7 +210,7 @@ def test_a_unit_whose_rows_were_lost_meanwhile_follows_no_definition_but_that_of
             ChangeMark(5, AT, None).encode(),
             "column ddl of rowlock_unit records an unfinished ALTER of another type of target",
         ),
-        (False, "ALTER TABLE acct ADD x INT", "interrupted (ALTER TABLE acct ADD x INT): finish it by hand"),
+        (False, "ALTER TABLE acct ADD x INT", "(ALTER TABLE acct ADD x INT): complete it by hand"),
     ],
 )
 def test_a_mark_that_cannot_be_taken_up_stops_the_unit(transactional: bool, mark: str, words: str) -> None:

@@ -119,8 +119,8 @@ def test_a_key_may_be_hashed() -> None:
         (Options(where=(("nmae", ("x",)),)), "no column nmae, which `where`"),
         (Options(masks=(("nmae", "x"),)), "no column nmae, which `masks`"),
         (Options(key=("nmae",)), "no column nmae, which `key`"),
-        (Options(columns=("name",)), "leaves out id"),
-        (Options(columns=("id", "name"), key=("pan",)), "leaves out pan"),
+        (Options(columns=("name",)), r"omits key columns \(id\)"),
+        (Options(columns=("id", "name"), key=("pan",)), r"omits key columns \(pan\)"),
         (Options(masks=(("id", "***"),)), "column id is of the key"),
         (Options(key=("name",), masks=(("name", "***"),)), "column name is of the key"),
     ],
@@ -164,5 +164,7 @@ def test_a_filter_of_a_column_of_numbers_names_numbers(values: tuple[str | None,
     if known:
         assert RowShaper(table, options).reshape_row((*OPEN, 3)) == (*OPEN, 3)
         return
-    with pytest.raises(TargetConfigError, match=r"labels of column s.*write the numbers \(SELECT s\+0\)"):
+    with pytest.raises(
+        TargetConfigError, match=r"compares column s with labels.*write the numbers \(SELECT s\+0\)"
+    ):
         RowShaper(table, options)

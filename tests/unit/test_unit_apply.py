@@ -613,7 +613,7 @@ def test_an_envelope_of_a_newer_minor_version_is_applied() -> None:
     ("old", "new", "why"),
     [
         (b'"version":"1.0"', b'"version":"3.0"', "3.0"),
-        (b'"table":"acct"', b'"table":"other"', "rows of two tables cannot be distinguished there"),
+        (b'"table":"acct"', b'"table":"other"', "rows of two tables in one topic cannot be distinguished"),
         (b'"owner":', b'"owned":', "without a definition event"),
     ],
 )

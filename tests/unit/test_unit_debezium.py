@@ -191,7 +191,7 @@ class TestWhatStops:
         bench = Bench()
         bench.connector.table = changed(TABLE, name="other")
         bench.connector.insert(row(1))
-        assert "bank.other in the topic of bank.acct" in self.stopped(bench)
+        assert "the topic of bank.acct has an event of bank.other" in self.stopped(bench)
 
     def test_a_flattened_event(self) -> None:
         bench = Bench()

@@ -223,7 +223,8 @@ def build_commit(effect: fx.Transact) -> tuple[list[RowsChange], ProgressChange]
                 | ops.RequireTableUnchanged()
             ):
                 raise TargetConfigError(
-                    "a target of whole batches is not altered by this version", "alter it by hand"
+                    "this version of rowlock cannot alter tables of this type of target",
+                    "alter the table by hand as the source's was altered",
                 )
             case _:
                 assert_never(operation)

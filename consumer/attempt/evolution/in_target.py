@@ -168,8 +168,8 @@ def build_unaltered_state(spec: UnitSpec, session: TargetTables, asked: FollowDe
     asked.found.append(planned)
     if planned.alter is not None:
         raise TargetConfigError(
-            f"{routed.schema}.{routed.table} of {spec.unit.topic} would have to be altered ({len(planned.alter.steps)} steps), which this "
-            "version does not do for a target that takes whole batches",
+            f"target table {routed.schema}.{routed.table} of {spec.unit.topic} needs "
+            f"{len(planned.alter.steps)} alterations, and rowlock cannot alter tables of this type of target",
             "alter it by hand as the source's table was altered",
         )
     return UnitState(planned.stored.encode(), None, None)

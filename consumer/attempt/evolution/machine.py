@@ -226,7 +226,8 @@ class TableChanges:
             _log_change(self._spec.unit, change, logged)
             return planned.stored
         raise UnitStoppedError(
-            f"{self._spec.unit.topic}: the statements do not give the target's table the expected form ({_describe_steps(planned)})",
+            f"{self._spec.unit.topic}: rowlock's ALTER statements leave the target table different from what is "
+            f"needed ({_describe_steps(planned)})",
             "alter it by hand as `rowlock check` describes",
         )
 
@@ -277,8 +278,8 @@ class TableChanges:
         mark = decode_mark(state.ddl or "")
         if mark is None or state.definition is None:
             raise UnitStoppedError(
-                f"{self._spec.unit.topic}: a statement was interrupted ({state.ddl})",
-                "finish it by hand, then clear `ddl` of the unit in rowlock_unit",
+                f"{self._spec.unit.topic}: an ALTER of the target table was interrupted ({state.ddl})",
+                "complete it by hand, then set column ddl of this topic's row in rowlock_unit to NULL",
             )
         connection = yield from retry_transient(lambda: ask_driver(OwnConnection()))
         if connection is None:

@@ -128,8 +128,9 @@ class DebeziumReader(RecordReader):
         place, at = event.source, f"{self._topic} offset {offset}"
         if place.ts_ms > self._newest + LOG_REPEAT_MS:
             raise UnitStoppedError(
-                f"{at}: position {place.position} is not above {self._dedup.position}, but the event was committed later "
-                f"than everything that was applied: the source's log was reset, or Debezium reads another server",
+                f"{at}: the event was committed after everything that was applied, but its log position "
+                f"{place.position} is not above {self._dedup.position}: the source's log was reset, or Debezium "
+                "reads another server",
                 START_OVER,
             )
         known = self._rows_there.get(place.position) if place.position is not None else None
@@ -154,7 +155,8 @@ def decode_debezium_record(topic: str, active: ActiveDefinition, offset: int, ra
     table, place = active.source, event.source
     if (place.db, place.table) != (table.db, table.name):
         raise UnitStoppedError(
-            f"{topic} offset {offset}: an event of {place.db}.{place.table} in the topic of {table.db}.{table.name}",
+            f"{topic} offset {offset}: the topic of {table.db}.{table.name} has an event of "
+            f"{place.db}.{place.table}",
             "let the connector write each table to a topic of its own",
         )
     return event

@@ -110,8 +110,8 @@ def find_offset_problem(topic: str, start: int, low: int, high: int) -> UnitStop
         return build_retention_error(topic, start, low)
     if start > high:
         return UnitStoppedError(
-            f"{topic}: the target has applied offset {start - 1}, but the topic ends at {high - 1}: the topic lost "
-            f"records or is another one",
+            f"{topic}: the target has applied offset {start - 1}, but the topic ends at {high - 1}: the topic "
+            "has lost records or was replaced by another one",
             START_OVER,
         )
     return None

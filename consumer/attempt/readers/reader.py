@@ -175,8 +175,8 @@ class EnvelopeReader(RecordReader):
         source = decode_full_event(topic, offset, raw).source  # checks the version
         if active is not None and (source.db, source.table) != (active.source.db, active.source.name):
             raise UnitStoppedError(
-                f"{topic} offset {offset}: an event of {source.db}.{source.table} in the topic of "
-                f"{active.source.db}.{active.source.name}, and rows of two tables cannot be distinguished there",
+                f"{topic} offset {offset}: the topic of {active.source.db}.{active.source.name} has an event of "
+                f"{source.db}.{source.table}, and rows of two tables in one topic cannot be distinguished",
                 START_OVER,
             )
         return event

@@ -169,9 +169,9 @@ class DirectApplier:
         if unit.source not in self._pipeline.debezium:  # a new leader may not know its own topic's end yet
             return OperationFailed(unit.topic, unit.assignment, f"{what} yet", should_retry=True, epoch=epoch)
         raise UnitStoppedError(
-            f"{what}: they are marks of Kafka transactions, and rowlock applies topics that are written without transactions",
-            f"set "
-            f"exactly.once.source.support=disabled for the workers of Debezium's connector, and {START_OVER}",
+            f"{what}: these offsets are commit markers of Kafka transactions, and rowlock reads only topics "
+            "that are written without transactions",
+            f"set exactly.once.source.support=disabled for the workers of Debezium's connector, and {START_OVER}",
         )
 
     def _apply_records(self, spec: UnitSpec, sessions: ConnectionCache, start: int, end: int) -> Report:

@@ -72,8 +72,9 @@ def join_tables(goal: TargetGoal) -> Table:
     for other in goal.others:
         if set(other.key.columns) != set(goal.desired.key.columns):
             raise UnitStoppedError(
-                f"{goal.desired.db}.{goal.desired.name}: the key is ({', '.join(goal.desired.key.columns)}) here and ({', '.join(other.key.columns)}) "
-                "for another source that writes this table",
+                f"{goal.desired.db}.{goal.desired.name}: this source's key is "
+                f"({', '.join(goal.desired.key.columns)}), but another source that writes the table has "
+                f"({', '.join(other.key.columns)})",
                 "change the other sources alike, or route this one to a table of its own",
             )
     columns = tuple(_join_columns(column, tables) for column in goal.desired.columns)

@@ -59,8 +59,9 @@ class TableRecords:
             )
         if options.partitions not in (None, facts.partitions):
             raise TargetConfigError(
-                f"topic {topic.name} has {facts.partitions} partitions, and its route sets {options.partitions}: keys would change their partitions",
-                f"set `partitions: {facts.partitions}`, or another topic",
+                f"topic {topic.name} has {facts.partitions} partitions, but its route sets {options.partitions}: "
+                "keys would move to other partitions",
+                f"set `partitions: {facts.partitions}`, or route to another topic",
             )
         self._shaping = RowShaper(table, options, salt)
         shaped = self._shaping.table

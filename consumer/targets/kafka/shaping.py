@@ -124,14 +124,16 @@ def _check_options(table: Table, options: ShapeOptions) -> None:
             value is None or value.isdecimal() for value in values
         ):
             raise TargetConfigError(
-                f"{place}: `where` of its route names labels of column {name}, whose values are numbers, because one of its labels is empty",
+                f"{place}: `where` of its route compares column {name} with labels, but rowlock has their numbers, "
+                "because one label is empty",
                 f"write the numbers (SELECT {name}+0)",
             )
     routing = set(options.key)
     if options.columns and (lacks := sorted((routing | set(table.key.columns)) - set(options.columns))):
         raise TargetConfigError(
-            f"{place}: `columns` of its route leaves out {', '.join(lacks)}, which is of its key: rows would have no identity",
-            "add it",
+            f"{place}: `columns` of its route omits key columns ({', '.join(lacks)}), without which rows cannot "
+            "be identified",
+            "add them",
         )
     for name, mask in options.masks:
         if mask != SHA256 and name in routing.union(table.key.columns):

@@ -187,8 +187,8 @@ def render_type(table: Table, column: Column) -> str:
         raise TargetConfigError.wrap_error(place, error) from error
     if is_lob(rendered) and column.name in list_keyed_columns(table):
         raise TargetConfigError(
-            f"{place}: Oracle makes a {rendered} of it, over which there is no key and no unique index",
-            "make it shorter at the source, or make the target table by hand",
+            f"{place}: Oracle stores it as {rendered}, which cannot be part of a key or unique index",
+            "make the column shorter at the source, or create the target table by hand",
         )
     return rendered
 
@@ -301,8 +301,9 @@ def _build_index(
         restore_spelling(each, table) for each in _parse_given_columns(parts)
     }:
         raise TargetConfigError(
-            f"unique index {name} of target table {place} is over an expression: its conflicts cannot be put in order",
-            "make it an ordinary unique index over columns, or drop it",
+            f"unique index {name} of target table {place} is on an expression, so rowlock cannot keep the order "
+            "of rows that conflict in it",
+            "make it an ordinary unique index on columns, or drop it",
         )
     return UniqueIndex(
         name=name, parts=tuple(IndexPart(column=restore_spelling(each, table)) for each in columns)
