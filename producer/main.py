@@ -98,7 +98,11 @@ def _run_unit(options: argparse.Namespace, go: threading.Event, stop: threading.
         )
         lines = str(error).strip().splitlines()
         named = f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
-        _write_line(kind="failed", source=options.source, error=f"internal error of rowlock ({named})")
+        _write_line(
+            kind="failed",
+            source=options.source,
+            error=encode_problem(Problem(f"internal error of rowlock ({named})")),
+        )
         return 1
     return 0
 

@@ -101,7 +101,7 @@ def build_decoding_stop(name: TableName, error: DecodeError) -> TableStoppedErro
     """Return the stop of a table with rows that cannot be read."""
     cause = {DefinitionMismatch: "definition", IncompleteRowImage: "log"}.get(type(error), "value")
     what, remedy = error.problem.what, error.problem.remedy
-    first = f"{remedy}, reconnect the clients, and " if remedy else ""
+    first = f"{remedy}, and " if remedy else ""
     return TableStoppedError(frozenset([name]), cause, what, f"{first}{format_copy_remedy(*name)}")
 
 

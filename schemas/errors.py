@@ -54,7 +54,7 @@ class ValueRefusedError(SchemaError):
     `column`: its name; `reason`: why it is refused, without the value, which may be secret.
     """
 
-    def __init__(self, column: str, reason: str) -> None:
-        super().__init__(f"column {column}: {reason}")
+    def __init__(self, column: str, reason: str, remedy: str = "") -> None:
+        super().__init__(f"column {column}: {reason}", remedy)
         self.column = column
         self.reason = reason

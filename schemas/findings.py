@@ -14,8 +14,7 @@ import msgspec
 from schemas.problems import Problem
 from schemas.wire.debezium_snapshot import encode_snapshot_signal
 
-#: The remedy if it is impossible to continue. It follows a colon, because `check` takes the text after
-#: the last one.
+#: The remedy if it is impossible to continue.
 START_OVER = "start over (docs/how-to/start-over.md)"
 #: In a remedy for several tables; a display for one of them replaces it by `format_copy_remedy`.
 COPY_EACH = "rowlock copy (each of the tables)"

@@ -70,17 +70,20 @@ class ProblemError(Exception):
 
 def encode_problem(problem: Problem, limit: int | None = None) -> str:
     """Return one text for a field that is stored or sent. The inverse of `decode_problem`, but for line
-    breaks within a part, which become spaces, and for a colon in what was seen without a remedy: some
-    messages still have their remedy behind it.
+    breaks within a part, which become spaces.
 
+    A problem without a remedy has the separator too if its text would be split without one.
     `limit`: the most characters. The middle of what was seen is left out first, because the remedy is what
     helps.
     """
     what, action = (" ".join(part.split(_SEPARATOR)) for part in (problem.what, problem.action))
+    is_long = limit is not None and len(what) + len(action) > limit
     if problem.statement:
         end = f"{_SEPARATOR}{_SEPARATOR}{action}"
+    elif action or is_long or _split_earlier_text(what) != Problem(what):
+        end = f"{_SEPARATOR}{action}"
     else:
-        end = f"{_SEPARATOR}{action}" if action else ""
+        end = ""
     if limit is not None and len(what) + len(end) > limit:
         what = _leave_out_middle(what, limit - len(end))
     return f"{what}{end}"[:limit]

@@ -109,7 +109,7 @@ def resolve_definition(
     if not first and found.target.topic is not None:
         lost = cast(EventTables, session).records_lost(spec.unit, found.target)
         if lost is not None:
-            raise UnitStoppedError(lost)
+            raise UnitStoppedError.from_problem(lost)
     # A whole-batch target lists all its keys: a comparison by range would delete the rows of later
     # chunks (docs/adr/0026-applying-a-copy.md).
     return replace(found, ordered=False) if spec.batches else found

@@ -29,6 +29,7 @@ from consumer.spark.query import end_with_java
 from consumer.targets.dialect import load_dialect
 from schemas.config.changes.handed import is_handed, rebuild_config
 from schemas.config.model import Config
+from schemas.problems import Problem, encode_problem
 from schemas.units import UnitCommand, UnitOperation, WorkerEnded
 
 if TYPE_CHECKING:
@@ -118,14 +119,16 @@ class ApplyProcess:
             return
         place = split_name(asked.unit)
         if place is None or not self._shells.is_known(asked.unit, place[0]):
-            why = f"{asked.unit}: no pipeline of the configuration has this unit"
+            why = encode_problem(Problem(f"{asked.unit}: no pipeline of the configuration has this unit"))
             self._lines.report_event(asked.unit, WorkerEnded(asked.assignment, asked.mark, why))
             return
         try:
             self._carry_out_command(asked, *place)
         except Exception as error:  # of this unit or its pipeline: the others continue
             log.error("instruction failed", unit=asked.unit, do=asked.do.value, exc_info=True)
-            why = f"{asked.unit}: internal error of rowlock ({type(error).__name__}: {error})"
+            why = encode_problem(
+                Problem(f"{asked.unit}: internal error of rowlock ({type(error).__name__}: {error})")
+            )
             self._lines.report_event(asked.unit, WorkerEnded(asked.assignment, asked.mark, why))
 
     def _carry_out_command(self, asked: UnitCommand, pipeline: str, topic: str) -> None:

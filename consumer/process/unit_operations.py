@@ -51,7 +51,7 @@ from consumer.units.messages import (
     UnitTakenOver,
 )
 from consumer.units.unit import UnitRef
-from schemas.problems import encode_problem
+from schemas.problems import Problem, encode_problem
 
 log = structlog.get_logger(__name__)
 
@@ -107,9 +107,8 @@ class UnitOperations:
         try:
             found = self._topics.describe_topic(unit)
             if found is None:
-                return OperationFailed(
-                    unit.topic, unit.assignment, f"{unit.topic}: no such topic yet", should_retry=True
-                )
+                why = encode_problem(Problem(f"{unit.topic}: no such topic yet"))
+                return OperationFailed(unit.topic, unit.assignment, why, should_retry=True)
             self._topics.fetch_expected_bounds(unit)
         except Exception as error:  # noqa: BLE001  # nothing can be done without its topic
             return replace(build_failure(unit, error), should_retry=True, waits=False)

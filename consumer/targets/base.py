@@ -26,6 +26,7 @@ from consumer.ordering.model import (
 )
 from consumer.targets.alterations import AlterTable, DropTable
 from consumer.targets.checks.table_facts import TableFacts
+from schemas.problems import Problem
 from schemas.table.model import Key, Row, Table
 from schemas.table.names import NameRules
 
@@ -207,10 +208,8 @@ class EventTables(Protocol):
         cannot carry a column.
         """
 
-    def records_lost(self, unit: ApplyUnit, table: TargetTable) -> str | None:
-        """Return why the records that the unit wrote are not in its table's present topic, with the
-        remedy; None: they are.
-        """
+    def records_lost(self, unit: ApplyUnit, table: TargetTable) -> Problem | None:
+        """Return why the records that the unit wrote are not in its table's present topic; None: they are."""
 
     def judge_topic(self, table: TargetTable, *, create: bool) -> None:
         """Raise what `open_topic` would raise, but create nothing."""

@@ -23,6 +23,7 @@ from coordinator.core.agent_configuration import FollowedConfiguration
 from coordinator.core.agent_unit import PrepareWorker, RemoveWorker, StartWorker, UnitEffect
 from coordinator.core.messages import ConfigVersion, Down, FileAnswer, Up
 from coordinator.transport.client import HeartbeatClient, Security
+from schemas.problems import Problem, encode_problem
 from schemas.units import UnitPhase, UnitProgress, WorkerEnded, WorkerEvent
 
 _log = structlog.get_logger(__name__)
@@ -327,6 +328,7 @@ class _WorkerThread:
                 call()
             except Exception as error:  # noqa: BLE001  # reported to the leader
                 _log.exception("worker failed", unit=unit, assignment=assignment)
-                self._on_event(unit, WorkerEnded(assignment, None, f"{type(error).__name__}: {error}"))
+                why = encode_problem(Problem(f"{type(error).__name__}: {error}"))
+                self._on_event(unit, WorkerEnded(assignment, None, why))
             if (seconds := time.monotonic() - begun) > _SLOW:
                 _log.warning("worker call slow", unit=unit, seconds=round(seconds, 1))

@@ -311,7 +311,9 @@ def unpack_compressed(packed: bytes, what: str) -> bytes:
         raise UndecodableRow(f"{what} is empty")
     header = packed[0]
     if header & 0x70:
-        raise UndecodableRow(f"{what} has the unknown algorithm {header >> 4 & 7}: set log_bin_compress=OFF")
+        raise UndecodableRow(
+            f"{what} has the unknown algorithm {header >> 4 & 7}", "SET GLOBAL log_bin_compress=OFF"
+        )
     start = 1 + (header & 7)
     length = int.from_bytes(packed[1:start], "big")
     reader = zlib.decompressobj()

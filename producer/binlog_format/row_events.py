@@ -252,7 +252,7 @@ def _read_real_type(kind: int, metadata: ByteReader) -> tuple[int, int]:
     if kind in t.NO_METADATA:
         return kind, 0
     raise UndecodableRow(
-        f"column type {kind} is not known: the table cannot be captured, leave it out of `tables`"
+        f"column type {kind} is not known", "change the column's type (or leave the table out of `tables`)"
     )
 
 
@@ -287,7 +287,9 @@ def find_rows_start(event_type: int, body: bytes, columns: int) -> int:
     Raises UndecodableRow when the number of columns is not `columns`, and IncompleteRowImage.
     """
     if event_type == t.PARTIAL_UPDATE_ROWS_EVENT:
-        raise IncompleteRowImage("partial JSON update in the log", "SET GLOBAL binlog_row_value_options=''")
+        raise IncompleteRowImage(
+            "partial JSON update in the log", "SET GLOBAL binlog_row_value_options='', reconnect the clients"
+        )
     found, start = _read_lenenc(body, _find_bitmaps(event_type, body))
     if found != columns:
         raise UndecodableRow(f"row event has {found} columns where its TABLE_MAP has {columns}")
@@ -295,7 +297,9 @@ def find_rows_start(event_type: int, body: bytes, columns: int) -> int:
     full = (1 << columns) - 1
     for _ in range(2 if event_type in t.UPDATES else 1):
         if int.from_bytes(body[start : start + size], "little") & full != full:
-            raise IncompleteRowImage("row image is not full", "SET GLOBAL binlog_row_image=FULL")
+            raise IncompleteRowImage(
+                "row image is not full", "SET GLOBAL binlog_row_image=FULL, reconnect the clients"
+            )
         start += size
     return start
 

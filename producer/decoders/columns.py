@@ -181,7 +181,7 @@ def _find_column_decoder(column: ColumnType) -> Callable[[bytes], str] | None:
         return find_decoder(column.charset)
     except LookupError as error:
         raise UndecodableRow(
-            f"{error}: convert the column to utf8mb4, or leave the table out of `tables`"
+            str(error), "convert the column to utf8mb4 (or leave the table out of `tables`)"
         ) from error
 
 

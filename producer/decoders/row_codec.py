@@ -246,7 +246,7 @@ def _build_formats(table: Table, table_map: TableMap, source: SourceContext) -> 
     try:
         wrong = explain_mismatch(table, table_map, source.charsets, source.form)
     except UndecodableRow as error:
-        raise UndecodableRow(f"{where}: {error}") from error
+        raise UndecodableRow.wrap_error(where, error) from error
     if wrong is not None:
         raise DefinitionMismatch(f"{where}: {wrong}")
     formats = []
@@ -254,7 +254,7 @@ def _build_formats(table: Table, table_map: TableMap, source: SourceContext) -> 
         try:
             formats.append(build_column_format(i, logged, column.type))
         except (DefinitionMismatch, UndecodableRow) as error:
-            raise type(error)(f"{where}.{column.name}: {error}") from error
+            raise type(error).wrap_error(f"{where}.{column.name}", error) from error
     formats += map(_skip_format, table_map.columns[len(formats) :])  # hidden ones, which no definition has
     return tuple(formats)
 

@@ -21,6 +21,7 @@ from schemas.backoff import Backoff
 from schemas.config.changes import handed
 from schemas.config.model import Config
 from schemas.patience import scale_timeout
+from schemas.problems import Problem, decode_problem, encode_problem
 from schemas.units import (
     Prepared,
     UnitCommand,
@@ -138,7 +139,7 @@ class ApplyWorker:
                     self._config,
                 )
             except OSError as error:
-                self._end_lost_units(f"the apply process cannot be started: {error}")
+                self._end_lost_units(encode_problem(Problem(f"the apply process cannot be started: {error}")))
                 return
             self._process = process
             for line in self._waiting:
@@ -163,7 +164,7 @@ class ApplyWorker:
         if self._closing.is_set():
             return
         self._backoff = self._backoff.with_failure(monotonic())
-        _LOG.error("apply process lost", error=error, retry_in_s=self._backoff.pause)
+        _LOG.error("apply process lost", error=str(decode_problem(error)), retry_in_s=self._backoff.pause)
         pause = self._backoff.pause * random.uniform(0.8, 1.2)  # noqa: S311
         threading.Thread(target=self._start_later, args=(pause,), name="apply restart", daemon=True).start()
 

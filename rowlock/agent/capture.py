@@ -25,7 +25,7 @@ from schemas.backoff import Backoff
 from schemas.config.model import Config
 from schemas.findings import TRIES_AGAIN
 from schemas.patience import scale_timeout
-from schemas.problems import decode_problem
+from schemas.problems import Problem, decode_problem, encode_problem
 from schemas.units import Prepared, UnitProgress, UnitProgressed, WorkerEnded
 
 _LOG = structlog.get_logger()
@@ -233,9 +233,8 @@ class CaptureWorkers:
         try:
             self._start_process(unit)
         except OSError as error:
-            self._ledger.report_event(
-                unit.name, WorkerEnded(unit.assignment, unit.mark, f"capture cannot be started: {error}")
-            )
+            why = encode_problem(Problem(f"capture cannot be started: {error}"))
+            self._ledger.report_event(unit.name, WorkerEnded(unit.assignment, unit.mark, why))
             return
         self._go_on(unit)
 

@@ -31,10 +31,11 @@ from typing import Any
 import msgspec
 
 from schemas.errors import EnvelopeError
+from schemas.problems import Problem
 from schemas.table.model import Row, Table
 from schemas.values.converter import compile_row
 from schemas.wire.debezium_schema import explain_schema_problem
-from schemas.wire.debezium_values import CONVERSION_ERRORS, make_debezium_converter
+from schemas.wire.debezium_values import CONVERSION_ERRORS, DoubtfulValueError, make_debezium_converter
 from schemas.wire.images import has_plain_names, make_image_reader, make_image_type
 from schemas.wire.position import Position, parse_binlog_file_number
 
@@ -194,7 +195,7 @@ class DebeziumDecoder:
                 binaries=self._modes.binaries,
             )
             if problem:
-                raise EnvelopeError(problem)
+                raise EnvelopeError.from_problem(problem)
             self._schema = schema
         return whole.payload
 
@@ -220,8 +221,10 @@ class DebeziumDecoder:
                 if value is not None:
                     convert(value)
             except CONVERSION_ERRORS as found:
+                problem = found.problem if isinstance(found, DoubtfulValueError) else Problem(str(found))
                 return EnvelopeError(
-                    f"column {column.name}: Debezium's value is no {column.type.kind} in its default modes ({found})"
+                    f"column {column.name}: Debezium's value is no {column.type.kind} in its default modes ({problem.what})",
+                    problem.remedy,
                 )
         return EnvelopeError(f"Debezium's values cannot be read: {error}")
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
+from schemas.problems import Problem
 from schemas.table.model import Column, Kind, Table
 
 _DECIMAL = "org.apache.kafka.connect.data.Decimal"
@@ -46,23 +47,24 @@ _SCHEMA = msgspec.json.Decoder(_Field)
 
 def explain_schema_problem(
     raw: bytes, table: Table, *, decimal_strings: bool, binaries: str | None = None
-) -> str | None:
+) -> Problem | None:
     """Return why values of this schema cannot be read as rows of `table`; None: they can, or the schema
     describes no rows.
     """
     try:
         images = {each.field: each.fields for each in _SCHEMA.decode(raw).fields}
     except msgspec.DecodeError as error:
-        return f"the event's schema is not one of Kafka Connect's JSON converter: {error}"
+        return Problem(f"the event's schema is not one of Kafka Connect's JSON converter: {error}")
     fields = {each.field: each for each in images.get("after", []) or images.get("before", [])}
     for column in table.columns:
         field = fields.get(column.name)  # the reader of values reports a missing column
         if field is not None and not _is_fitting_field(
             column, field, decimal_strings=decimal_strings, binaries=binaries
         ):
-            return (
+            return Problem(
                 f"column {column.name}: Debezium's schema has it as {_describe_field(field)}, which is no {_describe_kind(column)}: the table was "
-                f"altered, or the connector has another mode: {_MODES.get(column.type.kind, 'look at its converters')}"
+                "altered, or the connector has another mode",
+                f"look at {_MODES.get(column.type.kind, 'its converters')}",
             )
     return None
 

@@ -15,6 +15,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+from schemas.problems import Problem
 from schemas.table.model import ColumnType, Kind, Value
 from schemas.values.converter import Convert, encode_wire_int
 
@@ -25,34 +26,42 @@ LATEST_MS = 253_402_300_800_000
 """The end of the year 9999 in milliseconds since 1970: as microseconds that is in January 1978."""
 
 _SCHEMAS_REMEDY = "turn schemas on in the connector's JSON converter (value.converter.schemas.enable), or set in the source's configuration"
+_UNIT_DOUBT = Problem(
+    "it could count microseconds or milliseconds (time.precision.mode=connect, which loses digits)",
+    f"{_SCHEMAS_REMEDY} `times: adaptive_time_microseconds` if that is the connector's time.precision.mode",
+)
 
 
-def _explain_doubtful_bytes(text: str) -> str | None:
+class DoubtfulValueError(ValueError):
+    """A value has two possible meanings."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem)
+        self.problem = problem
+
+
+def _explain_doubtful_bytes(text: str) -> Problem | None:
     """Return why base64 could be hexadecimal; None: it could not, or it is empty."""
     if _HEX.match(text) is None:
         return None
-    return f"it could be base64 or hexadecimal: {_SCHEMAS_REMEDY} `binaries`, which is the connector's binary.handling.mode"
+    return Problem(
+        "it could be base64 or hexadecimal",
+        f"{_SCHEMAS_REMEDY} `binaries`, which is the connector's binary.handling.mode",
+    )
 
 
-def _explain_doubtful_time(value: int, fsp: int) -> str | None:
+def _explain_doubtful_time(value: int, fsp: int) -> Problem | None:
     """Return why the microseconds of a TIME could be milliseconds; None: they could not."""
     as_ms = abs(value) <= LONGEST_TIME_MS and value % 10 ** max(0, 3 - fsp) == 0
-    return _format_unit_doubt() if value and as_ms else None
+    return _UNIT_DOUBT if value and as_ms else None
 
 
-def _explain_doubtful_datetime(value: int, fsp: int) -> str | None:
+def _explain_doubtful_datetime(value: int, fsp: int) -> Problem | None:
     """Return why the microseconds of a DATETIME could be milliseconds; None: they could not.
 
     Up to DATETIME(3), Debezium writes milliseconds anyway.
     """
-    return _format_unit_doubt() if fsp > 3 and value and abs(value) < LATEST_MS else None
-
-
-def _format_unit_doubt() -> str:
-    return (
-        f"it could count microseconds or milliseconds (time.precision.mode=connect, which loses digits): {_SCHEMAS_REMEDY} "
-        "`times: adaptive_time_microseconds` if that is the connector's time.precision.mode"
-    )
+    return _UNIT_DOUBT if fsp > 3 and value and abs(value) < LATEST_MS else None
 
 
 _EPOCH = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 - wall time
@@ -90,7 +99,7 @@ def _make_undoubted_converter(type_: ColumnType) -> Convert:
     def undoubted(value: Any) -> Value:
         why = explain_doubt(operator.index(value), fsp)
         if why is not None:
-            raise ValueError(why)
+            raise DoubtfulValueError(why)
         found: Value = convert(value)
         return found
 
@@ -106,7 +115,7 @@ def _make_binary_converter(mode: str | None) -> Convert:
 
     def convert(value: Any) -> Value:
         if mode is None and (why := _explain_doubtful_bytes(_require_text(value))) is not None:
-            raise ValueError(why)
+            raise DoubtfulValueError(why)
         return _encode_base64(_decode_base64(_require_text(value)))
 
     return convert

@@ -227,11 +227,11 @@ class FileSource:
     def resume_log(self, stored: StoredPosition) -> LogStart:
         now = self._identity()
         if now.server_uuid != stored.identity.server_uuid:
-            raise SourceRefusedError(f"the source is another server than the one recorded: {START_OVER}")
+            raise SourceRefusedError("the source is another server than the one recorded", START_OVER)
         for proof in stored.proof:
             line = next(lines(self._folder, proof.file, proof.start), None)
             if line is None or line.proof != proof:
-                raise SourceRefusedError(f"the log is not the one that was captured: {START_OVER}")
+                raise SourceRefusedError("the log is not the one that was captured", START_OVER)
         return LogStart(stored.file, stored.pos, now, stored.proof)
 
     def _identity(self) -> Identity:

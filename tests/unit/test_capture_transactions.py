@@ -15,6 +15,7 @@ from producer.errors import StreamStoppedError, TableStoppedError
 from producer.sources.binlog.assembly import RereadRequest, TransactionBuffer
 from producer.sources.binlog.transactions import CapturedRows, FoldedChange, TransactionAssembler
 from producer.sources.changes import Barrier, Boundary, find_not_undone_stop
+from schemas.findings import START_OVER
 from tests.kits.log import CAPTURED, OTHER, Log
 
 
@@ -161,14 +162,19 @@ def _tagged(written: Log) -> None:
 
 
 @pytest.mark.parametrize(
-    ("write", "reported"),
-    [(_incident, "INCIDENT"), (_future, "type 77"), (_tagged, "tagged GTID")],
+    ("write", "reported", "remedy"),
+    [
+        (_incident, "INCIDENT", START_OVER),
+        (_future, "type 77", ""),
+        (_tagged, "tagged GTID", f"use untagged ones, and {START_OVER}"),
+    ],
 )
-def test_what_would_be_lost_is_refused(write: object, reported: str) -> None:
+def test_what_would_be_lost_is_refused(write: object, reported: str, remedy: str) -> None:
     written = Log()
     write(written)  # type: ignore[operator]
-    with pytest.raises(StreamStoppedError, match=reported):
+    with pytest.raises(StreamStoppedError, match=reported) as refused:
         fold(written.events)
+    assert refused.value.problem.remedy == remedy
 
 
 def test_a_partial_image_stops_its_table_only() -> None:

@@ -45,7 +45,7 @@ from consumer.units.unit import UnitRef
 from schemas.config.model import KafkaConfig
 from schemas.errors import UnsupportedTypeError
 from schemas.findings import format_debezium_remedy
-from schemas.problems import decode_problem
+from schemas.problems import Problem, decode_problem
 from schemas.wire.records import Watermark, unescape_topic_part
 from tests.kits.apply import account_table
 from tests.kits.debezium_units import TOPIC, Entered
@@ -152,10 +152,10 @@ def test_an_error_of_any_layer_and_class_is_its_units_own(
 
 def test_a_stop_that_the_target_does_not_take_is_said_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     bench, _ = started()
-    monkeypatch.setattr(FakeTransaction, "write_unit", raising(TargetConfigError("revoked: GRANT it")))
-    monkeypatch.setattr(FakeSession, "stop_unit", raising(TargetConfigError("revoked: GRANT it")))
+    monkeypatch.setattr(FakeTransaction, "write_unit", raising(TargetConfigError("revoked", "GRANT it")))
+    monkeypatch.setattr(FakeSession, "stop_unit", raising(TargetConfigError("revoked", "GRANT it")))
     report = bench.apply()
-    assert (report.state, report.message) == ("stopped", "revoked: GRANT it")
+    assert (report.state, decode_problem(report.message)) == ("stopped", Problem("revoked", "GRANT it"))
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from rowlock.inspect.caught_up import CaughtUpGoal
 from rowlock.views.kafka import OffsetSpan
 from schemas.config.model import Config
 from schemas.errors import NoKeyError, ServerConnectError
+from schemas.problems import Problem, decode_problem, encode_problem
 from schemas.table.model import Table
 from schemas.table.names import TableName
 from schemas.wire.codec import decode_table
@@ -155,8 +156,9 @@ def test_a_table_that_cannot_be_applied_waits_for_a_person(hand: Hand) -> None:
     hand.source = UnitStoppedError("source b1: no key")
     failed = hand.take()
     assert isinstance(failed, OperationFailed)
-    assert (failed.should_retry, failed.waits, failed.error) == (False, True, "source b1: no key")
-    assert hand.target.state.unit.stopped == "source b1: no key"
+    assert (failed.should_retry, failed.waits) == (False, True)
+    assert decode_problem(failed.error) == Problem("source b1: no key")
+    assert hand.target.state.unit.stopped == failed.error
 
 
 @pytest.mark.parametrize("policy", ["compact", "compact,delete"])
@@ -194,7 +196,7 @@ def test_one_table_that_cannot_be_applied_keeps_no_other_from_being_taken(hand: 
     assert isinstance(took, UnitTakenOver if fits else OperationFailed)
     state = hand.target.state.unit
     assert (state.definition is not None) == fits
-    assert state.stopped == (None if fits else "source b1: no key")
+    assert state.stopped == (None if fits else encode_problem(Problem("source b1: no key")))
     assert bad.state.unit.stopped is not None
     assert bad.state.unit.stopped.startswith(f"{TOPIC} has 2 partitions")
 

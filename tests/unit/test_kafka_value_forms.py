@@ -257,9 +257,9 @@ def test_a_topic_that_is_not_the_one_that_was_written_to_is_told_with_the_remedy
         assert why is None
     else:
         assert why is not None
-        assert re.search(reported, why)
-        again = "start over" if "partitions and" in why else "then rowlock copy bank.acct"
-        assert again in why
+        assert re.search(reported, why.what)
+        again = "start over" if "partitions and" in why.what else "then rowlock copy bank.acct"
+        assert again in why.remedy
     assert (explain_misplaced_records(written, seen, TOPIC, anew=True) is None) == (
         seen is not None and (seen.id == "two" or reported is None)
     )

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from consumer.attempt.readers.debezium import decode_debezium_record
 from consumer.errors import CopyNeededError, MissingGrantError, UnitStoppedError
+from producer.binlog_format import types as type_codes
+from producer.binlog_format.errors import DecodeError, IncompleteRowImage, UndecodableRow
+from producer.binlog_format.row_events import ColumnMap
+from producer.decoders.columns import build_column_format
+from producer.stops import build_decoding_stop
+from schemas.errors import EnvelopeError
 from schemas.findings import format_copy_remedy
 from schemas.problems import Problem, ProblemError, decode_problem, encode_problem
+from schemas.table.model import ColumnType, Kind
+from schemas.wire.debezium import DebeziumChange
 from tools.docs.problems import list_problems, render
 
 _PROBLEMS = [
@@ -27,14 +38,12 @@ _PROBLEMS = [
 _LINES = st.text(st.one_of(st.sampled_from(":; `r"), st.characters(exclude_characters="\n")), max_size=30)
 _SOME = _LINES.filter(bool)
 _WITH_REMEDY = st.one_of(st.builds(Problem, _LINES, _SOME), st.builds(Problem, _LINES, statement=_SOME))
-_WITHOUT_REMEDY = st.builds(Problem, _LINES.filter(lambda text: ": " not in text))
+_WITHOUT_REMEDY = st.builds(Problem, _LINES)
 
 
 @pytest.mark.parametrize("problem", _PROBLEMS)
 def test_a_remedy_is_whole_after_it_was_stored(problem: Problem) -> None:
-    assert decode_problem(encode_problem(problem)) == (
-        problem if problem.remedy else decode_problem(problem.what)
-    )
+    assert decode_problem(encode_problem(problem)) == problem
 
 
 @given(st.one_of(_WITH_REMEDY, _WITHOUT_REMEDY))
@@ -48,6 +57,19 @@ def test_a_shortened_problem_keeps_its_remedy(problem: Problem, limit: int) -> N
     assert len(text) <= limit
     assert decode_problem(text).action == problem.action
     assert encode_problem(decode_problem(text), limit) == text, "shortening it again changes nothing"
+
+
+@given(st.builds(Problem, st.text(st.sampled_from(":  `r"), max_size=30)), st.integers(8, 40))
+def test_a_shortened_problem_without_a_remedy_gets_none(problem: Problem, limit: int) -> None:
+    text = encode_problem(problem, limit)
+    assert len(text) <= limit
+    assert decode_problem(text).action == ""
+
+
+def test_a_problem_without_a_remedy_has_a_separator_only_if_it_would_be_split() -> None:
+    assert encode_problem(Problem("Kafka: no broker answers")) == "Kafka: no broker answers\n"
+    for whole in ("it is paused", "complete, as `snapshot: only` asked for"):
+        assert encode_problem(Problem(whole)) == whole
 
 
 def test_a_statement_is_the_remedy_of_a_stored_problem() -> None:
@@ -97,6 +119,43 @@ def test_a_text_that_an_earlier_version_stored_is_split_at_its_last_colon(
     text: str, problem: Problem
 ) -> None:
     assert decode_problem(text) == problem
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (UndecodableRow("cut"), "rowlock copy bank.acct"),
+        (IncompleteRowImage("not full", "SET …, reconnect"), "SET …, reconnect, and rowlock copy bank.acct"),
+    ],
+)
+def test_a_stop_for_rows_that_cannot_be_read_has_their_remedy_before_the_copy(
+    error: DecodeError, remedy: str
+) -> None:
+    stop = build_decoding_stop(("bank", "acct"), error)
+    assert (stop.reason, stop.remedy) == (error.problem.what, remedy)
+
+
+def test_a_column_without_a_decoder_has_a_remedy() -> None:
+    column = ColumnType(kind=Kind.TEXT, charset="klingon")
+    with pytest.raises(UndecodableRow) as refused:
+        build_column_format(0, ColumnMap(type=type_codes.BLOB, metadata=2, nullable=True), column)
+    assert (
+        refused.value.problem.remedy == "convert the column to utf8mb4 (or leave the table out of `tables`)"
+    )
+
+
+def test_an_event_that_can_mean_two_things_has_a_remedy_before_the_copy() -> None:
+    remedy = "turn schemas on"
+
+    def decode(_raw: bytes) -> DebeziumChange:
+        raise EnvelopeError("it could be base64 or hexadecimal", remedy)
+
+    active: Any = SimpleNamespace(decode_row=decode)
+    with pytest.raises(CopyNeededError) as stopped:
+        decode_debezium_record("t", active, 7, b"")
+    assert stopped.value.problem == Problem(
+        "t offset 7: it could be base64 or hexadecimal", "turn schemas on, then rowlock copy"
+    )
 
 
 def test_an_error_that_wraps_another_keeps_its_remedy() -> None:

@@ -300,8 +300,10 @@ def test_a_value_that_could_be_another_in_another_mode_is_refused(
     if why is None:
         assert decode(raw, table).after is not None
         return
-    with pytest.raises(EnvelopeError, match=why):
+    with pytest.raises(EnvelopeError, match=why) as refused:
         decode(raw, table)
+    found = refused.value.problem
+    assert found.remedy.startswith("turn schemas on") == ("it could" in found.what)
 
 
 @pytest.mark.parametrize(

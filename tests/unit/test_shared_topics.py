@@ -17,6 +17,7 @@ from consumer.tables.shared_topics import explain_key_clash, find_sharing_proble
 from consumer.tables.stored import StoredDefinition
 from consumer.targets.kafka.store.state import ProgressRecord, RecordScheme, TopicUnits
 from rowlock.inspect.checks.flows import TableFlow, yield_mixed_row_findings
+from schemas.problems import Problem
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 from tests.kits.topic import usual_tables
 
@@ -216,10 +217,10 @@ def test_check_says_it_of_topics_too() -> None:
     assert not list(yield_mixed_row_findings(config, [flow("b1", to("plain", {}))]))
 
 
-@pytest.mark.parametrize("lost", [None, "topic public.acct was made anew"])
+@pytest.mark.parametrize("lost", [None, Problem("topic public.acct was made anew", "start over")])
 @pytest.mark.parametrize("first", [True, False])
 def test_a_topic_whose_records_are_lost_stops_the_unit_that_wrote_them(
-    lost: str | None, first: bool, monkeypatch: pytest.MonkeyPatch
+    lost: Problem | None, first: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: Any = SimpleNamespace(target=SimpleNamespace(topic=object()))
     session: Any = SimpleNamespace(records_lost=lambda _unit, _target: lost)
@@ -232,5 +233,5 @@ def test_a_topic_whose_records_are_lost_stops_the_unit_that_wrote_them(
     if lost is None or first:
         assert resolve_definition(spec, session, StoredDefinition(ACCT), first=first) is found
     else:
-        with pytest.raises(UnitStoppedError, match=lost):
+        with pytest.raises(UnitStoppedError, match="made anew: start over"):
             resolve_definition(spec, session, StoredDefinition(ACCT), first=first)

@@ -151,7 +151,10 @@ def decode_debezium_record(topic: str, active: ActiveDefinition, offset: int, ra
     try:
         event: DebeziumChange = active.decode_row(raw)
     except EnvelopeError as error:
-        raise CopyNeededError(f"{topic} offset {offset}: {error}", cause="event", after=offset) from error
+        problem = error.problem
+        raise CopyNeededError(
+            f"{topic} offset {offset}: {problem.what}", cause="event", after=offset, first=problem.remedy
+        ) from error
     table, place = active.source, event.source
     if (place.db, place.table) != (table.db, table.name):
         raise UnitStoppedError(

@@ -32,6 +32,7 @@ from consumer.units.messages import OperationFailed, RangeApplied, UnitTakenOver
 from consumer.units.progress_checks import MAX_LIVE_BACKLOG
 from consumer.units.unit import UnitRef
 from schemas.findings import START_OVER
+from schemas.problems import Problem, encode_problem
 
 MAX_DIRECT_EVENTS = 60_000
 """A takeover applies a backlog of up to this many events directly, because the catching-up query needs a
@@ -167,7 +168,8 @@ class DirectApplier:
         """
         what = f"{unit.topic}: offsets {start} to {end - 1} hold no records"
         if unit.source not in self._pipeline.debezium:  # a new leader may not know its own topic's end yet
-            return OperationFailed(unit.topic, unit.assignment, f"{what} yet", should_retry=True, epoch=epoch)
+            why = encode_problem(Problem(f"{what} yet"))
+            return OperationFailed(unit.topic, unit.assignment, why, should_retry=True, epoch=epoch)
         raise UnitStoppedError(
             f"{what}: these offsets are commit markers of Kafka transactions, and rowlock reads only topics "
             "that are written without transactions",

@@ -12,6 +12,7 @@ from consumer.targets.kafka.records import OpenedTopics, get_target_topic
 from consumer.targets.kafka.scheme_checks import explain_misplaced_records
 from consumer.targets.kafka.shaping import digest_shape_options
 from consumer.targets.kafka.store.progress import KafkaProgress
+from schemas.problems import Problem
 from schemas.table.model import Table
 
 
@@ -45,7 +46,7 @@ class RoutedTopics(KafkaProgress):
     def judge_topic(self, table: TargetTable, *, create: bool) -> None:
         self._tables.judge_table(table, create=create)
 
-    def records_lost(self, unit: ApplyUnit, table: TargetTable) -> str | None:
+    def records_lost(self, unit: ApplyUnit, table: TargetTable) -> Problem | None:
         return explain_misplaced_records(
             self._get_known_unit(unit).written,
             self._tables.read_topic_identity(table),
@@ -74,4 +75,4 @@ class RoutedTopics(KafkaProgress):
             if written.topic == now.topic
             else None
         )
-        return [lost] if lost is not None else written.list_incompatibilities(now)
+        return [str(lost)] if lost is not None else written.list_incompatibilities(now)

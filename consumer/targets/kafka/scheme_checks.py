@@ -15,6 +15,7 @@ from consumer.targets.kafka.formats.key_forms import UNSIGNED, ValueForm
 from consumer.targets.kafka.store.state import RecordScheme
 from consumer.targets.kafka.topics import TopicIdentity
 from schemas.findings import START_OVER, format_copy_remedy
+from schemas.problems import Problem
 
 ReadTopicEnds = Callable[[], Mapping[int, int]]
 """Returns partition → the topic's end offset."""
@@ -46,9 +47,8 @@ def require_one_scheme(
 
 def explain_misplaced_records(
     written: RecordScheme | None, seen: TopicIdentity | None, topic: TargetTopic, *, anew: bool = False
-) -> str | None:
-    """Return why the written records are not in the present topic, with the remedy; None: they are, as
-    far as is known.
+) -> Problem | None:
+    """Return why the written records are not in the present topic; None: they are, as far as is known.
 
     `written`: the unit's (None: no records); `topic`: where its table is written now; `anew`: whether
     every row is written once more, so that the topic may be another one.
@@ -60,24 +60,23 @@ def explain_misplaced_records(
         f"{format_copy_remedy(topic.db, topic.table)} (of a source with `events: debezium` {START_OVER})"
     )
     if seen is None:
-        return (
-            f"topic {name} of the target was deleted, and its records are lost: find out who deleted "
-            f"it, then {copy_remedy}, which creates it again where `create_tables` allows it; readers "
-            "that stored offsets of the old topic must start from the beginning of the new one"
+        return Problem(
+            f"topic {name} of the target was deleted, and its records are lost",
+            f"find out who deleted it, then {copy_remedy}, which creates it again where `create_tables` allows "
+            "it; readers that stored offsets of the old topic must start from the beginning of the new one",
         )
     if written.topic_id and seen.id and seen.id != written.topic_id:
-        return (
-            None
-            if anew
-            else (
-                f"topic {name} of the target was deleted and created again (its id was {written.topic_id} and is {seen.id}): the records that were written "
-                f"to it are lost: find out who did that, then {copy_remedy}, which writes all rows to the new one; readers that kept offsets of the old one must start from its beginning"
-            )
+        if anew:
+            return None
+        return Problem(
+            f"topic {name} of the target was deleted and created again (its id was {written.topic_id} and is {seen.id}): the records that were written to it are lost",
+            f"find out who did that, then {copy_remedy}, which writes all rows to the new one; readers that kept offsets of the old one must start from its beginning",
         )
     if seen.partitions != written.partitions:
-        return (
+        return Problem(
             f"topic {name} of the target had {written.partitions} partitions and has {seen.partitions}: keys would change their partitions, and a row's "
-            f"later changes would be in another partition than its earlier ones: Kafka cannot remove partitions, so {START_OVER} with another topic"
+            "later changes would be in another partition than its earlier ones",
+            f"Kafka cannot remove partitions, so {START_OVER} with another topic",
         )
     return None
 

@@ -189,7 +189,7 @@ class KafkaTarget(DefinitionlessTables, RoutedTopics):
                 written, self._tables.read_topic_identity(table), get_target_topic(table), anew=anew
             )
             if why is not None:
-                raise UnitStoppedError(why)
+                raise UnitStoppedError.from_problem(why)
         return [self._tables.get_opened_topic(each.table)[0].written for each in changes]
 
     def _choose_scheme(

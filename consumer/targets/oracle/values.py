@@ -107,7 +107,8 @@ def _make_writer(column: Column, *, exact: bool) -> Convert | None:
         if value == "":
             raise ValueRefusedError(
                 name,
-                "Oracle stores an empty value as NULL, but a key or unique index distinguishes the two: give the row another value",
+                "Oracle stores an empty value as NULL, but a key or unique index distinguishes the two",
+                "give the row another value",
             )
         return onward(value)
 

@@ -108,9 +108,7 @@ class TransactionStream:
             for inner in yield_payload_events(event):
                 yield self._assembly.accept_event(inner)
         except DecodeError as error:
-            raise StreamStoppedError(
-                f"{event.file}:{event.start}: {error}. The log cannot be followed further", START_OVER
-            ) from error
+            raise _build_decoding_stop(event, error) from error
 
     def close(self) -> None:
         self._stream.close()
@@ -169,10 +167,7 @@ class BinlogLog:
                 yield error
                 continue
             except DecodeError as error:
-                raise StreamStoppedError(
-                    f"{event.file}:{event.start}: {error}. The log cannot be followed further",
-                    START_OVER,
-                ) from error
+                raise _build_decoding_stop(event, error) from error
             if output is not None:
                 yield output
                 if output.__class__ is Barrier:
@@ -222,3 +217,12 @@ class BinlogLog:
 
     def close(self) -> None:
         self._stream.close()
+
+
+def _build_decoding_stop(event: BinlogEvent, error: DecodeError) -> StreamStoppedError:
+    """Return the stop of a log with an event that cannot be read."""
+    what, remedy = error.problem.what, error.problem.remedy
+    return StreamStoppedError(
+        f"{event.file}:{event.start}: {what}. The log cannot be followed further",
+        START_OVER if not remedy else f"{remedy}, and {START_OVER}",
+    )

@@ -332,16 +332,17 @@ def _build_unknown_event_stop(event: BinlogEvent) -> StreamStoppedError:
     if event.type == log.GTID_TAGGED:
         return _build_stream_stop(
             event,
-            f"a tagged GTID (GTID_NEXT='AUTOMATIC:tag') is not supported yet: use untagged ones, and {START_OVER}",
+            "a tagged GTID (GTID_NEXT='AUTOMATIC:tag') is not supported yet",
+            f"use untagged ones, and {START_OVER}",
         )
     if event.type == log.INCIDENT:
-        return _build_stream_stop(event, f"the server reports that it lost events (INCIDENT): {START_OVER}")
+        return _build_stream_stop(event, "the server reports that it lost events (INCIDENT)", START_OVER)
     return _build_stream_stop(
         event,
         f"an event of unknown type {event.type}, which might carry rows: this server is newer than rowlock",
     )
 
 
-def _build_stream_stop(event: BinlogEvent | str, seen: str) -> StreamStoppedError:
+def _build_stream_stop(event: BinlogEvent | str, seen: str, remedy: str = "") -> StreamStoppedError:
     place = f"{event.file}:{event.start}" if isinstance(event, BinlogEvent) else event
-    return StreamStoppedError(f"capture cannot follow the log at {place}: {seen}")
+    return StreamStoppedError(f"capture cannot follow the log at {place}: {seen}", remedy)

@@ -25,12 +25,13 @@ from consumer.targets.kafka.formats.keyed import (
 from consumer.targets.kafka.formats.model import FormattedRecord, Place, RoutedTable, State
 from consumer.targets.kafka.formats.older_types import ImageReader
 from schemas.errors import EnvelopeError
+from schemas.problems import Problem
 from schemas.table.model import Column, Row, Table, UniqueIndex
 from schemas.table.typemap import quote_literal
 
-_REMEDY = (
-    "Canal's form cannot hold this value (a label that the column's type does not have): take `format: rowlock`, or leave the column out of the "
-    "route (`columns`)"
+_REFUSAL = Problem(
+    "Canal's form cannot hold this value (a label that the column's type does not have)",
+    "take `format: rowlock`, or leave the column out of the route (`columns`)",
 )
 _dumps = msgspec.json.encode
 _ORIGIN = re.compile(r"/\* rowlock (\[.*\]) \*/\Z", re.DOTALL)
@@ -49,12 +50,12 @@ class CanalJson(KeyedRecords):
         table = routed.table
         self._columns = [self._get_canal_column(column) for column in table.columns]
         names, writers = table.column_names, [each.write for each in self._columns]
-        self._data = RowConverter(names, writers, _REMEDY)
+        self._data = RowConverter(names, writers, _REFUSAL)
         self._values = ImageReader(routed, [each.read for each in self._columns], writers)
         at = routed.key_at
-        self._key_data = RowConverter([names[i] for i in at], [writers[i] for i in at], _REMEDY)
+        self._key_data = RowConverter([names[i] for i in at], [writers[i] for i in at], _REFUSAL)
         at = routed.primary_at
-        self._primary_data = RowConverter([names[i] for i in at], [writers[i] for i in at], _REMEDY)
+        self._primary_data = RowConverter([names[i] for i in at], [writers[i] for i in at], _REFUSAL)
         self._named = {"database": table.db, "table": table.name}
         self._types: dict[str, Any] = {
             "mysqlType": {name: each.mysql for name, each in zip(names, self._columns, strict=True)},

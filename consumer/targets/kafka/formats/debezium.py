@@ -28,13 +28,14 @@ from consumer.targets.kafka.formats.keyed import (
 from consumer.targets.kafka.formats.model import FormattedRecord, Place, RoutedTable, State
 from consumer.targets.kafka.formats.older_types import ImageReader
 from schemas.errors import EnvelopeError
+from schemas.problems import Problem
 from schemas.table.model import Row, Table
 
 DEBEZIUM_VERSION = "3.0.0.rowlock"
 """`source.version`: the version of the form, marked as written by rowlock."""
-_REMEDY = (
-    "Debezium's form cannot hold this value (a zero date, a day that no calendar has, a year beyond 1 to 9999, an SRID beyond int32): take "
-    "`format: rowlock` or `canal-json`, or leave the column out of the route (`columns`)"
+_REFUSAL = Problem(
+    "Debezium's form cannot hold this value (a zero date, a day that no calendar has, a year beyond 1 to 9999, an SRID beyond int32)",
+    "take `format: rowlock` or `canal-json`, or leave the column out of the route (`columns`)",
 )
 _dumps = msgspec.json.encode
 
@@ -49,12 +50,12 @@ class Debezium(KeyedRecords):
         self._forms = [self._get_column_form(i) for i in range(len(routed.table.columns))]
         names = routed.table.column_names
         writers = [form.write for form in self._forms]
-        self._image = RowConverter(names, writers, _REMEDY)
+        self._image = RowConverter(names, writers, _REFUSAL)
         self._values = ImageReader(routed, [form.read for form in self._forms], writers)
         at = routed.key_at
-        self._key_image = RowConverter([names[i] for i in at], [writers[i] for i in at], _REMEDY)
+        self._key_image = RowConverter([names[i] for i in at], [writers[i] for i in at], _REFUSAL)
         at = routed.primary_at
-        self._primary_image = RowConverter([names[i] for i in at], [writers[i] for i in at], _REMEDY)
+        self._primary_image = RowConverter([names[i] for i in at], [writers[i] for i in at], _REFUSAL)
         self._source = _SourceBlock(routed)
         self._origin = (routed.origin.source, routed.origin.db, routed.origin.table)
 

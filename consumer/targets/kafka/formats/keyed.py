@@ -9,6 +9,7 @@ import msgspec
 
 from consumer.errors import RefusedError, TargetConfigError
 from consumer.targets.kafka.formats.model import FormattedRecord, Place, RoutedTable
+from schemas.problems import Problem
 from schemas.table.model import Row
 from schemas.values.converter import Convert, ConvertRow, compile_row
 
@@ -99,8 +100,8 @@ class KeyedRecords(ABC):
 class RowConverter:
     """Converts a row to the values that a format writes."""
 
-    def __init__(self, names: Sequence[str], converters: Sequence[Convert | None], remedy: str) -> None:
-        self._names, self._each, self._remedy = names, converters, remedy
+    def __init__(self, names: Sequence[str], converters: Sequence[Convert | None], refusal: Problem) -> None:
+        self._names, self._each, self._refusal = names, converters, refusal
         self._row: ConvertRow = compile_row(converters)
 
     def __call__(self, row: Sequence[object]) -> dict[str, object]:
@@ -119,8 +120,8 @@ class RowConverter:
                 if value is not None and convert is not None:
                     convert(value)
             except VALUE_ERRORS:
-                return RefusedError(f"column {name}: {self._remedy}")
-        return RefusedError(self._remedy)
+                return RefusedError.from_problem(self._refusal.add_place(f"column {name}"))
+        return RefusedError.from_problem(self._refusal)
 
 
 def refuse_uncarried_column(routed: RoutedTable, column: str, seen: str, word: str) -> TargetConfigError:
