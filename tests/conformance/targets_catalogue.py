@@ -130,7 +130,7 @@ def test_a_column_in_another_spelling_is_the_same_where_the_server_says_so(targe
         session.create_table(table)
     alike = target.kind != "postgres"
     if alike if twice else (made == "by hand" and not alike):
-        refused = "gives the column note" if twice else "lacks the columns NOTE"
+        refused = "adds the column note" if twice else "lacks the columns NOTE"
         with pytest.raises(UnitStoppedError, match=refused):
             prepare_definition(
                 session, StoredDefinition(source), source_name="b1", routes=routes, create=True
@@ -158,7 +158,10 @@ CASES: dict[str, tuple[list[str], str]] = {
         ["CREATE TABLE parent (id bigint primary key)", "ALTER TABLE {t} ADD CONSTRAINT f FOREIGN KEY (id) REFERENCES parent (id)"],
         "foreign keys",
     ),
-    "other type": (["ALTER TABLE {t} DROP COLUMN note", "ALTER TABLE {t} ADD COLUMN note date"], "note is date there"),
+    "other type": (
+        ["ALTER TABLE {t} DROP COLUMN note", "ALTER TABLE {t} ADD COLUMN note date"],
+        "column note is date in the target",
+    ),
 }  # fmt: skip
 POSTGRES: dict[str, tuple[list[str], str]] = {
     "trigger": (

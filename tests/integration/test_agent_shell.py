@@ -27,6 +27,7 @@ from coordinator.core.messages import (
     Sync,
     Up,
 )
+from schemas.problems import decode_problem
 from schemas.units import (
     Prepared,
     UnitOperation,
@@ -237,7 +238,7 @@ def test_a_worker_that_raises_has_ended(call: str) -> None:
             until(lambda: run.owner.reported(UnitPhase.REPLICATING))
             run.owner.dispatch(UnitOperation.REMOVE, 10)
         stopped = until(lambda: run.owner.reported(UnitPhase.STOPPED))[-1]
-        assert stopped.error == f"RuntimeError: {UNIT} is broken"
+        assert decode_problem(stopped.error).what == f"RuntimeError: {UNIT} is broken"
 
 
 def test_a_worker_that_ends_by_itself_is_reported() -> None:

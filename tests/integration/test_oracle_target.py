@@ -105,7 +105,7 @@ def test_changes_that_are_not_done_leave_the_table_as_it_was(target: Target) -> 
             fixture.run(AlterTable(before, targets_alter.CASES[name].steps(before)))
         assert fixture.real == before
     for name in sorted(NAMES):
-        with pytest.raises(TargetConfigError, match="no names with quotation marks"):
+        with pytest.raises(TargetConfigError, match="none with a quotation mark"):
             fixture.run(AlterTable(before, targets_alter.CASES[name].steps(before)))
         assert fixture.real == before
     table = people(target.schema)
@@ -208,7 +208,7 @@ def test_what_check_refuses(target: Target) -> None:
     }
     cases["other type"] = (
         ["ALTER TABLE {t} DROP COLUMN note", "ALTER TABLE {t} ADD note TIMESTAMP(3)"],
-        "note is datetime there",
+        "column note is datetime in the target",
         "",
     )
     for name, (ddl, reported, written) in {**cases, **more}.items():

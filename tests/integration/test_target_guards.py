@@ -85,7 +85,7 @@ MYSQL = {
     "engine": (["ALTER TABLE {t} ENGINE = MyISAM"], "no transactions"),
     "generated": (
         ["ALTER TABLE {t} DROP COLUMN note", "ALTER TABLE {t} ADD COLUMN note varchar(100) AS (mail) STORED"],
-        "note is generated",
+        "note is a generated column",
     ),
     "partitions": (
         [
@@ -155,7 +155,7 @@ POSTGRES = {
     ),
     "generated": (
         ["ALTER TABLE {t} DROP COLUMN note", "ALTER TABLE {t} ADD COLUMN note text GENERATED ALWAYS AS (mail) STORED"],
-        "note is generated",
+        "note is a generated column",
     ),
     "identity": (
         ["ALTER TABLE {t} ALTER passport SET NOT NULL", "ALTER TABLE {t} ALTER passport ADD GENERATED ALWAYS AS IDENTITY"],

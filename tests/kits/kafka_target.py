@@ -10,6 +10,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from consumer.errors import TransientError
 from consumer.ordering.model import ApplyUnit, EveryChange, LaneProgress, RowChange, TargetTable, TopicOptions
 from consumer.tables.router import ResolvedRoute, build_desired_table, build_topic_table
 from consumer.targets.batches import BatchCommitted, BatchFenced, ProgressChange, RowsChange
@@ -18,6 +19,7 @@ from deploy.embedded.services import Kafka
 from schemas.config.model import KafkaTargetConfig
 from schemas.table.model import Row
 from tests.kits.apply import account_table
+from tests.kits.waiting import until
 
 UNIT = ApplyUnit("out", "src.b1.bank.acct")
 
@@ -50,9 +52,19 @@ class Owner:
     def __init__(self, config: KafkaTargetConfig, table: TargetTable, assigned: int | None = None) -> None:
         self.target, self.table = KafkaTarget(config), table
         self.target.ensure_bookkeeping()
-        self.epoch, _, self.state = self.target.take_over(UNIT, "id", "{}", 1, assigned=assigned)
+        self.epoch, _, self.state = until(lambda: self._take_over(assigned), "the unit is taken over", 60)
         self.rows, _, self.held = self.target.begin_attempt(UNIT, self.epoch)
         self.target.open_topic(table, create=True)
+
+    def _take_over(self, assigned: int | None) -> Any:
+        """Take the unit over; None: a broker does not lead the partition of a new topic yet, and the product
+        would try again."""
+        try:
+            return self.target.take_over(UNIT, "id", "{}", 1, assigned=assigned)
+        except TransientError as error:
+            if "NOT_LEADER" not in str(error):
+                raise
+            return None
 
     def progress(self, offset: int, **more: Any) -> ProgressChange:
         return ProgressChange(list(self.rows), [moved(row, offset) for row in self.rows], **more)

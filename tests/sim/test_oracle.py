@@ -60,9 +60,10 @@ def _passing(self: CapturePosition, *, held: bool) -> Any:
         return _milestone(self, held=held)
 
 
-def _undrained(self: CapturePosition, log: Any) -> Iterator[Any]:
+def _undrained(self: CapturePosition) -> Iterator[Any]:
     """What is sent may not have come."""
-    yield from log.purge()
+    if self._used_up is not None and self._used_up.outstanding:
+        yield from self._used_up.purge_published()
 
 
 def _present(self: LogPurger, log: TableName) -> dict[str, int]:
@@ -132,7 +133,7 @@ Switch = Callable[[], AbstractContextManager[Any]]
 SWITCHED_OFF: dict[str, tuple[Kind, Switch]] = {
     "a start deletes what topics have": ("whole", lambda: mock.patch.object(LogPurger, "purge_published", _nothing)),
     "a record never passes what is not deleted": ("whole", lambda: mock.patch.object(CapturePosition, "make_milestone", _passing)),
-    "deleted is what Kafka has": ("whole", lambda: mock.patch.object(CapturePosition, "use_up", _undrained)),
+    "deleted is what Kafka has": ("whole", lambda: mock.patch.object(CapturePosition, "purge_sent_rows", _undrained)),
     "a process that was replaced deletes nothing": ("whole", lambda: mock.patch.object(PositionStore, "is_superseded", return_value=False)),
     "never by a watermark": ("whole", lambda: mock.patch.object(LogPurger, "_delete_rows", _by_watermark)),
     "by ROWID and number": ("whole", lambda: mock.patch.object(LogPurger, "_delete_rows", _by_rowid)),

@@ -18,7 +18,7 @@ from consumer.attempt.copies import begin, quarantined_keys, sweep, window
 from consumer.attempt.copies import copies as applied_copies
 from consumer.attempt.evolution import next_definition
 from consumer.attempt.readers import reader
-from consumer.ordering import dedup, dispatch, layout, locks, netchange, progress
+from consumer.ordering import dedup, dispatch, layout, netchange, progress, tickets
 from consumer.ordering.lanes import batches, lane
 from producer import tables
 from producer.barriers import barriers, impact, new_tables
@@ -60,7 +60,7 @@ from tests.sim.world import World
 
 MODULES: tuple[ModuleType, ...] = (
     applier, attempt, attempt_state, next_definition, lane_group, reader, spec, transactions, dedup, dispatch, lane, batches,
-    layout, locks, netchange, progress,
+    layout, netchange, progress, tickets,
     begin, quarantined_keys, sweep, window, applied_copies,
 )  # fmt: skip
 CAPTURE: tuple[ModuleType, ...] = (
@@ -94,11 +94,11 @@ NOT_SIMULATED = {
     "reader.EnvelopeReader._refuse_undefined": "a topic without its beginning",
     "reader.build_undefined_error": "a topic without its beginning",
     "dedup.Deduplicator._build_gap_error": "a gap, which no rule of capture leaves",
-    "locks.TicketTable.__len__": "tests ask it",
+    "tickets.TicketTable.__len__": "tests ask it",
     "netchange.compute_net_change": "tests ask it",
     "netchange.EveryChangeReducer.__init__": "a topic as a target (tests/integration/test_kafka_attempts.py)",
     "netchange.EveryChangeReducer.reduce": "a topic as a target (tests/integration/test_kafka_attempts.py)",
-    "locks.TicketTable.kept": "tests ask it",
+    "tickets.TicketTable.kept": "tests ask it",
     "netchange.replace_snapshot_rows": "no batch of a seed may skip the look at old rows (tests/unit/test_kafka_formats_own.py)",
     "spec._find_no_table": "the simulation knows the table of each topic",
     "producer.book.CopyBook.mark_table_altered": "no table is altered within its copy (tests/unit/test_copies.py)",

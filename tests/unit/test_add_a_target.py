@@ -27,6 +27,7 @@ WORDS |= {
     "lossless",
     "transactional",
     "commit_every",
+    "install_requires",
     "foreachBatch",
     "rowlock verify",
     "rowlock copy",

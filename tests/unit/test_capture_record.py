@@ -126,15 +126,15 @@ def test_a_chunk_that_is_acknowledged_is_stored_though_the_log_stands_still() ->
 
 
 def test_rows_are_deleted_at_the_source_once_kafka_has_them() -> None:
-    capture = Recorded()
+    capture = Recorded(outstanding=True)
     capture.sends(3, then=lambda _: capture.did.append("acknowledged"))
-    assert list(capture.position.use_up(capture.log)) == []
+    assert list(capture.position.purge_sent_rows()) == []
     assert capture.did == ["acknowledged", "purge"]
 
 
 def test_rows_are_not_deleted_at_the_source_when_another_process_captures_it_by_then() -> None:
     """Readers may drop what this one has sent; the other one reads the rows again."""
-    capture = Recorded()
+    capture = Recorded(outstanding=True)
     capture.sends(3)
 
     def claimed() -> None:
@@ -145,12 +145,12 @@ def test_rows_are_not_deleted_at_the_source_when_another_process_captures_it_by_
         SupersededError,
         match=r"another process has begun to capture source b1: .* does not delete at the source",
     ):
-        list(capture.position.use_up(capture.log))
+        list(capture.position.purge_sent_rows())
     assert capture.did == []
 
 
 def test_rows_are_not_deleted_where_nothing_can_tell_whether_another_process_captures_the_source() -> None:
-    capture = Recorded(reader=False)
+    capture = Recorded(reader=False, outstanding=True)
     with pytest.raises(ValueError, match="needs a reader of topics"):
-        list(capture.position.use_up(capture.log))
+        list(capture.position.purge_sent_rows())
     assert capture.did == []

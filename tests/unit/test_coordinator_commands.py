@@ -224,7 +224,7 @@ def test_one_that_is_well_again_ends_the_doubt_and_the_time_begins_anew() -> Non
     made.do(applies())
     made.now += 29.0
     made.do(applies("x", "y"))
-    assert made.state.plan.doubt is None
+    assert made.state.plan.suspicious is None
     made.now += 29.0
     made.do(applies())
     assert set(made.state.plan.inventory or ()) == {"capture/s", "apply/p/x", "apply/p/y"}

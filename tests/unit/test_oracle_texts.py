@@ -172,7 +172,7 @@ def test_a_text_that_is_never_null_at_the_source_may_be_empty_there() -> None:
 
 
 def test_what_cannot_be_made_is_refused() -> None:
-    with pytest.raises(TargetConfigError, match="makes a CLOB of it, over which there is no key"):
+    with pytest.raises(TargetConfigError, match="CLOB, which cannot be part of a key"):
         made(table_of(column("id", TEXT, null=False)))
     with pytest.raises(TargetConfigError, match="up to 38 digits"):
         made(table_of(column("id"), column("d", ColumnType(kind=Kind.DECIMAL, precision=65, scale=30))))
