@@ -14,7 +14,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
@@ -22,6 +22,9 @@ from deploy.embedded import ports
 from tests.kits.families import family, send, standing_still
 from tests.kits.running import HERE, Program
 from tests.servers.proxy import TcpProxy
+
+if TYPE_CHECKING:
+    from rowlock.coordinator.leader_client import LeaderClient
 
 Unit = dict[str, Any]
 
@@ -137,11 +140,15 @@ class Processes:
 
     def leader(self) -> dict[str, Any]:
         """Return who leads. Raises CommandError while nobody does for longer than any election."""
+        with self.open_client() as client:
+            return client.get("/v1/leader")
+
+    def open_client(self) -> LeaderClient:
+        """Return a client of the leader, whose requests take milliseconds; a command starts a process."""
         from rowlock.coordinator.leader_client import LeaderClient
         from schemas.config.model import load_config
 
-        with LeaderClient(load_config(self.config, {}).coordination, patience_s=40) as client:
-            return client.get("/v1/leader")
+        return LeaderClient(load_config(self.config, {}).coordination, patience_s=40)
 
 
 class Checkpoints(threading.Thread):

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -70,17 +71,20 @@ class Cluster:
         return units is not None and units[self.unit]["agent"] == agent
 
     def kill_within_move(self) -> None:
-        """Begin the move of the unit to a paused agent, and kill everything before it is done."""
+        """Begin the move of the unit to a paused agent, and kill everything before it is done.
+
+        The move is requested at once: no unit moves to an agent whose lease has expired.
+        """
         self.move(GIVER)
-        with self.processes.standing_still(TAKER):
-            self.processes.say(f"units move {self.unit} {TAKER}")
-            until(
-                lambda: self.processes.units()[self.unit]["moving_to"] == TAKER,
-                self._see("the begin of the move"),
-            )
-            for name in (COORDINATOR, TAKER, GIVER):
-                kill_all(self.processes.family(name)[0].pid)
-                self.processes.kill(name)
+        path = f"/v1/units/{quote(self.unit)}"
+        with self.processes.open_client() as client:
+            client.get(path)  # the client knows the leader from now on
+            with self.processes.standing_still(TAKER):
+                client.post(f"{path}/move", {"agent": TAKER})
+                until(lambda: client.get(path)["moving_to"] == TAKER, self._see("the begin of the move"))
+                for name in (COORDINATOR, TAKER, GIVER):
+                    kill_all(self.processes.family(name)[0].pid)
+                    self.processes.kill(name)
 
     def status(self) -> dict[tuple[str, str], str | None]:
         """Return the versions that `status` shows, by kind and name."""
