@@ -1,28 +1,18 @@
 """A table with a unique name, applied to MySQL: names in Chinese against names in ASCII: python -m bench.names.
 
-Attempts as a worker makes them (consumer.attempt), fed from a list: no Kafka, no Spark, no capture. In gbk_chinese_ci, which a
-fold that knows nothing of Chinese sends through one lock a name of any kind.
+In gbk_chinese_ci, of which a fold that does not know Chinese takes all names for equal.
 """
 
 from __future__ import annotations
 
 import statistics
-import time
 from typing import Any
 
-from consumer.attempt.drivers.driver import AttemptInputs
-from consumer.attempt.drivers.run import apply_topic
-from consumer.attempt.spec import UnitSpec, build_initial_layout
-from consumer.ordering.lanes.lane import LaneLimits
-from consumer.ordering.model import ApplyUnit
-from consumer.spark.worker import ConnectionCache
+from bench.attempts import measure_apply
 from consumer.tables.router import TableRoute
-from consumer.targets.dialect import open_session
 from deploy.embedded.services import MariaDB
 from schemas.config.model import TargetConfig
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
-from schemas.wire.codec import encode_event_value
-from schemas.wire.records import format_former_table_topic
 from tests.kits.apply import FakeSource
 
 EVENTS, LANES, RUNS = 20_000, 4, 3
@@ -57,26 +47,8 @@ def measured(server: Any, letters: str, run: int) -> float:
     for number in range(EVENTS):
         row = {"id": number, "holder": named(letters, number), "version": 1}
         events.append(source.event("c", None, row))
-    records = list(enumerate(map(encode_event_value, events)))
     config = TargetConfig(type="mariadb", host="127.0.0.1", port=server.port, user=server.user, password=server.password, database="bank")  # type: ignore[arg-type]  # fmt: skip
-    cache, routes = ConnectionCache(config, "bench"), (TableRoute("bank.*", "bank.{table}"),)
-    unit = ApplyUnit("p", format_former_table_topic("bench", source.name, "bank", source.table.name))
-    try:
-        session = open_session(config, name="bench")
-        session.ensure_bookkeeping()
-        epoch, _, _ = session.take_over(unit, "id", build_initial_layout(routes, LANES).encode(), LANES)
-        spec = UnitSpec(
-            unit=unit, source=source.name, epoch=epoch, topic_id="id", routes=routes, lanes=LANES, limits=LaneLimits(), small_batch=0
-        )  # fmt: skip
-        slices = [records[at : at + 1000] for at in range(0, len(records), 1000)]
-        started = time.monotonic()
-        report = apply_topic(spec, cache, AttemptInputs(slices, read_missing=lambda first, upto: []), {})
-        seconds = time.monotonic() - started
-        assert (report.state, report.applied) == ("ok", len(records)), report
-        session.close()
-        return EVENTS / seconds
-    finally:
-        cache.close()
+    return measure_apply(config, TableRoute("bank.*", "bank.{table}"), source, events, LANES)
 
 
 def main() -> None:

@@ -15,20 +15,13 @@ from unittest import mock
 
 from confluent_kafka import Consumer, TopicPartition
 
-from consumer.attempt.drivers.driver import AttemptInputs
-from consumer.attempt.drivers.run import apply_topic
-from consumer.attempt.spec import UnitSpec, build_initial_layout
-from consumer.ordering.lanes.lane import LaneLimits
-from consumer.ordering.model import ApplyUnit
-from consumer.spark.worker import ConnectionCache
+from bench.attempts import measure_apply
 from consumer.tables.router import TableRoute
-from consumer.targets.dialect import open_session
 from deploy.embedded.services import Kafka, PostgreSQL
 from producer.capture import run_capture
 from schemas.config.kinds.targets import TARGET_KINDS
 from schemas.config.model import Config, TargetConfig
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
-from schemas.wire.codec import encode_event_value
 from schemas.wire.records import format_former_table_topic
 from tests.kits.apply import FakeSource
 from tests.kits.capture import size, watermarks
@@ -106,25 +99,7 @@ def applied(config: TargetConfig, run: int) -> float:
         source.definition(),
         *(source.event("c", None, {"id": n, "holder": f"holder{n}", "version": 1}) for n in range(EVENTS)),
     ]
-    records = list(enumerate(map(encode_event_value, made)))
-    cache, routes = ConnectionCache(config, "bench"), (TableRoute("bank.*", "rowlock.{table}"),)
-    unit = ApplyUnit("p", format_former_table_topic("bench", source.name, "bank", source.table.name))
-    session = open_session(config, name="bench")
-    try:
-        session.ensure_bookkeeping()
-        epoch, _, _ = session.take_over(unit, "id", build_initial_layout(routes, LANES).encode(), LANES)
-        spec = UnitSpec(
-            unit=unit, source=source.name, epoch=epoch, topic_id="id", routes=routes, lanes=LANES, limits=LaneLimits(), small_batch=0
-        )  # fmt: skip
-        slices = [records[at : at + 1000] for at in range(0, len(records), 1000)]
-        started = time.monotonic()
-        report = apply_topic(spec, cache, AttemptInputs(slices, read_missing=lambda first, upto: []), {})
-        seconds = time.monotonic() - started
-        assert (report.state, report.applied) == ("ok", len(records)), report
-        return EVENTS / seconds
-    finally:
-        session.close()
-        cache.close()
+    return measure_apply(config, TableRoute("bank.*", "rowlock.{table}"), source, made, LANES)
 
 
 def plain(config: TargetConfig, run: int) -> float:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 _COLON = re.compile(": ")
-#: Stands between the two parts of an encoded problem, twice before a statement. Neither part contains it.
+#: Separates the two parts of an encoded problem; written twice before a statement. Neither part contains it.
 _SEPARATOR = "\n"
 _LEFT_OUT = " … "
 _RUN = "; run"

@@ -114,12 +114,12 @@ class Applier:
         return True
 
     def _open_lanes(self) -> Machine[None]:
-        locks = TicketTable(self._layout.lanes)
-        dispatcher = Dispatcher(self._layout, locks, self._progress.rows)
+        tickets = TicketTable(self._layout.lanes)
+        dispatcher = Dispatcher(self._layout, tickets, self._progress.rows)
         self._plan = dispatcher.plan_table(self._target, self._expected)
         self._signals = self._signals_for(self._layout.lanes)
         self._lanes = LaneGroup(
-            dispatcher, locks, self._commit_batch,
+            dispatcher, tickets, self._commit_batch,
             limits=self._limits, held=self._held, replace=self._replace, unfit=self._unfit,
             signals=self._signals,
         )  # fmt: skip

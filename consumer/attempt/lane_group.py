@@ -53,7 +53,7 @@ class LaneGroup:
     def __init__(
         self,
         dispatcher: Dispatcher,
-        locks: TicketTable,
+        tickets: TicketTable,
         commit: CommitBatch,
         *,
         limits: LaneLimits,
@@ -66,11 +66,11 @@ class LaneGroup:
         self.count = dispatcher.layout.lanes
         self.stopping = False
         self.signals = signals
-        self._dispatcher, self._locks, self._commit = dispatcher, locks, commit
+        self._dispatcher, self._tickets, self._commit = dispatcher, tickets, commit
         self._lanes = [
-            Lane(number, locks, limits, held, replace=replace, unfit=unfit) for number in range(self.count)
+            Lane(number, tickets, limits, held, replace=replace, unfit=unfit) for number in range(self.count)
         ]
-        self._waiting_for_locks: set[int] = set()
+        self._waiting_for_tickets: set[int] = set()
         self._pending, self._max_pending = 0, limits.max_pending
         self._drained: dict[int, bool] = {}  # lane → wrote the mark itself
         self._error: BaseException | None = None
@@ -181,20 +181,20 @@ class LaneGroup:
         with self.signals.mutex:
             self._pending -= lane.record_applied()
             self.signals.wake_lane(None)
-            for other in self._waiting_for_locks:
+            for other in self._waiting_for_tickets:
                 self.signals.wake_lane(other)
 
     def _wait_for_lanes(self, number: int, waits: Sequence[Wait]) -> Machine[None]:
-        ready = self._locks.is_released
+        ready = self._tickets.is_released
         with self.signals.mutex:
             for wait in waits:
                 if not ready(wait):
                     self._lanes[wait[1]].request_commit(wait[0])
                     self.signals.wake_lane(wait[1])
-            self._waiting_for_locks.add(number)
+            self._waiting_for_tickets.add(number)
         yield Await(lambda: self.stopping or all(ready(wait) for wait in waits))
         with self.signals.mutex:
-            self._waiting_for_locks.discard(number)
+            self._waiting_for_tickets.discard(number)
 
     def _wait_for_work(self, number: int, lane: Lane, effect: WaitForWork) -> Machine[None]:
         if effect.drained:

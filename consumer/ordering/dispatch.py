@@ -33,7 +33,9 @@ class TablePlan:
 
     __slots__ = ("fold_key", "indexes", "key_of", "lane_of", "name", "reducer", "target")
 
-    def __init__(self, target: TargetTable, layout: Layout, locks: TicketTable, source: Table | None) -> None:
+    def __init__(
+        self, target: TargetTable, layout: Layout, tickets: TicketTable, source: Table | None
+    ) -> None:
         self.target = target
         self.name = f"{target.schema}.{target.name}"
         self.key_of: Callable[[Row], Any] = make_getter(target.key_at)
@@ -42,7 +44,7 @@ class TablePlan:
         self.reducer = make_reducer(target)
         self.indexes: list[_Index] = []
         for index, at in zip(target.table.unique, target.unique_at, strict=True):
-            holders = locks.get_holders(self.name, index.name)
+            holders = tickets.get_holders(self.name, index.name)
             fold = make_index_fold(target.table, index)
             self.indexes.append(
                 (
@@ -82,7 +84,7 @@ def _list_index_parts(table: Table, index: UniqueIndex) -> set[tuple[str, int | 
 
 
 _Index = tuple[ValueHolders, Callable[[Row], Any], IndexFold, bool]
-"""(the index's locks, getter of the exact values, fold, whether it is unique at the source as well)."""
+"""(the index's tickets, getter of the exact values, fold, whether it is unique at the source as well)."""
 LaneItem = tuple[RowChange, TablePlan, bytes, tuple[Wait, ...]]
 """An item of a lane: (change, plan, folded key, tickets to wait for)."""
 
@@ -93,29 +95,29 @@ class Dispatcher:
     A lane's changes that it has passed already, by its progress row, are dropped.
     """
 
-    def __init__(self, layout: Layout, locks: TicketTable, lanes: Sequence[LaneProgress]) -> None:
+    def __init__(self, layout: Layout, tickets: TicketTable, lanes: Sequence[LaneProgress]) -> None:
         """`lanes`: the progress rows read at the begin of the attempt, one for each lane of `layout`."""
         self.layout = layout
-        self._locks = locks
+        self._tickets = tickets
         self._passed = [row.offset for row in sorted(lanes, key=lambda row: row.lane)]
         self._apart = max(self._passed)  # no lane has passed anything above it
         self._queues: list[list[LaneItem]] = [[] for _ in range(layout.lanes)]
 
     def plan_table(self, target: TargetTable, source: Table | None = None) -> TablePlan:
         """Return the plan of a table. Call it once: after a barrier there are another dispatcher and
-        other locks.
+        other tickets.
 
         `source`: the source's table with the target's column names; it shows which values the source
         keeps unique.
         """
-        return TablePlan(target, self.layout, self._locks, source)
+        return TablePlan(target, self.layout, self._tickets, source)
 
     def dispatch(self, plan: TablePlan, changes: Iterable[RowChange]) -> None:
         """Queue `changes` of a table (in offset order, ids (offset, 0)) to their lanes.
 
-        Registers tickets, so the caller holds the locks' mutex.
+        Registers tickets, so the caller holds the mutex of the tickets.
         """
-        self._locks.forget_free_values()
+        self._tickets.forget_free_values()
         queues, passed, apart = self._queues, self._passed, self._apart
         fold_key, key_of, lane_of, indexes = plan.fold_key, plan.key_of, plan.lane_of, plan.indexes
         for change in changes:
@@ -146,7 +148,7 @@ class Dispatcher:
         """Register `ticket` for every unique value that the event gives or takes; return the tickets it
         must wait for.
         """
-        register = self._locks.register
+        register = self._tickets.register
         waits: tuple[Wait, ...] = ()
         for holders, values, fold, one_holder in plan.indexes:
             same = before is not None and after is not None and values(before) == values(after)

@@ -48,7 +48,7 @@ def translate_changes(
     )
 
 
-def select_renamed_columns(source: Table, names: Mapping[str, str], written: Iterable[str]) -> Table:
+def omit_unwritten_columns(source: Table, names: Mapping[str, str], written: Iterable[str]) -> Table:
     """Return `source` with only the columns whose names in the target are in `written`."""
     there = set(written)
     columns = tuple(each for each in source.columns if names.get(each.name, each.name) in there)

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from consumer.errors import CopyNeededError, TargetConfigError, UnitStoppedError
 from consumer.ordering.model import TargetTable
-from consumer.tables.column_names import adopt_spelling, select_renamed_columns
+from consumer.tables.column_names import adopt_spelling, omit_unwritten_columns
 from consumer.tables.event_decoder import (
     DecodeEvent,
     make_event_decoder,
@@ -152,7 +152,7 @@ def prepare_definition(
             target = build_target_table(expected, there, added)
     except (TargetConfigError, SchemaError) as error:
         raise UnitStoppedError.from_problem(error.problem) from error
-    written = select_renamed_columns(source, stored.names, expected.column_names)
+    written = omit_unwritten_columns(source, stored.names, expected.column_names)
     decode, decode_row, row = _make_event_functions(written, target, routed, debezium)
     return ActiveDefinition(
         text=stored.encode(),

@@ -128,7 +128,7 @@ class SqlTakeover:
             except (TransientError, UniqueViolationError) as error:
                 # UniqueViolationError: another process created the rows
                 log.info(
-                    "try to take a unit over failed",
+                    "takeover of a unit failed",
                     pipeline=unit.pipeline,
                     topic=unit.topic,
                     error=str(error),

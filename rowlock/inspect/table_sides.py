@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from consumer.ordering.model import TargetTable
-from consumer.tables.column_names import select_renamed_columns
+from consumer.tables.column_names import omit_unwritten_columns
 from consumer.tables.router import build_stored_table, build_target_table, select_written_columns
 from consumer.tables.stored import StoredDefinition, decode_stored
 from rowlock.errors import CommandError
@@ -48,7 +48,7 @@ class TableSides:
             build_stored_table(StoredDefinition(pair.table, names), pair.routed), real, pair.routed.policy
         )
         target = build_target_table(expected, real, pair.routed.added_names)
-        shown = replace(select_renamed_columns(pair.table, names, expected.column_names), unique=())
+        shown = replace(omit_unwritten_columns(pair.table, names, expected.column_names), unique=())
         source = build_target_table(shown, shown)
         values = tuple(value for _, value in pair.routed.added)
         at = shown.find_ordinals(shown.key.columns)

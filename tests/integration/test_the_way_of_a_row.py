@@ -184,8 +184,8 @@ def follow_rows(
 def follow_capture(kafka: Kafka, mariadb: MariaDB, db: str, folder: Path, work: Work = INSERTS) -> Followed:
     """Capture one piece of work, then `FEW`, then `MANY`. The next one is committed when Kafka has the one before it.
 
-    What the first one needs alone, as decoders for its table, is in the order and not in the counts. The timer of
-    capture stands still while transactions are counted: a slow machine would have more of its ticks for more of them.
+    What the first one needs alone, as decoders for its table, is in the order and not in the counts. Capture's
+    timer is stopped while transactions are counted: a slow machine would have more of its ticks for more of them.
     """
     config = load_config(write_config(folder, kafka.bootstrap, db, {"s": source(mariadb, [f"{db}.*"])}), {})
     topic = format_former_table_topic(db, "s", db, "acct")

@@ -231,7 +231,7 @@ def on(statement: Statement, name: str) -> str:
 
 
 class Played:
-    """A source where every statement was run on a table of its own, with rows before and behind it, and what capture made of that."""
+    """A source where every statement was run on a table of its own, with rows before and after it, and what capture made of that."""
 
     def __init__(self, capturing: Capturing, server: str) -> None:
         self.capturing, self.server = capturing, server

@@ -1,6 +1,6 @@
 """Histories of the owner as text: "a joins; +u; tick ⇒ a prepare u; a: prepared u ⇒ a start u".
 
-Steps are separated by ";". Behind "⇒" are all orders that follow from the step: what an agent is to do with a
+Steps are separated by ";". After "⇒" come all orders that follow from the step: what an agent is to do with a
 unit (and from which progress), targets to fence, and alarms; "nothing" if none. Steps:
 
 - `a b join`: agents register and report that they hold nothing; `a restarts`: its next incarnation registers;

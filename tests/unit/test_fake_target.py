@@ -15,7 +15,7 @@ from tests.conformance.suite import suite
 from tests.stands.fake_target import FakeSession, FakeTarget
 
 ALL = suite(targets_session, targets_apply)
-#: Tests that say nothing of it, and why.
+#: Tests that do not show it, with the reason.
 EXCLUDED = {
     "test_a_restored_row_never_gives_an_epoch_again": "its clock stands at 0",
     "test_unit_state_and_stop": "it does not know since when a unit is stopped",

@@ -204,7 +204,7 @@ class Lane:
     def __init__(
         self,
         number: int,
-        locks: TicketTable,
+        tickets: TicketTable,
         limits: LaneLimits,
         held: Sequence[QuarantineEntry] = (),
         *,
@@ -217,7 +217,7 @@ class Lane:
         a row.
         """
         self.number = number
-        self._locks, self._limits = locks, limits
+        self._tickets, self._limits = tickets, limits
         self._queue: deque[LaneItem] = deque()
         self._gathered: list[LaneItem] = []
         self._bytes = 0
@@ -280,12 +280,12 @@ class Lane:
     def record_applied(self) -> int:
         """Release the events of the committed batch; return their number.
 
-        The caller holds the locks' mutex.
+        The caller holds the mutex of the tickets.
         """
         segment = self._segments.remove_committed()
         self._wrote = segment.end is not None
         last = segment.items[-1][0].id
-        self._locks.release(self.number, last)
+        self._tickets.release(self.number, last)
         if self._commit_requests:
             self._commit_requests = {event for event in self._commit_requests if event > last}
         return len(segment.items)
@@ -300,7 +300,7 @@ class Lane:
         """
         queue, gathered, commit_requests = self._queue, self._gathered, self._commit_requests
         limit, max_bytes = self._limits.max_gather, self._limits.max_bytes
-        size, ready = self._bytes, self._locks.is_released
+        size, ready = self._bytes, self._tickets.is_released
         while queue and len(gathered) < limit and size < max_bytes:
             item = queue[0]
             if item[3]:

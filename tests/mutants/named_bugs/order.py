@@ -11,7 +11,7 @@ BUGS = [
         old="batch = lane.build_batch()\n",
         new=(
             "batch = lane.build_batch()\n"
-            "        self._locks.release(number, batch.events[1] if batch.events else (-1, 0))\n"
+            "        self._tickets.release(number, batch.events[1] if batch.events else (-1, 0))\n"
         ),
         tests=("tests/unit/test_lane_order.py",),
     ),
