@@ -291,7 +291,9 @@ def events(config_file: Path, output: str, limit: int, after: int) -> None:
     is_flag=True,
     help="Change the rate of a copy that waits or runs to --max-rows-per-second, or to no limit.",
 )
-@click.option("--wait", is_flag=True, help="Show its progress until it has ended. Exit 1 if it is refused.")
+@click.option(
+    "--wait", is_flag=True, help="Show its progress until it has ended. Exit with 1 if the copy is refused."
+)
 @report_command_errors
 def copy(  # noqa: PLR0917 - click passes options by name
     config_file: Path,
@@ -340,7 +342,7 @@ def rebalance(config_file: Path) -> None:
 def reload(config_file: Path, output: str) -> None:
     """Activate the configuration file, as it is now on the machines of the leader and of all agents, in the running system.
 
-    The command is refused, with all errors, if one of these files is invalid or differs. The active configuration then stays.
+    If one of these files is invalid or differs, the command is refused with all errors, and the active configuration stays.
     """
     with _open_client(config_file) as leader:
         answer = leader.reload_config()

@@ -67,7 +67,7 @@ class TableChange:
 class ChangePlan:
     """The plan of a change.
 
-    `alter`: the remaining steps, None if there are none. `stored`: the definition active then.
+    `alter`: the remaining steps, None if there are none. `stored`: the definition that is active after them.
     """
 
     alter: AlterTable | None

@@ -26,7 +26,7 @@ class CopyRequested:
 
 
 class CopyRow(msgspec.Struct, frozen=True):
-    """The state of the last request for a table. Times are in ms since 1970."""
+    """The state of the last copy that was requested of a table. Times are in ms since 1970."""
 
     source: str = msgspec.field(name="source")
     table: str = msgspec.field(name="table")
