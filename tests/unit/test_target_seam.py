@@ -13,7 +13,7 @@ from schemas.config.kinds.targets import TARGET_KINDS
 
 ROOT = Path(__file__).parents[2]
 TARGETS = ROOT / "consumer" / "targets"
-#: "mysql" of consumer.targets.mysql.dialect, or of consumer.targets.mysql.dialect: files or a folder of that name are the dialect's own.
+#: "mysql" of consumer.targets.mysql.dialect, or of consumer.targets.mysql_dialect: files or a folder of that name are the dialect's own.
 FAMILIES = {
     re.split(r"[._]", kind.module.removeprefix("consumer.targets."))[0] for kind in TARGET_KINDS.values()
 }
