@@ -99,7 +99,8 @@ def _clock_behind_the_rows(self: SharedCapture) -> None:
 
 
 def _one_view(self: SharedCapture) -> None:
-    """What R5 is against: one view, refreshed when Kafka has all that was there a moment ago."""
+    """Refresh both views together when Kafka has all that was there a moment ago: rows that were committed
+    since then are purged unread."""
     self.publish(self.views()._replace(high="4000-01-02 00:00:00"))
     for name in OWN:
         self.refresh(name)

@@ -1,4 +1,4 @@
-"""The rules for a log that others are refreshed from, too (R5), over a log in memory: many lives.
+"""The rules for a log from which others refresh their views, too, over a log in memory: many lives.
 
 The log is Oracle's by what is documented: a refresh stamps what nobody has stamped, and purges up to the oldest of all views' last refreshes.
 """

@@ -127,7 +127,7 @@ def test_a_lock_orders_lanes_and_is_free_when_its_last_holder_is_released() -> N
 
 
 class CountingLocks:
-    """design.md's lock, word for word: a wait count, the last event, and which of its events are released."""
+    """A lock to compare with: it keeps all its tickets in order, and each waits for the one before it."""
 
     def __init__(self) -> None:
         self.held: dict[bytes, list[Ticket]] = {}
