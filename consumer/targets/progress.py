@@ -118,13 +118,13 @@ class SqlTakeover:
     ) -> TakenOver:
         """See `consumer.targets.base.ProgressStore.take_over`."""
 
-        def epoch_after(highest: int) -> int:
+        def compute_epoch(highest: int) -> int:
             return compute_next_epoch(unit, highest, assigned=assigned, above=above, now_ms=read_clock_ms())
 
         last: ConsumerError | None = None
         for _ in range(TAKEOVER_TRIES):
             try:
-                return self._take_once(unit, topic_id, layout, lanes, epoch_after)
+                return self._take_once(unit, topic_id, layout, lanes, compute_epoch)
             except (TransientError, UniqueViolationError) as error:
                 # UniqueViolationError: another process created the rows
                 log.info(
@@ -140,7 +140,7 @@ class SqlTakeover:
         ) from last
 
     def _take_once(
-        self, unit: ApplyUnit, topic_id: str, layout: str, lanes: int, epoch_after: Callable[[int], int]
+        self, unit: ApplyUnit, topic_id: str, layout: str, lanes: int, compute_epoch: Callable[[int], int]
     ) -> TakenOver:
         books = self._books
         with _commit_block(self._link):
@@ -148,7 +148,7 @@ class SqlTakeover:
             if not rows:
                 rows = [LaneProgress(lane, 0, 0, topic_id, -1, ZERO, 0, layout) for lane in range(lanes)]
                 self._run_fragment(books.lanes.build_insert(unit, rows))
-            epoch = epoch_after(max(row.epoch for row in rows))
+            epoch = compute_epoch(max(row.epoch for row in rows))
             self._run_fragment(books.lanes.raise_epoch(unit, epoch))
             state = parse_unit_rows(self._run_fragment(books.units.build_select(unit)))
             if state is None:

@@ -76,10 +76,10 @@ def build_problem_response(
 
 
 def _make_handler(status: int) -> Callable[[Request, Exception], JSONResponse]:
-    def handler(request: Request, error: Exception) -> JSONResponse:
+    def handle_error(request: Request, error: Exception) -> JSONResponse:
         return build_problem_response(request, status, str(error))
 
-    return handler
+    return handle_error
 
 
 def _handle_refused(request: Request, error: Exception) -> JSONResponse:

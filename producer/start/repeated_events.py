@@ -50,12 +50,12 @@ def send_definition(
     state.topic.raise_ceiling()
     position = state.defined_at
 
-    def stored(offset: int) -> None:
+    def record_offset(offset: int) -> None:
         state.definition_offset = offset
         if copy is not None:
             state.begun = BegunCopy(copy, position, offset)
 
-    writer.send(state.topic.name, key, value, stored)
+    writer.send(state.topic.name, key, value, record_offset)
 
 
 def send_stop(
@@ -77,7 +77,7 @@ def send_stop(
     key, value = encode_stop(name, context, topic.tail, at, position[3], stopped.stop)
     topic.raise_ceiling()
 
-    def stored(offset: int) -> None:
+    def record_offset(offset: int) -> None:
         stopped.offset = offset
 
-    writer.send(topic.name, key, value, stored)
+    writer.send(topic.name, key, value, record_offset)

@@ -97,13 +97,15 @@ class KafkaCopyDesk:
         )
         failed: list[str] = []
 
-        def delivered(error: Any, _: object) -> None:
+        def record_failure(error: Any, _: object) -> None:
             if error is not None:
                 failed.append(error.str())
 
         producer = open_producer(settings, log=ClientLog.QUIET, on_error=ignore_client_error)
         try:
-            producer.produce(topic, encode_copy_request(request), request.id.encode(), on_delivery=delivered)
+            producer.produce(
+                topic, encode_copy_request(request), request.id.encode(), on_delivery=record_failure
+            )
             left = producer.flush(scale_timeout(REQUEST_SEND_TIMEOUT_S))
         except KafkaException as error:
             raise CopyRefusedError(

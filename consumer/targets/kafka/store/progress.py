@@ -88,7 +88,7 @@ class KafkaProgress(ProgressTopicUnits):
     ) -> tuple[int, list[LaneProgress], UnitState]:
         before = UnitState(None, None, None)
 
-        def taken(known: KnownUnit) -> KnownUnit:
+        def advance_token(known: KnownUnit) -> KnownUnit:
             nonlocal before
             before = known.state
             rows = known.lanes or tuple(
@@ -104,13 +104,13 @@ class KafkaProgress(ProgressTopicUnits):
             return KnownUnit(record, known.held)
 
         last = None if assigned is None else ((assigned + 1) << BITS) - 1
-        lanes_now = self._commit_change(unit, taken, last).lanes
+        lanes_now = self._commit_change(unit, advance_token, last).lanes
         return lanes_now[0].epoch, list(lanes_now), before
 
     def begin_attempt(
         self, unit: ApplyUnit, epoch: int
     ) -> tuple[list[LaneProgress], UnitState, list[QuarantineEntry]]:
-        def begun(known: KnownUnit) -> KnownUnit:
+        def count_attempt(known: KnownUnit) -> KnownUnit:
             record = known.record
             if record is None or any(row.epoch != epoch for row in record.lanes):
                 raise FencedError(
@@ -120,7 +120,7 @@ class KafkaProgress(ProgressTopicUnits):
             rows = tuple(replace(row, attempt=row.attempt + 1) for row in record.lanes)
             return KnownUnit(replace(record, lanes=rows), known.held)
 
-        known = self._commit_change(unit, begun, epoch)
+        known = self._commit_change(unit, count_attempt, epoch)
         return list(known.lanes), known.state, _sort_quarantine(known)
 
     def read_progress(
@@ -135,7 +135,7 @@ class KafkaProgress(ProgressTopicUnits):
     def stop_unit(self, unit: ApplyUnit, epoch: int, message: str, *, was: str | None = None) -> None:
         now = self._now_ms()
 
-        def stopped(known: KnownUnit) -> KnownUnit:
+        def store_stop(known: KnownUnit) -> KnownUnit:
             record = known.record
             if record is None or any(row.epoch != epoch for row in record.lanes):
                 return known
@@ -143,7 +143,7 @@ class KafkaProgress(ProgressTopicUnits):
             state = replace(record.state, stopped=message, since_ms=since or now)
             return KnownUnit(replace(record, state=state), known.held)
 
-        self._commit_change(unit, stopped, epoch)
+        self._commit_change(unit, store_stop, epoch)
 
     def ping(self) -> bool:
         try:
