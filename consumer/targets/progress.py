@@ -40,6 +40,7 @@ from consumer.targets.bookkeeping import (
 from consumer.targets.dialect_components import Link, Rows
 from consumer.targets.displaced_rows import parse_displaced_row, yield_superseded_marks
 from consumer.targets.sql import Fragment
+from schemas import clock
 from schemas.backoff import pause_after
 from schemas.wire.position import ZERO
 
@@ -100,10 +101,6 @@ TakenOver = tuple[int, list[LaneProgress], UnitState]
 """(new epoch, lane rows, previous state of the unit)."""
 
 
-def read_clock_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 class SqlTakeover:
     """Takes over units over a Link."""
 
@@ -119,7 +116,9 @@ class SqlTakeover:
         """See `consumer.targets.base.ProgressStore.take_over`."""
 
         def compute_epoch(highest: int) -> int:
-            return compute_next_epoch(unit, highest, assigned=assigned, above=above, now_ms=read_clock_ms())
+            return compute_next_epoch(
+                unit, highest, assigned=assigned, above=above, now_ms=clock.read_clock_ms()
+            )
 
         last: ConsumerError | None = None
         for _ in range(TAKEOVER_TRIES):

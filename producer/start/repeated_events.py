@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import msgspec
 
-from producer.decoders.envelope import get_wall_clock_ms
 from producer.decoders.row_codec import SourceContext, TransactionContext
 from producer.kafka.control_events import encode_definition, encode_stop
 from producer.ports import EventWriter
 from producer.tables import BegunCopy, CapturedTables, TableName, TableState, format_table_name
+from schemas.clock import read_clock_ms
 from schemas.wire.copies import CopyMark
 from schemas.wire.event import ColumnChanges
 from schemas.wire.position import Position
@@ -23,7 +23,7 @@ def build_definition_context(record: StoredPosition, position: Position) -> Tran
     file = f"{stem}.{position[1]:0{len(number)}d}"
     return TransactionContext(
         id=f"{file}:{position[2]}", gtid=None, file=file, file_number=position[1], pos=position[2],
-        ts_ms=record.ts_ms, server_id=record.identity.server_id, made_ms=get_wall_clock_ms(),
+        ts_ms=record.ts_ms, server_id=record.identity.server_id, made_ms=read_clock_ms(),
     )  # fmt: skip
 
 

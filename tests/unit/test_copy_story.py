@@ -98,7 +98,7 @@ def test_on_an_idle_source_a_copy_follows_the_other() -> None:
 
 def test_a_record_forgets_a_copy_a_day_after_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [10 * DAY_MS]
-    monkeypatch.setattr(capture_story, "get_wall_clock_ms", lambda: clock[0])
+    monkeypatch.setattr(capture_story, "read_clock_ms", lambda: clock[0])
     story = Story(mysql=False)
 
     def telling() -> Iterator[Events]:

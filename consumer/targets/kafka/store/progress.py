@@ -26,6 +26,7 @@ from consumer.targets.kafka.store.state import UNKNOWN_UNIT, KnownUnit, Progress
 from consumer.targets.kafka.topics import TargetTopics
 from consumer.targets.kafka.writer import Outgoing, UnitWriter, build_transactional_id
 from schemas.backoff import pause_after
+from schemas.clock import read_clock_ms
 from schemas.config.model import KafkaTargetConfig
 from schemas.wire.position import ZERO
 
@@ -65,9 +66,7 @@ class ProgressTopicUnits:
 class KafkaProgress(ProgressTopicUnits):
     """The progress store in Kafka; see consumer.targets.base.ProgressStore."""
 
-    def __init__(
-        self, config: KafkaTargetConfig, now_ms: Callable[[], int] = lambda: int(time.time() * 1000)
-    ) -> None:
+    def __init__(self, config: KafkaTargetConfig, now_ms: Callable[[], int] = read_clock_ms) -> None:
         self._config, self._now_ms = config, now_ms
         self._topics = TargetTopics(lambda on_error: make_admin_client(config, on_error), config.replication)
         self._progress = ProgressTopic(config, self._topics)
