@@ -13,10 +13,10 @@ from unittest import mock
 
 import pytest
 
-from producer.sources.oracle import shared
 from producer.sources.oracle.mlog import LogBrokenError
 from producer.sources.oracle.table_checks import Constraint, LoggedTable, MlogOptions, judge_oracle_table
 from producer.sources.oracle.types import OracleColumn
+from tests.kits import oracle_shared_rules as shared
 from tests.kits.oracle_shared import OWN, SWITCHED_OFF, Acknowledged, SharedCapture, table_of
 from tests.stands.oracle_source import OWNER, KilledError
 
