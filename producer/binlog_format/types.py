@@ -27,7 +27,6 @@ NUMERIC = frozenset({*INT_BITS, NEWDECIMAL, FLOAT, DOUBLE, YEAR})
 CHARACTER = frozenset({STRING, VAR_STRING, VARCHAR, *BLOBS, VARCHAR_COMPRESSED, BLOB_COMPRESSED})
 """Columns that the SIGNEDNESS and CHARSET fields of the optional metadata count."""
 
-TABLE_MAP_EVENT = 19
 PARTIAL_UPDATE_ROWS_EVENT = 39
 WRITES = frozenset({20, 23, 30})
 UPDATES = frozenset({21, 24, 31})

@@ -17,7 +17,7 @@ from coordinator.core.agent import AgentState
 from coordinator.core.agent_configuration import FollowedConfiguration
 from coordinator.core.agent_unit import PrepareWorker, RemoveWorker, StartWorker
 from coordinator.core.messages import ConfigVersion, Down, FileAnswer, Up
-from coordinator.core.owner import invariants, owner
+from coordinator.core.owner import owner
 from coordinator.core.owner.configuration import get_active_version, get_config_part
 from coordinator.core.owner.state import (
     Confirmed,
@@ -39,6 +39,7 @@ from coordinator.core.records import DurableRecord
 from coordinator.core.replication_table import SetState
 from coordinator.core.schedulers import InventoryUnit, UnitKind
 from schemas.units import Prepared, UnitProgress, UnitProgressed, WorkerEnded
+from tests.kits import invariants
 
 CONFIG = OwnerConfig(
     interval=0.5, lease=4.0, owner_lease=1e9, balance_every=1e9, reload_timeout=6.0, doubt=1e9
