@@ -136,7 +136,7 @@ def add_copy_paths(router: APIRouter, control: Control, desk: CopyRequests) -> N
         try:
             taken = desk.request_copy(asked, by=by)
         except CopyRefusedError as refused:
-            raise CommandRefusedError(str(refused)) from refused
+            raise CommandRefusedError(refused.problem) from refused
         what = (
             "copy taken back"
             if asked.cancel
@@ -169,4 +169,4 @@ def add_copy_paths(router: APIRouter, control: Control, desk: CopyRequests) -> N
         try:
             return CopyList(copies=[Copy.model_validate(row) for row in desk.list_copies()])
         except CopyRefusedError as refused:
-            raise CommandRefusedError(str(refused)) from refused
+            raise CommandRefusedError(refused.problem) from refused

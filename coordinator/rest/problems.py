@@ -83,7 +83,7 @@ def _make_handler(status: int) -> Callable[[Request, Exception], JSONResponse]:
 
 
 def _handle_refused(request: Request, error: Exception) -> JSONResponse:
-    errors = error.errors if isinstance(error, CommandRefusedError) else []
+    errors = [str(each) for each in error.problems] if isinstance(error, CommandRefusedError) else []
     return build_problem_response(request, 409, str(error), errors=errors if len(errors) > 1 else None)
 
 

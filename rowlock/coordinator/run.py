@@ -189,7 +189,7 @@ def run_coordinator(
             raise CommandError(f"coordinator cannot listen on {settings.listen}: {error}; {_FREE}") from error
         except ControlTopicError as error:
             listening.close()
-            raise CommandError(str(error)) from error
+            raise CommandError.from_problem(error.problem) from error
         return _serve_until_stopped(config, name, coordinator, listening, stop, copies=copies)
 
 

@@ -35,6 +35,7 @@ from coordinator.server.operators.view import build_owner_view
 from coordinator.server.owner_round import OwnerRound
 from coordinator.server.requests import CommandRequested
 from coordinator.transport.events import LeaderInfo
+from schemas.problems import Problem
 
 log = structlog.get_logger("coordinator")
 
@@ -132,9 +133,9 @@ class PendingCommands:
         """Answer a finished command once the records of `token` are durable."""
         self._waiting[token] = asked
 
-    def refuse_command(self, why: str) -> None:
+    def refuse_command(self, problem: Problem) -> None:
         if self._now is not None:
-            self._now.answer.fail_with(CommandRefusedError(why))
+            self._now.answer.fail_with(CommandRefusedError(problem))
 
     def end_with_term(self) -> None:
         """Answer the present command, whose step ends the term: a resignation has taken effect, and nothing
@@ -250,8 +251,8 @@ class OwnerTerm:
             case Alarm(what, about):
                 self._lasting.journal.record_event(self.rev, what, {"about": about}, alarm=True)
                 self._lasting.counts[f"alarm.{what}"] += 1
-            case Refused(_, why):
-                self._commands.refuse_command(why)
+            case Refused(_, problem):
+                self._commands.refuse_command(problem)
             case ReloadEnded():
                 self._reload_ended(effect)
             case core.StepDown(why):
@@ -261,12 +262,12 @@ class OwnerTerm:
     def _reload_ended(self, ended: ReloadEnded) -> None:
         """Answer the reload, like any command, once its records are durable."""
         asked, self._reload = self._reload, None
-        if ended.refused is None:
+        if not ended.refused:
             self._lasting.outside.adopt_config(ended.digest)
         if asked is None:
             return
-        if ended.refused is not None:
-            asked.answer.fail_with(CommandRefusedError(ended.refused))
+        if ended.refused:
+            asked.answer.fail_with(CommandRefusedError(*ended.refused))
         else:
             self._commands.await_durable(ended.token, asked)
         self._record_command(asked)
