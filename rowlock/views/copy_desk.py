@@ -5,7 +5,6 @@ capture's watermarks.
 from __future__ import annotations
 
 import contextlib
-import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -15,10 +14,11 @@ from confluent_kafka import KafkaException
 from coordinator.server.operators.copies import CopyRefusedError, CopyRequested, CopyRequestStored, CopyRow
 from rowlock.errors import CommandError
 from rowlock.views.kafka import KafkaView
+from schemas.clock import read_clock_ms
 from schemas.config.model import Config
 from schemas.io.kafka_clients import ClientLog, build_client_settings, ignore_client_error, open_producer
 from schemas.patience import scale_timeout
-from schemas.problems import Problem
+from schemas.problems import Problem, decode_problem
 from schemas.table.names import format_table_text
 from schemas.table.patterns import PatternError, is_selected_by_patterns, split_parts
 from schemas.wire.codec import encode_copy_request
@@ -52,7 +52,7 @@ class KafkaCopyDesk:
         db, table = parse_table_name(asked.table)
         source = self._find_source(asked, db, table)
         request = CopyRequest(
-            id=uuid.uuid4().hex, db=db, table=table, by=REQUESTED_BY_OPERATOR, requested_ms=time.time_ns() // 1_000_000,
+            id=uuid.uuid4().hex, db=db, table=table, by=REQUESTED_BY_OPERATOR, requested_ms=read_clock_ms(),
             where=asked.where, cancel=asked.cancel, max_rows_per_second=asked.max_rows_per_second,
             rate_only=asked.rate_only,
         )  # fmt: skip
@@ -166,7 +166,7 @@ def copy_rows(marks: Mapping[str, Watermark | None]) -> list[CopyRow]:
 def _build_row(source: str, state: CopyState, now_ms: int) -> CopyRow:
     return CopyRow(
         source, format_table_text(state.db, state.table), state.id, state.phase, state.by, state.cause, state.where, state.rows,
-        state.estimate, state.requested_ms, state.began_ms, state.ended_ms, state.restarts, state.reason, estimate_remaining_s(state, now_ms), state.max_rows_per_second,
+        state.estimate, state.requested_ms, state.began_ms, state.ended_ms, state.restarts, str(decode_problem(state.reason)), estimate_remaining_s(state, now_ms), state.max_rows_per_second,
     )  # fmt: skip
 
 

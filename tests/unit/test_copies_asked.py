@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from coordinator.server.operators.copies import CopyRefusedError, CopyRequested
 from rowlock.commands.copying import build_copies_table, format_copy_progress
 from rowlock.views import copy_desk
 from rowlock.views.copy_desk import KafkaCopyDesk, copy_rows, estimate_remaining_s, parse_table_name
 from schemas.config.model import Config, load_config
-from schemas.problems import Problem
+from schemas.problems import Problem, encode_problem
 from schemas.wire.codec import decode_watermark
 from schemas.wire.copies import CopyRequest, CopyState
 
@@ -108,6 +109,15 @@ def test_what_watermarks_say_of_copies() -> None:
         120_000,
     )
     assert row.by == "pipeline to-hq"
+
+
+def test_a_refused_copy_is_shown_with_its_remedy() -> None:
+    """As one text, as the listings of REST and of `rowlock status` have it."""
+    refusal = encode_problem(Problem("it is large", "rowlock copy bank.acct"))
+    mark = decode_watermark(GOLDEN.read_bytes())
+    copies = {name: replace(state, phase="refused", reason=refusal) for name, state in mark.copies.items()}
+    (row,) = copy_rows({"b1": replace(mark, copies=copies)})
+    assert row.reason == "it is large: rowlock copy bank.acct"
 
 
 @pytest.mark.parametrize(

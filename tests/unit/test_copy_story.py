@@ -9,7 +9,7 @@ import pytest
 from producer.copies.states import DAY_MS
 from producer.definitions.requests import ProvenDefinition, UnprovenDefinition
 from producer.sources.chunk_data import ChunkRefused
-from schemas.problems import Problem
+from schemas.problems import Problem, decode_problem
 from schemas.wire.copies import CopyRequest, CopyState, RepairLimits
 from schemas.wire.event import EventEnvelope as RowEvent
 from schemas.wire.position import parse_binlog_file_number
@@ -318,7 +318,7 @@ def test_what_is_not_there_or_unfit_is_refused(proof: ProvenDefinition, reason: 
         yield []
 
     story.notify(telling())
-    assert (state(story).phase, reason in state(story).reason) == ("refused", True)
+    assert (state(story).phase, reason in str(decode_problem(state(story).reason))) == ("refused", True)
     assert not begins(story)
 
 
