@@ -372,7 +372,7 @@ def test_something_else_on_the_port(rowlock: Callable[..., Result], serve: Serve
         threading.Thread(target=other.handle_request, daemon=True).start()
         result = rowlock("resign", f"127.0.0.1:{other.server_port}")
     assert result.exit_code == 2
-    assert "is no coordinator; correct coordination.rest" in result.stderr
+    assert "is no coordinator: correct coordination.rest" in result.stderr
 
 
 def test_during_an_election_a_command_waits(
