@@ -1,7 +1,8 @@
 """What proving definitions costs a capture that is far behind: 200 ALTERs in a log of gigabytes, each barrier asked for its proof.
 
-The goal is one more pass over the log at most, however many statements are in it (rules R8). A pass is measured by a dump of the
-same stretch whose packets are thrown away.
+The goal is one more pass over the log at most, however many statements are in it: a pass for each statement
+would make a capture that is far behind read its backlog once for each of them. A pass is measured by a dump of
+the same stretch whose packets are thrown away.
 
 python -m bench.definition_scan [--megabytes 5000] [--alters 200] [--server mariadb|mysql]
 """

@@ -30,9 +30,6 @@ class Counting:
 class Handler:
     """Takes what is in a mailbox and lets the machine go."""
 
-    def begin_round(self, batch_size: int) -> None:
-        """Nothing to do, as in the others."""
-
     def handle_control(self, fsm: Any, mailbox: Mailbox[Any, Any]) -> int | None:
         mailbox.drain_messages(MOST)
         return 0
@@ -41,13 +38,7 @@ class Handler:
         fsm.count += len(mailbox.drain_messages(MOST))
         return ReleaseMachine(0)
 
-    def finish_handling(self, batch: list[Counting]) -> None:
-        """Nothing to do."""
-
     def end_round(self, batch: list[Counting]) -> None:
-        """Nothing to do."""
-
-    def prepare_pause(self) -> None:
         """Nothing to do."""
 
 

@@ -162,19 +162,8 @@ class Stage:
         class Timed(BatchHandler):
             """Counts the processor time of each round."""
 
-            def begin_round(self, batch_size: int) -> None:
-                self._cpu = time.thread_time()
-                super().begin_round(batch_size)
-
-            def prepare_pause(self) -> None:
-                super().prepare_pause()
-                self._note()
-
             def end_round(self, batch: list[AgentMachine]) -> None:
                 super().end_round(batch)
-                self._note()
-
-            def _note(self) -> None:
                 now = time.thread_time()
                 if stage.seen:
                     stage.found.counts["rounds"] += 1

@@ -15,16 +15,6 @@ UNDO = "undo the change of the target table; `rowlock check` lists what does not
 
 #: The remedy where a copy of the table helps, before the table's name.
 COPY = "rowlock copy"
-#: Values of `CopyNeededError.cause`, besides the causes that a stop in the topic carries.
-COPY_CAUSES = (
-    "gap",  # events are missing in the topic
-    "definition",  # another definition of the table, which the pipeline's policy does not follow
-    "statement",  # a statement that is not known to keep the table's rows
-    "event",  # an event that does not fit the active definition
-    "key",  # a value of the key that cannot be decoded
-    "partial",  # a snapshot of Debezium's that contains a part of the table
-    "policy",  # another definition; a person must act before a copy is requested
-)
 
 
 class ConsumerError(ProblemError):
@@ -99,12 +89,21 @@ class CopyNeededError(UnitStoppedError):
     """The unit can continue only from a copy of its table that begins after the offset `after`, and then
     does so by itself.
 
-    `seen`: what cannot be followed. `cause`: one of producer.stops.CAUSES or of COPY_CAUSES. `table`:
-    (database, table) of the source. `after`: the Kafka offset of the event that cannot be followed. The
-    attempt fills in `table` and `after` if the raising code does not know them. `first`: what a person
-    must do before a copy can help. `instead`: the error that is raised if no such copy has begun; no
-    copy is then requested, because it would fail in the same way. `debezium`: Debezium writes the topic,
-    so Debezium makes the copy.
+    `seen`: what cannot be followed. `table`: (database, table) of the source. `after`: the Kafka offset
+    of the event that cannot be followed. The attempt fills in `table` and `after` if the raising code
+    does not know them. `first`: what a person must do before a copy can help. `instead`: the error that
+    is raised if no such copy has begun; no copy is then requested, because it would fail in the same
+    way. `debezium`: Debezium writes the topic, so Debezium makes the copy.
+
+    `cause`: that of a stop in the topic (one of producer.stops.CAUSES), or
+
+    - gap: events are missing in the topic
+    - definition: another definition of the table, which the pipeline's policy does not follow
+    - statement: a statement that is not known to keep the table's rows
+    - event: an event that does not fit the active definition
+    - key: a value of the key that cannot be decoded
+    - partial: a snapshot of Debezium's that contains a part of the table
+    - policy: another definition; a person must act before a copy is requested
     """
 
     def __init__(

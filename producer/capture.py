@@ -19,7 +19,6 @@ import structlog
 
 from producer.checks import preflight
 from producer.copies.recreated_tables import make_repair_limits
-from producer.decoders.envelope import get_wall_clock_ms
 from producer.errors import (
     DeliveryError,
     SnapshotFinishedError,
@@ -40,6 +39,7 @@ from producer.start.positions import CaptureAssignment, PositionStore
 from producer.start.startup import CaptureStarter
 from producer.tables import CapturedTables
 from schemas.backoff import Backoff
+from schemas.clock import read_clock_ms
 from schemas.config.model import Config
 from schemas.problems import Problem, ProblemError, encode_problem
 from schemas.wire.copies import copy_topic
@@ -166,7 +166,7 @@ class CaptureRunner:
             Ports(
                 writer=writer, store=store, topics=topics, open_log=source.open_log, open_reader=source.open_reader,
                 server=lambda: source, names=source.tables.names, definitions=source.definitions, reaches=source.make_impact_finder,
-                clock=Clock(time.monotonic, get_wall_clock_ms), stopping=self._stop.is_set, requests=requests, reader=reader, on_watermark=self._on_watermark,
+                clock=Clock(time.monotonic, read_clock_ms), stopping=self._stop.is_set, requests=requests, reader=reader, on_watermark=self._on_watermark,
                 repair=make_repair_limits(self._config, self._name),
             ),
         )  # fmt: skip

@@ -37,5 +37,6 @@ def load_security(tls: CoordinationTls | None) -> Security | None:
 def build_unreadable_error(error: OSError, file: object = None) -> CommandError:
     """Return the error for a file of coordination.tls that cannot be read."""
     return CommandError(
-        f"cannot use {error.filename or file}: {error.strerror or error}; correct coordination.tls in the configuration"
+        f"cannot use {error.filename or file}: {error.strerror or error}",
+        "correct coordination.tls in the configuration",
     )

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from producer.binlog_format.types import TABLE_MAP_EVENT
+from producer.binlog_format.log_event import TABLE_MAP
 from producer.decoders.row_codec import (
     SourceContext,
     TableMap,
@@ -157,7 +157,7 @@ def _one(server: Any, declared: str, values: list[str]) -> Golden:
         server.execute(f"DELETE FROM {table.name} ORDER BY id")
     body, events = b"", []
     for kind, each in events_in(server.log.path(), server.log._at):
-        if kind == TABLE_MAP_EVENT:
+        if kind == TABLE_MAP:
             body = each
         elif is_row_event(kind):
             events.append(unpack_rows_event(kind, each))

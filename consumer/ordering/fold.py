@@ -93,7 +93,7 @@ def recompute_folded_keys(held: Iterable[QuarantineEntry], target: TargetTable) 
     fold, width = make_key_fold(target.table), len(target.table.columns)
     name = f"{target.schema}.{target.name}"
 
-    def again(entry: QuarantineEntry) -> QuarantineEntry:
+    def recompute_entry(entry: QuarantineEntry) -> QuarantineEntry:
         key = msgspec.json.decode(entry.key)
         if entry.table != name or len(key) != len(target.key_at):
             return entry
@@ -102,7 +102,7 @@ def recompute_folded_keys(held: Iterable[QuarantineEntry], target: TargetTable) 
             row[at] = value
         return replace(entry, folded=encode_folded(fold(tuple(row))))
 
-    return [again(entry) for entry in held]
+    return [recompute_entry(entry) for entry in held]
 
 
 def _make_single_fold(at: int, of: ValueFold, null: bytes | None) -> IndexFold:

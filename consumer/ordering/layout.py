@@ -60,10 +60,10 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
         lanes, seed, prefix = self.lanes, self.seed, table.encode() + b"\0"
         digest = xxhash.xxh3_64_intdigest
 
-        def lane(folded: bytes) -> int:
+        def compute_lane(folded: bytes) -> int:
             return digest(prefix + folded, seed) % lanes
 
-        return lane if lanes > 1 else lambda _folded: 0
+        return compute_lane if lanes > 1 else lambda _folded: 0
 
 
 def compute_fingerprint(value: object) -> str:

@@ -159,11 +159,6 @@ def _build_mixed_sort_key(key: Any) -> list[tuple[bool, bool, Any]]:
     ]
 
 
-def compute_net_change(table: TargetTable, changes: Iterable[RowChange]) -> NetChange:
-    """Reduce `changes` of one table (in event order) to their net effect; lists are sorted by key."""
-    return NetChangeReducer(table).reduce(changes)
-
-
 def refuse_losses(net: ReducedChanges) -> None:
     """Raise RefusedError if the server would silently change a value of `net`."""
     if not isinstance(net, NetChange) or not net.table.lossy:

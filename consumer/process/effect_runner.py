@@ -20,18 +20,19 @@ from consumer.process.operations.copy_desk import UnitCopies, send_request
 from consumer.process.operations.unit_resources import CHECKERS, FENCERS, LOOKERS, TAKERS
 from consumer.process.pipeline_queries import PipelineQueries
 from consumer.process.unit_operations import UnitOperations
-from consumer.process.unit_problems import UnitProblems
 from consumer.reporting.checkpoint_reporter import CheckpointReporter
 from consumer.reporting.source_times import SourceTimes
 from consumer.reporting.status_lines import StatusWriter
 from consumer.spark.active_units import AttemptLocks
 from consumer.spark.pipeline import PipelineSettings
+from consumer.tables.discovery import format_topic_table
 from consumer.units.messages import (
     AbortOperation,
     ApplyRange,
     CheckTable,
     FenceUnit,
     LogWaiting,
+    OperationFailed,
     PipelineEffect,
     PipelineEvent,
     PostActiveUnits,
@@ -39,11 +40,15 @@ from consumer.units.messages import (
     ProbeStopped,
     QueryLost,
     QueryProgress,
+    RangeApplied,
     ReportEvent,
     StartQuery,
     StopQuery,
     TakeOver,
+    UnitTakenOver,
 )
+from consumer.units.supervision import describe_drift
+from schemas.problems import decode_problem
 from schemas.units import WorkerEnded
 
 if TYPE_CHECKING:  # imported with Spark, in its thread
@@ -71,6 +76,45 @@ def fault_ends_process(pipeline: str) -> Iterator[None]:
     except BaseException:
         log.critical("apply process ends: internal error", pipeline=pipeline, exc_info=True)
         os._exit(FAULT_EXIT_CODE)
+
+
+class UnitProblems:
+    """Reports problems of a pipeline's units to people, as log lines and in the status lines on stdout."""
+
+    def __init__(self, pipeline: PipelineSettings, status: StatusWriter) -> None:
+        self._pipeline, self._status = pipeline, status
+
+    def log_wait(self, effect: LogWaiting) -> None:
+        """Log once that a unit is stopped, because the stop may last long."""
+        problem = decode_problem(effect.why)
+        log.error(
+            "unit stopped", pipeline=self._pipeline.name, topic=effect.topic,
+            table=format_topic_table(self._pipeline.prefix, effect.source, effect.topic), reason=problem.what, remedy=problem.action,
+        )  # fmt: skip
+        self._status.write_problem(f"unit {effect.topic} stopped", str(problem))
+
+    def log_end(self, effect: ReportEvent) -> None:
+        """Report the error with which a unit has ended."""
+        if effect.error:
+            self._status.write_problem(f"unit {effect.topic} ended", str(decode_problem(effect.error)))
+
+    def log_outcome(self, event: PipelineEvent) -> None:
+        """Report an operation's failure or displaced rows."""
+        if isinstance(event, OperationFailed) and not event.waits:
+            log.warning(
+                "unit retried", pipeline=self._pipeline.name, topic=event.topic, error=str(decode_problem(event.error)),
+                again=event.should_retry,
+            )  # fmt: skip
+            self._status.write_problem(f"unit {event.topic} in trouble", str(decode_problem(event.error)))
+        elif isinstance(event, UnitTakenOver):
+            self.report_displaced_rows(event.topic, event.displaced)
+        elif isinstance(event, RangeApplied) and event.report is not None:
+            self.report_displaced_rows(event.topic, event.report.displaced)
+
+    def report_displaced_rows(self, topic: str, rows: int) -> None:
+        """Report rows that had to make room, of any attempt."""
+        if rows:
+            self._status.write_problem(*describe_drift(topic, rows))
 
 
 class EffectRunner:

@@ -245,9 +245,8 @@ class UnitOperations:
         )  # fmt: skip
 
     def check_table(self, asked: CheckTable) -> TableChecked:
-        """Check whether the target table of a running unit still fits.
-
-        If not, the target refuses further writes under the unit's fencing token.
+        """Check whether the target table of a running unit still fits; record in the target that the unit is
+        stopped if it does not.
         """
         unit, why = asked.unit, None
         try:
@@ -256,14 +255,21 @@ class UnitOperations:
             )
             with self._hands.borrow_connections() as sessions:
                 problem = split or self._looks.explain_unfit(sessions.get_connection(0), unit)
-                if problem is not None:
-                    why = encode_problem(problem)
-                    sessions.get_connection(0).stop_unit(
-                        ApplyUnit(self._pipeline.name, unit.topic), asked.epoch, why
-                    )
         except Exception as error:  # noqa: BLE001  # checked again later
             log.info("running unit not checked", topic=unit.topic, error=str(error)[:300])
+            problem = None
+        if problem is not None:
+            why = encode_problem(problem)
+            self._record_stop(unit, asked.epoch, why)
         return TableChecked(unit.topic, unit.assignment, asked.epoch, why)
+
+    def _record_stop(self, unit: UnitRef, epoch: int, why: str) -> None:
+        """Record in the target that the unit is stopped. It stops in this process in any case."""
+        try:
+            with self._hands.borrow_connections() as sessions:
+                sessions.get_connection(0).stop_unit(ApplyUnit(self._pipeline.name, unit.topic), epoch, why)
+        except Exception as error:  # noqa: BLE001  # the next takeover finds the problem again, and records it
+            log.warning("stop of a unit not recorded", topic=unit.topic, error=str(error)[:300])
 
     # -- stop
 

@@ -62,12 +62,12 @@ def patch_daemon(daemon: Any, version: str) -> bool:
     if worker_main is None:
         return False
 
-    def quick_main(infile: Any, outfile: Any) -> Any:
+    def run_worker(infile: Any, outfile: Any) -> Any:
         return worker_main(io.BufferedReader(QuickAckReader(infile.raw), 65536), outfile)
 
     # No module that a worker imports later comes from a zip file that changes while it runs.
     zipimport.zipimporter.invalidate_caches = lambda self: None  # type: ignore[method-assign]
-    daemon.worker_main = quick_main
+    daemon.worker_main = run_worker
     return True
 
 

@@ -40,6 +40,7 @@ from consumer.targets.bookkeeping import (
 from consumer.targets.dialect_components import Link, Rows
 from consumer.targets.displaced_rows import parse_displaced_row, yield_superseded_marks
 from consumer.targets.sql import Fragment
+from schemas import clock
 from schemas.backoff import pause_after
 from schemas.wire.position import ZERO
 
@@ -100,10 +101,6 @@ TakenOver = tuple[int, list[LaneProgress], UnitState]
 """(new epoch, lane rows, previous state of the unit)."""
 
 
-def read_clock_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
 class SqlTakeover:
     """Takes over units over a Link."""
 
@@ -118,13 +115,15 @@ class SqlTakeover:
     ) -> TakenOver:
         """See `consumer.targets.base.ProgressStore.take_over`."""
 
-        def epoch_after(highest: int) -> int:
-            return compute_next_epoch(unit, highest, assigned=assigned, above=above, now_ms=read_clock_ms())
+        def compute_epoch(highest: int) -> int:
+            return compute_next_epoch(
+                unit, highest, assigned=assigned, above=above, now_ms=clock.read_clock_ms()
+            )
 
         last: ConsumerError | None = None
         for _ in range(TAKEOVER_TRIES):
             try:
-                return self._take_once(unit, topic_id, layout, lanes, epoch_after)
+                return self._take_once(unit, topic_id, layout, lanes, compute_epoch)
             except (TransientError, UniqueViolationError) as error:
                 # UniqueViolationError: another process created the rows
                 log.info(
@@ -140,7 +139,7 @@ class SqlTakeover:
         ) from last
 
     def _take_once(
-        self, unit: ApplyUnit, topic_id: str, layout: str, lanes: int, epoch_after: Callable[[int], int]
+        self, unit: ApplyUnit, topic_id: str, layout: str, lanes: int, compute_epoch: Callable[[int], int]
     ) -> TakenOver:
         books = self._books
         with _commit_block(self._link):
@@ -148,7 +147,7 @@ class SqlTakeover:
             if not rows:
                 rows = [LaneProgress(lane, 0, 0, topic_id, -1, ZERO, 0, layout) for lane in range(lanes)]
                 self._run_fragment(books.lanes.build_insert(unit, rows))
-            epoch = epoch_after(max(row.epoch for row in rows))
+            epoch = compute_epoch(max(row.epoch for row in rows))
             self._run_fragment(books.lanes.raise_epoch(unit, epoch))
             state = parse_unit_rows(self._run_fragment(books.units.build_select(unit)))
             if state is None:

@@ -126,8 +126,7 @@ class TableChecked:
     assignment: int
     epoch: int
     why: str | None = None
-    """Why the table no longer fits; the unit is then stopped and `epoch` may not write any more. None:
-    it fits."""
+    """Why the table no longer fits; the unit is then stopped. None: it fits, or could not be checked."""
 
 
 @dataclass(frozen=True, slots=True)

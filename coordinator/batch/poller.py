@@ -1,10 +1,9 @@
 """The loop of one poller thread: take a batch of machines, handle each, do the I/O of all of them once,
 release.
 
-A round: `begin_round` → the control machine, if it has work → every machine already held → newly fetched
-ones, each handled at once, until the batch is full, none waits, or a control message arrived →
-`finish_handling` → release of those that need no `end_round` → `end_round` → the rest is released, kept,
-or handed back (fairness).
+A round: the control machine, if it has work → every machine already held → newly fetched ones, each
+handled at once, until the batch is full, none waits, or a control message arrived → release of those that
+need no `end_round` → `end_round` → the rest is released, kept, or handed back (fairness).
 
 Fairness: a machine held longer than `reschedule_after` goes back to the shared queue, but only every
 second such machine, so that the busy ones do not all meet again in one poller.
@@ -43,9 +42,6 @@ HandleResult = KeepMachine | ReleaseMachine
 class PollHandler(Protocol[F, M]):
     """The code that a poller calls. Each poller has its own handler, used only by that thread."""
 
-    def begin_round(self, batch_size: int) -> None:
-        """Begin a round with `batch_size` machines that are already held."""
-
     def handle_control(self, fsm: Any, mailbox: Mailbox[Any, Any]) -> int | None:
         """Handle the control machine. Returns None if it has more work, otherwise the number of messages
         left that it has seen.
@@ -53,14 +49,8 @@ class PollHandler(Protocol[F, M]):
 
     def handle_normal(self, fsm: F, mailbox: Mailbox[F, M]) -> HandleResult: ...
 
-    def finish_handling(self, batch: list[F]) -> None:
-        """Called after all machines are handled, before the early releases."""
-
     def end_round(self, batch: list[F]) -> None:
         """Do the I/O of the round, once for all machines that are still held."""
-
-    def prepare_pause(self) -> None:
-        """Called before the poller blocks because there is no work."""
 
 
 @dataclass(slots=True)
@@ -96,10 +86,9 @@ class Poller(Generic[F, M]):
         """
         try:
             while not self._scheduler.down:
-                if not (self._batch or self._control or len(self._scheduler)):
-                    self._handler.prepare_pause()
-                    if not self._scheduler.wait_for_work():
-                        break
+                idle = not (self._batch or self._control or len(self._scheduler))
+                if idle and not self._scheduler.wait_for_work():
+                    break
                 self.run_round()
         finally:
             self._return_all()
@@ -107,12 +96,10 @@ class Poller(Generic[F, M]):
     def run_round(self) -> None:
         """Run one round. Public for tests that drive a poller step by step."""
         limit = max(self._max_batch_size(), len(self._batch))
-        self._handler.begin_round(len(self._batch))
         self._handle_control()
         for held in self._batch:
             held.result = self._handler.handle_normal(held.fsm, held.mailbox)
         self._fetch_machines(limit)
-        self._handler.finish_handling([held.fsm for held in self._batch])
         self._release_machines(early=True)
         self._handler.end_round([held.fsm for held in self._batch])
         self._release_machines(early=False)

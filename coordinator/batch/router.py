@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable, Iterator
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from coordinator.batch.fsm import Fsm
 from coordinator.batch.mailbox import F, M, Mailbox, MailboxClosedError, SendError
@@ -57,9 +57,6 @@ class Router(Generic[F, M, C]):
             old.close()
         return mailbox
 
-    def get_mailbox(self, address: Hashable) -> Mailbox[F, M] | None:
-        return self._mailboxes.get(address)
-
     def send(self, address: Hashable, message: M) -> None:
         """Send a message if there is room. Raises NoMailboxError, MailboxFullError, MailboxClosedError."""
         self._find_mailbox(address).try_send(message)
@@ -81,21 +78,6 @@ class Router(Generic[F, M, C]):
         if mailbox is None:
             raise NoMailboxError(f"no machine is registered as {address!r}")
         return mailbox
-
-    def broadcast(self, make: Callable[[], Any]) -> int:
-        """Force-send `make()` to every machine and to the control machine, and return how many accepted
-        it.
-        """
-        with self._lock:
-            boxes: list[Mailbox[Any, Any]] = [*self._mailboxes.values(), self.control]
-        count = 0
-        for mailbox in boxes:
-            try:
-                mailbox.force_send(make())
-            except MailboxClosedError:
-                continue  # closed since the list was made
-            count += 1
-        return count
 
     def close_mailbox(self, address: Hashable) -> list[M]:
         """Remove a machine, and return its unhandled messages. A machine that a poller holds ends when

@@ -1,6 +1,6 @@
 """The queue of machines that have work, shared by all pollers. The control machine has priority.
 
-A control message must be handled right after the next `begin_round` of some poller, so a poller that
+A control message must be handled right at the beginning of some poller's next round, so a poller that
 fills its batch stops as soon as one is waiting (`control_waiting`).
 """
 

@@ -20,6 +20,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from schemas.config.model import KafkaConfig
 from schemas.io.kafka_clients import ClientLog, build_client_settings, open_admin, reads_by_offset
+from schemas.problems import ProblemError
 
 #: Kafka deletes nothing by itself; only a leader deletes what is before its snapshot. LogAppendTime,
 #: because the clocks of candidates differ.
@@ -40,8 +41,8 @@ LOG = ClientLog.QUIET
 log = structlog.get_logger("control")
 
 
-class ControlTopicError(Exception):
-    """The control topic cannot be used. The message contains the remedy."""
+class ControlTopicError(ProblemError):
+    """The control topic cannot be used."""
 
 
 def build_control_topic_name(kafka: KafkaConfig) -> str:
@@ -105,8 +106,8 @@ class ControlTopic:
             return self._create_topic()
         if len(known.partitions) != 1:
             raise ControlTopicError(
-                f"topic {self.name} has {len(known.partitions)} partitions and must have one: terms are its offsets; "
-                "delete it while no coordinator runs, or choose another kafka.prefix"
+                f"topic {self.name} has {len(known.partitions)} partitions and must have one, because terms are its offsets",
+                "delete it while no coordinator runs, or choose another kafka.prefix",
             )
         return self._require_full_retention()
 
@@ -124,8 +125,8 @@ class ControlTopic:
                 why = f"topic {self.name} exists and is not listed: a broker lags, or the user lacks Describe on it"
                 raise KafkaException(KafkaError(KafkaError.TOPIC_ALREADY_EXISTS, why)) from error
             raise ControlTopicError(
-                f"Kafka refuses to create topic {self.name} with {replication} replicas: {error.args[0].str()}: "
-                "set kafka.replication to what the cluster can do, or allow the user to create topics"
+                f"Kafka refuses to create topic {self.name} with {replication} replicas: {error.args[0].str()}",
+                "set kafka.replication to what the cluster can do, or allow the user to create topics",
             ) from error
 
     def _require_full_retention(self) -> None:
@@ -149,7 +150,8 @@ class ControlTopic:
             settings = ", ".join(f"{name}={TOPIC_CONFIG[name]}" for name in wrong)
             raise ControlTopicError(
                 f"topic {self.name} would forget the coordinator's state, and its settings cannot be changed: "
-                f"{error.args[0].str()}: set {settings}"
+                f"{error.args[0].str()}",
+                f"set {settings}",
             ) from error
 
     def trim_topic(self, before: int) -> None:

@@ -198,12 +198,6 @@ def list_cells(current: ReplicationSet, event: SetInput) -> list[Cell]:
     return []
 
 
-def require_invariant(holds: bool, what: str) -> None:
-    """Raise AssertionError(what) unless `holds`. For invariants, not for checks of input."""
-    if not holds:
-        raise AssertionError(what)
-
-
 def _match_report(current: ReplicationSet, event: ReplicaReport) -> list[tuple[Replica, ReplicaPhase]]:
     """Return what a report means for each replica of the set.
 

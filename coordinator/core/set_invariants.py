@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from coordinator.core.replication import Replica, ReplicationSet, require_invariant
+from coordinator.core.replication import Replica, ReplicationSet
 from coordinator.core.replication_table import ReplicaPhase, Role, SetState
 
 _ABSENT, _RECOVERING, _PREPARE = SetState.ABSENT, SetState.RECOVERING, SetState.PREPARE
@@ -68,9 +68,3 @@ def _fits_state(state: SetState, primaries: int, secondaries: int, leaving: int)
             return primaries + secondaries in {1, 2} and max(primaries, secondaries) == 1
         case SetState.REPLICATING:
             return (primaries, secondaries) == (1, 0)
-
-
-def check_set_invariants(current: ReplicationSet) -> None:
-    """Raise AssertionError unless the invariants of one set hold."""
-    why = find_set_violation(current)
-    require_invariant(why is None, why or "")

@@ -126,17 +126,17 @@ class CopyList(Answer):
 def add_copy_paths(router: APIRouter, control: Control, desk: CopyRequests) -> None:
     """Add the paths. Only the leader answers."""
 
-    def leading() -> None:
+    def require_leader() -> None:
         leader = control.get_leader()
         if leader is None or not leader.am_i:
             raise NotLeaderError(leader)
 
-    def given(asked: CopyRequested, by: str) -> CopyAccepted:
-        leading()
+    def request_copy(asked: CopyRequested, by: str) -> CopyAccepted:
+        require_leader()
         try:
             taken = desk.request_copy(asked, by=by)
         except CopyRefusedError as refused:
-            raise CommandRefusedError(str(refused)) from refused
+            raise CommandRefusedError(refused.problem) from refused
         what = (
             "copy taken back"
             if asked.cancel
@@ -150,23 +150,23 @@ def add_copy_paths(router: APIRouter, control: Control, desk: CopyRequests) -> N
     @router.post("/copies", tags=["copies"], status_code=202)
     def ask(request: CopyTable, by: Asker) -> CopyAccepted:
         """Copy one table again while everything runs."""
-        return given(CopyRequested(**request.model_dump()), by)
+        return request_copy(CopyRequested(**request.model_dump()), by)
 
     @router.post("/copies/cancel", tags=["copies"], status_code=202)
     def cancel(request: CancelCopy, by: Asker) -> CopyAccepted:
         """Take a copy back that waits or runs."""
-        return given(CopyRequested(**request.model_dump(), cancel=True), by)
+        return request_copy(CopyRequested(**request.model_dump(), cancel=True), by)
 
     @router.post("/copies/rate", tags=["copies"], status_code=202)
     def rate(request: CopyRate, by: Asker) -> CopyAccepted:
         """Have a copy that waits or runs go on faster or slower; it does not begin anew."""
-        return given(CopyRequested(**request.model_dump(), rate_only=True), by)
+        return request_copy(CopyRequested(**request.model_dump(), rate_only=True), by)
 
     @router.get("/copies", tags=["copies"])
     def copies() -> CopyList:
         """Show how far copies are."""
-        leading()
+        require_leader()
         try:
             return CopyList(copies=[Copy.model_validate(row) for row in desk.list_copies()])
         except CopyRefusedError as refused:
-            raise CommandRefusedError(str(refused)) from refused
+            raise CommandRefusedError(refused.problem) from refused

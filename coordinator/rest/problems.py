@@ -76,14 +76,14 @@ def build_problem_response(
 
 
 def _make_handler(status: int) -> Callable[[Request, Exception], JSONResponse]:
-    def handler(request: Request, error: Exception) -> JSONResponse:
+    def handle_error(request: Request, error: Exception) -> JSONResponse:
         return build_problem_response(request, status, str(error))
 
-    return handler
+    return handle_error
 
 
 def _handle_refused(request: Request, error: Exception) -> JSONResponse:
-    errors = error.errors if isinstance(error, CommandRefusedError) else []
+    errors = [str(each) for each in error.problems] if isinstance(error, CommandRefusedError) else []
     return build_problem_response(request, 409, str(error), errors=errors if len(errors) > 1 else None)
 
 

@@ -82,8 +82,6 @@ class BatchHandler:
         self._notify = notify
         self._owner: ControlMachine | None = None
 
-    def begin_round(self, batch_size: int) -> None: ...
-
     def handle_control(self, fsm: ControlMachine, mailbox: Mailbox[Any, Any]) -> int | None:
         messages = mailbox.drain_messages(ROUND)
         for message in messages:
@@ -98,11 +96,7 @@ class BatchHandler:
             self._notify(MailWaiting(fsm))
         return ReleaseMachine(skip_end=True) if len(messages) < ROUND else KeepMachine()
 
-    def finish_handling(self, batch: list[AgentMachine]) -> None: ...
-
     def end_round(self, batch: list[AgentMachine]) -> None:
         if self._owner is not None:
             self._owner.end_round()
             self._owner = None
-
-    def prepare_pause(self) -> None: ...

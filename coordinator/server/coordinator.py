@@ -52,6 +52,7 @@ from coordinator.server.requests import (
 )
 from coordinator.transport.server import HeartbeatServer
 from schemas.config.model import KafkaConfig
+from schemas.problems import Problem
 
 log = structlog.get_logger("coordinator")
 
@@ -204,7 +205,7 @@ class Coordinator:
         if leader is None or not leader.am_i:
             raise NotLeaderError(leader)
         if self._configuration is None:
-            raise CommandRefusedError("this coordinator has no file to read: restart it")
+            raise CommandRefusedError(Problem("this coordinator has no file to read", "restart it"))
         with self._reloading:  # one reload at a time: what was read is used before anything else is read
             try:
                 found = self._configuration.read_file()
@@ -212,7 +213,7 @@ class Coordinator:
                 about = {"command": "reload", "by": by or "unknown", "why": str(refused)}
                 if not dry_run:
                     self._machine.journal.record_event(leader.rev, "command refused", about)
-                raise CommandRefusedError(str(refused)) from refused
+                raise CommandRefusedError(*map(Problem, refused.lines)) from refused
             if not dry_run:
                 command = Reload(found.digest, found.parts, found.changed)
                 self.execute_command(

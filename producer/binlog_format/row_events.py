@@ -85,7 +85,7 @@ def _parse_signedness(field: ByteReader, types: list[int], found: LoggedMetadata
 def _make_charset_parsers(kinds: Iterable[int]) -> tuple[Parser, Parser]:
     """Return the parsers of a default charset with exceptions, and of a charset for each column."""
 
-    def default(field: ByteReader, types: list[int], found: LoggedMetadata) -> None:
+    def parse_default(field: ByteReader, types: list[int], found: LoggedMetadata) -> None:
         columns = _select_columns_of_kinds(types, kinds)
         found.charsets.update(dict.fromkeys(columns, field.read_lenenc()))
         while field.rest:
@@ -94,12 +94,12 @@ def _make_charset_parsers(kinds: Iterable[int]) -> tuple[Parser, Parser]:
             ]  # first: Python evaluates the right side of an assignment first
             found.charsets[column] = field.read_lenenc()
 
-    def each(field: ByteReader, types: list[int], found: LoggedMetadata) -> None:
+    def parse_each(field: ByteReader, types: list[int], found: LoggedMetadata) -> None:
         found.charsets.update({i: field.read_lenenc() for i in _select_columns_of_kinds(types, kinds)})
         if field.rest:
             raise ValueError("charsets for more columns than the table has")
 
-    return default, each
+    return parse_default, parse_each
 
 
 def _parse_column_names(field: ByteReader, types: list[int], found: LoggedMetadata) -> None:

@@ -18,6 +18,7 @@ from producer.copies.limits import explain_copy_refusal, is_copy_satisfied
 from producer.copies.states import CopyStates, format_copied_table, is_open, select_recent_ends
 from producer.tables import BegunCopy
 from schemas.findings import format_copy_remedy
+from schemas.problems import Problem, encode_problem
 from schemas.table.names import format_table_text
 from schemas.wire.copies import CopyRequest, CopyState
 
@@ -31,14 +32,13 @@ class KnownTable(NamedTuple):
     """A table as capture knows it when a copy of it is requested.
 
     `stopped`: the cause of its stop, "": it is not stopped. `estimate`: the approximate number of rows;
-    None: not known. `begun`: the last copy that began in its topic. `refusal`: why it cannot be copied,
-    "…seen…: remedy".
+    None: not known. `begun`: the last copy that began in its topic. `refusal`: why it cannot be copied.
     """
 
     stopped: str = ""
     estimate: int | None = None
     begun: BegunCopy | None = None
-    refusal: str = ""
+    refusal: Problem | None = None
 
 
 class DiscardChunks(NamedTuple):
@@ -102,13 +102,13 @@ class CopyBook:
             self.states.put_state(replace(state, next_request=request))
             return []
         stopped = seen.stopped or (state.ended_stop if state is not None and is_open(state) else "")
-        reason = seen.refusal or explain_copy_refusal(request, stopped, self.states, seen.estimate, now)
-        if reason:
-            return self._refuse_request(request, state, reason, now)
+        problem = seen.refusal or explain_copy_refusal(request, stopped, self.states, seen.estimate, now)
+        if problem is not None:
+            return self._refuse_request(request, state, problem, now)
         return self._accept_copy(request, seen, state, stopped, now)
 
     def _refuse_request(
-        self, request: CopyRequest, state: CopyState | None, reason: str, now: int
+        self, request: CopyRequest, state: CopyState | None, problem: Problem, now: int
     ) -> list[CopyEffect]:
         """Refuse a request. A copy that waits or runs is not affected."""
         if state is None or not is_open(state):
@@ -117,7 +117,7 @@ class CopyBook:
                     _make_copy_state(request, state, now, self._rate),
                     phase="refused",
                     ended_ms=now,
-                    reason=reason,
+                    reason=encode_problem(problem),
                 )
             )
         return []
@@ -146,8 +146,11 @@ class CopyBook:
     def _cancel_copy(self, state: CopyState | None, request: CopyRequest, now: int) -> list[CopyEffect]:
         if state is None or not is_open(state):
             return []
-        reason = f"{request.by} cancelled the copy of {format_copied_table(state)}: {format_copy_remedy(state.db, state.table)}"
-        return self._give_up(state, "cancelled", reason, now)
+        problem = Problem(
+            f"{request.by} cancelled the copy of {format_copied_table(state)}",
+            format_copy_remedy(state.db, state.table),
+        )
+        return self._give_up(state, "cancelled", problem, now)
 
     # --- events
 
@@ -168,8 +171,13 @@ class CopyBook:
             return
         state = replace(state, ended_stop="")
         if state.phase == "running" and (cause not in _PASSING or state.restarts >= MAX_COPY_RESTARTS):
-            why = f"{reason}, in the middle of copy number {state.restarts + 1}: {format_copy_remedy(state.db, state.table)}"
-            self.states.put_state(replace(state, phase="refused", ended_ms=now, reason=why))
+            problem = Problem(
+                f"{reason}, in the middle of copy number {state.restarts + 1}",
+                format_copy_remedy(state.db, state.table),
+            )
+            self.states.put_state(
+                replace(state, phase="refused", ended_ms=now, reason=encode_problem(problem))
+            )
             self._queue_next_request(state)
         elif state.phase == "running":
             self.states.put_state(replace(state, phase="waiting", restarts=state.restarts + 1))
@@ -201,21 +209,21 @@ class CopyBook:
         if state is None or state.phase != "running":
             return []
         if state.restarts >= MAX_COPY_RESTARTS:
-            why = (
-                f"{table} was altered during {MAX_COPY_RESTARTS + 1} copies in a row: {format_copy_remedy(state.db, state.table)}, once it is "
-                "no longer altered"
+            problem = Problem(
+                f"{table} was altered during {MAX_COPY_RESTARTS + 1} copies in a row",
+                f"{format_copy_remedy(state.db, state.table)}, once it is no longer altered",
             )
-            return self._give_up(state, "refused", why, now)
+            return self._give_up(state, "refused", problem, now)
         self.states.put_state(replace(state, phase="waiting", restarts=state.restarts + 1))
         return [DiscardChunks(table)]
 
-    def refuse_copy(self, table: str, reason: str, now: int) -> list[CopyEffect]:
-        """Refuse the waiting or running copy, which cannot be made. `reason`: "…seen…: remedy"."""
+    def refuse_copy(self, table: str, problem: Problem, now: int) -> list[CopyEffect]:
+        """Refuse the waiting or running copy, which cannot be made."""
         state = self.states.all.get(table)
-        return [] if state is None or not is_open(state) else self._give_up(state, "refused", reason, now)
+        return [] if state is None or not is_open(state) else self._give_up(state, "refused", problem, now)
 
     def _give_up(
-        self, state: CopyState, phase: Literal["refused", "cancelled"], reason: str, now: int
+        self, state: CopyState, phase: Literal["refused", "cancelled"], problem: Problem, now: int
     ) -> list[CopyEffect]:
         effects: list[CopyEffect] = (
             [DiscardChunks(format_copied_table(state))] if state.phase == "running" else []
@@ -226,7 +234,9 @@ class CopyBook:
                 f"stop was {phase}"
             )
             effects.append(RestoreStop(format_copied_table(state), state.ended_stop, seen))
-        self.states.put_state(replace(state, phase=phase, ended_ms=now, reason=reason, ended_stop=""))
+        self.states.put_state(
+            replace(state, phase=phase, ended_ms=now, reason=encode_problem(problem), ended_stop="")
+        )
         self._queue_next_request(state)
         return effects
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from producer.copies.states import CopyStates, is_open, select_recent_ends
 from producer.statements.tokens import tokenize_sql
 from schemas.findings import format_copy_remedy
+from schemas.problems import Problem
 from schemas.table.names import format_table_text
 from schemas.wire.copies import CopyRequest, CopyState
 
@@ -20,8 +21,8 @@ _NOT_WHOLE = frozenset([";", "'", '"', "`"])
 """Tokens that a condition must not contain: the end of a statement, and unterminated quotes."""
 
 
-def explain_unbalanced_condition(where: str) -> str:
-    """Return why a text is not a complete condition, "…seen…: remedy"; "": it may be one.
+def explain_unbalanced_condition(where: str) -> Problem | None:
+    """Return why a text is not a complete condition; None: it may be one.
 
     The source judges its meaning. It gets the text in parentheses, which an unterminated comment would
     leave open.
@@ -32,8 +33,11 @@ def explain_unbalanced_condition(where: str) -> str:
         if depth < 0:
             break
     if texts and depth == 0 and not _NOT_WHOLE & set(texts):
-        return ""
-    return f"the condition {where[:200]!r} is incomplete: give one complete SQL condition with balanced parentheses"
+        return None
+    return Problem(
+        f"the condition {where[:200]!r} is incomplete",
+        "give one complete SQL condition with balanced parentheses",
+    )
 
 
 def is_copy_satisfied(state: CopyState, request: CopyRequest) -> bool:
@@ -49,14 +53,17 @@ def is_copy_satisfied(state: CopyState, request: CopyRequest) -> bool:
 
 def explain_copy_refusal(
     request: CopyRequest, stopped: str, states: CopyStates, estimate: int | None, now: int
-) -> str:
-    """Return why a copy is not made, "…seen…: remedy"; "": it is made.
+) -> Problem | None:
+    """Return why a copy is not made; None: it is made.
 
     `stopped`: the cause of the table's stop, "": it has none.
     """
     table = format_table_text(request.db, request.table)
     if request.where is not None and stopped:
-        return f"{table} is stopped ({stopped}), and a copy of a part of its rows does not end the stop: {format_copy_remedy(request.db, request.table)}"
+        return Problem(
+            f"{table} is stopped ({stopped}), and a copy of a part of its rows does not end the stop",
+            format_copy_remedy(request.db, request.table),
+        )
     return explain_exceeded_limit(request, states.all.get(table), states.all.values(), estimate, now)
 
 
@@ -66,11 +73,11 @@ def explain_exceeded_limit(
     others: Iterable[CopyState],
     estimate: int | None,
     now: int,
-) -> str:
-    """Return why a copy that no person requested is not made; "": it is made."""
+) -> Problem | None:
+    """Return why a copy that no person requested is not made; None: it is made."""
     limits = request.limits
     if limits is None:
-        return ""
+        return None
     table, ended = (
         format_table_text(request.db, request.table),
         select_recent_ends(state.ended if state else (), now),
@@ -78,12 +85,18 @@ def explain_exceeded_limit(
     about = "" if estimate is None else f" (about {estimate} rows)"
     by_hand = f"{format_copy_remedy(request.db, request.table)}{about}"
     if estimate is not None and estimate > limits.max_rows:
-        return f"{table} has about {estimate} rows, and `repair` copies up to {limits.max_rows} by itself: {by_hand}"
+        return Problem(
+            f"{table} has about {estimate} rows, and `repair` copies up to {limits.max_rows} by itself",
+            by_hand,
+        )
     if len(ended) >= limits.max_per_day:
-        return f"{table} was copied {len(ended)} times within a day, and `repair` allows {limits.max_per_day}: {by_hand}"
+        return Problem(
+            f"{table} was copied {len(ended)} times within a day, and `repair` allows {limits.max_per_day}",
+            by_hand,
+        )
     if any(cause == request.cause and now - at < HOUR_MS for at, cause in ended):
-        return (
-            f"{table} needs a copy for the same cause ({request.cause}) within an hour after one: {by_hand}"
+        return Problem(
+            f"{table} needs a copy for the same cause ({request.cause}) within an hour after one", by_hand
         )
     at_once = [
         other
@@ -94,8 +107,9 @@ def explain_exceeded_limit(
         and abs(request.requested_ms - other.requested_ms) < MINUTE_MS
     ]
     if len(at_once) >= MAX_CONCURRENT_COPIES:
-        return (
+        return Problem(
             f"more than {MAX_CONCURRENT_COPIES} tables of the source need a copy at the same time, among them "
-            f"{table}: {by_hand}"
+            f"{table}",
+            by_hand,
         )
-    return ""
+    return None

@@ -15,6 +15,7 @@ from producer.copies.states import DAY_MS, is_open
 from producer.tables import TableName
 from schemas.config.model import Config, RepairConfig
 from schemas.findings import format_copy_remedy
+from schemas.problems import Problem, decode_problem
 from schemas.table.names import format_table_text
 from schemas.table.patterns import is_pattern_match
 from schemas.wire.copies import CopyRequest, CopyState, RepairLimits
@@ -58,10 +59,10 @@ def get_default_limits(_table: TableName) -> RepairLimits | None:
     return _select_widest_limits([RepairConfig()])
 
 
-def judge_recreated_table(book: CopyBook, request: CopyRequest, seen: KnownTable, now: int) -> str:
+def judge_recreated_table(book: CopyBook, request: CopyRequest, seen: KnownTable, now: int) -> Problem | None:
     """Record that a table exists again.
 
-    Return why it is not copied automatically, "…seen…: remedy"; "": it is.
+    Return why it is not copied automatically; None: it is.
 
     `request.limits` None: no pipeline asks for it. A waiting copy continues with the new table. A copy
     that was given up because the table was dropped in its middle begins again, but no more often than
@@ -70,14 +71,14 @@ def judge_recreated_table(book: CopyBook, request: CopyRequest, seen: KnownTable
     name = format_table_text(request.db, request.table)
     before = book.states.all.get(name)
     if before is not None and is_open(before) and before.where is None:
-        return ""
+        return None
     restarts = _count_abandoned_restarts(before, now)
     book.accept_request(request, seen._replace(refusal=_explain_repair_refusal(request, restarts)), now)
     state = book.states.all[name]
     if restarts and before is not None:
         began = before.began_ms if state.phase == "refused" else state.began_ms
         book.states.put_state(replace(state, restarts=restarts, began_ms=began))
-    return state.reason if state.phase == "refused" else ""
+    return decode_problem(state.reason) if state.phase == "refused" else None
 
 
 def _count_abandoned_restarts(state: CopyState | None, now: int) -> int:
@@ -89,19 +90,20 @@ def _count_abandoned_restarts(state: CopyState | None, now: int) -> int:
     return state.restarts if now - (state.ended_ms or 0) < DAY_MS else 0
 
 
-def _explain_repair_refusal(request: CopyRequest, restarts: int) -> str:
-    """Return why the table is not copied, whatever the limits of pipelines are; "": it may be."""
+def _explain_repair_refusal(request: CopyRequest, restarts: int) -> Problem | None:
+    """Return why the table is not copied, whatever the limits of pipelines are; None: it may be."""
     table, by_hand = (
         format_table_text(request.db, request.table),
         format_copy_remedy(request.db, request.table),
     )
     if request.limits is None:
-        return (
-            f"{table} was created again, and `repair: stop` of its pipelines prevents an automatic "
-            f"copy: {by_hand}"
+        return Problem(
+            f"{table} was created again, and `repair: stop` of its pipelines prevents an automatic copy",
+            by_hand,
         )
     if restarts >= MAX_COPY_RESTARTS:
-        return (
-            f"{table} was dropped during {restarts} copies in a row: {by_hand}, once it is no longer dropped"
+        return Problem(
+            f"{table} was dropped during {restarts} copies in a row",
+            f"{by_hand}, once it is no longer dropped",
         )
-    return ""
+    return None

@@ -8,7 +8,6 @@ of the database, so that the event that turns out to be the last can be patched.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 
 import msgspec
@@ -52,11 +51,6 @@ class TransactionContext(msgspec.Struct, kw_only=True):
     server_id: int
     made_ms: int
     total_order: int = 0
-
-
-def get_wall_clock_ms() -> int:
-    """Return the time now, as `made_ms` has it."""
-    return time.time_ns() // 1_000_000
 
 
 class TopicTail(msgspec.Struct):

@@ -208,16 +208,6 @@ class TableCodec:
         loop = self._loops[operation] = compile_loop(self._layout, nulls, update=operation == "u")
         return loop
 
-    def decode_rows(self, event_type: int, body: bytes) -> list[tuple[Row | None, Row | None]]:
-        """Return (before, after) of every row as wire values; None if the operation has no such image.
-
-        Tests compare it with `encode_rows`, which capture uses.
-        """
-        images = self._decode_images(self._plain, event_type, body)
-        if event_type in t.UPDATES:
-            return list(zip(images[::2], images[1::2], strict=True))
-        return [(None, image) if event_type in t.WRITES else (image, None) for image in images]
-
     def decode_keys(self, event_type: int, body: bytes) -> list[Key]:
         """Return the keys of all images, before and after, which a snapshot window must not emit any
         more.

@@ -203,7 +203,7 @@ class KafkaWriter:
     def _watch_delivery(self, batch: ProducedBatch, topic: str, message: dict[str, Any]) -> None:
         own = message.get("callback")
 
-        def done(error: KafkaError | None, delivered: Any) -> None:
+        def handle_delivery(error: KafkaError | None, delivered: Any) -> None:
             if own is not None:
                 own(error, delivered)
             if error is not None:
@@ -212,16 +212,16 @@ class KafkaWriter:
                 self.offsets[topic] = delivered.offset()
                 batch.waiting -= 1
 
-        message["callback"] = done
+        message["callback"] = handle_delivery
 
     def _make_offset_callback(self, on_offset: OnOffset) -> Callable[[KafkaError | None, Any], None]:
-        def done(error: KafkaError | None, delivered: Any) -> None:
+        def handle_delivery(error: KafkaError | None, delivered: Any) -> None:
             if error is not None:
                 self._on_error(error, delivered.topic())
             elif self._failure is None:
                 on_offset(delivered.offset())
 
-        return done
+        return handle_delivery
 
     def _wait_for_acknowledgements(self) -> None:
         self.poll_acknowledgements(0.05)

@@ -27,6 +27,7 @@ from producer.start.table_topics import TableTopics
 from producer.tables import TableName, format_table_name
 from schemas.findings import format_copy_remedy
 from schemas.io.mysql_catalog import describe_missing_table
+from schemas.problems import Problem
 from schemas.wire.copies import CopyMark, CopyRequest, CopyState
 
 _log = structlog.get_logger("capture")
@@ -92,7 +93,11 @@ class TableCopies:
             self._book.requests = offset + 1
         refused, self._snapshots.refused = self._snapshots.refused, []
         for name, reason in refused:
-            self._refuse_copy(name, f"the source does not take the condition of the copy: {reason}", moment)
+            problem = Problem(
+                f"the source does not take the condition of the copy: {reason}",
+                "give a condition that the source can evaluate",
+            )
+            self._refuse_copy(name, problem, moment)
         self._carry_out(self._book.settle_changes(self._now_ms()), moment)
         for name, state in list(self._snapshots.tables.unbegun.items()):
             mark = CopyMark(id=f"snapshot of {format_table_name(name)} at {file}:{pos}")
@@ -117,12 +122,13 @@ class TableCopies:
             limits=self._ports.repair(name),
         )  # fmt: skip
         estimate = None if request.limits is None else self._ports.server().estimate_rows(name)
-        reason = judge_recreated_table(
+        problem = judge_recreated_table(
             self._book, request, KnownTable(stopped="dropped", estimate=estimate), self._now_ms()
         )
-        if reason:
+        if problem is not None:
             _log.warning(
-                "recreated table not copied", source=self._captured.source, table=format_table_name(name), reason=reason
+                "recreated table not copied", source=self._captured.source, table=format_table_name(name),
+                reason=problem.what, remedy=problem.action,
             )  # fmt: skip
 
     def _judge_request(self, request: CopyRequest, moment: LogMoment) -> None:
@@ -149,14 +155,17 @@ class TableCopies:
             refusal=self._explain_refusal(name, request),
         )
 
-    def _explain_refusal(self, name: TableName, request: CopyRequest) -> str:
+    def _explain_refusal(self, name: TableName, request: CopyRequest) -> Problem | None:
         """Return why a table cannot be copied, as far as that is known before its definition.
 
-        "": it can be copied.
+        None: it can be copied.
         """
         if not self._choice.is_selected(*name):
-            return f"{format_table_name(name)} is not selected by `tables:`: add it there, then {format_copy_remedy(*name)}"
-        return explain_unbalanced_condition(request.where) if request.where is not None else ""
+            return Problem(
+                f"{format_table_name(name)} is not selected by `tables:`",
+                f"add it there, then {format_copy_remedy(*name)}",
+            )
+        return None if request.where is None else explain_unbalanced_condition(request.where)
 
     def _carry_out(self, effects: list[CopyEffect], moment: LogMoment) -> None:
         for effect in effects:
@@ -176,9 +185,12 @@ class TableCopies:
         state = self._book.states.all[table]
         return state.db, state.table
 
-    def _refuse_copy(self, name: TableName, reason: str, moment: LogMoment) -> None:
-        _log.error("copy refused", source=self._captured.source, table=format_table_name(name), reason=reason)
-        self._carry_out(self._book.refuse_copy(format_table_name(name), reason, self._now_ms()), moment)
+    def _refuse_copy(self, name: TableName, problem: Problem, moment: LogMoment) -> None:
+        _log.error(
+            "copy refused", source=self._captured.source, table=format_table_name(name),
+            reason=problem.what, remedy=problem.action,
+        )  # fmt: skip
+        self._carry_out(self._book.refuse_copy(format_table_name(name), problem, self._now_ms()), moment)
 
     def _begin_copy(self, state: CopyState, moment: LogMoment, file: str, pos: int) -> bool:
         """Begin a requested copy if its definition can be proven. Return whether it has begun."""
@@ -187,11 +199,11 @@ class TableCopies:
         if proof is None:
             return False
         if proof.table is None:
-            self._refuse_copy(name, str(proof.problem or describe_missing_table(name)), moment)
+            self._refuse_copy(name, proof.problem or describe_missing_table(name), moment)
             return False
         try:
             self._begins.begin_copy(name, proof.table, build_copy_mark(state), file, pos)
         except TableStoppedError as error:  # Kafka has no topic for it
-            self._refuse_copy(name, str(error), moment)
+            self._refuse_copy(name, error.problem, moment)
             return False
         return True

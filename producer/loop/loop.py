@@ -95,19 +95,19 @@ class CaptureLoop:
             enabled=source.snapshot != "never", delivered=log.delivered,
         )  # fmt: skip
 
-        def changed(state: TableState, at: TransactionContext) -> None:
+        def handle_change(state: TableState, at: TransactionContext) -> None:
             snapshots.handle_table_change(state, LogMark((at.file_number, at.pos), at.gtid))
 
         topics = TableTopics(started.captured, ports.topics, ports.reader)
         new_tables = NewTableCapture(
-            started, writer, topics, choice.is_selected, changed, ports.definitions,
+            started, writer, topics, choice.is_selected, handle_change, ports.definitions,
             snapshots=source.snapshot != "never",
         )  # fmt: skip
         self._concern = StatementImpact(
             started.captured, choice.is_selected, names, ports.reaches(lambda: log.objects_changed)
         )
         self._barriers = BarrierHandler(
-            started, writer, ports.definitions, choice.is_selected, changed, new_tables, shadows=shadows
+            started, writer, ports.definitions, choice.is_selected, handle_change, new_tables, shadows=shadows
         )
         self._stops = TableStops(started, ports, choice, snapshots)
         self._rows = RowSender(

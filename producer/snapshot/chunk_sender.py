@@ -90,7 +90,7 @@ class ChunkSender:
         """Return the callback for a marker that is in the topic. Another copy may have begun by then."""
         state, begun = job.table, job.table.begun
 
-        def stored(offset: int) -> None:
+        def record_marker(offset: int) -> None:
             if state.begun != begun:
                 return
             state.marker_offset = job.since = offset
@@ -99,7 +99,7 @@ class ChunkSender:
                     format_table_name(state.name), begun.mark.id, self._clock.now_ms()
                 )
 
-        return stored
+        return record_marker
 
 
 def compute_first_row(gen: int, ceiling: Position | None) -> int:

@@ -47,14 +47,14 @@ def make_snapshot_row_decoder(table: Table) -> Callable[[tuple[Any, ...]], Row]:
     if not keys:
         return convert
 
-    def checked(row: tuple[Any, ...]) -> Row:
+    def decode_row(row: tuple[Any, ...]) -> Row:
         found = convert(row)
         for i in keys:
             if isinstance(found[i], dict):
                 raise _build_undecodable_key_stop(table, table.columns[i])
         return found
 
-    return checked
+    return decode_row
 
 
 def _make_value_decoder(column: Column) -> Convert | None:
@@ -65,13 +65,13 @@ def _make_value_decoder(column: Column) -> Convert | None:
         return None
     decode = find_decoder(column.type.charset)
 
-    def text(data: bytes) -> object:
+    def decode_text(data: bytes) -> object:
         try:
             return data.decode() if decode is None else decode(data).encode("latin-1").decode()
         except UnicodeError:
             return _mark_undecodable(data)
 
-    return text
+    return decode_text
 
 
 def _decode_geometry(data: bytes) -> object:

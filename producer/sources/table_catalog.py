@@ -7,9 +7,9 @@ from functools import cached_property
 
 from producer.sources.server_state import ServerState
 from producer.sources.source_session import SourceSession
-from producer.sources.survey import MISSING, ExaminedTable, judge_catalog_table
+from producer.sources.survey import ExaminedTable, judge_catalog_table
 from schemas.errors import SchemaError
-from schemas.io.mysql_catalog import describe_missing_table, list_tables, read_name_rules, read_tables
+from schemas.io.mysql_catalog import list_tables, read_name_rules, read_tables
 from schemas.io.mysql_foreign_keys import list_cascading_foreign_keys
 from schemas.problems import Problem
 from schemas.table.names import NameRules
@@ -50,11 +50,6 @@ class TableCatalog:
             ):
                 found[name] = ExaminedTable(None, problem)
         return found
-
-    def explain_unfit_table(self, name: TableName) -> Problem | None:
-        """Return why a table cannot be captured; None: it can."""
-        found = self.examine_tables([name])[name]
-        return describe_missing_table(name) if found == MISSING else found.problem
 
     def find_nontransactional_engine(self, name: TableName) -> str | None:
         """Return the table's engine if it has no transactions, otherwise None."""

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import msgspec
 
-from producer.decoders.envelope import get_wall_clock_ms
 from producer.decoders.row_codec import SourceContext, TransactionContext
 from producer.kafka.control_events import encode_definition, encode_stop
 from producer.ports import EventWriter
 from producer.tables import BegunCopy, CapturedTables, TableName, TableState, format_table_name
+from schemas.clock import read_clock_ms
 from schemas.wire.copies import CopyMark
 from schemas.wire.event import ColumnChanges
 from schemas.wire.position import Position
@@ -23,7 +23,7 @@ def build_definition_context(record: StoredPosition, position: Position) -> Tran
     file = f"{stem}.{position[1]:0{len(number)}d}"
     return TransactionContext(
         id=f"{file}:{position[2]}", gtid=None, file=file, file_number=position[1], pos=position[2],
-        ts_ms=record.ts_ms, server_id=record.identity.server_id, made_ms=get_wall_clock_ms(),
+        ts_ms=record.ts_ms, server_id=record.identity.server_id, made_ms=read_clock_ms(),
     )  # fmt: skip
 
 
@@ -50,12 +50,12 @@ def send_definition(
     state.topic.raise_ceiling()
     position = state.defined_at
 
-    def stored(offset: int) -> None:
+    def record_offset(offset: int) -> None:
         state.definition_offset = offset
         if copy is not None:
             state.begun = BegunCopy(copy, position, offset)
 
-    writer.send(state.topic.name, key, value, stored)
+    writer.send(state.topic.name, key, value, record_offset)
 
 
 def send_stop(
@@ -77,7 +77,7 @@ def send_stop(
     key, value = encode_stop(name, context, topic.tail, at, position[3], stopped.stop)
     topic.raise_ceiling()
 
-    def stored(offset: int) -> None:
+    def record_offset(offset: int) -> None:
         stopped.offset = offset
 
-    writer.send(topic.name, key, value, stored)
+    writer.send(topic.name, key, value, record_offset)

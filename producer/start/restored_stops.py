@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import structlog
 
-from producer.decoders.envelope import get_wall_clock_ms
 from producer.errors import TableStoppedError
 from producer.ports import EventWriter
 from producer.sources.protocols import SourceTables
@@ -26,6 +25,7 @@ from producer.stops import (
     merge_table_stops,
 )
 from producer.tables import CapturedTables, TableName, format_table_name
+from schemas.clock import read_clock_ms
 from schemas.config.model import SourceConfig
 from schemas.io.mysql_catalog import is_selected
 from schemas.problems import Problem
@@ -79,14 +79,14 @@ class FormerStops:
             self.captured.known, self.config.online_ddl.names, patterns, {*names, *self.captured.known}
         )
         cause = StopCause(
-            record.epoch, record.file, parse_binlog_file_number(record.file), record.pos, get_wall_clock_ms()
+            record.epoch, record.file, parse_binlog_file_number(record.file), record.pos, read_clock_ms()
         )
         for name, tail in tails.items():
             if (begun := tail.find_last_copy(record.epoch)) is not None and format_table_name(
                 name
             ) not in before:
                 started.copies.recover_copy(
-                    format_table_name(name), begun, get_wall_clock_ms(), altered=tail.was_altered()
+                    format_table_name(name), begun, read_clock_ms(), altered=tail.was_altered()
                 )
         for name in sorted(self.captured.known):
             selected = is_selected(patterns, *name) and name not in of_a_tool
@@ -106,7 +106,7 @@ class FormerStops:
             if not self.captured.names.has_topic(name):
                 self.captured.unsaid.discard(name)  # it has no topic for the stop
             started.copies.handle_table_stop(
-                format_table_name(name), stop.cause, stop.reason, get_wall_clock_ms()
+                format_table_name(name), stop.cause, stop.reason, read_clock_ms()
             )
             if stopped.position is not None:
                 send_stop(self.writer, started.context, self.captured, name, record)

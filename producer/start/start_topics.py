@@ -9,12 +9,12 @@ from collections.abc import Collection
 import msgspec
 import structlog
 
-from producer.decoders.envelope import get_wall_clock_ms
 from producer.errors import TableStoppedError
 from producer.start.table_topics import TableTopics
 from producer.start.topic_recovery import TopicFindings
 from producer.stops import StopCause
 from producer.tables import TableName, format_table_name
+from schemas.clock import read_clock_ms
 from schemas.findings import format_copy_remedy
 from schemas.table.names import find_meant_tables
 from schemas.wire.position import parse_binlog_file_number
@@ -95,7 +95,7 @@ def _stop_topic_sharers(record: StoredPosition, shared: dict[str, list[TableName
     """
     stops, stopped = dict(record.stops), set[str]()
     cause = StopCause(
-        record.epoch, record.file, parse_binlog_file_number(record.file), record.pos, get_wall_clock_ms()
+        record.epoch, record.file, parse_binlog_file_number(record.file), record.pos, read_clock_ms()
     )
     for topic, tables in shared.items():
         both = " and ".join(map(format_table_name, tables))

@@ -16,7 +16,6 @@ import msgspec
 import structlog
 
 from producer.copies.book import CopyBook
-from producer.decoders.envelope import get_wall_clock_ms
 from producer.definitions.requests import DefinitionPlace, UnprovenDefinition
 from producer.errors import SourceRefusedError, TransientSourceError
 from producer.ports import EventWriter, TopicMaker, TopicRanges
@@ -29,6 +28,7 @@ from producer.start.started import StartedCapture
 from producer.start.table_topics import TableTopics
 from producer.start.topic_recovery import TableTail, TopicFindings, scan_topics
 from producer.tables import CapturedTables, TableName, TableState, format_table_name
+from schemas.clock import read_clock_ms
 from schemas.config.model import SourceConfig
 from schemas.findings import START_OVER
 from schemas.problems import Problem
@@ -144,7 +144,7 @@ class CaptureStarter:
                 stored,
                 gen=gen,
                 identity=here.identity,
-                ts_ms=get_wall_clock_ms(),
+                ts_ms=read_clock_ms(),
                 assigned=assigned,
                 proof=here.proof,
             )
@@ -152,7 +152,7 @@ class CaptureStarter:
         before = max([*eras, *([stored.epoch] if stored else [])], default=-1)
         return StoredPosition(
             source=self.captured.source, gen=gen, epoch=before + 1, file=here.file, pos=here.pos, identity=here.identity,
-            ts_ms=get_wall_clock_ms(), assigned=assigned, proof=here.proof, copy_requests=self._requests_end(),
+            ts_ms=read_clock_ms(), assigned=assigned, proof=here.proof, copy_requests=self._requests_end(),
         )  # fmt: skip
 
     def _requests_end(self) -> int:

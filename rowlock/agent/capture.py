@@ -258,9 +258,9 @@ def _end_process(process: ChildProcess) -> None:
     """Ask the process to end, and kill it if it does not end in time."""
     process.terminate()
 
-    def insist() -> None:
+    def kill_late_process() -> None:
         if not process.wait_for_exit(scale_timeout(CAPTURE_STOP_GRACE_S)):
             _LOG.warning("capture process killed", child=process.name)
             process.kill()
 
-    threading.Thread(target=insist, name=f"end {process.name}", daemon=True).start()
+    threading.Thread(target=kill_late_process, name=f"end {process.name}", daemon=True).start()

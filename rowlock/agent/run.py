@@ -106,5 +106,5 @@ def run_agent(config: Config, name: str, peers: Sequence[str], *, end_on_refusal
         )  # fmt: skip
         code = agent.run(stop)
     if code == SUPERSEDED:
-        raise CommandError(f"another process is agent {name} now; give each agent a --name of its own")
+        raise CommandError(f"another process is agent {name} now", "give each agent a --name of its own")
     return AGENT_REFUSED_CODE if refused else code

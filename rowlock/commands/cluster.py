@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from urllib.parse import quote
 import click
 
 from rowlock.commands.options import config_option, handed_option, output_option, report_command_errors
+from schemas.clock import read_clock_ms
 from schemas.config.changes.handed import announce_config, load_handed_config
 from schemas.config.model import load_config
 
@@ -51,10 +51,6 @@ def reload_lines(answer: Mapping[str, Any]) -> list[str]:
 def _describe_units(part: str) -> str:
     kind, _, name = part.partition("/")
     return f"capture of {name}" if kind == "source" else f"apply units of pipeline {name}"
-
-
-def _read_clock_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _post_command(config_file: Path, path: str, done: str, body: dict[str, Any] | None = None) -> None:
@@ -154,7 +150,7 @@ def units_list(config_file: Path, output: str, **filters: str | None) -> None:
         rows = leader.list_units({name: value for name, value in filters.items() if value is not None})
     from rowlock.commands.cluster_tables import build_cluster_units_table
 
-    _show_rows("units", rows, output, lambda: build_cluster_units_table(rows, _read_clock_ms()))
+    _show_rows("units", rows, output, lambda: build_cluster_units_table(rows, read_clock_ms()))
 
 
 @units.command("move")
@@ -245,7 +241,7 @@ def pipelines_list(config_file: Path, output: str) -> None:
         rows = leader.get("/v1/pipelines")["pipelines"]
     from rowlock.commands.cluster_tables import build_pipelines_table
 
-    _show_rows("pipelines", rows, output, lambda: build_pipelines_table(rows, _read_clock_ms()))
+    _show_rows("pipelines", rows, output, lambda: build_pipelines_table(rows, read_clock_ms()))
 
 
 @click.command()

@@ -26,6 +26,7 @@ from rowlock.coordinator.leader_client import LeaderClient
 from rowlock.errors import CommandError
 from rowlock.views.copy_desk import parse_table_name
 from rowlock.views.server_versions import yield_unsupported_servers
+from schemas.clock import read_clock_ms
 from schemas.config.model import Config, load_config
 from schemas.table.patterns import is_selected_by_patterns
 
@@ -76,7 +77,7 @@ def show_copies(config_file: Path, output: str) -> int:
     if output == "json":
         click.echo(json.dumps({"version": 1, "copies": rows}))
     elif rows:
-        make_console().print(build_copies_table(rows, time.time_ns() // 1_000_000))
+        make_console().print(build_copies_table(rows, read_clock_ms()))
     else:
         click.echo("no table has been copied again within the last day")
     return FINDING if any(row["phase"] == "refused" for row in rows) else FINE

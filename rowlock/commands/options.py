@@ -54,7 +54,7 @@ def report_command_errors(command: Callable[..., Any]) -> Callable[..., Any]:
     """Convert the expected errors of a command to one message and exit code 2."""
 
     @wraps(command)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
+    def run_command(*args: Any, **kwargs: Any) -> Any:
         try:
             return command(*args, **kwargs)
         except (ConfigErrors, CommandError) as error:
@@ -66,7 +66,7 @@ def report_command_errors(command: Callable[..., Any]) -> Callable[..., Any]:
                 raise
             fail_command(sentence)
 
-    return wrapper
+    return run_command
 
 
 #: Packages with exceptions that are answers of a server.

@@ -153,7 +153,7 @@ class LeaderClient:
             has_answered, hops = has_answered or outcome.heard, hops + 1
             patience = self._patience_s if has_answered or outcome.at else min(self._patience_s, UNHEARD_S)
             if time.monotonic() >= began + scale_timeout(patience):
-                raise CommandError(f"no coordinator took the command: {outcome.why}; {_REMEDY}")
+                raise CommandError(f"no coordinator took the command: {outcome.why}", _REMEDY)
             known = outcome.at is not None and outcome.at != self._at
             self._at = outcome.at or self._at
             if not known or hops > 3:
@@ -177,7 +177,7 @@ class LeaderClient:
             kind, detail = str(problem["type"]), str(problem["detail"])
         except (ValueError, KeyError, TypeError) as error:
             seen = f"{self._at} answered {answer.status_code} and is no coordinator"
-            raise CommandError(f"{seen}; correct coordination.rest in the configuration") from error
+            raise CommandError(seen, "correct coordination.rest in the configuration") from error
         if kind.endswith(":another-system"):
             at = self._find().at
             if at is None or at == self._at:

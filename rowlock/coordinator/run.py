@@ -186,10 +186,10 @@ def run_coordinator(
             coordinator.start(rest=settings.get_reachable_address(address))
         except OSError as error:
             listening.close()
-            raise CommandError(f"coordinator cannot listen on {settings.listen}: {error}; {_FREE}") from error
+            raise CommandError(f"coordinator cannot listen on {settings.listen}: {error}", _FREE) from error
         except ControlTopicError as error:
             listening.close()
-            raise CommandError(str(error)) from error
+            raise CommandError.from_problem(error.problem) from error
         return _serve_until_stopped(config, name, coordinator, listening, stop, copies=copies)
 
 
@@ -231,7 +231,7 @@ def listen_for_rest(config: CoordinationConfig, *, or_any_port: bool) -> tuple[s
             refused = error
         else:
             return listening, join_address(host, listening.getsockname()[1])
-    raise CommandError(f"REST cannot listen on {config.rest}: {refused}; {_FREE}") from refused
+    raise CommandError(f"REST cannot listen on {config.rest}: {refused}", _FREE) from refused
 
 
 def serve_rest(
@@ -253,5 +253,5 @@ def serve_rest(
     try:
         server.start()
     except OSError as error:
-        raise CommandError(f"REST cannot be served on {config.rest}: {error}; {_FREE}") from error
+        raise CommandError(f"REST cannot be served on {config.rest}: {error}", _FREE) from error
     return server

@@ -118,7 +118,7 @@ class CaughtUpGoal:
         there = {unit.source for unit in self._list_units(self._kafka.count_partitions())}
         for name in names:
             if name not in there:
-                raise CommandError(f"{explain_missing_topics(self._config, name)}; {NO_TOPICS_REMEDY}")
+                raise CommandError(explain_missing_topics(self._config, name), NO_TOPICS_REMEDY)
         return self._read_topic_ends(names)
 
     def _list_units(self, topics: Collection[str]) -> list[ApplyUnitName]:

@@ -8,7 +8,6 @@ are added, never renamed.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -36,6 +35,7 @@ from rowlock.views.headroom import RETENTION_CHECK_AGE_S, measure_source_backlog
 from rowlock.views.kafka import KafkaView
 from rowlock.views.server_versions import explain_unsupported_source, explain_unsupported_target
 from rowlock.views.topic_settings import TopicSettings
+from schemas.clock import read_clock_ms
 from schemas.config.model import Config
 from schemas.findings import Finding
 from schemas.problems import Problem, decode_problem
@@ -158,7 +158,7 @@ class StatusReader:
 
         The coordinator is asked last: a unit with a watermark or progress by then was placed before.
         """
-        now_ms = int(time.time() * 1000)
+        now_ms = read_clock_ms()
         self._alarms = []
         marks = {name: self._read_watermark(name) for name in self._config.sources}
         partitions = self._kafka.count_partitions()

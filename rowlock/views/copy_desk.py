@@ -5,7 +5,6 @@ capture's watermarks.
 from __future__ import annotations
 
 import contextlib
-import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -15,9 +14,11 @@ from confluent_kafka import KafkaException
 from coordinator.server.operators.copies import CopyRefusedError, CopyRequested, CopyRequestStored, CopyRow
 from rowlock.errors import CommandError
 from rowlock.views.kafka import KafkaView
+from schemas.clock import read_clock_ms
 from schemas.config.model import Config
 from schemas.io.kafka_clients import ClientLog, build_client_settings, ignore_client_error, open_producer
 from schemas.patience import scale_timeout
+from schemas.problems import Problem, decode_problem
 from schemas.table.names import format_table_text
 from schemas.table.patterns import PatternError, is_selected_by_patterns, split_parts
 from schemas.wire.codec import encode_copy_request
@@ -51,7 +52,7 @@ class KafkaCopyDesk:
         db, table = parse_table_name(asked.table)
         source = self._find_source(asked, db, table)
         request = CopyRequest(
-            id=uuid.uuid4().hex, db=db, table=table, by=REQUESTED_BY_OPERATOR, requested_ms=time.time_ns() // 1_000_000,
+            id=uuid.uuid4().hex, db=db, table=table, by=REQUESTED_BY_OPERATOR, requested_ms=read_clock_ms(),
             where=asked.where, cancel=asked.cancel, max_rows_per_second=asked.max_rows_per_second,
             rate_only=asked.rate_only,
         )  # fmt: skip
@@ -68,20 +69,25 @@ class KafkaCopyDesk:
         """Return the source that has the table according to the configuration's patterns."""
         sources = self._config.sources
         if asked.source is not None and asked.source not in sources:
-            raise CopyRefusedError(f"there is no source {asked.source!r}: name one of {', '.join(sources)}")
+            raise CopyRefusedError(
+                f"there is no source {asked.source!r}", f"name one of {', '.join(sources)}"
+            )
         named = [asked.source] if asked.source is not None else list(sources)
         having = [name for name in named if is_selected_by_patterns(sources[name].tables, db, table)]
         if not having:
             whose = f"source {asked.source}" if asked.source else "any source"
             raise CopyRefusedError(
-                f"{db}.{table} is not among the `tables:` of {whose}: add it to them, or correct the name (database.table)"
+                f"{db}.{table} is not among the `tables:` of {whose}",
+                "add it to them, or correct the name (database.table)",
             )
         if len(having) > 1:
             raise CopyRefusedError(
-                f"{db}.{table} may be a table of {', '.join(having)}: name one with --source"
+                f"{db}.{table} may be a table of {', '.join(having)}", "name one with --source"
             )
         if sources[having[0]].events == "debezium":
-            raise CopyRefusedError(explain_debezium_signal(self._config.kafka.prefix, having[0], db, table))
+            raise CopyRefusedError.from_problem(
+                explain_debezium_signal(self._config.kafka.prefix, having[0], db, table)
+            )
         return having[0]
 
     def _send_request(self, topic: str, request: CopyRequest) -> None:
@@ -90,29 +96,33 @@ class KafkaCopyDesk:
             known = topic in view.list_topics()
         if not known:
             raise CopyRefusedError(
-                f"there is no topic {topic}: capture of the source creates it when it starts: start `rowlock run` (or the agents) first"
+                f"there is no topic {topic}; capture of the source creates it when it starts",
+                "start `rowlock run` (or the agents) first",
             )
         settings = build_client_settings(
             kafka.bootstrap, kafka.options, {"acks": "all", "enable.idempotence": True, "linger.ms": 0}
         )
         failed: list[str] = []
 
-        def delivered(error: Any, _: object) -> None:
+        def record_failure(error: Any, _: object) -> None:
             if error is not None:
                 failed.append(error.str())
 
         producer = open_producer(settings, log=ClientLog.QUIET, on_error=ignore_client_error)
         try:
-            producer.produce(topic, encode_copy_request(request), request.id.encode(), on_delivery=delivered)
+            producer.produce(
+                topic, encode_copy_request(request), request.id.encode(), on_delivery=record_failure
+            )
             left = producer.flush(scale_timeout(REQUEST_SEND_TIMEOUT_S))
         except KafkaException as error:
             raise CopyRefusedError(
-                f"Kafka did not take the request: {error.args[0].str()}: ask again"
+                f"Kafka did not take the request: {error.args[0].str()}", "ask again"
             ) from error
         if left or failed:
             seen = failed[0] if failed else "no answer in time"
             raise CopyRefusedError(
-                f"Kafka did not take the request ({seen}): see with `rowlock copy` whether it arrived, and ask again"
+                f"Kafka did not take the request ({seen})",
+                "see with `rowlock copy` whether it arrived, and ask again",
             )
 
     @contextlib.contextmanager
@@ -121,7 +131,7 @@ class KafkaCopyDesk:
         try:
             yield view
         except CommandError as error:
-            raise CopyRefusedError(str(error)) from error
+            raise CopyRefusedError.from_problem(error.problem) from error
         finally:
             view.close()
 
@@ -137,7 +147,8 @@ def parse_table_name(text: str) -> tuple[str, str]:
         db, table = ("".join(piece for piece, _ in part) for part in split_parts(text))
     except PatternError as error:
         raise CopyRefusedError(
-            f"{text!r} is no table: {error}: write database.table, names with special characters in backticks"
+            f"{text!r} is no table: {error}",
+            "write database.table, names with special characters in backticks",
         ) from error
     return db, table
 
@@ -155,7 +166,7 @@ def copy_rows(marks: Mapping[str, Watermark | None]) -> list[CopyRow]:
 def _build_row(source: str, state: CopyState, now_ms: int) -> CopyRow:
     return CopyRow(
         source, format_table_text(state.db, state.table), state.id, state.phase, state.by, state.cause, state.where, state.rows,
-        state.estimate, state.requested_ms, state.began_ms, state.ended_ms, state.restarts, state.reason, estimate_remaining_s(state, now_ms), state.max_rows_per_second,
+        state.estimate, state.requested_ms, state.began_ms, state.ended_ms, state.restarts, str(decode_problem(state.reason)), estimate_remaining_s(state, now_ms), state.max_rows_per_second,
     )  # fmt: skip
 
 
@@ -168,15 +179,16 @@ def estimate_remaining_s(state: CopyState, now_ms: int) -> float | None:
     return max(0, state.estimate - state.rows) * max(1, now_ms - state.began_ms) / 1000 / state.rows
 
 
-def explain_debezium_signal(prefix: str, source: str, db: str, table: str) -> str:
+def explain_debezium_signal(prefix: str, source: str, db: str, table: str) -> Problem:
     """Return how to copy a table that Debezium captures: by Debezium's own signal. `prefix`: of Kafka's
     topics.
     """
     asked = encode_snapshot_signal(db, table)
     data = asked.partition('"data":')[2][:-1].replace("\\", "\\\\").replace("'", "''")
-    return (
+    return Problem(
         f"Debezium captures {source}, so Debezium copies {db}.{table}. A unit that is stopped continues with the rows that Debezium reads, and deletes rows "
         "that the source no longer has; a unit that runs overwrites the target's rows, retries those in quarantine, and deletes nothing "
-        f"(docs/how-to/debezium.md). Put its signal into the connector's signal topic, under the key {prefix}.{source}: {asked} or into its signal "
-        f"table: INSERT INTO <signal.data.collection> (id, type, data) VALUES (UUID(), 'execute-snapshot', '{data}')"
+        "(docs/how-to/debezium.md)",
+        f"put its signal into the connector's signal topic, under the key {prefix}.{source}: {asked} or into its signal "
+        f"table: INSERT INTO <signal.data.collection> (id, type, data) VALUES (UUID(), 'execute-snapshot', '{data}')",
     )

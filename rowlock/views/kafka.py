@@ -163,8 +163,8 @@ def translate_kafka_errors(bootstrap: str) -> Iterator[None]:
         yield
     except KafkaException as error:
         raise KafkaUnreachableError(
-            f"Kafka at {bootstrap} does not answer: {error.args[0].str()}; "
-            f"start the broker, or correct kafka.bootstrap and kafka.options"
+            f"Kafka at {bootstrap} does not answer: {error.args[0].str()}",
+            "start the broker, or correct kafka.bootstrap and kafka.options",
         ) from error
 
 

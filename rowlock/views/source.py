@@ -125,8 +125,8 @@ def read_source_log(source: SourceConfig, name: str) -> RetainedLog:
             files = tuple((str(row[0]), int(row[1])) for row in cursor.fetchall())
         except pymysql.MySQLError as error:
             raise CommandError(
-                f"source {name}: how long it keeps its log cannot be read: {error.args[-1]}; GRANT REPLICATION CLIENT "
-                f"(MariaDB: BINLOG MONITOR) ON *.* to {source.user}"
+                f"source {name}: how long it keeps its log cannot be read: {error.args[-1]}",
+                f"GRANT REPLICATION CLIENT (MariaDB: BINLOG MONITOR) ON *.* to {source.user}",
             ) from error
     return RetainedLog(log_kept(variables), files)
 

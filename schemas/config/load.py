@@ -76,11 +76,11 @@ def build_config(
     """
     read, secrets = read_secret or _make_secret_reader(file), dict[str, str]()
 
-    def noted(name: str) -> str:
+    def note_secret(name: str) -> str:
         secrets[name] = found = read(name)
         return found
 
-    document = yaml_lines.parse_yaml(text, env, noted)
+    document = yaml_lines.parse_yaml(text, env, note_secret)
     if document.data is None:
         raise ConfigErrors(str(file), document.problems)
     for place, value in (changes or {}).items():

@@ -42,11 +42,11 @@ def send_record(kafka: KafkaConfig, topic: str, key: bytes, value: bytes) -> Non
     )
     failed: list[KafkaError] = []
 
-    def delivered(error: KafkaError | None, _message: Any) -> None:
+    def record_failure(error: KafkaError | None, _message: Any) -> None:
         if error is not None:
             failed.append(error)
 
-    producer.produce(topic, value, key, 0, on_delivery=delivered)
+    producer.produce(topic, value, key, 0, on_delivery=record_failure)
     if producer.flush(SEND_TIMEOUT_S + 1) or failed:
         raise KafkaException(failed[0] if failed else KafkaError(KafkaError._MSG_TIMED_OUT))
 

@@ -71,25 +71,25 @@ def copy_line(table: Table) -> Callable[[Row], str]:
     """
     convert = compile_row([_copy_converter(column) for column in table.columns], null=r"\N")
 
-    def careful(row: Row) -> str:
+    def escape_line(row: Row) -> str:
         return "\t".join(convert(row)) + "\n"
 
     if any(column.type.kind in _ESCAPED_IN_COPY for column in table.columns):
-        return careful
+        return escape_line
     join, tabs = _compile_join(table.columns), len(table.columns) - 1
 
-    def line(row: Row) -> str:
+    def join_line(row: Row) -> str:
         """Return the line; check the whole line for characters to escape, instead of each value."""
         text = join(row)
         if "\\" in text or "\n" in text or "\r" in text or text.count("\t") != tabs:
-            return careful(row)
+            return escape_line(row)
         if "\0" in text:
             if text.count("\0") != row.count(None):
-                return careful(row)
+                return escape_line(row)
             text = text.replace("\0", r"\N")
         return text + "\n"
 
-    return line
+    return join_line
 
 
 def _compile_join(columns: Sequence[Column]) -> Callable[[Row], str]:

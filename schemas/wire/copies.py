@@ -83,7 +83,7 @@ class CopyState(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """How often the copy was restarted because the table was altered."""
     max_rows_per_second: int | None = msgspec.field(name="max_rows_per_second", default=None)
     reason: str = msgspec.field(name="reason", default="")
-    """For `refused` and `cancelled`: what was seen, and after the last colon the remedy."""
+    """For `refused` and `cancelled`: an encoded problem (schemas.problems)."""
     ended: tuple[tuple[int, str], ...] = msgspec.field(name="ended", default=())
     """(time, cause) of this table's copies that ended within the last day, oldest first."""
     ended_stop: str = msgspec.field(name="ended_stop", default="")

@@ -96,14 +96,14 @@ def _make_undoubted_converter(type_: ColumnType) -> Convert:
     explain_doubt = _explain_doubtful_time if type_.kind is Kind.TIME else _explain_doubtful_datetime
     convert, fsp = _MAKE[type_.kind](type_), type_.fsp
 
-    def undoubted(value: Any) -> Value:
+    def convert_undoubted(value: Any) -> Value:
         why = explain_doubt(operator.index(value), fsp)
         if why is not None:
             raise DoubtfulValueError(why)
         found: Value = convert(value)
         return found
 
-    return undoubted
+    return convert_undoubted
 
 
 def _make_binary_converter(mode: str | None) -> Convert:

@@ -56,11 +56,11 @@ def make_checked_decoder(
         return decode
     expected = set(names)
 
-    def decoded(raw: bytes) -> Any:
+    def decode_checked(raw: bytes) -> Any:
         event = decode(raw)
         for image in (event.before, event.after):
             if image is not None and not (image.keys() == expected if exact else image.keys() >= expected):
                 raise msgspec.ValidationError(f"the image has the columns {sorted(image)}")
         return event
 
-    return decoded
+    return decode_checked

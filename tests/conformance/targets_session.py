@@ -12,7 +12,7 @@ from msgspec import structs
 from consumer.errors import CommitUnknownError, FencedError, TargetConfigError, TransientError
 from consumer.ordering.model import ApplyUnit, NetChange, QuarantineEntry, UnitState
 from consumer.targets.base import Session
-from consumer.targets.progress import read_clock_ms
+from schemas.clock import read_clock_ms
 from tests.kits.targets import LAYOUT, Lane, Target, as_target, people, rows_of
 from tests.kits.waiting import until
 from tests.servers.relay import CuttingProxy

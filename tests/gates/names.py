@@ -8,8 +8,8 @@ most MOST_REASONS of them.
 *Verb and object*: the name of a function or method is a verb and its object (`load_definition`), a
 predicate (`is_lagging`, `accepts_kind`), or a conversion (`to_text`, `from_row`). A verb alone, also one
 with a particle (`shut_down`), is enough for a method, whose class names the object, and for a function
-within another one. Properties, dunders and overrides of a library's methods do not count. Verbs are in
-verbs.txt.
+within another one. Properties, dunders, overrides of a library's methods and names that are published
+otherwise (_NOUNS) do not count. Verbs are in verbs.txt. REASONS also lists names that need no verb.
 
 *One word*: at most MOST_ONE_WORD percent of these names have one word.
 """
@@ -31,7 +31,7 @@ MOST_REASONS = 10
 REASONS: dict[str, str] = {
     "main": "the entry point of a process: each has one",
 }
-"""Names that may be defined in several modules → why."""
+"""Names that may be defined in several modules, and need no verb → why."""
 BREACHES = ("no verb", "no object")
 _DIALECT = re.compile(r"consumer/targets/(kafka|mysql|oracle|postgres)/")
 _PREDICATES = {"is", "are", "has", "have", "can", "should", "was", "were", "needs", "may", "must", "does"}
@@ -40,9 +40,9 @@ _CONVERSIONS = {"to", "from", "as", "with", "on"}
 happens)."""
 _PARTICLES = {"up", "down", "out", "off", "on", "over", "away", "back", "in", "again", "anew", "through"}
 _NOT_FUNCTIONS = {"property", "cached_property", "setter", "deleter", "getter"}
-_NOUNS = {"contextmanager", "command", "group"}
-"""Decorators of functions whose name is a noun (`with transaction():`), or the name of a command of the
-command line."""
+_NOUNS = {"contextmanager", "command", "group", "get", "post"}
+"""Decorators of functions whose name is a noun (`with transaction():`), or is published: as a command of
+the command line, or as the id of a REST operation (`@router.get("/units")`) in the OpenAPI description."""
 
 
 def list_verbs() -> list[str]:
@@ -66,7 +66,7 @@ def add_s(verb: str) -> str:
 
 def judge_name(scope: Scope) -> str:
     """Return how the name of a function breaks the rule: "no verb", "no object", or "" if it does not."""
-    if any(_name_last(each) in _NOUNS for each in scope.node.decorator_list):
+    if scope.node.name in REASONS or any(_name_last(each) in _NOUNS for each in scope.node.decorator_list):
         return ""
     words = split_name(scope.node.name)
     first, rest = words[0], words[1:]

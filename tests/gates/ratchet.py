@@ -66,14 +66,21 @@ def load_baseline(measure: Measure, folder: Path = BASELINES) -> Values:
 
 
 def write_baselines(values: Iterable[tuple[Measure, Values]], folder: Path = BASELINES) -> None:
-    """Write the baselines of all measures; counts of all gates share a file."""
+    """Write the baselines of all measures; counts of all gates share a file. An empty one is deleted."""
     counts: list[str] = []
     for measure, found in values:
         if measure.is_list:
-            _find_path(measure, folder).write_text("".join(f"{key}\n" for key in sorted(found)))
+            _write_lines(_find_path(measure, folder), [f"{key}\n" for key in found])
         else:
             counts += [f"{measure.gate}, {key}: {value}\n" for key, value in found.items()]
-    (folder / "counts.txt").write_text("".join(sorted(counts)))
+    _write_lines(folder / "counts.txt", counts)
+
+
+def _write_lines(path: Path, lines: list[str]) -> None:
+    if lines:
+        path.write_text("".join(sorted(lines)))
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _find_path(measure: Measure, folder: Path) -> Path:

@@ -113,7 +113,11 @@ def go_on(world: World) -> None:
 
 
 def copy_by_its_signal(world: World) -> None:
-    """`rowlock copy` says what to ask Debezium for (R31); its rows mend the target's. A row that the source does not have stays, as the page says."""
+    """`rowlock copy` cannot copy a topic that Debezium writes, so it prints the signal to send to Debezium.
+
+    The rows that Debezium reads then mend the target's. A row that the source does not have stays, as the page
+    says.
+    """
     target = f"{world.db}.plain"
     world.target.execute("UPDATE plain SET v = -1 WHERE id = 7", database=world.db)
     world.target.execute("INSERT INTO plain (branch, id, v) VALUES ('b1', 99, 99)", database=world.db)

@@ -1,7 +1,8 @@
-"""A stopped table of a topic that Debezium writes, healed by Debezium's blocking snapshot, the whole way (R31): `rowlock run`, a broker, PostgreSQL and MariaDB.
+"""A stopped table of a topic that Debezium writes, healed by Debezium's blocking snapshot, the whole way.
 
-Debezium itself is not here: its records are written from the rows as the server has them (tests.kits.debezium), in the form that a real one was seen to
-write (tests/golden/debezium).
+`rowlock run`, a broker, PostgreSQL and MariaDB take part. rowlock cannot copy such a table itself, because only
+Debezium writes its topic. Debezium itself is not here: its records are written from the rows as the server has
+them (tests.kits.debezium), in the form that a real one was seen to write (tests/golden/debezium).
 """
 
 from __future__ import annotations

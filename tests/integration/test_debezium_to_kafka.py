@@ -1,6 +1,7 @@
-"""A topic that Debezium writes, applied into a Kafka target, the whole way: `rowlock run`, a broker and MariaDB; a stop, and what heals it (R31).
+"""A topic that Debezium writes, applied into a Kafka target, the whole way: `rowlock run`, a broker and MariaDB.
 
-Judged by the last record of each key, read here, and by `rowlock verify`. Debezium itself is not here (tests.kits.debezium).
+It has a stop, and the snapshot by Debezium that heals it. Judged by the last record of each key, read here, and
+by `rowlock verify`. Debezium itself is not here (tests.kits.debezium).
 """
 
 from __future__ import annotations

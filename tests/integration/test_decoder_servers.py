@@ -218,10 +218,9 @@ def _is_decoded(server: Server, declared: str, value: str) -> bool:
     """False: `check` refuses a table with the type, and names the column."""
     server.execute("DROP TABLE IF EXISTS rare")
     server.execute(f"CREATE TABLE rare (id INT PRIMARY KEY, c {declared}) CHARACTER SET utf8mb4")
-    if reason := Catalog(server.connection, BINLOG_FLAVOURS[server.kind]).tables.explain_unfit_table(
-        (server.db, "rare")
-    ):
-        assert "column c" in str(reason)
+    tables, name = Catalog(server.connection, BINLOG_FLAVOURS[server.kind]).tables, (server.db, "rare")
+    if problem := tables.examine_tables([name])[name].problem:
+        assert "column c" in str(problem)
         return False
     server.log.mark()
     server.execute(f"INSERT INTO rare VALUES (1, {value}), (2, NULL)")

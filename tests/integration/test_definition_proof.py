@@ -1,5 +1,9 @@
 """Capture is behind the catalogue: what it publishes is right, or the table is stopped or waits; never a wrong value, never
-the whole source (rules R7, R8, R9)."""
+the whole source.
+
+A definition is published only from a proven reading of the catalog, one search of the log proves it for every
+statement, and of MariaDB's two-phase ALTER only the COMMIT changes the definition.
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ import pytest
 
 from consumer.ordering.fold import make_index_fold, make_key_fold
 from consumer.ordering.model import NetChange, RowChange
-from consumer.ordering.netchange import compute_net_change
+from consumer.ordering.netchange import NetChangeReducer
 from consumer.tables.router import build_target_table
 from consumer.targets.session import SqlSession
 from deploy.embedded.services import MariaDB, MySQL, PostgreSQL
@@ -207,7 +207,7 @@ class Written:
         inserts = [RowChange((at, 0), None, old) for at, (old, _) in enumerate(rows)]
         updates = [RowChange((len(rows) + at, 0), old, new) for at, (old, new) in enumerate(rows)]
         for changes in (inserts, updates):
-            assert self.lane.apply_net_change(compute_net_change(target, changes)) == 0
+            assert self.lane.apply_net_change(NetChangeReducer(target).reduce(changes)) == 0
         found = rows_of(self.session, target)
         self.session._link.execute(f"DROP TABLE {self.target.name(expected.name)}", [])
         self.session._link.commit()

@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -71,8 +70,7 @@ def test_what_is_still_needed_and_how_long_it_is_kept(
 
     def after(days: float) -> set[str]:
         """Return what is an alarm when that has gone by and nothing was captured or applied."""
-        clock = SimpleNamespace(time=lambda: time.time() + days * DAY_S)
-        monkeypatch.setattr(status, "time", clock)
+        monkeypatch.setattr(status, "read_clock_ms", lambda: int((time.time() + days * DAY_S) * 1000))
         found = asked("status", captured)
         assert found["units"][0]["lag_events"] > 0
         left = found["sources"][0]["headroom_seconds"], found["units"][0]["headroom_seconds"]

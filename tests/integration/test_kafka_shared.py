@@ -28,7 +28,7 @@ def real(kafka: Kafka, unique: str) -> Iterator[Cluster]:
 @pytest.fixture
 def target(kafka: Kafka, unique: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[KafkaStand]:
     """Epochs count from 1."""
-    monkeypatch.setattr("consumer.targets.progress.read_clock_ms", lambda: 0)
+    monkeypatch.setattr("schemas.clock.read_clock_ms", lambda: 0)
     stand = KafkaStand(kafka, unique)
     yield stand
     for session in stand.sessions:

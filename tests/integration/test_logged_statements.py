@@ -1,4 +1,4 @@
-"""Changes that a session logs as statements: they stop what they may reach, and nothing else (R17)."""
+"""Changes that a session logs as statements: they stop what they may reach, and nothing else."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from consumer.ordering.model import RowChange
-from consumer.ordering.netchange import compute_net_change
+from consumer.ordering.netchange import NetChangeReducer
 from schemas.table.equality import are_same_values, are_wire_equal
 from schemas.table.model import Column, ColumnType, Kind, Row, Table, Value
 from tests.kits.schemas_strategies import TABLE, bounds
@@ -48,10 +48,10 @@ def test_rows_are_found_under_the_extremes_of_a_number(target: Target, column: C
         for before, after in ((None, rows), (rows, changed), (changed, None)):
             images = zip(before or [None] * len(rows), after or [None] * len(rows), strict=True)
             changes = [RowChange((at, 0), *pair) for at, pair in enumerate(images)]
-            assert lane.apply_net_change(compute_net_change(wrapped, changes)) == 0
+            assert lane.apply_net_change(NetChangeReducer(wrapped).reduce(changes)) == 0
             _same(table, rows_of(session, wrapped), after or [])
         lane.apply_net_change(
-            compute_net_change(wrapped, [RowChange((at, 0), None, row) for at, row in enumerate(rows)])
+            NetChangeReducer(wrapped).reduce([RowChange((at, 0), None, row) for at, row in enumerate(rows)])
         )
         asked = [tuple(row[at] for at in wrapped.key_at) for row in rows]
         _same(table, session.fetch_keys(wrapped, asked), rows)
@@ -82,9 +82,9 @@ def test_a_key_that_becomes_the_other_zero_is_written(target: Target, kind: Kind
             for old, new in ((-0.0, 0.0), (0.0, -0.0)):
                 before, after = (old, 1, *rest), (new, 1, *rest)
                 first = [RowChange((at, 0), None, row) for at, row in enumerate([before, *many])]
-                lane.apply_net_change(compute_net_change(wrapped, first))
+                lane.apply_net_change(NetChangeReducer(wrapped).reduce(first))
                 target.sql(f"UPDATE {target.name(table.name)} SET extra = 'its own' WHERE k = 0")
-                lane.apply_net_change(compute_net_change(wrapped, [RowChange((0, 0), before, after), *(RowChange((1, 0), row, row) for row in many)]))  # fmt: skip
+                lane.apply_net_change(NetChangeReducer(wrapped).reduce([RowChange((0, 0), before, after), *(RowChange((1, 0), row, row) for row in many)]))  # fmt: skip
                 [found] = [row for row in rows_of(session, wrapped) if row[0] == 0]
                 assert are_same_values(found, after)
                 assert target.sql(f"SELECT extra FROM {target.name(table.name)} WHERE k = 0") == [

@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from producer.sources.oracle import shared
 from producer.sources.oracle.catalog import OracleCatalog
 from producer.sources.oracle.session import OracleDriver, OracleSession, ResultRows
 from schemas.io.oracle_connection import open_oracle
 from tests.conformance import sources
+from tests.kits import oracle_shared_rules as shared
 from tests.kits.oracle_real import RealSite, stops
 from tests.kits.oracle_real import site as site
 from tests.kits.oracle_shared import OWN, Acknowledged, SharedCapture, table_of
@@ -117,7 +117,7 @@ class Between(OracleSession):
 
 
 def test_two_views_in_turn_lose_nothing(site: RealSite) -> None:
-    """The rules of producer/sources/oracle/shared.py, with another view that is refreshed meanwhile. Until this has passed, and LOOK_AT been
+    """The rules of tests/kits/oracle_shared_rules.py, with another view that is refreshed meanwhile. Until this has passed, and LOOK_AT been
     looked at, a log that is shared is refused."""
     numbers = itertools.count(1)
     session = Between(site.real.driver(), lambda: site.put("a", next(numbers), next(numbers) % 7))

@@ -254,8 +254,10 @@ def test_the_hidden_action_of_a_foreign_key_is_an_error_not_an_absence(
     catalog = bank.catalog()
     monkeypatch.setattr(catalog.tables.cascades, "are_actions_logged", lambda: False)
     try:
-        assert "cannot be read" in str(catalog.tables.explain_unfit_table((bank.db, "child")))
-        assert catalog.tables.explain_unfit_table((bank.db, "parent")) is None
+        child, parent = (bank.db, "child"), (bank.db, "parent")
+        found = catalog.tables.examine_tables([child, parent])
+        assert "cannot be read" in str(found[child].problem)
+        assert found[parent].problem is None
     finally:
         catalog.close()
 

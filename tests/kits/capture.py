@@ -222,7 +222,8 @@ def position(bootstrap: str, prefix: str, name: str) -> StoredPosition:
 
 @dataclass
 class Replay:
-    """A reader by the rules of dataplane.md: drops zombies and duplicates, stops at a gap, applies the rest."""
+    """A reader of a topic by the rules that every reader keeps: it drops events of a replaced capture and
+    duplicates, stops at a gap, and applies the rest."""
 
     tables: dict[tuple[str, str], dict[tuple[Any, ...], dict[str, Any]]] = field(default_factory=dict)
     definitions: dict[tuple[str, str], Table] = field(default_factory=dict)

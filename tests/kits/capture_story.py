@@ -20,7 +20,7 @@ import msgspec
 from producer.binlog_format import log_event as log
 from producer.binlog_format.log_event import BinlogEvent
 from producer.capture import ENDED_AS_ASKED, REPORTED_ERRORS
-from producer.decoders.envelope import SourceContext, TopicTail, get_wall_clock_ms
+from producer.decoders.envelope import SourceContext, TopicTail
 from producer.definitions.requests import DefinitionPlace, Proof, ProvenDefinition
 from producer.kafka.topics import TopicOpenings
 from producer.kafka.writer import KafkaWriter
@@ -36,6 +36,7 @@ from producer.start.positions import PositionStore
 from producer.start.started import StartedCapture
 from producer.start.topic_recovery import TableTail
 from producer.tables import BegunCopy, CapturedTables, TableName, TableState, TopicState
+from schemas.clock import read_clock_ms
 from schemas.config.model import SourceConfig
 from schemas.table.names import EXACT
 from schemas.wire.codec import decode_event, decode_stored_position
@@ -339,7 +340,7 @@ class Story:
         return Ports(
             writer=writer, store=PositionStore(POSITIONS), topics=server, open_log=self._open_log, open_reader=self._open_reader,
             server=lambda: server, names=EXACT, definitions=story, reaches=lambda _changed: NOBODY,
-            clock=Clock(lambda: self.now, get_wall_clock_ms), stopping=self.stop.is_set, requests=self,
+            clock=Clock(lambda: self.now, read_clock_ms), stopping=self.stop.is_set, requests=self,
             repair=lambda _name: self.repair,
         )  # fmt: skip
 

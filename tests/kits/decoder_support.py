@@ -9,7 +9,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from producer.binlog_format.types import TABLE_MAP_EVENT
+from producer.binlog_format.log_event import TABLE_MAP
+from producer.binlog_format.types import UPDATES, WRITES
 from producer.decoders.row_codec import (
     SourceContext,
     TableCodec,
@@ -91,7 +92,7 @@ class LogReader:
         """Return (map, type, body) of the row events of a table since the mark."""
         out, current = [], {}
         for kind, body in events_in(self.path(), self._at):
-            if kind == TABLE_MAP_EVENT:
+            if kind == TABLE_MAP:
                 found = self._maps.get_table_map(body)
                 current[found.table_id] = found
             elif is_row_event(kind):
@@ -99,6 +100,14 @@ class LogReader:
                 if (found.db, found.name) == (db, name):
                     out.append((found, *unpack_rows_event(kind, body)))
         return out
+
+
+def decode_rows(codec: TableCodec, kind: int, body: bytes) -> list[tuple[Row | None, Row | None]]:
+    """Return (before, after) of every row as wire values; None if the operation has no such image."""
+    images = codec._decode_images(codec._plain, kind, body)
+    if kind in UPDATES:
+        return list(zip(images[::2], images[1::2], strict=True))
+    return [(None, image) if kind in WRITES else (image, None) for image in images]
 
 
 def decoded(
@@ -110,7 +119,7 @@ def decoded(
     for table_map, kind, body in events:
         codec = codecs.get(table_map.layout) or TableCodec(table, table_map, source, TopicTail())
         codecs[table_map.layout] = codec
-        found = codec.decode_rows(kind, body)
+        found = decode_rows(codec, kind, body)
         key = table.find_ordinals(table.key.columns)
         keys = [tuple(image[i] for i in key) for pair in found for image in pair if image]
         assert codec.decode_keys(kind, body) == keys

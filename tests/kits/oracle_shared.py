@@ -1,4 +1,4 @@
-"""Capture of a log that others are refreshed from, too, by the rules of producer/sources/oracle/shared.py: what the product does not do yet.
+"""Capture of a log that others are refreshed from, too, by the rules of tests/kits/oracle_shared_rules.py: what the product does not do yet.
 
 Each round is what a process that was just started would do: all that it knows is in the topic, and in the times of its two views.
 """
@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from producer.sources.oracle import shared
 from producer.sources.oracle.forms import list_log_expressions, make_key_extractor, make_log_row_converter
 from producer.sources.oracle.mlog import LoggedChange, LogPlace, parse_log_rows
 from producer.sources.oracle.session import OracleSession
 from producer.sources.oracle.table_checks import LoggedTable
 from producer.tables import TableName
+from tests.kits import oracle_shared_rules as shared
 
 OWN = ("ROWLOCK_A", "ROWLOCK_B")
 _ALL = 1 << 20
@@ -99,7 +99,8 @@ def _clock_behind_the_rows(self: SharedCapture) -> None:
 
 
 def _one_view(self: SharedCapture) -> None:
-    """What R5 is against: one view, refreshed when Kafka has all that was there a moment ago."""
+    """Refresh both views together when Kafka has all that was there a moment ago: rows that were committed
+    since then are purged unread."""
     self.publish(self.views()._replace(high="4000-01-02 00:00:00"))
     for name in OWN:
         self.refresh(name)

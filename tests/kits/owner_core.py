@@ -14,7 +14,7 @@ from coordinator.core.messages import (
     UnitStatus,
     Up,
 )
-from coordinator.core.owner import invariants, owner
+from coordinator.core.owner import owner
 from coordinator.core.owner.state import (
     OwnerConfig,
     OwnerDecision,
@@ -29,6 +29,7 @@ from coordinator.core.records import DurableRecord
 from coordinator.core.replication_table import SetState
 from coordinator.core.schedulers import InventoryUnit, UnitKind
 from schemas.units import UnitPhase, UnitProgress
+from tests.kits import invariants
 
 CONFIG = OwnerConfig(owner_lease=1e9, balance_every=1e9, progress_every=1.0)
 

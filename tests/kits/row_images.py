@@ -13,7 +13,7 @@ from producer.decoders.row_codec import TableCodec, TableMap, TopicTail, count_r
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex, Value
 from schemas.wire.codec import decode_event
 from schemas.wire.event import EventEnvelope
-from tests.kits.decoder_support import SOURCE, transaction
+from tests.kits.decoder_support import SOURCE, decode_rows, transaction
 
 WRITE, UPDATE, DELETE = 30, 31, 32
 
@@ -134,7 +134,7 @@ class Made:
         assert codec._marked is None, "the slow way, for damaged values, was taken"
         rows = [_shown(side) for event in events for side in (event.before, event.after) if side is not None]
         assert all(event.undecodable is None for event in events)
-        assert [side for pair in codec.decode_rows(kind, body) for side in pair if side is not None] == rows
+        assert [side for pair in decode_rows(codec, kind, body) for side in pair if side is not None] == rows
         assert codec.decode_keys(kind, body) == [row[:1] for row in rows]
         assert count_rows(self.map(), kind, body) == len(events)
         return events

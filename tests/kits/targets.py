@@ -235,7 +235,7 @@ def targets(*kinds: str) -> Any:
     """Return the fixture `target`: a fresh database of each of `kinds` in turn. Epochs count from 1."""
 
     def target(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Target]:
-        monkeypatch.setattr("consumer.targets.progress.read_clock_ms", lambda: 0)
+        monkeypatch.setattr("schemas.clock.read_clock_ms", lambda: 0)
         with fresh(request.param, request) as found:
             yield found
 

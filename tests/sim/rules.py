@@ -1,4 +1,6 @@
-"""The rules of research/dataplane.md that the model can switch off, one by one. True: as the product does it."""
+"""The rules that keep rows right from the source to the target, each of which the model can switch off.
+
+True: as the product does it."""
 
 from __future__ import annotations
 
@@ -44,14 +46,14 @@ class Rules:
     second_readings_know: bool = True  # what the first one found to be undone
     copies_begin_before_stops_end: bool = True  # a table goes on once its topic has the copy's begin
     older_markers_do_not_count: bool = True  # those that stand before the begin of a copy
-    ranges_are_compared_where_alike: bool = True  # R1: elsewhere the same two keys enclose other rows
+    ranges_are_compared_where_alike: bool = True  # elsewhere the same two keys enclose other rows
     targets_tell_their_keys: bool = True  # what a target finds under a living key lives, however it shows it
     lanes_pass_markers_together: bool = True  # else a repeated sweep takes what one of them wrote for gone
     sweeps_are_guarded: bool = True  # whoever lost the unit deletes nothing
     jumps_take_the_position: bool = True  # of the begin's predecessor: nobody read what is passed over
     copies_given_up_stop_again: bool = True  # the table whose stop they had ended
     since_reaches_back: bool = True  # to before everything that concerns the chunk
-    values_are_ticketed: bool = True  # "Confirmed right": tickets on before and after images
+    values_are_ticketed: bool = True  # tickets on before and after images
     halves_are_refused_apart: bool = True  # of a key move only what the target refuses is held
     deletes_settle: bool = True  # a delete is the final image of its key, also of one that is held
 
@@ -103,7 +105,7 @@ FINDINGS: dict[str, str] = {
     "refused half": "halves_are_refused_apart",
     "settled": "deletes_settle",
 }
-"""Number of the finding → the rule that it led to."""
+"""Name of a rule in these tests (a number for the oldest) → the rule."""
 
 _XA = {"xa": 0.4, "others": 0.5}
 _STOPS = {"statements": 0.3, "stops": 0.7, "others": 0.5}

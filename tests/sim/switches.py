@@ -1,4 +1,4 @@
-"""The rules of research/dataplane.md that stand in the product's code, switched off there, for a test only."""
+"""The rules of tests.sim.rules that are in the product's code, switched off there, for a test only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules for a log that others are refreshed from, too (R5), over a log in memory: many lives.
+"""The rules for a log from which others refresh their views, too, over a log in memory: many lives.
 
 The log is Oracle's by what is documented: a refresh stamps what nobody has stamped, and purges up to the oldest of all views' last refreshes.
 """
@@ -13,10 +13,10 @@ from unittest import mock
 
 import pytest
 
-from producer.sources.oracle import shared
 from producer.sources.oracle.mlog import LogBrokenError
 from producer.sources.oracle.table_checks import Constraint, LoggedTable, MlogOptions, judge_oracle_table
 from producer.sources.oracle.types import OracleColumn
+from tests.kits import oracle_shared_rules as shared
 from tests.kits.oracle_shared import OWN, SWITCHED_OFF, Acknowledged, SharedCapture, table_of
 from tests.stands.oracle_source import OWNER, KilledError
 

@@ -104,7 +104,6 @@ NOT_SIMULATED = {
         "no column of a seed's target would change a value (tests/unit/test_lossy_columns.py)",
     ),
     "tickets.TicketTable.__len__": "tests ask it",
-    "netchange.compute_net_change": "tests ask it",
     "netchange.EveryChangeReducer.__init__": "a topic as a target (tests/integration/test_kafka_attempts.py)",
     "netchange.EveryChangeReducer.reduce": "a topic as a target (tests/integration/test_kafka_attempts.py)",
     "tickets.TicketTable.kept": "tests ask it",

@@ -34,7 +34,6 @@ from consumer.ordering.model import (
 )
 from consumer.tables.definition import ActiveDefinition
 from consumer.tables.router import ResolvedRoute, build_topic_table
-from consumer.targets import progress as takeover
 from consumer.targets.batches import BatchFenced, ProgressChange, RowsChange, TableCleared
 from consumer.targets.kafka import formats
 from consumer.targets.kafka.formats.model import FormattedRecord, Place, RoutedTable
@@ -43,6 +42,7 @@ from consumer.targets.kafka.store.state import KnownUnit, ProgressRecord, yield_
 from consumer.targets.kafka.target import KafkaTarget
 from consumer.targets.kafka.writer import Outgoing, UnitWriter
 from deploy.embedded.services import Kafka
+from schemas import clock
 from schemas.config.model import KafkaTargetConfig
 from schemas.table.model import Key, Kind, Row, Table
 from tests.kits.kafka_target import documents, messages, target_config
@@ -132,7 +132,7 @@ class StandSession:
     """A Kafka target with a session's calls: what a transaction collects is one commit, and so is its guard."""
 
     def __init__(self, config: KafkaTargetConfig, kafka: Kafka | None) -> None:
-        self.target = KafkaTarget(config, lambda: takeover.read_clock_ms())  # noqa: PLW0108  # it is replaced by tests
+        self.target = KafkaTarget(config, lambda: clock.read_clock_ms())  # noqa: PLW0108  # it is replaced by tests
         self._kafka = kafka
         self._read_settings: list[Row] = []
 

@@ -17,11 +17,10 @@ from consumer.attempt.reports import Report
 from consumer.errors import UnitStoppedError
 from consumer.ordering.model import LaneProgress
 from consumer.process import pipeline_queries
-from consumer.process.effect_runner import EffectRunner
+from consumer.process.effect_runner import EffectRunner, UnitProblems
 from consumer.process.operations.direct_apply import DirectApplier
 from consumer.process.pipeline_queries import FIRST_BATCH_IDLE_S, FIRST_BATCH_SLOW_S, PipelineQueries
 from consumer.process.pipeline_shell import FAST_POLL_S, SLOW_POLL_S, PipelineShell
-from consumer.process.unit_problems import UnitProblems
 from consumer.reporting.checkpoint_reporter import CheckpointReporter
 from consumer.reporting.protocol import LineWriter
 from consumer.reporting.status_lines import StatusWriter

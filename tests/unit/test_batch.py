@@ -53,9 +53,6 @@ class Handler:
         self.log, self.most, self.result = log, most, result
         self.ends: list[int] = []
 
-    def begin_round(self, batch_size: int) -> None:
-        self.log.append(f"begin {batch_size}")
-
     def handle_control(self, fsm: Counting, mailbox: Mailbox[Any, Any]) -> int | None:
         for message in mailbox.drain_messages(self.most):
             fsm.handled.append(message)
@@ -75,15 +72,9 @@ class Handler:
             return self.result(mailbox)
         return ReleaseMachine(0) if len(taken) < self.most else KeepMachine()
 
-    def finish_handling(self, batch: list[Counting]) -> None:
-        self.log.append(f"light_end {len(batch)}")
-
     def end_round(self, batch: list[Counting]) -> None:
         self.ends.append(len(batch))
         self.log.append(f"end {len(batch)}")
-
-    def prepare_pause(self) -> None:
-        self.log.append("pause")
 
 
 def by_hand(
@@ -109,7 +100,7 @@ def test_message_to_an_idle_machine_schedules_it_once() -> None:
     poller.run_round()
     assert machine.total == 3
     assert box.state is FsmState.IDLE
-    assert log == ["begin 0", "normal a", "light_end 1", "end 1"]
+    assert log == ["normal a", "end 1"]
 
 
 @pytest.mark.parametrize("send", ["try_send", "force_send"])
@@ -226,14 +217,14 @@ def test_a_machine_in_two_hands_or_in_none_is_an_error() -> None:
         box.take_machine()
 
 
-def test_control_is_handled_right_after_begin_and_stops_filling() -> None:
+def test_control_is_handled_first_and_stops_filling() -> None:
     system, poller, log, control = by_hand()
     for name in "abc":
         system.router.register_machine(name, Counting())
         system.router.send(name, 1)
     system.router.send_control("hello")
     poller.run_round()
-    assert log[:3] == ["begin 0", "control hello", "normal a"]
+    assert log[:2] == ["control hello", "normal a"]
     assert control.handled == ["hello"]
 
     def interrupting(mailbox: Box) -> HandleResult:
@@ -246,9 +237,9 @@ def test_control_is_handled_right_after_begin_and_stops_filling() -> None:
     for name in "abc":
         system.router.send(name, 1)
     poller.run_round()
-    assert log == ["begin 0", "normal a", "light_end 1", "end 1"]
+    assert log == ["normal a", "end 1"]
     poller.run_round()
-    assert log[4:6] == ["begin 0", "control now"]
+    assert log[2] == "control now"
 
 
 class OneByOne(Handler):
@@ -277,7 +268,7 @@ def test_a_control_machine_with_more_to_do_stays_with_its_poller() -> None:
     assert (len(system.scheduler), system.router.control.state) == (0, FsmState.IDLE)
 
 
-def test_a_poller_pauses_before_it_blocks_and_only_then(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_poller_blocks_only_without_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """Machines in the queue, and ones that it holds, are worked on first."""
     system, poller, log, _ = by_hand()
     poller._handler = OneByOne(log, most=1)
@@ -294,8 +285,8 @@ def test_a_poller_pauses_before_it_blocks_and_only_then(monkeypatch: pytest.Monk
     poller.run()
     worked = [each for each in log if each.startswith(("control", "normal"))]
     assert worked == ["control 1", "normal a", "control 2", "normal a", "control 3"]
-    assert log[-2:] == ["pause", "wait"]
-    assert log.count("pause") == 1
+    assert log[-1] == "wait"
+    assert log.count("wait") == 1
 
 
 def test_a_stopped_control_machine_is_removed_only_when_its_mailbox_is_empty() -> None:
@@ -311,7 +302,7 @@ def test_a_stopped_control_machine_is_removed_only_when_its_mailbox_is_empty() -
     assert (control.handled, box.closed) == ([1, 2], True)
     log.clear()
     poller.run_round()
-    assert log == ["begin 0", "light_end 0", "end 0"], "it is gone"
+    assert log == ["end 0"], "it is gone"
 
 
 def test_what_a_poller_holds_at_its_end_goes_back_to_the_queue() -> None:
@@ -338,7 +329,7 @@ def test_skip_end_releases_before_end() -> None:
     system.router.register_machine("a", Counting())
     system.router.send("a", 1)
     poller.run_round()
-    assert log[-2:] == ["light_end 1", "end 0"]
+    assert log == ["normal a", "end 0"]
 
 
 def test_kept_machine_stays_and_batch_may_exceed_a_smaller_limit() -> None:
@@ -382,16 +373,16 @@ def test_hot_machines_go_back_every_second_time() -> None:
     assert len(system.scheduler) == 2
 
 
-def test_broadcast_reaches_all_and_shutdown_refuses() -> None:
+def test_machines_receive_their_messages_and_shutdown_refuses_others() -> None:
     system, poller, log, _ = by_hand()
     machines = {name: Counting() for name in "abc"}
-    for name, machine in machines.items():
-        system.router.register_machine(name, machine)
-    assert system.router.broadcast(lambda: 1) == 4
+    boxes = [system.router.register_machine(name, machine) for name, machine in machines.items()]
+    for name in machines:
+        system.router.force_send(name, 1)
+    system.router.send_control(1)
     poller.run_round()
     assert [machine.total for machine in machines.values()] == [1, 1, 1]
     assert "control 1" in log
-    boxes = [system.router.get_mailbox(name) for name in machines]
     system.router.send("a", 2)
     system.router.shut_down()
     with pytest.raises(MailboxClosedError):
@@ -400,7 +391,6 @@ def test_broadcast_reaches_all_and_shutdown_refuses() -> None:
     system.router.send_control("a no-op as well")
     assert len(system.router) == 0
     for box in (*boxes, system.router.control):
-        assert box is not None
         assert (box.closed, box.state, len(box)) == (True, FsmState.DROP, 0)
         with pytest.raises(MailboxClosedError):
             box.force_send(1)

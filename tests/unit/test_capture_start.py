@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from producer.copies.book import KnownTable
-from producer.decoders.envelope import SourceContext, get_wall_clock_ms
+from producer.decoders.envelope import SourceContext
 from producer.definitions.requests import UnprovenDefinition
 from producer.errors import SourceRefusedError, SupersededError
 from producer.start.positions import CaptureAssignment
@@ -17,6 +17,7 @@ from producer.start.started import StartedCapture
 from producer.start.startup import WAITS, collect_published
 from producer.start.topic_recovery import TableTail, TopicFindings
 from producer.tables import CapturedTables
+from schemas.clock import read_clock_ms
 from schemas.findings import START_OVER
 from schemas.problems import Problem
 from schemas.table.model import Column, ColumnType, Kind, Table
@@ -466,4 +467,4 @@ def test_the_highest_place_of_a_used_up_log_is_of_this_era() -> None:
 
 def test_times_are_in_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time_ns", lambda: 1_700_000_000_123_999_999)
-    assert get_wall_clock_ms() == 1_700_000_000_123
+    assert read_clock_ms() == 1_700_000_000_123

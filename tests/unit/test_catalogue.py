@@ -161,7 +161,7 @@ def test_the_coordinator_is_told_what_the_configuration_says(config: Config) -> 
 def test_certificates_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     missing = tmp_path / "ca.pem"
     with pytest.raises(
-        CommandError, match=r"cannot use .*ca\.pem: No such file.*; correct coordination\.tls"
+        CommandError, match=r"cannot use .*ca\.pem: No such file.*: correct coordination\.tls"
     ):
         load_security(CoordinationTls(ca=missing, cert=missing, key=missing))
 

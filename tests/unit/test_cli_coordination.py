@@ -49,6 +49,7 @@ from rowlock.coordinator.leader_client import FoundLeader, LeaderClient
 from rowlock.coordinator.run import listen_for_rest, serve_rest
 from rowlock.errors import CommandError
 from schemas.config.model import CoordinationConfig, KafkaConfig, load_config
+from schemas.problems import Problem
 from tests.kits import transport as transport_kit
 from tests.kits.coordination import Instant
 from tests.servers.certificates import Authority
@@ -302,7 +303,7 @@ def test_copies(
 def test_what_the_leader_refuses_is_exit_2_with_its_reason(
     rowlock: Callable[..., Result], control: FakeControl
 ) -> None:
-    control.fails = {Move: CommandRefusedError("agent a9 is unknown, away or draining")}
+    control.fails = {Move: CommandRefusedError(Problem("agent a9 is unknown, away or draining"))}
     result = rowlock(f"units move {UNIT} a9")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == "rowlock: agent a9 is unknown, away or draining\n"
@@ -371,7 +372,7 @@ def test_something_else_on_the_port(rowlock: Callable[..., Result], serve: Serve
         threading.Thread(target=other.handle_request, daemon=True).start()
         result = rowlock("resign", f"127.0.0.1:{other.server_port}")
     assert result.exit_code == 2
-    assert "is no coordinator; correct coordination.rest" in result.stderr
+    assert "is no coordinator: correct coordination.rest" in result.stderr
 
 
 def test_during_an_election_a_command_waits(
@@ -406,7 +407,9 @@ def test_a_reload_is_shown_and_a_refused_one_is_exit_2_with_every_line(
     ]
     reported = json.loads(rowlock("reload --output json").stdout)
     assert (reported["version"], reported["digest"], control.reloads) == (1, "abc", [False, False])
-    control.fails = {Reload: CommandRefusedError("c.yaml:3: wrong\nagent b: c.yaml:4: wrong")}
+    control.fails = {
+        Reload: CommandRefusedError(Problem("c.yaml:3: wrong"), Problem("agent b: c.yaml:4: wrong"))
+    }
     refused = rowlock("reload")
     assert refused.exit_code == 2
     assert refused.stderr.splitlines() == ["rowlock: c.yaml:3: wrong", "rowlock: agent b: c.yaml:4: wrong"]

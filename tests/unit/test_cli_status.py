@@ -198,7 +198,7 @@ def read_of(config: Config, monkeypatch: pytest.MonkeyPatch, seen: Seen) -> Stat
         status, "PlacementReader", lambda _: SimpleNamespace(read_placement=placement, close=lambda: None)
     )
     monkeypatch.setattr(applied, "target_session", session)
-    monkeypatch.setattr(status, "time", SimpleNamespace(time=lambda: NOW_MS / 1000))
+    monkeypatch.setattr(status, "read_clock_ms", lambda: NOW_MS)
     return StatusReader(config).read_status()
 
 

@@ -14,7 +14,7 @@ from consumer.errors import FencedError, UnitStoppedError
 from consumer.ordering.dedup import Deduplicator, DuplicateVerdict
 from consumer.ordering.layout import Layout, compute_keys_fingerprint
 from consumer.ordering.model import ChangeId, LaneProgress, RowChange
-from consumer.ordering.netchange import compute_net_change, sort_keys
+from consumer.ordering.netchange import NetChangeReducer, sort_keys
 from consumer.ordering.progress import advance_row, plan_resume, relay_rows, start_refusal, was_committed
 from consumer.ordering.tickets import SWEEP_THRESHOLD, Ticket, TicketTable, Wait
 from schemas.table.model import Row
@@ -127,7 +127,7 @@ def test_a_lock_orders_lanes_and_is_free_when_its_last_holder_is_released() -> N
 
 
 class CountingLocks:
-    """design.md's lock, word for word: a wait count, the last event, and which of its events are released."""
+    """A lock to compare with: it keeps all its tickets in order, and each waits for the one before it."""
 
     def __init__(self) -> None:
         self.held: dict[bytes, list[Ticket]] = {}
@@ -204,8 +204,7 @@ def change(offset: int, before: Row | None, after: Row | None) -> RowChange:
 
 def test_updates_in_place_only_where_key_and_unique_values_are_as_before() -> None:
     a, b, c = (1, "x", 1, 0), (2, "y", 2, 0), (3, "z", 3, 0)
-    net = compute_net_change(
-        TABLE,
+    net = NetChangeReducer(TABLE).reduce(
         [
             change(0, b, (2, "q", 2, 1)),
             change(1, a, (1, "w", 1, 1)),
@@ -225,8 +224,7 @@ def read(offset: int, after: Row) -> RowChange:
 
 def test_what_a_snapshot_read_is_written_in_place_unless_the_row_is_a_new_one() -> None:
     a, b, c, d, e, f = (((n, "x", n, 0)) for n in range(6))
-    net = compute_net_change(
-        TABLE,
+    net = NetChangeReducer(TABLE).reduce(
         [
             read(0, f),
             read(1, a),
@@ -246,37 +244,39 @@ def test_what_a_snapshot_read_is_written_in_place_unless_the_row_is_a_new_one() 
     assert net.updates == [(1, "x", 1, 2)]
     assert net.replaces == [(2, "x", 2, 1), (3, "x", 3, 1), (4, "x", 4, 2)]
     assert (net.deletes, net.size) == ([], 6)
-    missing = compute_net_change(
-        TABLE, [read(0, a), change(1, a, None), read(2, b), change(3, b, (9, "x", 1, 1))]
+    missing = NetChangeReducer(TABLE).reduce(
+        [read(0, a), change(1, a, None), read(2, b), change(3, b, (9, "x", 1, 1))]
     )
     assert (missing.deletes, missing.replaces, missing.snapshot) == ([(0,), (1,)], [(9, "x", 1, 1)], [])
-    assert compute_net_change(TABLE, [read(0, a), change(1, None, b), change(2, None, a)]).replaces == [a, b]
-    assert compute_net_change(TABLE, [read(0, a), change(1, a, None), read(2, a)]).replaces == [a]
+    assert NetChangeReducer(TABLE).reduce([read(0, a), change(1, None, b), change(2, None, a)]).replaces == [
+        a,
+        b,
+    ]
+    assert NetChangeReducer(TABLE).reduce([read(0, a), change(1, a, None), read(2, a)]).replaces == [a]
 
 
 def test_unique_values_that_rows_hand_on_behind_a_snapshot_s_are_replaced_and_meet_no_other_row() -> None:
     """As in two gathers. In place the second row's old value would be in the first one's way: at a table with columns of its own it was displaced."""
     a, b, c = (1, "x", 1, 0), (2, "y", 2, 0), (3, "z", 3, 0)
     given_up, taken = (2, None, 2, 1), (1, "y", 1, 1)
-    net = compute_net_change(
-        TABLE, [read(0, a), read(1, b), read(2, c), change(3, b, given_up), change(4, a, taken)]
+    net = NetChangeReducer(TABLE).reduce(
+        [read(0, a), read(1, b), read(2, c), change(3, b, given_up), change(4, a, taken)]
     )
     assert (net.replaces, net.snapshot) == ([taken, given_up], [c])
-    back = compute_net_change(
-        TABLE, [read(0, a), change(1, a, (1, "q", 1, 1)), change(2, (1, "q", 1, 1), (1, "x", 1, 2))]
+    back = NetChangeReducer(TABLE).reduce(
+        [read(0, a), change(1, a, (1, "q", 1, 1)), change(2, (1, "q", 1, 1), (1, "x", 1, 2))]
     )
     assert (back.replaces, back.snapshot) == ([], [(1, "x", 1, 2)])
 
 
 def test_a_row_that_is_inserted_again_is_not_written_in_place() -> None:
     before, updated, inserted = (1, "x", 1, 0), (1, "x", 1, 1), (1, "x", 1, 2)
-    net = compute_net_change(TABLE, [change(0, before, updated), change(1, None, inserted)])
+    net = NetChangeReducer(TABLE).reduce([change(0, before, updated), change(1, None, inserted)])
     assert (net.replaces, net.updates) == ([inserted], [])
 
 
 def test_key_moves_chain_and_an_insert_that_is_deleted_is_a_delete() -> None:
-    net = compute_net_change(
-        TABLE,
+    net = NetChangeReducer(TABLE).reduce(
         [
             change(0, (1, "x", 1, 0), (2, "x", 1, 1)),
             change(1, (2, "x", 1, 1), (3, "x", 1, 2)),
@@ -290,7 +290,7 @@ def test_key_moves_chain_and_an_insert_that_is_deleted_is_a_delete() -> None:
 
 def test_a_case_changing_key_is_delete_and_insert_by_exact_key() -> None:
     table = target_table()
-    net = compute_net_change(table, [change(0, ("A", None, None, 0), ("a", None, None, 1))])
+    net = NetChangeReducer(table).reduce([change(0, ("A", None, None, 0), ("a", None, None, 1))])
     assert (net.deletes, net.replaces, net.updates) == ([("A",)], [("a", None, None, 1)], [])
 
 

@@ -278,6 +278,31 @@ def test_a_unit_whose_rows_are_lost_waits_also_where_nothing_comes(
     assert str(decode_problem(why)).endswith(reported)
 
 
+def test_a_running_unit_stops_also_if_the_target_cannot_record_it(
+    hands: UnitOperations, lost: FakeTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeSession, "stop_unit", raising(TransientError("gone away")))
+    with capture_logs() as logs:
+        checked = hands.check_table(CheckTable(UnitRef(TOPIC, "b1", 1, "id"), 1))
+    assert checked.why is not None
+    assert [(each["event"], each["topic"], each["error"]) for each in logs] == [
+        ("stop of a unit not recorded", TOPIC, "gone away")
+    ]
+
+
+def test_a_running_unit_that_cannot_be_checked_goes_on(
+    hands: UnitOperations, lost: FakeTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "consumer.process.operations.target_checks.TargetProbe.explain_unfit", raising(TransientError("gone"))
+    )
+    with capture_logs() as logs:
+        checked = hands.check_table(CheckTable(UnitRef(TOPIC, "b1", 1, "id"), 1))
+    assert checked.why is None
+    assert [each["event"] for each in logs] == ["running unit not checked"]
+    assert lost.state.unit.stopped is None
+
+
 # -- what serves all units
 
 

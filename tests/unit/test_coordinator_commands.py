@@ -26,6 +26,7 @@ from coordinator.core.owner.state import (
 from coordinator.core.records import MoveRecord
 from coordinator.core.replication_table import SetState
 from coordinator.core.schedulers import InventoryUnit, MoveLimits, MoveRequest, UnitKind
+from schemas.problems import Problem
 from schemas.units import UnitPhase
 from tests.kits.owner_core import CONFIG, Cluster, spec
 from tests.kits.owner_history import play
@@ -41,7 +42,7 @@ def cluster() -> Cluster:
 
 
 def refused(cluster: Cluster, command: OwnerCommand) -> str:
-    return "".join(e.why for e in cluster.do(command) if isinstance(e, Refused))
+    return "".join(str(e.problem) for e in cluster.do(command) if isinstance(e, Refused))
 
 
 def later(cluster: Cluster) -> list[MoveRequest]:
@@ -113,7 +114,8 @@ def test_a_move_off_an_agent_that_drains_is_not_cancelled_alone(cluster: Cluster
     cluster.do(Drain("a"))
     cluster.do(Tick())
     unit = next(u for u, s in cluster.state.sets.by_unit.items() if s.secondary)
-    assert "undrain" in refused(cluster, CancelMove(unit))
+    (refusal,) = [e for e in cluster.do(CancelMove(unit)) if isinstance(e, Refused)]
+    assert refusal.problem == Problem("agent a is giving up its units", "undrain it instead")
 
 
 def test_balance_does_not_begin_a_cancelled_move_again(cluster: Cluster) -> None:

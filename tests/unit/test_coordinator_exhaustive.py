@@ -14,7 +14,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import pytest
 
-from coordinator.core import agent_unit, replication, set_invariants
+from coordinator.core import agent_unit, replication
 from coordinator.core.agent_unit import AgentUnit, Instruction, StartWorker
 from coordinator.core.replication import (
     AgentLost,
@@ -32,6 +32,7 @@ from coordinator.core.replication import (
 )
 from coordinator.core.replication_table import CELLS, Cell, ReplicaAction, ReplicaPhase, SetState
 from schemas.units import Prepared, UnitOperation, UnitPhase, WorkerEnded
+from tests.kits.invariants import check_set_invariants
 
 T = TypeVar("T")
 
@@ -109,7 +110,7 @@ class Explorer:
     def step(self, before: ReplicationSet, event: SetInput) -> tuple[int, tuple[SetOutput, ...]]:
         self.cells.update(replication.list_cells(before, event))
         current, out = replication.step_set(before, event)
-        set_invariants.check_set_invariants(current)
+        check_set_invariants(current)
         assert not any(isinstance(one, ImpossibleReport) for one in out), f"alarm {out}"
         return SETS.number(current), out
 

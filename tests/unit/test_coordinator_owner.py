@@ -366,7 +366,7 @@ def test_commands_that_cannot_be_are_refused_with_the_reason(command: Any) -> No
     cluster = play("a joins; +u")
     refused = [e for e in cluster.do(command) if isinstance(e, Refused)]
     assert refused
-    assert refused[0].why
+    assert refused[0].problem.what
 
 
 def test_rebalance_and_resign() -> None:

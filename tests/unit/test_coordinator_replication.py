@@ -40,8 +40,8 @@ from coordinator.core.replication_table import (
     Rule,
     SetState,
 )
-from coordinator.core.set_invariants import check_set_invariants
 from schemas.units import UnitOperation, UnitPhase
+from tests.kits.invariants import check_set_invariants
 from tools.docs.diagram import fill, mermaid
 
 ROLES = {"P": Role.PRIMARY, "S": Role.SECONDARY, "U": Role.UNDETERMINED}

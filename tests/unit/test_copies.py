@@ -21,6 +21,7 @@ from producer.copies.states import DAY_MS
 from producer.decoders.envelope import TopicTail
 from producer.tables import BegunCopy, TableState, TopicState
 from schemas.config.model import Config
+from schemas.problems import Problem, decode_problem
 from schemas.table.model import Column, ColumnType, Kind, Table, UniqueIndex
 from schemas.wire.copies import CopyMark, CopyRequest, CopyState, RepairLimits
 from schemas.wire.position import Position
@@ -165,7 +166,7 @@ def test_what_was_asked_meanwhile_is_not_forgotten_by_a_restart() -> None:
 def refused(book: CopyBook, asked: CopyRequest, seen: KnownTable | None = None, now: int = 1000) -> str:
     book.accept_request(asked, seen or KnownTable(), now)
     found = book.states.all[f"bank.{asked.table}"]
-    return found.reason if found.id == asked.id and found.phase == "refused" else ""
+    return str(decode_problem(found.reason)) if found.id == asked.id and found.phase == "refused" else ""
 
 
 def ended(*times: tuple[int, str]) -> CopyBook:
@@ -227,7 +228,7 @@ DROPPED = KnownTable(stopped="dropped", estimate=7)
 
 def test_what_is_there_again_is_copied_within_the_limits_alone() -> None:
     book = CopyBook()
-    assert judge_recreated_table(book, again(1), DROPPED, 100) == ""
+    assert judge_recreated_table(book, again(1), DROPPED, 100) is None
     assert (state(book).phase, state(book).estimate) == ("waiting", 7)
     for limits, seen, reported in (
         (None, DROPPED, "prevents an automatic copy: rowlock copy bank.acct"),
@@ -238,13 +239,13 @@ def test_what_is_there_again_is_copied_within_the_limits_alone() -> None:
         ),
     ):
         book = CopyBook()
-        reason = judge_recreated_table(book, again(1, limits=limits), seen, 100)
-        assert reason.endswith(reported)
-        assert (state(book).phase, state(book).reason) == ("refused", reason)
-    assert "2 times within a day" in judge_recreated_table(ended((10, "a"), (20, "b")), again(9), DROPPED, 30)
-    assert "same cause (dropped) within an hour" in judge_recreated_table(
-        ended((10, "dropped")), again(9), DROPPED, HOUR_MS
-    )
+        problem = judge_recreated_table(book, again(1, limits=limits), seen, 100)
+        assert str(problem).endswith(reported)
+        assert (state(book).phase, decode_problem(state(book).reason)) == ("refused", problem)
+    often = judge_recreated_table(ended((10, "a"), (20, "b")), again(9), DROPPED, 30)
+    assert "2 times within a day" in str(often)
+    soon = judge_recreated_table(ended((10, "dropped")), again(9), DROPPED, HOUR_MS)
+    assert "same cause (dropped) within an hour" in str(soon)
 
 
 def test_a_person_copies_what_is_not_copied_by_itself() -> None:
@@ -259,36 +260,39 @@ def test_a_database_that_is_made_again_is_a_persons_business() -> None:
     reported = [
         judge_recreated_table(book, again(n, table=table, ms=n), DROPPED, 0) for n, table in enumerate("abcd")
     ]
-    assert reported[:3] == ["", "", ""]
-    assert "more than 3 tables of the source" in reported[3]
+    assert reported[:3] == [None, None, None]
+    assert "more than 3 tables of the source" in str(reported[3])
 
 
 def test_a_copy_that_waits_goes_on_with_what_is_there_again() -> None:
     book = running()
     book.handle_table_stop(ACCT, "dropped", "gone", 300)
-    assert judge_recreated_table(book, again(2, limits=None), DROPPED, 400) == "", "somebody has asked for it"
+    assert judge_recreated_table(book, again(2, limits=None), DROPPED, 400) is None, (
+        "somebody has asked for it"
+    )
     assert (state(book).id, state(book).phase, state(book).restarts) == ("r1", "waiting", 1)
     part = CopyBook()
     part.accept_request(request(1, where="id > 1"), KnownTable(), 100)
-    assert judge_recreated_table(part, again(2), DROPPED, 400) == ""
+    assert judge_recreated_table(part, again(2), DROPPED, 400) is None
     assert state(part).id == "r2", "a part of the table ends no stop"
 
 
 def test_a_table_that_is_dropped_in_the_middle_of_its_copies_is_not_copied_for_ever() -> None:
     book = CopyBook()
     for turn in range(MAX_COPY_RESTARTS):
-        assert judge_recreated_table(book, again(turn), DROPPED, 100) == ""
+        assert judge_recreated_table(book, again(turn), DROPPED, 100) is None
         book.states.mark_begun(ACCT, begun(turn), 200)
         book.handle_table_stop(ACCT, "dropped", "it is gone", 300)
-        book.refuse_copy(ACCT, "it is not there: rowlock copy bank.acct", 300)
+        book.refuse_copy(ACCT, Problem("it is not there", "rowlock copy bank.acct"), 300)
         assert state(book).restarts == turn + 1
     for turn in (7, 8):
-        reason = judge_recreated_table(book, again(turn), DROPPED, 400)
-        assert reason == (
-            "bank.acct was dropped during 3 copies in a row: rowlock copy bank.acct, once it is no longer dropped"
+        problem = judge_recreated_table(book, again(turn), DROPPED, 400)
+        assert problem == Problem(
+            "bank.acct was dropped during 3 copies in a row",
+            "rowlock copy bank.acct, once it is no longer dropped",
         )
-        assert (state(book).phase, state(book).reason) == ("refused", reason)
-    assert judge_recreated_table(book, again(9), DROPPED, 401 + DAY_MS) == "", "that was yesterday"
+        assert (state(book).phase, decode_problem(state(book).reason)) == ("refused", problem)
+    assert judge_recreated_table(book, again(9), DROPPED, 401 + DAY_MS) is None, "that was yesterday"
     assert state(book).restarts == 0
 
 
@@ -336,7 +340,7 @@ def test_what_to_do_by_hand_names_the_table_as_the_configuration_does() -> None:
 
     def notified(asked: CopyRequest, seen: KnownTable) -> str:
         book.accept_request(replace(asked, db="bank.2024"), seen, 1)
-        return book.states.all[name].reason
+        return str(decode_problem(book.states.all[name].reason))
 
     assert command in notified(repair(1), KnownTable(estimate=1001))
     assert command in notified(request(2, where="v > 1"), KnownTable(stopped="value"))
@@ -380,9 +384,9 @@ def test_a_part_of_a_table_ends_no_stop() -> None:
 
 
 def test_what_cannot_be_copied_is_refused_and_a_running_copy_stays() -> None:
-    assert refused(CopyBook(), request(1), KnownTable(refusal="no: do it")) == "no: do it"
+    assert refused(CopyBook(), request(1), KnownTable(refusal=Problem("no", "do it"))) == "no: do it"
     book = running()
-    book.accept_request(request(2), KnownTable(refusal="no: do it"), 300)
+    book.accept_request(request(2), KnownTable(refusal=Problem("no", "do it")), 300)
     assert (state(book).id, state(book).phase) == ("r1", "running")
 
 
@@ -409,7 +413,7 @@ def test_a_copy_that_is_taken_back_leaves_the_table_as_it_was(ended_stop: str) -
     ]
     assert effects == [DiscardChunks(ACCT), *(again if ended_stop else [])]
     assert (state(book).phase, state(book).ended_ms, state(book).ended_stop) == ("cancelled", 300, "")
-    assert state(book).reason.endswith(f": rowlock copy {ACCT}")
+    assert decode_problem(state(book).reason).remedy == f"rowlock copy {ACCT}"
     assert book.accept_request(request(3, cancel=True), KnownTable(), 300) == []
 
 
@@ -508,12 +512,13 @@ def test_a_stop_of_a_table_whose_copy_waits_changes_nothing() -> None:
 
 def test_a_copy_that_cannot_be_made_is_refused() -> None:
     book = running("value")
-    assert [type(each) for each in book.refuse_copy(ACCT, "seen: remedy", 300)] == [
+    problem = Problem("seen", "remedy")
+    assert [type(each) for each in book.refuse_copy(ACCT, problem, 300)] == [
         DiscardChunks,
         RestoreStop,
     ]
-    assert (state(book).phase, state(book).reason) == ("refused", "seen: remedy")
-    assert book.refuse_copy(ACCT, "again: x", 400) == []
+    assert (state(book).phase, decode_problem(state(book).reason)) == ("refused", problem)
+    assert book.refuse_copy(ACCT, Problem("again", "x"), 400) == []
 
 
 # --- at a start
@@ -645,11 +650,13 @@ def test_a_copy_fulfils_the_request_that_it_was_made_for_and_no_other() -> None:
     ["v > 1", "(v > 1) OR (v < 0)", "v = ')'", "v = \"(\"", "`)` = 1", "v LIKE '5%'", "v IN (SELECT 1)", "v = 1 -- (", "v /* ) */ = 1"],
 )  # fmt: skip
 def test_a_condition_is_whole_in_itself(where: str) -> None:
-    assert explain_unbalanced_condition(where) == ""
+    assert explain_unbalanced_condition(where) is None
 
 
 @pytest.mark.parametrize(
     "where", ["", "  ", "v > 1)", "1) OR (1", "(v > 1", "v > 1; DROP TABLE t", "v = 'x", "v = `x", "1=1) -- "]
 )  # fmt: skip
 def test_what_is_not_whole_is_no_condition(where: str) -> None:
-    assert "parentheses" in explain_unbalanced_condition(where)
+    problem = explain_unbalanced_condition(where)
+    assert problem is not None
+    assert problem.remedy == "give one complete SQL condition with balanced parentheses"

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from coordinator.server.operators.copies import CopyRefusedError, CopyRequested
 from rowlock.commands.copying import build_copies_table, format_copy_progress
 from rowlock.views import copy_desk
 from rowlock.views.copy_desk import KafkaCopyDesk, copy_rows, estimate_remaining_s, parse_table_name
 from schemas.config.model import Config, load_config
+from schemas.problems import Problem, encode_problem
 from schemas.wire.codec import decode_watermark
 from schemas.wire.copies import CopyRequest, CopyState
 
@@ -58,8 +60,9 @@ def test_a_request_goes_to_the_only_source_that_has_the_table(config: Config, se
 
 def test_of_several_sources_one_is_named(config: Config, sent: list[Any]) -> None:
     desk = KafkaCopyDesk(config)
-    with pytest.raises(CopyRefusedError, match="b1, b2: name one with --source"):
+    with pytest.raises(CopyRefusedError) as refused:
         desk.request_copy(CopyRequested("bank.acct"), by="")
+    assert refused.value.problem == Problem("bank.acct may be a table of b1, b2", "name one with --source")
     assert desk.request_copy(CopyRequested("bank.acct", source="b2", cancel=True), by="").source == "b2"
     assert desk.request_copy(
         CopyRequested("bank.acct", source="b2", max_rows_per_second=7, rate_only=True), by=""
@@ -106,6 +109,15 @@ def test_what_watermarks_say_of_copies() -> None:
         120_000,
     )
     assert row.by == "pipeline to-hq"
+
+
+def test_a_refused_copy_is_shown_with_its_remedy() -> None:
+    """As one text, as the listings of REST and of `rowlock status` have it."""
+    refusal = encode_problem(Problem("it is large", "rowlock copy bank.acct"))
+    mark = decode_watermark(GOLDEN.read_bytes())
+    copies = {name: replace(state, phase="refused", reason=refusal) for name, state in mark.copies.items()}
+    (row,) = copy_rows({"b1": replace(mark, copies=copies)})
+    assert row.reason == "it is large: rowlock copy bank.acct"
 
 
 @pytest.mark.parametrize(

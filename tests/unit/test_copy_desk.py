@@ -25,7 +25,7 @@ from consumer.units.messages import (
 )
 from consumer.units.unit import ApplyPhase, LocalUnit, UnitRef
 from schemas.config.model import load_config
-from schemas.problems import decode_problem
+from schemas.problems import Problem, decode_problem, encode_problem
 from schemas.wire.copies import CopyRequest, CopyState, RepairLimits, find_copy_state
 from schemas.wire.records import Watermark, format_former_table_topic
 from tests.kits.apply import write_config
@@ -170,11 +170,15 @@ def test_a_refused_request_says_why_and_changes_what_is_seen(tmp_path: Path) -> 
     desk.notified(
         id=desk.sent[0][1].id,
         phase="refused",
-        reason="about 70000000 rows: rowlock copy bank.my acct (about 70000000 rows)",
+        reason=encode_problem(
+            Problem("about 70000000 rows", "rowlock copy bank.my acct (about 70000000 rows)")
+        ),
     )
     second = desk.desk.check_needed_copy(UNIT, NEED, WHY)
-    assert str(decode_problem(second.waiting_reason)) == (
-        "topic offset 41: rows are gone; a copy was requested and refused: about 70000000 rows: rowlock copy bank.my acct (about 70000000 rows)"
+    assert second.waiting_reason is not None
+    assert decode_problem(second.waiting_reason) == Problem(
+        "topic offset 41: rows are gone; a copy was requested and refused: about 70000000 rows",
+        "rowlock copy bank.my acct (about 70000000 rows)",
     )
     assert second.digest != first.digest
     assert len(desk.sent) == 1

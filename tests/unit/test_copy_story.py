@@ -9,7 +9,7 @@ import pytest
 from producer.copies.states import DAY_MS
 from producer.definitions.requests import ProvenDefinition, UnprovenDefinition
 from producer.sources.chunk_data import ChunkRefused
-from schemas.problems import Problem
+from schemas.problems import Problem, decode_problem
 from schemas.wire.copies import CopyRequest, CopyState, RepairLimits
 from schemas.wire.event import EventEnvelope as RowEvent
 from schemas.wire.position import parse_binlog_file_number
@@ -98,7 +98,7 @@ def test_on_an_idle_source_a_copy_follows_the_other() -> None:
 
 def test_a_record_forgets_a_copy_a_day_after_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [10 * DAY_MS]
-    monkeypatch.setattr(capture_story, "get_wall_clock_ms", lambda: clock[0])
+    monkeypatch.setattr(capture_story, "read_clock_ms", lambda: clock[0])
     story = Story(mysql=False)
 
     def telling() -> Iterator[Events]:
@@ -318,7 +318,7 @@ def test_what_is_not_there_or_unfit_is_refused(proof: ProvenDefinition, reason: 
         yield []
 
     story.notify(telling())
-    assert (state(story).phase, reason in state(story).reason) == ("refused", True)
+    assert (state(story).phase, reason in str(decode_problem(state(story).reason))) == ("refused", True)
     assert not begins(story)
 
 

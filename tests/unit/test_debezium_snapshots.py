@@ -1,4 +1,4 @@
-"""A unit of a topic that Debezium writes goes on where Debezium has read the table again, by its blocking snapshot (R31)."""
+"""A unit of a topic that Debezium writes goes on where Debezium's blocking snapshot has read the table."""
 
 from __future__ import annotations
 

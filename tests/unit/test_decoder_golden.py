@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 import pytest
@@ -13,7 +14,7 @@ from producer.decoders.row_codec import TableCodec, TopicTail, count_rows
 from schemas.table.model import Row
 from schemas.wire.codec import decode_event
 from tests.decoder_golden import NEIGHBOUR, OLD, Golden, goldens, types
-from tests.kits.decoder_support import decoded, transaction
+from tests.kits.decoder_support import decode_rows, decoded, transaction
 
 ALL = goldens()
 EACH = pytest.mark.parametrize("golden", ALL, ids=lambda golden: f"{golden.server} {golden.declared[:40]}")
@@ -82,7 +83,7 @@ def test_an_event_that_ends_elsewhere_is_not_read(change: Callable[[bytes], byte
             lambda kind, body: TableCodec(golden.table, table_map, golden.source, TopicTail()).encode_rows(
                 kind, body, transaction(), 0
             ),
-            TableCodec(golden.table, table_map, golden.source, TopicTail()).decode_rows,
+            partial(decode_rows, TableCodec(golden.table, table_map, golden.source, TopicTail())),
             TableCodec(golden.table, table_map, golden.source, TopicTail()).decode_keys,
             lambda kind, body: count_rows(table_map, kind, body),
         ):

@@ -32,7 +32,7 @@ from schemas.wire import codec as codec_module
 from schemas.wire.codec import decode_event
 from schemas.wire.event import Chunk
 from schemas.wire.position import DEFINITION_ROW, FIRST_SNAPSHOT_ROW
-from tests.kits.decoder_support import SOURCE, transaction
+from tests.kits.decoder_support import SOURCE, decode_rows, transaction
 
 INT = ColumnType(kind=Kind.INT, bits=32)
 TEXT = ColumnType(kind=Kind.VARCHAR, length=11, charset="utf8mb4")
@@ -116,7 +116,7 @@ def test_a_type_from_the_future_matters_only_to_who_asks_for_it() -> None:
 def test_rows_with_and_without_nulls() -> None:
     body = rows_body(row(1, b"lucy", 18), row(2, None, None), row(3, b'a"\\\n', None))
     expected = [(None, (1, "lucy", 18)), (None, (2, None, None)), (None, (3, 'a"\\\n', None))]
-    assert codec().decode_rows(30, body) == expected
+    assert decode_rows(codec(), 30, body) == expected
     assert count_rows(parse_table_map(map_body()), 30, body) == 3
     assert codec().decode_keys(30, body) == [(1,), (2,), (3,)]
     records = codec().encode_rows(30, body, transaction(), 0)
@@ -139,16 +139,16 @@ def test_patterns_beyond_the_limit_decode_the_same(rows: list[tuple[int, bytes |
     few = codec()
     few._plain = ImageFunctions(RowLayout(few._layout.formats, few._layout.names), limit=0)
     body = rows_body(*(row(*each) for each in rows))
-    assert few.decode_rows(30, body) == codec().decode_rows(30, body)
+    assert decode_rows(few, 30, body) == decode_rows(codec(), 30, body)
 
 
 def test_what_is_not_full_or_not_whole_is_refused() -> None:
     with pytest.raises(IncompleteRowImage, match="binlog_row_image"):
-        codec().decode_rows(30, rows_body(row(1, b"x", 1), present=b"\x03"))
+        decode_rows(codec(), 30, rows_body(row(1, b"x", 1), present=b"\x03"))
     with pytest.raises(UndecodableRow, match=r"bank\.acct"):
         codec().encode_rows(30, rows_body(row(1, b"lucy", 18)[:-1]), transaction(), 0)
     with pytest.raises(IncompleteRowImage, match="binlog_row_value_options"):
-        codec().decode_rows(39, rows_body())
+        decode_rows(codec(), 39, rows_body())
 
 
 def test_a_refused_event_changes_nothing() -> None:

@@ -469,7 +469,8 @@ def test_under_ignore_the_target_stays_and_takes_what_it_has(transactional: bool
 @KINDS
 @pytest.mark.parametrize("how", ["widen", "no longer required"])
 def test_under_ignore_a_row_that_no_longer_fits_stops_the_table(how: str, transactional: bool) -> None:
-    """R21. Nothing is held: the table goes on with that row once a person has altered the target."""
+    """Under `ignore` no statement changes the target. No row is quarantined: the table goes on with that row
+    once a person has altered the target."""
     tale = story("ignore", transactional=transactional)
     column = {"widen": "version", "no longer required": "owner"}[how]
     value = {"widen": 2**31, "no longer required": None}[how]

@@ -57,6 +57,8 @@ def test_baselines_are_read_as_they_were_written(tmp_path: Path) -> None:
         first.values, second.values, third.values,
     ]  # fmt: skip
     assert load_baseline(breaches()._replace(gate="new"), tmp_path) == {}
+    write_baselines([(first, {}), (second, second.values)], tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["counts.txt"]
 
 
 def test_what_meets_its_target_is_held_to_no_baseline() -> None:

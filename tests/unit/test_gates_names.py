@@ -46,9 +46,15 @@ def test_verbs_alone_need_a_class_that_names_the_object(name: str) -> None:
     assert judge(f"def load_table():\n    def {name}(): pass") == {}
 
 
-def test_properties_dunders_commands_and_overrides_of_libraries_do_not_count() -> None:
+def test_entry_points_need_no_verb() -> None:
+    assert judge("def main(): pass") == {}
+    assert judge("def main_loop(): pass") == {"no verb": 1}
+
+
+def test_properties_dunders_published_names_and_overrides_of_libraries_do_not_count() -> None:
     assert judge("class Store:\n    @property\n    def size(self): pass\n    def __len__(self): pass") == {}
     assert judge("@main.command()\ndef units(): pass") == {}
+    assert judge("@router.get('/units')\ndef units(): pass\n@router.post('/units')\ndef unit(): pass") == {}
     thread = "from threading import Thread\nclass Reader(Thread):\n    def native_id(self): pass\n"
     assert judge(thread) == {}
     assert judge(thread + "    def rows(self): pass\n") == {"no verb": 1}

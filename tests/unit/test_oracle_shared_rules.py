@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from producer.sources.oracle import shared
+from tests.kits import oracle_shared_rules as shared
 
 EARLY, LATE, NOW = "2026-11-25 10:00:00", "2026-11-25 10:00:07", "2026-11-25 10:00:08"
 

@@ -39,6 +39,7 @@ from coordinator.core.owner.state import (
 )
 from coordinator.core.replication_table import SetState
 from coordinator.core.schedulers import InventoryUnit, UnitKind
+from schemas.problems import Problem
 from schemas.units import UnitPhase
 from tests.kits.agent_core import EPOCH, LEASE, REV, Driver
 from tests.kits.owner_core import CONFIG, Cluster
@@ -97,7 +98,7 @@ def output(
     )
 
 
-def ended(effects: list[OwnerDecision]) -> list[str | None]:
+def ended(effects: list[OwnerDecision]) -> list[tuple[Problem, ...]]:
     return [effect.refused for effect in effects if isinstance(effect, ReloadEnded)]
 
 
@@ -121,7 +122,7 @@ def test_a_reload_waits_for_every_agent_and_then_places_only_what_changes_anew()
     assert cluster.state.configuration.record is not None
     assert cluster.state.configuration.record.digest == "old"
     output(cluster, "b", "new")
-    assert ended(cluster.do(Tick())) == [None]
+    assert ended(cluster.do(Tick())) == [()]
     assert cluster.state.configuration.record.digest == "new"
     cluster.do(OLD)  # read before, it comes late
     assert cluster.state.history.dropped["catalogue of another configuration"] == 1
@@ -184,9 +185,8 @@ def test_one_agents_file_is_enough_for_a_refusal(answer: tuple[str, ...], why: s
     cluster.do(RELOAD)
     output(cluster, "a", "new")
     output(cluster, "b", *answer)
-    (refused,) = ended(cluster.do(Tick()))
-    assert refused is not None
-    assert refused.startswith(why)
+    ((problem,),) = ended(cluster.do(Tick()))
+    assert str(problem).startswith(why)
     cluster.do(OLD)
     cluster.do(Tick())
     assert (assignments(cluster), cluster.state.configuration.record) == before
@@ -202,28 +202,29 @@ def test_an_agent_that_does_not_answer_is_a_refusal_after_a_while_and_one_that_i
     cluster.now += CONFIG.silence - 0.5
     output(cluster, "a", "new")
     cluster.now += 1.0
-    assert ended(cluster.do(Tick())) == [None], "b is gone"
+    assert ended(cluster.do(Tick())) == [()], "b is gone"
     cluster = running("old", "b")
     cluster.do(RELOAD)
     output(cluster, "a", "new")
-    ends: list[str | None] = []
+    ends: list[tuple[Problem, ...]] = []
     while not ends:
         cluster.now += 1.0
         for name in "ab":
             output(cluster, name, "new", asked=None if name == "a" else 0)
         ends = ended(cluster.do(Tick()))
-    assert ends[0] is not None
-    assert "agent b has not reported within 30 s" in ends[0]
+    assert [(each.what.partition(" what")[0], each.remedy) for each in ends[0]] == [
+        ("agent b has not reported within 30 s", "see `rowlock agents list`")
+    ]
 
 
 def test_where_nobody_is_to_be_asked_it_ends_at_once_and_a_second_one_is_refused_meanwhile() -> None:
     cluster = Cluster()
     cluster.do(OLD)
-    assert ended(cluster.do(RELOAD)) == [None]
+    assert ended(cluster.do(RELOAD)) == [()]
     cluster = running()
     cluster.do(RELOAD)
-    assert [e.why for e in cluster.do(RELOAD) if isinstance(e, Refused)] == [
-        "another reload is under way: ask again when it has ended"
+    assert [e.problem for e in cluster.do(RELOAD) if isinstance(e, Refused)] == [
+        Problem("another reload is under way", "ask again when it has ended")
     ]
 
 
@@ -235,8 +236,10 @@ def test_an_agent_with_another_configuration_keeps_what_it_has_and_gets_nothing(
     assert not accepts_units(cluster.state, member)
     cluster.do(Tick())
     assert cluster.dispatched() == []
-    refusals = [e.why for e in cluster.do(Move("capture/s", "a")) if isinstance(e, Refused)]
-    assert refusals == ["agent a does not have the active configuration: see `rowlock agents list`"]
+    refusals = [e.problem for e in cluster.do(Move("capture/s", "a")) if isinstance(e, Refused)]
+    assert refusals == [
+        Problem("agent a does not have the active configuration", "see `rowlock agents list`")
+    ]
 
 
 def test_a_later_owner_knows_what_is_in_force_and_what_is_left_to_do() -> None:
@@ -297,7 +300,7 @@ def test_a_reload_before_the_first_catalogue_of_a_term_is_compared_with_what_was
     cluster = running()
     before = assignments(cluster)
     later = Cluster(rev=11, records=cluster.records)
-    assert ended(later.do(Reload("new", NEW_PARTS, frozenset()))) == [None]
+    assert ended(later.do(Reload("new", NEW_PARTS, frozenset()))) == [()]
     later.do(OLD)
     record = later.state.configuration.record
     assert record is not None

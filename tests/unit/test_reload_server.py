@@ -37,6 +37,7 @@ from rowlock.inspect.planned.plan import (
     plan_lines,
 )
 from schemas.config.model import Config, KafkaConfig, load_config
+from schemas.problems import Problem
 from tests.kits.coordination import inventory, until
 from tests.kits.coordinator_server import World
 
@@ -175,7 +176,7 @@ def test_only_the_leader_reads_its_file_and_a_bad_one_is_an_event(monkeypatch: p
     configuration.refuses = ("c.yaml:3: wrong", "c.yaml:4: wrong")
     with pytest.raises(CommandRefusedError) as refused:
         coordinator.reload_config(by="me")
-    assert refused.value.errors == ["c.yaml:3: wrong", "c.yaml:4: wrong"]
+    assert refused.value.problems == (Problem("c.yaml:3: wrong"), Problem("c.yaml:4: wrong"))
     (event,) = coordinator.list_events(0, 10)
     assert (event.what, event.about["command"], event.about["by"]) == ("command refused", "reload", "me")
     without = _coordinator(None)

@@ -35,6 +35,7 @@ from coordinator.rest.server import Certificate
 from coordinator.server.operators.api import CommandRefusedError, LeaderView, NoAnswerError
 from coordinator.server.operators.copies import CopyRequested
 from schemas.config.addresses import ASKED_BY, SYSTEM
+from schemas.problems import Problem
 from tests.servers.certificates import Authority
 from tests.stands.fake_control import FakeControl, FakeDesk, unit
 from tools.docs.rest import render
@@ -162,12 +163,12 @@ def test_commands(
 
 def test_a_refused_command_is_409_and_one_about_nothing_404(client: Client, control: FakeControl) -> None:
     control.fails = {
-        Move: CommandRefusedError("agent a9 is unknown"),
-        Drain: CommandRefusedError("there is no agent a9"),
+        Move: CommandRefusedError(Problem("agent a9 is unknown", "name another")),
+        Drain: CommandRefusedError(Problem("there is no agent a9")),
     }
     rest = client()
     refused = rest.post(f"/v1/units/{UNIT}/move", json={"agent": "a9"})
-    assert problem(refused, 409, "refused")["detail"] == "agent a9 is unknown"
+    assert problem(refused, 409, "refused")["detail"] == "agent a9 is unknown: name another"
     problem(rest.post("/v1/units/apply/p/no/move", json={"agent": "a1"}), 404, "not-found")
     problem(rest.post("/v1/agents/a9/drain"), 404, "not-found")
     problem(rest.post("/v1/agents/a1/drain"), 409, "refused")
@@ -185,7 +186,9 @@ def test_a_reload_says_what_it_changes(client: Client, control: FakeControl) -> 
 
 
 def test_a_refused_reload_lists_everything(client: Client, control: FakeControl) -> None:
-    control.fails = {Reload: CommandRefusedError("c.yaml:3: wrong\nagent b: c.yaml:4: wrong")}
+    control.fails = {
+        Reload: CommandRefusedError(Problem("c.yaml:3: wrong"), Problem("agent b: c.yaml:4: wrong"))
+    }
     body = problem(client().post("/v1/reload"), 409, "refused")
     assert body["errors"] == ["c.yaml:3: wrong", "agent b: c.yaml:4: wrong"]
 

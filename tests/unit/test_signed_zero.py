@@ -17,7 +17,7 @@ from consumer.ordering.dispatch import Dispatcher
 from consumer.ordering.lanes.batches import QuarantinedKeys, Segment, build_batch, moves_key
 from consumer.ordering.layout import Layout
 from consumer.ordering.model import LaneProgress, NetChange, QuarantineEntry, RowChange, TargetTable
-from consumer.ordering.netchange import compute_net_change
+from consumer.ordering.netchange import NetChangeReducer
 from consumer.ordering.tickets import TicketTable
 from consumer.tables.definition import ActiveDefinition
 from consumer.tables.event_decoder import make_event_decoder, make_image_converter, make_row_decoder
@@ -82,12 +82,12 @@ def same(rows: Sequence[Row], desired: Sequence[Row]) -> bool:
 @pytest.mark.parametrize(("before", "after"), [(OLD, NEW), (NEW, OLD)])
 def test_an_update_between_zeros_is_written_in_place_with_its_new_values(before: Row, after: Row) -> None:
     for changes in ([change(before, after)], [change(before, before), change(before, after)]):
-        net = compute_net_change(TARGET, changes)
+        net = NetChangeReducer(TARGET).reduce(changes)
         assert same(net.updates, [after])
         assert net.size == 1
-    read = compute_net_change(TARGET, [change(None, before, snapshot=True), change(before, after)])
+    read = NetChangeReducer(TARGET).reduce([change(None, before, snapshot=True), change(before, after)])
     assert same(read.snapshot, [after])
-    anew = compute_net_change(TARGET, [change(before, None), change(None, after)])
+    anew = NetChangeReducer(TARGET).reduce([change(before, None), change(None, after)])
     assert same(anew.replaces, [after])
 
 

@@ -281,7 +281,7 @@ def test_the_topic_reproduces_the_source(
     run(Capture(Source(mysql, rows), limit), steps)
 
 
-#: The history of research/dataplane.md finding 1: logged, delivered, but not visible when the chunk is read.
+#: With semi-synchronous replication a change can be logged and delivered before a SELECT sees it.
 GAP: list[tuple[object, ...]] = [("commit", {1: 1}), ("stream",), ("read",), ("show", 0), ("stream",)]
 
 

@@ -86,7 +86,8 @@ def test_a_snapshot_behind_the_log_is_applied_and_takes_no_position_back() -> No
 
 
 def test_rows_of_a_snapshot_that_was_asked_for_are_written_in_place_and_free_their_keys() -> None:
-    """What mends a table by Debezium's own signal (R31): also a row that the target refused, and what is queued behind it."""
+    """A snapshot that a person asked Debezium for mends the table: also a row that the target refused, and
+    the changes that are queued because of it."""
     bench = Bench()
     debezium = bench.connector
     bench.target.refuse = lambda values: RefusedError("no") if values[1] == "poison" else None

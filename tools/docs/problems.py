@@ -39,6 +39,13 @@ _CHAPTERS = (
 #: Calls that build a problem → the position of the text and of its remedy among their arguments.
 _CALLS = {"TableStoppedError": (2, 3), "Finding": (2, 3)}
 _SHORTENED = "…"
+_ERROR_MODULES = (
+    "coordinator.control.topic",
+    "coordinator.server.operators.copies",
+    "producer.binlog_format.errors",
+    "producer.statements.closure",
+)
+"""Modules with classes of errors, besides `errors` of each package."""
 
 
 class PrintableProblem(NamedTuple):
@@ -117,8 +124,8 @@ def _list_error_names() -> frozenset[str]:
     """Return the names of the classes of errors that carry a problem."""
     for package in ("schemas", "producer", "consumer", "rowlock"):
         importlib.import_module(f"{package}.errors")
-    importlib.import_module("producer.binlog_format.errors")
-    importlib.import_module("producer.statements.closure")
+    for module in _ERROR_MODULES:
+        importlib.import_module(module)
     found, left = set[str](), [ProblemError]
     while left:
         kinds = left.pop().__subclasses__()

@@ -116,7 +116,7 @@ def finish_snapshot(
     rows = _SnapshotRows(topic, active)
     entries: dict[Key, Sequence[QuarantineEntry]] = {}
 
-    def vouched(doubted: Iterable[Sequence[Key]]) -> Machine[None]:
+    def vouch_for_keys(doubted: Iterable[Sequence[Key]]) -> Machine[None]:
         held = yield from retry_transient(lambda: ask_driver(ReadQuarantine()))
         entries.update(
             (key, of) for key, of in find_deleted_keys(active, held, first - 1) if not rows.is_last(key)
@@ -132,7 +132,7 @@ def finish_snapshot(
         lambda table, keys: delete_rows(progress, table, keys),
         patient=True,
         read=rows.read_rows,
-        vouch=vouched,
+        vouch=vouch_for_keys,
     )
     deleted = yield from sweep.sweep_table(first, last + 1)
     free = yield from sweep.delete_rows_of_keys(list(entries))

@@ -8,7 +8,6 @@ request.
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -21,6 +20,7 @@ from consumer.attempt.reports import CopyNeed
 from consumer.errors import TransientError
 from consumer.spark.pipeline import PipelineSettings
 from consumer.units.unit import UnitRef
+from schemas.clock import read_clock_ms
 from schemas.config.model import KafkaConfig
 from schemas.io.send_record import send_record
 from schemas.problems import Problem, decode_problem, encode_problem
@@ -131,7 +131,7 @@ class UnitCopies:
             db=db,
             table=table,
             by=f"pipeline {self._pipeline.name}",
-            requested_ms=time.time_ns() // 1_000_000,
+            requested_ms=read_clock_ms(),
             cause=need.cause,
             limits=RepairLimits(max_rows=repair.max_rows, max_per_day=repair.max_per_day),
             after=need.after,
@@ -167,7 +167,9 @@ def _describe_copy_wait(why: str, state: CopyState | None, asked_id: str, *, ask
     problem = decode_problem(why)
     ours = state is not None and state.id == asked_id
     if state is not None and ours and state.phase == "refused":
-        return encode_problem(Problem(f"{problem.what}; a copy was requested and refused", state.reason))
+        refusal = decode_problem(state.reason)
+        what = f"{problem.what}; a copy was requested and refused: {refusal.what}"
+        return encode_problem(Problem(what, refusal.action))
     if state is not None and ours and state.phase == "cancelled":
         return encode_problem(Problem(f"{problem.what}; the requested copy was cancelled", problem.action))
     if asked or (state is not None and state.phase in ("waiting", "running")):

@@ -23,7 +23,7 @@ KEPT_ROWS = "kept"
 DROPPED_CAUSE = "dropped"
 """Cause of the stop of a table that was dropped at the source."""
 DEFINITION, STATEMENT = "definition", "statement"
-"""Causes of a copy (consumer.errors.COPY_CAUSES): a change of the definition, or a statement with an
+"""Causes of a copy (consumer.errors.CopyNeededError): a change of the definition, or a statement with an
 unknown effect."""
 
 

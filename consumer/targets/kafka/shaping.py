@@ -159,7 +159,7 @@ def _make_mask(mask: str | None, salt: str) -> Callable[[Value], Value] | None:
         return lambda value: None if value is None else mask
     salted = hashlib.sha256(salt.encode())
 
-    def hashed(value: Value) -> Value:
+    def hash_value(value: Value) -> Value:
         text = format_wire_value(value)
         if text is None:
             return None
@@ -167,4 +167,4 @@ def _make_mask(mask: str | None, salt: str) -> Callable[[Value], Value] | None:
         found.update(text.encode())
         return found.hexdigest()
 
-    return hashed
+    return hash_value

@@ -161,16 +161,16 @@ class KafkaTarget(DefinitionlessTables, RoutedTopics):
             return had
         self._discard_writer(unit)
 
-        def judged(known: KnownUnit) -> KnownUnit:
+        def check_guards(known: KnownUnit) -> KnownUnit:
             if list_guards(known.lanes) != list_guards(progress.guards):
                 raise _ForeignCommitError(known)
             return KnownUnit(known.record, known.held)
 
-        writer = self._open_writer(unit, judged, progress.guards[0].epoch, batch)
+        writer = self._open_writer(unit, check_guards, progress.guards[0].epoch, batch)
         if writer is None:
             raise TransientError(f"{unit.topic}: no producer")
         try:
-            judged(writer.known)
+            check_guards(writer.known)
         except _ForeignCommitError:
             self._discard_writer(unit)
             raise
@@ -235,14 +235,14 @@ class KafkaTarget(DefinitionlessTables, RoutedTopics):
     def _follow_contents(self, unit: ApplyUnit, table: TargetTable) -> TopicContents:
         """Return what the topic of a table contains; it is followed until a commit makes that unnecessary."""
 
-        def opened() -> TopicContents:
+        def open_contents() -> TopicContents:
             records, facts = self._tables.get_opened_topic(table)
             reader = CommittedReader(self._config, self._topics, facts.name, facts.partitions)
             ends = partial(self._topics.read_end_offsets, facts.name, range(facts.partitions))
             values = add_form_ages(self._get_known_unit(unit).written, records.written, ends).values or ()
             return TopicContents(reader, records.format, records.identity, records.apart, values)
 
-        return self._followed.get_contents(get_target_topic(table), opened)
+        return self._followed.get_contents(get_target_topic(table), open_contents)
 
     def yield_keys(
         self, unit: ApplyUnit, table: TargetTable, where: dict[str, str] | None

@@ -129,11 +129,11 @@ def render_statements(change: AlterTable, real: MySqlRealTable) -> Iterator[str]
 
 
 def _rename_columns(whole: _TableChange, names: dict[str, str]) -> None:
-    def renamed(each: _Column) -> _Column:
+    def rename_column(each: _Column) -> _Column:
         name = names.get(each.column.name, each.column.name)
         return _Column(replace(each.column, name=name), each.before, each.changed)
 
-    whole.columns = {new.column.name: new for new in map(renamed, whole.columns.values())}
+    whole.columns = {new.column.name: new for new in map(rename_column, whole.columns.values())}
     whole.fills = {names.get(name, name): fill for name, fill in whole.fills.items()}
 
 

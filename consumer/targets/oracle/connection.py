@@ -80,7 +80,8 @@ class OracleLink:
         if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < MIN_SERVER_VERSION:
             raw.close()
             raise TargetConfigError(
-                f"{self._where} is {version}: {'.'.join(map(str, MIN_SERVER_VERSION))} or later is needed (names of 128 bytes)"
+                f"{self._where} is {version}",
+                f"{'.'.join(map(str, MIN_SERVER_VERSION))} or later is needed (names of 128 bytes)",
             )
         raw.autocommit = True
         raw.call_timeout = ORACLE_CALL_TIMEOUT_S * 1000

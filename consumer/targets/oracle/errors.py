@@ -121,8 +121,8 @@ def find_gravest_error(codes: list[str]) -> int:
     before a quarantine.
     """
 
-    def weight(at: int) -> int:
+    def rank_error(at: int) -> int:
         kind = get_error_class(codes[at])
         return next(number for number, each in enumerate(_WEIGHT) if issubclass(kind, each))
 
-    return min(range(len(codes)), key=weight)
+    return min(range(len(codes)), key=rank_error)

@@ -103,7 +103,7 @@ def _make_writer(column: Column, *, exact: bool) -> Convert | None:
         return convert
     name, onward = column.name, convert or (lambda value: value)
 
-    def filled(value: Any) -> Any:
+    def convert_value(value: Any) -> Any:
         if value == "":
             raise ValueRefusedError(
                 name,
@@ -112,7 +112,7 @@ def _make_writer(column: Column, *, exact: bool) -> Convert | None:
             )
         return onward(value)
 
-    return filled
+    return convert_value
 
 
 def _make_plain_writer(_: Column) -> Convert | None:

@@ -175,14 +175,14 @@ def make_key_line_encoder(
     place = {at: i for i, at in enumerate(table.key_at)}
     columns = range(len(table.table.columns))
 
-    def line(key: Key) -> str:
+    def encode_key_line(key: Key) -> str:
         values = encode(key)
         return (
             "\t".join([escape_copy(str(values[place[at]])) if at in place else r"\N" for at in columns])
             + "\n"
         )
 
-    return line
+    return encode_key_line
 
 
 def copy_blocks(net: NetChange, line: Callable[[Row], str], key: Callable[[Key], str]) -> Iterator[str]:

@@ -30,6 +30,7 @@ from coordinator.core.records import AgentRecord, MoveRecord, PausedRecord
 from coordinator.core.replication import ReplicationSet
 from coordinator.core.replication_table import SetState
 from coordinator.core.schedulers import MoveRequest
+from schemas.problems import Problem
 
 
 def execute_owner_command(
@@ -38,9 +39,9 @@ def execute_owner_command(
     """Execute the command or return Refused. All commands but `Rebalance` and `Resign` are stored, so
     that they outlive this leader.
     """
-    why = _explain_restricted_refusal(state, command) or explain_command_refusal(state, command)
-    if why is not None:
-        out.append(Refused(command, why))
+    problem = _explain_restricted_refusal(state, command) or explain_command_refusal(state, command)
+    if problem is not None:
+        out.append(Refused(command, problem))
         return
     state.plan.note_change()
     match command:
@@ -100,15 +101,15 @@ def _set_draining(
     persist_records(state, [record], now, out)
 
 
-def _explain_restricted_refusal(state: OwnerState, command: OwnerCommand) -> str | None:
+def _explain_restricted_refusal(state: OwnerState, command: OwnerCommand) -> Problem | None:
     """Return that the command is about a restricted unit, or None. A pause ends the restriction."""
     if isinstance(command, Move | CancelMove | Resume) and command.unit in state.sets.restricted:
         why = explain_restriction(state.sets.restricted[command.unit])
-        return f"unit {command.unit}: {why}; pause it, and then resume it"
+        return Problem(f"unit {command.unit}: {why}", "pause it, and then resume it")
     return None
 
 
-def explain_command_refusal(state: OwnerState, command: OwnerCommand) -> str | None:
+def explain_command_refusal(state: OwnerState, command: OwnerCommand) -> Problem | None:
     """Return why the command cannot be executed, or None."""
     match command:
         case Move(unit, agent):
@@ -117,58 +118,57 @@ def explain_command_refusal(state: OwnerState, command: OwnerCommand) -> str | N
             return _explain_cancel_refusal(state, unit)
         case Drain(agent):
             if agent not in state.members.by_name:
-                return f"there is no agent {agent}"
+                return Problem(f"there is no agent {agent}")
             others = any(
                 configuration.accepts_units(state, m)
                 for name, m in state.members.by_name.items()
                 if name != agent
             )
-            return None if others else "no other agent could take its units"
+            return None if others else Problem("no other agent could take its units")
         case Undrain(agent):
             return _explain_undrain_refusal(state, agent)
         case Pause(unit) | Resume(unit):
-            return None if unit in state.sets.by_unit else f"there is no unit {unit}"
+            return None if unit in state.sets.by_unit else Problem(f"there is no unit {unit}")
     return None
 
 
-def _explain_move_refusal(state: OwnerState, unit: str, agent: str) -> str | None:
+def _explain_move_refusal(state: OwnerState, unit: str, agent: str) -> Problem | None:
     if unit not in state.sets.by_unit:
-        return f"there is no unit {unit}"
+        return Problem(f"there is no unit {unit}")
     if unit in state.sets.paused:
-        return f"unit {unit} is paused and runs nowhere; resume it first"
+        return Problem(f"unit {unit} is paused and runs nowhere", "resume it first")
     if state.plan.inventory is not None and unit not in state.plan.inventory:
-        return f"unit {unit} is being removed"
+        return Problem(f"unit {unit} is being removed")
     if agent not in state.members.by_name or not state.members.by_name[agent].accepts:
-        return f"agent {agent} is unknown, away or draining"
+        return Problem(f"agent {agent} is unknown, away or draining")
     if not configuration.has_active_config(state, state.members.by_name[agent]):
-        return f"agent {agent} does not have the active configuration: see `rowlock agents list`"
+        return Problem(f"agent {agent} does not have the active configuration", "see `rowlock agents list`")
     primary = state.sets.by_unit[unit].primary
-    return f"unit {unit} is on agent {agent} already" if primary and primary.agent == agent else None
+    is_there = primary is not None and primary.agent == agent
+    return Problem(f"unit {unit} is on agent {agent} already") if is_there else None
 
 
-def _explain_cancel_refusal(state: OwnerState, unit: str) -> str | None:
+def _explain_cancel_refusal(state: OwnerState, unit: str) -> Problem | None:
     if unit not in state.sets.by_unit:
-        return f"there is no unit {unit}"
+        return Problem(f"there is no unit {unit}")
     current = state.sets.by_unit[unit]
     if any(m.unit == unit for m in state.plan.moves):
         return None
     if not _is_cancellable(current):
         late = "the old agent was already asked to stop, so the move continues to its end"
         moving = current.state is SetState.COMMIT and len(current.replicas) > 1
-        return f"unit {unit}: {late}" if moving else f"unit {unit} is not being moved"
+        return Problem(f"unit {unit}: {late}" if moving else f"unit {unit} is not being moved")
     primary = current.primary
-    leaves = (
-        primary is not None
-        and primary.agent in state.members.by_name
-        and state.members.by_name[primary.agent].leaving
-    )
-    return f"agent {primary.agent} is giving up its units; undrain it instead" if leaves and primary else None
+    member = None if primary is None else state.members.by_name.get(primary.agent)
+    if member is None or not member.leaving:
+        return None
+    return Problem(f"agent {member.name} is giving up its units", "undrain it instead")
 
 
-def _explain_undrain_refusal(state: OwnerState, agent: str) -> str | None:
+def _explain_undrain_refusal(state: OwnerState, agent: str) -> Problem | None:
     member = state.members.by_name.get(agent)
     if member is None:
-        return f"there is no agent {agent}"
+        return Problem(f"there is no agent {agent}")
     if member.liveness is Liveness.STOPPING and member.state is not MemberState.EXPIRED:
-        return f"agent {agent} reports that it is stopping; start it again"
+        return Problem(f"agent {agent} reports that it is stopping", "start it again")
     return None

@@ -25,6 +25,7 @@ from coordinator.core.records import ConfigRecord
 from coordinator.core.replication import ReplicationSet
 from coordinator.core.schedulers import InventoryUnit, UnitKind
 from schemas.config.changes.parts import format_pipeline_part, format_source_part
+from schemas.problems import Problem
 
 #: The most lines of one agent that a refusal contains.
 LINES = 20
@@ -116,7 +117,7 @@ def _enable_config(
 def begin_reload(state: OwnerState, command: Reload, now: float, out: list[OwnerDecision]) -> None:
     """Ask the agents for the content of their files. The reload ends at once if there is no agent to ask."""
     if state.configuration.reloading is not None:
-        out.append(Refused(command, "another reload is under way: ask again when it has ended"))
+        out.append(Refused(command, Problem("another reload is under way", "ask again when it has ended")))
         return
     state.configuration.begin_reload(Reloading(command, take_next_number(state), now))
     continue_reload(state, now, out)
@@ -128,7 +129,7 @@ def continue_reload(state: OwnerState, now: float, out: list[OwnerDecision]) -> 
     if reloading is None:
         return
     asked = list(_list_asked_members(state))
-    refusals = [line for member in asked for line in _list_refusals(reloading, member)]
+    refusals = [problem for member in asked for problem in _list_refusals(reloading, member)]
     waiting = [member.name for member in asked if not _has_answered(reloading, member)]
     if waiting and not refusals and now < reloading.since + state.config.reload_timeout:
         return
@@ -136,9 +137,15 @@ def continue_reload(state: OwnerState, now: float, out: list[OwnerDecision]) -> 
     command = reloading.command
     if waiting and not refusals:
         waited = f"{state.config.reload_timeout:g} s"
-        refusals = [f"agent {name} has not reported within {waited} what its file contains: see `rowlock agents list`" for name in waiting]  # fmt: skip
+        refusals = [
+            Problem(
+                f"agent {name} has not reported within {waited} what its file contains",
+                "see `rowlock agents list`",
+            )
+            for name in waiting
+        ]
     if refusals:
-        out.append(ReloadEnded(command.digest, refused="\n".join(refusals)))
+        out.append(ReloadEnded(command.digest, refused=tuple(refusals)))
         return
     _enable_config(state, command, command.changed, now, out)
     out.append(ReloadEnded(command.digest, state.numbers.token))
@@ -164,12 +171,17 @@ def _has_answered(reloading: Reloading, member: Member) -> bool:
     return member.file is not None and member.file.asked == reloading.number
 
 
-def _list_refusals(reloading: Reloading, member: Member) -> list[str]:
+def _list_refusals(reloading: Reloading, member: Member) -> list[Problem]:
     if member.file is None or not _has_answered(reloading, member):
         return []
     if member.file.problems:
-        return [f"agent {member.name}: {line[:500]}" for line in member.file.problems[:LINES]]
+        return [Problem(f"agent {member.name}: {line[:500]}") for line in member.file.problems[:LINES]]
     if member.file.digest == reloading.command.digest:
         return []
-    seen = f"its file holds another configuration ({member.file.digest[:40]}) than the coordinator's ({reloading.command.digest})"
-    return [f"agent {member.name}: {seen}: bring the same file to all machines, and reload again"]
+    digests = f"({member.file.digest[:40]}) than the coordinator's ({reloading.command.digest})"
+    return [
+        Problem(
+            f"agent {member.name}: its file holds another configuration {digests}",
+            "bring the same file to all machines, and reload again",
+        )
+    ]

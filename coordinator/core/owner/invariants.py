@@ -209,25 +209,3 @@ def _leave_out_units(effect: OwnerDecision, units: Collection[str]) -> OwnerDeci
             kept = tuple(one for one in records if one[0].removeprefix("unit/") not in units)
             return Persist(token, kept)
     return effect
-
-
-# tests
-
-
-def check_owner_invariants(state: OwnerState) -> None:
-    """Raise AssertionError unless the invariants hold for every unit that is not restricted. For tests:
-    linear in the number of units.
-    """
-    everything = {**dict.fromkeys(state.plan.inventory or ()), **state.sets.by_unit}
-    broken = find_step_violations(state, state.numbers.counter, everything)
-    users: dict[int, str] = {}
-    held: dict[str, set[str]] = defaultdict(set)
-    for unit, current in state.sets.by_unit.items():
-        for replica in current.replicas:
-            held[replica.agent].add(unit)
-            if unit not in state.sets.restricted and users.setdefault(replica.assignment, unit) != unit:
-                broken[unit] = f"assignment {replica.assignment} is also that of {users[replica.assignment]}"
-    if {agent: set(units) for agent, units in state.sets.by_agent.items() if units} != held:
-        broken[""] = "the index by agent is not what the sets hold"
-    if broken:
-        raise AssertionError(f"invariants violated: {broken}")

@@ -17,6 +17,7 @@ from coordinator.core.owner.term_numbers import TermNumbers
 from coordinator.core.owner.unit_sets import UnitSets
 from coordinator.core.records import DurableRecord
 from coordinator.core.schedulers import InventoryUnit, MoveLimits
+from schemas.problems import Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,10 +222,10 @@ class Alarm:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A command that cannot be executed, and why."""
+    """A command that cannot be executed."""
 
     command: OwnerCommand
-    why: str
+    problem: Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,8 +241,8 @@ class ReloadEnded:
 
     digest: str
     token: int = 0
-    refused: str | None = None
-    """Why the configuration is not activated; None: it is."""
+    refused: tuple[Problem, ...] = ()
+    """Why the configuration is not activated; empty: it is."""
 
 
 OwnerDecision = SendMessage | Persist | Fence | Alarm | Refused | StepDown | ReloadEnded

@@ -16,6 +16,7 @@ from coordinator.core.owner.state import OwnerCommand
 from coordinator.server.operators.condition import judge_condition
 from coordinator.server.operators.configuration import FoundConfiguration
 from coordinator.server.operators.journal import EventRow
+from schemas.problems import Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,16 +161,14 @@ class ControlError(Exception):
 
 
 class CommandRefusedError(ControlError):
-    """The command cannot be executed. `why` is meant for the operator."""
+    """The command cannot be executed, for one problem or several."""
 
-    def __init__(self, why: str) -> None:
-        super().__init__(why)
-        self.why = why
+    def __init__(self, *problems: Problem) -> None:
+        super().__init__(*problems)
+        self.problems = problems
 
-    @property
-    def errors(self) -> list[str]:
-        """The problems, one per line of `why`."""
-        return self.why.splitlines()
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.problems))
 
 
 class NotLeaderError(ControlError):

@@ -10,6 +10,8 @@ from typing import Protocol
 
 import msgspec
 
+from schemas.problems import ProblemError
+
 
 @dataclass(frozen=True, slots=True)
 class CopyRequested:
@@ -58,8 +60,8 @@ class CopyRequestStored:
     table: str
 
 
-class CopyRefusedError(Exception):
-    """The request cannot be executed. The message is meant for the operator."""
+class CopyRefusedError(ProblemError):
+    """The request cannot be executed."""
 
 
 class CopyRequests(Protocol):

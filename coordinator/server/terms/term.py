@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import structlog
+
 from coordinator.control.codec import RecordChange
 from coordinator.core.messages import Down, Up
 from coordinator.core.owner import owner
@@ -23,16 +25,19 @@ from coordinator.core.owner.state import (
     Refused,
     Reload,
     ReloadEnded,
+    Resign,
     SendMessage,
 )
+from coordinator.server.batch_handler import AgentMachine
 from coordinator.server.operators.api import CommandRefusedError, LeaderView, NotLeaderError, View
 from coordinator.server.operators.journal import Journal
 from coordinator.server.operators.view import build_owner_view
 from coordinator.server.owner_round import OwnerRound
 from coordinator.server.requests import CommandRequested
-from coordinator.server.terms.pending_commands import PendingCommands
-from coordinator.server.terms.streams import StreamTable
 from coordinator.transport.events import LeaderInfo
+from schemas.problems import Problem
+
+log = structlog.get_logger("coordinator")
 
 
 class OwnerEffects(Protocol):
@@ -62,6 +67,32 @@ class OwnerEffects(Protocol):
     def get_counters(self) -> dict[str, int]: ...
 
 
+class StreamTable:
+    """The open streams of agents to this coordinator, their counters, and how the last one of an agent
+    ended. If an agent has connected again, the newer stream counts.
+    """
+
+    def __init__(self) -> None:
+        self._machines: dict[str, AgentMachine] = {}
+        self._ended: dict[str, str] = {}
+
+    def add_stream(self, machine: AgentMachine) -> None:
+        self._machines[machine.agent] = machine
+
+    def remove_stream(self, machine: AgentMachine, why: str) -> None:
+        if self._machines.get(machine.agent) is machine:
+            del self._machines[machine.agent]
+            self._ended[machine.agent] = why
+        log.info("stream of an agent ended", agent=machine.agent, reason=why)
+
+    def take_end_reason(self, agent: str) -> str | None:
+        """Return how the agent's last stream ended, and forget it."""
+        return self._ended.pop(agent, None)
+
+    def get_counters(self) -> dict[str, dict[str, int]]:
+        return {name: machine.get_counters() for name, machine in self._machines.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class CoordinatorContext:
     """The parts of a coordinator that outlive its terms."""
@@ -72,6 +103,66 @@ class CoordinatorContext:
     journal: Journal
     streams: StreamTable = field(default_factory=StreamTable)
     counts: Counter[str] = field(default_factory=Counter)
+
+
+class PendingCommands:
+    """Operators' commands that wait for their records, by the tokens of these. One command is executed at
+    a time, and answered once its records are durable.
+    """
+
+    def __init__(self) -> None:
+        self._now: CommandRequested | None = None
+        self._waiting: dict[int, CommandRequested] = {}
+
+    def carry_out(self, asked: CommandRequested, work: Callable[[], None]) -> None:
+        """Run `work` for the command: every record, refusal or resignation meanwhile belongs to the
+        command.
+        """
+        self._now = asked
+        try:
+            work()
+        finally:
+            self._now = None
+
+    def add_stored_token(self, token: int) -> None:
+        """Note that the present command has stored records under `token`."""
+        if self._now is not None:
+            self._waiting[token] = self._now
+
+    def await_durable(self, token: int, asked: CommandRequested) -> None:
+        """Answer a finished command once the records of `token` are durable."""
+        self._waiting[token] = asked
+
+    def refuse_command(self, problem: Problem) -> None:
+        if self._now is not None:
+            self._now.answer.fail_with(CommandRefusedError(problem))
+
+    def end_with_term(self) -> None:
+        """Answer the present command, whose step ends the term: a resignation has taken effect, and nothing
+        of any other command is carried out.
+        """
+        if self._now is None:
+            return
+        if isinstance(self._now.command, Resign):
+            self._now.answer.give_value(None)
+        else:
+            self._now.answer.fail_with(NotLeaderError(None))
+
+    def settle_command(self, asked: CommandRequested) -> None:
+        """Answer a command unless some of its records are not durable yet."""
+        if not any(waiting is asked for waiting in self._waiting.values()):
+            asked.answer.give_value(None)
+
+    def confirm_durable(self, token: int) -> None:
+        asked = self._waiting.pop(token, None)
+        if asked is not None:
+            self.settle_command(asked)
+
+    def close(self) -> None:
+        """End the term. The results of the waiting commands are unknown, so they fail with NotLeaderError."""
+        waiting, self._waiting = self._waiting, {}
+        for asked in waiting.values():
+            asked.answer.fail_with(NotLeaderError(None))
 
 
 class OwnerTerm:
@@ -160,8 +251,8 @@ class OwnerTerm:
             case Alarm(what, about):
                 self._lasting.journal.record_event(self.rev, what, {"about": about}, alarm=True)
                 self._lasting.counts[f"alarm.{what}"] += 1
-            case Refused(_, why):
-                self._commands.refuse_command(why)
+            case Refused(_, problem):
+                self._commands.refuse_command(problem)
             case ReloadEnded():
                 self._reload_ended(effect)
             case core.StepDown(why):
@@ -171,12 +262,12 @@ class OwnerTerm:
     def _reload_ended(self, ended: ReloadEnded) -> None:
         """Answer the reload, like any command, once its records are durable."""
         asked, self._reload = self._reload, None
-        if ended.refused is None:
+        if not ended.refused:
             self._lasting.outside.adopt_config(ended.digest)
         if asked is None:
             return
-        if ended.refused is not None:
-            asked.answer.fail_with(CommandRefusedError(ended.refused))
+        if ended.refused:
+            asked.answer.fail_with(CommandRefusedError(*ended.refused))
         else:
             self._commands.await_durable(ended.token, asked)
         self._record_command(asked)

@@ -50,7 +50,7 @@ def make_log_row_converter(logged: LoggedTable) -> Callable[[Sequence[Any]], Log
     whole = make_row_converter(logged)
     there = [column.name not in logged.unlogged for column in logged.columns]
 
-    def image(values: Sequence[Any]) -> Row:
+    def convert_image(values: Sequence[Any]) -> Row:
         if all(there):
             return whole(values)
         given = iter(values)
@@ -58,7 +58,9 @@ def make_log_row_converter(logged: LoggedTable) -> Callable[[Sequence[Any]], Log
 
     def convert(row: Sequence[Any]) -> LogRow:
         rowid, sequence, dml, old_new, xid, scn = row[:_BEFORE_IMAGE]
-        return LogRow(str(rowid), int(sequence), dml, old_new, xid, int(scn or 0), image(row[_BEFORE_IMAGE:]))
+        return LogRow(
+            str(rowid), int(sequence), dml, old_new, xid, int(scn or 0), convert_image(row[_BEFORE_IMAGE:])
+        )
 
     return convert
 

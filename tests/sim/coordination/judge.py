@@ -19,15 +19,15 @@ from coordinator.core import records as durable
 from coordinator.core.agent_unit import PrepareWorker, RemoveWorker, StartWorker
 from coordinator.core.members import MemberState
 from coordinator.core.messages import Dispatch, DispatchResponse, Down, Heartbeat, Sync
-from coordinator.core.owner import invariants
 from coordinator.core.owner import state as o
 from coordinator.core.owner.invariants import VIOLATION_ALARM
 from coordinator.core.owner.sets import find_desired_unit
 from coordinator.core.progress import PipelineProgress
-from coordinator.core.replication import require_invariant
 from coordinator.core.replication_table import Cell, SetState
 from coordinator.server.operators import view as views
 from schemas.units import UnitOperation, UnitPhase, UnitProgress
+from tests.kits import invariants
+from tests.kits.invariants import require_invariant
 from tests.sim.coordination.leases import LeaseJudge
 from tests.sim.coordination.nodes import FAR
 from tests.sim.coordination.target import Transaction, Worker

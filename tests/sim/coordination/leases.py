@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from coordinator.core.messages import Dispatch, HeartbeatResponse
 from coordinator.core.owner import state as o
-from coordinator.core.replication import require_invariant
 from coordinator.core.replication_table import ReplicaPhase, Role, SetState
 from schemas.units import UnitOperation
+from tests.kits.invariants import require_invariant
 
 if TYPE_CHECKING:
     from tests.sim.coordination.nodes import AgentNode, OwnerNode

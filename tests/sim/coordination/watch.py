@@ -12,9 +12,10 @@ from coordinator.core import records as durable
 from coordinator.core.members import MemberState
 from coordinator.core.messages import Dispatch, DispatchResponse
 from coordinator.core.owner import state as o
-from coordinator.core.replication import ReplicationSet, require_invariant
+from coordinator.core.replication import ReplicationSet
 from coordinator.core.replication_table import SetState
 from schemas.units import UnitPhase
+from tests.kits.invariants import require_invariant
 
 if TYPE_CHECKING:
     from tests.sim.coordination.nodes import AgentNode, OwnerNode

@@ -26,6 +26,7 @@ from consumer.targets.kafka.store.state import UNKNOWN_UNIT, KnownUnit, Progress
 from consumer.targets.kafka.topics import TargetTopics
 from consumer.targets.kafka.writer import Outgoing, UnitWriter, build_transactional_id
 from schemas.backoff import pause_after
+from schemas.clock import read_clock_ms
 from schemas.config.model import KafkaTargetConfig
 from schemas.wire.position import ZERO
 
@@ -65,9 +66,7 @@ class ProgressTopicUnits:
 class KafkaProgress(ProgressTopicUnits):
     """The progress store in Kafka; see consumer.targets.base.ProgressStore."""
 
-    def __init__(
-        self, config: KafkaTargetConfig, now_ms: Callable[[], int] = lambda: int(time.time() * 1000)
-    ) -> None:
+    def __init__(self, config: KafkaTargetConfig, now_ms: Callable[[], int] = read_clock_ms) -> None:
         self._config, self._now_ms = config, now_ms
         self._topics = TargetTopics(lambda on_error: make_admin_client(config, on_error), config.replication)
         self._progress = ProgressTopic(config, self._topics)
@@ -88,7 +87,7 @@ class KafkaProgress(ProgressTopicUnits):
     ) -> tuple[int, list[LaneProgress], UnitState]:
         before = UnitState(None, None, None)
 
-        def taken(known: KnownUnit) -> KnownUnit:
+        def advance_token(known: KnownUnit) -> KnownUnit:
             nonlocal before
             before = known.state
             rows = known.lanes or tuple(
@@ -104,13 +103,13 @@ class KafkaProgress(ProgressTopicUnits):
             return KnownUnit(record, known.held)
 
         last = None if assigned is None else ((assigned + 1) << BITS) - 1
-        lanes_now = self._commit_change(unit, taken, last).lanes
+        lanes_now = self._commit_change(unit, advance_token, last).lanes
         return lanes_now[0].epoch, list(lanes_now), before
 
     def begin_attempt(
         self, unit: ApplyUnit, epoch: int
     ) -> tuple[list[LaneProgress], UnitState, list[QuarantineEntry]]:
-        def begun(known: KnownUnit) -> KnownUnit:
+        def count_attempt(known: KnownUnit) -> KnownUnit:
             record = known.record
             if record is None or any(row.epoch != epoch for row in record.lanes):
                 raise FencedError(
@@ -120,7 +119,7 @@ class KafkaProgress(ProgressTopicUnits):
             rows = tuple(replace(row, attempt=row.attempt + 1) for row in record.lanes)
             return KnownUnit(replace(record, lanes=rows), known.held)
 
-        known = self._commit_change(unit, begun, epoch)
+        known = self._commit_change(unit, count_attempt, epoch)
         return list(known.lanes), known.state, _sort_quarantine(known)
 
     def read_progress(
@@ -135,7 +134,7 @@ class KafkaProgress(ProgressTopicUnits):
     def stop_unit(self, unit: ApplyUnit, epoch: int, message: str, *, was: str | None = None) -> None:
         now = self._now_ms()
 
-        def stopped(known: KnownUnit) -> KnownUnit:
+        def store_stop(known: KnownUnit) -> KnownUnit:
             record = known.record
             if record is None or any(row.epoch != epoch for row in record.lanes):
                 return known
@@ -143,7 +142,7 @@ class KafkaProgress(ProgressTopicUnits):
             state = replace(record.state, stopped=message, since_ms=since or now)
             return KnownUnit(replace(record, state=state), known.held)
 
-        self._commit_change(unit, stopped, epoch)
+        self._commit_change(unit, store_stop, epoch)
 
     def ping(self) -> bool:
         try:

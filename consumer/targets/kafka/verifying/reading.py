@@ -40,7 +40,7 @@ def build_record_reader(word: str, table: Table, origin: Origin) -> RecordDecode
     """
     read = _READERS[word](table, (origin.source, origin.db, origin.table))
 
-    def checked(key: bytes | None, value: bytes | None) -> State | None:
+    def read_record(key: bytes | None, value: bytes | None) -> State | None:
         try:
             return read(key, value)
         except _NOT_READ as error:
@@ -50,7 +50,7 @@ def build_record_reader(word: str, table: Table, origin: Origin) -> RecordDecode
                 "was changed"
             ) from error
 
-    return checked
+    return read_record
 
 
 def decode_key_document(key: bytes | None) -> Any:
@@ -126,7 +126,7 @@ def _make_debezium_reader(table: Table, origin: tuple[str, str, str]) -> RecordD
         for column in table.columns
     ]
 
-    def image(payload: Any) -> dict[str, object]:
+    def convert_image(payload: Any) -> dict[str, object]:
         row = _decode_image(payload)
         return {
             name: None if row[name] is None else convert(row[name])
@@ -148,8 +148,8 @@ def _make_debezium_reader(table: Table, origin: tuple[str, str, str]) -> RecordD
         if whose != origin:
             return State(key, None if op == "d" else {}, origin=whose)
         if op == "d":
-            return State(key, origin=whose, deleted=image(event["before"]))
-        return State(key, image(event["after"]), origin=whose)
+            return State(key, origin=whose, deleted=convert_image(event["before"]))
+        return State(key, convert_image(event["after"]), origin=whose)
 
     return read
 

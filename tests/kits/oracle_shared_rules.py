@@ -1,8 +1,8 @@
-"""A log that other materialized views use as well: the rows of it that are read, and when rowlock's own
-views are refreshed. Pure.
+"""Rules for a log that other materialized views use as well: the rows of it that are read, and when
+rowlock's own views are refreshed. Pure.
 
-**The product does not use this module yet**: such a log is refused until `make test-oracle` has shown
-that a server follows these rules (docs/adr/0028). tests/sim/test_oracle_shared_log.py simulates them.
+**The product refuses such a log** until `make test-oracle` has shown that a server follows these rules
+(docs/adr/0028); then they move into the product. tests/sim/test_oracle_shared_log.py simulates them.
 
 A refresh at a time t stamps the rows that were not stamped before (SNAPTIME$$), and purges those up to
 the oldest of the last refreshes of all views. So two views are registered for rowlock and refreshed in
