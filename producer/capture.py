@@ -188,8 +188,7 @@ class CaptureRunner:
 
     def _shut_down(self, loop: CaptureLoop, writer: KafkaWriter, why: str, *, restarts: bool) -> None:
         """Store everything within a time limit. What is not stored is sent again later."""
-        deadline = time.monotonic() + _FAREWELL
-        writer.stopping = lambda: time.monotonic() > deadline
+        writer.limit_waiting(time.monotonic() + _FAREWELL)
         try:
             loop.shut_down(why or ENDED_AS_ASKED, restarts=restarts)
         except (InterruptedWriteError, DeliveryError):

@@ -23,11 +23,10 @@ class EventWriter(Protocol):
     """Writes to Kafka in order and without a gap; producer.kafka.writer.KafkaWriter documents the
     methods.
 
-    `offsets`: the last acknowledged offset of each topic. `stopping`: called while it waits.
+    `offsets`: the last acknowledged offset of each topic.
     """
 
     offsets: dict[str, int]
-    stopping: Callable[[], bool]
 
     @property
     def full(self) -> bool: ...

@@ -46,6 +46,11 @@ class TopicState:
         self._defined += 1
         return DEFINITION_ROW + self._defined - 1
 
+    def continue_after(self, highest: Position | None, end: int) -> None:
+        """Let the next event follow what the start has read of the topic, up to the offset `end`."""
+        self.tail.last, self.end = highest, end
+        self.raise_ceiling()
+
     def raise_ceiling_to_tail(self) -> None:
         """Raise the ceiling to `tail.last`."""
         last = self.tail.last
@@ -96,6 +101,36 @@ class TableState:
         self.table = table
         self.defined_at = position
         self.codecs.clear()
+
+    def record_definition(self, position: Position, offset: int, copy: CopyMark | None) -> None:
+        """Record that the topic has a definition, and with it the begin of `copy`."""
+        self.definition_offset = offset
+        if copy is not None:
+            self.begun = BegunCopy(copy, position, offset)
+
+    def record_marker(self, offset: int) -> None:
+        """Record that the topic has a chunk marker."""
+        self.marker_offset = offset
+
+    def begin_copy(self, table: Table, begun: BegunCopy) -> None:
+        """Make `table` the active definition, with which a copy has begun in the topic."""
+        self.set_definition(table, begun.position)
+        self.definition_offset, self.marker_offset, self.begun = begun.offset, None, begun
+
+    def restore_tail(
+        self, definitions: dict[Position, Table], marker_offset: int | None, begun: BegunCopy | None
+    ) -> None:
+        """Take over what an earlier process has written to the topic."""
+        self.ahead = {at: table for at, table in definitions.items() if at > self.defined_at}
+        self.marker_offset, self.begun = marker_offset, begun
+
+    def ignore_rows(self, reason: str) -> None:
+        """Capture no rows of the table from now on."""
+        self.ignored = reason
+
+    def capture_rows(self) -> None:
+        """Capture the rows of the table again."""
+        self.ignored = None
 
     def get_codec(self, table_map: TableMap, source: SourceContext) -> TableCodec:
         """Return the codec for the layout of `table_map`. Raises DefinitionMismatch."""
@@ -183,12 +218,14 @@ class CapturedTables:
         if stopped.position is None:
             self.unsaid.add(name)
         if (state := self.tables.get(name)) is not None:
-            state.ignored = stopped.stop.reason
+            state.ignore_rows(stopped.stop.reason)
 
     def go_on(self, name: TableName) -> None:
         """Publish the table again: a copy of it has begun in its topic."""
         self.stopped.pop(name, None)
         self.unsaid.discard(name)
+        if (state := self.tables.get(name)) is not None:
+            state.capture_rows()
 
     def list_tables_in_schema(self, db: str) -> list[TableName]:
         return [name for name in self.tables if name[0] == db]

@@ -12,6 +12,7 @@ The topic stays bounded: a leader that finds it long writes a snapshot and delet
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from coordinator.control.codec import (
@@ -20,6 +21,7 @@ from coordinator.control.codec import (
     Changes,
     Claim,
     Message,
+    RecordChange,
     Resigned,
     Snapshot,
 )
@@ -49,47 +51,49 @@ class ControlFold:
     ignored: Counter[str] = field(default_factory=Counter)
     """Messages that did not count, by reason."""
 
+    def fold_message(self, offset: int, message: Message, size: int = 0) -> bool:
+        """Apply the message at `offset`, of `size` bytes, and return whether it counts (as a sign of life
+        of its leader).
+        """
+        self.end = offset + 1
+        self.size += size
+        match message:
+            case Claim(candidate, nonce):
+                self._set_leader(offset, candidate, nonce)
+                return True
+            case Snapshot(rev, candidate, nonce) if rev >= self.rev:  # later: its claim is deleted already
+                self.records.clear()
+                self.base, self.size, self.unreadable = offset, size, False
+                self._set_leader(rev, candidate, nonce)
+                return True
+            case Changes(rev, changes) if rev == self.rev:
+                apply_changes(self.records, changes)
+                return True
+            case Beat(rev) if rev == self.rev:
+                return True
+            case Resigned(rev) if rev == self.rev:
+                self.resigned = True
+                return True
+        self.ignored["other term"] += 1
+        return False
 
-def fold_message(fold: ControlFold, offset: int, message: Message, size: int = 0) -> bool:
-    """Apply the message at `offset`, of `size` bytes, and return whether it counts (as a sign of life of
-    its leader).
-    """
-    fold.end = offset + 1
-    fold.size += size
-    match message:
-        case Claim(candidate, nonce):
-            _set_leader(fold, offset, candidate, nonce)
-            return True
-        case Snapshot(rev, candidate, nonce) if rev >= fold.rev:  # later: its claim is deleted already
-            fold.records.clear()
-            fold.base, fold.size, fold.unreadable = offset, size, False
-            _set_leader(fold, rev, candidate, nonce)
-            return True
-        case Changes(rev, changes) if rev == fold.rev:
-            for key, record in changes:
-                if record is None:
-                    fold.records.pop(key, None)
-                else:
-                    fold.records[key] = record
-            return True
-        case Beat(rev) if rev == fold.rev:
-            return True
-        case Resigned(rev) if rev == fold.rev:
-            fold.resigned = True
-            return True
-    fold.ignored["other term"] += 1
-    return False
+    def _set_leader(self, rev: int, candidate: Candidate, nonce: str) -> None:
+        self.rev, self.candidate, self.nonce, self.resigned = rev, candidate, nonce, False
+
+    def record_foreign_message(self, offset: int, *, newer: bool) -> None:
+        """Note a message that cannot be decoded."""
+        self.end = offset + 1
+        self.ignored["newer version" if newer else "foreign"] += 1
+        self.unreadable = self.unreadable or newer
 
 
-def _set_leader(fold: ControlFold, rev: int, candidate: Candidate, nonce: str) -> None:
-    fold.rev, fold.candidate, fold.nonce, fold.resigned = rev, candidate, nonce, False
-
-
-def record_foreign_message(fold: ControlFold, offset: int, *, newer: bool) -> None:
-    """Note a message that cannot be decoded."""
-    fold.end = offset + 1
-    fold.ignored["newer version" if newer else "foreign"] += 1
-    fold.unreadable = fold.unreadable or newer
+def apply_changes(records: dict[str, DurableRecord], changes: Iterable[RecordChange]) -> None:
+    """Set or delete durable records."""
+    for key, record in changes:
+        if record is None:
+            records.pop(key, None)
+        else:
+            records[key] = record
 
 
 def is_snapshot_due(length: int, size: int, snapshot_size: int, *, most: int, most_bytes: int) -> bool:

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import structlog
-from confluent_kafka import KafkaException
 
 from coordinator.control import election
 from coordinator.control.codec import Candidate, RecordChange
@@ -44,7 +43,6 @@ from coordinator.control.events import (
     WriteConfirmed,
 )
 from coordinator.control.reader import ControlReader
-from coordinator.control.topic import ControlTopic
 from coordinator.control.transactions import WriterConfig
 from coordinator.control.writer import ControlWriter
 from schemas.config.model import KafkaConfig
@@ -96,14 +94,8 @@ class ControlLog:
         """Follow the topic, and lead when no other coordinator does. Raises ControlTopicError. If Kafka
         does not answer, it is awaited.
         """
-        try:
-            ControlTopic(self._kafka).ensure_topic()
-        except KafkaException as error:
-            log.warning("control topic not ready yet", bootstrap=self._kafka.bootstrap, error=str(error))
-        else:
-            self._reader.ensured = True
-        self._writer.start()
         self._reader.start()
+        self._writer.start()
 
     def append_changes(self, rev: int, token: int, changes: tuple[RecordChange, ...]) -> None:
         """Write records of term `rev`, in order, several calls in one transaction; then report

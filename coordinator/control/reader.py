@@ -12,7 +12,6 @@ from typing import Any
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from coordinator.control import fold as folds
 from coordinator.control.codec import NewerVersionError, UndecodableError, decode_message
 from coordinator.control.election import Observed, Reachable, Unreachable
 from coordinator.control.fold import ControlFold
@@ -49,14 +48,19 @@ class ControlReader:
         self.fold = ControlFold()
         self.complete = False
         """Whether the topic has been read to its end once."""
-        self.ensured = False
-        """Whether the topic exists."""
         self._kafka, self._probe, self._lock, self._report = kafka, probe, lock, report
+        self._is_ensured = False
+        """Whether the topic exists."""
         self._next_probe = 0.0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run_thread, name="control-reader", daemon=True)
 
     def start(self) -> None:
+        """Follow the topic. Raises ControlTopicError. If Kafka does not answer, the thread awaits it."""
+        try:
+            self._ensure_topic()
+        except KafkaException as error:
+            log.warning("control topic not ready yet", bootstrap=self._kafka.bootstrap, error=str(error))
         self._thread.start()
 
     def stop(self, timeout: float) -> None:
@@ -67,15 +71,18 @@ class ControlReader:
     def _run_thread(self) -> None:
         while not self._stop.is_set():
             try:
-                if not self.ensured:
-                    ControlTopic(self._kafka).ensure_topic()
-                    self.ensured = True
+                self._ensure_topic()
                 self._follow_topic()
             except Exception as error:
                 quiet = isinstance(error, KafkaException)
                 log.warning("control topic not readable", error=str(error), exc_info=not quiet)
                 self._report_observation(Unreachable())
                 self._stop.wait(1.0)
+
+    def _ensure_topic(self) -> None:
+        if not self._is_ensured:
+            ControlTopic(self._kafka).ensure_topic()
+            self._is_ensured = True
 
     def _follow_topic(self) -> None:
         consumer = open_consumer(build_control_reader_settings(self._kafka), log=LOG)
@@ -126,11 +133,9 @@ class ControlReader:
     def _fold_one(self, message: Any) -> bool:
         value = message.value()
         try:
-            return folds.fold_message(self.fold, message.offset(), decode_message(value), len(value or b""))
+            return self.fold.fold_message(message.offset(), decode_message(value), len(value or b""))
         except (UndecodableError, NewerVersionError) as error:
-            folds.record_foreign_message(
-                self.fold, message.offset(), newer=isinstance(error, NewerVersionError)
-            )
+            self.fold.record_foreign_message(message.offset(), newer=isinstance(error, NewerVersionError))
             log.error("record of the control topic not readable", offset=message.offset(), reason=str(error))
             return False
 

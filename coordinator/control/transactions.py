@@ -20,7 +20,7 @@ from coordinator.control.codec import (
     encode_control_snapshot,
     encode_message,
 )
-from coordinator.control.fold import is_snapshot_due
+from coordinator.control.fold import apply_changes, is_snapshot_due
 from coordinator.control.producer import TermProducer, WriteFailedError
 from coordinator.control.topic import ControlTopic
 from coordinator.core.records import DurableRecord
@@ -72,6 +72,20 @@ class LedTerm:
             changes.extend(some)
         return tokens, changes
 
+    def begin_transaction(self) -> None:
+        self.begun = time.monotonic()
+
+    def record_changes(self, offset: int, payloads: list[bytes], changes: list[RecordChange]) -> None:
+        """Note that a transaction with these changes is in the topic from `offset` on."""
+        self.end = offset + len(payloads) + 1
+        self.size += sum(map(len, payloads))
+        apply_changes(self.records, changes)
+
+    def record_snapshot(self, offset: int, payloads: list[bytes]) -> None:
+        """Note that a snapshot is in the topic from `offset` on."""
+        self.base, self.end = offset, offset + len(payloads) + 1
+        self.size = self.cost = sum(map(len, payloads))
+
 
 class TermTransactions:
     """The transactions of a candidate, executed one after the other in one thread.
@@ -106,11 +120,9 @@ class TermTransactions:
         """Write changes, or a beat if there are none. Raises ValueError unless a term is `claimed`."""
         if self._producer is None:
             raise ValueError("nothing is claimed")
-        term.begun = time.monotonic()
+        term.begin_transaction()
         payloads = list(encode_batches(term.rev, changes)) or [encode_message(Beat(term.rev))]
-        term.end = self._producer.commit_payloads(payloads, "write") + len(payloads) + 1
-        term.size += sum(map(len, payloads))
-        _apply_changes(term.records, changes)
+        term.record_changes(self._producer.commit_payloads(payloads, "write"), payloads, changes)
 
     def write_snapshot_if_due(self, term: LedTerm) -> bool:
         """Write a snapshot if the topic has become long, and return whether one was written."""
@@ -124,11 +136,9 @@ class TermTransactions:
         )
         if not long or self._producer is None:
             return False
-        term.begun = time.monotonic()
+        term.begin_transaction()
         payloads = list(encode_control_snapshot(term.rev, self._candidate, self._nonce, term.records))
-        term.base = self._producer.commit_payloads(payloads, "snapshot")
-        term.end = term.base + len(payloads) + 1
-        term.size = term.cost = sum(map(len, payloads))
+        term.record_snapshot(self._producer.commit_payloads(payloads, "snapshot"), payloads)
         return True
 
     def trim_topic(self, before: int) -> None:
@@ -149,11 +159,3 @@ class TermTransactions:
         if self._producer is not None:
             self._producer.discard()
             self._producer = None
-
-
-def _apply_changes(records: dict[str, DurableRecord], changes: list[RecordChange]) -> None:
-    for key, record in changes:
-        if record is None:
-            records.pop(key, None)
-        else:
-            records[key] = record

@@ -130,9 +130,9 @@ class Coordinator:
         self._candidate = Candidate(self._config.name, address, self._config.rest if rest is None else rest)
         self._system.start()
         self._parts.start()
-        self._parts.log = ControlLog(self._kafka, self._candidate, self._on_log_event, self._config.control)
+        control_log = ControlLog(self._kafka, self._candidate, self._on_log_event, self._config.control)
         try:
-            self._parts.log.start()
+            self._parts.start_log(control_log)
         except BaseException:
             self.close()
             raise
@@ -237,11 +237,11 @@ class Coordinator:
 
     def _on_log_event(self, event: ControlLogEvent) -> None:
         if isinstance(event, Heard):
-            self._machine.leadership.heard = event
+            self._machine.leadership.record_sign_of_life(event)
             return
         if isinstance(event, Elected):
             record = event.records.get("configuration")
             self._active_digest = record.digest if isinstance(record, ConfigRecord) else ""
         if isinstance(event, WriteConfirmed):
-            self._machine.leadership.confirmed = event
+            self._machine.leadership.record_confirmation(event)
         self._send_to_owner(event)

@@ -34,6 +34,11 @@ class CoordinatorParts:
         for part in (self.ticker, self.inventory, self.fences):
             part.start()
 
+    def start_log(self, log: ControlLog) -> None:
+        """Follow the control topic, and write to it. Raises ControlTopicError."""
+        self.log = log
+        log.start()
+
     def close(self) -> None:
         """Resign, so that another coordinator becomes the leader at once, and end streams and threads."""
         self.ticker.close()

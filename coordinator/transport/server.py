@@ -249,7 +249,7 @@ class HeartbeatServer:
         for message in messages:
             if isinstance(message, Opening) or message.agent != stream.agent:
                 raise WireError(f"a message of {message.agent} in the stream of {stream.agent}")
-            stream.agent_epoch = message.header.agent_epoch
+            stream.record_epoch(message.header)
             self._on_event(MessagesArrived(stream.agent, stream.number, message))
 
 

@@ -11,7 +11,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Sequence
 
-from coordinator.core.messages import Dispatch, Down
+from coordinator.core.messages import Dispatch, Down, Header
 from coordinator.transport.pending_dispatches import PendingDispatch, PendingDispatches
 from coordinator.transport.wire import FRAME, FromOwner, NotLeader
 
@@ -44,7 +44,7 @@ class AgentStream:
     ) -> None:
         self.agent, self.instance, self.number = agent, instance, number
         self.agent_epoch = 0
-        """The epoch in the agent's last message; 0: none yet."""
+        """0: no message has come yet."""
         self.dropped = 0
         self.up: Counter[str] = Counter()
         self.down: Counter[str] = Counter()
@@ -54,6 +54,10 @@ class AgentStream:
         self._capacity, self._pace = capacity, FramePacing()
         self._queue: deque[FromOwner] = deque()
         self._changed = threading.Condition()
+
+    def record_epoch(self, header: Header) -> None:
+        """Record the epoch in the agent's last message."""
+        self.agent_epoch = header.agent_epoch
 
     def put_messages(self, messages: Sequence[FromOwner]) -> int:
         """Add messages, and return how many were accepted: none if the stream has ended, and only as

@@ -40,6 +40,12 @@ class LoggedMetadata(msgspec.Struct):
     members: dict[int, tuple[bytes, ...]] = {}
     primary: tuple[int, ...] = ()
 
+    def name_columns(self, names: Iterable[str]) -> None:
+        self.names = tuple(names)
+
+    def add_key_column(self, ordinal: int) -> None:
+        self.primary = (*self.primary, ordinal)
+
 
 Parser = Callable[[ByteReader, list[int], LoggedMetadata], None]
 
@@ -103,7 +109,7 @@ def _make_charset_parsers(kinds: Iterable[int]) -> tuple[Parser, Parser]:
 
 
 def _parse_column_names(field: ByteReader, types: list[int], found: LoggedMetadata) -> None:
-    found.names = tuple(field.read_text().decode() for _ in types)
+    found.name_columns(field.read_text().decode() for _ in types)
 
 
 def _make_members_parser(kind: int) -> Parser:
@@ -116,12 +122,12 @@ def _make_members_parser(kind: int) -> Parser:
 
 def _parse_primary_key(field: ByteReader, _types: list[int], found: LoggedMetadata) -> None:
     while field.rest:
-        found.primary += (field.read_lenenc(),)
+        found.add_key_column(field.read_lenenc())
 
 
 def _parse_prefixed_primary_key(field: ByteReader, _types: list[int], found: LoggedMetadata) -> None:
     while field.rest:
-        found.primary += (field.read_lenenc(),)
+        found.add_key_column(field.read_lenenc())
         field.read_lenenc()
 
 

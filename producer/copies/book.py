@@ -87,6 +87,10 @@ class CopyBook:
 
     # --- requests
 
+    def record_read_request(self, offset: int) -> None:
+        """Record that the request at `offset` is processed."""
+        self.requests = offset + 1
+
     def accept_request(self, request: CopyRequest, seen: KnownTable, now: int) -> list[CopyEffect]:
         """Process a request. Return its immediate effects."""
         name = format_table_text(request.db, request.table)

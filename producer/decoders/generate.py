@@ -316,14 +316,14 @@ def _write_general_columns(writer: ImageSourceWriter, layout: RowLayout) -> list
     """Write all columns, each with a test for NULL."""
     size = layout.bitmap_bytes
     writer.names["from_bytes"] = int.from_bytes
-    writer.lines += [f"nulls = from_bytes(data[p:p + {size}], 'little')", f"p += {size}"]
+    writer.lines.extend([f"nulls = from_bytes(data[p:p + {size}], 'little')", f"p += {size}"])
     fields = []
     for i, form in enumerate(layout.formats):
         one = ImageSourceWriter(f"c{i}")
         value = one.add_column(i, form)
         one.flush_parts()
         writer.names.update(one.names)
-        writer.lines += [f"if nulls >> {i} & 1:", f"    {value} = 'null'", "else:"]
-        writer.lines += _indent_lines([*one.lines, f"p = {one.render_position()}"])
+        writer.lines.extend([f"if nulls >> {i} & 1:", f"    {value} = 'null'", "else:"])
+        writer.lines.extend(_indent_lines([*one.lines, f"p = {one.render_position()}"]))
         fields.append("{" + value + "}")
     return fields

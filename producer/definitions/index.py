@@ -60,7 +60,7 @@ def yield_touched_tables(query: LoggedStatement, part: AlterPart | None = None) 
 
 
 class StatementIndex:
-    """The statements in [begin, end).
+    """The statements in the range [begin, end) that is `covered`.
 
     `same`: returns a name in the form in which the server compares it (schemas.table.names).
     """
@@ -69,8 +69,7 @@ class StatementIndex:
         self._same = same
         self._touched: dict[TableName, list[LogPoint]] = defaultdict(list)
         self._changed: dict[TableName, list[LogPoint]] = defaultdict(list)
-        self.begin: LogPoint | None = None
-        self.end: LogPoint | None = None
+        self.covered: tuple[LogPoint, LogPoint] | None = None
 
     def set_name_comparison(self, same: Callable[[TableName], TableName]) -> None:
         """Set the form in which the server compares names, before anything is added."""
@@ -80,7 +79,7 @@ class StatementIndex:
         """Forget everything: another log begins."""
         self._touched.clear()
         self._changed.clear()
-        self.begin = self.end = None
+        self.covered = None
 
     def add_statement(self, at: LogPoint, tables: Iterable[TouchedTable]) -> None:
         """Add a statement that starts at `at`."""
@@ -95,10 +94,10 @@ class StatementIndex:
 
         A known range that does not touch [begin, end) is forgotten.
         """
-        if self.begin is None or self.end is None or begin > self.end or end < self.begin:
+        if self.covered is None or begin > self.covered[1] or end < self.covered[0]:
             self.clear_index()
             return [(begin, end)] if begin < end else []
-        gaps = [(begin, self.begin), (self.end, end)]
+        gaps = [(begin, self.covered[0]), (self.covered[1], end)]
         return [(low, high) for low, high in gaps if low < high]
 
     def mark_covered(self, begin: LogPoint, end: LogPoint) -> None:
@@ -106,10 +105,10 @@ class StatementIndex:
 
         A range that does not touch the known one is not part of it yet.
         """
-        if self.begin is None or self.end is None:
-            self.begin, self.end = begin, end
-        elif begin <= self.end and end >= self.begin:
-            self.begin, self.end = min(self.begin, begin), max(self.end, end)
+        if self.covered is None:
+            self.covered = begin, end
+        elif begin <= self.covered[1] and end >= self.covered[0]:
+            self.covered = min(self.covered[0], begin), max(self.covered[1], end)
 
     def find_last_statement(
         self, name: TableName, after: LogPoint, before: LogPoint | None = None, *, unchanged: bool = False

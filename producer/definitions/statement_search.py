@@ -72,9 +72,9 @@ class StatementWalker:
             self.server_id = server_id
             self.file, self._pos = log.parse_rotate(packet[1:])
             return
+        if kind == log.FORMAT_DESCRIPTION:
+            self._read_format(packet)
         if kind == log.FORMAT_DESCRIPTION or kind in _HEARTBEATS:
-            if kind == log.FORMAT_DESCRIPTION:
-                self._checksum = packet[-5] == 1
             self._pos = max(self._pos, log.widen_offset(end, self._pos))
             return
         start = log.widen_offset(end, self._pos + size) - size if end else self._pos
@@ -88,6 +88,10 @@ class StatementWalker:
                 FoundStatement((parse_binlog_file_number(self.file), start), tables)
                 for tables in self._list_changes(event)
             ]
+
+    def _read_format(self, packet: bytes) -> None:
+        """Read whether the events that follow have a checksum."""
+        self._checksum = packet[-5] == 1
 
     def _list_changes(self, event: BinlogEvent) -> list[tuple[TouchedTable, ...]]:
         try:

@@ -13,6 +13,7 @@ could refuse a message in the middle of a batch and accept the next one.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol, cast
@@ -36,6 +37,10 @@ class ProducedBatch:
         self.size = size
         self.waiting = waiting
         self.marks: list[Callable[[], None]] = []
+
+    def acknowledge_topic(self) -> None:
+        """Note that the last message of one of the topics is acknowledged."""
+        self.waiting -= 1
 
 
 class InFlightBatches:
@@ -105,12 +110,16 @@ class KafkaWriter:
 
     def __init__(self, client: Callable[[OnError], KafkaClient], stopping: Callable[[], bool]) -> None:
         self._producer: KafkaClient | None = client(self._on_error)
-        self.stopping = stopping
+        self._stopping = stopping
         self._pending: dict[str, list[dict[str, Any]]] = {}
         self._pending_bytes = 0
         self._in_flight = InFlightBatches()
         self._failure: str | None = None
         self.offsets: dict[str, int] = {}
+
+    def limit_waiting(self, deadline: float) -> None:
+        """Wait for Kafka up to `deadline`, in monotonic seconds, and no longer for `stopping`."""
+        self._stopping = lambda: time.monotonic() > deadline
 
     def send(self, topic: str, key: bytes, value: bytes | None, on_offset: OnOffset | None = None) -> None:
         """Add a message, which is sent with the next `flush`.
@@ -210,7 +219,7 @@ class KafkaWriter:
                 self._on_error(error, topic)
             elif self._failure is None:
                 self.offsets[topic] = delivered.offset()
-                batch.waiting -= 1
+                batch.acknowledge_topic()
 
         message["callback"] = handle_delivery
 
@@ -225,7 +234,7 @@ class KafkaWriter:
 
     def _wait_for_acknowledgements(self) -> None:
         self.poll_acknowledgements(0.05)
-        if self.stopping():
+        if self._stopping():
             raise InterruptedWriteError
 
     def _on_error(self, error: KafkaError, topic: str = "") -> None:

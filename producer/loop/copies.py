@@ -90,9 +90,8 @@ class TableCopies:
         for offset, request in asked:
             if request is not None:
                 self._judge_request(request, moment)
-            self._book.requests = offset + 1
-        refused, self._snapshots.refused = self._snapshots.refused, []
-        for name, reason in refused:
+            self._book.record_read_request(offset)
+        for name, reason in self._snapshots.take_refused():
             problem = Problem(
                 f"the source does not take the condition of the copy: {reason}",
                 "give a condition that the source can evaluate",

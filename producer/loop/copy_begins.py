@@ -86,9 +86,7 @@ class CopyStarter:
         state = captured.tables.get(name)
         if state is None:
             state = captured.tables[name] = TableState(name, topic, table, begun.position)
-        state.set_definition(table, begun.position)
-        state.ignored, state.marker_offset, state.begun = None, None, begun
-        state.definition_offset = begun.offset
+        state.begin_copy(table, begun)
         captured.go_on(name)
         captured.known.add(name)
         self._started.late.pop(name, None)

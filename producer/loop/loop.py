@@ -98,7 +98,8 @@ class CaptureLoop:
         def handle_change(state: TableState, at: TransactionContext) -> None:
             snapshots.handle_table_change(state, LogMark((at.file_number, at.pos), at.gtid))
 
-        topics = TableTopics(started.captured, ports.topics, ports.reader)
+        self._position = CapturePosition(started, ports, log=log, snapshots=snapshots, shadows=shadows)
+        topics = TableTopics(started.captured, ports.topics, ports.reader, self._position.store_names)
         new_tables = NewTableCapture(
             started, writer, topics, choice.is_selected, handle_change, ports.definitions,
             snapshots=source.snapshot != "never",
@@ -106,18 +107,7 @@ class CaptureLoop:
         self._concern = StatementImpact(
             started.captured, choice.is_selected, names, ports.reaches(lambda: log.objects_changed)
         )
-        self._barriers = BarrierHandler(
-            started, writer, ports.definitions, choice.is_selected, handle_change, new_tables, shadows=shadows
-        )
         self._stops = TableStops(started, ports, choice, snapshots)
-        self._rows = RowSender(
-            started, ports, log=log, new_tables=new_tables, snapshots=snapshots, on_batch=self._has_batch_left
-        )
-        self._late = LateTables(
-            started, ports.clock, new_tables=new_tables, rows=self._rows, stops=self._stops
-        )
-        self._position = CapturePosition(started, ports, log=log, snapshots=snapshots, shadows=shadows)
-        topics.save = self._position.store_names
         self._copies = TableCopies(
             started,
             ports,
@@ -127,7 +117,22 @@ class CaptureLoop:
             position=self._position,
             topics=topics,
         )
-        self._barriers.on_recreated_table = self._copies.handle_recreated_table
+        self._barriers = BarrierHandler(
+            started,
+            writer,
+            ports.definitions,
+            choice.is_selected,
+            handle_change,
+            new_tables,
+            self._copies.handle_recreated_table,
+            shadows,
+        )
+        self._rows = RowSender(
+            started, ports, log=log, new_tables=new_tables, snapshots=snapshots, on_batch=self._has_batch_left
+        )
+        self._late = LateTables(
+            started, ports.clock, new_tables=new_tables, rows=self._rows, stops=self._stops
+        )
         self._ticker = CaptureTicker(
             started, ports, log=log, position=self._position, rows=self._rows, snapshots=snapshots, stops=self._stops,
             watermarks=WatermarkSender(started, ports, stops=self._stops), copies=self._copies, only_snapshot=source.snapshot == "only",
@@ -145,7 +150,7 @@ class CaptureLoop:
     def step_capture(self) -> None:
         """Read the log once and process the changes. Returns early when capture is asked to stop."""
         stopping = self._ports.stopping
-        self._rows.made_ms = self._ports.clock.now_ms()
+        self._rows.begin_read(self._ports.clock.now_ms())
         for change in self._log.read_changes(self._compute_wait_s()):
             if change is not None:
                 self._take_change(change)

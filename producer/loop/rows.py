@@ -108,6 +108,10 @@ class RowSender:
             writer.flush()
             self._on_batch()
 
+    def begin_read(self, now_ms: int) -> None:
+        """Let events be created at `now_ms` until the log is read again."""
+        self.made_ms = now_ms
+
     def end_transaction(self) -> None:
         """Send the held row, which is the last of its transaction."""
         if self._held is not None:

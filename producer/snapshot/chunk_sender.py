@@ -83,7 +83,7 @@ class ChunkSender:
         if (asked := self._copies.states.find_fulfilled_request(state)) is not None:
             if asked.max_rows_per_second:
                 took = len(chunk.rows) / asked.max_rows_per_second
-                job.due = max(job.due, self._clock.seconds()) + min(took, CHUNK_S)
+                job.delay_next_chunk(min(took, CHUNK_S), self._clock.seconds())
             self._copies.states.add_sent_rows(format_table_name(state.name), asked.id, len(chunk.rows))
 
     def _make_stored_callback(self, job: SnapshotJob, *, last: bool) -> Callable[[int], None]:
@@ -93,7 +93,7 @@ class ChunkSender:
         def record_marker(offset: int) -> None:
             if state.begun != begun:
                 return
-            state.marker_offset = job.since = offset
+            state.record_marker(offset)
             if last and begun is not None:
                 self._copies.mark_copy_ended(
                     format_table_name(state.name), begun.mark.id, self._clock.now_ms()

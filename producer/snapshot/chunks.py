@@ -20,7 +20,7 @@ step):
     state, effects = machine.start_snapshot(table, at, delivered, resume_after(tail, table), now)
     state, effects = machine.apply_event(state, event, now)
 
-`chunk_rows` may be changed between two steps; it applies to the chunks that are read afterwards.
+Another machine may take the next step; its `chunk_rows` applies to the chunks that are read afterwards.
 
 Events:
 

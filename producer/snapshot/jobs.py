@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from msgspec.structs import replace
 
 from producer.errors import TableStoppedError
-from producer.snapshot.chunks import ChunkState, SnapshotMachine
+from producer.snapshot.chunks import ChunkState, SnapshotEffect, SnapshotEvent, SnapshotMachine
 from producer.sources.chunk_data import ChunkFailed, ChunkRead, ChunkRefused, ReadChunk
 from producer.sources.protocols import ChunkQueue
 from producer.tables import TableState
@@ -36,25 +36,37 @@ class ChunkReaderLane:
 class SnapshotJob:
     """A running snapshot of one table.
 
-    `since`: offset of the last marker of a copy in the topic. `due`: when the next chunk may be read.
+    `due`: when the next chunk may be read.
     """
 
-    __slots__ = ("due", "lane", "machine", "since", "state", "table")
+    __slots__ = ("due", "lane", "machine", "state", "table")
 
-    def __init__(self, table: TableState, machine: SnapshotMachine) -> None:
-        self.table = table
-        self.machine = machine
-        self.since = table.marker_offset
+    def __init__(
+        self, table: TableState, machine: SnapshotMachine, state: ChunkState, lane: ChunkReaderLane
+    ) -> None:
+        self.table, self.machine, self.state, self.lane = table, machine, state, lane
         self.due = 0.0
-        self.state: ChunkState
-        self.lane: ChunkReaderLane
+
+    def apply_event(self, event: SnapshotEvent, now: float) -> list[SnapshotEffect]:
+        """Apply an event to the chunk, and return its effects in order."""
+        self.state, effects = self.machine.apply_event(self.state, event, now)
+        return effects
+
+    def limit_chunks(self, most: int, asked: CopyState | None) -> None:
+        """Read chunks of at most `most` rows from now on, and of no more than the copy `asked` may read."""
+        self.machine = SnapshotMachine(compute_chunk_rows(most, asked))
+
+    def delay_next_chunk(self, seconds: float, now: float) -> None:
+        """Read the next chunk `seconds` after this one was due."""
+        self.due = max(self.due, now) + seconds
 
     def build_copy_mark(self) -> CopyMark | None:
         """Return the mark of the copy for the next marker; None: there is no copy."""
         begun = self.table.begun
         if begun is None:
             return None
-        since = begun.offset if self.since is None else self.since
+        marker = self.table.marker_offset
+        since = begun.offset if marker is None else marker
         return replace(begun.mark, begins=begun.offset, since=since)
 
     def apply_pace(self, request: ReadChunk, asked: CopyState | None) -> ReadChunk:

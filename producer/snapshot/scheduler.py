@@ -165,9 +165,7 @@ class SnapshotScheduler:
     def handle_rows(self, state: TableState, mark: LogMark, keys: Sequence[Key]) -> None:
         """Record rows of a table with a running snapshot."""
         job = self.tables.jobs[state.name]
-        job.state, _ = job.machine.apply_event(
-            job.state, chunks.RowsPassed(mark, keys), self._clock.seconds()
-        )
+        job.apply_event(chunks.RowsPassed(mark, keys), self._clock.seconds())
 
     def handle_table_change(self, state: TableState, mark: LogMark) -> None:
         """Record that a statement changed the table's rows or form. Add a table that is new."""
@@ -219,12 +217,12 @@ class SnapshotScheduler:
         if resume is None:
             self.tables.unbegun[state.name] = state
             return
-        job = SnapshotJob(state, chunks.SnapshotMachine(compute_chunk_rows(self._chunk_rows, asked)))
-        job.state, effects = job.machine.start_snapshot(
+        machine = chunks.SnapshotMachine(compute_chunk_rows(self._chunk_rows, asked))
+        first, effects = machine.start_snapshot(
             state.table, point, self._delivered, resume, self._clock.seconds()
         )
-        job.lane = self._lanes.find_free_lane(self.tables.jobs.values())
-        self.tables.jobs[state.name] = job
+        lane = self._lanes.find_free_lane(self.tables.jobs.values())
+        job = self.tables.jobs[state.name] = SnapshotJob(state, machine, first, lane)
         if not resume.done:
             _log.info("snapshot continued", table=format_table_name(state.name), chunk=resume.number)
         elif asked is not None:  # the earlier process ended after its last marker
@@ -232,11 +230,8 @@ class SnapshotScheduler:
         self._carry_out(job, effects)
 
     def _step_job(self, job: SnapshotJob, event: chunks.SnapshotEvent) -> None:
-        job.machine.chunk_rows = compute_chunk_rows(
-            self._chunk_rows, self._copies.states.find_fulfilled_request(job.table)
-        )
-        job.state, effects = job.machine.apply_event(job.state, event, self._clock.seconds())
-        if effects:
+        job.limit_chunks(self._chunk_rows, self._copies.states.find_fulfilled_request(job.table))
+        if effects := job.apply_event(event, self._clock.seconds()):
             self._carry_out(job, effects)
 
     def _carry_out(self, job: SnapshotJob, effects: list[chunks.SnapshotEffect]) -> None:
@@ -253,6 +248,11 @@ class SnapshotScheduler:
                     name = job.table.name
                     self.tables.finish_table(name)
                     _log.info("snapshot completed", source=self._context.name, table=format_table_name(name))
+
+    def take_refused(self) -> list[tuple[TableName, str]]:
+        """Return the tables with conditions that the source has rejected since the last call, and why."""
+        refused, self.refused = self.refused, []
+        return refused
 
     def _take_answers(self) -> bool:
         """Give each answer to its job. Return whether there was any."""

@@ -35,6 +35,10 @@ class CaptureAssignment:
     at_least: int = 0
     claimed: int | None = None
 
+    def record_claim(self, gen: int) -> None:
+        """Record the gen that this process has claimed."""
+        self.claimed = gen
+
     def check_not_superseded(self, source: str, stored: StoredPosition | None) -> None:
         """Raise SupersededError when another process has claimed the source since.
 

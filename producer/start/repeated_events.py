@@ -9,7 +9,7 @@ import msgspec
 from producer.decoders.row_codec import SourceContext, TransactionContext
 from producer.kafka.control_events import encode_definition, encode_stop
 from producer.ports import EventWriter
-from producer.tables import BegunCopy, CapturedTables, TableName, TableState, format_table_name
+from producer.tables import CapturedTables, TableName, TableState, format_table_name
 from schemas.clock import read_clock_ms
 from schemas.wire.copies import CopyMark
 from schemas.wire.event import ColumnChanges
@@ -51,9 +51,7 @@ def send_definition(
     position = state.defined_at
 
     def record_offset(offset: int) -> None:
-        state.definition_offset = offset
-        if copy is not None:
-            state.begun = BegunCopy(copy, position, offset)
+        state.record_definition(position, offset, copy)
 
     writer.send(state.topic.name, key, value, record_offset)
 

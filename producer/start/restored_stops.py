@@ -66,11 +66,11 @@ class FormerStops:
         }
         recorded = {*record.anchors, *record.stops}
         concerned = {*names, *former, *unusable}
-        self.captured.known = set(tails) | {name for name in concerned if format_table_name(name) in recorded}
+        self.captured.known.update(tails, (n for n in concerned if format_table_name(n) in recorded))
         known_stops = (
             {}
             if started.fresh
-            else {format_table_name(n): t.stop for n, t in tails.items() if t.stop is not None}
+            else {format_table_name(n): t.stop.stop for n, t in tails.items() if t.stop is not None}
         )
         before = merge_table_stops(_select_open_stops(record, tails), known_stops)
         surveyed = self.tables.examine_tables([name for name in names if name in self.captured.known])
@@ -100,7 +100,8 @@ class FormerStops:
             if stop is None:
                 continue
             tail = None if started.fresh else tails.get(name)
-            stopped = StoppedTable(stop, tail.stop_position, tail.stop_offset) if tail else StoppedTable(stop)
+            mark = tail.stop if tail is not None else None
+            stopped = StoppedTable(stop, mark.position, mark.offset) if mark else StoppedTable(stop)
             self.captured.stop_table(name, stopped)
             started.errors.pop(name, None)
             if not self.captured.names.has_topic(name):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 import structlog
@@ -71,7 +71,7 @@ class CaptureStarter:
         record = self._choose_record(records._replace(newest=newest), found, new_snapshot=new_snapshot)
         record = msgspec.structs.replace(record, topics=as_stored(self.captured.names.assigned))
         record = self.store.claim_position(self.writer, self.reader, record, records.older_keys)
-        self.term.claimed = record.gen
+        self.term.record_claim(record.gen)
         context = self.source.build_context(self.captured.source, record.epoch, record.gen)
         fresh = records.newest is None or new_snapshot
         started = StartedCapture(
@@ -82,8 +82,8 @@ class CaptureStarter:
         for name, problem in topics.unusable.items():
             self._leave_out(started, name, problem)
         self._define_all(started, names, former, found, topics.unusable)
-        started.published = collect_published(found, self.captured, record.epoch, captured_before=not fresh)
-        return started
+        published = collect_published(found, self.captured, record.epoch, captured_before=not fresh)
+        return replace(started, published=published)
 
     def _exclude_tool_tables(self, names: list[TableName]) -> list[TableName]:
         """Return `names` without the shadow tables of gh-ost and similar tools."""
@@ -181,7 +181,7 @@ class CaptureStarter:
         for name in [*names, *former]:
             tails = found[self.captured.assign_topic_name(name)]
             topic = self.captured.get_topic(name)
-            topic.ceiling, topic.tail.last, topic.end = tails.highest, tails.highest, tails.end
+            topic.continue_after(tails.highest, tails.end)
             tail = tails.tables.get(name)
             if tail is not None and self._restore_table(started, name, tail):
                 known.append(name)
@@ -212,8 +212,14 @@ class CaptureStarter:
         if active is None or started.fresh:
             return False
         position, table = active
-        state = TableState(name, self.captured.get_topic(name), table, position)
-        state.marker_offset, state.begun = tail.marker_offset, begun
+        state = TableState(
+            name,
+            self.captured.get_topic(name),
+            table,
+            position,
+            marker_offset=tail.marker_offset,
+            begun=begun,
+        )
         self.captured.tables[name] = state
         send_definition(self.writer, started.context, state, build_definition_context(record, position))
         return True
@@ -294,13 +300,12 @@ class CaptureStarter:
                 found[topic_name].add_event(message.offset(), message.value())
         for topic_name in names:
             topic = self.captured.topics[topic_name]
-            topic.tail.last = found[topic_name].highest
-            topic.raise_ceiling()
+            topic.continue_after(found[topic_name].highest, found[topic_name].end)
         for name in known:
             state, tail = self.captured.tables[name], started.tails[name]
-            state.ahead = {p: t for p, t in tail.definitions.items() if p > state.defined_at}
-            state.marker_offset = tail.marker_offset
-            state.begun = tail.find_last_copy(started.record.epoch)
+            state.restore_tail(
+                tail.definitions, tail.marker_offset, tail.find_last_copy(started.record.epoch)
+            )
         for name, stopped in self.captured.stopped.items():
             if (tails := found.get(self.captured.assign_topic_name(name))) is None:
                 continue  # it has no topic

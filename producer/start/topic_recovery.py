@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
@@ -51,25 +52,34 @@ class ChunkMarker:
     chunk: Chunk
     position: Position
     gen: int
+    offset: int
+
+
+class StopMark(NamedTuple):
+    """The stop of a table, with the place of its event."""
+
+    stop: TableStop
+    position: Position
+    offset: int
 
 
 @dataclass(slots=True)
 class TableTail:
     """One table's part of a topic. `definitions`: by position, in the order of the topic.
 
-    `stop`: why no more events follow, with the place of its event. It is ended by a new beginning of the
-    log (a definition of a higher epoch), and by `begun`: a copy of the table. Only `markers` after that
-    count.
+    `stop`: why no more events follow. It is ended by a new beginning of the log (a definition of a higher
+    epoch), and by `begun`: a copy of the table. Only `markers` after that count.
     """
 
     definitions: dict[Position, Table] = field(default_factory=dict)
-    definition_offset: int | None = None
     markers: list[ChunkMarker] = field(default_factory=list)
-    marker_offset: int | None = None
     begun: BegunCopy | None = None
-    stop: TableStop | None = None
-    stop_position: Position | None = None
-    stop_offset: int | None = None
+    stop: StopMark | None = None
+
+    @property
+    def marker_offset(self) -> int | None:
+        """The offset of the last marker."""
+        return self.markers[-1].offset if self.markers else None
 
     def find_definition(self, file: int, pos: int, epoch: int) -> tuple[Position, Table] | None:
         """Return the active definition for a transaction of this era that starts at `file`, `pos`.
@@ -116,10 +126,23 @@ class TableTail:
 
     def begin_copy(self, mark: CopyMark, position: Position, offset: int) -> None:
         """Record the begin of a copy: the table's stop has ended, and earlier chunks do not count."""
-        self.begun = BegunCopy(mark, position, offset, self.stop.cause if self.stop is not None else "")
+        ended = self.stop.stop.cause if self.stop is not None else ""
+        self.begun, self.stop = BegunCopy(mark, position, offset, ended), None
         self.markers.clear()
-        self.marker_offset = None
-        self.stop = self.stop_position = self.stop_offset = None
+
+    def add_event(self, offset: int, event: _Event) -> None:
+        """Add the event at `offset`: a definition, the stop, or a chunk marker."""
+        position = event.source.position
+        if event.definition is not None:
+            self.definitions[position] = event.definition
+            if self.stop is not None and position[0] > self.stop.position[0]:
+                self.stop = None
+            if event.copy is not None:
+                self.begin_copy(event.copy, position, offset)
+        elif event.stop is not None:
+            self.stop = StopMark(event.stop, position, offset)
+        if event.chunk is not None:
+            self.markers.append(ChunkMarker(event.chunk, position, event.source.gen, offset))
 
 
 @dataclass(slots=True)
@@ -151,7 +174,7 @@ class TopicFindings:
         if event.log is not None:
             self.logged.setdefault((source.db, source.table), []).extend(event.log.rows)
         if event.op == "m" or source.row < 0:
-            self._add_table_event(offset, event)
+            self.tables.setdefault((source.db, source.table), TableTail()).add_event(offset, event)
         elif always:
             self.tables.setdefault((source.db, source.table), TableTail())
 
@@ -161,22 +184,6 @@ class TopicFindings:
 
     def _raise_ceiling(self, position: Position) -> None:
         self.highest = max(position, self.highest or position)
-
-    def _add_table_event(self, offset: int, event: _Event) -> None:
-        source = event.source
-        tail = self.tables.setdefault((source.db, source.table), TableTail())
-        if event.definition is not None:
-            tail.definitions[source.position] = event.definition
-            tail.definition_offset = offset
-            if tail.stop_position is not None and source.position[0] > tail.stop_position[0]:
-                tail.stop = tail.stop_position = tail.stop_offset = None
-            if event.copy is not None:
-                tail.begin_copy(event.copy, source.position, offset)
-        elif event.stop is not None:
-            tail.stop, tail.stop_position, tail.stop_offset = event.stop, source.position, offset
-        if event.chunk is not None:
-            tail.markers.append(ChunkMarker(event.chunk, source.position, source.gen))
-            tail.marker_offset = offset
 
 
 def scan_topics(

@@ -8,7 +8,6 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from coordinator.control import fold as folds
 from coordinator.control.codec import Candidate, NewerVersionError, UndecodableError, decode_message
 from coordinator.control.fold import ControlFold
 from coordinator.control.topic import LOG, build_control_reader_settings, build_control_topic_name
@@ -74,11 +73,9 @@ class ControlView:
             return bool(error.code() == KafkaError._PARTITION_EOF)
         value = message.value()
         try:
-            folds.fold_message(self._fold, message.offset(), decode_message(value), len(value or b""))
+            self._fold.fold_message(message.offset(), decode_message(value), len(value or b""))
         except (UndecodableError, NewerVersionError) as unread:
-            folds.record_foreign_message(
-                self._fold, message.offset(), newer=isinstance(unread, NewerVersionError)
-            )
+            self._fold.record_foreign_message(message.offset(), newer=isinstance(unread, NewerVersionError))
         return False
 
     def close(self) -> None:

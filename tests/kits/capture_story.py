@@ -9,6 +9,7 @@ acknowledged, and it lies between transactions), `judge_topic` (an unbroken chai
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from threading import Event
@@ -326,7 +327,7 @@ class Story:
             raise
         finally:
             loop.close()
-        writer.stopping = lambda: False
+        writer.limit_waiting(time.monotonic() + 60)
         loop.shut_down(ENDED_AS_ASKED, restarts=False)
         self.judge_positions()
         self.judge_topic()

@@ -48,6 +48,7 @@ from producer.snapshot.jobs import SnapshotJob
 from producer.snapshot.scheduler import SnapshotScheduler, SnapshotTables
 from producer.sources.binlog import assembly, proven_log
 from producer.sources.binlog.assembly import RereadRequest, TransactionBuffer
+from producer.sources.binlog.event_groups import EventGroup
 from producer.sources.binlog.prepared_xa import PreparedXaTransactions
 from producer.sources.binlog.transactions import TransactionAssembler
 from producer.sources.chunk_data import EmitChunk, LogMark, LowWatermark
@@ -248,7 +249,7 @@ def _prepares_anew(
 
 
 def _all_ends_commit(
-    self: TransactionBuffer, group: assembly._Group, event: BinlogEvent, *, nothing: bool = False
+    self: TransactionBuffer, group: EventGroup, event: BinlogEvent, *, nothing: bool = False
 ) -> Iterable[BinlogEvent] | RereadRequest:
     del nothing
     return _end(self, group, event)
@@ -294,9 +295,9 @@ def _goes_on_first(
 
 
 def _keeps_markers(self: TableTail, mark: CopyMark, position: Position, offset: int) -> None:
-    markers, last = list(self.markers), self.marker_offset
+    markers = list(self.markers)
     _begins(self, mark, position, offset)
-    self.markers, self.marker_offset = markers, last
+    self.markers = markers
 
 
 def _stops_nothing_again(

@@ -40,6 +40,7 @@ from producer.sources import changes, chunk_data
 from producer.sources.binlog import (
     assembly,
     binlog_log,
+    event_groups,
     log_proof,
     log_stream,
     prepared_xa,
@@ -64,7 +65,7 @@ MODULES: tuple[ModuleType, ...] = (
     begin, quarantined_keys, sweep, window, applied_copies,
 )  # fmt: skip
 CAPTURE: tuple[ModuleType, ...] = (
-    book, limits, states, table_copies, copy_begins, loop, position, rows, table_stops, ticker, assembly, barriers, impact, new_tables, chunks, mariadb_gtids, writer, positions, log_proof,
+    book, limits, states, table_copies, copy_begins, loop, position, rows, table_stops, ticker, assembly, event_groups, barriers, impact, new_tables, chunks, mariadb_gtids, writer, positions, log_proof,
     snapshot, mysql_gtids, proven_log, log_stream, scheduler, chunk_sender, jobs, index, proof, logged_statements, scan, statement_search, startup, restored_stops, repeated_events, started, tables, topic_recovery,
     source_transactions, prepared_xa, binlog_log, changes, chunk_data,
 )  # fmt: skip
@@ -125,7 +126,7 @@ _SAID = "text for people and tests"
 NOT_SIMULATED |= {
     f"producer.{name}": why
     for why, names in {
-        _THREADS: """writer.make_client_factory loop.CaptureLoop.write_heartbeat ticker.CaptureTicker.write_heartbeat
+        _THREADS: """writer.make_client_factory writer.KafkaWriter.limit_waiting loop.CaptureLoop.write_heartbeat ticker.CaptureTicker.write_heartbeat
             reader.BackgroundChunkReader.__init__ reader.BackgroundChunkReader._run_reads reader.BackgroundChunkReader.close
             reader.BackgroundChunkReader.poll_answer reader.BackgroundChunkReader.submit reader.ChunkReader.close
             reader.make_connection_opener mysql_gtids.GtidSet.encode scan.make_statement_scan log_stream.open_stream proven_log.ProvenLog._open_stream""",

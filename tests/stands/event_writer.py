@@ -25,7 +25,6 @@ class TopicWriter:
         self.times: list[float] = []
         self.offsets: dict[str, int] = {}
         self.full = False
-        self.stopping: Callable[[], bool] = lambda: False
         self.meanwhile: Callable[[], None] | None = None
         self._append, self._holding, self._clock = append or self._count, holding, clock
         self._lengths: dict[str, int] = {}

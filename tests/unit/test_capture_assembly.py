@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from producer.binlog_format import log_event as log
 from producer.binlog_format.log_event import BinlogEvent
 from producer.errors import StreamStoppedError, TransientSourceError
-from producer.sources.binlog.assembly import UNDONE, RereadRequest, Spill, TransactionBuffer
+from producer.sources.binlog.assembly import RereadRequest, TransactionBuffer
 from producer.sources.binlog.binlog_log import TransactionStream
 from producer.sources.binlog.binlog_source import SpillFile, make_spill_factory
+from producer.sources.binlog.event_groups import UNDONE, Spill
 from producer.sources.binlog.transactions import CapturedRows, TransactionAssembler
 from producer.sources.changes import Boundary
 from tests.kits.log import CAPTURED, OTHER, Log

@@ -140,7 +140,7 @@ def marker(number: int, after: int | None, upto: int | None) -> ChunkMarker:
         rows=1,
         last=upto is None,
     )
-    return ChunkMarker(chunk, (0, 1, 4, -8), 1)
+    return ChunkMarker(chunk, (0, 1, 4, -8), 1, 0)
 
 
 def test_a_snapshot_goes_on_behind_the_last_marker_that_counts() -> None:
@@ -174,7 +174,7 @@ def test_a_snapshot_does_not_go_on_behind_a_key_of_before(key: tuple[str, ...], 
     assert _resume_after(half, keyed("id")) == (False, 6, (50,), False)
     whole = TableTail(markers=[*half.markers, marker(6, 50, None)], definitions=definitions)
     assert _resume_after(whole, keyed(*key)).done, "all rows are in the topic, in whatever order"
-    begun = ChunkMarker(msgspec.structs.replace(marker(1, None, 7).chunk, repeated=True), (0, 1, 9, -7), 1)
+    begun = ChunkMarker(msgspec.structs.replace(marker(1, None, 7).chunk, repeated=True), (0, 1, 9, -7), 1, 0)
     if len(key) == 1:
         anew = TableTail(markers=[*half.markers, begun], definitions=definitions)
         assert _resume_after(anew, keyed(*key)) == (False, 2, (7,), True)

@@ -350,7 +350,7 @@ def _marked(story: Story, upto: int | None) -> None:
     chunk = Chunk(
         number=3, after=(2,), upto=None if upto is None else (upto,), first_row=0, rows=0, last=upto is None
     )
-    story.tails = {("bank", "acct"): TableTail(markers=[ChunkMarker(chunk, DEFINED, 1)])}
+    story.tails = {("bank", "acct"): TableTail(markers=[ChunkMarker(chunk, DEFINED, 1, 0)])}
 
 
 @pytest.mark.parametrize(

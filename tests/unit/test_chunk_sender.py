@@ -49,8 +49,9 @@ class Sending:
             record, SourceContext(connector="mysql", name="s", epoch=0, gen=5), CapturedTables("p", "s"), {}, {}, fresh=False,
         )  # fmt: skip
         writer: Any = self.writer
+        unused: Any = None
         self.sender = ChunkSender(started, writer, Clock(lambda: 1.0, lambda: 1000))
-        self.job = SnapshotJob(state, SnapshotMachine(10))
+        self.job = SnapshotJob(state, SnapshotMachine(10), unused, unused)
 
     def store_position(self, *rows: Row, pos: int = 4800) -> None:
         chunk = EmitChunk(TABLE, rows, (3, pos), number=1, after=None, upto=None, repeated=False)

@@ -18,7 +18,6 @@ from confluent_kafka import KafkaError, KafkaException
 from pydantic import SecretStr
 from rich.console import Console
 
-from coordinator.control import fold as folds
 from coordinator.control.codec import Candidate, Claim, Resigned
 from coordinator.control.fold import ControlFold
 from coordinator.core.owner.state import (
@@ -155,7 +154,7 @@ def test_who_leads_by_the_control_topic(
             raise reported
         fold = ControlFold()
         for offset, message in enumerate(reported):
-            folds.fold_message(fold, offset, message)
+            fold.fold_message(offset, message)
         return fold
 
     monkeypatch.setattr(control_view.ControlView, "read_topic", read)

@@ -23,7 +23,7 @@ from coordinator.control.codec import (
     encode_control_snapshot,
     encode_message,
 )
-from coordinator.control.fold import ControlFold, fold_message, is_snapshot_due, record_foreign_message
+from coordinator.control.fold import ControlFold, is_snapshot_due
 from coordinator.core.progress import PipelineProgress
 from coordinator.core.records import (
     AgentRecord,
@@ -127,7 +127,7 @@ def test_batches_carry_all_changes_in_order_and_stay_small(
 def folded(*reported: Message, fold: ControlFold | None = None) -> ControlFold:
     fold = fold or ControlFold()
     for message in reported:
-        fold_message(fold, fold.end, message)
+        fold.fold_message(fold.end, message)
     return fold
 
 
@@ -193,9 +193,9 @@ def test_a_snapshot_of_an_earlier_term_is_ignored() -> None:
 
 def test_a_newer_version_makes_the_topic_unreadable_until_a_snapshot_that_is_not() -> None:
     fold = folded(Beat(0), Claim(ME, "a"))
-    record_foreign_message(fold, 2, newer=False)
+    fold.record_foreign_message(2, newer=False)
     assert not fold.unreadable
-    record_foreign_message(fold, 3, newer=True)
+    fold.record_foreign_message(3, newer=True)
     assert fold.unreadable
     assert fold.end == 4
     assert not folded(Claim(ME, "b"), Snapshot(4, ME, "b"), fold=fold).unreadable

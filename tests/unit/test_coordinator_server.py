@@ -285,7 +285,7 @@ def test_units_get_agents_and_the_view_shows_it() -> None:
 def test_who_does_not_lead_says_who_does() -> None:
     world = World()
     world.report_event(NewLeader(4, Candidate("other", "h:1", "h:2")))
-    world.machine.leadership.heard = Heard(4, world.now)
+    world.machine.leadership.record_sign_of_life(Heard(4, world.now))
     assert world.leaders == [LeaderInfo(4, "h:1", "h:2", mine=False)]
     view = world.view()
     assert not view.leading
@@ -307,9 +307,9 @@ def test_a_leader_that_nobody_has_heard_from_is_not_named() -> None:
     assert world.machine.leadership.find_leader(world.now) is None
     with pytest.raises(NotLeaderError, match="no coordinator leads"):
         world.command(Rebalance()).wait_for_value(0)
-    world.machine.leadership.heard = Heard(3, world.now)
+    world.machine.leadership.record_sign_of_life(Heard(3, world.now))
     assert world.machine.leadership.find_leader(world.now) is None, "an earlier owner's last message"
-    world.machine.leadership.heard = Heard(4, world.now)
+    world.machine.leadership.record_sign_of_life(Heard(4, world.now))
     named = world.machine.leadership.find_leader(world.now + 4.9)
     assert named is not None
     assert named.name == "other"
@@ -323,7 +323,7 @@ def test_an_owner_that_is_not_confirmed_does_not_name_itself() -> None:
     assert reported is not None
     assert reported.am_i
     assert world.machine.leadership.find_leader(world.now + 5.0) is None
-    world.machine.leadership.confirmed = WriteConfirmed(10, world.now + 3.0)
+    world.machine.leadership.record_confirmation(WriteConfirmed(10, world.now + 3.0))
     assert world.machine.leadership.find_leader(world.now + 5.0) is not None
 
 
@@ -623,7 +623,7 @@ def test_a_backlog_does_not_make_an_owner_fall_silent() -> None:
     world.report_event(WriteConfirmed(10, world.now - 19.9))
     with pytest.raises(NotLeaderError):
         world.command(Rebalance()).wait_for_value(0)
-    world.machine.leadership.confirmed = WriteConfirmed(10, world.now - 0.1)
+    world.machine.leadership.record_confirmation(WriteConfirmed(10, world.now - 0.1))
     assert world.command(Rebalance()).wait_for_value(0) is None
 
 
@@ -635,7 +635,7 @@ def test_an_owner_that_may_have_been_replaced_shows_nothing() -> None:
     world.now += 1.0
     assert not world.view().leading
     assert world.view().pipelines == ()
-    world.machine.leadership.confirmed = WriteConfirmed(10, world.now)
+    world.machine.leadership.record_confirmation(WriteConfirmed(10, world.now))
     assert world.view().pipelines
 
 
@@ -691,7 +691,7 @@ def test_progress_is_stored_as_soon_as_it_may_be_and_not_more_often() -> None:
 def test_a_confirmation_of_another_term_says_nothing() -> None:
     world = World().elect()
     world.now += 20
-    world.machine.leadership.confirmed = WriteConfirmed(9, world.now)
+    world.machine.leadership.record_confirmation(WriteConfirmed(9, world.now))
     with pytest.raises(NotLeaderError):
         world.command(Rebalance()).wait_for_value(0)
 

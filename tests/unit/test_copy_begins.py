@@ -52,7 +52,7 @@ def of_another_key(*, snapshot: bool = True) -> Story:
     story = Story(mysql=False, snapshot=snapshot)
     story.fresh = False
     chunk = Chunk(number=3, after=(2, 2), upto=(5, 5), first_row=0, rows=0, last=False)
-    story.tails = {ACCT: TableTail(markers=[ChunkMarker(chunk, DEFINED, 1)])}
+    story.tails = {ACCT: TableTail(markers=[ChunkMarker(chunk, DEFINED, 1, 0)])}
     return story
 
 
@@ -90,7 +90,7 @@ def test_a_process_for_snapshots_alone_does_not_end_before_a_copy_that_is_asked_
     story = Story(mysql=False, snapshot=True)
     story.mode, story.fresh = "only", False
     chunk = Chunk(number=1, after=None, upto=None, first_row=0, rows=0, last=True)
-    story.tails = {ACCT: TableTail(markers=[ChunkMarker(chunk, DEFINED, 1)])}
+    story.tails = {ACCT: TableTail(markers=[ChunkMarker(chunk, DEFINED, 1, 0)])}
     story.requests.append(asked())
 
     def telling() -> Iterator[Events]:

@@ -119,23 +119,23 @@ def test_a_stretch_is_known_once_and_read_once(asked: list[tuple[tuple[int, int]
     index, read = StatementIndex(), set()
     points = [(file, pos) for file in range(1, 4) for pos in range(4, 21)]
     for begin, end in asked:
-        known = (index.begin, index.end)
+        known = index.covered
         for low, high in index.list_missing_ranges(begin, end):
             stretch = {point for point in points if low <= point < high}
-            if index.begin is not None:
+            if index.covered is not None:
                 assert not stretch & read, "read again"
             else:
                 read = set()
             read |= stretch
             index.mark_covered(low, high)
         if begin < end:
-            assert index.begin is not None
-            assert index.end is not None
-            assert index.begin <= begin
-            assert end <= index.end
-            assert {point for point in points if index.begin <= point < index.end} <= read
+            assert index.covered is not None
+            low, high = index.covered
+            assert low <= begin
+            assert end <= high
+            assert {point for point in points if low <= point < high} <= read
         else:
-            assert (index.begin, index.end) in (known, (None, None))
+            assert index.covered in (known, None)
 
 
 def test_half_a_stretch_before_what_is_known_proves_nothing() -> None:

@@ -105,7 +105,7 @@ def test_an_interrupted_scan_goes_on_where_it_was() -> None:
             raise TransientSourceError("the connection broke")
 
     attempts = 0
-    while scan.index.end is None or scan.index.end < (7, server.end):
+    while scan.index.covered is None or scan.index.covered[1] < (7, server.end):
         attempts += 1
         try:
             scan.cover_range((7, 4), (7, server.end), NAMES, SERVER, beat)
@@ -129,7 +129,7 @@ def test_what_stands_before_is_read_up_to_what_is_known() -> None:
     with pytest.raises(TransientSourceError):
         scan.cover_range((7, 4), (7, server.end), NAMES, SERVER, beat)
     scan.cover_range((7, 4), (7, server.end), NAMES, SERVER, nothing)
-    assert (scan.index.begin, scan.index.end) == ((7, 4), (7, server.end))
+    assert scan.index.covered == ((7, 4), (7, server.end))
     for at, following in itertools.pairwise(server.points):
         assert scan.index.find_last_statement(T, (7, at), (7, following + 1)) == (7, following)
 
@@ -138,7 +138,7 @@ def test_a_log_of_another_server_is_refused() -> None:
     scan = scan_of(Server(10, sends_as=42))
     with pytest.raises(TransientSourceError, match="server 42, but the catalog from server 41"):
         scan.cover_range((7, 4), (7, 100), NAMES, SERVER, nothing)
-    assert scan.index.end is None
+    assert scan.index.covered is None
 
 
 def test_silence_is_not_waited_for_ever() -> None:
@@ -153,10 +153,10 @@ def test_another_server_begins_another_index() -> None:
     scan.select_server("a")
     scan.cover_range((7, 4), (7, server.end), NAMES, SERVER, nothing)
     scan.select_server("a")
-    assert scan.index.end is not None
+    assert scan.index.covered is not None
     scan.select_server("b")
     assert scan.index.find_last_statement(T, (7, 4)) is None
-    assert scan.index.end is None
+    assert scan.index.covered is None
 
 
 def test_names_of_log_files_go_on_beyond_their_digits() -> None:

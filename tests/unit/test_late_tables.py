@@ -24,7 +24,7 @@ from producer.sources.mariadb.flavour import MARIADB_FLAVOUR
 from producer.start.restored_stops import FormerStops
 from producer.start.started import StartedCapture
 from producer.start.startup import CaptureStarter
-from producer.start.topic_recovery import TableTail, TopicFindings
+from producer.start.topic_recovery import StopMark, TableTail, TopicFindings
 from producer.statements.statement import parse_statement
 from producer.stops import StoppedTable
 from producer.tables import CapturedTables, TableName, TableState
@@ -256,7 +256,9 @@ def test_a_stopped_table_is_not_taken_up_again_though_its_topic_is_ahead() -> No
         cause="definition", at=(0, 3, 90, -1), file="f", pos=90, reason="r", remedy="m", since_ms=1
     )
     captured.stop_table(NAME, StoppedTable(stop))
-    tail = TableTail(definitions={(0, 3, 50, DEFINITION_ROW): version(1)}, stop=stop)
+    tail = TableTail(
+        definitions={(0, 3, 50, DEFINITION_ROW): version(1)}, stop=StopMark(stop, (0, 3, 90, -1), 0)
+    )
     started = StartedCapture(RECORD, CONTEXT, captured, {NAME: tail}, {}, fresh=False)
     parts: list[Any] = [nobody] * 8
     parts[6] = captured

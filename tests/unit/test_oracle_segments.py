@@ -61,7 +61,7 @@ def test_an_older_record_does_not_name_a_table_whose_log_has_rows_of_before() ->
     following.take_up(NAME, logged(), HERE, [LogPlace("R1", 1)])
     following.confirm_proofs([build_segments_proof(NAME, HERE)])
     assert not following.tables[NAME].recorded
-    following.tables[NAME].old, following.tables[NAME].settled = frozenset(), True
+    following.tables[NAME].forget_old_rows()
     following.confirm_proofs([build_segments_proof(NAME, HERE)])
     assert following.tables[NAME].recorded
 

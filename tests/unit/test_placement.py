@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from coordinator.control import fold as folds
 from coordinator.control.codec import Candidate, Claim, Resigned
 from coordinator.control.fold import ControlFold
 from rowlock.errors import CommandError
@@ -61,7 +60,7 @@ def read(config: Config, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Place
 def led(*more: Any) -> ControlFold:
     fold = ControlFold()
     for offset, message in enumerate([Claim(Candidate("c1", "h:1", "h:2"), "n"), *more]):
-        folds.fold_message(fold, offset, message)
+        fold.fold_message(offset, message)
     return fold
 
 

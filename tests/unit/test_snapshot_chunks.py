@@ -141,7 +141,7 @@ class Capture:
                 self.source.show(transaction)
         self.machine = SnapshotMachine(self.limit)
         markers = [
-            ChunkMarker(what, position, 1) for position, _, what in self.topic if isinstance(what, Chunk)
+            ChunkMarker(what, position, 1, 0) for position, _, what in self.topic if isinstance(what, Chunk)
         ]
         resume = _resume_after(TableTail(markers=markers), TABLE)
         delivered = self.delivered if self.source.mysql else None

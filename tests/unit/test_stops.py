@@ -17,7 +17,7 @@ from producer.snapshot.chunk_sender import ChunkSender
 from producer.sources.changes import LogMoment
 from producer.start.repeated_events import send_stop
 from producer.start.started import StartedCapture
-from producer.start.topic_recovery import ChunkMarker, TopicFindings
+from producer.start.topic_recovery import ChunkMarker, StopMark, TopicFindings
 from producer.stops import (
     CAUSES,
     StopCause,
@@ -126,7 +126,7 @@ def test_a_topic_s_tail_says_that_its_table_is_stopped() -> None:
         2, an_event((0, 3, 100, 0), definition=account_table())
     )  # repeated under its own position
     tail = tails.tables[ACCT]
-    assert (tail.stop, tail.stop_position, tail.stop_offset) == (a_stop(), (0, 3, 700, STOP_ROW), 1)
+    assert tail.stop == StopMark(a_stop(), (0, 3, 700, STOP_ROW), 1)
     tails.add_event(3, an_event((1, 1, 4, 0), gen=2, definition=account_table()))
     assert tails.tables[ACCT].stop is None, "another life of the log: everything began anew"
 
@@ -251,12 +251,12 @@ def test_a_copy_that_begins_ends_the_stop_and_old_markers() -> None:
     tail = tails.tables[ACCT]
     tail.markers.append(
         ChunkMarker(
-            Chunk(number=1, after=None, upto=None, first_row=0, rows=0, last=True), (0, 3, 200, -5), 1
+            Chunk(number=1, after=None, upto=None, first_row=0, rows=0, last=True), (0, 3, 200, -5), 1, 0
         )
     )
-    tail.marker_offset = 0
+    assert tail.marker_offset == 0
     a_begin(2, (0, 3, 900, -5), tails)
-    assert (tail.stop, tail.stop_position, tail.markers, tail.marker_offset) == (None, None, [], None)
+    assert (tail.stop, tail.markers, tail.marker_offset) == (None, [], None)
     assert tail.begun == BegunCopy(CopyMark(id="r1"), (0, 3, 900, -5), 2, "dropped")
     a_begin(3, (0, 3, 950, -5), tails, gen=0)
     assert tail.begun.offset == 2, "a zombie's"

@@ -57,11 +57,7 @@ def test_a_topic_without_an_anchor_is_read_whole() -> None:
     )
     tail = found[TOPIC].tables[ACCT]
     assert tail.definitions == {DEFINED: table()}
-    assert (tail.definition_offset, tail.marker_offset, [each.chunk for each in tail.markers]) == (
-        0,
-        2,
-        [CHUNK],
-    )
+    assert (tail.marker_offset, [each.chunk for each in tail.markers]) == (2, [CHUNK])
     assert (found[TOPIC].highest, found[TOPIC].gen, found[TOPIC].cut) == ((0, 3, 300, -5), 4, False)
 
 

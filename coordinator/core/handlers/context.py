@@ -25,6 +25,14 @@ class Context:
     news: list[UnitStatus] = field(default_factory=list)
     """Statuses that differ from what is known, after `CollectStatistics`."""
 
+    def identify_sender(self, member: Member) -> None:
+        """Let the next handlers see `member` as the sender, as it is now."""
+        self.known = member
+
+    def replace_message(self, message: Up) -> None:
+        """Let the next handlers see `message` in place of what the agent has sent."""
+        self.message = message
+
     @property
     def member(self) -> Member:
         """The sender. Raises RuntimeError in handlers before `CheckMember`."""

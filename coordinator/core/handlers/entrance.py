@@ -83,7 +83,7 @@ class CheckMember:
         state, message = context.state, context.message
         member = state.members.by_name.get(message.agent)
         if member is not None and member.durable:
-            context.known = member
+            context.identify_sender(member)
             return True
         state.history.count_dropped("unknown agent")
         if member is None:

@@ -41,7 +41,7 @@ class RenewAgentLease:
             state.history.record_agent_stopping(member, state.sets.by_agent.get(member.name, ()))
         if context.member.state is MemberState.EXPIRED and member.state is not MemberState.EXPIRED:
             state.history.record_agent_return(member)
-        context.known = state.members.put_member(member)
+        context.identify_sender(state.members.put_member(member))
         if verdict is MessageVerdict.UNSYNCED:
             announce_owner(state, member, context.out)
         return verdict is MessageVerdict.APPLY

@@ -25,7 +25,7 @@ class KeepWithinBounds:
     def handle(self, context: Context) -> bool:
         message = restrict_message(context.state, context.message, context.now, context.out)
         if message is not None:
-            context.message = message
+            context.replace_message(message)
         return message is not None
 
 
@@ -42,11 +42,13 @@ class CollectStatistics:
                     if _find_reporting_replica(sets, member, unit, assignment) is not None:
                         sets.memos[unit].take_mark(mark)
             case Sync() | Heartbeat():
-                context.news = [s for s in message.statuses if not self._collect_status(sets, member, s)]
+                context.news.extend(s for s in message.statuses if not self._collect_status(sets, member, s))
                 steady = len(message.statuses) - len(context.news)
             case DispatchResponse(status=status):
-                context.news = [] if self._collect_status(sets, member, status) else [status]
-                steady = 1 - len(context.news)
+                if self._collect_status(sets, member, status):
+                    steady = 1
+                else:
+                    context.news.append(status)
         if steady:
             sets.cells[_STEADY] += steady
         return True
@@ -128,7 +130,7 @@ class AnswerUnit:
             decisions: list[OwnerDecision] = []
             for status in context.news:
                 report_status(context.state, context.member, status, context.now, decisions)
-            context.out += [effect for effect in decisions if not self._is_repetition(effect, message)]
+            context.out.extend(effect for effect in decisions if not self._is_repetition(effect, message))
         return True
 
     @staticmethod

@@ -29,6 +29,14 @@ class Leadership:
         self.heard = Heard(0, 0.0)
         self._since = 0.0
 
+    def record_confirmation(self, confirmed: WriteConfirmed) -> None:
+        """Note the last confirmed write of this coordinator's own term."""
+        self.confirmed = confirmed
+
+    def record_sign_of_life(self, heard: Heard) -> None:
+        """Note when another coordinator, which leads, was last heard of."""
+        self.heard = heard
+
     def change_leader(self, leader: LeaderView | None, rev: int = 0) -> None:
         """Report a new leader to agents, and to operators by `leader`. Streams end unless it is this
         coordinator.

@@ -3,7 +3,7 @@
 The outcome of a group of events is known only at its end: MariaDB logs a transaction that created a
 temporary table and was rolled back as rows and ROLLBACK, ROLLBACK TO SAVEPOINT undoes a part of a group,
 and an XA group may only be prepared. So no event of a group is passed on before the group's end, and
-rows that were rolled back are marked then (`UNDONE`).
+rows that were rolled back are marked then (`event_groups.UNDONE`).
 
 A group larger than `limit` is not kept in memory. Its end is still awaited. If the group has anything to
 publish, its events come from the spill; without a spill the answer is `RereadRequest`: the log must be
@@ -13,28 +13,29 @@ read again from the group's first event. Its events are then passed on one by on
 from __future__ import annotations
 
 import re
-import unicodedata
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from producer.binlog_format import log_event as log
 from producer.binlog_format.log_event import BinlogEvent
-from producer.binlog_format.row_events import TableMap, TableMapCache
 from producer.errors import StreamStoppedError, TransientSourceError
-from producer.statements import ddl
-from producer.statements.statement import may_control_transaction, parse_statement
+from producer.sources.binlog.event_groups import (
+    BEGINNINGS,
+    EventGroup,
+    EventRange,
+    ReleasedEvents,
+    Spill,
+    is_begin_statement,
+    mark_undone,
+    parse_control,
+    parse_savepoint_name,
+    yield_marked,
+)
 
 #: Bytes of a transaction that are held in memory.
 MAX_HELD_BYTES = 64 << 20
-#: Bytes of memory that an event takes in addition to its body.
-_EVENT_COST = 250
-#: Flag added to a row event that was rolled back. The log's own flags have 16 bits.
-UNDONE = 1 << 16
-
-_BEGINNINGS = frozenset({log.GTID, log.ANONYMOUS_GTID, log.MARIADB_GTID, log.GTID_TAGGED})
 _QUIET = log.DECODABLE_ROW_EVENTS | log.IGNORED | {log.TABLE_MAP}
 _PLAIN = log.DECODABLE_ROW_EVENTS | {log.TABLE_MAP}
 _KIND: Callable[[BinlogEvent], int] = itemgetter(BinlogEvent._fields.index("type"))
@@ -47,25 +48,10 @@ def _build_byte_class(kinds: Iterable[int]) -> bytes:
 #: Transactions by the types of their events: a GTID, rows (and BEGIN, which has to be parsed), an XID.
 _PLAIN_RUN = re.compile(
     b"(?:%b%b*+%b)*+"
-    % (_build_byte_class(_BEGINNINGS), _build_byte_class(_QUIET | {log.QUERY}), _build_byte_class({log.XID}))
+    % (_build_byte_class(BEGINNINGS), _build_byte_class(_QUIET | {log.QUERY}), _build_byte_class({log.XID}))
 )
 ONE_PHASE = b"\1"
 """The first byte of an XA_PREPARE event that commits in one phase."""
-_SHORT_BODY = 1000
-
-EventRange = tuple[int, int]
-"""The ordinals of a group's events, [first, last), the end exclusive."""
-
-
-class Spill(Protocol):
-    """A store for the events of a large transaction, which saves a second reading of the log.
-
-    Raises OSError when it cannot keep them.
-    """
-
-    def append(self, event: BinlogEvent) -> None: ...
-    def __iter__(self) -> Iterator[BinlogEvent]: ...
-    def close(self) -> None: ...
 
 
 class RereadRequest(NamedTuple):
@@ -95,65 +81,6 @@ class _KnownGroup(NamedTuple):
         return before > 0 and at < self.undone[before - 1][1]
 
 
-@dataclass(slots=True)
-class _Group:
-    """A group with an end that has not been read.
-
-    `grouped`: it ends with COMMIT or XID; otherwise it consists of one statement. `held`: its events;
-    None once they are too many. `count`: events so far. `savepoints`: name → ordinal of the event after
-    it. `statement`: the group contains a statement that is not transaction control. `watch`: its tables,
-    set once its events are no longer held.
-    """
-
-    first: BinlogEvent
-    grouped: bool
-    held: list[BinlogEvent] | None
-    count: int = 0
-    size: int = 0
-    savepoints: dict[str, int] = field(default_factory=dict)
-    undone: list[EventRange] = field(default_factory=list)
-    statement: bool = False
-    spill: Spill | None = None
-    watch: _WatchedTables | None = None
-
-
-class _WatchedTables:
-    """The tables in which a group that is not held has rows, each with its first row event and
-    TABLE_MAP.
-    """
-
-    def __init__(self, captured: Callable[[str, str], bool]) -> None:
-        self._captured = captured
-        self._parsed = TableMapCache()
-        self._maps: dict[bytes, tuple[TableMap, BinlogEvent]] = {}
-        self.head: list[BinlogEvent] = []
-        self.rows: dict[tuple[str, str], tuple[BinlogEvent, BinlogEvent]] = {}
-        self.captured = False
-
-    def watch_event(self, event: BinlogEvent) -> None:
-        if event.type == log.TABLE_MAP:
-            self._maps[event.body[:6]] = (self._parsed.get_table_map(event.body), event)
-        elif event.type in log.ANY_ROWS:
-            found = self._maps.get(event.body[:6])
-            if found is not None and (found[0].db, found[0].name) not in self.rows:
-                table = found[0]
-                self.rows[table.db, table.name] = (found[1], event)
-                self.captured = self.captured or self._captured(table.db, table.name)
-        elif event.type in _BEGINNINGS or (event.type in log.QUERIES and _is_begin_statement(event)):
-            self.head.append(event)
-
-    def yield_witnesses(self) -> Iterator[BinlogEvent]:
-        """Yield the beginning of a group that was rolled back, and one row event of each table, marked."""
-        yield from self.head
-        for table_map, rows in self.rows.values():
-            yield table_map
-            yield mark_undone(rows)
-
-
-def mark_undone(event: BinlogEvent) -> BinlogEvent:
-    return event._replace(flags=event.flags | UNDONE)
-
-
 class TransactionBuffer:
     """The transaction that is being read, with its events up to its end.
 
@@ -171,7 +98,7 @@ class TransactionBuffer:
         self._captured = captured
         self._limit = limit
         self._spill = spill
-        self._group: _Group | None = None
+        self._group: EventGroup | None = None
         self._known: _KnownGroup | None = None
 
     @property
@@ -203,15 +130,17 @@ class TransactionBuffer:
         """
         kind, group = event.type, self._group
         if kind in _PLAIN and group is not None:
-            self._add_event(group, event)
+            if group.add_event(event, self._limit):
+                self._release_events(group)
             return () if self._known is None else self._pass_known_event(group, event)
         if kind in log.IGNORED:
             return ()
-        if kind in _BEGINNINGS:
+        if kind in BEGINNINGS:
             return self._begin_group(event, self._is_mariadb_grouped(event))
         if group is None:
             return self._handle_ungrouped(event)
-        self._add_event(group, event)
+        if group.add_event(event, self._limit):
+            self._release_events(group)
         if kind == log.XID:
             return self._end_group(group, event)
         if kind in log.QUERIES:
@@ -238,19 +167,20 @@ class TransactionBuffer:
         if before is not None:
             # The group was cut off by the end of its file: the server crashed while it wrote, and rolled
             # it back.
-            _discard_held_events(before)
+            before.discard_events()
         known = self._known
         if known is not None and event != known.first:
             raise _reads_differently(event)
-        self._group = group = _Group(event, grouped, None if known else [])
-        self._add_event(group, event)
+        self._group = group = EventGroup(event, grouped, None if known else [])
+        if group.add_event(event, self._limit):
+            self._release_events(group)
         return self._pass_known_event(group, event)
 
     def _handle_ungrouped(self, event: BinlogEvent) -> Iterable[BinlogEvent]:
         """Begin a transaction at a BEGIN, as servers without GTID events write it; pass every other
         event on.
         """
-        if event.type in log.QUERIES and _is_begin_statement(event):
+        if event.type in log.QUERIES and is_begin_statement(event):
             return self._begin_group(event, grouped=True)
         if self._known is not None:
             raise _reads_differently(event)
@@ -258,29 +188,10 @@ class TransactionBuffer:
 
     # --- hold
 
-    def _add_event(self, group: _Group, event: BinlogEvent) -> None:
-        group.count += 1
-        if group.held is not None:
-            group.held.append(event)
-            group.size += len(event.body) + _EVENT_COST
-            if group.size > self._limit:
-                self._let_go(group)
-        elif group.watch is not None:
-            group.watch.watch_event(event)
-            _spill_events(group, (event,))
+    def _release_events(self, group: EventGroup) -> None:
+        group.release_events(ReleasedEvents(self._captured, self._spill))
 
-    def _let_go(self, group: _Group) -> None:
-        held, group.held = group.held or [], None
-        group.watch = _WatchedTables(self._captured)
-        try:
-            group.spill = self._spill()
-        except OSError:
-            group.spill = None
-        for event in held:
-            group.watch.watch_event(event)
-        _spill_events(group, held)
-
-    def _pass_known_event(self, group: _Group, event: BinlogEvent) -> Iterable[BinlogEvent]:
+    def _pass_known_event(self, group: EventGroup, event: BinlogEvent) -> Iterable[BinlogEvent]:
         """Return `event` if its group is read for the second time, and is to be published."""
         known = self._known
         if known is None:
@@ -291,14 +202,14 @@ class TransactionBuffer:
 
     # --- statements
 
-    def _handle_query(self, group: _Group, event: BinlogEvent) -> Iterable[BinlogEvent] | RereadRequest:
-        control = _parse_control(event)
+    def _handle_query(self, group: EventGroup, event: BinlogEvent) -> Iterable[BinlogEvent] | RereadRequest:
+        control = parse_control(event)
         if control is None:
-            group.statement = True
-            return self._pass_known_event(group, event) if group.grouped else self._end_group(group, event)
+            goes_on = group.note_statement()
+            return self._pass_known_event(group, event) if goes_on else self._end_group(group, event)
         match control.verb:
             case "begin" | "xa_start":
-                group.grouped = True
+                group.expect_commit()
             case "commit" | "xa_commit" | "xa_rollback":
                 return self._end_group(group, event)
             case "rollback":
@@ -306,34 +217,34 @@ class TransactionBuffer:
             case "xa_prepare":
                 return self._end_group(group, event, nothing=True)
             case "savepoint":
-                group.savepoints[_parse_savepoint_name(event)] = group.count
+                group.set_savepoint(parse_savepoint_name(event))
             case "rollback_to":
-                _roll_back_to(group, _parse_savepoint_name(event))
+                group.roll_back_to(parse_savepoint_name(event))
         return self._pass_known_event(group, event)
 
     # --- end
 
     def _end_group(
-        self, group: _Group, event: BinlogEvent, *, nothing: bool = False
+        self, group: EventGroup, event: BinlogEvent, *, nothing: bool = False
     ) -> Iterable[BinlogEvent] | RereadRequest:
         """End the group. `nothing`: all of its rows were rolled back."""
         self._group = None
         if self._known is not None:
             return self._end_known_group(group, event, self._known)
         stretches = ((0, group.count),) if nothing else tuple(group.undone)
-        if group.held is not None:
-            return _yield_marked(group.held, stretches) if stretches else group.held
-        watch = group.watch or _WatchedTables(self._captured)  # set whenever the events are not held
-        if group.statement or (watch.captured and not nothing):
-            if group.spill is not None:
-                return _yield_marked(group.spill, stretches)
+        if (released := group.released) is None:
+            held = group.held or []
+            return yield_marked(held, stretches) if stretches else held
+        if group.statement or (released.captured and not nothing):
+            if released.spill is not None:
+                return yield_marked(released.spill, stretches)
             self._known = _KnownGroup(group.first, event.end, stretches)
             return RereadRequest(group.first.file, group.first.start)
-        _discard_held_events(group)
-        return [*watch.yield_witnesses(), event]
+        group.discard_events()
+        return [*released.yield_witnesses(), event]
 
     def _end_known_group(
-        self, group: _Group, event: BinlogEvent, known: _KnownGroup
+        self, group: EventGroup, event: BinlogEvent, known: _KnownGroup
     ) -> Iterable[BinlogEvent]:
         last = self._pass_known_event(group, event)
         self._known = None
@@ -356,86 +267,8 @@ def _is_begin(body: bytes) -> bool:
     return body[-6:] == b"\0BEGIN" and len(body) == 19 + body[8] + (body[11] | body[12] << 8)
 
 
-def _spill_events(group: _Group, events: Iterable[BinlogEvent]) -> None:
-    """Write events to the group's spill. Without room, close the spill; the log is then read again."""
-    spill = group.spill
-    if spill is None:
-        return
-    try:
-        for event in events:
-            spill.append(event)
-    except OSError:
-        _discard_held_events(group)
-
-
-def _discard_held_events(group: _Group) -> None:
-    spill, group.spill = group.spill, None
-    if spill is not None:
-        spill.close()
-
-
 def _reads_differently(event: BinlogEvent) -> TransientSourceError:
     return TransientSourceError(
         f"the source's log at {event.file}:{event.start} has other content than when it was first read: "
         "another server answers"
     )
-
-
-_SHORT: dict[bytes, ddl.TransactionControl] = {
-    b"BEGIN": ddl.TransactionControl("begin"),
-    b"COMMIT": ddl.TransactionControl("commit"),
-    b"ROLLBACK": ddl.TransactionControl("rollback"),
-}
-
-
-def _parse_control(event: BinlogEvent) -> ddl.TransactionControl | None:
-    """Return the transaction control that a statement is, or None.
-
-    The common ones are recognised without parsing. Other statements are parsed when they are folded
-    (producer/sources/binlog/transactions.py): of them, only the first word is read here.
-    """
-    body = event.body
-    if event.type == log.QUERY and len(body) < _SHORT_BODY:
-        text = body[14 + body[8] + (body[11] | body[12] << 8) :]
-        if (short := _SHORT.get(text)) is not None:
-            return short
-    query = log.parse_statement_event(event)
-    if not may_control_transaction(query):
-        return None
-    kind = parse_statement(query).kind
-    return kind if isinstance(kind, ddl.TransactionControl) else None
-
-
-def _is_begin_statement(event: BinlogEvent) -> bool:
-    control = _parse_control(event)
-    return control is not None and control.verb in ("begin", "xa_start")
-
-
-def _yield_marked(events: Iterable[BinlogEvent], stretches: tuple[EventRange, ...]) -> Iterator[BinlogEvent]:
-    """Yield `events`, and mark the row events in the ranges `stretches`, which are sorted."""
-    ahead = list(reversed(stretches))
-    for at, event in enumerate(events):
-        while ahead and at >= ahead[-1][1]:
-            ahead.pop()
-        inside = bool(ahead) and at >= ahead[-1][0]
-        yield mark_undone(event) if inside and event.type in log.ANY_ROWS else event
-
-
-def _parse_savepoint_name(event: BinlogEvent) -> str:
-    """Return a savepoint's name (the last word of its statement), normalised: names that the server
-    considers equal are equal.
-    """
-    tokens = parse_statement(log.parse_statement_event(event)).tokens
-    name = unicodedata.normalize("NFD", tokens[-1].text)
-    return "".join(char for char in name if not unicodedata.combining(char)).casefold()
-
-
-def _roll_back_to(group: _Group, name: str) -> None:
-    """Mark everything after the savepoint as rolled back.
-
-    A savepoint that is not in the log was set before the transaction's first change.
-    """
-    start = group.savepoints.get(name, 0)
-    while group.undone and group.undone[-1][0] >= start:
-        group.undone.pop()
-    group.undone.append((start, group.count))

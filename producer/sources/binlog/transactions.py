@@ -35,7 +35,8 @@ from producer.decoders.row_codec import (
     unpack_rows_event,
 )
 from producer.errors import StreamStoppedError, TableStoppedError
-from producer.sources.binlog.assembly import ONE_PHASE, UNDONE
+from producer.sources.binlog.assembly import ONE_PHASE
+from producer.sources.binlog.event_groups import UNDONE
 from producer.sources.binlog.prepared_xa import PreparedXaTransactions
 from producer.sources.changes import Barrier, Boundary, TableName, TableNames, TransactionHeader
 from producer.statements import ddl
@@ -194,18 +195,20 @@ class TransactionAssembler:
             raise _build_stream_stop(event, "a transaction begins inside another one")
         if event.type == log.MARIADB_GTID:
             gtid = log.parse_mariadb_gtid(event.body, event.server_id)
-            transaction = self._start_transaction(event, gtid.text, event.timestamp * 1000)
-            transaction.grouped = not gtid.flags & log.MARIADB_STANDALONE
-            transaction.xa = gtid.xid if gtid.flags & log.MARIADB_PREPARED_XA else None
-            transaction.announced = gtid.alter in ("start", "rollback")
+            header = _build_header(event, gtid.text, event.timestamp * 1000)
+            self._open = _OpenTransaction(
+                header,
+                grouped=not gtid.flags & log.MARIADB_STANDALONE,
+                xa=gtid.xid if gtid.flags & log.MARIADB_PREPARED_XA else None,
+                announced=gtid.alter in ("start", "rollback"),
+            )
             return None
         text = log.parse_gtid(event.body) if event.type == log.GTID else None
         self._start_transaction(event, text, log.read_gtid_commit_ms(event.body) or event.timestamp * 1000)
         return None
 
     def _start_transaction(self, event: BinlogEvent, gtid: str | None, ts_ms: int) -> _OpenTransaction:
-        header = TransactionHeader(event.file, event.start, ts_ms, event.server_id, gtid)
-        self._open = _OpenTransaction(header, grouped=False)
+        self._open = _OpenTransaction(_build_header(event, gtid, ts_ms), grouped=False)
         return self._open
 
     def _end_transaction(self, event: BinlogEvent, stop: TableStoppedError | None = None) -> Boundary:
@@ -346,3 +349,7 @@ def _build_unknown_event_stop(event: BinlogEvent) -> StreamStoppedError:
 def _build_stream_stop(event: BinlogEvent | str, seen: str, remedy: str = "") -> StreamStoppedError:
     place = f"{event.file}:{event.start}" if isinstance(event, BinlogEvent) else event
     return StreamStoppedError(f"capture cannot follow the log at {place}: {seen}", remedy)
+
+
+def _build_header(event: BinlogEvent, gtid: str | None, ts_ms: int) -> TransactionHeader:
+    return TransactionHeader(event.file, event.start, ts_ms, event.server_id, gtid)

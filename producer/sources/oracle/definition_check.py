@@ -81,8 +81,7 @@ def judge_followed_table(
         unfit_now = survey.problem or missing if survey is not None else missing
         return _build_stop(name, "unfit", unfit_now.what, unfit_now.action)
     before, altered = table.logged, may_have_other_columns(table.segments, now)
-    table.must_examine = now.ddl >= look.fresh
-    table.segments, table.logged = now, logged
+    table.accept_look(now, logged, look.fresh)
     if before is None:
         if altered or defined is None or not is_same_definition(defined, logged.table):
             return _build_stop(

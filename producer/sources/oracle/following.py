@@ -10,7 +10,7 @@ not name stops it for a copy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from producer.sources.oracle.mlog import LogPlace
@@ -26,22 +26,52 @@ class FollowedTable:
     """A table as the last look at the catalog found it.
 
     `logged`: None while only the record of an earlier process is known (`segments`). `old`: rows of its
-    log that are deleted unread. `settled`: whether the record may name the table. `recorded`: whether
-    the record names it, so that its log is read. `brought`: a poll number before which everything is
-    that the log held when the last poll that read all of it began; 0: there was none. `must_examine`: whether
-    the next look examines the table closely. `unsure`: whether its log may hold rows with events that
-    the topic has lost. `held`: consecutive polls that found rows without their commit SCN.
+    log that are deleted unread. `recorded`: whether the record names the table, so that its log is read.
+    `brought`: a poll number before which everything is that the log held when the last poll that read all
+    of it began; 0: there was none. `must_examine`: whether the next look examines the table closely.
+    `unsure`: whether its log may hold rows with events that the topic has lost. `held`: consecutive polls
+    that found rows without their commit SCN.
     """
 
     segments: TableSegments
     logged: LoggedTable | None = None
     old: frozenset[LogPlace] = frozenset()
-    settled: bool = True
     recorded: bool = True
     brought: int = 0
     must_examine: bool = True
     unsure: bool = False
     held: int = 0
+
+    @property
+    def settled(self) -> bool:
+        """True if the record may name the table."""
+        return not self.old
+
+    def forget_old_rows(self) -> None:
+        """Read the log from now on: its old rows are deleted."""
+        self.old = frozenset()
+
+    def confirm_proof(self) -> None:
+        """Record that the stored record names the table, if it may."""
+        self.recorded = self.recorded or self.settled
+
+    def accept_look(self, segments: TableSegments, logged: LoggedTable, fresh: str) -> None:
+        """Replace what the look before found. `fresh`: a time shortly before this look."""
+        self.segments, self.logged = segments, logged
+        self.must_examine = segments.ddl >= fresh
+
+    def record_whole_read(self, number: int) -> None:
+        """Record that a poll which ends before `number` has read the whole log."""
+        self.brought = number
+
+    def count_waiting_poll(self, *, waits: bool) -> int:
+        """Return how many consecutive polls found rows without their commit SCN, with this one."""
+        self.held = self.held + 1 if waits else 0
+        return self.held
+
+    def note_lost_events(self, left: Collection[object]) -> None:
+        """Note that the topic has lost events: `left`, rows of the log, may have been published by them."""
+        self.unsure = bool(left)
 
 
 @dataclass(slots=True)
@@ -69,7 +99,7 @@ class FollowedTables:
         """Record that a poll which ends before `number` has read the whole logs of these tables."""
         for name in names:
             if name in self.tables:
-                self.tables[name].brought = number
+                self.tables[name].record_whole_read(number)
 
     def get_brought_poll(self, name: TableName) -> int | None:
         """Return `FollowedTable.brought`; None: the table is not followed."""
@@ -83,8 +113,7 @@ class FollowedTables:
     def take_up(
         self, name: TableName, logged: LoggedTable, segments: TableSegments, old: Iterable[LogPlace]
     ) -> None:
-        found = frozenset(old)
-        self.tables[name] = FollowedTable(segments, logged, found, settled=not found, recorded=False)
+        self.tables[name] = FollowedTable(segments, logged, frozenset(old), recorded=False)
 
     @property
     def unrecorded(self) -> bool:
@@ -94,8 +123,8 @@ class FollowedTables:
     def confirm_proofs(self, proofs: Iterable[LogProof]) -> None:
         """Record that a position record with these proofs is stored."""
         for name in parse_segments_proofs(proofs):
-            if name in self.tables and self.tables[name].settled:
-                self.tables[name].recorded = True
+            if name in self.tables:
+                self.tables[name].confirm_proof()
 
     def drop_table(self, name: TableName) -> None:
         self.tables.pop(name, None)
@@ -112,6 +141,17 @@ class FollowedTables:
         """Follow the tables that a record names, except those that are followed already."""
         for name, segments in parse_segments_proofs(proofs).items():
             self.tables.setdefault(name, FollowedTable(segments))
+
+    def begin_capture(self, proofs: Iterable[LogProof], captured: Callable[[str, str], bool]) -> None:
+        """Follow the tables that a record names, and from now on only captured ones."""
+        self.restore_tables(proofs)
+        self.captured = captured
+
+    def end_capture(self) -> None:
+        """Forget all tables, and which are captured."""
+        self.tables.clear()
+        self.published.clear()
+        self.captured = lambda _db, _table: True
 
 
 def build_segments_proof(name: TableName, segments: TableSegments) -> LogProof:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from producer.errors import TableStoppedError
 from producer.sources.changes import Boundary, Evidence, LogMoment, TransactionHeader
@@ -28,6 +28,7 @@ POLL_ROWS = 5000
 """Rows of one table's log that a poll reads."""
 _PAUSE = 0.2
 """Seconds between polls if the last one read everything."""
+_PollState = Literal["idle", "running", "delivered"]
 
 
 class PollPace(NamedTuple):
@@ -64,8 +65,7 @@ class OracleLog:
     ) -> None:
         self._catalog, self._definitions, self._pace = catalog, definitions, pace
         self._following = following = definitions.following
-        following.restore_tables(record.proof)
-        following.captured = captured
+        following.begin_capture(record.proof, captured)
         self._reader = LogReader(session, following, pace.rows)
         self._purger = LogPurger(session, catalog, following)
         self._looks = CatalogWatcher(catalog, following, NOTHING_PUBLISHED)
@@ -74,7 +74,8 @@ class OracleLog:
         self._taken: list[OracleRows] = []
         self._due = pace.seconds()
         self._server_id = record.identity.server_id
-        self.heard = self.begun = self.inside = self.outstanding = False
+        self._poll: _PollState = "idle"
+        self.outstanding = False
         self.moment = LogMoment(FILE, record.pos, record.ts_ms)
 
     # --- deletion
@@ -99,7 +100,7 @@ class OracleLog:
     # --- reading
 
     def read_changes(self, timeout: float) -> Iterator[LogChange | None]:
-        self.heard = False
+        self._poll = "idle"
         if not self._is_due(timeout):
             return
         self._taken.clear()
@@ -107,20 +108,20 @@ class OracleLog:
         found, more = self._reader.read_logs()
         ts_ms, fresh = self._catalog.read_server_time()
         look = self._looks.examine_catalog(fresh)
-        self.begun = self.inside = True
+        self._poll = "running"
         self.moment = LogMoment(FILE, number, ts_ms)
         changed = yield from self._looks.yield_statements(look, _build_header(self._server_id, number, ts_ms))
         self.moment = LogMoment(FILE, number + 1, ts_ms)
         header = _build_header(self._server_id, number + 1, ts_ms)
         kept = {name: rows for name, rows in found.items() if name not in changed}
         yield from self._publish_rows(kept, header, whole=not more)
-        self.begun = self.inside = False
+        self._poll = "idle"
         self._number = number + STEP
         whole = [name for name, part in kept.items() if isinstance(part, LogPart) and part.whole]
         self._following.mark_brought(whole, self._number)
         self._due = self._pace.seconds() + (0 if more else self._pace.pause)
         if changed or self.outstanding:
-            self.heard = True
+            self._poll = "delivered"
             yield Boundary(header, FILE, number + STEP)
         else:
             self._settled = self._following.list_proofs()
@@ -162,6 +163,18 @@ class OracleLog:
         self._following.confirm_proofs(self._noted)
 
     # --- calls of the loop
+
+    @property
+    def heard(self) -> bool:
+        """True if the last poll has delivered something."""
+        return self._poll == "delivered"
+
+    @property
+    def inside(self) -> bool:
+        """True if a poll has begun and its changes are not all delivered."""
+        return self._poll == "running"
+
+    begun = inside
 
     @property
     def point(self) -> tuple[str, int]:

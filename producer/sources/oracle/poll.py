@@ -107,8 +107,7 @@ class LogReader:
         """
         table = self._following.tables[name]
         waits = logged.by_commit and any(not row.scn for row in rows)
-        table.held = table.held + 1 if waits else 0
-        if table.held > MOST_HELD:
+        if table.count_waiting_poll(waits=waits) > MOST_HELD:
             raise SourceRefusedError(
                 f"ALL_SUMMAP has no commit SCN for rows of {format_table_name(logged.log)}, and nothing else defines their order",
                 f"let the user read it, stop what purges it, and {format_copy_remedy(*name)}",

@@ -41,7 +41,7 @@ class LogPurger:
         for name in published.cut:
             table = self._following.tables.get(name)
             if table is not None and name in logs:
-                table.unsure = bool(self._session.fetch_rows(*sql.select_log_places(logs[name].log, 1)))
+                table.note_lost_events(self._session.fetch_rows(*sql.select_log_places(logs[name].log, 1)))
 
     def purge_polled(self, taken: Iterable[OracleRows]) -> Iterator[TableStoppedError]:
         """Delete what a poll has published. Yield the stops of tables with rows that were missing."""
@@ -58,7 +58,7 @@ class LogPurger:
         for table in self._following.tables.values():
             if table.old and table.logged is not None:
                 self._delete_rows(table.logged.log, table.old)
-                table.old, table.settled = frozenset(), True
+                table.forget_old_rows()
 
     def _delete_rows(self, log: TableName, places: Collection[LogPlace]) -> int:
         statement = sql.delete_places(log)

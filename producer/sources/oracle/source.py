@@ -81,9 +81,7 @@ class OracleSource:
 
     def open_source(self, beat: Callable[[], None]) -> None:
         """Forget the tables of the run before; the record determines which are followed."""
-        self._following.tables.clear()
-        self._following.published.clear()
-        self._following.captured = lambda _db, _table: True
+        self._following.end_capture()
 
     def close(self) -> None:
         self._session.close()

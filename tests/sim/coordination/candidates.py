@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from coordinator.control import election as elections
-from coordinator.control import fold as folds
 from coordinator.control.codec import Beat, Changes, Claim, Message, Resigned, Snapshot
+from coordinator.control.fold import ControlFold, is_snapshot_due
 from coordinator.core import records as durable
 from coordinator.core.messages import Down
 from coordinator.core.owner import owner as owners
@@ -33,7 +33,7 @@ class Candidates(Ground):
     def _start_candidate(self, node: OwnerNode) -> None:
         """A process that has read nothing yet."""
         node.alive, node.paused = True, False
-        node.fold, node.producer = folds.ControlFold(), Producer(broken=True)
+        node.fold, node.producer = ControlFold(), Producer(broken=True)
         node.election = elections.begin_election(self.clock(node), self.rng.uniform(0.0, 0.5))
 
     def _candidate(self, node: OwnerNode) -> None:
@@ -50,7 +50,7 @@ class Candidates(Ground):
         self.happened["control: open for too long"] += self.topic.expire(self.now)
         self.happened["control: cut before a reader"] += 0 < node.fold.end < self.topic.start
         new = self.topic.read(node.fold.end) if self.now >= node.lags_until else []
-        counted = [folds.fold_message(node.fold, offset, message) for offset, message in new]
+        counted = [node.fold.fold_message(offset, message) for offset, message in new]
         if counted:
             vacant = node.fold.rev == 0 or node.fold.resigned
             self.vote(
@@ -156,7 +156,7 @@ class Candidates(Ground):
                 else:
                     node.records[key] = record
             node.end = offset + 2
-            if folds.is_snapshot_due(node.end - node.base, 0, 0, most=SNAPSHOT_AFTER, most_bytes=1):
+            if is_snapshot_due(node.end - node.base, 0, 0, most=SNAPSHOT_AFTER, most_bytes=1):
                 self._shorten(node, rev)
             then()
 

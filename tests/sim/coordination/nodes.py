@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from coordinator.control import election as elections
-from coordinator.control import fold as folds
 from coordinator.control.codec import Candidate
+from coordinator.control.fold import ControlFold
 from coordinator.core import agent as agents
 from coordinator.core import records as durable
 from coordinator.core.health import HealthConfig
@@ -112,7 +112,7 @@ class OwnerNode(Node):
     state: OwnerState | None = None
     round: OwnerRound = field(default_factory=OwnerRound)
     rounding: bool = False
-    fold: folds.ControlFold = field(default_factory=folds.ControlFold)
+    fold: ControlFold = field(default_factory=ControlFold)
     election: elections.Election = field(default_factory=lambda: elections.begin_election(0.0, 0.0))
     producer: Producer = field(default_factory=Producer)
     records: dict[str, durable.DurableRecord] = field(default_factory=dict)

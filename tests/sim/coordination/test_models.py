@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from coordinator.control import fold as folds
 from coordinator.control.codec import Candidate, Changes, Claim, Message, Snapshot
+from coordinator.control.fold import ControlFold
 from coordinator.core.owner import owner
 from coordinator.core.replication_table import ReplicaAction, ReplicaPhase, Role, SetState
 from tests.sim.coordination.control import ControlTopic, Producer
@@ -44,14 +44,14 @@ def _marker_too(self: ControlTopic, before: int) -> None:
     _trim(self, before + 1)
 
 
-def _snapshot_is_nothing(fold: folds.ControlFold, offset: int, message: Message, size: int = 0) -> bool:
+def _skip_snapshot(fold: ControlFold, offset: int, message: Message, size: int = 0) -> bool:
     if isinstance(message, Snapshot):
         fold.end = offset + 1
         return False
     return _fold(fold, offset, message, size)
 
 
-_fold = folds.fold_message
+_fold = ControlFold.fold_message
 _BELIEVING = {"believing": True}
 _OWNERS = ("crash owner", "two owners", "pause owner", "commands")
 BROKEN = {
@@ -66,7 +66,7 @@ BROKEN = {
     "leave": Mutation("", "", (cells((ReplicaAction.KEEP,), (SetState.REPLICATING, Role.PRIMARY, ReplicaPhase.LOST)),), faults=("leave",)),
     "hanging commit": Mutation("", "", (attribute(World, "_land", _believe),), faults=("hanging commit", *_OWNERS)),
     "cut of the topic": Mutation("", "", (attribute(ControlTopic, "trim", _marker_too),), faults=_OWNERS),
-    "snapshot": Mutation("", "", (attribute(folds, "fold_message", _snapshot_is_nothing),), faults=_OWNERS),
+    "snapshot": Mutation("", "", (attribute(ControlFold, "fold_message", _skip_snapshot),), faults=_OWNERS),
 }  # fmt: skip
 
 
