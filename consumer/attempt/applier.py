@@ -130,17 +130,19 @@ class Applier:
     def _commit_batch(self, lane: int, batch: LaneBatch) -> Machine[None]:
         """Apply a lane's batch in one transaction, and log the displaced and quarantined rows."""
         operations: list[Operation] = [_build_write(net, batch.displacing) for net in batch.nets]
-        if batch.quarantined:
-            operations.append(QuarantineEvents(batch.quarantined))
-        if batch.closed:
+        quarantine = batch.quarantine
+        if quarantine.added:
+            operations.append(QuarantineEvents(quarantine.added))
+        if quarantine.closed:
             operations.append(
                 CloseQuarantine(
-                    batch.closed, "a later snapshot row or delete of the same key made this entry obsolete"
+                    quarantine.closed,
+                    "a later snapshot row or delete of the same key made this entry obsolete",
                 )
             )
         displaced = yield from self._progress.move_lanes([lane], batch.mark, operations)
-        closed = set(batch.closed)
-        remaining = [entry for entry in batch.quarantined if (entry.offset, entry.part) not in closed]
+        closed = set(quarantine.closed)
+        remaining = [entry for entry in quarantine.added if (entry.offset, entry.part) not in closed]
         with self._signals.mutex:  # several lanes add to the figures
             self.held += len(remaining)
             self.displaced += displaced
@@ -164,12 +166,12 @@ class Applier:
         """Log displaced rows right after the transaction, so that they are logged even if the worker
         dies later.
         """
-        first = batch.events[0] if batch.events else None
+        offset, part = batch.events[0]
         log.warning(
             "rows displaced",
             pipeline=self._unit.pipeline, topic=self._unit.topic,
             table=f"{self._target.schema}.{self._target.name}", rows=rows,
-            first_event=f"{first[0]}.{first[1]}" if first else None, event_keys=_list_first_keys(batch),
+            first_event=f"{offset}.{part}", event_keys=_list_first_keys(batch),
             remedy="SELECT * FROM rowlock_displaced shows them whole: find out who else writes to the table, then run "
             "rowlock verify (docs/how-to/run-it.md)",
         )  # fmt: skip

@@ -211,7 +211,7 @@ class Attempt:
             if first and start < records[0][0]:
                 yield from self._take_missing(start, records[0][0])
             elif records[-1][0] < start:
-                self._figures.dropped += len(records)
+                self._figures.add_counts(dropped=len(records))
                 continue
             elif records[0][0] < start:
                 records = [record for record in records if record[0] >= start]
@@ -255,8 +255,8 @@ class Attempt:
                 yield from state.begin_attempt()
             else:
                 yield from self._apply_barrier(taken)
-                self._figures.applied += 1
-            state.mark = taken.mark
+                self._figures.add_counts(applied=1)
+            state.record_read(taken.mark)
 
     # --- barriers
 

@@ -112,7 +112,11 @@ class AttemptState:
         if self.applier is None:  # no reader yields rows then; if one did, they must not count as applied
             raise build_undefined_error(self.spec.unit.topic)
         yield from self.applier.submit(changes)
-        self._figures.applied += len(changes)
+        self._figures.add_counts(applied=len(changes))
+
+    def record_read(self, mark: LaneMark) -> None:
+        """Record that all records up to `mark` are read, and given to the lanes or applied."""
+        self.mark = mark
 
     def drain(self) -> Machine[None]:
         """Wait until every lane is at the last record that was read."""
@@ -128,8 +132,7 @@ class AttemptState:
             try:
                 yield from applier.close(error)
             finally:  # count what is committed, whatever ended the lanes
-                self._figures.held += applier.held
-                self._figures.displaced += applier.displaced
+                self._figures.add_counts(held=applier.held, displaced=applier.displaced)
 
 
 def choose_layout(spec: UnitSpec, active: ActiveDefinition | None) -> Layout:

@@ -39,7 +39,7 @@ class CopyNeed(msgspec.Struct, frozen=True):
     cause: str = msgspec.field(name="cause")
 
 
-class Report(msgspec.Struct, omit_defaults=True):
+class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     """The result of one attempt at a unit.
 
     `state`: "ok"; "behind": a transient error outlasted the task's retries, and the progress is at the
@@ -92,8 +92,7 @@ class ReportSender:
 
     def send(self, reports: Sequence[Report]) -> None:
         for at in range(0, len(reports), MAX_REPORTS):
-            short = [_shorten_message(report) for report in reports[at : at + MAX_REPORTS]]
-            self._send_datagram(short)
+            self._send_datagram([_shorten_message(report) for report in reports[at : at + MAX_REPORTS]])
 
     def _send_datagram(self, reports: Sequence[Report]) -> None:
         raw = _ENCODE(_Datagram(self._token, list(reports)))
@@ -109,8 +108,7 @@ class ReportSender:
 
 
 def _shorten_message(report: Report) -> Report:
-    report.message = shorten_problem(report.message, MAX_MESSAGE_CHARS)
-    return report
+    return msgspec.structs.replace(report, message=shorten_problem(report.message, MAX_MESSAGE_CHARS))
 
 
 class ReportReceiver:

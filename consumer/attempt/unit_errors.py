@@ -89,6 +89,12 @@ class AttemptFigures:
     held: int = 0
     displaced: int = 0
 
+    def add_counts(self, *, applied: int = 0, dropped: int = 0, held: int = 0, displaced: int = 0) -> None:
+        self.applied += applied
+        self.dropped += dropped
+        self.held += held
+        self.displaced += displaced
+
 
 def build_attempt_report(
     spec: UnitSpec, progress: AttemptProgress, figures: AttemptFigures, trouble: Trouble, passed: int = 0

@@ -151,7 +151,7 @@ class EffectRunner:
 
     def provide_spark(self, spark: Spark) -> None:
         """Give the queries a Spark session."""
-        self._queries.spark = spark
+        self._queries.provide_spark(spark)
 
     def run_effect(self, effect: PipelineEffect) -> None:
         """Carry an effect out, or begin to."""

@@ -54,7 +54,11 @@ class PipelineQueries:
         self._run = f"{pipeline.name}-{secrets.token_hex(4)}"
         self._receiver = ReportReceiver()
         self._here: dict[int, RunningQuery] = {}
-        self.spark: Spark | None = None
+        self._spark: Spark | None = None
+
+    def provide_spark(self, spark: Spark) -> None:
+        """Let queries be started in this Spark session."""
+        self._spark = spark
 
     def start_query(self, asked: StartQuery) -> QueryUp | QueryFailed:
         """Start a query. A live query is returned after its first batch, which is slow."""
@@ -136,9 +140,9 @@ class PipelineQueries:
         }
         name = f"{self._run}-{asked.number}"
         config = pipeline.build_task_config(self._run, name, specs, self._receiver.port, self._receiver.token)
-        if self.spark is None:
+        if self._spark is None:
             raise TransientError("Spark is not up")  # no query is requested before Spark is up
-        return self.spark.start_query(
+        return self._spark.start_query(
             pipeline,
             config,
             starting,

@@ -26,9 +26,27 @@ class _LastReport:
 
     mark: UnitProgress | None = None
     rate: int = 0
-    counted: int = 0
-    counted_at: float = 0.0
     error: str | None = None
+    _counted: int = 0
+    _counted_at: float = 0.0
+
+    def measure_rate(self, applied: int, now: float) -> int:
+        """Return the rows/s of the last window; before its end, the rate that was reported.
+
+        `applied`: rows applied since the unit was assigned here.
+        """
+        seconds = now - self._counted_at
+        if seconds < RATE_WINDOW_S:
+            return self.rate
+        rate = round((applied - self._counted) / seconds) if self._counted_at else self.rate
+        self._counted, self._counted_at = applied, now
+        return rate
+
+    def record_change(self, mark: UnitProgress, rate: int, error: str | None) -> bool:
+        """Record what is to be reported; return whether it differs from the last report."""
+        is_changed = (mark, rate, error) != (self.mark, self.rate, self.error)
+        self.mark, self.rate, self.error = mark, rate, error
+        return is_changed
 
 
 class CheckpointReporter:
@@ -78,18 +96,12 @@ class CheckpointReporter:
         spoken = self._spoken.get((unit.topic, unit.assignment))
         if spoken is None:
             return
-        rate = spoken.rate
-        if now - spoken.counted_at >= RATE_WINDOW_S:
-            applied = unit.watched.applied
-            if spoken.counted_at:
-                rate = round((applied - spoken.counted) / (now - spoken.counted_at))
-            spoken.counted, spoken.counted_at = applied, now
         watched = unit.watched
+        rate = spoken.measure_rate(watched.applied, now)
         times = self._compute_times(unit.source, unit.topic, watched.offset, watched.commit_ts_ms)
         mark = _advance_mark(times, unit.position, spoken.mark)
         error = unit.error if unit.waits else None
-        if (mark, rate, error) != (spoken.mark, spoken.rate, spoken.error):
-            spoken.mark, spoken.rate, spoken.error = mark, rate, error
+        if spoken.record_change(mark, rate, error):
             name = build_unit_name(self._pipeline, unit.topic)
             self._lines.report_event(name, UnitProgressed(unit.assignment, mark, rate, error))
 

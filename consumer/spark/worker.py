@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
+import msgspec
 import structlog
 
 from consumer.attempt.copies.begin import find_begin
@@ -128,10 +129,12 @@ class QueryWorker:
             stopped = self._stopped.get(topic)
             if stopped is not None and stopped.epoch == epoch:
                 return stopped
-            report = self._run_attempt(
-                replace(spec, epoch=epoch), _yield_while_owned(board, topic, epoch, slices)
+            report = msgspec.structs.replace(
+                self._run_attempt(
+                    replace(spec, epoch=epoch), _yield_while_owned(board, topic, epoch, slices)
+                ),
+                query=config.query,
             )
-            report.query = config.query
             if report.state in ("stopped", "fenced"):
                 self._stopped[topic] = clear_figures(report)
             return report

@@ -8,6 +8,7 @@ from Spark's progress. At most one operation works on a unit at a time.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -43,7 +44,7 @@ from consumer.units.messages import (
     UnitTakenOver,
 )
 from consumer.units.progress_checks import MAX_LIVE_BACKLOG, has_caught_up, has_skipped_records
-from consumer.units.queries import LocalQuery, QueryStates, plan_queries
+from consumer.units.queries import QueryStates, plan_queries
 from consumer.units.supervision import FIGURES, apply_report
 from consumer.units.unit import ApplyPhase, LocalUnit, QueryKind
 from schemas.units import Prepared, WorkerEnded
@@ -72,12 +73,28 @@ class PipelineState:
     units: dict[str, LocalUnit] = field(default_factory=dict)
     """The units by topic."""
     queries: QueryStates = field(default_factory=QueryStates)
-    check_at: float = 0.0
-    """When the next running unit may be checked (monotonic seconds)."""
-    checking: bool = False
-    """Whether a table check is running."""
     commit_interval_s: float = 0.0
     """Least time in seconds from one commit of a unit to the next; 0: commit changes as they arrive."""
+    _check_at: float = 0.0
+    """When the next running unit may be checked (monotonic seconds); infinite while a check is running."""
+
+    def begin_check(self, now: float) -> LocalUnit | None:
+        """Return the running unit whose table is checked now: the one with the oldest check, if that was
+        `CHECK_S` ago.
+        """
+        if now < self._check_at:
+            return None
+        self._check_at = now + CHECK_PAUSE_S
+        running = (unit for unit in self.units.values() if unit.phase is ApplyPhase.APPLYING)
+        unit = min(running, key=lambda each: each.looked_at, default=None)
+        if unit is None or now < unit.looked_at + CHECK_S:
+            return None
+        unit.looked_at, self._check_at = now, math.inf
+        return unit
+
+    def end_check(self, now: float) -> None:
+        """Let the next check begin after a pause."""
+        self._check_at = now + CHECK_PAUSE_S
 
 
 def step_pipeline(
@@ -103,7 +120,7 @@ def step_pipeline(
             for query, report in reports:
                 _handle_report(state, query, report, now, out)
         case SparkUp():
-            state.queries.spark = True
+            state.queries.record_spark_up()
         case QueryUp():
             _handle_query_up(state, event)
         case QueryFailed(kind):
@@ -314,7 +331,7 @@ def _handle_table_check(
     state: PipelineState, event: TableChecked, now: float, out: list[PipelineEffect]
 ) -> None:
     """Stop a running unit if its target table no longer fits."""
-    state.checking = False
+    state.end_check(now)
     unit = state.units.get(event.topic)
     if unit is None or unit.assignment != event.assignment or unit.epoch != event.epoch:
         return
@@ -366,7 +383,7 @@ def _retry_takeover(unit: LocalUnit, now: float) -> None:
 
 
 def _handle_query_up(state: PipelineState, event: QueryUp) -> None:
-    old = state.queries.record_start(LocalQuery(event.number, event.kind, dict(event.topics)))
+    old = state.queries.record_start(event.number, event.kind, event.topics)
     for unit in state.units.values():
         if old is not None and unit.query_number == old:
             unit.query_number = event.number if event.topics.get(unit.topic) == unit.version else None
@@ -437,14 +454,9 @@ def _start_operations(state: PipelineState, now: float, out: list[PipelineEffect
 
 
 def _check_one(state: PipelineState, now: float, out: list[PipelineEffect]) -> None:
-    """Check the table of the running unit with the oldest check, if that was `CHECK_S` ago."""
-    if state.checking or now < state.check_at:
-        return
-    state.check_at = now + CHECK_PAUSE_S
-    running = (unit for unit in state.units.values() if unit.phase is ApplyPhase.APPLYING)
-    unit = min(running, key=lambda each: each.looked_at, default=None)
-    if unit is not None and now >= unit.looked_at + CHECK_S:
-        unit.looked_at, state.checking = now, True
+    """Check the table of a running unit if a check is due."""
+    unit = state.begin_check(now)
+    if unit is not None:
         out.append(CheckTable(unit.ref, unit.epoch))
 
 

@@ -37,6 +37,20 @@ class LocalQuery:
     leftover_since: float | None = None
     """Time since which it reads topics of units that have left, or has no units (monotonic seconds)."""
 
+    def post_board(self, board: dict[str, int], out: list[PipelineEffect]) -> None:
+        """Post the active units if they have changed."""
+        if board != self.posted:
+            self.posted = board
+            out.append(PostActiveUnits(self.number, board))
+
+    def measure_leftover_s(self, *, has_leftovers: bool, now: float) -> float:
+        """Return for how many seconds it has been reading topics that no unit here needs."""
+        if not has_leftovers:
+            self.leftover_since = None
+        elif self.leftover_since is None:
+            self.leftover_since = now
+        return 0.0 if self.leftover_since is None else now - self.leftover_since
+
 
 @dataclass(slots=True)
 class QueryStates:
@@ -63,12 +77,23 @@ class QueryStates:
         query = self.here.get(self.current.get(kind, -1))
         return query is not None and query.topics.get(unit.topic) == unit.version
 
-    def record_start(self, query: LocalQuery) -> int | None:
-        """Record that `query` runs; return the number of the query that it replaces."""
-        self.starting.pop(query.kind, None)
-        query.posted = self.boards.pop(query.number, {})
-        old = self.current.get(query.kind)
-        self.here[query.number], self.current[query.kind] = query, query.number
+    def record_spark_up(self) -> None:
+        """Allow the start of queries."""
+        self.spark = True
+
+    def begin_start(self, kind: QueryKind, board: dict[str, int], now: float) -> int:
+        """Record that a query with these active units is being started; return its number."""
+        self.numbers += 1
+        self.starting[kind], self.boards[self.numbers] = self.numbers, board
+        self.not_before[kind] = now + MIN_START_INTERVAL_S
+        return self.numbers
+
+    def record_start(self, number: int, kind: QueryKind, topics: Mapping[str, UnitVersion]) -> int | None:
+        """Record that a query runs; return the number of the query that it replaces."""
+        self.starting.pop(kind, None)
+        old = self.current.get(kind)
+        self.here[number] = LocalQuery(number, kind, dict(topics), posted=self.boards.pop(number, {}))
+        self.current[kind] = number
         return old
 
     def record_failed_start(self, kind: QueryKind, now: float) -> None:
@@ -140,13 +165,10 @@ def _start_query_if_needed(
         return  # they are active from the first batch on, so no operation may be running on any of them
     if now < since + GATHER_S and any(unit.busy for unit in units.values()):
         return
-    queries.numbers += 1
-    queries.starting[kind] = queries.numbers
     epochs = _move_to_new_query(queries, members) if kind is QueryKind.CATCHING_UP else {}
-    queries.boards[queries.numbers] = epochs
-    queries.not_before[kind] = now + MIN_START_INTERVAL_S
+    number = queries.begin_start(kind, epochs, now)
     starting = {unit.topic: _choose_first_offset(kind, unit) for unit in members}
-    out.append(StartQuery(queries.numbers, kind, starting, [unit.ref for unit in members], epochs))
+    out.append(StartQuery(number, kind, starting, [unit.ref for unit in members], epochs))
 
 
 def _move_to_new_query(queries: QueryStates, members: list[LocalUnit]) -> dict[str, int]:
@@ -177,12 +199,9 @@ def _has_leftovers(queries: QueryStates, kind: QueryKind, members: list[LocalUni
     query = queries.here.get(queries.current.get(kind, -1))
     if query is None:
         return False
-    if query.topics.keys() <= {unit.topic for unit in members}:
-        query.leftover_since = None
-        return False
-    if query.leftover_since is None:
-        query.leftover_since = now
-    return kind is QueryKind.LIVE and now - query.leftover_since > LEFTOVER_S
+    has_leftovers = not query.topics.keys() <= {unit.topic for unit in members}
+    seconds = query.measure_leftover_s(has_leftovers=has_leftovers, now=now)
+    return kind is QueryKind.LIVE and seconds > LEFTOVER_S
 
 
 def _post_changed_boards(
@@ -195,15 +214,9 @@ def _post_changed_boards(
             boards[unit.query_number][unit.topic] = unit.epoch
     for number, board in boards.items():
         query = queries.here[number]
-        _post_one(query, {topic: at for topic, at in query.posted.items() if board.get(topic) == at}, out)
+        query.post_board({topic: at for topic, at in query.posted.items() if board.get(topic) == at}, out)
     for number, board in boards.items():
-        _post_one(queries.here[number], board, out)
-
-
-def _post_one(query: LocalQuery, board: dict[str, int], out: list[PipelineEffect]) -> None:
-    if board != query.posted:
-        query.posted = board
-        out.append(PostActiveUnits(query.number, board))
+        queries.here[number].post_board(board, out)
 
 
 def _retire_queries(
@@ -220,11 +233,8 @@ def _retire_queries(
 
 
 def _is_useless(query: LocalQuery, units: Mapping[str, LocalUnit], now: float) -> bool:
-    if query.posted:
-        query.leftover_since = None if query.kind is QueryKind.CATCHING_UP else query.leftover_since
+    is_live = query.kind is QueryKind.LIVE
+    if is_live and (query.posted or units):
         return False
-    if query.kind is QueryKind.LIVE and units:
-        return False
-    if query.leftover_since is None:
-        query.leftover_since = now
-    return now - query.leftover_since > (LEFTOVER_S if query.kind is QueryKind.LIVE else MIN_START_INTERVAL_S)
+    seconds = query.measure_leftover_s(has_leftovers=not query.posted, now=now)
+    return seconds > (LEFTOVER_S if is_live else MIN_START_INTERVAL_S)

@@ -60,6 +60,14 @@ class _PolledMachine(Generic[F, M]):
     since: float
     result: HandleResult
 
+    def handle_messages(self, handler: PollHandler[F, M]) -> None:
+        """Handle the machine's messages in another round."""
+        self.result = handler.handle_normal(self.fsm, self.mailbox)
+
+    def keep(self) -> None:
+        """Stay in the batch, because messages have arrived since the machine was handled."""
+        self.result = KeepMachine()
+
 
 class Poller(Generic[F, M]):
     """The loop of one poller thread. `now`: a monotonic clock in seconds."""
@@ -98,7 +106,7 @@ class Poller(Generic[F, M]):
         limit = max(self._max_batch_size(), len(self._batch))
         self._handle_control()
         for held in self._batch:
-            held.result = self._handler.handle_normal(held.fsm, held.mailbox)
+            held.handle_messages(self._handler)
         self._fetch_machines(limit)
         self._release_machines(early=True)
         self._handler.end_round([held.fsm for held in self._batch])
@@ -156,7 +164,7 @@ class Poller(Generic[F, M]):
             reacquired = held.mailbox.release_machine(held.fsm, held.result.seen)
             if reacquired is None:
                 return True
-            held.result = KeepMachine()
+            held.keep()
             return False
         return self._return_machine(held)
 

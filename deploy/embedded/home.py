@@ -17,9 +17,11 @@ class ServiceHome:
     `log_elsewhere`: the log file, if it is not in the folder.
     """
 
-    def __init__(self, kind: str, given: Path | None, made: Callable[[], Path]) -> None:
+    def __init__(
+        self, kind: str, given: Path | None, made: Callable[[], Path], log_elsewhere: Path | None = None
+    ) -> None:
         self.given = given
-        self.log_elsewhere: Path | None = None
+        self.log_elsewhere = log_elsewhere
         self._kind = kind
         self._made = made
         self._folder: Path | None = None

@@ -42,10 +42,12 @@ class Service:
         home: Path | None = None,
         extra: Sequence[str] = (),
         min_free: int = 512 * MB,
+        log: Path | None = None,
     ) -> None:
+        """`log`: its log file, if that is not to be in its home."""
         self.port = port or pick_port()
         self.extra = list(extra)
-        self.home = ServiceHome(self.kind, home, self._make_temporary_home)
+        self.home = ServiceHome(self.kind, home, self._make_temporary_home, log)
         self.process = ServerProcess(self.kind, self.home, unprivileged=self.refuses_root and as_root())
         self._min_free = min_free
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any
 
@@ -55,26 +55,83 @@ class _CaptureUnit:
     process: ChildProcess | None = None
     mark: UnitProgress | None = None
     error: str | None = None
-    trouble: str | None = None
-    """Why it cannot go on at present."""
+    """Why its process ends, as the process has reported."""
+    last_refusal: str | None = None
+    """Why a person must act; None again after the process has reported anything else."""
     started: bool = False
     stopped: bool = False
     finished: bool = False
     """Its snapshot was all it had to do; it is kept as a unit without work."""
-    waits: bool = False
-    """It waits for a person, until `retry_timer` starts a new process."""
     retry_timer: threading.Timer | None = None
+    """Starts a new process; set while the unit waits for a person."""
     retry_backoff: Backoff = REFUSAL_RETRY_BACKOFF
     """How often it has been retried."""
     events: int = 0
     counted_at: float = field(default_factory=monotonic)
 
+    def start_process(
+        self, on_line: Callable[[dict[str, Any]], None], on_exit: Callable[[int], None]
+    ) -> None:
+        """Start its process, which waits until it may begin."""
+        command = build_child_command(
+            "producer.main",
+            self.config.path,
+            "--source",
+            self.source,
+            "--wait",
+            "--gen-at-least",
+            str(self.assignment),
+        )
+        self.error = None
+        self.process = ChildProcess(f"capture {self.source}", command, on_line, on_exit, self.config)
+
+    def record_progress(self, line: dict[str, Any]) -> UnitProgressed:
+        """Record how far its process has captured, and return it with the rows/s since the last report.
+
+        No person must act then, and the next failure counts as the first one.
+        """
+        era, file, pos, row = line["position"]
+        at, events = line["commit_ts_ms"], line["events"]
+        # A log counts commits in seconds, the clock of an idle source in ms: a transaction can be older
+        # than the progress before it.
+        reported = UnitProgress(at, at, (era, file, pos, row))
+        self.mark = mark = advance_mark(self.mark, reported) or reported
+        now = monotonic()
+        rate = round(max(0, events - self.events) / max(0.1, now - self.counted_at))
+        self.events, self.counted_at = events, now
+        self.last_refusal, self.retry_backoff = None, replace(self.retry_backoff, failures=0)
+        return UnitProgressed(self.assignment, mark, rate)
+
+    def record_failure(self, error: str) -> None:
+        """Record why its process is about to end."""
+        self.error = error
+
+    def record_refusal(self, error: str | None) -> bool:
+        """Record why a person must act (None: nobody must); return whether that is new."""
+        is_new = error != self.last_refusal
+        self.last_refusal = error
+        return is_new
+
+    def finish_snapshot(self) -> None:
+        """Go on as a unit without work: its snapshot was all it had to do."""
+        self.finished = True
+
+    def schedule_retry(self, retry: Callable[[], None]) -> None:
+        """Call `retry` after a pause that grows with each retry."""
+        self.retry_backoff = self.retry_backoff.with_failure(monotonic())
+        self.retry_timer = threading.Timer(self.retry_backoff.pause, retry)
+        self.retry_timer.daemon = True
+        self.retry_timer.start()
+
+    def end_wait(self) -> None:
+        """Record that the pause before a retry is over."""
+        self.retry_timer = None
+
 
 class CaptureWorkers:
     """The capture units of one agent.
 
-    `ledger` receives their events. `config` is the configuration of the units that are prepared from now
-    on.
+    `ledger` receives their events.
     """
 
     def __init__(
@@ -87,14 +144,18 @@ class CaptureWorkers:
         """`on_refusal(unit, error)` is called when a process ends because a person must act."""
         self._retry_backoff = retry_backoff
         self._on_refusal = on_refusal
-        self.config = config
+        self._config = config
         self._ledger = ledger
         self._mutex = threading.Lock()
         self._units: dict[str, _CaptureUnit] = {}
 
+    def use_config(self, config: Config) -> None:
+        """Run the units that are prepared from now on under this configuration; running units keep theirs."""
+        self._config = config
+
     def prepare(self, unit: str, assignment: int, mark: UnitProgress | None) -> None:
         """Start the unit's process. Raises ValueError for a source that is not configured here."""
-        source, config = unit.partition("/")[2], self.config
+        source, config = unit.partition("/")[2], self._config
         if source not in config.sources:
             raise ValueError(f"{unit}: this agent's configuration has no source {source}")
         if config.sources[source].events != "rowlock":
@@ -105,22 +166,8 @@ class CaptureWorkers:
         self._start_process(new)
 
     def _start_process(self, unit: _CaptureUnit) -> None:
-        command = build_child_command(
-            "producer.main",
-            unit.config.path,
-            "--source",
-            unit.source,
-            "--wait",
-            "--gen-at-least",
-            str(unit.assignment),
-        )
-        unit.error = None
-        unit.process = ChildProcess(
-            f"capture {unit.source}",
-            command,
-            lambda line: self._handle_line(unit, line),
-            lambda code: self._handle_exit(unit, code),
-            unit.config,
+        unit.start_process(
+            lambda line: self._handle_line(unit, line), lambda code: self._handle_exit(unit, code)
         )
 
     def start(self, unit: str, assignment: int) -> None:
@@ -134,7 +181,7 @@ class CaptureWorkers:
         with self._mutex:
             if found is None or found.stopped:
                 return
-            found.stopped, is_ended = True, found.finished or found.waits
+            found.stopped, is_ended = True, found.finished or found.retry_timer is not None
             if found.retry_timer is not None:
                 found.retry_timer.cancel()
         if is_ended:
@@ -171,31 +218,18 @@ class CaptureWorkers:
             case "prepared":
                 self._ledger.report_event(unit.name, Prepared(unit.assignment))
             case "captured":
-                unit.trouble, unit.retry_backoff = None, self._retry_backoff
-                self._report_progress(unit, line)
+                self._ledger.report_event(unit.name, unit.record_progress(line))
             case "trouble":
-                unit.trouble = f"{TRIES_AGAIN}{line.get('error')}"
-                self._report_trouble(unit, unit.trouble)
+                unit.record_refusal(None)
+                self._report_trouble(unit, f"{TRIES_AGAIN}{line.get('error')}")
             case "failed":
-                unit.error = str(line.get("error"))
-
-    def _report_progress(self, unit: _CaptureUnit, line: dict[str, Any]) -> None:
-        era, file, pos, row = line["position"]
-        at, events = line["commit_ts_ms"], line["events"]
-        # A log counts commits in seconds, the clock of an idle source in ms: a transaction can be older
-        # than the progress before it.
-        reported = UnitProgress(at, at, (era, file, pos, row))
-        unit.mark = mark = advance_mark(unit.mark, reported) or reported
-        now = monotonic()
-        rate = round(max(0, events - unit.events) / max(0.1, now - unit.counted_at))
-        unit.events, unit.counted_at = events, now
-        self._ledger.report_event(unit.name, UnitProgressed(unit.assignment, mark, rate))
+                unit.record_failure(str(line.get("error")))
 
     def _handle_exit(self, unit: _CaptureUnit, code: int) -> None:
         only = unit.config.sources[unit.source].snapshot == "only"
         if code == 0 and only and not unit.stopped:
             _LOG.info("snapshot completed", source=unit.source)
-            unit.finished = True
+            unit.finish_snapshot()
             return
         error = unit.error
         if error is None and not unit.stopped:
@@ -212,24 +246,19 @@ class CaptureWorkers:
         with self._mutex:
             if unit.stopped:
                 return False
-            unit.waits = unit.started
-            if unit.waits:
-                unit.retry_backoff = unit.retry_backoff.with_failure(monotonic())
-                unit.retry_timer = threading.Timer(unit.retry_backoff.pause, self._look_again, (unit,))
-                unit.retry_timer.daemon = True
-                unit.retry_timer.start()
-        if self._on_refusal is not None and unit.trouble != error:
+            if unit.started:
+                unit.schedule_retry(lambda: self._look_again(unit))
+        if unit.record_refusal(error) and self._on_refusal is not None:
             self._on_refusal(unit.name, error)
-        unit.trouble = error
-        if unit.waits:
+        if unit.started:
             self._report_trouble(unit, error)
-        return unit.waits
+        return unit.started
 
     def _look_again(self, unit: _CaptureUnit) -> None:
         with self._mutex:
             if unit.stopped:
                 return
-            unit.waits, unit.retry_timer = False, None
+            unit.end_wait()
         try:
             self._start_process(unit)
         except OSError as error:

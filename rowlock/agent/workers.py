@@ -97,7 +97,7 @@ class LocalWorkers:
 
     def use_config(self, config: Config) -> None:
         """Run the units that are prepared from now on under this configuration; running units keep theirs."""
-        self._capture.config = config
+        self._capture.use_config(config)
         self._apply.use_config(config)
 
     def prepare(self, unit: str, assignment: int, mark: UnitProgress | None) -> None:

@@ -33,11 +33,10 @@ def execute_transaction(connection: Any, statements: list[BankStatement]) -> int
 
 @dataclass(slots=True)
 class Branch:
-    """One branch: its server, its bank, and the thread that works in it until `stop` is set."""
+    """One branch: its server, its bank, and the thread that works in it."""
 
     name: str
     server: MariaDB
-    stop: threading.Event
     bank: Bank = field(init=False)
     rows: int = 0
     error: str = ""
@@ -53,20 +52,23 @@ class Branch:
                 for statements in self.bank.seed_customers(customers)
             )
 
-    def start(self) -> threading.Thread:
-        thread = threading.Thread(target=self._run_workload, name=f"branch {self.name}", daemon=True)
+    def start(self, stop: threading.Event) -> threading.Thread:
+        """Run the workload in a thread until `stop` is set."""
+        thread = threading.Thread(
+            target=self._run_workload, args=(stop,), name=f"branch {self.name}", daemon=True
+        )
         thread.start()
         return thread
 
-    def _run_workload(self) -> None:
+    def _run_workload(self, stop: threading.Event) -> None:
         try:
             with self.server.connect(DATABASE) as connection:
                 due = time.monotonic()
-                while not self.stop.wait(max(0.0, due - time.monotonic())):
+                while not stop.wait(max(0.0, due - time.monotonic())):
                     self.rows += execute_transaction(connection, self.bank.build_transaction())
                     due += 1 / TRANSACTIONS_PER_S
         except Exception as error:  # noqa: BLE001 - the thread's end is told by the main one
-            if not self.stop.is_set():
+            if not stop.is_set():
                 self.error = f"{self.name}: {error}"
 
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.embedded.services import EmbeddedError, terminate_cleanly
@@ -37,22 +37,31 @@ CUSTOMERS = 600
 DEMO_POLL_S = 0.5
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class WorkloadFigures:
+    """The figures of the workload: of the branches, and of the probe."""
+
+    seconds: float
+    written: int
+    """Row changes of the branches."""
+    probes: int
+    lost_probes: int
+    latencies: list[float]
+    """Seconds from commit to visibility."""
+
+
+@dataclass(frozen=True, slots=True)
 class DemoOutcome:
     """The result of the demo, for the summary."""
 
-    seeded: int = 0
-    written: int = 0
-    snapshot_s: float = 0.0
-    live_s: float = 0.0
-    latencies: list[float] = field(default_factory=list)
-    probes: int = 0
-    lost_probes: int = 0
-    figures: DemoFigures | None = None
-    """When all rows were in the head office."""
-    snapshot: DemoFigures | None = None
+    seeded: int
+    snapshot: DemoFigures
     """When the existing rows were in the head office."""
-    equal: bool = False
+    snapshot_s: float
+    workload: WorkloadFigures
+    figures: DemoFigures
+    """When all rows were in the head office."""
+    equal: bool
 
 
 def run_demo(*, keep: bool, seconds: int) -> int:
@@ -68,15 +77,13 @@ def run_demo(*, keep: bool, seconds: int) -> int:
 
 
 def _run_phases(view: DemoView, *, keep: bool, seconds: int) -> int:
-    outcome = DemoOutcome()
-    stop = threading.Event()
     view.begin_phase("starting Kafka, two MariaDB branches and the PostgreSQL head office")
     with run_servers() as made:
-        branches = [Branch(name, server, stop) for name, server in made.branches.items()]
+        branches = [Branch(name, server) for name, server in made.branches.items()]
         view.begin_phase("filling the branches with existing customers, accounts and transfers")
         with ThreadPoolExecutor() as pool:
-            outcome.seeded = sum(pool.map(lambda branch: branch.seed_tables(CUSTOMERS), branches))
-        view.begin_phase(f"rowlock run -c {made.config_file}: the {outcome.seeded:,} existing rows first")
+            seeded = sum(pool.map(lambda branch: branch.seed_tables(CUSTOMERS), branches))
+        view.begin_phase(f"rowlock run -c {made.config_file}: the {seeded:,} existing rows first")
         with (
             run_rowlock(made) as process,
             closing(StatusReader(load_config(made.config_file))) as reader,
@@ -84,17 +91,20 @@ def _run_phases(view: DemoView, *, keep: bool, seconds: int) -> int:
         ):
             stage = RunningDemo(made, process, view, reader, rows, LogFollower(made.log_file))
             with _open_view(view):
-                _run_snapshot(stage, outcome)
-                _run_workload(stage, outcome, branches, stop, seconds)
-                _await_catch_up(stage, outcome)
-            outcome.equal = _verify_tables(stage)
+                began = time.monotonic()
+                snapshot = stage.wait_until_applied("the existing rows did not all arrive in the head office")
+                snapshot_s = time.monotonic() - began
+                workload = _run_workload(stage, branches, seconds)
+                figures = _await_catch_up(stage)
+            equal = _verify_tables(stage)
+            outcome = DemoOutcome(seeded, snapshot, snapshot_s, workload, figures, equal)
             _print_summary(view, outcome)
-            if not outcome.equal:
+            if not equal:
                 view.print_text(made.keep_log())
             if keep:
                 _keep_running(stage, branches)
         view.begin_phase("stopped")
-    return 0 if outcome.equal else 1
+    return 0 if equal else 1
 
 
 @contextmanager
@@ -165,21 +175,13 @@ def require_alive(process: subprocess.Popen[bytes], log: LogFollower) -> None:
         raise CommandError(f"`rowlock run` ended with code {process.returncode}{why}")
 
 
-def _run_snapshot(stage: RunningDemo, outcome: DemoOutcome) -> None:
-    began = time.monotonic()
-    outcome.snapshot = stage.wait_until_applied("the existing rows did not all arrive in the head office")
-    outcome.snapshot_s = time.monotonic() - began
-
-
-def _run_workload(
-    stage: RunningDemo, outcome: DemoOutcome, branches: list[Branch], stop: threading.Event, seconds: int
-) -> None:
+def _run_workload(stage: RunningDemo, branches: list[Branch], seconds: int) -> WorkloadFigures:
     stage.view.begin_phase(
         f"the branches live for {seconds} s: inserts, updates, deletes, e-mails and account numbers handed on"
     )
-    first = branches[0]
+    first, stop = branches[0], threading.Event()
     probe = LatencyProbe(first.name, first.server, stage.made.office, OFFICE, stop)
-    threads = [probe.start(), *(branch.start() for branch in branches)]
+    threads = [probe.start(), *(branch.start(stop) for branch in branches)]
     began = time.monotonic()
     try:
         while time.monotonic() - began < seconds:
@@ -191,14 +193,18 @@ def _run_workload(
         stop.set()
         for thread in threads:
             thread.join(10)
-    outcome.live_s = time.monotonic() - began
-    outcome.written = sum(branch.rows for branch in branches)
-    outcome.latencies, outcome.probes, outcome.lost_probes = probe.seconds, probe.sent, probe.lost
+    return WorkloadFigures(
+        seconds=time.monotonic() - began,
+        written=sum(branch.rows for branch in branches),
+        probes=probe.sent,
+        lost_probes=probe.lost,
+        latencies=probe.seconds,
+    )
 
 
-def _await_catch_up(stage: RunningDemo, outcome: DemoOutcome) -> None:
+def _await_catch_up(stage: RunningDemo) -> DemoFigures:
     stage.view.begin_phase("the last rows are on their way")
-    outcome.figures = stage.wait_until_applied("the last rows did not all arrive in the head office")
+    return stage.wait_until_applied("the last rows did not all arrive in the head office")
 
 
 def _verify_tables(stage: RunningDemo) -> bool:
@@ -213,18 +219,16 @@ def _verify_tables(stage: RunningDemo) -> bool:
 
 
 def _print_summary(view: DemoView, outcome: DemoOutcome) -> None:
-    snapshot, figures = outcome.snapshot, outcome.figures
-    assert snapshot is not None  # noqa: S101 - set when the existing rows had arrived
-    assert figures is not None  # noqa: S101 - set when the last rows had arrived
     header = ("table", "of the snapshot", "captured", "applied", "rows/s after the snapshot")
-    view.print_summary("Rows", header, build_summary_rows(snapshot, figures))
-    view.print_summary("Figures", ("what", "value"), _list_facts(outcome, snapshot, figures))
+    view.print_summary("Rows", header, build_summary_rows(outcome.snapshot, outcome.figures))
+    view.print_summary("Figures", ("what", "value"), _list_facts(outcome))
 
 
-def _list_facts(outcome: DemoOutcome, snapshot: DemoFigures, figures: DemoFigures) -> list[tuple[str, str]]:
-    p50, p99 = compute_percentile(outcome.latencies, 0.5), compute_percentile(outcome.latencies, 0.99)
+def _list_facts(outcome: DemoOutcome) -> list[tuple[str, str]]:
+    snapshot, figures, workload = outcome.snapshot, outcome.figures, outcome.workload
+    p50, p99 = (compute_percentile(workload.latencies, share) for share in (0.5, 0.99))
     shown = "–" if p50 is None or p99 is None else f"p50 {p50 * 1000:.0f} ms, p99 {p99 * 1000:.0f} ms"
-    lost = f", {outcome.lost_probes} lost" if outcome.lost_probes else ""
+    lost = f", {workload.lost_probes} lost" if workload.lost_probes else ""
     late, taken = figures.count_applied() - snapshot.count_applied(), figures.at - snapshot.at
     return [
         (
@@ -233,13 +237,13 @@ def _list_facts(outcome: DemoOutcome, snapshot: DemoFigures, figures: DemoFigure
         ),
         (
             "row changes while the branches lived",
-            f"{outcome.written:,} of the workload and {outcome.probes:,} of the probe in {outcome.live_s:.0f} s",
+            f"{workload.written:,} of the workload and {workload.probes:,} of the probe in {workload.seconds:.0f} s",
         ),
         (
             "rows/s",
             f"{figures.compute_rate(snapshot):,.0f}: {late:,} rows applied in {taken:.0f} s (the branches wrote no faster)",
         ),
-        ("commit to visible", f"{shown} ({len(outcome.latencies)} probes{lost})"),
+        ("commit to visible", f"{shown} ({len(workload.latencies)} probes{lost})"),
         (
             "verdict",
             "every row of the branches is in the head office, and none else"
@@ -255,8 +259,7 @@ def _keep_running(stage: RunningDemo, branches: list[Branch]) -> None:
         stage.view.print_text(line)
     stop = threading.Event()
     for branch in branches:
-        branch.stop = stop
-        branch.start()
+        branch.start(stop)
     try:
         while True:
             require_alive(stage.process, stage.log)

@@ -11,7 +11,7 @@ remains a difference.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from consumer.ordering.model import TargetTable
@@ -101,6 +101,17 @@ class _Suspect:
     versions: list[Row | None]
     """The rows that the source has shown since."""
 
+    def observe_rows(self, shape: TableShape, source: Row | None, target: Row | None) -> bool:
+        """Compare the key again; return whether the target shows any version that the source has had."""
+        if not shape.is_same_row(self.versions[-1], source):
+            self.versions.append(source)
+        found = [compare_rows(shape, self.finding.key, version, target) for version in self.versions]
+        newest = found[-1]
+        if newest is None or None in found:
+            return True
+        self.finding = replace(newest, moving=len(self.versions) > 1)
+        return False
+
 
 class Suspects:
     """Keys that differed once, with the versions that the source has shown since. At most `limit` at a
@@ -158,17 +169,5 @@ class Suspects:
         been read before `target`.
         """
         for key in list(keys):
-            suspect = self._open[key]
-            self._record_version(suspect, source.get(key))
-            now = target.get(key)
-            if any(compare_rows(self._shape, key, version, now) is None for version in suspect.versions):
+            if self._open[key].observe_rows(self._shape, source.get(key), target.get(key)):
                 del self._open[key]
-                continue
-            finding = compare_rows(self._shape, key, suspect.versions[-1], now)
-            assert finding is not None  # noqa: S101 - the newest version was compared just above
-            moving = len(suspect.versions) > 1
-            suspect.finding = RowDifference(finding.kind, key, finding.columns, moving=moving)
-
-    def _record_version(self, suspect: _Suspect, row: Row | None) -> None:
-        if not self._shape.is_same_row(suspect.versions[-1], row):
-            suspect.versions.append(row)

@@ -88,6 +88,11 @@ class ResolveOutcome:
     complete: bool = True
     """Whether no entry of the selection is in quarantine any more."""
 
+    def add_refusal(self, label: str, error: RefusedError) -> None:
+        """Add entries that the target refuses again: they stay in quarantine."""
+        self.complete = False
+        self.lines.append(f"still held {label}: {error}")
+
 
 def list_quarantined_events(config: Config) -> list[QuarantinedEvent]:
     """Return the quarantine of all pipelines. Raises CommandError."""
@@ -235,8 +240,7 @@ def _resolve_key(
         net = build_final_change(taken.active, entries) if how == "retry" else None
         taken.close_entries(ids, net, f"by rowlock quarantine {how}")
     except RefusedError as error:
-        outcome.complete = False
-        outcome.lines.append(f"still held {label}: {error}")
+        outcome.add_refusal(label, error)
         return
     outcome.lines.append(f"{'applied' if net is not None else 'skipped'} {label}: {len(ids)} events")
 

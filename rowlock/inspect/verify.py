@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from consumer.errors import ConsumerError, TargetConfigError, UnitStoppedError
@@ -51,7 +51,7 @@ class VerifyLimits:
     """Waits for a number of seconds."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class PairResult:
     """The result of one pair."""
 
@@ -148,34 +148,28 @@ def compare_topic(pair: TablePair, left: RowsView, target: TargetConfig, limits:
     """Compare the rows of a pair's source with those that its topic yields. Raises CommandError if no
     broker answers.
     """
-    result = PairResult(pair)
     try:
         with open_reading(target, build_written_table(pair), pair.routed.added) as reading:
-            result.note = reading.note
-            sides = TopicSides(pair, left, reading, limits.page)
-            compare_sides(sides, result, limits)
+            result = compare_sides(pair, TopicSides(pair, left, reading, limits.page), limits)
+            return replace(result, note=reading.note)
     except (TargetConfigError, UnitStoppedError) as error:
-        result.problem = str(error)
+        return PairResult(pair, problem=str(error))
     except ConsumerError as error:
         raise CommandError.wrap_error(f"target {pair.target}", error) from error
-    return result
 
 
 def compare_pair(pair: TablePair, left: RowsView, right: TargetView, limits: VerifyLimits) -> PairResult:
     """Compare all rows of one pair; `left` and `right` are sessions with its source and its target."""
-    result = PairResult(pair)
     try:
         sides = TableSides.open(pair, left, right, limits.page)
     except (TargetConfigError, CommandError) as error:
-        result.problem = str(error)
-        return result
-    compare_sides(sides, result, limits)
-    return result
+        return PairResult(pair, problem=str(error))
+    return compare_sides(pair, sides, limits)
 
 
-def compare_sides(sides: ComparedSides, result: PairResult, limits: VerifyLimits) -> None:
-    """Compare all rows of both sides, and record the differences in `result`."""
-    _Comparison(sides, result, Suspects(sides.shape, limits.suspects), limits).run()
+def compare_sides(pair: TablePair, sides: ComparedSides, limits: VerifyLimits) -> PairResult:
+    """Compare all rows of both sides of a pair."""
+    return _Comparison(sides, Suspects(sides.shape, limits.suspects), limits).compare_pair(pair)
 
 
 class ComparedSides(Protocol):
@@ -209,20 +203,24 @@ class _Comparison:
     """
 
     sides: ComparedSides
-    result: PairResult
     suspects: Suspects
     limits: VerifyLimits
+    rows: int = 0
+    """Compared rows of the source."""
+    findings: list[RowDifference] = field(default_factory=list)
+    more: bool = False
+    """Whether there are, or may be, more differences than are kept."""
 
-    def run(self) -> None:
-        read = self._compare_source_pages() and self._compare_target_pages()
+    def compare_pair(self, pair: TablePair) -> PairResult:
+        complete = self._compare_source_pages() and self._compare_target_pages()
         self._settle_suspects()
-        self.result.complete = read
+        return PairResult(pair, self.rows, self.findings, complete=complete, more=self.more)
 
     def _compare_source_pages(self) -> bool:
         """Compare the source page by page. False: there are too many differences to continue."""
         for source in self.sides.yield_source_pages():
             target = self.sides.fetch_target_rows(source)
-            self.result.rows += len(source)
+            self.rows += len(source)
             if not self._add_suspects(source, target):
                 return False
         return True
@@ -241,8 +239,8 @@ class _Comparison:
         waiting = compare_page(self.sides.shape, source, target)
         while waiting := self.suspects.add_findings(waiting, source, target):
             self._settle_suspects()
-            if len(self.result.findings) >= self.limits.suspects:
-                self.result.more = True
+            if len(self.findings) >= self.limits.suspects:
+                self.more = True
                 return False
         return True
 
@@ -258,8 +256,6 @@ class _Comparison:
             for chunk in self.suspects.split_chunks(sides.page):
                 source = sides.fetch_source_rows(chunk.values())
                 self.suspects.observe_keys(chunk, source, sides.fetch_target_rows(chunk))
-        found = self.result.findings + self.suspects.give_up()
-        self.result.findings, self.result.more = (
-            found[: self.limits.suspects],
-            len(found) > self.limits.suspects or self.result.more,
-        )
+        found = self.findings + self.suspects.give_up()
+        self.findings = found[: self.limits.suspects]
+        self.more |= len(found) > self.limits.suspects

@@ -35,6 +35,8 @@ class Class:
     bases: tuple[str, ...]
     is_value: bool
     is_enum: bool
+    has_constructor: bool
+    """Whether it has an `__init__` of its own: its arguments are not the fields."""
     fields: dict[str, Annotation] = field(default_factory=dict)
     initial: dict[str, list[ast.expr]] = field(default_factory=lambda: defaultdict(list))
 
@@ -91,7 +93,14 @@ class ClassModel:
         bases = tuple(ast.unparse(base).partition("[")[0].rpartition(".")[2] for base in node.bases)
         frozen = any("frozen=True" in ast.unparse(each) for each in [*node.decorator_list, *node.keywords])
         enum = any(base.endswith("Enum") for base in bases)
-        found = Class(source.path, node.name, bases, frozen or enum or not _VALUES.isdisjoint(bases), enum)
+        found = Class(
+            source.path,
+            node.name,
+            bases,
+            is_value=frozen or enum or not _VALUES.isdisjoint(bases),
+            is_enum=enum,
+            has_constructor=any(isinstance(each, Function) and each.name == "__init__" for each in node.body),
+        )
         for name, annotation, value in declared_fields(node):
             if found.fields.get(name) is None:
                 found.fields[name] = annotation
@@ -250,6 +259,8 @@ def find_targets(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None, Ann
 
 def _list_arguments(owner: Class, call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
     """Yield the fields that a constructor's call gives, with their values."""
+    if owner.has_constructor:
+        return
     yield from zip(owner.fields, call.args, strict=False)
     yield from ((each.arg, each.value) for each in call.keywords if each.arg in owner.fields)
 

@@ -21,7 +21,7 @@ from consumer.targets.batches import BatchCommitted, BatchFenced, RowsChange, Ta
 from consumer.targets.kafka.clients import MAX_TRANSACTION_S
 from consumer.targets.kafka.dialect import open_kafka
 from consumer.targets.kafka.store import progress
-from consumer.targets.kafka.store.state import apply_progress_change
+from consumer.targets.kafka.store.state import UNKNOWN_UNIT, apply_progress_change
 from consumer.targets.kafka.target import KafkaTarget
 from consumer.targets.kafka.writer import UnitWriter
 from deploy.embedded.services import Kafka
@@ -126,7 +126,7 @@ def test_a_zombie_that_begins_later_fences_the_owner_who_takes_the_id_back_loudl
     owner: Owner, kafka: Kafka, config: KafkaTargetConfig, unique: str
 ) -> None:
     owner.apply(4, (None, account(1)))
-    UnitWriter(config, UNIT, 1000)  # whoever has read nothing yet
+    UnitWriter(config, UNIT, 1000, lambda: UNKNOWN_UNIT)  # whoever has read nothing yet
     with capture_logs() as logs:
         assert owner.apply(5, (None, account(2))) == BatchCommitted()
     assert [entry["event"] for entry in logs if entry["log_level"] == "warning"] == [

@@ -10,6 +10,7 @@ import pytest
 from consumer.ordering.model import EveryChange, TargetTable
 from consumer.targets.batches import BatchCommitted
 from consumer.targets.kafka.store.progress import KafkaProgress
+from consumer.targets.kafka.store.state import UNKNOWN_UNIT
 from consumer.targets.kafka.writer import Outgoing, UnitWriter
 from deploy.embedded.services import Kafka
 from rowlock.inspect.compare import Difference
@@ -73,7 +74,7 @@ class _Open:
     """A transaction of somebody else's that stays open until it is closed: then it is taken back."""
 
     def __init__(self, config: KafkaTargetConfig, record: Outgoing) -> None:
-        self._writer = UnitWriter(config, type(UNIT)("other", UNIT.topic), 1_000_000)
+        self._writer = UnitWriter(config, type(UNIT)("other", UNIT.topic), 1_000_000, lambda: UNKNOWN_UNIT)
         producer = self._writer._producer
         producer.begin_transaction()
         producer.produce(record.topic, record.value, record.key, record.partition)

@@ -199,8 +199,8 @@ def write(session: Any, rows: list[LaneProgress], lane: int, batch: LaneBatch) -
     with session.begin_transaction(UNIT, [rows[lane]]) as transaction:
         for net in batch.nets:
             transaction.apply_net_change(net, displacing=batch.displacing)
-        transaction.write_quarantine(batch.quarantined)
-        transaction.close_held(batch.closed, "settled")
+        transaction.write_quarantine(batch.quarantine.added)
+        transaction.close_held(batch.quarantine.closed, "settled")
         transaction.write_progress([row])
     rows[lane] = row
 

@@ -135,13 +135,12 @@ class World:
         self.read = 0
         clock = clock or Clock()
         limits = VerifyLimits(15, 4, suspects, clock.now, clock.sleep)
-        result = PairResult(self.pair)
         topic = build_written_table(self.pair).topic
         assert topic is not None
         plan = TopicPlan(topic, self.facts, self.pair.routed.added, SALT)
         with closing(TopicReading(plan, self._new)) as reading:
-            compare_sides(TopicSides(self.pair, cast(TargetView, self), reading, 4), result, limits)
-        return result
+            sides = TopicSides(self.pair, cast(TargetView, self), reading, 4)
+            return compare_sides(self.pair, sides, limits)
 
 
 def found(result: PairResult) -> list[tuple[Difference, Key, tuple[str, ...]]]:

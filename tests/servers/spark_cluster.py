@@ -29,9 +29,8 @@ class _Member(Service):
     """A process of the cluster; `port` is its RPC port, `ui` its web page. `logs`: folder of its log, which stays."""
 
     def __init__(self, logs: Path) -> None:
-        super().__init__()
+        super().__init__(log=logs / f"{self.kind}.log")
         self.ui = pick_port()
-        self.home.log_elsewhere = logs / f"{self.kind}.log"
 
     @classmethod
     def read_version(cls) -> str:

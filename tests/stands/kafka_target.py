@@ -114,15 +114,18 @@ class KafkaStand:
     def _write(self, unit: ApplyUnit, change: Callable[[ProgressRecord], ProgressRecord | None]) -> None:
         """Write progress as a person would: nobody else has the unit's transactional id meanwhile."""
         store = KafkaTarget(self.config())
-        writer = UnitWriter(self.config(), unit, 1000)
-        known = store._progress.read_new_records().get_unit(unit)
+        writer = UnitWriter(
+            self.config(), unit, 1000, lambda: store._progress.read_new_records().get_unit(unit)
+        )
+        known = writer.known
         assert known.record is not None
         after = KnownUnit(change(known.record), known.held)
         writer.commit_records(
             [
                 Outgoing(f"{self.schema}.rowlock_progress", 0, *pair)
                 for pair in yield_progress_pairs(unit, known, after)
-            ]
+            ],
+            after,
         )
         writer.discard()
         store.close()

@@ -21,7 +21,7 @@ from rowlock.demo import world as demo_world
 from rowlock.demo.bank import Bank
 from rowlock.demo.load import compute_percentile
 from rowlock.demo.rows import TopicRowCount
-from rowlock.demo.run import DemoOutcome, _list_facts, look_around, require_alive
+from rowlock.demo.run import DemoOutcome, WorkloadFigures, _list_facts, look_around, require_alive
 from rowlock.demo.view import DemoFigures, DemoView, build_summary_rows
 from rowlock.demo.waits import DemoWait, LogFollower, Milestones, describe_next_step, explain_problem
 from rowlock.demo.world import DemoServers
@@ -178,8 +178,11 @@ def test_the_summary_tells_rows_of_the_snapshot_and_the_pace_after_it() -> None:
         ("b", "60", "1,060", "1,060", "100"),
         ("all", "100", "1,200", "1,200", "110"),
     ]
-    outcome = DemoOutcome(written=5_000, live_s=1.0)  # what the branches wrote is not what was applied
-    assert dict(_list_facts(outcome, snapshot, end))["rows/s"].startswith("110: 1,100 rows applied in 10 s")
+    workload = WorkloadFigures(
+        1.0, written=5_000, probes=0, lost_probes=0, latencies=[]
+    )  # what the branches wrote is not what was applied
+    outcome = DemoOutcome(100, snapshot, 1.0, workload, end, equal=True)
+    assert dict(_list_facts(outcome))["rows/s"].startswith("110: 1,100 rows applied in 10 s")
 
 
 def source(state: str = "running", **more: object) -> SourceStatus:

@@ -291,20 +291,20 @@ def test_a_refused_event_is_isolated_quarantined_and_its_key_held() -> None:
     bench.fail(lane, RefusedError("too long"))
     held = bench.commit(lane)
     assert held.nets == []
-    assert [(h.offset, h.part, h.table, h.key, h.event, h.error) for h in held.quarantined] == [
+    assert [(h.offset, h.part, h.table, h.key, h.event, h.error) for h in held.quarantine.added] == [
         (1, 0, "public.history", "[2]", '{"n":1}', "too long")
     ]
     rest = bench.commit(lane)
-    assert [(h.offset, h.part, h.key, h.error) for h in rest.quarantined] == [
+    assert [(h.offset, h.part, h.key, h.error) for h in rest.quarantine.added] == [
         (3, 0, "[2]", "held behind offset 1")
     ]
-    assert rest.closed == [(1, 0), (3, 0)]  # the key move deletes the held key
+    assert rest.quarantine.closed == [(1, 0), (3, 0)]  # the key move deletes the held key
     assert [(net.deletes, net.replaces) for net in rest.nets] == [([(2,)], [row(3), row(7, "later")])]
     assert len(bench.locks) == 0
-    again = Bench(held=held.quarantined)
+    again = Bench(held=held.quarantine.added)
     again.feed((row(2), row(2, "x")))
     again.lanes[0].drain_to(END)
-    assert again.commit(again.lanes[0]).quarantined[0].error == "held behind offset 1"
+    assert again.commit(again.lanes[0]).quarantine.added[0].error == "held behind offset 1"
 
 
 def test_a_unique_violation_is_tried_again_then_displaces_or_is_refused() -> None:
@@ -318,7 +318,7 @@ def test_a_unique_violation_is_tried_again_then_displaces_or_is_refused() -> Non
         assert lane.build_batch().displacing is None
         bench.fail(lane, UniqueViolationError("held"))
         batch = bench.commit(lane)
-        assert (batch.displacing, len(batch.quarantined)) == (
+        assert (batch.displacing, len(batch.quarantine.added)) == (
             ('{"lane":0,"from":[0,0],"to":[0,0]}', 0) if replace else (None, 1)
         )
 
@@ -540,15 +540,15 @@ def test_a_held_key_is_met_again_by_a_version_that_folds_otherwise() -> None:
     lane = first.lanes[0]
     lane.drain_to(END)
     first.fail(lane, RefusedError("no"))
-    [entry] = first.commit(lane).quarantined
+    [entry] = first.commit(lane).quarantine.added
     stale = altered(entry, folded=entry.folded + "00")
     for held, overtakes in (([stale], True), (recompute_folded_keys([stale], TABLE), False)):
         bench = Bench(held=held)
         bench.feed((altered_row, row(1)), (None, row(2)))
         bench.lanes[0].drain_to(END)
         batch = bench.commit(bench.lanes[0])
-        assert (not batch.quarantined) == overtakes
-    assert [each.key for each in batch.quarantined] == ["[1]"]
+        assert (not batch.quarantine.added) == overtakes
+    assert [each.key for each in batch.quarantine.added] == ["[1]"]
     elsewhere = altered(stale, table="another.table")
     assert recompute_folded_keys([elsewhere], TABLE) == [elsewhere]
 

@@ -148,7 +148,6 @@ def _play(order: list[ChangeId], locks: TicketTable) -> tuple[list[Row], list[Ch
     script = Script(order, target)
 
     def commit(lane: int, batch: LaneBatch) -> Machine[None]:
-        assert batch.events is not None
         first = LaneProgress(lane, 1, 1, "id", batch.events[0][0], ZERO, 0, "")
         how = "the paper: delete by primary key and by each unique key, then insert"
         yield Transact(lane, [first], [WriteChanges(net, how) for net in batch.nets])

@@ -14,6 +14,7 @@ from consumer.errors import CommitUnknownError, TargetConfigError, TransientErro
 from consumer.ordering.model import ApplyUnit
 from consumer.targets.kafka.clients import make_unit_producer
 from consumer.targets.kafka.errors import WriterFencedError
+from consumer.targets.kafka.store.state import UNKNOWN_UNIT
 from consumer.targets.kafka.writer import UnitWriter, build_transactional_id
 from schemas.config.model import KafkaTargetConfig, load_config
 
@@ -56,9 +57,9 @@ def test_only_a_refusal_by_name_says_that_a_commit_did_not_happen(
     monkeypatch: pytest.MonkeyPatch, reported: Exception, kind: type[Exception]
 ) -> None:
     monkeypatch.setattr("consumer.targets.kafka.writer.make_unit_producer", lambda *_: Answering(reported))
-    writer = UnitWriter(CONFIG, ApplyUnit("pipe", "topic"), 1)
+    writer = UnitWriter(CONFIG, ApplyUnit("pipe", "topic"), 1, lambda: UNKNOWN_UNIT)
     with pytest.raises(TransientError) as caught:
-        writer.commit_records([])
+        writer.commit_records([], UNKNOWN_UNIT)
     assert type(caught.value) is kind
 
 
@@ -98,7 +99,7 @@ def test_a_broker_that_allows_no_such_transactions_is_told_how_long_they_are(
 
     monkeypatch.setattr("consumer.targets.kafka.writer.make_unit_producer", lambda *_: Refusing())
     with pytest.raises(TargetConfigError, match=r"of 9\.5 s at most, .* raise its transaction\.max\.timeout\.ms"):  # fmt: skip
-        UnitWriter(CONFIG, ApplyUnit("pipe", "topic"), 1)
+        UnitWriter(CONFIG, ApplyUnit("pipe", "topic"), 1, lambda: UNKNOWN_UNIT)
 
 
 def test_no_two_units_have_one_transactional_id() -> None:

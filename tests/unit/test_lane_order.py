@@ -68,7 +68,6 @@ class Steps:
         fault, self.fault = self.fault, None
         if fault is not None:
             raise fault
-        assert batch.events is not None
         self.committed.append(batch.events[1])
 
     def lane_of(self, key: int) -> int:

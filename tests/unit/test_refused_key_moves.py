@@ -200,7 +200,7 @@ def test_a_delete_closes_entries_of_the_other_zero() -> None:
     _, plan = lane_of(table, [])
     lane, _ = lane_of(table, [entry((-0.0,), plan, 3)])
     batch = batch_of(lane, plan, RowChange((5, 0), (0.0, None, None, 0), None))
-    assert (batch.closed, batch.quarantined) == ([(3, 0)], [])
+    assert (batch.quarantine.closed, batch.quarantine.added) == ([(3, 0)], [])
 
 
 def test_a_delete_leaves_entries_of_another_key_that_folds_alike() -> None:
@@ -208,7 +208,11 @@ def test_a_delete_leaves_entries_of_another_key_that_folds_alike() -> None:
     other = altered(entry((1,), plan, 3), folded=encode_folded(plan.fold_key(row(2))))
     lane, _ = lane_of(TABLE, [other])
     batch = batch_of(lane, plan, RowChange((5, 0), row(2), None))
-    assert (batch.closed, batch.quarantined, [net.deletes for net in batch.nets]) == ([], [], [[(2,)]])
+    assert (batch.quarantine.closed, batch.quarantine.added, [net.deletes for net in batch.nets]) == (
+        [],
+        [],
+        [[(2,)]],
+    )
 
 
 def test_an_event_target_is_sent_no_delete_of_a_row_that_it_never_had() -> None:
@@ -216,7 +220,7 @@ def test_an_event_target_is_sent_no_delete_of_a_row_that_it_never_had() -> None:
     _, plan = lane_of(table, [])
     lane, _ = lane_of(table, [entry((1,), plan, 3)])
     batch = batch_of(lane, plan, RowChange((5, 0), row(1), None))
-    assert ([each.error for each in batch.quarantined], batch.nets) == (["held behind offset 3"], [])
+    assert ([each.error for each in batch.quarantine.added], batch.nets) == (["held behind offset 3"], [])
 
 
 def test_an_event_target_gets_the_delete_of_a_refused_key_move() -> None:
@@ -226,4 +230,6 @@ def test_an_event_target_gets_the_delete_of_a_refused_key_move() -> None:
     assert isinstance(lane.choose_effect(), ApplySegment)
     (net,) = lane.build_batch().nets
     assert [(change.before, change.after) for change in net.changes] == [(row(1), None)]
-    assert [(each.offset, each.part, each.key) for each in lane.build_batch().quarantined] == [(5, 1, "[2]")]
+    assert [(each.offset, each.part, each.key) for each in lane.build_batch().quarantine.added] == [
+        (5, 1, "[2]")
+    ]

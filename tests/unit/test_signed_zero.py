@@ -124,8 +124,9 @@ def applied(*changes: RowChange) -> tuple[list[QuarantineEntry], list[NetChange]
         refused = {} if at else {int(moves_key(item[0], plan)): "too long"}
         batch = build_batch(Segment([item], refused=refused), 0, keys)
         keys.record_commit(batch)
+        changes = batch.quarantine
         entries = [
-            each for each in [*entries, *batch.quarantined] if (each.offset, each.part) not in batch.closed
+            each for each in [*entries, *changes.added] if (each.offset, each.part) not in changes.closed
         ]
         nets += [net for net in batch.nets if isinstance(net, NetChange)]
     return entries, nets

@@ -87,13 +87,12 @@ class ScratchKeys:
         """`folder`: the system's folder for temporary files by default."""
         self._folder = folder or get_scratch_folder()
         self._most = most
-        self._few: MemoryKeys | None = MemoryKeys()
-        self._keys: MemoryKeys | SpilledKeys = self._few
+        self._keys: MemoryKeys | SpilledKeys = MemoryKeys()
 
     def _spill_if_large(self) -> None:
-        few = self._few
-        if few is not None and len(few.living) + len(few.doubts) > self._most:
-            self._few, self._keys = None, SpilledKeys(self._folder, few)
+        keys = self._keys
+        if isinstance(keys, MemoryKeys) and len(keys.living) + len(keys.doubts) > self._most:
+            self._keys = SpilledKeys(self._folder, keys)
 
     def note_key(self, key: Key, exists: bool) -> None:
         self._keys.note_key(key, exists)

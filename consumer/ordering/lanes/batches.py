@@ -34,31 +34,38 @@ QUEUED_AFTER = "held behind offset"
 """The begin of the error of an entry that is quarantined only because of an earlier entry of its key."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class QuarantineChanges:
+    """The changes of one batch to the quarantine; filled while the batch is built."""
+
+    added: list[QuarantineEntry] = field(default_factory=list)
+    """New entries."""
+    closed: list[ChangeId] = field(default_factory=list)
+    """Entries, also new ones, that leave the quarantine in this transaction because of a snapshot's row
+    or a delete."""
+    places: dict[QuarantinedKey, list[QuarantinePlace]] = field(default_factory=dict)
+    """The remaining entries of the keys that the batch touches."""
+
+
+@dataclass(frozen=True, slots=True)
 class LaneBatch:
     """The changes of one target transaction; `mark` is the lane's new progress and is written last."""
 
     nets: list[ReducedChanges]
     """The changes to write, one for each table."""
     mark: LaneMark
-    quarantined: list[QuarantineEntry] = field(default_factory=list)
-    """New entries of the quarantine."""
-    closed: list[ChangeId] = field(default_factory=list)
-    """Entries, also new ones, that leave the quarantine in this transaction because of a snapshot's row
-    or a delete."""
-    places: dict[QuarantinedKey, list[QuarantinePlace]] = field(default_factory=dict)
-    """The remaining entries of the keys that the batch touches."""
-    displacing: str | None = None
+    quarantine: QuarantineChanges
+    displacing: str | None
     """JSON for `TargetTransaction.apply_net_change(displacing=…)`; None: rows are not displaced."""
-    events: tuple[ChangeId, ChangeId] | None = None
-    """The (first, last) event id; None for a pure progress write."""
-    count: int = 0
+    events: tuple[ChangeId, ChangeId]
+    """The (first, last) event id."""
+    count: int
     """Number of events."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Segment:
-    """A range of items that is applied in one transaction, and the state of its retries."""
+    """A range of items that is applied in one transaction, and what earlier tries have shown."""
 
     items: list[LaneItem]
     end: LaneMark | None = None  # the drain mark, if this is the last segment before it
@@ -68,8 +75,7 @@ class Segment:
     displacing: bool = False
     #: For a single event: the refused parts, which are quarantined, with the reason. A key move in one
     #: lane has the parts 0 and 1.
-    refused: dict[int, str] = field(default_factory=dict)
-    batch: LaneBatch | None = None  # as built; an unchanged segment is retried with the same batch
+    refused: Mapping[int, str] = field(default_factory=dict)
 
 
 class QuarantinedKeys:
@@ -87,11 +93,12 @@ class QuarantinedKeys:
             self._entries.setdefault((entry.table, entry.folded), []).append(_get_entry_place(entry))
 
     def split_free_items(
-        self, items: list[LaneItem], batch: LaneBatch, refused: Mapping[int, str]
+        self, items: list[LaneItem], changes: QuarantineChanges, refused: Mapping[int, str]
     ) -> list[LaneItem]:
         """Return the items to apply; refused ones, and those after an earlier entry, are quarantined.
 
-        `refused`: the parts of a single item that the target refused, with the reason.
+        `changes`: receives the new and closed entries. `refused`: the parts of a single item that the
+        target refused, with the reason.
         """
         if not self._entries and not refused and all(item[0].refused is None for item in items):
             return items
@@ -99,11 +106,11 @@ class QuarantinedKeys:
         for item in items:
             change, plan, key, _waits = item
             for part, folded in _split_change(change, plan, key):
-                earlier = self._get_places(batch, plan, folded)
+                earlier = self._get_places(changes, plan, folded)
                 error = refused.get(part.id[1], part.refused)
                 settles = _settles_key(part, plan)
                 if part.snapshot or (settles and error is None):
-                    _close_entries(batch, earlier, _build_exact_key(part, plan))
+                    _close_entries(changes, earlier, _build_exact_key(part, plan))
                 if earlier and not settles:
                     # also for another key with the same fold: the target may treat it as equal, and a
                     # retry must know both
@@ -112,44 +119,51 @@ class QuarantinedKeys:
                     free.append((part, plan, folded, ()))
                 else:
                     entry = _build_quarantine_entry(part, plan, folded, error)
-                    batch.quarantined.append(entry)
+                    changes.added.append(entry)
                     earlier.append(_get_entry_place(entry))
         return free
 
     def record_commit(self, batch: LaneBatch) -> None:
         """Record the entries of a committed batch's keys."""
-        for place, entries in batch.places.items():
+        for place, entries in batch.quarantine.places.items():
             if entries:
                 self._entries[place] = entries
             else:
                 self._entries.pop(place, None)
 
-    def _get_places(self, batch: LaneBatch, plan: TablePlan, folded: bytes) -> list[QuarantinePlace]:
+    def _get_places(
+        self, changes: QuarantineChanges, plan: TablePlan, folded: bytes
+    ) -> list[QuarantinePlace]:
         """Return a key's entries as the batch leaves them so far; the list may be changed in place."""
         place = (plan.name, encode_folded(folded))
-        if place not in batch.places:
-            batch.places[place] = list(self._entries.get(place, ()))
-        return batch.places[place]
+        if place not in changes.places:
+            changes.places[place] = list(self._entries.get(place, ()))
+        return changes.places[place]
 
 
 def build_batch(segment: Segment, lane: int, held: QuarantinedKeys) -> LaneBatch:
     """Return the batch of `segment`. This is the costly part of a lane."""
     items = segment.items
     first, last = items[0][0].id, items[-1][0].id
-    batch = LaneBatch([], segment.end or _build_mark(items[-1][0]), events=(first, last), count=len(items))
-    if segment.displacing:
-        batch.displacing = _encode_displacing(lane, first, last)
+    quarantine = QuarantineChanges()
     groups: dict[TablePlan, list[RowChange]] = {}
-    for item in held.split_free_items(items, batch, segment.refused):
+    for item in held.split_free_items(items, quarantine, segment.refused):
         plan = item[1]
         if plan in groups:
             groups[plan].append(item[0])
         else:
             groups[plan] = [item[0]]
-    batch.nets = [plan.reducer.reduce(changes) for plan, changes in groups.items()]
+    nets = [plan.reducer.reduce(changes) for plan, changes in groups.items()]
     if segment.replaces_rows:
-        batch.nets = [replace_snapshot_rows(net) for net in batch.nets]
-    return batch
+        nets = [replace_snapshot_rows(net) for net in nets]
+    return LaneBatch(
+        nets,
+        segment.end or _build_mark(items[-1][0]),
+        quarantine,
+        displacing=_encode_displacing(lane, first, last) if segment.displacing else None,
+        events=(first, last),
+        count=len(items),
+    )
 
 
 def _encode_displacing(lane: int, first: ChangeId, last: ChangeId) -> str:
@@ -187,11 +201,11 @@ def _settles_key(part: RowChange, plan: TablePlan) -> bool:
     return part.after is None and plan.target.topic is None
 
 
-def _close_entries(batch: LaneBatch, earlier: list[QuarantinePlace], key: Key) -> None:
+def _close_entries(changes: QuarantineChanges, earlier: list[QuarantinePlace], key: Key) -> None:
     """Close the entries of exactly `key`, and not of other keys with the same fold."""
     closed = [(offset, part) for offset, part, of in earlier if of == key]
     if closed:
-        batch.closed += closed
+        changes.closed.extend(closed)
         earlier[:] = [entry for entry in earlier if entry[2] != key]
 
 

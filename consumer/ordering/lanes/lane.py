@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from consumer.errors import RefusedError, TransientError, UniqueViolationError, UnitStoppedError
 from consumer.ordering.dispatch import LaneItem
@@ -70,20 +70,22 @@ class LaneSegments:
         self.pause_s = 0.0
         """Seconds to wait before the first segment is tried (again)."""
         self._failures = 0
+        self._batch: LaneBatch | None = None
+        """The batch of the first segment, as built; an unchanged segment is tried again with it."""
 
     def build_batch(self) -> LaneBatch:
         """Return the batch of the first segment."""
-        segment = self.waiting[0]
-        if segment.batch is None:
-            segment.batch = build_batch(segment, self._number, self._held)
-        return segment.batch
+        if self._batch is None:
+            self._batch = build_batch(self.waiting[0], self._number, self._held)
+        return self._batch
 
     def remove_committed(self) -> Segment:
         """Remove the first segment, with a batch that is committed, and return it."""
         segment = self.waiting.pop(0)
         self._failures, self.pause_s = 0, 0.0
-        if segment.batch is not None:
-            self._held.record_commit(segment.batch)
+        if self._batch is not None:
+            self._held.record_commit(self._batch)
+            self._batch = None
         return segment
 
     def handle_failure(self, error: Exception) -> None:
@@ -99,9 +101,9 @@ class LaneSegments:
         elif isinstance(error, TransientError):
             self._failures += 1
             self.pause_s = pause_after(self._failures, self._limits.pause, self._limits.max_pause)
-            segment.tries += 1
             if self._failures >= self._limits.tries:
                 raise error
+            segment = self.waiting[0] = replace(segment, tries=segment.tries + 1)
             if segment.tries >= self._limits.whole:
                 self._halve_segment(segment)
         else:
@@ -112,7 +114,12 @@ class LaneSegments:
         items = segment.items
         if len(items) > 1:
             middle = len(items) // 2
-            self.waiting[0:1] = [Segment(items[:middle]), Segment(items[middle:], segment.end)]
+            self._replace_first(Segment(items[:middle]), Segment(items[middle:], segment.end))
+
+    def _replace_first(self, *segments: Segment) -> None:
+        """Replace the first segment; its batch is built anew."""
+        self.waiting[0:1] = segments
+        self._batch = None
 
     def _handle_refusal(self, segment: Segment, error: RefusedError) -> None:
         if len(segment.items) > 1:
@@ -121,8 +128,8 @@ class LaneSegments:
         if self._unfit and not segment.refused and not isinstance(error, UniqueViolationError):
             place = f"the target refuses the row at offset {segment.items[0][0].id[0]}"
             raise UnitStoppedError.from_problem(self._unfit.add_place(place)) from error
-        segment.refused = _choose_refused_parts(segment, error)
-        segment.displacing, segment.batch = False, None
+        refused = _choose_refused_parts(segment, error)
+        self._replace_first(replace(segment, refused=refused, displacing=False))
 
     def _handle_violation(self, segment: Segment, error: UniqueViolationError) -> None:
         """Retry a unique violation once as transient; then displace the other row, or refuse the event.
@@ -130,17 +137,12 @@ class LaneSegments:
         Rows of a snapshot that are written in place cannot pass a unique value to each other; replaced
         rows can. So the second try replaces the existing rows.
         """
-        segment.violations += 1
-        if (
-            not segment.replaces_rows
-            and segment.batch is not None
-            and any(map(may_be_anew, segment.batch.nets))
-        ):
-            segment.replaces_rows, segment.batch = True, None
+        replaces_rows = segment.replaces_rows or any(map(may_be_anew, self.build_batch().nets))
+        segment = replace(segment, violations=segment.violations + 1, replaces_rows=replaces_rows)
         if segment.displacing or (segment.violations > 1 and not self._replace):
             self._handle_refusal(segment, error)
-        elif segment.violations > 1:
-            segment.displacing, segment.batch = True, None
+        else:
+            self._replace_first(replace(segment, displacing=segment.violations > 1))
 
 
 def _choose_refused_parts(segment: Segment, error: RefusedError) -> dict[int, str]:
@@ -268,10 +270,14 @@ class Lane:
         if self._segments.waiting:
             return ApplySegment(self._segments.pause_s)
         self._push = False
-        if self._end is not None and not self._gathered:
-            self._end, idle = None, WaitForWork(drained=True, wrote=self._wrote)
-            return idle
-        return WaitForWork()
+        return self._wait_for_work()
+
+    def _wait_for_work(self) -> WaitForWork:
+        """Return that nothing is to be done; a drain ends with that, once."""
+        if self._end is None or self._gathered:
+            return WaitForWork()
+        self._end = None
+        return WaitForWork(drained=True, wrote=self._wrote)
 
     def build_batch(self) -> LaneBatch:
         """Return the batch of the first segment. The costly part; accesses only this lane."""

@@ -57,6 +57,32 @@ class TopicFacts:
     id: str = ""
 
 
+class _AdminConnection:
+    """An admin client, and why a broker could not be reached since its last answer."""
+
+    def __init__(self, open_: Callable[[OnError], AdminClient]) -> None:
+        self._last_error: KafkaError | None = None
+        self.client = open_(self._record_error)
+
+    def _record_error(self, error: KafkaError) -> None:
+        """Keep the most specific error: that all brokers are down follows from the others."""
+        if error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self._last_error = error
+
+    def record_answer(self) -> None:
+        """Record that the cluster has answered a call."""
+        self.client.poll(0)
+        self._last_error = None
+
+    def find_cause(self, error: KafkaException) -> KafkaException | None:
+        """Return why a call got no answer; None: it got one, or `error` is all that is known."""
+        self.client.poll(0)  # serves the error callback
+        seen = get_kafka_error(error)
+        if self._last_error is not None and seen is not None and seen.code() in NO_ANSWER:
+            return KafkaException(self._last_error)
+        return None
+
+
 class TargetTopics:
     """The topics of a cluster.
 
@@ -69,31 +95,22 @@ class TargetTopics:
 
     def __init__(self, open_: Callable[[OnError], AdminClient], replication: int) -> None:
         self._open, self._replication = open_, replication
-        self._client: AdminClient | None = None
-        self._last_error: KafkaError | None = None
+        self._connection: _AdminConnection | None = None
 
     @contextmanager
     def _open_admin_call(self) -> Iterator[AdminClient]:
-        if self._client is None:
-            self._last_error = None
-            self._client = self._open(self._record_error)
-        client = self._client
+        if self._connection is None:
+            self._connection = _AdminConnection(self._open)
+        connection = self._connection
         try:
-            yield client
-            client.poll(0)
-            self._last_error = None  # the cluster answered
+            yield connection.client
+            connection.record_answer()
         except KafkaException as error:
-            self._client = None
-            client.poll(0)  # serves the error callback
-            seen = get_kafka_error(error)
-            if self._last_error is not None and seen is not None and seen.code() in NO_ANSWER:
-                raise KafkaException(self._last_error) from error
+            self._connection = None
+            cause = connection.find_cause(error)
+            if cause is not None:
+                raise cause from error
             raise
-
-    def _record_error(self, error: KafkaError) -> None:
-        """Keep the most specific error: that all brokers are down follows from the others."""
-        if error.code() != KafkaError._ALL_BROKERS_DOWN:
-            self._last_error = error
 
     def ping(self) -> None:
         """Raise a translated error unless the cluster answers."""

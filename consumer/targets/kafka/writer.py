@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from consumer.errors import CommitUnknownError, TransientError
 from consumer.ordering.model import ApplyUnit
 from consumer.targets.kafka.clients import ClientTimeouts, make_unit_producer
 from consumer.targets.kafka.errors import FENCED, get_kafka_error, translate_kafka_error
-from consumer.targets.kafka.store.state import UNKNOWN_UNIT, KnownUnit
+from consumer.targets.kafka.store.state import KnownUnit
 from schemas.config.model import KafkaTargetConfig
 
 _PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
@@ -45,8 +45,10 @@ class UnitWriter:
     Raises consumer.errors, WriterFencedError among them.
     """
 
-    def __init__(self, config: KafkaTargetConfig, unit: ApplyUnit, batch: int) -> None:
-        self.known: KnownUnit = UNKNOWN_UNIT
+    def __init__(
+        self, config: KafkaTargetConfig, unit: ApplyUnit, batch: int, read_unit: Callable[[], KnownUnit]
+    ) -> None:
+        """`read_unit`: reads the unit's state; called when no other producer can change it any more."""
         self.batch = batch
         self._what = f"a transaction of unit {unit.topic} of pipeline {unit.pipeline}"
         self._limits = ClientTimeouts.from_lease(config.lease_s)
@@ -60,9 +62,14 @@ class UnitWriter:
                 longest = f"{self._limits.transaction_s:g} s at most"
                 raise translate_kafka_error(error, f"{self._what}, of {longest}, cannot be begun") from error
             raise TransientError(f"{self._what} cannot be begun: {error}") from error
+        try:
+            self.known = read_unit()
+        except BaseException:
+            self.discard()
+            raise
 
-    def commit_records(self, records: Sequence[Outgoing]) -> None:
-        """Write all records in one transaction.
+    def commit_records(self, records: Sequence[Outgoing], after: KnownUnit) -> None:
+        """Write all records in one transaction. `after`: the unit's state after it.
 
         Raises CommitUnknownError if only the progress topic shows whether the transaction was
         committed. After any other of consumer.errors it was not committed, except for
@@ -87,6 +94,7 @@ class UnitWriter:
             self._producer.commit_transaction(self._limits.call_s)
         except (KafkaException, SystemError) as error:
             raise self._translate_commit_failure(error) from error
+        self.known = after
 
     def _find_failure(self) -> KafkaError:
         """Return why records were not accepted.

@@ -71,7 +71,7 @@ class MySqlRealTable:
     """Whether the server has RENAME COLUMN (MySQL 8.0, MariaDB 10.5.2)."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Column:
     """A column of the new table.
 
@@ -102,6 +102,78 @@ class _TableChange:
     key: UniqueIndex | None = None
     lenient: bool = False
 
+    def rename_columns(self, names: dict[str, str]) -> None:
+        def rename_column(each: _Column) -> _Column:
+            name = names.get(each.column.name, each.column.name)
+            return _Column(replace(each.column, name=name), each.before, each.changed)
+
+        self.columns = {new.column.name: new for new in map(rename_column, self.columns.values())}
+        self.fills = {names.get(name, name): fill for name, fill in self.fills.items()}
+
+    def add_column(self, step: AddColumn) -> None:
+        self.columns[step.column.name] = _Column(step.column, None)
+        self.fills[step.column.name] = step.fill
+
+    def drop_column(self, step: DropColumn) -> None:
+        """Drop a column and its unique indexes.
+
+        Otherwise the server would remove the column from its indexes, and a unique index would become
+        stricter.
+        """
+        before = self.columns.pop(step.name).before
+        if before is not None:
+            self.dropped_columns.append(before)
+            self.dropped |= dict.fromkeys(
+                name for name, columns in self.real.unique.items() if before in columns
+            )
+
+    def change_column(self, step: ChangeColumn) -> None:
+        there, desired = self.columns[step.desired.name], step.desired
+        now, kinds = step.now, {step.now.type.kind, step.desired.type.kind}
+        if (
+            not step.lossless
+            and len(kinds) == 2
+            and kinds & _APART
+            and desired.name not in list_indexed_columns(self.ending)
+        ):
+            self.drop_column(DropColumn(desired.name))
+            self.add_column(AddColumn(desired))
+            return
+        self.columns[desired.name] = _Column(desired, there.before, changed=True)
+        self.lenient |= not step.lossless or (now.nullable and not desired.nullable)
+
+    def add_unique(self, step: AddUnique) -> None:
+        self.added.append(step.index)
+
+    def drop_unique(self, step: DropUnique) -> None:
+        columns = tuple(self._find_old_name(column) for column in step.index.columns)
+        found = [name for name, real in self.real.unique.items() if real == columns and name != "PRIMARY"]
+        self.dropped |= dict.fromkeys([name for name in found if name == step.index.name] or found)
+
+    def _find_old_name(self, column: str) -> str | None:
+        there = self.columns.get(column)
+        return there.before if there else column
+
+    def change_key(self, step: ChangeKey) -> None:
+        if "PRIMARY" in self.real.unique:
+            self.dropped["PRIMARY"] = None
+        else:
+            self.drop_unique(DropUnique(step.now))
+        self.key = step.desired
+        for name, each in self.columns.items():
+            if each.column.auto_increment:  # the server accepts such a column only as the first one of a key
+                self.columns[name] = _Column(each.column, each.before, changed=True)
+
+
+_STEPS: dict[type, Callable[[_TableChange, Any], None]] = {
+    AddColumn: _TableChange.add_column,
+    DropColumn: _TableChange.drop_column,
+    ChangeColumn: _TableChange.change_column,
+    AddUnique: _TableChange.add_unique,
+    DropUnique: _TableChange.drop_unique,
+    ChangeKey: _TableChange.change_key,
+}
+
 
 def render_statements(change: AlterTable, real: MySqlRealTable) -> Iterator[str]:
     """Yield the statement, with others before and after it where needed.
@@ -112,7 +184,7 @@ def render_statements(change: AlterTable, real: MySqlRealTable) -> Iterator[str]
     columns = {each.name: _Column(each, each.name) for each in change.table.columns}
     whole = _TableChange(change, real, apply_alterations(change), columns)
     for renames, steps in group_steps(change):
-        _rename_columns(whole, renames)
+        whole.rename_columns(renames)
         for step in steps:
             _STEPS[type(step)](whole, step)
     actions, after = _list_actions(whole)
@@ -123,88 +195,6 @@ def render_statements(change: AlterTable, real: MySqlRealTable) -> Iterator[str]
         yield f"ALTER TABLE {name} {', '.join(actions)}"
     if after:
         yield f"ALTER TABLE {name} {', '.join(after)}"
-
-
-# -- steps, put together
-
-
-def _rename_columns(whole: _TableChange, names: dict[str, str]) -> None:
-    def rename_column(each: _Column) -> _Column:
-        name = names.get(each.column.name, each.column.name)
-        return _Column(replace(each.column, name=name), each.before, each.changed)
-
-    whole.columns = {new.column.name: new for new in map(rename_column, whole.columns.values())}
-    whole.fills = {names.get(name, name): fill for name, fill in whole.fills.items()}
-
-
-def _add_column(whole: _TableChange, step: AddColumn) -> None:
-    whole.columns[step.column.name] = _Column(step.column, None)
-    whole.fills[step.column.name] = step.fill
-
-
-def _drop_column(whole: _TableChange, step: DropColumn) -> None:
-    """Drop a column and its unique indexes.
-
-    Otherwise the server would remove the column from its indexes, and a unique index would become
-    stricter.
-    """
-    before = whole.columns.pop(step.name).before
-    if before is not None:
-        whole.dropped_columns.append(before)
-        whole.dropped |= dict.fromkeys(
-            name for name, columns in whole.real.unique.items() if before in columns
-        )
-
-
-def _change_column(whole: _TableChange, step: ChangeColumn) -> None:
-    there, desired = whole.columns[step.desired.name], step.desired
-    now, kinds = step.now, {step.now.type.kind, step.desired.type.kind}
-    if (
-        not step.lossless
-        and len(kinds) == 2
-        and kinds & _APART
-        and desired.name not in list_indexed_columns(whole.ending)
-    ):
-        _drop_column(whole, DropColumn(desired.name))
-        _add_column(whole, AddColumn(desired))
-        return
-    whole.columns[desired.name] = _Column(desired, there.before, changed=True)
-    whole.lenient |= not step.lossless or (now.nullable and not desired.nullable)
-
-
-def _add_unique(whole: _TableChange, step: AddUnique) -> None:
-    whole.added.append(step.index)
-
-
-def _drop_unique(whole: _TableChange, step: DropUnique) -> None:
-    columns = tuple(_find_old_name(whole, column) for column in step.index.columns)
-    found = [name for name, real in whole.real.unique.items() if real == columns and name != "PRIMARY"]
-    whole.dropped |= dict.fromkeys([name for name in found if name == step.index.name] or found)
-
-
-def _find_old_name(whole: _TableChange, column: str) -> str | None:
-    there = whole.columns.get(column)
-    return there.before if there else column
-
-
-def _change_key(whole: _TableChange, step: ChangeKey) -> None:
-    if "PRIMARY" in whole.real.unique:
-        whole.dropped["PRIMARY"] = None
-    else:
-        _drop_unique(whole, DropUnique(step.now))
-    whole.key = step.desired
-    for each in whole.columns.values():  # the server accepts such a column only as the first one of a key
-        each.changed |= each.column.auto_increment
-
-
-_STEPS: dict[type, Callable[[_TableChange, Any], None]] = {
-    AddColumn: _add_column,
-    DropColumn: _drop_column,
-    ChangeColumn: _change_column,
-    AddUnique: _add_unique,
-    DropUnique: _drop_unique,
-    ChangeKey: _change_key,
-}
 
 
 # -- actions of the statement

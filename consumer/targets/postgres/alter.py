@@ -76,6 +76,19 @@ class _Statement:
     after: list[str] = field(default_factory=list)
     columns: set[str] = field(default_factory=set)
 
+    def join(self, other: _Statement) -> bool:
+        """Add the actions of `other` if both give the same table in any order; return whether they do.
+
+        The server reorders the actions of a statement, so steps that concern the same column go into
+        successive statements.
+        """
+        if other.before or self.columns & other.columns:
+            return False
+        self.actions += other.actions
+        self.after += other.after
+        self.columns |= other.columns
+        return True
+
 
 @dataclass(frozen=True, slots=True)
 class _TableChange:
@@ -129,22 +142,14 @@ def _render_renames(name: str, names: Mapping[str, str]) -> Iterator[str]:
 
 
 def _group_statements(whole: _TableChange, steps: Iterable[Alteration]) -> Iterator[str]:
-    """Yield statements for steps.
-
-    The server reorders the actions of a statement, so steps that concern the same column go into
-    successive statements.
-    """
+    """Yield statements for steps: as few as possible."""
     statement = _Statement()
     for step in steps:
         added = _Statement()
         _STEPS[type(step)](whole, step, added)
-        if statement.columns & added.columns or added.before:
+        if not statement.join(added):
             yield from _render_statement(whole.name, statement)
             statement = added
-        else:
-            statement.actions += added.actions
-            statement.after += added.after
-            statement.columns |= added.columns
     yield from _render_statement(whole.name, statement)
 
 

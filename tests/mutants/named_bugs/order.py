@@ -9,10 +9,7 @@ BUGS = [
         bug="other lanes go past a change before its transaction has committed",
         file="consumer/attempt/lane_group.py",
         old="batch = lane.build_batch()\n",
-        new=(
-            "batch = lane.build_batch()\n"
-            "        self._tickets.release(number, batch.events[1] if batch.events else (-1, 0))\n"
-        ),
+        new=("batch = lane.build_batch()\n        self._tickets.release(number, batch.events[1])\n"),
         tests=("tests/unit/test_lane_order.py",),
     ),
     Mutant(
@@ -125,7 +122,7 @@ BUGS = [
         bug="an event that its own batch releases counts as quarantined",
         file="consumer/attempt/applier.py",
         old="self.held += len(remaining)",
-        new="self.held += len(batch.quarantined)",
+        new="self.held += len(quarantine.added)",
         tests=("tests/unit/test_quarantine_in_attempts.py",),
     ),
 ]

@@ -215,12 +215,9 @@ class KafkaProgress(ProgressTopicUnits):
         known = self._progress.read_new_records(stable=True).get_unit(unit)
         if epoch is not None and any(row.epoch > epoch for row in known.lanes) and change(known) is known:
             return None
-        writer = UnitWriter(self._config, unit, batch)
-        try:
-            writer.known = self._progress.read_new_records().get_unit(unit)
-        except BaseException:
-            writer.discard()
-            raise
+        writer = UnitWriter(
+            self._config, unit, batch, lambda: self._progress.read_new_records().get_unit(unit)
+        )
         self._writers[unit] = writer
         return writer
 
@@ -233,11 +230,10 @@ class KafkaProgress(ProgressTopicUnits):
         """
         outgoing = self._progress.build_records(unit, writer.known, after)
         try:
-            writer.commit_records([*records, *outgoing])
+            writer.commit_records([*records, *outgoing], after)
         except BaseException:
             self._discard_writer(unit)
             raise
-        writer.known = after
 
     def _discard_writer(self, unit: ApplyUnit) -> None:
         writer = self._writers.pop(unit, None)
