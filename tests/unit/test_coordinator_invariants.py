@@ -376,6 +376,7 @@ def placed(**other: Any) -> ReplicationSet:
         (ONE, placed(seen=None), "a", "was never ready"),
         (ONE, placed(durable=False), "a", "was never ready"),
         (ONE, placed(agent="b", agent_epoch=2), "b", "assignment 5 had been given before"),
+        (ONE, placed(agent="b"), "b", "assignment 5 had been given before"),
         (ONE, placed(agent_epoch=0), "a", "assignment 5 had been given before"),
         (ONE, placed(assignment=4), "a", "assignment 4 had been given before"),
         (ONE, placed(agent_epoch=2), "a", "incarnation 2 of agent a has not been registered"),
