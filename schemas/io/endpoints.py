@@ -61,7 +61,7 @@ def explain_wrong_service(host: str, port: int, expected: str) -> str | None:
 def parse_bootstrap_addresses(bootstrap: str) -> list[tuple[str, int]]:
     """Return the (host, port) of "host:port,host:port"; addresses without a port are left out."""
     found = (each.strip().rpartition("://")[2].rpartition(":") for each in bootstrap.split(","))
-    return [(host.strip("[]"), int(port)) for host, _, port in found if host and port.isdigit()]
+    return [(host.strip("[]"), int(port)) for host, _, port in found if host and port.isdecimal()]
 
 
 def _probe_service(host: str, port: int, question: bytes, seconds: float) -> bytes:

@@ -62,6 +62,8 @@ TYPES: list[tuple[ColumnType, Any, ColumnType, Any, tuple[str, ...]]] = [
     (decimal(10, 2), "5.00", decimal(0, 0), "5", WORDS),
     (INT, 5, type_of(Kind.YEAR), 5, ("canal-json", *SCHEMAS)),
     (type_of(Kind.BIT, length=1), 1, type_of(Kind.BIT, length=9), 1, DEBEZIUM),
+    (type_of(Kind.BIT, length=1), 1, type_of(Kind.BIT, length=8), 1, DEBEZIUM),
+    (type_of(Kind.BIT, length=8), 1, type_of(Kind.BIT, length=16), 1, DEBEZIUM),
     (type_of(Kind.BIT, length=9), 1, type_of(Kind.BIT, length=10), 1, SCHEMAS),
     (type_of(Kind.FLOAT), 0.10000000149011612, type_of(Kind.DOUBLE), 0.10000000149011612, DEBEZIUM),
     (INT, 5, type_of(Kind.DOUBLE), 5.0, WORDS),

@@ -357,3 +357,36 @@ def test_only_tables_without_transactions_stop_when_their_rows_are_rolled_back()
     assert (stop.tables, stop.cause) == (frozenset([CAPTURED]), "log")
     assert "bank.acct (MyISAM)" in stop.reason
     assert find_not_undone_stop({CAPTURED: None}) is None
+
+
+def test_xa_commit_goes_with_the_gtid_before_it() -> None:
+    written = Log()
+    start = written.pos
+    written.gtid()
+    written.query("XA COMMIT X'61',X'',1")
+    bare = written.pos
+    written.query("XA ROLLBACK X'62',X'',1")
+    first, second = fold(written.events)
+    assert isinstance(first, Boundary)
+    assert isinstance(second, Boundary)
+    assert (first.header.pos, first.header.gtid is not None) == (start, True)
+    assert (second.header.pos, second.header.gtid) == (bare, None)
+
+
+@pytest.mark.parametrize(
+    ("sql", "is_change"),
+    [
+        ("ALTER TABLE acct ADD x INT", True),
+        ("CREATE TABLE other.t (a INT)", True),
+        ("ANALYZE TABLE acct", False),
+        ("OPTIMIZE TABLE acct", True),
+        ("INSERT INTO acct VALUES (1)", False),
+    ],
+)
+def test_the_place_of_the_last_statement_that_may_change_tables_is_kept(sql: str, is_change: bool) -> None:
+    written, folding = Log(), TransactionAssembler(_captured)
+    written.gtid()
+    at = (9, written.pos)
+    written.query(sql)
+    list(map(folding.fold_event, whole(written.events)))
+    assert folding.objects_changed == (at if is_change else (0, 0))

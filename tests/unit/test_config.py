@@ -150,6 +150,8 @@ def test_secret_files_and_environment(tmp_path: Path) -> None:
             "c.yaml:11: targets.hq.password: 'password' is missing; give password: ${NAME}",
         ),
         ("9092", "x", "c.yaml:2: kafka.bootstrap: '127.0.0.1:x' is no broker; write host:port"),
+        ("9092", "65536", "c.yaml:2: kafka.bootstrap: '127.0.0.1:65536' is no broker; write host:port"),
+        ("9092", "²", "c.yaml:2: kafka.bootstrap: '127.0.0.1:²' is no broker; write host:port"),
         (
             "bootstrap: 127",
             "prefix: a/b\n  bootstrap: 127",
@@ -340,6 +342,10 @@ def test_coordination_needs_nothing_on_one_machine(tmp_path: Path) -> None:
     assert config.lease_s >= 3 * config.interval_s
 
 
+def test_smallest_numbers_are_accepted(tmp_path: Path) -> None:
+    assert coordination(tmp_path, "{burst: 1}").coordination.burst == 1
+
+
 def test_runs_of_one_machine_have_addresses_of_their_own_unless_the_file_says_which(tmp_path: Path) -> None:
     ours = build_run_commands(load(tmp_path, GOOD))
     listen = ours["coordinator"][ours["coordinator"].index("--listen") + 1]
@@ -410,7 +416,8 @@ def test_coordination_of_several_machines(tmp_path: Path) -> None:
         ("{coordinators: [a]}", "coordinators.0: 'a' is no address; write host:port"),
         ("{coordinators: []}", "coordinators: an empty list does not fit; at least one entry"),
         ("{listen: '::1:80'}", "listen: '::1:80' is no address; write host:port (IPv6: [address]:port)"),
-        ("{listen: 'a:70000'}", "listen: 'a:70000' is no address"),
+        ("{listen: 'a:65536'}", "listen: 'a:65536' is no address"),
+        ("{listen: ':7701'}", "listen: ':7701' is no address"),
         ("{lease_s: 2}", "interval_s: heartbeats every 1 s are too few for a lease of 2 s; make lease_s at"),
         ("{lease_s: many}", "lease_s: 'many' does not fit; a number"),
         ("{tls: {ca: a, cert: b}}", "tls.key: 'key' is missing; add key: File with its private key."),

@@ -195,6 +195,7 @@ def test_a_digest_tells_what_is_not_a_machines_own(old: Config, write: Callable[
     assert compute_config_digest(tls) != compute_config_digest(weaker)
     prefix = load_config(write(lambda r: r["kafka"].update(prefix="y")))
     assert compute_config_digest(prefix) != compute_config_digest(old)
+    assert compute_config_digest(load_config(write(_reordered))) == compute_config_digest(old)
 
 
 # who holds one

@@ -13,6 +13,7 @@ from coordinator.control.codec import Changes, decode_message, encode_message
 from coordinator.core import replication
 from coordinator.core.messages import HeartbeatResponse, Sync, UnitStatus
 from coordinator.core.owner import owner
+from coordinator.core.owner.invariants import find_step_violations
 from coordinator.core.owner.state import (
     Alarm,
     Fence,
@@ -20,6 +21,7 @@ from coordinator.core.owner.state import (
     Inventory,
     Move,
     OwnerDecision,
+    OwnerState,
     Pause,
     Persist,
     Refused,
@@ -37,8 +39,8 @@ from coordinator.core.records import (
     UnitRecord,
     UnreadableRecord,
 )
-from coordinator.core.replication import ReplicationSet
-from coordinator.core.replication_table import Role, SetState
+from coordinator.core.replication import Replica, ReplicationSet
+from coordinator.core.replication_table import ReplicaPhase, Role, SetState
 from coordinator.core.schedulers import InventoryUnit, UnitKind
 from schemas.units import UnitPhase
 from tests.kits.owner_core import Cluster, spec
@@ -328,6 +330,78 @@ def test_a_unit_without_its_place_in_the_index_is_found(monkeypatch: pytest.Monk
     monkeypatch.setattr(UnitSets, "replace_set", replace_set)
     _, out = owner.step_owner(cluster.state, Tick(), cluster.now)
     assert isinstance(out[-1], StepDown)
+
+
+HERE = Replica("a", 1, 5, Role.PRIMARY, seen=ReplicaPhase.REPLICATING)
+NEXT = Replica("b", 2, 6, Role.SECONDARY, durable=False)
+NONE = ReplicationSet("u")
+ONE = ReplicationSet("u", SetState.REPLICATING, (HERE,))
+TWO = ReplicationSet("u", SetState.PREPARE, (HERE, NEXT))
+LATER = ReplicationSet("u", SetState.PREPARE, (NEXT,))
+
+
+def after_step(current: ReplicationSet | None, index: str) -> OwnerState:
+    """Return a state in which unit "u" of the inventory has this set, and is in the index at these agents."""
+    cluster = Cluster(rev=11, records={**AGENTS, "counter": CounterRecord(100)})
+    cluster.do(Inventory((spec("u"),)))
+    sets = cluster.state.sets
+    sets.by_agent = {agent: {"u": None} for agent in index}
+    sets.by_unit = {} if current is None else {"u": current}
+    return cluster.state
+
+
+def placed(**other: Any) -> ReplicationSet:
+    return ReplicationSet("u", SetState.REPLICATING, (replace(HERE, **other),))
+
+
+@pytest.mark.parametrize(
+    ("before", "current", "index", "found"),
+    [
+        (ONE, ONE, "a", None),
+        (ONE, ONE, "", "the index by agent lacks it at agent a"),
+        (ONE, NONE, "", None),
+        (ONE, NONE, "a", "the index by agent still has it at agent a"),
+        (ONE, TWO, "ab", None),
+        (ONE, TWO, "a", "the index by agent lacks it at agent b"),
+        (TWO, ONE, "a", None),
+        (TWO, ONE, "ab", "the index by agent still has it at agent b"),
+        (TWO, LATER, "b", None),
+        (TWO, LATER, "ab", "the index by agent still has it at agent a"),
+        (NONE, LATER, "b", None),
+        (None, LATER, "b", None),
+        (ONE, None, "", "it is in the inventory and has no replication set"),
+        (None, NONE, "", None),
+        (ONE, replace(NONE, state=SetState.PREPARE), "", "prepare with 0 primaries"),
+        (ONE, replace(ONE, state=SetState.PREPARE), "a", "prepare with 1 primaries"),
+        (ONE, placed(seen=None), "a", "was never ready"),
+        (ONE, placed(durable=False), "a", "was never ready"),
+        (ONE, placed(agent="b", agent_epoch=2), "b", "assignment 5 had been given before"),
+        (ONE, placed(agent="b"), "b", "assignment 5 had been given before"),
+        (ONE, placed(agent_epoch=0), "a", "assignment 5 had been given before"),
+        (ONE, placed(assignment=4), "a", "assignment 4 had been given before"),
+        (ONE, placed(agent_epoch=2), "a", "incarnation 2 of agent a has not been registered"),
+        (ONE, placed(agent="c", assignment=6), "c", "incarnation 1 of agent c has not been registered"),
+        (ONE, placed(assignment=101), "a", "assignment 101 was not given to it"),
+        (ONE, placed(assignment=100), "a", None),
+    ],
+)
+def test_each_violation_of_a_step_is_found(
+    before: ReplicationSet | None, current: ReplicationSet | None, index: str, found: str | None
+) -> None:
+    why = find_step_violations(after_step(current, index), 5, {"u": before}).get("u")
+    assert (why is None) if found is None else (why is not None and found in why)
+
+
+def test_one_assignment_for_two_units_of_a_step_is_found() -> None:
+    state = after_step(LATER, "b")
+    state.sets.by_unit["v"] = replace(LATER, unit="v")
+    state.sets.by_agent["b"]["v"] = None
+    assert find_step_violations(state, 5, {"u": NONE, "v": None}) == {"v": "assignment 6 was not given to it"}
+
+
+def test_a_unit_that_left_the_inventory_may_have_no_set() -> None:
+    state = after_step(None, "")
+    assert find_step_violations(state, 5, {"other": ReplicationSet("other")}) == {}
 
 
 # the control topic

@@ -57,6 +57,11 @@ HISTORIES = {
         "b beats; a: preparing u;"
         "tick ⇒ a remove u, alarm preparation given up; a: stopped u; wait 2; tick ⇒ b prepare u"
     ),
+    "a move whose preparation hangs leaves the unit where it is": (
+        "a b join; +u; tick; u on a; move u b; tick ⇒ b prepare u from 5/9; b: preparing u;"
+        f" wait {CONFIG.prepare_timeout + 1}; a: replicating u; b: preparing u;"
+        "tick ⇒ b remove u, alarm preparation given up"
+    ),
     "an agent that stops is given nothing": "a b join; a stopping; +u; tick ⇒ b prepare u",
 }
 
@@ -319,6 +324,28 @@ def test_a_target_is_fenced_under_an_epoch_that_is_durable() -> None:
     assert not any(isinstance(e, Fence) for e in cluster.effects)
     (fence,) = [e for e in cluster.do(Persisted(persist.token)) if isinstance(e, Fence)]
     assert dict(persist.records)["counter"] == CounterRecord(fence.assignment)
+
+
+def test_only_the_latest_fence_of_a_unit_is_requested() -> None:
+    """The number of an earlier one is durable when another is under way."""
+    cluster = play("a joins; +u; tick; u on a")
+    cluster.storing = False
+    cluster.do(Pause("u"))
+    cluster.do(Tick())
+    cluster.holds("a", "u", UnitPhase.STOPPED)
+    first = cluster.state.sets.memos["u"].fence
+    for command in (Resume("u"), Tick(), Pause("u"), Tick()):
+        cluster.do(command)
+    second = cluster.state.sets.memos["u"].fence
+    assert second > first > 0
+    stored: dict[int, int] = {}
+    for effect in cluster.effects:
+        record = dict(effect.records).get("counter") if isinstance(effect, Persist) else None
+        if isinstance(effect, Persist) and isinstance(record, CounterRecord):
+            stored.setdefault(record.epoch, effect.token)
+    assert not any(isinstance(e, Fence) for e in cluster.do(Persisted(stored[first])))
+    fences = [e for e in cluster.do(Persisted(stored[second])) if isinstance(e, Fence)]
+    assert [fence.assignment for fence in fences] == [second]
 
 
 def test_an_answer_does_not_make_the_owner_say_the_same_again() -> None:

@@ -120,6 +120,14 @@ def test_units_of_one_label_are_kept_apart_and_taken_apart() -> None:
     together = view("ABC", *[unit(f"u{i}", "A", apart="s") for i in range(3)])
     now = after(together, plan_tasks(together, BALANCE, MANY))
     assert sorted(counts(now).values()) == [1, 1, 1]
+    one = plan_tasks(together, BALANCE, MoveLimits(concurrent=1, per_agent=9))
+    assert len(one.tasks) == 1
+
+
+def test_units_of_one_label_are_kept_apart_from_those_that_are_only_counted() -> None:
+    steady = {("A", UnitKind.APPLY, "s"): (1, 0), ("B", UnitKind.APPLY, None): (3, 0)}
+    start = replace(view("AB", unit("new", apart="s")), steady=steady)
+    assert plan_tasks(start, RequestedMoves(), MANY).tasks == (AddTask("new", "B"),)
 
 
 def test_priority_is_drain_move_rebalance_balance() -> None:
@@ -148,9 +156,11 @@ def test_basic_never_keeps_a_drain_from_going_on() -> None:
 def test_moves_under_way_count_against_the_limits() -> None:
     under_way = [unit(f"m{i}", "A", state=SetState.PREPARE, holders=("A", "C")) for i in range(3)]
     units = [*under_way, *[unit(f"u{i}", "A") for i in range(20)]]
-    assert len(plan_tasks(view("ABC", *units), BALANCE, MoveLimits(concurrent=5, per_agent=9)).tasks) == 2
+    done = plan_tasks(view("ABC", *units), BALANCE, MoveLimits(concurrent=5, per_agent=9))
+    assert (len(done.tasks), done.full) == (2, True)
     assert plan_tasks(view("ABC", *units), BALANCE, MoveLimits(concurrent=3)).tasks == ()
     to_c = plan_tasks(view("ABC", *units), BALANCE, MoveLimits(concurrent=50, per_agent=3))
+    assert not to_c.full
     assert Counter(t.agent for t in to_c.tasks if isinstance(t, MoveTask)) == {"B": 3}
 
 

@@ -51,8 +51,11 @@ CASES: dict[str, tuple[Answer, str]] = {
     "ssh": (output(b"SSH-2.0-OpenSSH_9.7\r\n"), "an SSH server"),
     "mail": (output(b"220 mail.bank.example ESMTP\r\n"), "a server that sends '220 mail.bank.example ESMTP'"),
     "mysql": (output(b"\x4a\0\0\0\x0a9.7.4\0"), MYSQL_SERVER),
+    "mysql of protocol 9": (output(b"\x4a\0\0\0\x093.20.1\0"), MYSQL_SERVER),
+    "mysql with an error": (output(b"\x4a\0\0\0\xff\x10\x04Too many connections"), MYSQL_SERVER),
     "postgres": (asked(b"\0\0\0\x08\x04\xd2\x16\x2f", b"N"), POSTGRES_SERVER),
     "kafka": (asked(b"\0\0\0\x0a\0\x12", b"\0\0\0\x10\0\0\0\x01\0\0\0\0"), KAFKA_BROKER),
+    "kafka in parts": (asked(b"\0\0\0\x0a\0\x12", b"\0\0\0\x10\0\0\0\x01"), KAFKA_BROKER),
     "tls": (asked(b"GET", b"\x15\x03\x01\0\x02\x02\x46"), "a server that wants TLS from the start"),
 }
 
@@ -89,3 +92,4 @@ def test_addresses_of_brokers() -> None:
         ("b", 9093),
         ("::1", 9094),
     ]
+    assert parse_bootstrap_addresses("a:²") == []

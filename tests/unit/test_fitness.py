@@ -318,6 +318,40 @@ def test_a_remark_about_columns_counts_where_they_are_updated() -> None:
         assert find_table_misfit(target(real_table(), facts), StoredDefinition(SOURCE), "b1", ROUTES) is None
 
 
+@pytest.mark.parametrize(
+    ("source", "there", "too_short"),
+    [
+        (None, None, False),
+        (10, 10, False),
+        (10, 20, False),
+        (10, None, False),
+        (None, 10, True),
+        (20, 10, True),
+    ],
+)
+def test_unique_index_of_the_target_compares_as_much_of_a_value(
+    source: int | None, there: int | None, too_short: bool
+) -> None:
+    """Values that differ behind the shorter prefix would be one value there."""
+
+    def with_index(prefix: int | None) -> Table:
+        unique = UniqueIndex(name="note", parts=(IndexPart(column="note", prefix=prefix),))
+        return structs.replace(real_table(), unique=(unique,))
+
+    found = check_table(target(with_index(there)), with_index(source))
+    assert [each.message for each in found] == (
+        [f"unique index note compares only {there} characters of note"] if too_short else []
+    )
+
+
+def test_a_missing_table_is_judged_where_two_sources_write_it() -> None:
+    assert check_table(target(None), real_table(), sources=1) == []
+    (found, *_) = check_table(target(None), real_table(), sources=2)
+    assert found.message.startswith(
+        "2 topics write the table, and unique index PRIMARY (id) contains no column"
+    )
+
+
 def test_what_may_only_quarantine_rows_stops_nothing() -> None:
     real = real_table()
     narrow = structs.replace(

@@ -94,6 +94,7 @@ WRITTEN: list[tuple[ColumnType, Value, str, str, int]] = [
     (ColumnType(kind=Kind.BIT, length=64), str(2**63), str(2**63), "bit(64)", -7),
     (ColumnType(kind=Kind.YEAR), 0, "0000", "year", 12),
     (ColumnType(kind=Kind.CHAR, length=3, charset="utf8mb4"), "ü", "ü", "char(3)", 1),
+    (ColumnType(kind=Kind.TEXT, length=65535, charset="utf8mb4"), "ü", "ü", "text", 2005),
     (ColumnType(kind=Kind.BLOB, length=255), "AP8=", "\0ÿ", "tinyblob", 2004),
     (ColumnType(kind=Kind.DATE), "0000-00-00", "0000-00-00", "date", 91),
     (ColumnType(kind=Kind.TIME, fsp=1), "-838:59:59.0", "-838:59:59.0", "time(1)", 92),

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException, Producer
 
+from consumer.targets.kafka.clients import MAX_CLIENT_RECORD_BYTES
 from schemas.config.model import KafkaConfig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -191,3 +193,12 @@ def test_the_library_is_asked_for_a_client_in_one_module_only() -> None:
         if (node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")) in KINDS
     }
     assert found == {"schemas/io/kafka_clients.py"}
+
+
+def test_the_largest_record_is_the_largest_that_a_client_can_be_configured_for() -> None:
+    def build(size: int) -> Producer:
+        return Producer({"bootstrap.servers": "127.0.0.1:1", "message.max.bytes": size})
+
+    build(MAX_CLIENT_RECORD_BYTES)
+    with pytest.raises(KafkaException):
+        build(MAX_CLIENT_RECORD_BYTES + 1)

@@ -67,6 +67,13 @@ def test_a_kafka_target_has_its_own_keys(tmp_path: Path) -> None:
     assert route.where == {"status": ["open", "held", None]}
 
 
+def test_a_topic_may_have_one_partition(tmp_path: Path) -> None:
+    text = KAFKA.replace("format: rowlock", "format: rowlock\n          partitions: 1")
+    route = load(tmp_path, text).pipelines["out"].routes[0].kafka
+    assert route is not None
+    assert route.partitions == 1
+
+
 def change(old: str, new: str) -> str:
     assert old in KAFKA
     return KAFKA.replace(old, new)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, cast
 
 import pytest
 
-from consumer.ordering.model import TopicOptions
+from consumer.ordering.model import NetChange, TargetTable, TopicOptions
 from consumer.tables.router import ResolvedRoute, build_desired_table, build_topic_table
 from consumer.targets.kafka import records
 from consumer.targets.kafka.compacted.topic_contents import StateRow, TopicContents
@@ -21,7 +21,7 @@ from consumer.targets.kafka.formats.model import FormattedRecord, Place
 from consumer.targets.kafka.reader import CommittedReader
 from consumer.targets.kafka.records import TableRecords
 from consumer.targets.kafka.topics import TopicFacts
-from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
+from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
 from tests.topics.forms import FORMS
 
 INT, WORD = ColumnType(kind=Kind.INT, bits=32), ColumnType(kind=Kind.VARCHAR, length=9, charset="utf8mb4")
@@ -129,6 +129,51 @@ def test_a_table_is_emptied_row_by_row_in_pages(
     assert [each.key for page in pages for each in page[::2]] == [
         b'{"id":%d}' % each for each in range(count)
     ]
+
+
+@dataclass
+class Held:
+    """A topic that has these rows."""
+
+    rows: list[dict[str, Any]]
+
+    def yield_rows(self, keys: Sequence[Key]) -> Iterator[StateRow]:
+        yield from (row for row in self.rows if (row["id"],) in keys)
+
+
+@pytest.mark.parametrize(
+    ("there", "now", "written"),
+    [
+        ({"id": 1, "n": "open"}, (1, "open"), [(b'{"id":1}', False)]),
+        ({"id": 1, "n": "open"}, (1, "closed"), [(b'{"id":1}', False), (b'{"id":1}', True)]),
+        (None, (1, "open"), [(b'{"id":1}', False)]),
+        (None, (1, "closed"), []),
+    ],
+)
+def test_net_change_deletes_a_row_that_the_filter_excludes_by_now(
+    there: dict[str, Any] | None, now: Row, written: list[tuple[bytes, bool]]
+) -> None:
+    made = records_of("rowlock", Column(name="n", type=WORD), where=(("n", ("open",)),))
+    contents = cast(TopicContents, Held([] if there is None else [there]))
+    net = NetChange(cast(TargetTable, None), updates=[now])
+    found = made.yield_records(net, PLACE, lambda: contents)
+    assert [(each.key, each.value is None) for each in found] == written
+
+
+@pytest.mark.parametrize(
+    ("word", "key", "identity"),
+    [
+        ("rowlock", (), (False, True)),
+        ("rowlock", ("n", "id"), (False, True)),
+        ("rowlock", ("n",), (True, True)),
+        ("plain", (), (False, False)),
+    ],
+)
+def test_identity_of_rows_follows_from_routing_key_and_format(
+    word: str, key: tuple[str, ...], identity: tuple[bool, bool]
+) -> None:
+    found = records_of(word, Column(name="n", type=WORD, nullable=False), key=key).identity
+    assert (found.many, found.deletes) == identity
 
 
 @dataclass

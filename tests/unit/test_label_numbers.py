@@ -15,6 +15,9 @@ from consumer.targets.checks.column_fit import can_hold_all_values
 from consumer.targets.checks.table_facts import TableFacts
 from consumer.targets.checks.table_findings import check_table
 from consumer.targets.oracle.values import from_oracle
+from producer.binlog_format import types as log_types
+from producer.binlog_format.row_events import ColumnMap
+from producer.decoders.columns import _build_enum_number_format
 from producer.decoders.envelope import SourceContext, TopicTail, TransactionContext
 from producer.kafka.control_events import encode_definition
 from producer.stops import build_ambiguous_label_stop
@@ -310,3 +313,10 @@ def test_a_key_of_a_set_is_refused_whose_numbers_servers_do_not_compare_exactly(
         UnsupportedTypeError, match=r"column s of bank\.acct .*54 labels.*rename the empty label, or exclude"
     ):
         _require_comparable(table(54))
+
+
+def test_an_ordinal_above_the_last_label_has_no_number() -> None:
+    logged = ColumnMap(type=log_types.ENUM, metadata=1, nullable=True)
+    found = _build_enum_number_format(0, logged, ENUM_NUMBER)
+    assert found is not None
+    assert found.names["labels0"] == ("0", "1", "2", "3", "4")

@@ -12,7 +12,7 @@ from consumer.errors import RefusedError
 from consumer.ordering.model import ApplyUnit, NetChange
 from consumer.ordering.netchange import refuse_losses
 from consumer.tables.router import build_target_table
-from consumer.targets.checks.column_fit import find_lossy_columns
+from consumer.targets.checks.column_fit import find_lossy_columns, get_int_range
 from rowlock.inspect.quarantine import _OwnedUnit
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 
@@ -76,6 +76,8 @@ WHOLE = [
     (text(4, Kind.BINARY), text(4, Kind.BINARY)),
     (text(4, Kind.BINARY), text(8, Kind.VARBINARY)),
     (ColumnType(kind=Kind.INT, bits=64), ColumnType(kind=Kind.INT, bits=32)),
+    (ColumnType(kind=Kind.ENUM, members=("a", "bc")), text(4)),
+    (text(100, Kind.TEXT), text(65535, Kind.TEXT)),
 ]
 
 
@@ -98,6 +100,11 @@ def test_a_value_that_would_change_is_refused(
 @pytest.mark.parametrize(("source", "real"), WHOLE)
 def test_columns_that_store_all_or_refuse_are_not_looked_at(source: ColumnType, real: ColumnType) -> None:
     assert find_lossy_columns(of(source), of(real)) == ()
+
+
+@pytest.mark.parametrize(("bits", "unsigned", "limits"), [(8, False, (-128, 127)), (16, True, (0, 65535))])
+def test_the_range_of_an_integer(bits: int, unsigned: bool, limits: tuple[int, int]) -> None:
+    assert get_int_range(ColumnType(kind=Kind.INT, bits=bits, unsigned=unsigned)) == limits
 
 
 def test_a_column_that_the_target_lacks_is_not_looked_at() -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from producer.errors import TableStoppedError
-from producer.sources.chunk_data import ChunkRead, LowWatermark, ReadChunk
-from producer.sources.oracle.chunks import OracleChunkQueue
+from producer.sources.chunk_data import ChunkFailed, ChunkRead, LowWatermark, ReadChunk
+from producer.sources.oracle.chunks import OracleChunkQueue, OracleChunkReader
+from producer.sources.oracle.following import FollowedTable, FollowedTables
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
+from tests.kits.oracle_poll import NAME, logged
 from tests.stands.chunk_queue import ScriptedChunks
 
 
@@ -48,3 +50,36 @@ def test_a_table_that_stops_by_a_value_leaves_the_next_ones_answer_right() -> No
     assert chunks.poll_answer() is None
     brought["B"] = 8
     assert chunks.poll_answer() == read(1, 8)
+
+
+class Session:
+    """Answers each statement with these rows, or raises."""
+
+    def __init__(self, answer: object) -> None:
+        self.answer = answer
+
+    def fetch_rows(self, *_: object) -> object:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def read_chunk(answer: object, table: Table | None = None) -> object:
+    following = FollowedTables({NAME: FollowedTable(None, logged())})  # type: ignore[arg-type]
+    reader = OracleChunkReader(Session(answer), following, lambda: 3, lambda: 4)  # type: ignore[arg-type]
+    return reader.read_chunk(ReadChunk(1, table or logged().table, None, 3, 0.0))
+
+
+def test_a_chunk_is_read_of_the_table_as_it_is_followed() -> None:
+    found = read_chunk([("1", "10")])
+    assert isinstance(found, ChunkRead)
+    assert (found.rows, found.low) == ([("1", "10")], LowWatermark((0, 3), None))
+    other = asked("A").table
+    assert other != logged().table
+    assert read_chunk([("1", "10")], other) == ChunkFailed(1, "the table was replaced by another one")
+
+
+def test_a_value_that_cannot_be_read_stops_its_table() -> None:
+    with pytest.raises(TableStoppedError, match=r"a value of BANK.A cannot be read") as stopped:
+        read_chunk([("1", "ten")])
+    assert stopped.value.cause == "value"

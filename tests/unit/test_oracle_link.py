@@ -65,7 +65,10 @@ class Driver:
         self._said(text)
         self.description = [("X",)] if text.lstrip().startswith("SELECT") else None
 
-    def executemany(self, text: str, rows: list[Any], **_: object) -> None:
+    def executemany(
+        self, text: str, rows: list[Any], *, batcherrors: bool = False, arraydmlrowcounts: bool = False
+    ) -> None:
+        assert batcherrors == arraydmlrowcounts, "else the first row that fails ends the array"
         self._said(text)
         self.sent.append(f"{len(rows)} rows")
 

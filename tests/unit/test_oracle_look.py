@@ -7,17 +7,21 @@ from typing import Any
 
 import pytest
 
+from producer.definitions.requests import ProvenDefinition
 from producer.errors import TableStoppedError
 from producer.sources.changes import Barrier, Boundary
 from producer.sources.oracle.definition_check import CatalogLook, judge_followed_table
 from producer.sources.oracle.definitions import OracleDefinitions
 from producer.sources.oracle.following import FollowedTable, FollowedTables
 from producer.sources.oracle.log import OracleLog, PollPace
+from producer.sources.oracle.poll import CatalogWatcher
 from producer.sources.oracle.rows import FILE, OracleRows
 from producer.sources.oracle.segments import TableSegments
-from producer.sources.oracle.table_checks import Constraint, LoggedTable, MlogOptions
+from producer.sources.oracle.table_checks import COMMIT_SCN, Constraint, LoggedTable, MlogOptions
 from producer.sources.survey import ExaminedTable
 from producer.tables import TableName
+from schemas.problems import Problem
+from schemas.table.model import Table
 from schemas.wire.records import Identity, StoredPosition
 from tests.kits.oracle_poll import LOG, NAME, logged
 
@@ -53,8 +57,35 @@ def test_a_table_that_was_altered_stops_though_its_columns_look_the_same(
     assert stopped(FollowedTable(HERE, before), ALTERED).startswith(output)
 
 
+@pytest.mark.parametrize(
+    ("problem", "reason"),
+    [(None, "the log of BANK.A no longer exists"), (Problem("the log lacks V", "add V"), "the log lacks V")],
+)
+def test_a_table_without_a_usable_log_stops_with_what_the_look_has_found(
+    problem: Problem | None, reason: str
+) -> None:
+    survey = ExaminedTable(logged().table, problem)
+    look = CatalogLook(FRESH, [], {NAME: HERE}, {NAME: (survey, None)}, {}, several=False)
+    found = judge_followed_table(NAME, FollowedTable(HERE, logged()), look, logged().table)
+    assert isinstance(found, TableStoppedError)
+    assert (found.cause, found.reason) == ("unfit", reason)
+
+
+@pytest.mark.parametrize(("defined", "stops"), [(logged().table, False), (None, True)])
+def test_a_table_of_the_record_stops_unless_its_topic_has_the_same_definition(
+    defined: Table | None, stops: bool
+) -> None:
+    look = CatalogLook(
+        FRESH, [], {NAME: HERE}, {NAME: (ExaminedTable(logged().table, None), logged())}, {}, several=False
+    )
+    found = judge_followed_table(NAME, FollowedTable(HERE), look, defined)
+    assert (found is not None) is stops
+
+
 class Catalog:
     """`now`: the table, as the next look finds it."""
+
+    instances = 1
 
     def __init__(self, now: LoggedTable) -> None:
         self.now_logged = now
@@ -72,10 +103,12 @@ class Catalog:
         return {}
 
     def count_instances(self) -> int:
-        return 1
+        return self.instances
 
-    def examine_tables(self, _names: object) -> Mapping[TableName, tuple[ExaminedTable, LoggedTable]]:
-        return {NAME: (ExaminedTable(self.now_logged.table, None), self.now_logged)}
+    def examine_tables(
+        self, names: Sequence[TableName]
+    ) -> Mapping[TableName, tuple[ExaminedTable, LoggedTable]]:
+        return {name: (ExaminedTable(self.now_logged.table, None), self.now_logged) for name in names}
 
 
 class Session:
@@ -102,3 +135,32 @@ def test_rows_that_were_read_before_a_definition_are_published_with_those_behind
     assert isinstance(rows, OracleRows)
     assert [change.after for change in rows.changes] == [("1", "10"), ("2", "10"), ("2", "20")]
     assert isinstance(boundary, Boundary)
+
+
+def test_tables_of_the_record_are_proven_by_one_look() -> None:
+    catalog: Any = Catalog(logged())
+    following = FollowedTables({NAME: FollowedTable(HERE)})
+    definitions = OracleDefinitions(None, catalog, following, lambda _: None)  # type: ignore[arg-type]
+    proven = definitions._prove_recorded_tables([NAME, ("BANK", "B")])
+    assert proven == {NAME: ProvenDefinition(logged().table, None)}
+    catalog.examine_tables = None
+    assert definitions._prove_recorded_tables([("BANK", "B")]) == {}
+
+
+@pytest.mark.parametrize(("by_commit", "several"), [(False, True), (True, False)])
+def test_instances_are_counted_where_a_log_has_no_commit_numbers(by_commit: bool, several: bool) -> None:
+    catalog: Any = Catalog(logged())
+    catalog.instances = 2
+    following = FollowedTables(
+        {NAME: FollowedTable(HERE, logged()._replace(extra=frozenset({COMMIT_SCN} if by_commit else ())))}
+    )
+    watcher = CatalogWatcher(catalog, following, None)  # type: ignore[arg-type]
+    assert watcher.examine_catalog(FRESH).several is several
+
+
+def test_a_table_that_is_no_longer_captured_is_no_longer_followed() -> None:
+    following = FollowedTables({NAME: FollowedTable(HERE, logged())}, captured=lambda *_: False)
+    look = CatalogLook(FRESH, [], {}, {}, {}, several=False)
+    watcher = CatalogWatcher(None, following, None)  # type: ignore[arg-type]
+    assert list(watcher.yield_statements(look, None)) == []  # type: ignore[arg-type]
+    assert following.tables == {}

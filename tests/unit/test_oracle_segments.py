@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from producer.sources.oracle.catalog import _build_segments
 from producer.sources.oracle.following import FollowedTables, build_segments_proof, parse_segments_proofs
 from producer.sources.oracle.mlog import LogPlace
 from producer.sources.oracle.segments import (
@@ -40,6 +41,21 @@ def test_a_statement_that_may_have_changed_columns_shows_in_the_time_of_the_spec
     before: TableSegments, now: TableSegments, output: bool
 ) -> None:
     assert may_have_other_columns(before, now) is output
+
+
+def test_segments_are_those_of_the_table_and_its_partitions_that_hold_rows() -> None:
+    """A partitioned table has no segment of its own. The log's statements count as the table's."""
+    day = "2026-01-0{}T00:00:00".format
+    table = ("BANK", "ACCT", "TABLE", 7, None, day(1), "2025:1")
+    parts = [
+        ("BANK", "ACCT", "TABLE PARTITION", 8, 8, day(2)),
+        ("BANK", "ACCT", "TABLE PARTITION", 9, 12, day(4)),
+    ]
+    log = ("BANK", "MLOG$_ACCT", "TABLE", 10, 10, day(3), "2025:2")
+    found = _build_segments([table, *parts], table, log, "")
+    assert (found.id, found.data, found.ddl, found.log_id) == (7, frozenset({8, 12}), day(4), 10)
+    assert (found.altered, found.came) == ("2025:1/2025:2", frozenset({12}))
+    assert found.parts == frozenset({(8, day(2)), (12, day(4))})
 
 
 def test_a_record_keeps_what_was_seen_of_a_table() -> None:

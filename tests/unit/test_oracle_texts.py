@@ -35,7 +35,13 @@ from consumer.targets.oracle.catalog import (
 )
 from consumer.targets.oracle.dialect import SYNTAX
 from consumer.targets.oracle.locks import decode_connection_id, encode_connection_id
-from consumer.targets.oracle.sql import build_oracle_plan, number_marks, render_lock_wait, restore_spelling
+from consumer.targets.oracle.sql import (
+    build_oracle_plan,
+    number_marks,
+    render_lock_wait,
+    require_fit,
+    restore_spelling,
+)
 from consumer.targets.oracle.values import from_oracle, list_input_sizes, to_oracle, translate_refusals
 from schemas.errors import UnsupportedTypeError
 from schemas.table.model import Column, ColumnType, Kind, Table, Value
@@ -195,6 +201,19 @@ def test_names() -> None:
     )
     assert encode_connection_id(3, 77, 65_000) != encode_connection_id(3, 77, 65_001)
     assert decode_connection_id(encode_connection_id(3, 77, 65_000)) == (3, 77, 65_000)
+
+
+def test_names_of_128_bytes_are_the_longest() -> None:
+    require_fit("t", "a" * 128, "é" * 64)
+    for name in ("a" * 129, "é" * 65, "", 'a"b', "a\0b"):
+        with pytest.raises(TargetConfigError, match="Oracle has names of 1 to 128 bytes"):
+            require_fit("t", name)
+
+
+def test_a_generated_column_is_one_whose_values_the_server_computes() -> None:
+    table = read({"ID": "NUMBER", "NOTE": "VARCHAR2"})
+    assert table is not None
+    assert [each.generated for each in table.columns] == [False, False]
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from schemas.wire.event import (
     Transaction,
     Undecodable,
 )
-from schemas.wire.position import FIRST_SNAPSHOT_ROW
+from schemas.wire.position import DEFINITION_ROW, FIRST_SNAPSHOT_ROW, STOP_ROW
 from schemas.wire.records import Anchor, Identity, LogProof, ShadowTable, StoredPosition, TableStop, Watermark
 from tests.formats.structure import members
 from tests.kits.schemas_strategies import TABLE, rows
@@ -116,6 +116,17 @@ def test_the_schema_describes_every_field_of_an_event() -> None:
     assert [field.encode_name for field in msgspec.structs.fields(EventEnvelope)] == list(
         SCHEMA["properties"]
     )
+
+
+def test_a_request_that_names_nothing_else_asks_for_a_whole_copy() -> None:
+    request = CopyRequest(id="r", db="bank", table="acct", by="operator", requested_ms=1)
+    assert (request.cancel, request.rate_only, request.where, request.limits) == (False, False, None, None)
+
+
+def test_rows_of_records_without_a_row_are_as_stored() -> None:
+    assert (FIRST_SNAPSHOT_ROW, DEFINITION_ROW, STOP_ROW) == (
+        -9_007_199_254_740_992, -9_007_199_254_740_993, 4_503_599_627_370_496
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from schemas.wire.debezium import (
     format_debezium_topic,
     read_debezium_commit_ms,
 )
+from schemas.wire.debezium_values import make_debezium_converter
 
 
 def b64(raw: bytes) -> str:
@@ -231,8 +232,14 @@ def test_a_schema_that_means_something_else_is_refused(case: str, fits: Any, alt
     decode = DebeziumDecoder(one(type_), ConnectorModes())
     for _ in range(2):
         assert decode(record("c", None, {"v": value}, schema=schema_of(**fits))).after == (wire,)
-    with pytest.raises(EnvelopeError, match="column v: Debezium's schema has it as"):
+    with pytest.raises(EnvelopeError, match="column v: Debezium's schema has it as") as refused:
         decode(record("c", None, {"v": value}, schema=schema_of(**altered)))
+    shown = {
+        "decimal": "decimal of 2 digits after the point",
+        "wall_ms": "datetime(3)",
+        "wall_us": "datetime(6)",
+    }
+    assert f", which is no {shown.get(case, type_.kind)}: " in refused.value.problem.what
 
 
 def test_a_schema_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,3 +332,6 @@ def test_what_is_said_leaves_no_doubt() -> None:
     assert decode(record("c", None, {"v": 1}), one(WALL_6), ConnectorModes(times=True)).after == (
         "1970-01-01 00:00:00.000001",
     )
+    assert make_debezium_converter(TIME_0, decimal_strings=False)(1_800_000_000) == "00:30:00"
+    micros = schema_of(type="int64", name=f"{TIME}MicroTime")
+    assert decode(record("c", None, {"v": 1_800_000_000}, schema=micros), one(TIME_0)).after == ("00:30:00",)

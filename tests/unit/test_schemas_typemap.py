@@ -337,6 +337,19 @@ def test_zerofill_is_removed_from_decimals(unscaled: int, scale: int) -> None:
     assert make_select_row_converter(table)((exact,)) == (exact,)
 
 
+@pytest.mark.parametrize(
+    ("length", "wire", "written"),
+    [
+        (53, 2**53 - 1, 2**53 - 1),
+        (54, str(2**54 - 1), 2**54 - 1),
+        (54, 7, 7),
+        (64, str(2**64 - 1), 2**64 - 1),
+    ],
+)
+def test_wide_bits_are_written_to_mysql_as_a_number(length: int, wire: Value, written: int) -> None:
+    assert to_mysql(one(ColumnType(kind=Kind.BIT, length=length)))((wire,)) == (written,)
+
+
 def test_names_are_quoted_in_select_lists() -> None:
     table = Table(
         db="d", name="t", columns=(Column(name="a`b", type=ColumnType(kind=Kind.DATE)),), key=TABLE.key

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import click
 import oracledb
@@ -15,14 +15,18 @@ import psycopg
 import pymysql
 import pytest
 from click.testing import CliRunner
+from pymysql.constants import CR, ER
 from sqlalchemy.exc import NoSuchTableError
 
-from consumer.errors import MissingGrantError, TargetConfigError, TransientError
+from consumer.errors import ConsumerError, MissingGrantError, RefusedError, TargetConfigError, TransientError
 from consumer.targets.mysql import connection as mysql_target
+from consumer.targets.mysql.errors import CONNECTION_LOST, get_error_class, get_error_code
 from consumer.targets.mysql.errors import build_consumer_error as mysql_error
 from consumer.targets.oracle.errors import build_consumer_error as oracle_error
 from consumer.targets.postgres.connection import PostgresLink
 from consumer.targets.postgres.errors import build_consumer_error as postgres_error
+from consumer.targets.postgres.errors import describe_server_error
+from consumer.targets.postgres.errors import get_error_class as get_postgres_class
 from consumer.targets.shared.inspection import open_inspector
 from producer.checks import binlog_server
 from producer.errors import SourceRefusedError, TransientSourceError
@@ -35,6 +39,7 @@ from schemas.findings import Finding
 from schemas.io import mysql_connection
 from schemas.io.server_errors import (
     OLDEST_POSTGRES,
+    UNKNOWN_OBJECT_CODES,
     UNKNOWN_THERE,
     choose_mysql_remedy,
     explain_mysql_version_refusal,
@@ -205,6 +210,133 @@ def test_targets_refuse_what_their_catalog_does_not_know() -> None:
         assert type(error) is TargetConfigError
         assert f"reading {read}" in str(error)
         assert str(error).endswith(f": {UNKNOWN_THERE}")
+
+
+#: Errors of MySQL that end the connection.
+ENDS = [
+    ER.SERVER_SHUTDOWN, ER.NORMAL_SHUTDOWN, ER.SHUTDOWN_COMPLETE, ER.ABORTING_CONNECTION,
+    ER.NET_READ_ERROR, ER.NET_READ_INTERRUPTED, ER.NET_ERROR_ON_WRITE, ER.NET_WRITE_INTERRUPTED,
+    ER.NEW_ABORTING_CONNECTION, CR.CR_CONNECTION_ERROR, CR.CR_CONN_HOST_ERROR, CR.CR_SERVER_GONE_ERROR,
+    CR.CR_SERVER_LOST, CR.CR_SERVER_LOST_EXTENDED,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "codes"),
+    [
+        (
+            TransientError,
+            [
+                *ENDS,
+                ER.CHECKREAD, ER.DISK_FULL, ER.CON_COUNT_ERROR, ER.RECORD_FILE_FULL,
+                ER.TOO_MANY_USER_CONNECTIONS, ER.LOCK_DEADLOCK, ER.USER_LIMIT_REACHED,
+                ER.OPTION_PREVENTS_STATEMENT, ER.QUERY_INTERRUPTED, ER.QUERY_TIMEOUT,
+            ],
+        ),
+        (
+            RefusedError,
+            [
+                ER.BAD_NULL_ERROR, ER.INVALID_USE_OF_NULL, ER.TOO_BIG_ROWSIZE, ER.NET_PACKET_TOO_LARGE,
+                ER.NO_REFERENCED_ROW, ER.ROW_IS_REFERENCED, ER.WARN_NULL_TO_NOTNULL,
+                ER.WARN_DATA_OUT_OF_RANGE, ER.WARN_DATA_TRUNCATED, ER.TRUNCATED_WRONG_VALUE,
+                ER.INVALID_CHARACTER_STRING, ER.NO_DEFAULT_FOR_FIELD, ER.TRUNCATED_WRONG_VALUE_FOR_FIELD,
+                ER.ILLEGAL_VALUE_FOR_TYPE, ER.DATA_TOO_LONG, ER.WRONG_VALUE_FOR_TYPE,
+                ER.CANT_CREATE_GEOMETRY_OBJECT, ER.TOO_BIG_SCALE, ER.TOO_BIG_PRECISION,
+                ER.DATETIME_FUNCTION_OVERFLOW, ER.ROW_IS_REFERENCED_2, ER.NO_REFERENCED_ROW_2,
+                ER.CONSTRAINT_FAILED,
+                4078,  # MariaDB's ER_ILLEGAL_PARAMETER_DATA_TYPES2_FOR_OPERATION
+            ],
+        ),
+        (
+            TargetConfigError,
+            [
+                ER.DBACCESS_DENIED_ERROR, ER.ACCESS_DENIED_ERROR, ER.BAD_DB_ERROR, ER.BAD_FIELD_ERROR,
+                ER.PARSE_ERROR, ER.KILL_DENIED_ERROR, ER.TABLEACCESS_DENIED_ERROR, ER.NO_SUCH_TABLE,
+                ER.SPECIFIC_ACCESS_DENIED_ERROR, ER.WRONG_TABLE_NAME, ER.UNKNOWN_CHARACTER_SET,
+                ER.UNKNOWN_COLLATION, ER.ILLEGAL_HA, ER.OPEN_AS_READONLY, ER.NON_UPDATABLE_TABLE,
+                1829,  # ER_FK_COLUMN_CANNOT_DROP_CHILD
+                3959,  # ER_DEPENDENT_BY_CHECK_CONSTRAINT
+            ],
+        ),
+    ],
+)  # fmt: skip
+def test_errors_of_mysql_have_the_class_of_their_meaning(kind: type[ConsumerError], codes: list[int]) -> None:
+    """Only the number counts: servers give many errors the general SQLSTATE."""
+    found = {code: get_error_class(pymysql.err.OperationalError(code, "x")) for code in codes}
+    assert found == dict.fromkeys(codes, kind)
+
+
+def test_a_connection_to_mysql_is_given_up_after_errors_that_end_it() -> None:
+    assert set(ENDS) - CONNECTION_LOST == set()
+
+
+def test_an_error_of_mysql_s_driver_without_a_number_is_a_lost_connection() -> None:
+    for error in (pymysql.err.InterfaceError(), pymysql.err.InterfaceError("closed")):
+        assert get_error_code(error) in CONNECTION_LOST
+
+
+def test_a_large_packet_of_mysql_has_its_setting_as_remedy() -> None:
+    error = pymysql.err.OperationalError(
+        ER.NET_PACKET_TOO_LARGE, "Got a packet bigger than 'max_allowed_packet'"
+    )
+    assert mysql_error(error, "MySQL at h", "u@h").problem.action == "raise max_allowed_packet of the target"
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (psycopg.errors.DataError("x"), RefusedError),
+        (psycopg.errors.OperationalError("x"), TransientError),
+        (psycopg.errors.InternalError_("x"), TransientError),
+    ],
+)
+def test_unknown_errors_of_postgres_are_retried_unless_about_data(
+    error: psycopg.Error, kind: type[ConsumerError]
+) -> None:
+    assert get_postgres_class(error, "XX999") is kind
+
+
+@pytest.mark.parametrize(
+    ("state", "detail", "shown"),
+    [
+        ("53100", None, "could not write"),
+        ("53100", "No space left.", "could not write (No space left.)"),
+        ("23505", "Key (id)=(7) exists.", "could not write"),
+        ("22003", "Row has 4711.", "could not write"),
+    ],
+)
+def test_detail_of_postgres_is_shown_unless_it_has_values(state: str, detail: str | None, shown: str) -> None:
+    diag = SimpleNamespace(message_primary="could not\nwrite", message_detail=detail)
+    assert describe_server_error(cast(psycopg.Error, SimpleNamespace(diag=diag)), state) == shown
+
+
+@pytest.mark.parametrize(
+    ("code", "remedy", "transient"),
+    [
+        (1044, "GRANT it", False),
+        (1045, "user or password is wrong", False),
+        (1698, "user or password is wrong", False),
+        (1049, "the database does not exist", False),
+        (1040, "raise max_connections", True),
+        (1053, "see the server's message", True),
+        (1129, "FLUSH HOSTS", False),
+        (1130, "change the user's host part", False),
+        (1203, "raise max_user_connections", True),
+        (2003, "nothing answers there", True),
+    ],
+)
+def test_refused_connection_to_mysql_has_a_remedy_and_is_retried_if_it_may_end(
+    code: int, remedy: str, transient: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mysql_connection, "explain_wrong_service", lambda *_: None)
+    error = mysql_connection._explain_connect_error(pymysql.err.OperationalError(code, "x"), "u", "h", 1)
+    assert remedy in error.problem.action
+    assert error.transient is transient
+
+
+@pytest.mark.parametrize("code", [1054, 1064, 1109, 1193, 1235, 1305])
+def test_codes_of_objects_that_a_server_does_not_know(code: int) -> None:
+    assert code in UNKNOWN_OBJECT_CODES
 
 
 def test_target_s_missing_right_in_a_catalog_read_has_its_grant() -> None:

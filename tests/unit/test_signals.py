@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from schemas.io.signals import on_stop_signals, stopped_by_signals
 
@@ -23,10 +24,11 @@ BOTH = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @BOTH
 def test_a_signal_sets_the_event_and_the_handlers_of_before_come_back(number: signal.Signals) -> None:
     before = signal.getsignal(number)
-    with stopped_by_signals() as stop:
+    with capture_logs() as logs, stopped_by_signals() as stop:
         os.kill(os.getpid(), number)
         assert stop.wait(20)
     assert signal.getsignal(number) is before
+    assert [(line["event"], line["reason"]) for line in logs] == [("stopping", number.name)]
 
 
 def test_a_handler_takes_no_lock_that_the_main_thread_may_hold() -> None:

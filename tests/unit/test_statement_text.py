@@ -7,15 +7,18 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pymysql.charset import _charsets, charset_by_id
+from pymysql.constants import FIELD_TYPE
 
 from producer.binlog_format import log_event as log
+from producer.binlog_format import types as log_types
 from producer.binlog_format.log_event import (
     BinlogEvent,
     LoggedStatement,
     parse_statement_event,
     parse_status_variables,
 )
-from producer.binlog_format.statement_text import UNDECODED, decode_statement_text
+from producer.binlog_format.statement_text import _CHARSETS, UNDECODED, decode_statement_text
 from producer.statements.ddl import TableDdl, UnknownStatement
 from producer.statements.statement import parse_statement
 from producer.statements.tokens import tokenize_sql
@@ -111,3 +114,19 @@ def test_a_marked_statement_may_be_on_a_temporary_table() -> None:
     assert _query(b"TRUNCATE TABLE t", _variables(45) + temporary + ddl, marked).temporary
     assert not _query(b"TRUNCATE TABLE t", _variables(45) + ddl, marked).temporary
     assert _query(b"TRUNCATE TABLE t", _variables(45) + ddl + b"\xf0", marked).temporary
+
+
+def test_collations_have_the_ids_of_the_servers() -> None:
+    """PyMySQL has a table of its own."""
+    theirs = {number: charset_by_id(number).name for number in range(1, 251) if number in _charsets._by_id}
+    ours = {number: name for number, name in _CHARSETS.items() if number in theirs}
+    assert ours == {number: name for number, name in theirs.items() if name in set(_CHARSETS.values())}
+    assert len(ours) > 60
+
+
+def test_types_of_columns_have_the_numbers_of_the_servers() -> None:
+    names = [name for name in vars(FIELD_TYPE) if name.isupper() and hasattr(log_types, name)]
+    assert len(names) > 20
+    assert {name: getattr(log_types, name) for name in names} == {
+        name: getattr(FIELD_TYPE, name) for name in names
+    }

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from itertools import product
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
+from consumer.errors import TransientError
 from consumer.ordering.model import ApplyUnit, LaneProgress
 from consumer.targets.bookkeeping import Bookkeeping, parse_lane_row, parse_quarantine_row, parse_unit_rows
+from consumer.targets.dialect_components import DialectComponents, Link
+from consumer.targets.kafka.target import KafkaTarget
 from consumer.targets.mysql import dialect as mysql_dialect
+from consumer.targets.mysql.altering import MySqlAlterer
 from consumer.targets.mysql.sql import (
     MAX_ROWS,
     build_mysql_plan,
@@ -22,10 +29,16 @@ from consumer.targets.mysql.sql import (
     split_chunks,
 )
 from consumer.targets.mysql.values import make_key_encoder, order_encoder, render_literal
+from consumer.targets.oracle.altering import OracleAlterer
 from consumer.targets.postgres import dialect as postgres_dialect
+from consumer.targets.postgres.altering import PostgresAlterer
 from consumer.targets.postgres.sql import build_postgres_plan
+from consumer.targets.progress import TAKEOVER_TRIES, SqlTakeover
+from consumer.targets.session import SqlSession
+from consumer.targets.shared.column_values import parse_default_value
 from consumer.targets.sql import Syntax, join_conditions, quote_with, render_after_key, render_keys_in
 from schemas.table.model import Column, ColumnType, Kind, Table
+from schemas.table.names import EXACT
 from tests.kits.targets import as_target, index, people
 
 NUMBERS = st.integers(0, 2)
@@ -167,6 +180,68 @@ UNIT = ApplyUnit("p", "t")
 def test_a_guard_locks_its_rows_and_a_look_does_not(syntax: Syntax) -> None:
     kept = Bookkeeping("s", syntax)
     assert kept.lanes.build_select(UNIT, lock=True)[0] == kept.lanes.build_select(UNIT)[0] + " FOR UPDATE"
+
+
+def test_takeover_locks_the_lane_rows_and_ends_after_some_tries() -> None:
+    sent: list[str] = []
+
+    def begin(_seconds: float, text: str, _params: object) -> None:
+        sent.append(text)
+        raise TransientError("a lock was not granted")
+
+    link = SimpleNamespace(connect=lambda: None, roll_back=lambda: None, begin_transaction=begin)
+    takeover = SqlTakeover(cast(Link, link), BOOKS, lambda: cast(Link, link))
+    with pytest.raises(TransientError, match=f"has tried {TAKEOVER_TRIES} times: a lock was not granted"):
+        takeover.take_over_unit(UNIT, "id", "1", 1, assigned=None, above=0)
+    assert sent == [BOOKS.lanes.build_select(UNIT, lock=True)[0]] * TAKEOVER_TRIES
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_end_of_a_transaction_is_reported_to_the_applier(
+    fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It keeps temporary tables, which a rollback may take away."""
+    ends: list[bool] = []
+    applier = SimpleNamespace(on_transaction_end=lambda *, committed: ends.append(committed))
+    parts = SimpleNamespace(
+        link=SimpleNamespace(connect=lambda: None),
+        books=BOOKS,
+        fresh=None,
+        catalog=SimpleNamespace(column_names=EXACT),
+        applier=applier,
+        alterer=SimpleNamespace(transactional=True),
+    )
+    session = SqlSession(cast(DialectComponents, parts))
+    monkeypatch.setattr(session, "begin_guarded", lambda *_: nullcontext())
+    with suppress(ZeroDivisionError), session.begin_transaction(UNIT, []):
+        assert ends == []
+        if fails:
+            raise ZeroDivisionError
+    assert ends == [not fails]
+
+
+def test_only_postgresql_and_kafka_commit_a_changed_table_with_its_rows() -> None:
+    """MySQL, MariaDB and Oracle commit before and after each statement that changes a table."""
+    alterers = {"mysql": MySqlAlterer, "oracle": OracleAlterer, "postgres": PostgresAlterer}
+    assert [name for name, alterer in alterers.items() if alterer.transactional] == ["postgres"]
+    assert KafkaTarget.transactional_ddl
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (Kind.TIMESTAMP, "2026-01-02 03:04:05", "2026-01-02T03:04:05Z"),
+        (Kind.TIMESTAMP, "2026-01-02T03:04:05Z", "2026-01-02T03:04:05Z"),
+        (Kind.TIMESTAMP, "0000-00-00 00:00:00", "0000-00-00 00:00:00"),
+        (Kind.DATETIME, "2026-01-02 03:04:05", "2026-01-02 03:04:05"),
+        (Kind.INT, "7", 7),
+        (Kind.INT, "9007199254740993", "9007199254740993"),
+        (Kind.DOUBLE, "1.5", 1.5),
+        (Kind.VARCHAR, None, None),
+    ],
+)
+def test_a_default_is_read_as_a_value_of_the_wire(kind: Kind, text: str | None, value: object) -> None:
+    assert parse_default_value(Column(name="c", type=ColumnType(kind=kind), default=text)) == value
 
 
 def test_lanes_with_the_same_content_are_written_by_one_statement() -> None:

@@ -206,6 +206,17 @@ def test_a_name_without_a_topic_is_chosen_again_where_another_topic_took_it() ->
     assert names.assign_name(("a", "b_c")).startswith("p.s.a.b_c-")
 
 
+def test_a_refused_name_is_released() -> None:
+    """Kafka has a topic that its user may not see; later it shows whose events are in it."""
+    names = TopicNames("p", "s")
+    names.update_existing([])
+    refused = names.assign_name(("a", "b"))
+    names.mark_refused(refused)
+    assert names.assign_name(("a", "b")) != refused
+    names.note_created([refused])
+    assert names.list_unassigned() == [refused]
+
+
 def test_a_record_without_names_gives_the_computed_ones_of_the_tables_that_it_knows() -> None:
     anchors = {"bank.acct": Anchor(end=3), "bank.`a.b`": Anchor(end=3), "bank.a_x2e_b": Anchor(end=3)}
     names, shared = parse_stored_names(msgspec.structs.replace(RECORD, anchors=anchors), "p")

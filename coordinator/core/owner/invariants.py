@@ -120,7 +120,11 @@ def find_step_violations(
         current = by_unit.get(unit)
         if before is not None and current is not None and _has_kept_one_replica(before, current, by_agent):
             continue
-        why = _find_step_violation(state, counter, given, (unit, before, current))
+        why = (
+            _find_leftover(state, unit, before, current)
+            if current is None or not current.replicas
+            else _find_replica_violation(state, counter, given, before, current)
+        )
         if why is not None and unit not in state.sets.restricted:
             found[unit] = why
     return found
@@ -138,26 +142,37 @@ def _has_kept_one_replica(before: ReplicationSet, current: ReplicationSet, by_ag
     return fits_single_replica(current.state, one) and current.unit in by_agent.get(one.agent, ())
 
 
-def _find_step_violation(
-    state: OwnerState,
-    counter: int,
-    given: dict[int, str],
-    change: tuple[str, ReplicationSet | None, ReplicationSet | None],
+def _find_leftover(
+    state: OwnerState, unit: str, before: ReplicationSet | None, current: ReplicationSet | None
 ) -> str | None:
-    """Return what the change of a set (unit, before, now) violates. `given`: the assignments of this step
-    so far, with their units.
-    """
-    unit, before, current = change
-    by_agent = state.sets.by_agent
-    replicas = current.replicas if current is not None else ()
-    agents = [replica.agent for replica in replicas] if replicas else ()
+    """Return what a change violates after which a unit has no replica."""
     for replica in before.replicas if before is not None else ():
-        if replica.agent not in agents and unit in by_agent.get(replica.agent, ()):
-            return f"the index by agent still has it at agent {replica.agent}"
+        if unit in state.sets.by_agent.get(replica.agent, ()):
+            return _describe_leftover(replica)
     if current is None:
         is_configured = state.plan.find_unit(unit) is not None
         return "it is in the inventory and has no replication set" if is_configured else None
-    for replica in replicas:
+    return find_set_violation(current)
+
+
+def _find_replica_violation(
+    state: OwnerState,
+    counter: int,
+    given: dict[int, str],
+    before: ReplicationSet | None,
+    current: ReplicationSet,
+) -> str | None:
+    """Return what the change of a set violates that has replicas now. `given`: the assignments of this step
+    so far, with their units.
+    """
+    unit, by_agent = current.unit, state.sets.by_agent
+    known = before.replicas if before is not None else ()
+    for replica in known:
+        if unit in by_agent.get(replica.agent, ()) and all(
+            replica.agent != one.agent for one in current.replicas
+        ):
+            return _describe_leftover(replica)
+    for replica in current.replicas:
         if unit not in by_agent.get(replica.agent, ()):
             return f"the index by agent lacks it at agent {replica.agent}"
         member = state.members.by_name.get(replica.agent)
@@ -169,9 +184,13 @@ def _find_step_violation(
                 or given.setdefault(replica.assignment, unit) != unit
             ):
                 return f"assignment {replica.assignment} was not given to it"
-        elif before is None or not any(replica.is_same_placement(one) for one in before.replicas):
+        elif not any(replica.is_same_placement(one) for one in known):
             return f"assignment {replica.assignment} had been given before"
     return find_set_violation(current)
+
+
+def _describe_leftover(replica: Replica) -> str:
+    return f"the index by agent still has it at agent {replica.agent}"
 
 
 def _describe_unregistered(replica: Replica) -> str:

@@ -35,7 +35,7 @@ def check_brokers(bootstrap: str, place: KeyPath, document: YamlDocument) -> Non
     """Add a problem for each invalid broker."""
     for broker in bootstrap.split(","):
         host, _, port = broker.strip().rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
             document.add_problem(place, f"{broker.strip()!r} is no broker", "write host:port[,host:port…]")
 
 

@@ -27,7 +27,7 @@ SIMULATIONS = (
     f"{_COORDINATION}::test_seeds_that_failed_once",
 )
 """Simulations of the whole product. Those that switch a rule off pass where anything else is wrong."""
-NOT_OF_BEHAVIOUR = frozenset({"test_mutants", "test_generated_mutants", "test_fitness"})
+NOT_OF_BEHAVIOUR = frozenset({"test_mutants", "test_generated_mutants"})
 """Modules that read the product's text, which a mutant in memory leaves as it is; test_gates* are others."""
 _LIBRARIES = """
     click confluent_kafka cryptography.x509 fastapi.testclient grpc httpx hypothesis.strategies msgspec oracledb
