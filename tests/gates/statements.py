@@ -1,4 +1,4 @@
-"""How many statements the tests have for one of the product, docstrings left out.
+"""How many statements the tests have for one of the product, docstrings left out (ADR 39).
 
 The ratio is no target: a test that finds a wrong row is worth its statements. It may only fall, so that a
 test that is written twice, or a stand-in that exists already, does not pass unseen.
