@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tests.gates import documents, names, state, words
 from tests.gates.measures import MEASURES
 from tests.gates.sources import SIBLINGS, Source, load_pages, load_product, load_sources
-
-
-def count_statements(sources: Iterable[Source]) -> int:
-    """Return how many statements there are, docstrings left out."""
-    return sum(isinstance(node, ast.stmt) and not _is_text(node) for each in sources for node in each.nodes)
-
-
-def _is_text(node: ast.stmt) -> bool:
-    return (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-    )
+from tests.gates.statements import count_statements
 
 
 def list_figures() -> Iterator[str]:
     """Yield the lines of the table."""
-    product, tests = load_product(), load_sources("tests")
+    product = load_product()
     yield "gates: what is found, and the target"
     for measure in (measure_tree() for measure_tree in MEASURES.values()):
         yield f"  {measure.gate:12} {measure.figure}; target: {measure.target}"
@@ -35,11 +22,8 @@ def list_figures() -> Iterator[str]:
         yield f"  {group:20} {figure.per_10_000:6.1f}  ({figure.hits} of {figure.words:,})"
     yield "fields of the ten largest classes"
     yield from (f"  {count:4} {line}" for line, count in state.count_fields(product).most_common(10))
-    yield "statements"
-    in_product, in_tests = count_statements(product), count_statements(tests)
-    yield f"  product {in_product:,}, tests {in_tests:,}: {in_tests / in_product:.2f} for one of the product"
     beside = ", ".join(f"{name} {count_statements(load_sources(name)):,}" for name in SIBLINGS)
-    yield f"  siblings of the tests, not counted among them: {beside}"
+    yield f"statements of the tests' siblings, not counted among the tests\n  {beside}"
 
 
 def list_breaches(sources: Iterable[Source]) -> Iterator[str]:

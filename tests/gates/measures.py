@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from tests.gates import documents, names, state, words
 from tests.gates.ratchet import Measure
-from tests.gates.sources import load_other, load_pages, load_product
+from tests.gates.sources import Source, load_other, load_pages, load_product, load_sources
+from tests.gates.statements import count_statements
 
 
 def measure_fields() -> Measure:
@@ -84,6 +85,18 @@ def measure_lines() -> Measure:
     return Measure("lines", figure, "0", {key: count for key, count in long.items() if count}, is_list=False)
 
 
+def measure_tests() -> Measure:
+    return judge_tests(load_product(), load_sources("tests"))
+
+
+def judge_tests(product: Iterable[Source], tests: Iterable[Source]) -> Measure:
+    in_product, in_tests = count_statements(product), count_statements(tests)
+    ratio = in_tests / in_product
+    figure = f"{ratio:.2f} statements for one of the product ({in_tests:,} to {in_product:,})"
+    values = {"statements for 100 of the product": round(100 * ratio)}
+    return Measure("tests", figure, "no more than the baseline", values, is_list=False)
+
+
 MEASURES: dict[str, Callable[[], Measure]] = {
     "fields": measure_fields,
     "shapes": measure_shapes,
@@ -94,4 +107,5 @@ MEASURES: dict[str, Callable[[], Measure]] = {
     "docs words": measure_docs_words,
     "documents": measure_documents,
     "lines": measure_lines,
+    "tests": measure_tests,
 }

@@ -40,18 +40,6 @@ ACCOUNT = "CREATE TABLE {db}.acct (id INT PRIMARY KEY, name VARCHAR(20) UNIQUE, 
 COLUMNS = ["id", "name", "age"]
 
 
-@pytest.fixture(params=["mariadb", "mysql"])
-def database(request: pytest.FixtureRequest) -> Any:
-    return request.getfixturevalue(request.param)
-
-
-@pytest.fixture
-def db(database: Any, unique: str) -> Any:
-    database.create_database(unique)
-    yield unique
-    database.drop_database(unique)
-
-
 def _caught_up(kafka: Kafka, prefix: str, name: str, database: Any) -> bool:
     """The last watermark stands at the end of the source's log, nothing is pending."""
     found = watermarks(kafka.bootstrap, prefix, name)

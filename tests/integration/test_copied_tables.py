@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
-import yaml
 
 from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL
 from rowlock.coordinator.leader_client import LeaderClient
@@ -19,9 +18,8 @@ from schemas.config.model import load_config
 from schemas.io.send_record import send_record
 from schemas.wire.codec import encode_copy_request
 from schemas.wire.copies import CopyRequest, copy_topic
-from tests.kits.running import Run
 from tests.kits.waiting import until
-from tests.kits.whole_way import SOURCES, TARGETS, System, configuration
+from tests.kits.whole_way import SOURCES, TARGETS, WholeWay, whole_way
 
 pytestmark = pytest.mark.timeout(1800)  # three Sparks start, perhaps on a busy machine
 
@@ -45,14 +43,9 @@ PACED = 120
 @pytest.fixture(scope="module")
 def system(
     tmp_path_factory: pytest.TempPathFactory, kafka: Kafka, mysql: MySQL, mariadb: MariaDB, postgres: PostgreSQL
-) -> Iterator[System]:  # fmt: skip
+) -> Iterator[WholeWay]:  # fmt: skip
     folder = tmp_path_factory.mktemp("copies")
-    config, db = folder / "c.yaml", f"c{secrets.token_hex(4)}"
-    made = System(config, db, kafka, mysql, mariadb, postgres, Run(config, folder / "run.log"))
-    places: list[tuple[Any, str]] = [(postgres, db), *((each, name) for each in (mysql, mariadb) for name in (db, f"{db}_t"))]  # fmt: skip
-    for server, name in places:
-        server.create_database(name)
-    try:
+    with whole_way(folder, kafka, mysql, mariadb, postgres) as made:
         for source in SOURCES:
             for table, (kind, keys, _) in KEYS.items():
                 made.change(source, f"CREATE TABLE {table} (k {kind} PRIMARY KEY, v INT)")
@@ -67,17 +60,11 @@ def system(
                 "CREATE TABLE paced (k INT PRIMARY KEY, v INT)",
                 f"INSERT INTO paced VALUES {', '.join(f'({key}, 1)' for key in range(PACED))}",
             )
-        config.write_text(yaml.safe_dump(configuration(made)))
         made.run.start()
         yield made
-    finally:
-        made.run.close()
-        for server, name in places:
-            server.start()
-            server.drop_database(name)
 
 
-def ask(system: System, source: str, table: str) -> None:
+def ask(system: WholeWay, source: str, table: str) -> None:
     """Ask for a copy in chunks of 3."""
     request = CopyRequest(
         id=secrets.token_hex(6), db=system.db, table=table, by="operator", requested_ms=time.time_ns() // 10**6,
@@ -87,12 +74,12 @@ def ask(system: System, source: str, table: str) -> None:
     send_record(kafka, copy_topic(system.db, source), request.id.encode(), encode_copy_request(request))
 
 
-def at_source(system: System, source: str, table: str) -> set[tuple[str, Any]]:
-    rows = system.source(source).execute(f"SELECT k, v FROM {table}", database=system.db)
+def at_source(system: WholeWay, source: str, table: str) -> set[tuple[str, Any]]:
+    rows = system.sources[source].execute(f"SELECT k, v FROM {table}", database=system.db)
     return {(str(row[0]), row[1]) for row in rows}
 
 
-def at_target(system: System, target: str, table: str) -> set[tuple[str, Any]] | None:
+def at_target(system: WholeWay, target: str, table: str) -> set[tuple[str, Any]] | None:
     rows = system.read(target, f"SELECT k, v FROM {table}")
     return None if rows is None else {(str(row[0]).rstrip(), row[1]) for row in rows}
 
@@ -101,7 +88,7 @@ def pairs(table: str) -> list[tuple[str, str, str]]:
     return [(source, target, f"{table}_{source}") for source in SOURCES for target in TARGETS]
 
 
-def arrived(system: System, table: str) -> None:
+def arrived(system: WholeWay, table: str) -> None:
     for source, target, name in pairs(table):
         until(
             lambda source=source, target=target, name=name: at_target(system, target, name) == at_source(system, source, table),  # type: ignore[misc]
@@ -112,7 +99,7 @@ def arrived(system: System, table: str) -> None:
 class Readers:
     """Looks at all targets all the time: which rows that never changed were away."""
 
-    def __init__(self, system: System, steady: Mapping[str, Sequence[str]]) -> None:
+    def __init__(self, system: WholeWay, steady: Mapping[str, Sequence[str]]) -> None:
         self._steady = steady
         self.missed: list[str] = []
         self.looks = 0
@@ -147,7 +134,7 @@ class Readers:
                 thread.join(60)
 
 
-def test_stale_rows_go_and_living_ones_are_never_away(system: System) -> None:
+def test_stale_rows_go_and_living_ones_are_never_away(system: WholeWay) -> None:
     for table, (_, _, stale) in KEYS.items():
         arrived(system, table)
         for _, target, name in pairs(table):
@@ -170,7 +157,7 @@ def test_stale_rows_go_and_living_ones_are_never_away(system: System) -> None:
     assert readers.looks > 100
 
 
-def test_a_stop_is_healed_by_a_copy_that_nobody_asked_for(system: System) -> None:
+def test_a_stop_is_healed_by_a_copy_that_nobody_asked_for(system: WholeWay) -> None:
     """TRUNCATE PARTITION removes rows that the log does not show; what stands behind it comes all the same."""
     arrived(system, "parts")
     for source in SOURCES:
@@ -184,7 +171,7 @@ def test_a_stop_is_healed_by_a_copy_that_nobody_asked_for(system: System) -> Non
     arrived(system, "parts")
 
 
-def test_a_quarantine_is_empty_once_the_source_is_mended_and_copied(system: System) -> None:
+def test_a_quarantine_is_empty_once_the_source_is_mended_and_copied(system: WholeWay) -> None:
     """PostgreSQL takes no NUL; the other targets take it."""
     system.arrives("SELECT k, note FROM odd_my ORDER BY k", [(1, "a"), (3, "c")])
     system.change("my", ("INSERT INTO odd VALUES (2, %s)", ("b\0",)), "INSERT INTO odd VALUES (4, 'd')")
@@ -202,7 +189,7 @@ def test_a_quarantine_is_empty_once_the_source_is_mended_and_copied(system: Syst
 # --- as people ask for it
 
 
-def shown(system: System, source: str, table: str) -> dict[str, Any]:
+def shown(system: WholeWay, source: str, table: str) -> dict[str, Any]:
     """Return what `rowlock copy` says of the last copy of a table; {}: nothing yet."""
     listed = system.invoke("copy", "--output", "json")
     assert listed.exit_code in (0, 1), listed.output
@@ -211,7 +198,7 @@ def shown(system: System, source: str, table: str) -> dict[str, Any]:
     return next((each for each in found if (each["source"], each["table"]) == (source, name)), {})
 
 
-def became(system: System, source: str, table: str, expected: str, copy: str) -> dict[str, Any]:
+def became(system: WholeWay, source: str, table: str, expected: str, copy: str) -> dict[str, Any]:
     """Await a phase of the copy with this id; it must not have come to another end."""
 
     def look() -> dict[str, Any] | None:
@@ -227,12 +214,12 @@ def became(system: System, source: str, table: str, expected: str, copy: str) ->
     return found
 
 
-def by_rest(system: System, path: str, **body: Any) -> dict[str, Any]:
+def by_rest(system: WholeWay, path: str, **body: Any) -> dict[str, Any]:
     with LeaderClient.from_config(load_config(system.config)) as leader:
         return leader.post_new(path, body)
 
 
-def by_command(system: System, source: str, *words: str) -> str:
+def by_command(system: WholeWay, source: str, *words: str) -> str:
     """Ask for a copy of `paced`, or change one; returns the id of the last one that the leader told of."""
     taken = system.invoke("copy", f"{system.db}.paced", "--source", source, *words)
     assert taken.exit_code == 0, taken.output
@@ -240,7 +227,7 @@ def by_command(system: System, source: str, *words: str) -> str:
     return str([each["about"]["id"] for each in events if each["what"].startswith("cop")][-1])
 
 
-def spoil(system: System, *statements: str) -> None:
+def spoil(system: WholeWay, *statements: str) -> None:
     """Run statements on the tables of `paced` in all targets."""
     for _, target, name in pairs("paced"):
         server, database = system.target(target)
@@ -249,7 +236,7 @@ def spoil(system: System, *statements: str) -> None:
 
 
 @pytest.mark.slow  # a minute
-def test_copies_as_people_ask_for_them(system: System) -> None:
+def test_copies_as_people_ask_for_them(system: WholeWay) -> None:
     """By command and by REST: a part, the rate changed while it runs, taken back; the whole is equal then, and no reader missed a row."""
     arrived(system, "paced")
     readers = Readers(system, {"paced": [str(key) for key in range(0, PACED, 7)]})
@@ -269,7 +256,7 @@ def test_copies_as_people_ask_for_them(system: System) -> None:
     assert readers.looks > 100
 
 
-def of_a_part(system: System, source: str) -> None:
+def of_a_part(system: WholeWay, source: str) -> None:
     """Only the rows of the condition are copied, and nothing is deleted."""
     refused = by_command(system, source, "--where", "nonsense = 1")
     assert "nonsense" in became(system, source, "paced", "refused", refused)["reason"]
@@ -296,7 +283,7 @@ def of_a_part(system: System, source: str) -> None:
         until(lambda target=target: at_target(system, target, f"paced_{source}") == expected, f"a part in {target}; see {system.run.log}", 400)  # type: ignore[misc]  # fmt: skip
 
 
-def taken_back(system: System, source: str) -> None:
+def taken_back(system: WholeWay, source: str) -> None:
     """A copy that runs is taken back: what it would have deleted stays, and the table goes on."""
     copy = by_command(system, source, "--max-rows-per-second", "1")
     assert became(system, source, "paced", "running", copy)["max_rows_per_second"] == 1
@@ -308,7 +295,7 @@ def taken_back(system: System, source: str) -> None:
         system.arrives(seen, [(7, 3), (PACED, 1), (1000, -1)], [target])
 
 
-def at_another_rate(system: System, source: str) -> None:
+def at_another_rate(system: WholeWay, source: str) -> None:
     """A copy that would take minutes goes on faster: it is the same copy, and does not begin anew."""
     table = f"{system.db}.paced"
     copy = by_rest(system, "/v1/copies", table=table, source=source, max_rows_per_second=1)["id"]

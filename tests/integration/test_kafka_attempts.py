@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import closing
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -16,26 +15,20 @@ from consumer.ordering.model import TopicOptions
 from consumer.tables.router import TableRoute
 from consumer.targets.kafka import records
 from consumer.targets.kafka.writer import Outgoing, UnitWriter
-from deploy.embedded.services import Kafka
 from rowlock.inspect.quarantine import EntrySelection, list_quarantined_events, resolve_quarantine
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table
 from schemas.wire.event import ColumnChanges
 from tests.kits.apply import FakeSource
 from tests.kits.attempts import RealUnit, config_of, rows_of
 from tests.kits.copy import CopyOf
-from tests.kits.kafka_attempts import kept, remove_topic, unit_of
-from tests.kits.kafka_target import documents, make_topic, messages, target_config
+from tests.kits.kafka_attempts import clusters, kept, remove_topic, unit_of
+from tests.kits.kafka_target import documents, make_topic, messages
 from tests.kits.waiting import until
 from tests.stands.kafka_target import Cluster
 from tests.topics.forms import FORMS
 
+real = clusters()
 pytestmark = pytest.mark.timeout(240)
-
-
-@pytest.fixture
-def real(kafka: Kafka, unique: str) -> Iterator[Cluster]:
-    with closing(Cluster(target_config(kafka, unique), kafka)) as made:
-        yield made
 
 
 def test_every_change_is_a_record_once_in_order_with_the_definition_first(real: Cluster) -> None:

@@ -17,15 +17,15 @@ from consumer.targets.kafka import records
 from consumer.targets.kafka.compacted import row_store, topic_contents
 from consumer.targets.kafka.formats.rowlock import RowlockFormat
 from consumer.targets.kafka.writer import Outgoing, UnitWriter
-from deploy.embedded.services import Kafka
 from rowlock.inspect.quarantine import EntrySelection, list_quarantined_events, resolve_quarantine
 from tests.kits.apply import FakeSource
 from tests.kits.attempts import RealUnit, config_of, rows_of
 from tests.kits.copy import CopyOf
-from tests.kits.kafka_attempts import unit_of
-from tests.kits.kafka_target import documents, make_topic, messages, target_config
+from tests.kits.kafka_attempts import clusters, unit_of
+from tests.kits.kafka_target import documents, make_topic, messages
 from tests.stands.kafka_target import Cluster
 
+real = clusters()
 pytestmark = pytest.mark.timeout(400)
 MOMENTS = 40
 """More than any of these has commits."""
@@ -80,12 +80,6 @@ class Kills:
     def close(self) -> None:
         for writer in self._dead:
             self._discard(writer)
-
-
-@pytest.fixture
-def real(kafka: Kafka, unique: str) -> Iterator[Cluster]:
-    with closing(Cluster(target_config(kafka, unique), kafka)) as made:
-        yield made
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -11,7 +9,6 @@ import pytest
 
 from consumer.ordering.model import TopicOptions
 from consumer.tables.router import ResolvedRoute
-from deploy.embedded.services import Kafka
 from rowlock.inspect.checks.flows import TableFlow
 from rowlock.inspect.planned import stored
 from rowlock.inspect.planned.plan import build_run_plan, plan_lines
@@ -19,19 +16,13 @@ from rowlock.inspect.status import ApplyUnitStatus, StatusReader
 from schemas.config.model import Config
 from tests.kits.attempts import RealUnit, TopicLists, UnplacedUnits
 from tests.kits.copy import CopyOf
-from tests.kits.kafka_attempts import unit_of
-from tests.kits.kafka_target import target_config
+from tests.kits.kafka_attempts import clusters, unit_of
 from tests.stands.kafka_target import Cluster
 
+real = clusters()
 pytestmark = pytest.mark.timeout(240)
 KINDS = (("branch1", "mariadb"),)
 OPEN, SHUT = ({"where": (("note", (word,)),)} for word in ("open", "shut"))
-
-
-@pytest.fixture
-def real(kafka: Kafka, unique: str) -> Iterator[Cluster]:
-    with closing(Cluster(target_config(kafka, unique), kafka)) as made:
-        yield made
 
 
 def began(real: Cluster, **topic: Any) -> RealUnit:

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
 from importlib import import_module
 
 import pytest
 
 from deploy.embedded.services import Kafka
 from tests.conformance.suite import suite
+from tests.kits.kafka_attempts import clusters
 from tests.kits.kafka_shared import LEFT_OUT, SHARED
-from tests.kits.kafka_target import target_config
-from tests.stands.kafka_target import Cluster, KafkaStand
+from tests.stands.kafka_target import KafkaStand
 
+real = clusters()
 pytestmark = pytest.mark.timeout(240)
 ALL = suite(*(import_module(f"tests.integration.{name}") for name in SHARED))
 globals().update({name: each for name, each in ALL.items() if name not in LEFT_OUT})
-
-
-@pytest.fixture
-def real(kafka: Kafka, unique: str) -> Iterator[Cluster]:
-    with closing(Cluster(target_config(kafka, unique), kafka)) as made:
-        yield made
 
 
 @pytest.fixture

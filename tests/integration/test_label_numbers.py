@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,10 +12,10 @@ from consumer.ordering.model import ApplyUnit
 from consumer.tables.router import SchemaChangePolicy, TableRoute
 from schemas.wire.codec import decode_event
 from tests.capturing import Capturing
-from tests.kits.attempts import Real, RealUnit
+from tests.kits.attempts import Real, RealUnit, reals_apart
 from tests.kits.capture import messages
 from tests.kits.copying import Copying, copying
-from tests.kits.targets import KINDS, Target
+from tests.kits.targets import KINDS
 from tests.kits.waiting import until
 
 __all__ = ["copying"]
@@ -93,17 +91,7 @@ class TopicUnit(RealUnit):
         return (report.message if report.state != "ok" else ""), report.held
 
 
-@pytest.fixture(params=KINDS)
-def real(request: pytest.FixtureRequest, unique: str) -> Iterator[Real]:
-    """A database of its own: the source may be on the same server."""
-    service = request.getfixturevalue(request.param)
-    service.create_database(f"{unique}_target")
-    target = Target(request.param, service, f"{unique}_target")
-    with contextlib.closing(Real(target)) as made:
-        yield made
-    for session in target.sessions:
-        session.close()
-    service.drop_database(f"{unique}_target")
+real = reals_apart(*KINDS)
 
 
 def numbers(rows: Any) -> list[tuple[int | None, ...]]:

@@ -6,8 +6,6 @@ reads both ends whole, in wire values.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +22,8 @@ from consumer.tables.evolution.decisions import (
 from consumer.tables.router import SchemaChangePolicy
 from schemas.wire.codec import decode_event
 from tests.capturing import Capturing
-from tests.kits.attempts import Played, Real, TopicUnit
-from tests.kits.targets import KINDS, Target
+from tests.kits.attempts import Played, Real, TopicUnit, reals_apart
+from tests.kits.targets import KINDS
 from tools.docs.schema_changes import NARROW, Statement, cell, decided
 
 Changed = dict[str, Any]
@@ -59,17 +57,7 @@ def test_capture_says_of_each_statement_what_the_page_rests_on(played: Played) -
                 )
 
 
-@pytest.fixture(params=KINDS)
-def real(request: pytest.FixtureRequest, unique: str) -> Iterator[Real]:
-    """A database of its own: the source may be on the same server."""
-    service = request.getfixturevalue(request.param)
-    service.create_database(f"{unique}_target")
-    target = Target(request.param, service, f"{unique}_target")
-    with contextlib.closing(Real(target)) as made:
-        yield made
-    for session in target.sessions:
-        session.close()
-    service.drop_database(f"{unique}_target")
+real = reals_apart(*KINDS)
 
 
 def test_each_statement_under_each_policy(played: Played, real: Real) -> None:

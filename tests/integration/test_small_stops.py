@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import json
-import secrets
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
-from click.testing import CliRunner, Result
 from pydantic import SecretStr
 
 from coordinator.rest import RestServer, create_app
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
-from rowlock.cli import main
 from schemas.config.model import CoordinationConfig
-from tests.kits.running import Run, end_readers_of_the_log, source_config, target_config, write_config
+from tests.kits.running import end_readers_of_the_log
 from tests.kits.waiting import until
+from tests.kits.whole_run import WholeRun, whole_run
 from tests.stands.fake_control import FakeControl, FakeDesk
 
 pytestmark = pytest.mark.timeout(1200)
@@ -29,63 +25,6 @@ PATIENCE = 300
 """Seconds; the machine may be busy."""
 TRIGGER = """CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';
              CREATE TRIGGER {name} BEFORE INSERT ON {name} FOR EACH ROW EXECUTE FUNCTION {name}()"""
-
-
-@dataclass
-class System:
-    """`db`: of the sources and of the target, and the Kafka prefix. b1 is a server of its own, b2 a database `db`_2 of another."""
-
-    db: str
-    folder: Path
-    b1: MariaDB
-    b2: MariaDB
-    office: PostgreSQL
-    parts: dict[str, Any]
-    run: Run
-
-    def sql(self, *statements: str) -> None:
-        for statement in statements:
-            self.b1.execute(statement, database=self.db)
-
-    def rows(self, query: str) -> list[tuple[Any, ...]]:
-        try:
-            return [tuple(row) for row in self.office.execute(query, database=self.db)]
-        except psycopg.errors.UndefinedTable:
-            return []
-
-    def arrives(self, query: str, rows: list[tuple[Any, ...]]) -> None:
-        until(lambda: self.rows(query) == rows, f"{query}: {rows}; see {self.run.log}", PATIENCE)
-
-    def invoke(self, *words: str) -> Result:
-        result = CliRunner().invoke(main, [*words, "-c", str(self.run.config)])
-        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-        return result
-
-    def status(self) -> tuple[int, dict[str, Any]]:
-        result = self.invoke("status", "--output", "json")
-        return result.exit_code, json.loads(result.stdout)
-
-    def source(self, name: str = "b1") -> dict[str, Any]:
-        return next(each for each in self.status()[1]["sources"] if each["name"] == name)
-
-    def unit(self, table: str) -> dict[str, Any]:
-        return next(
-            (each for each in self.status()[1]["units"] if each["topic"].endswith(f".{table}")), {"state": ""}
-        )
-
-    def awaited(self, what: str, look: Callable[[], dict[str, Any]], *states: str) -> dict[str, Any]:
-        """Await that `look` finds one of `states`, and return what it found."""
-        last: dict[str, Any] = {}
-
-        def there() -> bool:
-            last.clear()
-            last.update(look())
-            return last["state"] in states
-
-        with contextlib.suppress(AssertionError):
-            until(there, what, PATIENCE)
-        assert last["state"] in states, f"{what}: {last}; see {self.run.log}"
-        return last
 
 
 @pytest.fixture
@@ -109,41 +48,35 @@ def system(
     mariadb: MariaDB,
     mariadb2: MariaDB,
     postgres: PostgreSQL,
-) -> Iterator[System]:
-    db, folder = f"small{secrets.token_hex(3)}", tmp_path
-    for server, name in ((mariadb2, db), (mariadb, f"{db}_2"), (postgres, db)):
-        server.create_database(name)
-    parts = {
-        "kafka": {"bootstrap": kafka.bootstrap, "prefix": db},
-        "spark": {"memory": "512m"},
-        "sources": {
-            "b1": source_config(mariadb2, "mariadb", db),
-            "b2": source_config(mariadb, "mariadb", f"{db}_2"),
-        },
-        "targets": {"hq": target_config(postgres, "postgres", db)},
-        "pipelines": {
-            "p": {
-                "sources": ["b1", "b2"],
-                "target": "hq",
-                "schema_changes": "stop",
-                "repair": "stop",
-                "lanes": 2,
-                "routes": [{"from": "*.*", "to": "public.{table}"}],
-            }
-        },
+    unique: str,
+) -> Iterator[WholeRun]:
+    pipelines = {
+        "p": {
+            "sources": ["b1", "b2"],
+            "target": "hq",
+            "schema_changes": "stop",
+            "repair": "stop",
+            "lanes": 2,
+            "routes": [{"from": "*.*", "to": "public.{table}"}],
+        }
     }
-    made = System(
-        db, folder, mariadb2, mariadb, postgres, parts, Run(write_config(folder, **parts), folder / "run.log")
-    )
-    try:
+    sources, targets = {"b1": mariadb2, "b2": mariadb}, {"hq": postgres}
+    with whole_run(tmp_path, unique, kafka, sources, targets, pipelines) as made:
         yield made
-    finally:
-        made.run.close()
-        for server, name in ((mariadb2, db), (mariadb, f"{db}_2"), (postgres, db)):
-            server.drop_database(name)
 
 
-def test_the_smallest_thing_stops_and_status_says_so(system: System) -> None:
+def look_up_source(system: WholeRun, name: str = "b1") -> dict[str, Any]:
+    """Return a source of `status`."""
+    return next(each for each in system.status()["sources"] if each["name"] == name)
+
+
+def ask_status(system: WholeRun) -> tuple[int, dict[str, Any]]:
+    """Return the exit code of `status`, and what it shows."""
+    result = system.invoke("status", "--output", "json")
+    return result.exit_code, json.loads(result.stdout)
+
+
+def test_the_smallest_thing_stops_and_status_says_so(system: WholeRun) -> None:
     """One life of a system: each step stands on the one before it."""
     a_run_on_an_empty_schema_captures_tables_when_they_are_created(system)
     a_capture_that_has_ended_is_stopped_with_reason_and_remedy_until_it_is_mended(system)
@@ -152,7 +85,7 @@ def test_the_smallest_thing_stops_and_status_says_so(system: System) -> None:
     a_run_that_was_killed_is_not_said_to_run(system)
 
 
-def a_run_on_an_empty_schema_captures_tables_when_they_are_created(system: System) -> None:
+def a_run_on_an_empty_schema_captures_tables_when_they_are_created(system: WholeRun) -> None:
     checked = system.invoke("check", "--output", "json")
     assert checked.exit_code == 0, checked.output
     findings = json.loads(checked.stdout)["findings"]
@@ -160,15 +93,18 @@ def a_run_on_an_empty_schema_captures_tables_when_they_are_created(system: Syste
     assert missing == ["source b1", "source b2"]
     assert {each["level"] for each in findings} <= {"warning"}
     system.run.start()
-    system.awaited("capture of an empty schema", system.source, "running")
+    system.await_state("capture of an empty schema", lambda: look_up_source(system), "running")
     for table in ("first", "altered", "watched"):
-        system.sql(
+        system.change(
+            "b1",
             f"CREATE TABLE {table} (id INT PRIMARY KEY, note VARCHAR(20))",
             f"INSERT INTO {table} VALUES (1, 'here')",
         )
     for table in ("first", "altered", "watched"):
         system.arrives(f"SELECT * FROM {table}", [(1, "here")])
-    code, seen = until(lambda: (found := system.status())[0] == 0 and found, "status: all is well", PATIENCE)
+    code, seen = until(
+        lambda: (found := ask_status(system))[0] == 0 and found, "status: all is well", PATIENCE
+    )
     assert code == 0
     assert {each["state"] for each in seen["sources"]} == {"running"}
     assert {each["state"] for each in seen["units"]} == {"current"}
@@ -176,15 +112,15 @@ def a_run_on_an_empty_schema_captures_tables_when_they_are_created(system: Syste
 
 
 def a_capture_that_has_ended_is_stopped_with_reason_and_remedy_until_it_is_mended(
-    system: System,
+    system: WholeRun,
 ) -> None:
-    system.b1.execute("SET GLOBAL binlog_row_image = MINIMAL")
+    system.sources["b1"].execute("SET GLOBAL binlog_row_image = MINIMAL")
     try:
-        end_readers_of_the_log(system.b1)
-        dead = system.awaited("the dead capture is told", system.source, "stopped")
+        end_readers_of_the_log(system.sources["b1"])
+        dead = system.await_state("the dead capture is told", lambda: look_up_source(system), "stopped")
         assert "binlog_row_image is MINIMAL" in dead["reason"]
         assert dead["remedy"].startswith("SET GLOBAL binlog_row_image = FULL")
-        code, seen = system.status()
+        code, seen = ask_status(system)
         assert code == 1
         assert [each["state"] for each in seen["sources"] if each["name"] == "b2"] == ["running"]
         shown = system.invoke("status")
@@ -198,15 +134,15 @@ def a_capture_that_has_ended_is_stopped_with_reason_and_remedy_until_it_is_mende
         (capture,) = (each for each in listed if each["unit"] == "capture/b1")
         assert (capture["health"], "SET GLOBAL" in capture["remedy"]) == ("stopped", True)
     finally:
-        system.b1.execute("SET GLOBAL binlog_row_image = FULL")
-    system.awaited("capture goes on by itself", system.source, "running")
-    system.sql("INSERT INTO first VALUES (2, 'after')")
+        system.sources["b1"].execute("SET GLOBAL binlog_row_image = FULL")
+    system.await_state("capture goes on by itself", lambda: look_up_source(system), "running")
+    system.change("b1", "INSERT INTO first VALUES (2, 'after')")
     system.arrives("SELECT id FROM first ORDER BY id", [(1,), (2,)])
 
 
-def after_a_stop_nothing_is_said_to_run(system: System) -> None:
+def after_a_stop_nothing_is_said_to_run(system: WholeRun) -> None:
     assert system.run.stop() == 0
-    code, seen = system.status()
+    code, seen = ask_status(system)
     assert code == 1
     assert {each["state"] for each in (*seen["sources"], *seen["units"])} == {"stopped"}
     assert {each["reason"] for each in seen["sources"]} == {"capture was asked to end"}
@@ -214,9 +150,10 @@ def after_a_stop_nothing_is_said_to_run(system: System) -> None:
     assert "start `rowlock run`" in problem
 
 
-def a_start_leaves_out_the_tables_and_the_source_that_are_wrong_and_nothing_else(system: System) -> None:
+def a_start_leaves_out_the_tables_and_the_source_that_are_wrong_and_nothing_else(system: WholeRun) -> None:
     """An ALTER, a cascade and a trigger in the target while it was down; and a source that lets nobody in any more."""
-    system.sql(
+    system.change(
+        "b1",
         "ALTER TABLE altered ADD z INT",
         "INSERT INTO altered VALUES (2, 'wide', 7)",
         "CREATE TABLE parent (id INT PRIMARY KEY)",
@@ -224,39 +161,41 @@ def a_start_leaves_out_the_tables_and_the_source_that_are_wrong_and_nothing_else
         "INSERT INTO watched VALUES (2, 'unseen')",
         "INSERT INTO first VALUES (3, 'goes on')",
     )
-    system.office.execute(TRIGGER.format(name="watched"), database=system.db)
+    system.targets["hq"].execute(TRIGGER.format(name="watched"), database=system.db)
     system.parts["sources"]["b2"] |= {"user": "nobody", "password": "wr0ng"}
-    write_config(system.folder, **system.parts)
+    system.write_parts()
     checked = system.invoke("check", "--output", "json")
     assert checked.exit_code == 1
     reported = {each["place"] for each in json.loads(checked.stdout)["findings"] if each["level"] == "error"}
     assert {"target table public.altered", f"source b1, table {system.db}.child", "source b2"} <= reported
     system.run.start()
     system.arrives("SELECT id FROM first ORDER BY id", [(1,), (2,), (3,)])
-    altered = system.awaited("the altered table", lambda: system.unit("altered"), "stopped")
-    watched = system.awaited("the table with the trigger", lambda: system.unit("watched"), "stopped")
+    altered = system.await_state("the altered table", lambda: system.unit("p", "b1", "altered"), "stopped")
+    watched = system.await_state(
+        "the table with the trigger", lambda: system.unit("p", "b1", "watched"), "stopped"
+    )
     assert altered["reason"]
     assert "has triggers: watched" in watched["reason"]
     assert watched["remedy"] == "drop them in the target"
     until(lambda: source_lets_nobody_in(system), "status: the source that lets nobody in", PATIENCE)
-    (child,) = (each for each in system.source()["tables"] if each["table"].endswith(".child"))
+    (child,) = (each for each in look_up_source(system)["tables"] if each["table"].endswith(".child"))
     assert child["state"] == "left out"
     assert "foreign keys" in child["reason"]
-    assert system.source()["state"] == "running"
-    assert system.status()[0] == 1
-    system.sql("INSERT INTO parent VALUES (5)")
+    assert look_up_source(system)["state"] == "running"
+    assert ask_status(system)[0] == 1
+    system.change("b1", "INSERT INTO parent VALUES (5)")
     system.arrives("SELECT id FROM parent", [(5,)])
-    assert system.rows("SELECT id FROM watched") == [(1,)], "nothing was written past the trigger"
+    assert system.read("hq", "SELECT id FROM watched") == [(1,)], "nothing was written past the trigger"
 
 
-def source_lets_nobody_in(system: System) -> bool:
+def source_lets_nobody_in(system: WholeRun) -> bool:
     """Until its capture has tried for the first time, its reason is that it begins anew."""
-    source = system.source("b2")
+    source = look_up_source(system, "b2")
     return source["state"] in ("stopped", "restarting") and "nobody" in source["reason"]
 
 
-def a_run_that_was_killed_is_not_said_to_run(system: System) -> None:
+def a_run_that_was_killed_is_not_said_to_run(system: WholeRun) -> None:
     system.run.close()
-    found = system.awaited("status after a kill", system.source, "stopped")
+    found = system.await_state("status after a kill", lambda: look_up_source(system), "stopped")
     assert found["reason"]
-    assert system.status()[0] == 1
+    assert ask_status(system)[0] == 1

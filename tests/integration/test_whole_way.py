@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,12 @@ from typing import Any
 import hypothesis
 import psutil
 import pytest
-import yaml
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL
 from schemas.table.model import Row, Value
-from tests.kits.running import DDL, KEYS, Load, Run, Witness, rows
+from tests.kits.running import DDL, KEYS, Load, Witness, rows
 from tests.kits.schemas_strategies import TABLE, b64, bound_rows, point
 from tests.kits.schemas_strategies import rows as any_rows
 from tests.kits.waiting import until
@@ -31,14 +29,14 @@ from tests.kits.whole_way import (
     SOURCES,
     STRICT,
     TARGETS,
-    System,
+    WholeWay,
     command,
-    configuration,
     create_everything,
     insert_everything,
     overwrite,
     texts,
     update_everything,
+    whole_way,
 )
 
 pytestmark = pytest.mark.timeout(1800)  # three Sparks start twice, perhaps on a busy machine
@@ -91,33 +89,22 @@ def numbered(found: list[Row], first: int) -> list[Row]:
 @pytest.fixture(scope="module")
 def system(
     tmp_path_factory: pytest.TempPathFactory, kafka: Kafka, mysql: MySQL, mariadb: MariaDB, postgres: PostgreSQL
-) -> Iterator[System]:  # fmt: skip
+) -> Iterator[WholeWay]:  # fmt: skip
     folder = tmp_path_factory.mktemp("way")
-    config = folder / "c.yaml"
-    db = f"w{secrets.token_hex(4)}"
-    made = System(config, db, kafka, mysql, mariadb, postgres, Run(config, folder / "run.log"))
-    places: list[tuple[Any, str]] = [(postgres, db), *((each, name) for each in (mysql, mariadb) for name in (db, f"{db}_t"))]  # fmt: skip
-    for server, name in places:
-        server.create_database(name)
-    try:
+    with whole_way(folder, kafka, mysql, mariadb, postgres) as made:
         prepare(made)
-        caught_up = command(config, "run", "--until-caught-up")
+        caught_up = command(made.config, "run", "--until-caught-up")
         assert caught_up.returncode == 0, caught_up.stderr[-3000:]
         made.first = made.verify("--settle", "0")
         change_everything(made)
         made.run.start()
         yield made
-    finally:
-        made.run.close()
-        for server, name in places:
-            server.start()
-            server.drop_database(name)
 
 
-def prepare(system: System) -> None:
+def prepare(system: WholeWay) -> None:
     """Rows for the snapshot, and a target table of the user's own that is narrower than its source."""
     for source in SOURCES:
-        create_everything(system.source(source), system.db)
+        create_everything(system.sources[source], system.db)
         system.change(source, *TABLES, *map(insert_everything, [*bound_rows(TABLE), *TAMPERED]))
         system.change(source, *map(insert_everything, numbered(random_rows(1), 1000)))
         system.change(source, *(("INSERT INTO merged VALUES (%s, %s, %s)", row) for row in MERGED))
@@ -125,13 +112,12 @@ def prepare(system: System) -> None:
         "ma", DDL, *(f"INSERT INTO acct VALUES ({key}, 0, 'first{key}', 7.5)" for key in range(0, KEYS, 2))
     )
     system.change("ma", "CREATE TABLE narrow (id INT PRIMARY KEY, note VARCHAR(20))")
-    system.my.execute(
+    system.sources["my"].execute(
         "CREATE TABLE narrow_ma (id INT PRIMARY KEY, note VARCHAR(6))", database=f"{system.db}_t"
     )
-    system.config.write_text(yaml.safe_dump(configuration(system)))
 
 
-def change_everything(system: System) -> None:
+def change_everything(system: WholeWay) -> None:
     """Rows of all types through the log: inserted, every value updated to another, deleted, and keys that move."""
     bounds = bound_rows(TABLE)
     turned = [(row[0], *other[1:]) for row, other in zip(bounds, [*bounds[3:], *bounds[:3]], strict=True)]
@@ -176,7 +162,7 @@ BASE: Row = tuple(NEAR[name][0] for name in NAMES)
 TAMPERED = [(4000 + i, *BASE) for i, _ in enumerate(NAMES)]
 
 
-def test_existing_rows_of_all_types_are_equal_after_until_caught_up(system: System) -> None:
+def test_existing_rows_of_all_types_are_equal_after_until_caught_up(system: WholeWay) -> None:
     for target in TARGETS:
         for source in SOURCES:
             verdict = system.first[target, source, "everything"]
@@ -186,8 +172,8 @@ def test_existing_rows_of_all_types_are_equal_after_until_caught_up(system: Syst
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("source", SOURCES)
-def test_rows_of_all_types_through_the_log_are_equal(system: System, source: str, target: str) -> None:
-    expected = texts(system.source(source), system.db, "everything")
+def test_rows_of_all_types_through_the_log_are_equal(system: WholeWay, source: str, target: str) -> None:
+    expected = texts(system.sources[source], system.db, "everything")
     assert len(expected) == 2 * len(bound_rows(TABLE)) + 2 * RANDOM + len(NAMES) - 5
     server, database = system.target(target)
     until(lambda: expected == texts(server, database, f"everything_{source}"), "equal", 400)
@@ -196,7 +182,7 @@ def test_rows_of_all_types_through_the_log_are_equal(system: System, source: str
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_verify_finds_exactly_one_tampered_value_of_each_type(system: System, target: str) -> None:
+def test_verify_finds_exactly_one_tampered_value_of_each_type(system: WholeWay, target: str) -> None:
     until(lambda: all(verdict["equal"] for verdict in everything(system, target)), "equal before", 400)
     changed = [(4000 + i, *BASE[:i], NEAR[name][1], *BASE[i + 1 :]) for i, name in enumerate(NAMES)]
     try:
@@ -214,13 +200,13 @@ def test_verify_finds_exactly_one_tampered_value_of_each_type(system: System, ta
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("source", SOURCES)
-def test_zeros_keep_their_signs(system: System, source: str, target: str) -> None:
+def test_zeros_keep_their_signs(system: WholeWay, source: str, target: str) -> None:
     """From the snapshot and from the log; as key, as unique value and in other columns."""
     for each in ("zero_keys", "zeros"):
         assert system.first[target, source, each]["equal"]
     minus = "-0.0"
     expected = {("0.0", "0.0", "0.0"), ("1", "0.0", "0.0"), *((each, minus, minus) for each in "234")}
-    assert zeros(system.source(source), system.db, "") == expected
+    assert zeros(system.sources[source], system.db, "") == expected
     server, database = system.target(target)
     until(lambda: zeros(server, database, f"_{source}") == expected, "the same signs", 400)
 
@@ -238,7 +224,7 @@ def zeros(server: Any, database: str, end: str) -> set[tuple[str, ...]]:
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_key_whose_zero_has_the_other_sign_is_listed_and_a_copy_heals_it(
-    system: System, target: str
+    system: WholeWay, target: str
 ) -> None:
     """As an earlier version has left it."""
     server, database = system.target(target)
@@ -253,7 +239,7 @@ def test_a_key_whose_zero_has_the_other_sign_is_listed_and_a_copy_heals_it(
     until(lambda: system.verify(*words)[target, "my", "zero_keys"]["equal"], "healed by the copy", 400)
 
 
-def everything(system: System, target: str) -> list[dict[str, Any]]:
+def everything(system: WholeWay, target: str) -> list[dict[str, Any]]:
     """Return the verdicts of MySQL's and MariaDB's rows in one target."""
     found = system.verify("--pipeline", target, "--table", f"{system.db}.everything", "--settle", "0")
     return [found[target, source, "everything"] for source in SOURCES]
@@ -262,7 +248,7 @@ def everything(system: System, target: str) -> list[dict[str, Any]]:
 # --- 2: many to one
 
 
-def test_two_sources_share_a_table_and_never_each_others_rows(system: System) -> None:
+def test_two_sources_share_a_table_and_never_each_others_rows(system: WholeWay) -> None:
     query = "SELECT branch, id, code, n FROM {} ORDER BY branch, id"
     both = [(source, *row) for source in ("ma", "my") for row in MERGED]
     for target in TARGETS:
@@ -282,7 +268,7 @@ def test_two_sources_share_a_table_and_never_each_others_rows(system: System) ->
 
 
 def test_check_refuses_two_sources_in_a_table_that_does_not_keep_them_apart(
-    system: System, tmp_path: Path
+    system: WholeWay, tmp_path: Path
 ) -> None:
     def no_add(raw: dict[str, Any]) -> None:
         for pipeline in raw["pipelines"].values():
@@ -301,17 +287,17 @@ def test_check_refuses_two_sources_in_a_table_that_does_not_keep_them_apart(
 
 @pytest.mark.parametrize("finer", SOURCES)
 def test_check_judges_a_shared_table_for_each_of_its_sources(
-    system: System, tmp_path: Path, unique: str, finer: str
+    system: WholeWay, tmp_path: Path, unique: str, finer: str
 ) -> None:
     for source in SOURCES:
         collation = "utf8mb4_bin" if source == finer else "utf8mb4_general_ci"
-        server = system.source(source)
+        server = system.sources[source]
         server.create_database(unique)
         server.execute(
             f"CREATE TABLE mixed (id INT PRIMARY KEY, code VARCHAR(9) COLLATE {collation} UNIQUE) CHARSET utf8mb4",
             database=unique,
         )
-    system.my.execute(
+    system.sources["my"].execute(
         f"CREATE TABLE {unique}.target (id INT, code VARCHAR(9) COLLATE utf8mb4_general_ci, branch VARCHAR(64), "
         "PRIMARY KEY (branch, id), UNIQUE code (branch, code)) CHARSET utf8mb4"
     )
@@ -327,7 +313,7 @@ def test_check_judges_a_shared_table_for_each_of_its_sources(
         refused = system.invoke("check", "--output", "json", config=system.changed(tmp_path, select))
     finally:
         for source in SOURCES:
-            system.source(source).drop_database(unique)
+            system.sources[source].drop_database(unique)
     findings = [each for each in json.loads(refused.stdout)["findings"] if each["level"] == "error"]
     assert [each["place"] for each in findings] == [f"target table {unique}.target"], findings
     assert "compares code by utf8mb4_general_ci" in findings[0]["what"]
@@ -337,10 +323,10 @@ def test_check_judges_a_shared_table_for_each_of_its_sources(
 
 
 @pytest.mark.slow  # tests/faults/test_whole_system.py has these faults one by one
-def test_moving_unique_values_through_a_dead_driver_and_a_restarted_target(system: System) -> None:
+def test_moving_unique_values_through_a_dead_driver_and_a_restarted_target(system: WholeWay) -> None:
     system.arrives("SELECT count(*) FROM acct_ma", [(KEYS // 2,)])
     witnesses = [Witness(*system.target(target), table="acct_ma") for target in TARGETS]
-    load = Load(system.ma, system.db)
+    load = Load(system.sources["ma"], system.db)
     for each in (*witnesses, load):
         each.start()
     try:
@@ -349,11 +335,11 @@ def test_moving_unique_values_through_a_dead_driver_and_a_restarted_target(syste
             with contextlib.suppress(psutil.NoSuchProcess):
                 victim.kill()
         until(lambda: load.count > 200, "load after the driver's death")
-        system.my.restart()
+        system.sources["my"].restart()
         until(lambda: load.count > 500, "load after the target's restart")
     finally:
         load.finish()
-    expected = rows(system.ma, system.db)
+    expected = rows(system.sources["ma"], system.db)
     for target in TARGETS:
         until(lambda target=target: moved(system, target) == expected, f"equal in {target}; see {system.run.log}", 200)  # type: ignore[misc]  # fmt: skip
     for each in witnesses:
@@ -364,14 +350,14 @@ def test_moving_unique_values_through_a_dead_driver_and_a_restarted_target(syste
     assert system.read("my", "SELECT * FROM rowlock_displaced") == []
 
 
-def moved(system: System, target: str) -> list[tuple[Any, ...]] | None:
+def moved(system: WholeWay, target: str) -> list[tuple[Any, ...]] | None:
     return system.read(target, "SELECT id, version, owner, amount FROM acct_ma ORDER BY id")
 
 
 # --- 4: values a target cannot hold
 
 
-def test_refused_values_wait_and_hold_their_keys_only(system: System) -> None:
+def test_refused_values_wait_and_hold_their_keys_only(system: WholeWay) -> None:
     query = "SELECT id, CAST(day AS CHAR(10)), note FROM odd_ma ORDER BY id"
     system.change(
         "ma",
@@ -402,7 +388,7 @@ def test_refused_values_wait_and_hold_their_keys_only(system: System) -> None:
     assert all(each["equal"] for each in system.verify("--table", f"{system.db}.odd").values())
 
 
-def test_a_row_too_wide_for_a_mysql_target_waits_until_the_column_is_wider(system: System) -> None:
+def test_a_row_too_wide_for_a_mysql_target_waits_until_the_column_is_wider(system: WholeWay) -> None:
     system.change("ma", "INSERT INTO narrow VALUES (1, 'fits'), (2, 'far too long'), (3, 'too')")
     system.arrives("SELECT id FROM narrow_ma ORDER BY id", [(1,), (3,)], ("my",))
     system.arrives("SELECT id FROM narrow_ma ORDER BY id", [(1,), (2,), (3,)], ("pg", "ma"))
@@ -412,7 +398,7 @@ def test_a_row_too_wide_for_a_mysql_target_waits_until_the_column_is_wider(syste
     system.arrives("SELECT id FROM narrow_ma ORDER BY id", [(1,)], ("my",))
     unit = until(lambda: behind_refused(system), "both events of the key are held", 60)
     assert unit["state"] in ("current", "behind")
-    system.my.execute("ALTER TABLE narrow_ma MODIFY note VARCHAR(20)", database=f"{system.db}_t")
+    system.sources["my"].execute("ALTER TABLE narrow_ma MODIFY note VARCHAR(20)", database=f"{system.db}_t")
     done = system.invoke("quarantine", "retry", "--pipeline", "my")
     assert done.exit_code == 0, done.output
     system.change("ma", "INSERT INTO narrow VALUES (4, 'after')")
@@ -421,12 +407,12 @@ def test_a_row_too_wide_for_a_mysql_target_waits_until_the_column_is_wider(syste
     )
 
 
-def behind_refused(system: System) -> dict[str, Any] | None:
+def behind_refused(system: WholeWay) -> dict[str, Any] | None:
     unit = system.unit("my", "ma", "narrow")
     return unit if unit and unit["quarantined"] == 2 else None
 
 
-def odd_ones(system: System) -> list[dict[str, Any]]:
+def odd_ones(system: WholeWay) -> list[dict[str, Any]]:
     """Return what the quarantine has of the table `odd`."""
     result = system.invoke("quarantine", "list", "--output", "json")
     assert result.exit_code == 0, result.output
@@ -439,7 +425,7 @@ def odd_ones(system: System) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_a_table_that_appears_while_it_runs_is_picked_up(system: System, source: str) -> None:
+def test_a_table_that_appears_while_it_runs_is_picked_up(system: WholeWay, source: str) -> None:
     system.change(
         source,
         "CREATE TABLE fresh (id INT PRIMARY KEY, name VARCHAR(9) UNIQUE)",
@@ -453,7 +439,7 @@ def test_a_table_that_appears_while_it_runs_is_picked_up(system: System, source:
     )  # fmt: skip
 
 
-def test_an_alter_is_followed_or_stops_its_table_alone_and_status_says_so(system: System) -> None:
+def test_an_alter_is_followed_or_stops_its_table_alone_and_status_says_so(system: WholeWay) -> None:
     system.change("ma", "INSERT INTO altered VALUES (1, 'before')")
     system.arrives("SELECT * FROM altered_ma", [(1, "before")])
     system.change("ma", "ALTER TABLE altered ADD extra INT", "INSERT INTO altered VALUES (2, 'after', 1)")
@@ -472,13 +458,13 @@ def test_an_alter_is_followed_or_stops_its_table_alone_and_status_says_so(system
     system.arrives("SELECT * FROM altered_ma", [(1, "before")], (STRICT,))
 
 
-def stopped(system: System, target: str) -> dict[str, Any] | None:
+def stopped(system: WholeWay, target: str) -> dict[str, Any] | None:
     unit = system.unit(target, "ma", "altered")
     return unit if unit and unit["state"] == "stopped" else None
 
 
-def test_a_table_without_any_key_is_refused_by_check(system: System, tmp_path: Path, unique: str) -> None:
-    for server in (system.my, system.ma):
+def test_a_table_without_any_key_is_refused_by_check(system: WholeWay, tmp_path: Path, unique: str) -> None:
+    for server in (system.sources["my"], system.sources["ma"]):
         server.create_database(unique)
         server.execute("CREATE TABLE keyless (a INT, UNIQUE (a))", database=unique)
         server.execute("CREATE TABLE keyed (a INT NOT NULL, UNIQUE (a))", database=unique)
@@ -492,7 +478,7 @@ def test_a_table_without_any_key_is_refused_by_check(system: System, tmp_path: P
     try:
         refused = system.invoke("check", "--output", "json", config=system.changed(tmp_path, select))
     finally:
-        for server in (system.my, system.ma):
+        for server in (system.sources["my"], system.sources["ma"]):
             server.drop_database(unique)
     findings = [each for each in json.loads(refused.stdout)["findings"] if each["level"] == "error"]
     assert refused.exit_code == 1
@@ -503,7 +489,7 @@ def test_a_table_without_any_key_is_refused_by_check(system: System, tmp_path: P
     assert all("add a primary key" in each["remedy"] for each in findings)
 
 
-def test_a_keyless_table_that_appears_is_left_out_and_said(system: System) -> None:
+def test_a_keyless_table_that_appears_is_left_out_and_said(system: WholeWay) -> None:
     system.change(
         "my",
         "CREATE TABLE keyless (a INT)",
@@ -522,7 +508,7 @@ def test_a_keyless_table_that_appears_is_left_out_and_said(system: System) -> No
         system.change("my", "DROP TABLE keyless")
 
 
-def keyless_error(system: System) -> bool:
+def keyless_error(system: WholeWay) -> bool:
     """Whether the source's status says what the table lacks. Where another test of this server has just logged a statement whose
     tables cannot be told, it says for a moment that the table waits for that one."""
     (found,) = (each for each in system.status()["sources"] if each["name"] == "my")
@@ -561,7 +547,7 @@ def _target_database(raw: dict[str, Any]) -> None:
     ],
 )
 def test_a_server_that_refuses_is_one_clear_message(
-    system: System, tmp_path: Path, change: Callable[[dict[str, Any]], None], words: tuple[str, ...]
+    system: WholeWay, tmp_path: Path, change: Callable[[dict[str, Any]], None], words: tuple[str, ...]
 ) -> None:
     config = system.changed(tmp_path, change)
     checked = system.invoke("check", "--output", "json", config=config)
@@ -582,7 +568,7 @@ def test_a_server_that_refuses_is_one_clear_message(
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_the_papers_scenario_word_for_word(system: System, source: str) -> None:
+def test_the_papers_scenario_word_for_word(system: WholeWay, source: str) -> None:
     query = f"SELECT id, name, age FROM sync_table_{source}"
     scenario = (
         "INSERT INTO sync_table VALUES (1, 'lucy', 18)",

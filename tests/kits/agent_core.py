@@ -28,9 +28,11 @@ class Driver:
     def __init__(self) -> None:
         self.state = AgentState("a", "inc-1", "0.2.0")
         self.now = 100.0
+        self.effects: list[AgentEffect] = []
 
     def do(self, event: Any) -> list[AgentEffect]:
         self.state, out = agent.step_agent(self.state, event, self.now)
+        self.effects += out
         return out
 
     def get(self, message: Any) -> list[AgentEffect]:

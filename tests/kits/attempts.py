@@ -149,6 +149,22 @@ def reals(*kinds: str) -> Any:
     return pytest.fixture(real, params=kinds)
 
 
+def reals_apart(*kinds: str) -> Any:
+    """Return the fixture `real`: each of `kinds` in a database of its own, for the source may be on the same server."""
+
+    def real(request: pytest.FixtureRequest, unique: str) -> Iterator[Real]:
+        service = request.getfixturevalue(request.param)
+        service.create_database(f"{unique}_target")
+        target = Target(request.param, service, f"{unique}_target")
+        with contextlib.closing(Real(target)) as made:
+            yield made
+        for session in target.sessions:
+            session.close()
+        service.drop_database(f"{unique}_target")
+
+    return pytest.fixture(real, params=kinds)
+
+
 def route_of(real: Real, **add: str) -> TableRoute:
     return TableRoute("bank.*", real.schema + ".{table}", tuple(add.items()))
 

@@ -1,6 +1,12 @@
-"""A configuration without mistakes."""
+"""A configuration without mistakes, and what a test loads from a text."""
 
 from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from schemas.config.model import Config, ConfigErrors, load_config
 
 GOOD = """\
 kafka:
@@ -29,3 +35,16 @@ pipelines:
         to: public.{table}
         add: {branch: "{source}"}
 """
+
+
+def load(tmp_path: Path, text: str) -> Config:
+    file = tmp_path / "c.yaml"
+    file.write_text(text)
+    return load_config(file, {})
+
+
+def problems(tmp_path: Path, text: str) -> list[str]:
+    """Return "line: problem" for each problem of a configuration that is refused."""
+    with pytest.raises(ConfigErrors) as caught:
+        load(tmp_path, text)
+    return [line.partition("c.yaml:")[2] for line in caught.value.lines]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
+import pytest
 from confluent_kafka.admin import AdminClient
 from msgspec.structs import replace as other
 
@@ -15,8 +18,19 @@ from schemas.table.model import Table
 from schemas.wire.event import ColumnChanges, EventEnvelope
 from tests.kits.apply import FakeSource
 from tests.kits.attempts import RealUnit
+from tests.kits.kafka_target import target_config
 from tests.kits.waiting import until
 from tests.stands.kafka_target import Cluster
+
+
+def clusters() -> Any:
+    """Return the fixture `real`: Kafka as the target, with a prefix that no other test has."""
+
+    def real(kafka: Kafka, unique: str) -> Iterator[Cluster]:
+        with closing(Cluster(target_config(kafka, unique), kafka)) as made:
+            yield made
+
+    return pytest.fixture(real)
 
 
 def unit_of(real: Cluster, *, topic: dict[str, Any] | None = None, **add: str) -> RealUnit:

@@ -1,6 +1,6 @@
 """Histories of the owner as text: "a joins; +u; tick ⇒ a prepare u; a: prepared u ⇒ a start u".
 
-Steps are separated by ";". After "⇒" come all orders that follow from the step: what an agent is to do with a
+The grammar is that of history_steps.py. Orders are what an agent is to do with a
 unit (and from which progress), targets to fence, and alarms; "nothing" if none. Steps:
 
 - `a b join`: agents register and report that they hold nothing; `a restarts`: its next incarnation registers;
@@ -16,7 +16,6 @@ unit (and from which progress), targets to fence, and alarms; "nothing" if none.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 from coordinator.core.messages import Dispatch, Hello, Liveness, Sync, UnitStatus
 from coordinator.core.owner.state import (
@@ -33,6 +32,7 @@ from coordinator.core.owner.state import (
     Tick,
 )
 from schemas.units import UnitOperation, UnitPhase, UnitProgress
+from tests.kits.history_steps import Steps, play_steps
 from tests.kits.owner_core import Cluster, spec
 
 COMMANDS = {"pause": Pause, "resume": Resume, "drain": Drain, "move": Move}
@@ -41,13 +41,7 @@ COMMANDS = {"pause": Pause, "resume": Resume, "drain": Drain, "move": Move}
 def play(history: str, cluster: Cluster | None = None) -> Cluster:
     """Play a history on a new owner, or go on with one. The first step that differs is an error."""
     cluster = cluster or Cluster()
-    for step in history.split(";"):
-        action, arrow, expected = (part.strip() for part in step.partition("⇒"))
-        begin = len(cluster.effects)
-        _do(cluster, action)
-        if arrow:
-            found = ", ".join(_list_orders(cluster.effects[begin:])) or "nothing"
-            assert found == expected, f"{action} ⇒ {found}, not {expected}; in {history}"
+    play_steps(history, STEPS, cluster, _list_orders)
     return cluster
 
 
@@ -64,14 +58,6 @@ def _list_orders(effects: list[OwnerDecision]) -> list[str]:
 def _show_start(order: Dispatch) -> str:
     starts = order.op in (UnitOperation.PREPARE, UnitOperation.START)
     return f" from {order.mark.checkpoint_ts}/{order.mark.resolved_ts}" if starts and order.mark else ""
-
-
-def _do(cluster: Cluster, action: str) -> None:
-    for pattern, carry_out in STEPS.items():
-        if match := re.fullmatch(pattern, action):
-            carry_out(cluster, *match.groups())
-            return
-    raise ValueError(f"no step of a history: {action!r}")
 
 
 def _join(cluster: Cluster, names: str) -> None:
@@ -118,7 +104,7 @@ def _fenced(cluster: Cluster, unit: str) -> None:
     cluster.do(Fenced(unit, fence.assignment))
 
 
-STEPS: dict[str, Callable[..., object]] = {
+STEPS: Steps = {
     r"(\w+(?: \w+)*) joins?": _join,
     r"(\w+) restarts": _restart,
     r"(\w+) syncs": lambda cluster, agent: cluster.up(Sync, agent, sent=1.0),

@@ -8,31 +8,28 @@ from __future__ import annotations
 
 import contextlib
 import json
+import secrets
 import struct
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import psycopg
-import pymysql
 import yaml
-from click.testing import CliRunner, Result
 
 from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL
-from rowlock.cli import main
 from schemas.io.mysql_catalog import read_collations
 from schemas.table.collations import make_collation_chooser
 from schemas.table.model import Column, Kind, Row
 from schemas.table.typemap import render_mysql_type
 from schemas.values.mysql import connect_mysql, quote_name, to_mysql
 from schemas.values.postgres import SESSION_OPTIONS, quote_pg, to_postgres
-from tests.kits.running import Run, source_config, target_config
+from tests.kits.running import Run, write_config
 from tests.kits.schemas_strategies import TABLE
-from tests.kits.waiting import until
+from tests.kits.whole_run import Source, Target, WholeRun, make_parts
 
 SOURCES = ("my", "ma")
 TARGETS = ("pg", "my", "ma")
@@ -43,48 +40,17 @@ Text = str | None
 
 
 @dataclass
-class System:
-    """`db`: the sources' database, PostgreSQL's, and the Kafka prefix; `db`_t: the database of the other targets."""
+class WholeWay(WholeRun):
+    """The run. `db`: the sources' database and PostgreSQL's; `db`_t: the database of the other targets."""
 
-    config: Path
-    db: str
-    kafka: Kafka
-    my: MySQL
-    ma: MariaDB
-    pg: PostgreSQL
-    run: Run
     first: dict[tuple[str, str, str], dict[str, Any]] = field(default_factory=dict)
 
-    def source(self, name: str) -> MySQL | MariaDB:
-        return self.my if name == "my" else self.ma
-
-    def target(self, name: str) -> tuple[Server, str]:
-        """Return the server and the database there."""
-        servers: dict[str, Server] = {"pg": self.pg, "my": self.my, "ma": self.ma}
-        return servers[name], self.db if name == "pg" else f"{self.db}_t"
-
-    def place(self, target: str, table: str) -> str:
-        return f"public.{table}" if target == "pg" else f"{self.db}_t.{table}"
+    def target(self, name: str) -> tuple[Target, str]:
+        return self.targets[name], self.db if name == "pg" else f"{self.db}_t"
 
     def change(self, source: str, *statements: str | tuple[str, Iterable[Any]], apart: bool = True) -> None:
         """Run statements at a source; see `change`."""
-        change(self.source(source), self.db, *statements, apart=apart)
-
-    def read(self, target: str, query: str) -> list[tuple[Any, ...]] | None:
-        """Return the rows of `query` in a target; None while it, or the table, is not there."""
-        server, database = self.target(target)
-        try:
-            return [tuple(row) for row in server.execute(query, database=database)]
-        except (psycopg.Error, pymysql.MySQLError):
-            return None
-
-    def arrives(self, query: str, rows: list[tuple[Any, ...]], targets: Iterable[str] = TARGETS) -> None:
-        """Await that `query` gives `rows` in each target."""
-        for target in targets:
-            until(lambda target=target: self.read(target, query) == rows, f"{query}: {rows} in {target}; see {self.run.log}", 400)  # type: ignore[misc]  # fmt: skip
-
-    def invoke(self, *words: str, config: Path | None = None) -> Result:
-        return CliRunner().invoke(main, [*words, "-c", str(config or self.config)])
+        change(self.sources[source], self.db, *statements, apart=apart)
 
     def verify(self, *words: str) -> dict[tuple[str, str, str], dict[str, Any]]:
         """`verify` as JSON by (pipeline, source, table). The exit code must fit."""
@@ -96,20 +62,6 @@ class System:
             (each["pipeline"], each["source"], each["source_table"].partition(".")[2]): each for each in found
         }
 
-    def status(self) -> dict[str, Any]:
-        result = self.invoke("status", "--output", "json")
-        assert result.exit_code in (0, 1), result.output
-        seen: dict[str, Any] = json.loads(result.stdout)
-        return seen
-
-    def unit(self, pipeline: str, source: str, table: str) -> dict[str, Any] | None:
-        """Return a unit of `status`."""
-        topic = f"{self.db}.{source}.{self.db}.{table}"
-        found = [
-            each for each in self.status()["units"] if (each["pipeline"], each["topic"]) == (pipeline, topic)
-        ]
-        return found[0] if found else None
-
     def changed(self, folder: Path, change: Callable[[dict[str, Any]], None]) -> Path:
         """Return another configuration: this one after `change`."""
         raw = yaml.safe_load(self.config.read_text())
@@ -117,6 +69,30 @@ class System:
         file = folder / "changed.yaml"
         file.write_text(yaml.safe_dump(raw))
         return file
+
+
+@contextlib.contextmanager
+def whole_way(
+    folder: Path, kafka: Kafka, mysql: MySQL, mariadb: MariaDB, postgres: PostgreSQL
+) -> Iterator[WholeWay]:
+    """Make the databases of both sources and all targets, and the configuration of a run that is not started."""
+    db = f"w{secrets.token_hex(4)}"
+    sources: dict[str, Source] = {"my": mysql, "ma": mariadb}
+    targets: dict[str, Target] = {"pg": postgres, **sources}
+    parts = make_parts(db, kafka, sources, targets, {name: make_pipeline(db, name) for name in TARGETS})
+    for name in SOURCES:
+        parts["targets"][name]["database"] = f"{db}_t"
+    made = WholeWay(db, sources, targets, Run(write_config(folder, **parts), folder / "run.log"), parts)
+    places: list[tuple[Any, str]] = [(postgres, db), *((each, name) for each in (mysql, mariadb) for name in (db, f"{db}_t"))]  # fmt: skip
+    for server, name in places:
+        server.create_database(name)
+    try:
+        yield made
+    finally:
+        made.run.close()
+        for server, name in places:
+            server.start()
+            server.drop_database(name)
 
 
 def change(
@@ -136,31 +112,14 @@ def change(
                 cursor.execute("COMMIT")
 
 
-def configuration(system: System) -> dict[str, Any]:
-    def pipeline(target: str) -> dict[str, Any]:
-        merged = {
-            "from": f"{system.db}.merged",
-            "to": system.place(target, "{table}"),
-            "add": {"branch": "{source}"},
-        }
-        policies = {"schema_changes": "stop", "repair": "stop"} if target == STRICT else {}
-        return {
-            "sources": list(SOURCES), "target": target, "lanes": 4, **policies,
-            "routes": [merged, {"from": f"{system.db}.*", "to": system.place(target, "{table}_{source}")}],
-        }  # fmt: skip
-
-    kinds = {"pg": "postgres", "my": "mysql", "ma": "mariadb"}
+def make_pipeline(db: str, target: str) -> dict[str, Any]:
+    place = "public" if target == "pg" else f"{db}_t"
+    merged = {"from": f"{db}.merged", "to": f"{place}.{{table}}", "add": {"branch": "{source}"}}
+    policies = {"schema_changes": "stop", "repair": "stop"} if target == STRICT else {}
     return {
-        "state_dir": str(system.config.parent / "state"),
-        "spark": {"memory": "512m"},
-        "kafka": {"bootstrap": system.kafka.bootstrap, "prefix": system.db},
-        "sources": {name: source_config(system.source(name), kinds[name], system.db) for name in SOURCES},
-        "targets": {
-            name: target_config(system.target(name)[0], kinds[name], system.target(name)[1])
-            for name in TARGETS
-        },
-        "pipelines": {name: pipeline(name) for name in TARGETS},
-    }
+        "sources": list(SOURCES), "target": target, "lanes": 4, **policies,
+        "routes": [merged, {"from": f"{db}.*", "to": f"{place}.{{table}}_{{source}}"}],
+    }  # fmt: skip
 
 
 def command(config: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -194,7 +153,7 @@ def update_everything(row: Row) -> tuple[str, Iterable[Any]]:
     return f"UPDATE everything SET {columns} WHERE id = %s", (*to_mysql(TABLE)(row), row[0])
 
 
-def overwrite(system: System, target: str, table: str, row: Row, column: str) -> None:
+def overwrite(system: WholeWay, target: str, table: str, row: Row, column: str) -> None:
     """Put one column of `row` into the target, behind rowlock's back."""
     server, database = system.target(target)
     at = TABLE.find_ordinals((column,))[0]

@@ -8,27 +8,72 @@ from coordinator.core.agent import (
     AgentTick,
     DrainSelf,
     ExitAgent,
-    Shutdown,
     WorkerEventReceived,
     compute_next_wakeup,
 )
-from coordinator.core.agent_unit import PrepareWorker, RemoveWorker, StartWorker
+from coordinator.core.agent_unit import RemoveWorker
 from coordinator.core.messages import (
     Announce,
-    Checkpoint,
     Dispatch,
-    DispatchResponse,
     Header,
     Heartbeat,
     HeartbeatResponse,
     Hello,
     Liveness,
-    Rejected,
     Superseded,
     Sync,
 )
-from schemas.units import Prepared, UnitOperation, UnitPhase, UnitProgress, UnitProgressed, WorkerEnded
+from schemas.units import Prepared, UnitOperation, UnitProgress, UnitProgressed, WorkerEnded
 from tests.kits.agent_core import EPOCH, LEASE, REV, Driver
+from tests.kits.agent_history import play
+
+HISTORIES = {
+    "an older owner is rejected, and learns why": (
+        "announce; announce o 6 ⇒ reject, 7 is known; prepare u#5 of 6 ⇒ reject, 7 is known; u is absent"
+    ),
+    "a later owner is obeyed only once it has announced itself": (
+        "announce; prepare u#5 of 8 ⇒ nothing; announce p 8 ⇒ sync;"
+        "prepare u#5 of 8 ⇒ prepare u#5, answer u#5 preparing"
+    ),
+    "the life of a unit; a stop that was sent twice does not lose the final report": (
+        "announce; prepare u#5 ⇒ prepare u#5, answer u#5 preparing; prepare u#5 ⇒ answer u#5 preparing;"
+        "start u#5 ⇒ answer u#5 preparing; u#5: prepared ⇒ report u#5 prepared;"
+        "start u#5 ⇒ start u#5, answer u#5 replicating; remove u#5 ⇒ remove u#5, answer u#5 stopping;"
+        "remove u#5 ⇒ answer u#5 stopping; u#5: ended 9/9 ⇒ report u#5 stopped 9/9;"
+        "wait 5; tick ⇒ heartbeat u#5 stopped 9/9; remove u#5 ⇒ answer u#5 stopped 9/9;"
+        "forget u#5 ⇒ answer u#0 absent; wait 5; tick ⇒ heartbeat"
+    ),
+    "an assignment whose stop overtook its prepare is never taken up, and stops no later one": (
+        "announce; remove u#5; prepare u#5 ⇒ answer u#0 absent;"
+        "prepare u#6 ⇒ prepare u#6, answer u#6 preparing; remove u#5 ⇒ answer u#6 preparing"
+    ),
+    "a higher assignment waits until the lower one has ended": (
+        "replicate u; prepare u#9 ⇒ remove u#5, answer u#5 stopping; prepare u#9 ⇒ answer u#5 stopping;"
+        "u#5: ended; prepare u#9 ⇒ prepare u#9, answer u#9 preparing"
+    ),
+    "a lease that is over when it arrives stops the unit": "replicate u; wait 15; grant u#5 after 10 ⇒ remove u#5",
+    "a start whose lease is over starts nothing": (
+        "announce; prepare u#5; u#5: prepared; start u#5 after 10 ⇒ answer u#5 prepared"
+    ),
+    "only units that are named with their assignment keep their lease": (
+        "replicate u; wait 8; grant u#4 v#5; wait 3; tick ⇒ remove u#5, heartbeat u#5 stopping"
+    ),
+    "shutdown ends only after every worker has": (
+        "replicate u; shutdown ⇒ remove u#5; prepare u#9 ⇒ answer u#5 stopping;"
+        "u#5: ended ⇒ report u#5 stopped, exit: shut down"
+    ),
+} | {
+    f"an incarnation that an owner of term {rev} replaced stops and ends, announced or not": (
+        f"replicate u; superseded by {rev} ⇒ remove u#5;"
+        "u#5: ended ⇒ report u#5 stopped, exit: another process has this agent's name"
+    )
+    for rev in (REV, REV + 1)
+}
+
+
+@pytest.mark.parametrize("history", HISTORIES.values(), ids=HISTORIES)
+def test_the_agent_does_and_reports_only_what_the_history_demands(history: str) -> None:
+    play(history)
 
 
 @pytest.fixture
@@ -62,25 +107,6 @@ def test_the_owner_says_how_often_heartbeats_come(driver: Driver) -> None:
     driver.now += 0.25
     driver.do(AgentTick())
     assert compute_next_wakeup(driver.state) == driver.now + 4.0
-
-
-def test_an_older_owner_is_rejected_and_told_why(driver: Driver) -> None:
-    driver.announce()
-    for out in (
-        driver.announce(rev=REV - 1),
-        driver.sent(driver.dispatch(UnitOperation.PREPARE, rev=REV - 1)),
-    ):
-        assert isinstance(out[0], Rejected)
-        assert out[0].known_rev == REV
-    assert driver.held() is UnitPhase.ABSENT
-
-
-def test_a_later_owner_is_obeyed_only_once_it_has_announced_itself(driver: Driver) -> None:
-    driver.announce()
-    assert driver.dispatch(UnitOperation.PREPARE, rev=REV + 1) == []
-    assert isinstance(driver.announce(rev=REV + 1, owner="p")[0], Sync)
-    assert driver.state.leader.rev == REV + 1
-    assert driver.dispatch(UnitOperation.PREPARE, rev=REV + 1)
 
 
 def test_two_owners_in_one_term_are_not_both_obeyed(driver: Driver) -> None:
@@ -122,85 +148,14 @@ def test_every_owner_hears_the_version_before_it_gives_units(driver: Driver) -> 
         assert sync.version == "0.2.0"
 
 
-def test_the_life_of_a_unit_and_what_its_worker_is_told(driver: Driver) -> None:
-    driver.announce()
-    assert driver.dispatch(UnitOperation.PREPARE)[0] == PrepareWorker("u", 5, None)
-    assert not any(isinstance(e, PrepareWorker) for e in driver.dispatch(UnitOperation.PREPARE))
-    assert not any(isinstance(e, StartWorker) for e in driver.dispatch(UnitOperation.START))
-    changed = driver.sent(driver.do(WorkerEventReceived("u", Prepared(5))))[0]
-    assert isinstance(changed, DispatchResponse)
-    assert (changed.answers, changed.status.state) == (0, UnitPhase.PREPARED)
-    assert driver.dispatch(UnitOperation.START)[0] == StartWorker("u", 5, None)
-    stop = driver.dispatch(UnitOperation.REMOVE)
-    assert stop[0] == RemoveWorker("u", 5)
-    assert driver.sent(stop)[0].status.state is UnitPhase.STOPPING  # type: ignore[union-attr]
-    driver.dispatch(UnitOperation.REMOVE)
-    assert driver.held() is UnitPhase.STOPPING
-    driver.do(WorkerEventReceived("u", WorkerEnded(5, UnitProgress(9, 9))))
-    assert driver.state.units.by_name["u"].status.mark == UnitProgress(9, 9)
-    driver.now += 5
-    beat = driver.sent(driver.do(AgentTick()))[0]
-    assert isinstance(beat, Heartbeat)
-    assert [s.state for s in beat.statuses] == [UnitPhase.STOPPED]
-    driver.dispatch(UnitOperation.REMOVE)  # a stop that was sent twice does not lose the final report
-    assert driver.held() is UnitPhase.STOPPED
-    driver.dispatch(UnitOperation.FORGET)
-    assert driver.state.units.list_statuses() == ()
-
-
-def test_a_closed_epoch_is_never_taken_up_again(driver: Driver) -> None:
-    driver.announce()
-    driver.dispatch(UnitOperation.REMOVE, assignment=5)  # it overtook its own prepare
-    driver.dispatch(UnitOperation.PREPARE, assignment=5)
-    assert driver.held() is UnitPhase.ABSENT
-    driver.dispatch(UnitOperation.PREPARE, assignment=6)
-    assert driver.held() is UnitPhase.PREPARING
-    driver.dispatch(UnitOperation.REMOVE, assignment=5)  # late: of an earlier assignment (B3)
-    assert driver.held() is UnitPhase.PREPARING
-
-
-def test_a_higher_epoch_waits_until_the_lower_one_has_ended(driver: Driver) -> None:
-    driver.replicate()
-    assert driver.dispatch(UnitOperation.PREPARE, assignment=9)[0] == RemoveWorker("u", 5)
-    driver.dispatch(UnitOperation.PREPARE, assignment=9)
-    assert driver.held() is UnitPhase.STOPPING
-    driver.do(WorkerEventReceived("u", WorkerEnded(5)))
-    assert driver.dispatch(UnitOperation.PREPARE, assignment=9)[0] == PrepareWorker("u", 9, None)
-
-
 def test_the_lease_counts_from_when_the_heartbeat_was_sent(driver: Driver) -> None:
-    driver.replicate()
-    sent = driver.now
-    driver.now += 8
-    driver.grant(("u", 5), echo=sent + 1)  # the answer took seven seconds
-    assert compute_next_wakeup(driver.state) <= sent + 1 + LEASE
-    driver.now = sent + 1 + LEASE - 0.01
-    driver.do(AgentTick())
-    assert driver.held() is UnitPhase.REPLICATING
-    driver.now = sent + 1 + LEASE
-    assert RemoveWorker("u", 5) in driver.do(AgentTick())
-    assert driver.held() is UnitPhase.STOPPING
-
-
-def test_a_lease_that_is_over_when_it_arrives_stops_and_starts_nothing(driver: Driver) -> None:
-    driver.replicate()
-    driver.now += LEASE + 5
-    assert RemoveWorker("u", 5) in driver.grant(("u", 5), echo=driver.now - LEASE)
-    late = Driver()
-    late.announce()
-    late.dispatch(UnitOperation.PREPARE)
-    late.do(WorkerEventReceived("u", Prepared(5)))
-    assert not any(
-        isinstance(e, StartWorker) for e in late.dispatch(UnitOperation.START, echo=late.now - LEASE)
-    )
-
-
-def test_only_units_that_are_named_at_their_epoch_keep_their_lease(driver: Driver) -> None:
-    driver.replicate()
-    driver.now += 8
-    driver.grant(("u", 4), ("v", 5), echo=driver.now)
-    driver.now += 3
-    assert RemoveWorker("u", 5) in driver.do(AgentTick())
+    sent = driver.now + 1
+    play("replicate u; wait 8; grant u#5 after 7", driver)
+    assert compute_next_wakeup(driver.state) <= sent + LEASE
+    driver.now = sent + LEASE - 0.01
+    play("tick; u is replicating", driver)
+    driver.now = sent + LEASE
+    play("tick ⇒ remove u#5; u is stopping", driver)
 
 
 def test_late_words_of_an_earlier_worker_change_nothing(driver: Driver) -> None:
@@ -212,21 +167,11 @@ def test_late_words_of_an_earlier_worker_change_nothing(driver: Driver) -> None:
 
 
 def test_progress_goes_up_between_heartbeats(driver: Driver) -> None:
-    driver.replicate()
-    driver.do(AgentTick())
-    driver.do(WorkerEventReceived("u", UnitProgressed(5, UnitProgress(4, 6), 100)))
-    marks = driver.sent(driver.do(AgentTick()))
-    assert isinstance(marks[0], Checkpoint)
-    assert marks[0].marks == (("u", 5, UnitProgress(4, 6)),)
-    assert driver.do(AgentTick()) == []
-    driver.do(WorkerEventReceived("u", UnitProgressed(5, UnitProgress(5, 7), 100)))
-    assert driver.do(AgentTick()) == [], "at most one checkpoint in 0.2 s"
+    """At most one checkpoint in 0.2 s, and none without progress."""
+    play("replicate u; tick; u#5: at 4/6; tick ⇒ checkpoint u#5 4/6; tick ⇒ nothing", driver)
+    play("u#5: at 5/7; tick ⇒ nothing", driver)
     assert compute_next_wakeup(driver.state) == driver.now + 0.2
-    driver.now += 0.2
-    (again,) = driver.sent(driver.do(AgentTick()))
-    assert isinstance(again, Checkpoint)
-    driver.now += 0.2
-    assert driver.do(AgentTick()) == [], "its progress has been sent"
+    play("wait 0.2; tick ⇒ checkpoint u#5 5/7; wait 0.2; tick ⇒ nothing", driver)
 
 
 def test_a_drain_at_the_machine_itself_is_for_good_one_that_the_owner_knows_of_may_be_undone() -> None:
@@ -237,22 +182,6 @@ def test_a_drain_at_the_machine_itself_is_for_good_one_that_the_owner_knows_of_m
     other.replicate()
     other.grant(("u", 5), echo=other.now, draining=True)
     assert other.state.liveness is Liveness.ALIVE
-
-
-def test_shutdown_ends_only_after_every_worker_has(driver: Driver) -> None:
-    driver.replicate()
-    assert driver.do(Shutdown()) == [RemoveWorker("u", 5)]
-    assert not any(isinstance(e, PrepareWorker) for e in driver.dispatch(UnitOperation.PREPARE, assignment=9))
-    assert ExitAgent("shut down") in driver.do(WorkerEventReceived("u", WorkerEnded(5)))
-
-
-@pytest.mark.parametrize("rev", [REV, REV + 1])
-def test_an_incarnation_whose_name_was_taken_stops_and_ends(driver: Driver, rev: int) -> None:
-    """Also by the word of a later owner that has not announced itself: it never will, to one that it takes for replaced."""
-    driver.replicate()
-    out = driver.get(Superseded(Header(rev, EPOCH)))
-    assert out == [RemoveWorker("u", 5)]
-    assert any(isinstance(e, ExitAgent) for e in driver.do(WorkerEventReceived("u", WorkerEnded(5))))
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,115 +10,15 @@ import pytest
 from consumer.attempt import effects as fx
 from consumer.attempt import operations as ops
 from consumer.attempt.copies.keys_on_disk import ScratchKeys
-from consumer.attempt.drivers import batches, driver, threads
+from consumer.attempt.drivers import batches, threads
 from consumer.attempt.drivers.batches import BatchDriver
-from consumer.attempt.drivers.driver import AttemptInputs
-from consumer.attempt.drivers.threads import KEYS_PER_FETCH, ThreadDriver
+from consumer.attempt.drivers.threads import KEYS_PER_FETCH
 from consumer.attempt.effects import Effect, Machine
-from consumer.attempt.readers.reader import RecordSlice
 from consumer.errors import FencedError, TransientError
 from consumer.ordering.model import EveryChange
 from consumer.tables.stored import StoredDefinition
 from consumer.targets.batches import BatchFenced
-from schemas.table.names import EXACT
-
-SPEC: Any = SimpleNamespace(
-    unit=SimpleNamespace(pipeline="p", topic="t"), epoch=7, was="before", place="d.t", source="b1", routes=(),
-    debezium=None, scratch="", lanes=1,
-)  # fmt: skip
-U, X = SPEC.unit, object()
-ANY: Any = X
-Said = list[tuple[Any, ...]]
-
-
-class Connection:
-    """Says what it is asked for, and answers with the name of that; `refuses`: what it raises instead of carrying out a transaction."""
-
-    transactional_ddl = False
-    column_names = EXACT
-
-    def __init__(self, number: int, reported: Said) -> None:
-        self._number, self._said = number, reported
-        self.outcome: object = None
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        def notified(*given: object, **named: object) -> Any:
-            self._said.append((self._number, name, *given, *named.items()))
-            return [name, "more"]
-
-        return notified
-
-    def yield_keys(self, *given: object) -> Iterator[list[int]]:
-        self._said.append((self._number, "keys", *given))
-        return iter([[1], [2]])
-
-    def apply_changes(self, *given: object) -> object:
-        self._said.append((self._number, "apply", *given))
-        return self.outcome
-
-    @contextmanager
-    def begin_transaction(self, unit: object, guards: object) -> Iterator[Any]:
-        self._said.append((self._number, "transaction", unit, guards))
-        yield Connection(-1, self._said)
-        self._said.append((self._number, "commit"))
-
-
-class Connections:
-    def __init__(self) -> None:
-        self.reported: Said = []
-        self.only = Connection(0, self.reported)
-
-    def get_connection(self, number: int) -> Any:
-        return self.only if number == 0 else Connection(number, self.reported)
-
-    def drop_if_broken(self, number: int) -> None:
-        self.reported.append((number, "check"))
-
-    def drop_connection(self, number: int) -> None:
-        self.reported.append((number, "drop"))
-
-
-class Stage:
-    """Both drivers over connections that say what they are asked for."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.connections, self.expected = Connections(), True
-        self.read: list[tuple[int, int]] = []
-        self.tables: dict[Any, Any] = {"d.t": X, "d.other": X}
-        inputs = AttemptInputs(
-            [[(1, b"one")]], self._read, find_begin=lambda *given: ("begin", *given), find_snapshot=lambda after: ("snapshot", after), is_assigned=lambda: self.expected,  # type: ignore[arg-type,return-value]
-        )  # fmt: skip
-        self.threads = ThreadDriver(SPEC, self.connections, inputs, self.tables)
-        self.batches = BatchDriver(SPEC, self.connections, inputs, self.tables)
-        self.slept: list[float] = []
-        for module in (threads, batches):
-            monkeypatch.setattr(module.time, "sleep", self.slept.append)
-        monkeypatch.setattr(driver, "resolve_target_place", lambda spec, source: ("s", source))
-        for name in ("resolve_definition", "load_active_definition", "explain_changed_table"):
-            monkeypatch.setattr(driver, name, _telling(name))
-        monkeypatch.setattr(
-            threads, "list_sharing_topics", lambda spec, units, source: ("sharing", units, source)
-        )
-
-    def _read(self, start: int, upto: int) -> list[RecordSlice]:
-        self.read.append((start, upto))
-        return [[(start, b"read")]]
-
-    def did(self, driver: str, effect: Effect[Any]) -> Any:
-        def machine() -> Machine[Any]:
-            return (yield effect)
-
-        chosen: ThreadDriver | BatchDriver = getattr(self, driver)
-        return chosen.run_machine(machine())
-
-
-def _telling(name: str) -> Callable[..., Any]:
-    """Answer with what a function is given; of a connection, its number."""
-    return lambda *given, **named: (
-        name,
-        *(each._number if isinstance(each, Connection) else each for each in given if each is not SPEC),
-        *named.items(),
-    )
+from tests.kits.driver_stage import ANY, SPEC, Said, Stage, U, X
 
 
 @pytest.fixture
@@ -203,6 +101,10 @@ def test_a_pause_outside_lanes_lasts_as_long_as_it_is_asked_for(stage: Stage, dr
         (fx.AlterTarget(ANY, 3), None, [(0, "alter_table", X, ("connection", 3))]),
         (fx.EndConnection(3), None, [(0, "end_connection", 3)]),
         (fx.ReadSharers(ANY), ("sharing", ["read_unit_states", "more"], X), [(0, "read_unit_states", "p")]),
+        (fx.ReadProgress(2), "read_progress", [(2, "read_progress", U)]),
+        (fx.CheckSession(2), None, [(2, "check")]),
+        (fx.DropSession(2), None, [(2, "drop")]),
+        (fx.JoinLanes(ANY), None, []),
     ],
     ids=lambda each: type(each).__name__,
 )  # fmt: skip

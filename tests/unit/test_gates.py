@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.gates.measures import MEASURES, judge_shapes, judge_share, judge_words
+from tests.gates.measures import MEASURES, judge_shapes, judge_share, judge_tests, judge_words
 from tests.gates.path import list_files, list_repeated, measure_way
 from tests.gates.ratchet import Measure, compare_values, load_baseline, lower_values, write_baselines
+from tests.gates.sources import Source
 from tests.gates.words import Figure
 
 
@@ -68,6 +69,16 @@ def test_what_meets_its_target_is_held_to_no_baseline() -> None:
     assert judge_words("words", {"consumer": Figure(5, 10_000)}, 5).values == {}
     over = judge_words("words", {"consumer": Figure(5, 10_000), "producer": Figure(1, 100)}, 5)
     assert over.values == {"consumer": 5, "producer": 1}
+
+
+def test_tests_may_not_grow_faster_than_the_product() -> None:
+    text = '"""A module."""\ndef f():\n    """Docstrings are no statements."""\n    return 1\n'
+    product, tests = [Source(f"product/{n}.py", text) for n in range(2)], Source("tests/a.py", text)
+    baseline = judge_tests(product, [tests]).values
+    assert baseline == {"statements for 100 of the product": 50}
+    planted = judge_tests(product, [tests, Source("tests/b.py", "x = 1")])
+    assert compare_values(planted, baseline) == ["tests: statements for 100 of the product is 75, was 50"]
+    assert compare_values(judge_tests([*product, tests], [tests]), baseline) == []
 
 
 def test_the_way_of_a_row_is_files_of_the_product_in_which_a_function_ran() -> None:

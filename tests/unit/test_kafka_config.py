@@ -10,8 +10,8 @@ import yaml
 from pydantic import BaseModel, SecretStr
 
 from schemas.config.kinds.targets import TARGET_KINDS
-from schemas.config.model import Config, ConfigErrors, KafkaTargetConfig, load_config
-from tests.kits.configurations import GOOD
+from schemas.config.model import KafkaTargetConfig
+from tests.kits.configurations import GOOD, load, problems
 
 KAFKA = """\
 kafka:
@@ -43,18 +43,6 @@ pipelines:
           where: {status: [open, held, null]}
           masks: {name: "***"}
 """
-
-
-def load(tmp_path: Path, text: str) -> Config:
-    file = tmp_path / "c.yaml"
-    file.write_text(text)
-    return load_config(file, {})
-
-
-def problems(tmp_path: Path, text: str) -> list[str]:
-    with pytest.raises(ConfigErrors) as caught:
-        load(tmp_path, text)
-    return [line.partition("c.yaml:")[2] for line in caught.value.lines]
 
 
 def test_a_kafka_target_has_its_own_keys(tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
-"""The text of histories: what a step means, and that a wrong expectation is found."""
+"""The text of histories of owner and agent: what a step means, and that a wrong expectation is found."""
 
 from __future__ import annotations
 
 import pytest
 
+from tests.kits import agent_history
 from tests.kits.owner_history import play
 
 
@@ -25,3 +26,22 @@ def test_a_wrong_expectation_is_found(history: str) -> None:
 def test_an_unknown_step_is_refused(step: str) -> None:
     with pytest.raises((ValueError, KeyError)):
         play(f"a joins; {step}")
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        "announce; prepare u#5 ⇒ nothing",
+        "announce; prepare u#5 ⇒ prepare u#6, answer u#6 preparing",
+        "announce; prepare u#5; u is prepared",
+    ],
+)
+def test_a_wrong_expectation_of_the_agent_is_found(history: str) -> None:
+    with pytest.raises(AssertionError, match=r"⇒|u is"):
+        agent_history.play(history)
+
+
+@pytest.mark.parametrize("step", ["tock", "announce p", "prepare u", "u#5: dances", "grant"])
+def test_an_unknown_step_of_the_agent_is_refused(step: str) -> None:
+    with pytest.raises(ValueError, match="no step"):
+        agent_history.play(f"announce; {step}")

@@ -11,8 +11,8 @@ from consumer.errors import TargetConfigError
 from consumer.targets.dialect import load_dialect, open_progress, open_session, open_target
 from schemas.config.kinds import targets as target_kinds
 from schemas.config.kinds.targets import TARGET_KINDS
-from schemas.config.model import Config, ConfigErrors, TargetConfig, load_config
-from tests.kits.configurations import GOOD
+from schemas.config.model import TargetConfig
+from tests.kits.configurations import GOOD, load, problems
 from tests.stands import json_folder
 from tests.stands.json_folder import JsonFolder, installed
 
@@ -28,18 +28,6 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         file.write("broken = tests.not_there:KIND\n")
     monkeypatch.syspath_prepend(str(place))
     return place
-
-
-def load(tmp_path: Path, text: str) -> Config:
-    file = tmp_path / "c.yaml"
-    file.write_text(text)
-    return load_config(file, {})
-
-
-def problems(tmp_path: Path, text: str) -> list[str]:
-    with pytest.raises(ConfigErrors) as caught:
-        load(tmp_path, text)
-    return [line.partition("c.yaml:")[2] for line in caught.value.lines]
 
 
 def test_without_the_package_the_word_is_not_known(tmp_path: Path) -> None:

@@ -3,141 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from consumer.attempt import effects as fx
 from consumer.attempt import operations as ops
-from consumer.attempt.drivers import driver as shared
-from consumer.attempt.drivers import threads
-from consumer.attempt.drivers.driver import AttemptInputs
 from consumer.attempt.drivers.threads import ThreadDriver
 from consumer.attempt.effects import Effect, Machine
 from consumer.errors import TransientError
-from consumer.tables.stored import StoredDefinition
-
-SPEC: Any = SimpleNamespace(unit="u", epoch=7, was=None, place="d.t", source="b1", routes=(), debezium=None)
-X: Any = "x"
-
-
-class Sessions:
-    """Says which call came over which session; `Session` number n is what `get(n)` returns."""
-
-    def __init__(self) -> None:
-        self.reported: list[tuple[Any, ...]] = []
-
-    def get_connection(self, number: int) -> Any:
-        return Session(number, self.reported)
-
-    def drop_if_broken(self, number: int) -> None:
-        self.reported.append((number, "check"))
-
-    def drop_connection(self, number: int) -> None:
-        self.reported.append((number, "drop"))
-
-
-class Session:
-    def __init__(self, number: int, reported: list[tuple[Any, ...]]) -> None:
-        self.number, self.reported = number, reported
-
-    def begin_attempt(self, *arguments: object) -> str:
-        self.reported.append((self.number, "begin", *arguments))
-        return "begun"
-
-    def read_progress(self, unit: str) -> tuple[str, str]:
-        self.reported.append((self.number, "read", unit))
-        return "rows", "more"
-
-    def stop_unit(self, *arguments: object, was: object) -> None:
-        self.reported.append((self.number, "stop", *arguments, was))
-
-    @contextmanager
-    def begin_transaction(self, unit: str, guards: object) -> Iterator[Any]:
-        self.reported.append((self.number, "transaction", unit, guards))
-        yield Transaction(self.reported)
-        self.reported.append((self.number, "commit"))
-
-
-class Transaction:
-    def __init__(self, reported: list[tuple[Any, ...]]) -> None:
-        self.reported = reported
-
-    def apply_net_change(self, net: object, *, displacing: object) -> int:
-        self.reported.append(("apply", net, displacing))
-        return 3
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *arguments: self.reported.append((name, *arguments))
-
-
-class Stage:
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.sessions, self.tables = Sessions(), {"d.t": X, "d.other": X}
-        self.reported = self.sessions.reported
-        self.slept: list[float] = []
-        self.assigned = True
-        slices: Any = ["slice"]
-        inputs = AttemptInputs(slices, lambda _start, upto: [upto], is_assigned=lambda: self.assigned)  # type: ignore[list-item]
-        self.driver = ThreadDriver(SPEC, self.sessions, inputs, self.tables)
-        monkeypatch.setattr(threads.time, "sleep", self.slept.append)
-        for name in ("resolve_definition", "load_active_definition"):
-            monkeypatch.setattr(
-                shared,
-                name,
-                lambda spec, session, *rest, _name=name, **named: (
-                    _name,
-                    spec.unit,
-                    session.number,
-                    *rest,
-                    named,
-                ),
-            )
-        monkeypatch.setattr(
-            shared,
-            "explain_changed_table",
-            lambda session, *rest, debezium: ("explained", session.number, *rest, debezium),
-        )
-
-    def did(self, effect: Effect[Any]) -> Any:
-        def machine() -> Machine[Any]:
-            return (yield effect)
-
-        return self.driver.run_machine(machine())
+from tests.kits.driver_stage import Stage, U, X
 
 
 @pytest.fixture
 def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
     return Stage(monkeypatch)
-
-
-@pytest.mark.parametrize(
-    ("effect", "sent", "reported"),
-    [
-        (fx.BeginAttempt(), "begun", [(0, "begin", "u", 7)]),
-        (fx.ReadProgress(2), "rows", [(2, "read", "u")]),
-        (fx.CheckSession(2), None, [(2, "check")]),
-        (fx.DropSession(2), None, [(2, "drop")]),
-        (fx.StopUnit("why"), None, [(0, "stop", "u", 7, "why", None)]),
-        (fx.PrepareDefinition(X, first=True), ("resolve_definition", "u", 0, X, {"first": True}), []),
-        (fx.RestoreDefinition("text"), ("load_active_definition", "u", 0, "text", {}, {}), []),
-        (fx.ExplainMisfit(StoredDefinition(X)), ("explained", 0, StoredDefinition(X), "b1", (), False), []),
-        (fx.NextSlice(), "slice", []),
-        (fx.ReadMissing(3, 9), 9, []),
-        (fx.JoinLanes(X), None, []),
-    ],
-)  # fmt: skip
-def test_what_an_effect_comes_to(stage: Stage, effect: Effect[Any], sent: Any, reported: list[Any]) -> None:
-    stage.tables.clear()
-    assert (stage.did(effect), stage.reported, stage.slept) == (sent, reported, [])
-
-
-def test_a_unit_that_stops_has_its_target_table_looked_at_again(stage: Stage) -> None:
-    stage.did(fx.StopUnit("why"))
-    assert stage.tables == {"d.other": X}
 
 
 def test_a_transaction_does_its_operations_in_their_order(stage: Stage) -> None:
@@ -147,18 +27,14 @@ def test_a_transaction_does_its_operations_in_their_order(stage: Stage) -> None:
         ops.WriteUnit(X), ops.ReplaceLaneRows([X]),
     ]  # fmt: skip
     effect = fx.Transact(2, [X], operations)
-    stage.did(effect)
-    assert stage.reported == [
-        (2, "transaction", "u", [X]), ("apply", X, None), ("write_quarantine", [X]), ("truncate_table", X, {"a": "b"}), ("close_held_before", 5, "why"),
-        ("supersede_displaced", "s.t", 4, "why"),
-        ("apply", X, "why"), ("write_progress", [X]), ("write_unit", X), ("replace_lanes", [X]), (2, "commit"),
+    stage.did("threads", effect)
+    names = (-1, "apply_net_change", X)
+    assert stage.connections.reported == [
+        (2, "transaction", U, [X]), (*names, ("displacing", None)), (-1, "write_quarantine", [X]), (-1, "truncate_table", X, {"a": "b"}), (-1, "close_held_before", 5, "why"),
+        (-1, "supersede_displaced", "s.t", 4, "why"),
+        (*names, ("displacing", "why")), (-1, "write_progress", [X]), (-1, "write_unit", X), (-1, "replace_lanes", [X]), (2, "commit"),
     ]  # fmt: skip
-    assert effect.displaced == [3, 3]
-
-
-def test_a_pause_without_lanes_lasts_as_long_as_it_is_asked_for(stage: Stage) -> None:
-    stage.did(fx.Sleep(1.5))
-    assert stage.slept == [1.5]
+    assert effect.displaced == [["apply_net_change", "more"]] * 2
 
 
 class Group:
@@ -192,7 +68,7 @@ def test_every_lane_is_driven_and_its_error_is_handed_on(stage: Stage) -> None:
         yield fx.StartLanes(group)  # type: ignore[arg-type]
         yield fx.JoinLanes(group)  # type: ignore[arg-type]
 
-    stage.driver.run_machine(machine())
+    stage.threads.run_machine(machine())
     assert sorted(group.ended) == [0, 1]
     assert [str(each) for each in group.errors] == [str(error)] * 2
     assert not group.stopping, "they had ended by themselves"
@@ -212,14 +88,14 @@ def test_a_lane_that_hangs_in_a_driver_keeps_no_process_from_ending(stage: Stage
         yield fx.StartLanes(group)
         yield fx.JoinLanes(group)
 
-    stage.driver.run_machine(machine())
+    stage.threads.run_machine(machine())
     assert kinds == [True, True]
 
 
 def test_an_attempt_that_fails_stops_its_lanes_and_waits_for_them(stage: Stage) -> None:
     """Whatever ends an attempt, nothing of it writes any more."""
     group = Group()
-    signals = stage.driver.make_signals(2)
+    signals = stage.threads.make_signals(2)
     group._effects = (fx.Await(lambda: group.stopping),)
     stop = group.stop
 
@@ -236,13 +112,13 @@ def test_an_attempt_that_fails_stops_its_lanes_and_waits_for_them(stage: Stage) 
         raise ValueError("attempt")
 
     with pytest.raises(ValueError, match="attempt"):
-        stage.driver.run_machine(machine())
+        stage.threads.run_machine(machine())
     assert sorted(group.ended) == [0, 1]
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("lane-")]
 
 
 def test_an_error_goes_to_the_machine_which_decides(stage: Stage) -> None:
-    stage.assigned = False
+    stage.expected = False
 
     def machine() -> Machine[str]:
         try:
@@ -251,17 +127,17 @@ def test_an_error_goes_to_the_machine_which_decides(stage: Stage) -> None:
             return "gone on"
         return "not told"
 
-    assert stage.driver.run_machine(machine()) == "gone on"
+    assert stage.threads.run_machine(machine()) == "gone on"
 
 
 def test_a_pause_of_a_lane_ends_with_its_lanes(stage: Stage) -> None:
     group: Any = Group()
     group.stopping = True
-    stage.driver.make_signals(1)
-    stage.driver._group = group
-    stage.driver._lane.number = 0
-    ThreadDriver.handlers.carry_out(stage.driver, fx.Sleep(600.0))
-    stage.driver._lane.number = None
-    ThreadDriver.handlers.carry_out(stage.driver, fx.Sleep(0.25))
+    stage.threads.make_signals(1)
+    stage.threads._group = group
+    stage.threads._lane.number = 0
+    ThreadDriver.handlers.carry_out(stage.threads, fx.Sleep(600.0))
+    stage.threads._lane.number = None
+    ThreadDriver.handlers.carry_out(stage.threads, fx.Sleep(0.25))
     assert stage.slept == [0.25]
-    stage.driver._group = None
+    stage.threads._group = None
