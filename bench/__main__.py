@@ -211,7 +211,7 @@ def coordination(bench: Bench) -> None:
         )  # fmt: skip
     for found in core_scale.run():
         bench.figures.add_event(
-            f"owner's core alone, {found['units']:,.0f} units on 100 agents",
+            f"leader's core alone, {found['units']:,.0f} units on 100 agents",
             f"{found['beat_ms']:,.0f} ms a round of heartbeats, {found['tick_ms']:,.0f} ms a tick",
             f"{found['begin_ms']:,.0f} ms to begin a term; {found['memory_mib']:,.0f} MiB",
         )  # fmt: skip

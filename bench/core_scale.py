@@ -1,8 +1,8 @@
-"""The owner's pure core at 1 thousand to 100 thousand units on 100 agents: memory and time of a tick and of a round of heartbeats.
+"""The leader's pure core at 1 thousand to 100 thousand units on 100 agents: memory and time of a tick and of a round of heartbeats.
 
 Each size in a process of its own, all units running, every unit with new progress in every heartbeat; the agents' cores are
-real too, but only the owner's steps are timed. Nothing else is in it: no network, no log. How figures grow is the point.
-Memory is that of the owner's core, the records it began with, and the cores of all agents: what the units add to the process.
+real too, but only the leader's steps are timed. Nothing else is in it: no network, no log. How figures grow is the point.
+Memory is that of the leader's core, the records it began with, and the cores of all agents: what the units add to the process.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from bench.heartbeats import agent_name, held, inventory, records
 from coordinator.core import agent as agents_core
 from coordinator.core.agent_leader import ObeyedLeader
 from coordinator.core.agent_units import HeldUnits
+from coordinator.core.leader import steps as core
+from coordinator.core.leader.state import LeaderConfig, LeaderState, Received, SendMessage, Tick
 from coordinator.core.messages import Down
-from coordinator.core.owner import owner as core
-from coordinator.core.owner.state import OwnerConfig, OwnerState, Received, SendMessage, Tick
 from schemas.units import UnitProgress, UnitProgressed
 
 SIZES = (1_000, 3_000, 10_000, 30_000, 100_000)
@@ -36,7 +36,7 @@ def _rss_mib() -> float:
 
 
 class World:
-    """An owner and its agents; `spent`: seconds in the owner's steps since it was last set to 0."""
+    """A leader and its agents; `spent`: seconds in the leader's steps since it was last set to 0."""
 
     def __init__(self, units: int) -> None:
         base = _rss_mib()
@@ -44,8 +44,8 @@ class World:
         self.agents = {agent_name(n): self._agent(units, n) for n in range(AGENTS)}
         self.spent = 0.0
         began = time.perf_counter()
-        self.state, _ = core.begin_owner_term(
-            "o", 1, left, OwnerConfig(balance_every=1e9, lease=1e6, owner_lease=1e6), time.monotonic()
+        self.state, _ = core.begin_leader_term(
+            "o", 1, left, LeaderConfig(balance_every=1e9, lease=1e6, leader_lease=1e6), time.monotonic()
         )
         self.begin_ms = (time.perf_counter() - began) * 1000
         self.owner(specs)
@@ -64,9 +64,9 @@ class World:
         return state
 
     def owner(self, event: Any) -> None:
-        """Let the owner take `event`, and the agents what it says to them."""
+        """Let the leader take `event`, and the agents what it says to them."""
         began = time.perf_counter()
-        self.state, effects = core.step_owner(self.state, event, time.monotonic())
+        self.state, effects = core.step_leader(self.state, event, time.monotonic())
         self.spent += time.perf_counter() - began
         for effect in effects:
             if isinstance(effect, SendMessage) and effect.agent in self.agents:
@@ -82,7 +82,7 @@ class World:
                 self.owner(Received(effect.message))
 
     def beat(self) -> float:
-        """Let every agent send one heartbeat; return the owner's seconds."""
+        """Let every agent send one heartbeat; return the leader's seconds."""
         self.spent = 0.0
         for agent in self.agents.values():
             for unit, one in list(agent.units.by_name.items()):
@@ -113,7 +113,7 @@ def measure(units: int) -> dict[str, float]:
     }  # fmt: skip
 
 
-def replicating(state: OwnerState, units: int) -> None:
+def replicating(state: LeaderState, units: int) -> None:
     """Raise unless every unit runs: else something else is measured."""
     found = sum(current.state.name == "REPLICATING" for current in state.sets.by_unit.values())
     if found != units:

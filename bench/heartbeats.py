@@ -31,9 +31,9 @@ from coordinator.core import agent as core
 from coordinator.core.agent_leader import ObeyedLeader
 from coordinator.core.agent_unit import AgentUnit, PrepareWorker, RemoveWorker, StartWorker
 from coordinator.core.agent_units import HeldUnits
+from coordinator.core.leader.state import Inventory, LeaderConfig
 from coordinator.core.members import MemberState
 from coordinator.core.messages import Dispatch, Down
-from coordinator.core.owner.state import Inventory, OwnerConfig
 from coordinator.core.records import AgentRecord, DurableRecord, UnitRecord, build_record_key
 from coordinator.core.schedulers import InventoryUnit, UnitKind
 from schemas.units import Prepared, UnitOperation, UnitPhase, UnitProgress, UnitProgressed, WorkerEnded
@@ -48,7 +48,7 @@ def agent_name(number: int) -> str:
 
 
 def records(units: int, agents: int) -> dict[str, DurableRecord]:
-    """Return what an earlier owner has left: every unit on an agent."""
+    """Return what an earlier leader has left: every unit on an agent."""
     found: list[DurableRecord] = [
         AgentRecord(agent_name(n), f"{agent_name(n)}-i", n + 1) for n in range(agents)
     ]
@@ -85,7 +85,7 @@ def inventory(units: int) -> Inventory:
 class MemoryLog:
     """Stands in for the control log: elected at once, records durable after as long as a Kafka transaction takes."""
 
-    left: Mapping[str, DurableRecord] = {}  # by an earlier owner
+    left: Mapping[str, DurableRecord] = {}  # by an earlier leader
     go = threading.Event()
 
     def __init__(
@@ -147,7 +147,7 @@ def coordinator_main(options: dict[str, Any]) -> None:
         server.ControlLog = MemoryLog  # type: ignore[misc, assignment]
     found = inventory(options["units"])
     watched = Watched(
-        ServerConfig("bench", "127.0.0.1:0", owner=OwnerConfig(interval=options["interval"], lease=options["lease"], balance_every=1e9)),
+        ServerConfig("bench", "127.0.0.1:0", leader=LeaderConfig(interval=options["interval"], lease=options["lease"], balance_every=1e9)),
         KafkaConfig(bootstrap=options["kafka"] or "none:1", prefix=f"bench-{os.getpid()}"),
         lambda: found,
         lambda unit, uid, assignment: None,
@@ -368,9 +368,9 @@ def run(
     patience: float = 300.0,
 ) -> dict[str, Any]:
     """Return the figures of one measurement. `kafka`: bootstrap of a real broker for the control log, and every unit is
-    given out from nothing. None: a log in memory, and an earlier owner has left every unit running.
+    given out from nothing. None: a log in memory, and an earlier leader has left every unit running.
 
-    Seconds: `interval` and `lease` as the owner tells them, `steady`: how long the steady state is measured.
+    Seconds: `interval` and `lease` as the leader tells them, `steady`: how long the steady state is measured.
     """
     what = {
         "units": units,
@@ -437,7 +437,7 @@ def _steady(owner: Child, seconds: float) -> dict[str, Any]:
 
 
 def _loss(owner: Child, group: Child, names: list[str], units: int, patience: float) -> dict[str, Any]:
-    """Kill a tenth of the agents; measure from when the owner gives the first of their units to another until its plan for
+    """Kill a tenth of the agents; measure from when the leader gives the first of their units to another until its plan for
     all of them is out, and until they replicate."""
     lost = owner.ask(" ".join(names))["watched"]
     group.process.send_signal(signal.SIGKILL)

@@ -1,6 +1,6 @@
-"""What a take-over costs the owner: Kafka transactions, time, and processor time of its threads (docs/adr/0018).
+"""What a take-over costs the leader: Kafka transactions, time, and processor time of its threads (docs/adr/0018).
 
-The owner's machine on the batch system with the real core, agents of the real core in one thread beside it, no gRPC. Half of the agents
+The leader's machine on the batch system with the real core, agents of the real core in one thread beside it, no gRPC. Half of the agents
 fall silent; what is measured begins with the first record that gives one of their units to another, and ends when the last of
 them has been started there.
 
@@ -33,13 +33,13 @@ from coordinator.control.producer import TermProducer
 from coordinator.core import agent as core
 from coordinator.core.agent_leader import ObeyedLeader
 from coordinator.core.agent_units import HeldUnits
+from coordinator.core.leader.state import LeaderConfig
 from coordinator.core.messages import Down, Up
-from coordinator.core.owner.state import OwnerConfig
 from coordinator.core.records import DurableRecord, UnitRecord
 from coordinator.core.schedulers import MoveLimits
 from coordinator.server.background import Ticker
 from coordinator.server.batch_handler import AgentMachine, BatchHandler
-from coordinator.server.owner_machine import OwnerMachine
+from coordinator.server.leader_machine import LeaderMachine
 from coordinator.server.requests import InventoryRead, StreamJoined, TickDue
 from deploy.embedded.services import Kafka, combine_services
 from schemas.config.model import KafkaConfig
@@ -131,13 +131,13 @@ class Figures:
 
 
 class Stage:
-    """`server.owner_machine.Outside`, and the agents."""
+    """`server.leader_machine.Outside`, and the agents."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         units, agents = options.units, options.agents
         limits = MoveLimits(agent_burst=options.agent_burst)
-        config = OwnerConfig(interval=0.5, lease=3.0, balance_every=1e9, limits=limits)
-        self._machine = OwnerMachine(lambda: ME, config, self)
+        config = LeaderConfig(interval=0.5, lease=3.0, balance_every=1e9, limits=limits)
+        self._machine = LeaderMachine(lambda: ME, config, self)
         self.found, self.seen = Figures(), False
         self._wait, self._stored = options.wait, 0
         self.rev = 0
@@ -319,7 +319,7 @@ def main() -> None:
     parser.add_argument("--kafka")
     parser.add_argument("--embedded", action="store_true")
     parser.add_argument(
-        "--wait", action="store_true", help="the owner waits for each write before it says anything"
+        "--wait", action="store_true", help="the leader waits for each write before it says anything"
     )
     options = parser.parse_args()
     with contextlib.ExitStack() as services:

@@ -33,7 +33,7 @@ STATUSES = (
     *(UnitStatus("u", 1, state) for state in (UnitPhase.PREPARING, UnitPhase.PREPARED, UnitPhase.STOPPING)),
 )
 
-MESSAGES: Mapping[str, wire.FromAgent | wire.FromOwner] = {
+MESSAGES: Mapping[str, wire.FromAgent | wire.FromLeader] = {
     "opening": wire.Opening("agent-1", "5f0c"),
     "hello": core.Hello(HEADER, "agent-1", "host-7:1"),
     "sync": core.Sync(

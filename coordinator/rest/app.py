@@ -14,11 +14,11 @@ from fastapi import APIRouter, Depends, FastAPI, Path, Query, Request
 from fastapi.openapi.utils import get_openapi
 from pydantic import SecretStr
 
-from coordinator.core.owner.state import (
+from coordinator.core.leader.state import (
     CancelMove,
     Drain,
+    LeaderCommand,
     Move,
-    OwnerCommand,
     Pause,
     Rebalance,
     Resign,
@@ -157,7 +157,7 @@ def _add_units(router: APIRouter, control: Control) -> None:
 
 
 def _add_commands(router: APIRouter, control: Control) -> None:
-    def give(command: OwnerCommand, by: str) -> Accepted:
+    def give(command: LeaderCommand, by: str) -> Accepted:
         try:
             control.execute_command(command, by=by)
         except CommandRefusedError as refused:
@@ -217,7 +217,7 @@ def _add_commands(router: APIRouter, control: Control) -> None:
         return give(Resign(), by)
 
 
-def _find_unknown_object(control: Control, command: OwnerCommand) -> UnknownError | None:
+def _find_unknown_object(control: Control, command: LeaderCommand) -> UnknownError | None:
     """Return the error for an unknown object (404) if a refused command names one, otherwise None (409)."""
     view = control.get_view()
     match command:

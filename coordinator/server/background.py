@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import structlog
 
-from coordinator.core.owner.state import Inventory
+from coordinator.core.leader.state import Inventory
 
 log = structlog.get_logger("coordinator")
 
@@ -120,7 +120,7 @@ class InventoryPoller:
     def _read_inventory(self) -> Inventory | None:
         try:
             found = self._ask()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the owner goes on with what it knows
+        except Exception as error:  # noqa: BLE001 - whatever it is, the leader goes on with what it knows
             self.errors += 1
             if str(error) != self._trouble:
                 self._trouble = str(error)
@@ -179,7 +179,7 @@ class FencePool:
             rev, unit, uid, assignment = job
             try:
                 self._fence(unit, uid, assignment)
-            except Exception as error:  # noqa: BLE001 - the target's; the owner asks again
+            except Exception as error:  # noqa: BLE001 - the target's; the leader asks again
                 self.failed += 1
                 log.warning("unit not fenced", unit=unit, assignment=assignment, error=str(error))
             else:

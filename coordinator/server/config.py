@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from coordinator.batch import BatchConfig
 from coordinator.control.kafka_log import ControlConfig
-from coordinator.core.owner.state import OwnerConfig
+from coordinator.core.leader.state import LeaderConfig
 from coordinator.transport.security import Security
 
 
@@ -26,7 +26,7 @@ class ServerConfig:
     """The token that agents must send; "": none."""
     streams: int = 2000
     """The most concurrent streams of agents, and questions."""
-    owner: OwnerConfig = field(default_factory=OwnerConfig)
+    leader: LeaderConfig = field(default_factory=LeaderConfig)
     control: ControlConfig = field(default_factory=ControlConfig)
     batch: BatchConfig = field(default_factory=BatchConfig)
     tick: float = 0.1

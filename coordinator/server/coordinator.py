@@ -1,7 +1,7 @@
 """A coordinator process: always a candidate, and the leader while elected.
 
 ```
- agents ──gRPC──▶ HeartbeatServer ──▶ AgentMachine (per stream) ──▶ OwnerMachine ──▶ effects:
+ agents ──gRPC──▶ HeartbeatServer ──▶ AgentMachine (per stream) ──▶ LeaderMachine ──▶ effects:
                                       batch system, pollers            ▲             push, append, fence
                                                ControlLog ─────────────┤ Elected, RecordsCommitted, Lost
                                                background ─────────────┤ ticks, inventory, fences done
@@ -26,13 +26,14 @@ from coordinator.batch import BatchSystem
 from coordinator.control.codec import Candidate
 from coordinator.control.events import ControlLogEvent, Elected, Heard, WriteConfirmed
 from coordinator.control.kafka_log import ControlLog
+from coordinator.core.leader.state import Inventory, LeaderCommand, Reload
 from coordinator.core.messages import Up
-from coordinator.core.owner.state import Inventory, OwnerCommand, Reload
 from coordinator.core.records import ConfigRecord
 from coordinator.server.agent_streams import AgentStreams
 from coordinator.server.background import FencePool, InventoryPoller, Ticker
 from coordinator.server.batch_handler import AgentMachine, BatchHandler
 from coordinator.server.config import ServerConfig
+from coordinator.server.leader_machine import LeaderMachine
 from coordinator.server.operators.api import CommandRefusedError, LeaderView, NotLeaderError, View
 from coordinator.server.operators.configuration import (
     Configuration,
@@ -40,7 +41,6 @@ from coordinator.server.operators.configuration import (
     FoundConfiguration,
 )
 from coordinator.server.operators.journal import EventRow
-from coordinator.server.owner_machine import OwnerMachine
 from coordinator.server.parts import CoordinatorParts
 from coordinator.server.requests import (
     CommandRequested,
@@ -95,25 +95,25 @@ class Coordinator:
         )
         self._parts = CoordinatorParts(
             transport,
-            Ticker(config.tick, lambda: self._send_to_owner(TickDue())),
+            Ticker(config.tick, lambda: self._send_to_leader(TickDue())),
             InventoryPoller(
                 lambda: self._adopt_stored_config(inventory),
-                lambda rev, found: self._send_to_owner(InventoryRead(rev, found)),
+                lambda rev, found: self._send_to_leader(InventoryRead(rev, found)),
                 config.inventory_every,
             ),
             FencePool(
                 fence,
-                lambda rev, unit, assignment: self._send_to_owner(FenceDone(rev, unit, assignment)),
+                lambda rev, unit, assignment: self._send_to_leader(FenceDone(rev, unit, assignment)),
                 config.fences,
             ),
             lambda: {**self._agents.counts, "owner.mailbox": len(self._system.router.control)},
             lambda digest: configuration.adopt_config(digest) if configuration is not None else None,
         )
-        self._machine = OwnerMachine(lambda: self._candidate, config.owner, self._parts)
+        self._machine = LeaderMachine(lambda: self._candidate, config.leader, self._parts)
         self._system: BatchSystem[AgentMachine, Up] = BatchSystem(
-            self._machine, lambda _: BatchHandler(self._send_to_owner), config.batch
+            self._machine, lambda _: BatchHandler(self._send_to_leader), config.batch
         )
-        self._agents = AgentStreams(self._system, self._send_to_owner, config.outbox)
+        self._agents = AgentStreams(self._system, self._send_to_leader, config.outbox)
 
     # start and stop
 
@@ -173,7 +173,7 @@ class Coordinator:
             viewed = self._viewed
             if viewed is None or now >= viewed[0]:
                 asked: PendingAnswer[View] = PendingAnswer()
-                self._send_to_owner(ViewRequested(asked))
+                self._send_to_leader(ViewRequested(asked))
                 view = asked.wait_for_value(timeout)
                 # A large view keeps the leader busy: never for more than a fifth of its time. A small one is
                 # not kept, because a unit that has progress by now must be in it (rowlock.inspect.status).
@@ -192,9 +192,9 @@ class Coordinator:
             leader.rev if leader is not None and leader.am_i else 0, what, about
         )
 
-    def execute_command(self, command: OwnerCommand, timeout: float = 5.0, *, by: str = "") -> None:
+    def execute_command(self, command: LeaderCommand, timeout: float = 5.0, *, by: str = "") -> None:
         answer: PendingAnswer[None] = PendingAnswer()
-        self._send_to_owner(CommandRequested(command, answer, by))
+        self._send_to_leader(CommandRequested(command, answer, by))
         try:
             answer.wait_for_value(timeout)
         finally:
@@ -217,7 +217,7 @@ class Coordinator:
             if not dry_run:
                 command = Reload(found.digest, found.parts, found.changed)
                 self.execute_command(
-                    command, self._config.owner.reload_timeout + RELOAD_ANSWER_TIMEOUT_S, by=by
+                    command, self._config.leader.reload_timeout + RELOAD_ANSWER_TIMEOUT_S, by=by
                 )
         return found
 
@@ -232,7 +232,7 @@ class Coordinator:
 
     # incoming events
 
-    def _send_to_owner(self, message: object) -> None:
+    def _send_to_leader(self, message: object) -> None:
         self._system.router.send_control(message)
 
     def _on_log_event(self, event: ControlLogEvent) -> None:
@@ -244,4 +244,4 @@ class Coordinator:
             self._active_digest = record.digest if isinstance(record, ConfigRecord) else ""
         if isinstance(event, WriteConfirmed):
             self._machine.leadership.record_confirmation(event)
-        self._send_to_owner(event)
+        self._send_to_leader(event)

@@ -17,13 +17,13 @@ from coordinator.transport.server import HeartbeatServer
 
 @dataclass(slots=True)
 class CoordinatorParts:
-    """The parts of a coordinator; implements `server.terms.term.OwnerEffects`."""
+    """The parts of a coordinator; implements `server.terms.term.LeaderEffects`."""
 
     transport: HeartbeatServer
     ticker: Ticker
     inventory: InventoryPoller
     fences: FencePool
-    owner_counters: Callable[[], dict[str, int]]
+    leader_counters: Callable[[], dict[str, int]]
     """Returns the counters of the leader's state machine and of the parts that bring its messages."""
     configured: Callable[[str], None]
     """Receives the digest of each configuration that is activated."""
@@ -81,7 +81,7 @@ class CoordinatorParts:
         return {
             **{f"transport.{what}": count for what, count in self.transport.get_counters().items()},
             **(self.log.get_counters() if self.log is not None else {}),
-            **self.owner_counters(),
+            **self.leader_counters(),
             "owner.tick_us": int(self.ticker.last * 1e6),
             "fences.waiting": len(self.fences),
             "fences.failed": self.fences.failed,

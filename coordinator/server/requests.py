@@ -8,7 +8,7 @@ import threading
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from coordinator.core.owner.state import Inventory, OwnerCommand
+from coordinator.core.leader.state import Inventory, LeaderCommand
 from coordinator.server.batch_handler import AgentMachine
 from coordinator.server.operators.api import NoAnswerError, View
 
@@ -92,7 +92,7 @@ class FenceDone:
 class CommandRequested:
     """An operator's command that waits for its answer."""
 
-    command: OwnerCommand
+    command: LeaderCommand
     answer: PendingAnswer[None]
     by: str = ""
     """The operator, as far as known."""

@@ -25,7 +25,7 @@ from coordinator.transport.client_stream import ClientStream
 from coordinator.transport.events import LeaderInfo
 from coordinator.transport.leader_search import Caller, LeaderSearch
 from coordinator.transport.security import Security
-from coordinator.transport.wire import FromOwner, NotLeader, Opening, Serving, WireError, decode_owner_frame
+from coordinator.transport.wire import FromLeader, NotLeader, Opening, Serving, WireError, decode_leader_frame
 from schemas.backoff import pause_after
 
 __all__ = ["ClientTiming", "HeartbeatClient", "LeaderInfo", "Security", "ask_leader"]
@@ -170,14 +170,14 @@ class HeartbeatClient:
         try:
             for data in stream.call:
                 late.cancel()
-                for message in decode_owner_frame(data):
+                for message in decode_leader_frame(data):
                     if (why := self._handle_message(message, stream)) is not None:
                         return why
         finally:
             late.cancel()
         return "the coordinator ended it"
 
-    def _handle_message(self, message: FromOwner, stream: ClientStream) -> str | None:
+    def _handle_message(self, message: FromLeader, stream: ClientStream) -> str | None:
         """Process one message, and return why the stream has to end; None: it goes on."""
         known_rev = self.search.known_rev
         match message:

@@ -31,7 +31,7 @@ from coordinator.transport.security import Security
 from coordinator.transport.stream import AgentStream
 from coordinator.transport.wire import (
     FromAgent,
-    FromOwner,
+    FromLeader,
     NotLeader,
     Opening,
     Serving,
@@ -253,7 +253,7 @@ class HeartbeatServer:
             self._on_event(MessagesArrived(stream.agent, stream.number, message))
 
 
-def _yield_frames(stream: AgentStream, messages: list[FromOwner]) -> Iterator[bytes]:
+def _yield_frames(stream: AgentStream, messages: list[FromLeader]) -> Iterator[bytes]:
     data = encode_frame(messages)
     stream.down["down messages"] += len(messages)
     stream.down["down bytes"] += len(data)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from coordinator.core.messages import Dispatch, Down, Header
 from coordinator.transport.pending_dispatches import PendingDispatch, PendingDispatches
-from coordinator.transport.wire import FRAME, FromOwner, NotLeader
+from coordinator.transport.wire import FRAME, FromLeader, NotLeader
 
 #: Seconds that a message waits for others if the last frame was sent at most `BUSY` seconds ago: a frame
 #: costs more than most messages.
@@ -52,14 +52,14 @@ class AgentStream:
         self.why: str | None = None
         self.farewell: NotLeader | None = None
         self._capacity, self._pace = capacity, FramePacing()
-        self._queue: deque[FromOwner] = deque()
+        self._queue: deque[FromLeader] = deque()
         self._changed = threading.Condition()
 
     def record_epoch(self, header: Header) -> None:
         """Record the epoch in the agent's last message."""
         self.agent_epoch = header.agent_epoch
 
-    def put_messages(self, messages: Sequence[FromOwner]) -> int:
+    def put_messages(self, messages: Sequence[FromLeader]) -> int:
         """Add messages, and return how many were accepted: none if the stream has ended, and only as
         many as the queue has room for (the others are counted as dropped).
         """
@@ -76,7 +76,7 @@ class AgentStream:
             self._changed.notify()
             return len(taken)
 
-    def take_messages(self) -> list[FromOwner]:
+    def take_messages(self) -> list[FromLeader]:
         """Return the waiting messages in order, at most one frame. Blocks until there are any; an empty
         list means that the stream has ended.
         """

@@ -52,7 +52,7 @@ class NotLeader(WireMessage, frozen=True):
 
 
 FromAgent = Opening | Up
-FromOwner = Serving | NotLeader | Down
+FromLeader = Serving | NotLeader | Down
 
 _T = TypeVar("_T")
 _Ours = Annotated[int, msgspec.Meta(ge=PROTOCOL_VERSION, le=PROTOCOL_VERSION)]
@@ -107,10 +107,10 @@ class _FrameReader(Generic[_T]):
 
 
 _up = _FrameReader[FromAgent](FromAgent)
-_down = _FrameReader[FromOwner](FromOwner)
+_down = _FrameReader[FromLeader](FromLeader)
 
 
-def encode_frame(messages: Sequence[FromAgent] | Sequence[FromOwner]) -> bytes:
+def encode_frame(messages: Sequence[FromAgent] | Sequence[FromLeader]) -> bytes:
     """Return one frame of messages, in order; at most `FRAME` of them."""
     return _encoder.encode((PROTOCOL_VERSION, messages))
 
@@ -120,7 +120,7 @@ def decode_agent_frame(data: bytes) -> list[FromAgent]:
     return _up.read_frame(data)
 
 
-def decode_owner_frame(data: bytes) -> list[FromOwner]:
+def decode_leader_frame(data: bytes) -> list[FromLeader]:
     """Return the messages in a frame of the leader. Raises WireError."""
     return _down.read_frame(data)
 

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaException
 
 from consumer.errors import TransientError
 from consumer.tables.discovery import KafkaCluster
-from coordinator.core.owner.state import Inventory
+from coordinator.core.leader.state import Inventory
 from coordinator.core.schedulers import InventoryUnit, UnitKind
 from rowlock.coordinator.units import ApplyUnitName, list_apply_units, list_sources_to_capture
 from schemas.config.changes.parts import (

@@ -14,7 +14,7 @@ import structlog
 
 from coordinator.control.topic import ControlTopicError
 from coordinator.core.health import HealthConfig
-from coordinator.core.owner.state import OwnerConfig
+from coordinator.core.leader.state import LeaderConfig
 from coordinator.core.schedulers import MoveLimits
 from coordinator.server.config import ServerConfig
 from coordinator.server.coordinator import Coordinator
@@ -131,14 +131,14 @@ def build_server_config(config: CoordinationConfig, name: str) -> ServerConfig:
         security=load_security(config.tls),
         token=load_agent_token(config),
         streams=2 * config.agents + 100,
-        owner=build_owner_config(config),
+        leader=build_leader_config(config),
         version=__version__,
     )
 
 
-def build_owner_config(config: CoordinationConfig) -> OwnerConfig:
+def build_leader_config(config: CoordinationConfig) -> LeaderConfig:
     """Return the settings of the leader's core: times, limits, and when agents back off."""
-    return OwnerConfig(
+    return LeaderConfig(
         interval=config.interval_s,
         agents=config.agents,
         lease=config.lease_s,

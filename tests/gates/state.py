@@ -45,7 +45,7 @@ LEFT_TO_A_LATER_ISSUE = ("LocalUnit",)
 fields of their own. An issue of its own does this; until then their fields are no breaches."""
 MOST_FIELDS = 12
 SHAPED = (
-    "OwnerState",
+    "LeaderState",
     "PipelineShell",
     "HeartbeatServer",
     "HeartbeatClient",

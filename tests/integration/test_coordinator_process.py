@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from coordinator.control.topic import ControlTopicError, build_control_topic_name
-from coordinator.core.owner.state import Inventory
+from coordinator.core.leader.state import Inventory
 from coordinator.server.config import ServerConfig
 from coordinator.server.coordinator import Coordinator
 from deploy.embedded.services import Kafka

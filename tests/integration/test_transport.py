@@ -38,7 +38,7 @@ from coordinator.transport.events import (
     TransportEvent,
 )
 from coordinator.transport.server import HeartbeatServer
-from coordinator.transport.wire import NotLeader, Opening, Serving, decode_owner_frame, encode_frame
+from coordinator.transport.wire import NotLeader, Opening, Serving, decode_leader_frame, encode_frame
 from schemas.units import UnitOperation, UnitPhase
 from tests.kits.transport import PATIENT, QUICK, Server, calling, serving, threads_of, until
 from tests.servers.proxy import TcpProxy
@@ -144,12 +144,12 @@ def test_the_server_itself_says_which_term_it_serves(server: Server) -> None:
     server.lead(5)
     with open_channel(server.address, None) as channel:
         call = channel.stream_stream(HEARTBEAT_METHOD)(iter([encode_frame([Opening("a", "x")])]))
-        assert decode_owner_frame(next(call)) == [Serving(5)]
+        assert decode_leader_frame(next(call)) == [Serving(5)]
         call.cancel()
     server.follow(7, "127.0.0.1:1")
     with open_channel(server.address, None) as channel:
         call = channel.stream_stream(HEARTBEAT_METHOD)(iter([encode_frame([Opening("a", "x")])]))
-        assert [decode_owner_frame(data) for data in call] == [[NotLeader(7, "127.0.0.1:1")]]
+        assert [decode_leader_frame(data) for data in call] == [[NotLeader(7, "127.0.0.1:1")]]
 
 
 def test_ask_leader_takes_the_latest_term_and_passes_over_the_dead(server: Server, other: Server) -> None:

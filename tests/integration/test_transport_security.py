@@ -16,7 +16,7 @@ from coordinator.transport.access import build_call_metadata
 from coordinator.transport.ask import ask_leader
 from coordinator.transport.channel import HEARTBEAT_METHOD, open_channel
 from coordinator.transport.security import Security
-from coordinator.transport.wire import Opening, Serving, decode_owner_frame, encode_frame
+from coordinator.transport.wire import Opening, Serving, decode_leader_frame, encode_frame
 from tests.kits.transport import Authority, Server, calling, serving, until
 
 
@@ -45,7 +45,7 @@ def opened(server: Server, agent: str, security: Security | None) -> object:
             iter([encode_frame([Opening(agent, "x")])]), timeout=60
         )
         try:
-            return decode_owner_frame(next(call))
+            return decode_leader_frame(next(call))
         except grpc.RpcError as error:
             return error.code()
         finally:
@@ -201,7 +201,7 @@ def test_one_agent_has_a_few_streams_at_most(guarded: Server) -> None:
             )
             calls.append(call)
             try:
-                reported.append(decode_owner_frame(next(call)))
+                reported.append(decode_leader_frame(next(call)))
             except grpc.RpcError as error:
                 reported.append(error.code())
     assert reported == [[Serving(5)]] * 4 + [grpc.StatusCode.RESOURCE_EXHAUSTED]

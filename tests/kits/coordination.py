@@ -21,7 +21,7 @@ from typing import Any, Self
 import structlog
 
 from coordinator.agent.shell import AgentShell
-from coordinator.core.owner.state import Drain, Inventory, Move, OwnerConfig, Pause, Resign, Resume
+from coordinator.core.leader.state import Drain, Inventory, LeaderConfig, Move, Pause, Resign, Resume
 from coordinator.core.schedulers import InventoryUnit, UnitKind
 from coordinator.server.config import ServerConfig
 from coordinator.server.coordinator import Coordinator
@@ -234,7 +234,7 @@ def main(config: dict[str, Any]) -> int:
     kafka = KafkaConfig(bootstrap=config["bootstrap"], prefix=config["prefix"])
     found = inventory(config.get("units", 0))
     listen = config.get("listen", "127.0.0.1:0")
-    owner = OwnerConfig(interval=0.5, lease=config["lease"]) if "lease" in config else OwnerConfig()
+    owner = LeaderConfig(interval=0.5, lease=config["lease"]) if "lease" in config else LeaderConfig()
     coordinator = Coordinator(
         ServerConfig(config["name"], listen, rest=f"rest-of-{config['name']}", owner=owner),
         kafka,

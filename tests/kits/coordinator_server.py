@@ -8,17 +8,17 @@ from coordinator.control.codec import Candidate, RecordChange
 from coordinator.control.events import Elected, RecordsCommitted, WriteConfirmed
 from coordinator.core import agent
 from coordinator.core.agent_unit import PrepareWorker, RemoveWorker, StartWorker
+from coordinator.core.leader.state import (
+    LeaderCommand,
+    LeaderConfig,
+)
 from coordinator.core.messages import (
     Down,
 )
-from coordinator.core.owner.state import (
-    OwnerCommand,
-    OwnerConfig,
-)
 from coordinator.core.records import DurableRecord
 from coordinator.server.batch_handler import AgentMachine, MailWaiting
+from coordinator.server.leader_machine import LeaderMachine
 from coordinator.server.operators.api import View
-from coordinator.server.owner_machine import OwnerMachine
 from coordinator.server.requests import (
     CommandRequested,
     InventoryRead,
@@ -51,8 +51,8 @@ class World:
     ticks: int = 0
 
     def __post_init__(self) -> None:
-        config = OwnerConfig(balance_every=1e9, progress_every=self.progress_every)
-        self.machine = OwnerMachine(
+        config = LeaderConfig(balance_every=1e9, progress_every=self.progress_every)
+        self.machine = LeaderMachine(
             lambda: Candidate("me", "127.0.0.1:1", "127.0.0.1:2"),
             config,
             self,
@@ -166,7 +166,7 @@ class World:
                 self._agent(name, agent.AgentTick())
             self.settle()
 
-    def command(self, command: OwnerCommand) -> PendingAnswer[None]:
+    def command(self, command: LeaderCommand) -> PendingAnswer[None]:
         asked: PendingAnswer[None] = PendingAnswer()
         self.report_event(CommandRequested(command, asked))
         return asked

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from coordinator.core.owner.invariants import find_step_violations
-from coordinator.core.owner.state import OwnerState
+from coordinator.core.leader.invariants import find_step_violations
+from coordinator.core.leader.state import LeaderState
 from coordinator.core.replication import ReplicationSet
 from coordinator.core.set_invariants import find_set_violation
 
@@ -16,7 +16,7 @@ def require_invariant(holds: bool, what: str) -> None:
         raise AssertionError(what)
 
 
-def check_owner_invariants(state: OwnerState) -> None:
+def check_leader_invariants(state: LeaderState) -> None:
     """Raise AssertionError unless the invariants hold for every unit that is not restricted."""
     everything = {**dict.fromkeys(state.plan.inventory or ()), **state.sets.by_unit}
     broken = find_step_violations(state, state.numbers.counter, everything)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from coordinator.core.owner.state import OwnerCommand, Reload
+from coordinator.core.leader.state import LeaderCommand, Reload
 from coordinator.server.operators.api import (
     AgentRow,
     ControlError,
@@ -75,7 +75,7 @@ class FakeControl:
     units: tuple[UnitRow, ...] = (unit("apply/p/t.b1.bank.acct"), unit("capture/b1", agent="a2"))
     pipelines: tuple[PipelineRow, ...] = (PIPELINE,)
     counters: Mapping[str, int] = field(default_factory=lambda: {"dropped late": 3})
-    commands: list[OwnerCommand] = field(default_factory=list)
+    commands: list[LeaderCommand] = field(default_factory=list)
     fails: dict[type, ControlError] = field(default_factory=dict)
     journal: Journal = field(default_factory=Journal)
     given_by: list[str] = field(default_factory=list)
@@ -105,7 +105,7 @@ class FakeControl:
         self.reloads.append(dry_run)
         return FoundConfiguration("abc", {}, frozenset({"source/b1"}), frozenset({"pipeline/old"}), changes)
 
-    def execute_command(self, command: OwnerCommand, timeout: float = 5.0, *, by: str = "") -> None:
+    def execute_command(self, command: LeaderCommand, timeout: float = 5.0, *, by: str = "") -> None:
         self.given_by.append(by)
         if self.seen_leader is None or not self.seen_leader.am_i:
             raise NotLeaderError(self.seen_leader)

@@ -19,7 +19,7 @@ from consumer.process.operations import fencing
 from consumer.targets import progress as statements
 from consumer.units import supervision
 from coordinator.core.health import HealthConfig
-from coordinator.core.owner.state import OwnerConfig
+from coordinator.core.leader.state import LeaderConfig
 from coordinator.transport import client, leader_search
 from rowlock.agent import apply, capture
 from rowlock.processes import supervisor
@@ -66,7 +66,7 @@ def test_quiet_is_counted_from_a_start_that_was_later_than_the_failure() -> None
         (LaneLimits().pause, LaneLimits().max_pause, [0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2, 2]),
         (transactions.FIRST_RETRY_DELAY_S, inf, [0, 0.05, 0.1, 0.2, 0.4]),
         (statements.MAKE_PAUSE_S, inf, [0, 0.05, 0.1, 0.2, 0.4, 0.8]),
-        (OwnerConfig().retry_first, OwnerConfig().retry_most, [0, 1, 2, 4, 8, 16, 32, 60, 60]),
+        (LeaderConfig().retry_first, LeaderConfig().retry_most, [0, 1, 2, 4, 8, 16, 32, 60, 60]),
         (HealthConfig().retry_first, HealthConfig().retry_most, [0, 10, 20, 40, 80, 160, 320, 600, 600]),
         (client.ClientTiming().retry_first, client.ClientTiming().retry_most, [0, 0.05, 0.1, 0.2, 0.4, 0.8, 1]),
     ],
@@ -86,7 +86,7 @@ def test_nobody_doubles_a_pause_alone() -> None:
     }
     assert found == {
         "schemas/backoff.py",
-        "coordinator/core/owner/patience.py",
+        "coordinator/core/leader/patience.py",
     }
 
 

@@ -20,11 +20,11 @@ from rich.console import Console
 
 from coordinator.control.codec import Candidate, Claim, Resigned
 from coordinator.control.fold import ControlFold
-from coordinator.core.owner.state import (
+from coordinator.core.leader.state import (
     CancelMove,
     Drain,
+    LeaderCommand,
     Move,
-    OwnerCommand,
     Pause,
     Rebalance,
     Reload,
@@ -266,7 +266,7 @@ def test_a_leader_that_does_not_know_versions_has_its_agents_listed() -> None:
     ],
 )
 def test_commands(
-    rowlock: Callable[..., Result], control: FakeControl, words: str, command: OwnerCommand
+    rowlock: Callable[..., Result], control: FakeControl, words: str, command: LeaderCommand
 ) -> None:
     result = rowlock(words)
     assert (result.exit_code, result.stderr) == (0, "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core.owner.invariants import explain_restriction
+from coordinator.core.leader.invariants import explain_restriction
 from coordinator.rest.models import Unit
 from coordinator.server.operators.condition import RESTRICTION_REMEDY, UnitCondition, judge_condition
 from schemas.findings import TRIES_AGAIN

@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 
 from coordinator.core.handlers.bounds import LONGEST_NAME, MOST_ROWS
+from coordinator.core.leader import steps
+from coordinator.core.leader.state import Alarm, LeaderConfig, Persist
 from coordinator.core.messages import Checkpoint, DispatchResponse, Hello, Sync, UnitStatus
-from coordinator.core.owner import owner
-from coordinator.core.owner.state import Alarm, OwnerConfig, Persist
 from coordinator.transport.access import (
     build_call_metadata,
     explain_other_caller_system,
     explain_unknown_caller,
 )
 from schemas.units import UnitPhase, UnitProgress
-from tests.kits.owner_core import CONFIG, Cluster
-from tests.kits.owner_history import play
+from tests.kits.leader_core import CONFIG, Cluster
+from tests.kits.leader_history import play
 
 NOW_MS = 1_790_000_000_000
 FAR = NOW_MS + 3_600_000
@@ -78,7 +78,7 @@ def test_an_epoch_that_was_never_given_raises_nothing_and_is_told_to_stop(cluste
     assert cluster.state.numbers.counter == before
     assert cluster.dispatched() == [("a", "w", "remove")]
     assert alarms(cluster) == ["epoch refused"]
-    later = owner.begin_owner_term("p", 99, cluster.records, OwnerConfig(), 0.0)[0]
+    later = steps.begin_leader_term("p", 99, cluster.records, LeaderConfig(), 0.0)[0]
     assert later.numbers.counter == before
 
 
@@ -104,7 +104,7 @@ def test_a_time_that_is_none_is_refused(cluster: Cluster, sent: float) -> None:
 
 
 def test_there_are_not_more_agents_than_can_be() -> None:
-    made = Cluster(config=OwnerConfig(agents=2))
+    made = Cluster(config=LeaderConfig(agents=2))
     made.join("a", "b")
     made.up(Hello, "c", assignment=0, rev=0, incarnation="c-1")
     assert set(made.state.members.by_name) == {"a", "b"}

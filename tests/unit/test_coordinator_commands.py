@@ -6,16 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.core.messages import Heartbeat, HeartbeatResponse, Liveness, UnitStatus
-from coordinator.core.owner import owner
-from coordinator.core.owner.inventory_shrinks import find_suspicious_shrink, parse_pipeline_name
-from coordinator.core.owner.state import (
+from coordinator.core.leader import steps
+from coordinator.core.leader.inventory_shrinks import find_suspicious_shrink, parse_pipeline_name
+from coordinator.core.leader.state import (
     Alarm,
     CancelMove,
     Drain,
     Inventory,
+    LeaderCommand,
     Move,
-    OwnerCommand,
     Pause,
     Refused,
     Resume,
@@ -23,13 +22,14 @@ from coordinator.core.owner.state import (
     Tick,
     Undrain,
 )
+from coordinator.core.messages import Heartbeat, HeartbeatResponse, Liveness, UnitStatus
 from coordinator.core.records import MoveRecord
 from coordinator.core.replication_table import SetState
 from coordinator.core.schedulers import InventoryUnit, MoveLimits, MoveRequest, UnitKind
 from schemas.problems import Problem
 from schemas.units import UnitPhase
-from tests.kits.owner_core import CONFIG, Cluster, spec
-from tests.kits.owner_history import play
+from tests.kits.leader_core import CONFIG, Cluster, spec
+from tests.kits.leader_history import play
 
 TIGHT = replace(CONFIG, limits=MoveLimits(concurrent=1, per_agent=1))
 
@@ -41,13 +41,13 @@ def cluster() -> Cluster:
     return play(history, Cluster(config=TIGHT))
 
 
-def refused(cluster: Cluster, command: OwnerCommand) -> str:
+def refused(cluster: Cluster, command: LeaderCommand) -> str:
     return "".join(str(e.problem) for e in cluster.do(command) if isinstance(e, Refused))
 
 
 def later(cluster: Cluster) -> list[MoveRequest]:
     """What a later owner knows of moves."""
-    return list(owner.begin_owner_term("later", 99, cluster.records, TIGHT, 0.0)[0].plan.moves)
+    return list(steps.begin_leader_term("later", 99, cluster.records, TIGHT, 0.0)[0].plan.moves)
 
 
 def test_a_move_that_waits_is_stored_until_it_begins(cluster: Cluster) -> None:
@@ -65,7 +65,7 @@ def test_a_later_owner_waits_for_the_agents_before_it_gives_a_move_up(cluster: C
     new.do(Inventory((spec("u"), spec("v"))))
     new.do(Tick())
     assert new.state.plan.moves == (MoveRequest("u", "b"),)
-    new.now += TIGHT.owner_lease + TIGHT.silence if TIGHT.owner_lease < 1e6 else 0
+    new.now += TIGHT.leader_lease + TIGHT.silence if TIGHT.leader_lease < 1e6 else 0
     new.state.members.by_name["b"] = replace(new.state.members.by_name["b"], draining=True)
     new.state.plan.has_work = True
     out = new.do(Tick())
@@ -132,7 +132,7 @@ def test_a_drain_is_undone_and_the_agent_has_not_been_told_for_good(cluster: Clu
     assert not cluster.state.members.by_name["a"].accepts
     assert not refused(cluster, Undrain("a"))
     assert cluster.state.members.by_name["a"].accepts
-    assert not owner.begin_owner_term("p", 11, cluster.records, CONFIG, 0.0)[0].members.by_name["a"].draining
+    assert not steps.begin_leader_term("p", 11, cluster.records, CONFIG, 0.0)[0].members.by_name["a"].draining
     assert "no agent" in refused(cluster, Undrain("x"))
 
 
@@ -260,6 +260,6 @@ def test_a_new_owner_doubts_it_as_well() -> None:
 
 
 def test_records_of_moves_have_keys() -> None:
-    assert owner.begin_owner_term("o", 1, {"move/u": MoveRecord("u", "a")}, CONFIG, 0.0)[0].plan.moves == (
+    assert steps.begin_leader_term("o", 1, {"move/u": MoveRecord("u", "a")}, CONFIG, 0.0)[0].plan.moves == (
         MoveRequest("u", "a"),
     )

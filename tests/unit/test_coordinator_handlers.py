@@ -12,6 +12,17 @@ from coordinator.core.handlers import CHAIN, Context
 from coordinator.core.handlers.entrance import CheckLeader, CheckMember, CheckTerm, RegisterAgent
 from coordinator.core.handlers.leases import GrantLeases, RenewAgentLease
 from coordinator.core.handlers.reports import AnswerUnit, CollectStatistics, KeepWithinBounds, ReportUnits
+from coordinator.core.leader.state import (
+    Alarm,
+    LeaderConfig,
+    LeaderDecision,
+    LeaderState,
+    Persist,
+    SendMessage,
+)
+from coordinator.core.leader.term_claim import TermClaim
+from coordinator.core.leader.term_numbers import TermNumbers
+from coordinator.core.leader.unit_sets import UnitMemo
 from coordinator.core.members import Member, MemberState
 from coordinator.core.messages import (
     Announce,
@@ -29,17 +40,6 @@ from coordinator.core.messages import (
     UnitStatus,
     Up,
 )
-from coordinator.core.owner.state import (
-    Alarm,
-    OwnerConfig,
-    OwnerDecision,
-    OwnerState,
-    Persist,
-    SendMessage,
-)
-from coordinator.core.owner.term_claim import TermClaim
-from coordinator.core.owner.term_numbers import TermNumbers
-from coordinator.core.owner.unit_sets import UnitMemo
 from coordinator.core.records import AgentRecord, CounterRecord
 from coordinator.core.replication import Replica, ReplicationSet
 from coordinator.core.replication_table import ReplicaPhase, Role, SetState
@@ -57,8 +57,8 @@ def running(unit: str = "u", role: Role = Role.PRIMARY) -> ReplicationSet:
     return ReplicationSet(unit, state, (Replica("a", EPOCH, 3, role, seen=seen),))
 
 
-def state_of(member: Member | None = SYNCED, *sets: ReplicationSet) -> OwnerState:
-    state = OwnerState("me", REV, OwnerConfig(), TermClaim(NOW), TermNumbers(20))
+def state_of(member: Member | None = SYNCED, *sets: ReplicationSet) -> LeaderState:
+    state = LeaderState("me", REV, LeaderConfig(), TermClaim(NOW), TermNumbers(20))
     if member is not None:
         state.members.by_name[member.name] = member
     for each in sets:
@@ -67,7 +67,7 @@ def state_of(member: Member | None = SYNCED, *sets: ReplicationSet) -> OwnerStat
     return state
 
 
-def context(message: Up, state: OwnerState | None = None, *, known: bool = True) -> Context:
+def context(message: Up, state: LeaderState | None = None, *, known: bool = True) -> Context:
     state = state or state_of()
     return Context(state, message, NOW, [], state.members.by_name.get(message.agent) if known else None)
 
@@ -76,7 +76,7 @@ def heartbeat(*statuses: UnitStatus, head: Header = HEAD) -> Heartbeat:
     return Heartbeat(head, "a", 40.0, statuses)
 
 
-def sent(out: list[OwnerDecision]) -> list[type]:
+def sent(out: list[LeaderDecision]) -> list[type]:
     return [type(effect.message) for effect in out if isinstance(effect, SendMessage)]
 
 
@@ -89,7 +89,7 @@ def test_the_order_of_the_chain() -> None:
 
 def test_a_handler_that_says_no_ends_the_chain() -> None:
     state = state_of(SYNCED, running())
-    out: list[OwnerDecision] = []
+    out: list[LeaderDecision] = []
     handlers.receive_agent_message(state, heartbeat(head=changed(HEAD, owner_rev=REV + 1)), NOW, out)
     assert [type(effect) for effect in out] == [Alarm]
     assert (state.members.by_name["a"], state.history.dropped) == (SYNCED, {"later term claimed": 1})

@@ -8,8 +8,8 @@ import pytest
 
 from coordinator.core import health
 from coordinator.core.health import WELL, AgentHealth, HealthConfig
+from coordinator.core.leader.state import Inventory, LeaderConfig, Move, Tick
 from coordinator.core.messages import Hello, UnitStatus
-from coordinator.core.owner.state import Inventory, Move, OwnerConfig, Tick
 from coordinator.core.replication_table import Role, SetState
 from coordinator.core.schedulers import (
     AddTask,
@@ -22,7 +22,7 @@ from coordinator.core.schedulers import (
 )
 from coordinator.server.operators import view as views
 from schemas.units import UnitPhase
-from tests.kits.owner_core import CONFIG, Cluster, spec
+from tests.kits.leader_core import CONFIG, Cluster, spec
 from tests.kits.schedulers import BALANCE, MANY, unit, view
 
 QUICK = HealthConfig(failures=2, retry_first=10.0, retry_most=40.0, trust_after=5.0)
@@ -170,7 +170,7 @@ def test_an_agent_on_which_nothing_gets_ready_does_not_attract_units_for_ever(cl
     assert run(cluster, 60.0, "x") < 12
     row = next(
         r
-        for r in views.build_owner_view(
+        for r in views.build_leader_view(
             cluster.state, None, cluster.now, errors={}, streams={}, counters={}
         ).agents
         if r.name == "x"
@@ -232,7 +232,7 @@ def test_a_person_may_still_move_a_unit_there(cluster: Cluster) -> None:
 
 
 def test_the_defaults_are_what_the_configuration_says() -> None:
-    from rowlock.coordinator.run import build_owner_config
+    from rowlock.coordinator.run import build_leader_config
     from schemas.config.coordination import CoordinationConfig
 
-    assert build_owner_config(CoordinationConfig()) == OwnerConfig()
+    assert build_leader_config(CoordinationConfig()) == LeaderConfig()

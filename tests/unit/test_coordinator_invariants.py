@@ -11,17 +11,16 @@ import pytest
 
 from coordinator.control.codec import Changes, decode_message, encode_message
 from coordinator.core import replication
-from coordinator.core.messages import HeartbeatResponse, Sync, UnitStatus
-from coordinator.core.owner import owner
-from coordinator.core.owner.invariants import find_step_violations
-from coordinator.core.owner.state import (
+from coordinator.core.leader import steps
+from coordinator.core.leader.invariants import find_step_violations
+from coordinator.core.leader.state import (
     Alarm,
     Fence,
     Fenced,
     Inventory,
+    LeaderDecision,
+    LeaderState,
     Move,
-    OwnerDecision,
-    OwnerState,
     Pause,
     Persist,
     Refused,
@@ -30,7 +29,8 @@ from coordinator.core.owner.state import (
     StepDown,
     Tick,
 )
-from coordinator.core.owner.unit_sets import UnitSets
+from coordinator.core.leader.unit_sets import UnitSets
+from coordinator.core.messages import HeartbeatResponse, Sync, UnitStatus
 from coordinator.core.records import (
     AgentRecord,
     CounterRecord,
@@ -43,7 +43,7 @@ from coordinator.core.replication import Replica, ReplicationSet
 from coordinator.core.replication_table import ReplicaPhase, Role, SetState
 from coordinator.core.schedulers import InventoryUnit, UnitKind
 from schemas.units import UnitPhase
-from tests.kits.owner_core import Cluster, spec
+from tests.kits.leader_core import Cluster, spec
 
 AGENTS: dict[str, DurableRecord] = {
     "agent/a": AgentRecord("a", "a-1", 1),
@@ -78,7 +78,7 @@ def last_granted(cluster: Cluster, agent: str) -> tuple[tuple[str, int], ...]:
     return found[-1].granted
 
 
-def about(effects: list[OwnerDecision], unit: str) -> list[OwnerDecision]:
+def about(effects: list[LeaderDecision], unit: str) -> list[LeaderDecision]:
     """Return what instructs an agent about a unit, stores something of it, or fences it."""
     return [
         effect
@@ -328,7 +328,7 @@ def test_a_unit_without_its_place_in_the_index_is_found(monkeypatch: pytest.Monk
         sets.by_unit[after.unit] = after
 
     monkeypatch.setattr(UnitSets, "replace_set", replace_set)
-    _, out = owner.step_owner(cluster.state, Tick(), cluster.now)
+    _, out = steps.step_leader(cluster.state, Tick(), cluster.now)
     assert isinstance(out[-1], StepDown)
 
 
@@ -340,7 +340,7 @@ TWO = ReplicationSet("u", SetState.PREPARE, (HERE, NEXT))
 LATER = ReplicationSet("u", SetState.PREPARE, (NEXT,))
 
 
-def after_step(current: ReplicationSet | None, index: str) -> OwnerState:
+def after_step(current: ReplicationSet | None, index: str) -> LeaderState:
     """Return a state in which unit "u" of the inventory has this set, and is in the index at these agents."""
     cluster = Cluster(rev=11, records={**AGENTS, "counter": CounterRecord(100)})
     cluster.do(Inventory((spec("u"),)))

@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 
 from coordinator.core.agent import WorkerEventReceived
+from coordinator.core.leader.state import Alarm, LeaderConfig, Tick
 from coordinator.core.messages import Header, Heartbeat, UnitStatus
-from coordinator.core.owner.state import Alarm, OwnerConfig, Tick
 from coordinator.core.replication_table import SetState
 from coordinator.transport import wire
 from rowlock.agent.unit_ledger import UnitLedger
 from rowlock.agent.workers import PreparationMonitor
 from schemas.units import Prepared, PrepareProgress, UnitOperation, UnitPhase, WorkerEnded, WorkerEvent
 from tests.kits.agent_core import Driver
-from tests.kits.owner_core import Cluster
-from tests.kits.owner_history import play
+from tests.kits.leader_core import Cluster
+from tests.kits.leader_history import play
 
-CONFIG = OwnerConfig(
-    owner_lease=1e9,
+CONFIG = LeaderConfig(
+    leader_lease=1e9,
     balance_every=1e9,
     prepare_timeout=10.0,
     prepare_most=100.0,

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coordinator.core.leader.periodic import build_scheduler_view
+from coordinator.core.leader.sets import compute_heartbeat_interval
+from coordinator.core.leader.state import LeaderConfig, LeaderState
+from coordinator.core.leader.term_claim import TermClaim
+from coordinator.core.leader.unit_sets import UnitMemo
 from coordinator.core.members import Member, MemberState
 from coordinator.core.messages import Liveness
-from coordinator.core.owner.periodic import build_scheduler_view
-from coordinator.core.owner.sets import compute_heartbeat_interval
-from coordinator.core.owner.state import OwnerConfig, OwnerState
-from coordinator.core.owner.term_claim import TermClaim
-from coordinator.core.owner.unit_sets import UnitMemo
 from coordinator.core.progress import advance_mark
 from coordinator.core.replication import Replica, ReplicationSet
 from coordinator.core.replication_table import ReplicaPhase, Role, SetState
@@ -48,12 +48,12 @@ SHAPES: list[tuple[SetState, tuple[Role, ...]]] = [
 
 
 @st.composite
-def owners(draw: st.DrawFn) -> OwnerState:
+def owners(draw: st.DrawFn) -> LeaderState:
     """An owner with some agents and units in any state; times are around 100."""
-    state = OwnerState(
+    state = LeaderState(
         "o",
         5,
-        OwnerConfig(
+        LeaderConfig(
             limits=MoveLimits(burst=draw(st.sampled_from([1, 3, 100])), agent_burst=draw(st.integers(1, 3)))
         ),
         TermClaim(0.0),
@@ -68,7 +68,7 @@ def owners(draw: st.DrawFn) -> OwnerState:
     return state
 
 
-def _unit(draw: st.DrawFn, state: OwnerState, unit: str) -> None:
+def _unit(draw: st.DrawFn, state: LeaderState, unit: str) -> None:
     shape, roles = draw(st.sampled_from(SHAPES))
     agents = draw(st.permutations(AGENTS))
     replicas = tuple(
@@ -90,7 +90,7 @@ def _unit(draw: st.DrawFn, state: OwnerState, unit: str) -> None:
 
 @given(owners())
 @settings(max_examples=150)
-def test_a_plan_without_movers_is_the_same_from_sums(state: OwnerState) -> None:
+def test_a_plan_without_movers_is_the_same_from_sums(state: LeaderState) -> None:
     whole, sums = (build_scheduler_view(state, 100.0, whole=whole) for whole in (True, False))
     # a plan with no wishes still drains: the owner then looks at all units
     whole = replace(whole, agents=tuple(replace(agent, draining=False) for agent in whole.agents))
@@ -152,6 +152,6 @@ def test_forward_is_the_greater_of_each_part(known: UnitProgress, reported: Unit
 def test_heartbeats_come_more_seldom_with_many_units_and_well_within_the_lease(
     units: int, seconds: float
 ) -> None:
-    state = OwnerState("o", 5, OwnerConfig(interval=1.0, lease=10.0, statuses_per_s=5000), TermClaim(0.0))
+    state = LeaderState("o", 5, LeaderConfig(interval=1.0, lease=10.0, statuses_per_s=5000), TermClaim(0.0))
     state.sets.by_unit = {str(number): ReplicationSet(str(number)) for number in range(units)}
     assert compute_heartbeat_interval(state) == seconds

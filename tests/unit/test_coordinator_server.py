@@ -15,6 +15,18 @@ from coordinator.batch import BatchConfig, BatchSystem
 from coordinator.control.codec import Candidate, RecordChange
 from coordinator.control.events import Elected, Heard, Lost, NewLeader, RecordsCommitted, WriteConfirmed
 from coordinator.core import agent, replication
+from coordinator.core.leader import commands, steps
+from coordinator.core.leader.state import (
+    Drain,
+    Inventory,
+    LeaderCommand,
+    LeaderConfig,
+    LeaderState,
+    Move,
+    Pause,
+    Rebalance,
+    Resign,
+)
 from coordinator.core.messages import (
     Checkpoint,
     DispatchResponse,
@@ -26,18 +38,6 @@ from coordinator.core.messages import (
     Sync,
     UnitStatus,
     Up,
-)
-from coordinator.core.owner import commands, owner
-from coordinator.core.owner.state import (
-    Drain,
-    Inventory,
-    Move,
-    OwnerCommand,
-    OwnerConfig,
-    OwnerState,
-    Pause,
-    Rebalance,
-    Resign,
 )
 from coordinator.core.records import UnitRecord
 from coordinator.core.replication import ReplicationSet
@@ -222,7 +222,7 @@ def test_a_violated_invariant_ends_one_term_and_the_next_restricts_its_unit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = replicating(World().elect(), "a")
-    lease = OwnerConfig().lease
+    lease = LeaderConfig().lease
     world.run(lease)
     real = replication.step_set
 
@@ -414,7 +414,7 @@ def test_a_move_is_accepted_at_once_and_carried_out() -> None:
 @pytest.mark.parametrize(
     "command", [Move("nothing", "a1"), Drain("nobody"), Pause("nothing"), Move(UNIT, "a1")]
 )
-def test_what_cannot_be_done_is_refused_with_the_reason(command: OwnerCommand) -> None:
+def test_what_cannot_be_done_is_refused_with_the_reason(command: LeaderCommand) -> None:
     world = replicating(World().elect(), "a1")
     with pytest.raises(CommandRefusedError, match=r"there is no|already|unknown"):
         world.command(command).wait_for_value(0)
@@ -432,9 +432,9 @@ def test_resigning_is_answered_and_ends_the_term() -> None:
 
 def test_a_command_whose_step_ends_the_term_is_not_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     world = replicating(World().elect(), "a1")
-    world.run(OwnerConfig().lease)
+    world.run(LeaderConfig().lease)
 
-    def break_set(state: OwnerState, unit: str, *_: object) -> None:
+    def break_set(state: LeaderState, unit: str, *_: object) -> None:
         current = state.sets.by_unit[unit]
         state.sets.replace_set(current, replace(current, state=SetState.ABSENT))
 
@@ -473,7 +473,7 @@ def test_an_error_in_the_core_ends_the_term_and_not_the_process(monkeypatch: pyt
         raise KeyError("a bug")
 
     with monkeypatch.context() as patch:
-        patch.setattr(owner, "step_owner", broken)
+        patch.setattr(steps, "step_leader", broken)
         world.report_event(CommandRequested(Rebalance(), asked))
     with pytest.raises(NotLeaderError):
         asked.wait_for_value(0)
@@ -630,7 +630,7 @@ def test_a_backlog_does_not_make_an_owner_fall_silent() -> None:
 def test_an_owner_that_may_have_been_replaced_shows_nothing() -> None:
     """It may know less than what the later one has shown."""
     world = replicating(World().elect(), "a1")
-    world.now += OwnerConfig().owner_lease - 0.5
+    world.now += LeaderConfig().leader_lease - 0.5
     assert world.view().pipelines
     world.now += 1.0
     assert not world.view().leading

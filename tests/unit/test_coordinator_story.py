@@ -8,7 +8,7 @@ import pytest
 
 from coordinator.control.codec import Candidate
 from coordinator.control.events import Lost, NewLeader, WriteConfirmed
-from coordinator.core.owner.state import Drain, Move, Pause, Resign, Resume
+from coordinator.core.leader.state import Drain, Move, Pause, Resign, Resume
 from coordinator.server.requests import StreamLeft, TickDue
 from schemas.problems import Problem, encode_problem
 from tests.kits.coordinator_server import World, replicating

@@ -24,6 +24,6 @@ def test_only_a_view_that_took_long_is_kept(took: float, expected: list[str]) ->
         _view_lock=threading.Lock(),
         _viewed=None,
         _machine=SimpleNamespace(view_took=took),
-        _send_to_owner=answer,
+        _send_to_leader=answer,
     )
     assert [Coordinator.get_view(coordinator) for _ in range(2)] == expected

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from coordinator.core.owner.state import Inventory
+from coordinator.core.leader.state import Inventory
 from coordinator.server import background
 from coordinator.server.background import FRESH, FRESH_S, InventoryPoller
 from coordinator.transport import client as module

@@ -139,5 +139,5 @@ def test_fields_of_shaped_classes_are_counted() -> None:
 
 
 def test_shaped_classes_that_are_not_there_are_missed() -> None:
-    with pytest.raises(LookupError, match="no class OwnerState"):
+    with pytest.raises(LookupError, match="no class LeaderState"):
         state.measure_shapes([Source("a.py", GOOD)])

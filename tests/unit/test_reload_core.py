@@ -9,6 +9,24 @@ import pytest
 
 from coordinator.core.agent import AgentTick, ConfigTaken, FileRead, ReadFile, TakeConfig
 from coordinator.core.agent_configuration import ConfigAttempt, FollowedConfiguration
+from coordinator.core.leader import steps
+from coordinator.core.leader.configuration import (
+    accepts_units,
+    get_config_part,
+    get_open_question,
+    has_active_config,
+)
+from coordinator.core.leader.state import (
+    Alarm,
+    Confirmed,
+    Inventory,
+    LeaderDecision,
+    Move,
+    Refused,
+    Reload,
+    ReloadEnded,
+    Tick,
+)
 from coordinator.core.messages import (
     ConfigVersion,
     Dispatch,
@@ -19,30 +37,12 @@ from coordinator.core.messages import (
     Sync,
     UnitStatus,
 )
-from coordinator.core.owner import owner
-from coordinator.core.owner.configuration import (
-    accepts_units,
-    get_config_part,
-    get_open_question,
-    has_active_config,
-)
-from coordinator.core.owner.state import (
-    Alarm,
-    Confirmed,
-    Inventory,
-    Move,
-    OwnerDecision,
-    Refused,
-    Reload,
-    ReloadEnded,
-    Tick,
-)
 from coordinator.core.replication_table import SetState
 from coordinator.core.schedulers import InventoryUnit, UnitKind
 from schemas.problems import Problem
 from schemas.units import UnitPhase
 from tests.kits.agent_core import EPOCH, LEASE, REV, Driver
-from tests.kits.owner_core import CONFIG, Cluster
+from tests.kits.leader_core import CONFIG, Cluster
 
 CAPTURE = InventoryUnit("capture/s", UnitKind.CAPTURE, "s")
 P, Q = (InventoryUnit(f"apply/{name}/t", UnitKind.APPLY, "s", name, "1") for name in "pq")
@@ -83,7 +83,7 @@ def statuses(cluster: Cluster, phase: UnitPhase, config: ConfigVersion | None = 
 
 def output(
     cluster: Cluster, agent: str, digest: str, *problems: str, asked: int | None = None
-) -> list[OwnerDecision]:
+) -> list[LeaderDecision]:
     """The agent goes on as it is, and answers what it was asked."""
     reloading = cluster.state.configuration.reloading
     number = asked if asked is not None else reloading.number if reloading else 0
@@ -98,7 +98,7 @@ def output(
     )
 
 
-def ended(effects: list[OwnerDecision]) -> list[tuple[Problem, ...]]:
+def ended(effects: list[LeaderDecision]) -> list[tuple[Problem, ...]]:
     return [effect.refused for effect in effects if isinstance(effect, ReloadEnded)]
 
 
@@ -397,5 +397,5 @@ def test_the_floor_holds_for_what_was_in_force() -> None:
     cluster = running()
     committed(cluster)
     record = cluster.records["configuration"]
-    state, _ = owner.begin_owner_term("o", 12, {"configuration": record}, CONFIG, 0.0)
+    state, _ = steps.begin_leader_term("o", 12, {"configuration": record}, CONFIG, 0.0)
     assert state.numbers.counter >= max(since for _, _, since in record.parts)  # type: ignore[union-attr]

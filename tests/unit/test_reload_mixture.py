@@ -16,17 +16,16 @@ from coordinator.core import agent
 from coordinator.core.agent import AgentState
 from coordinator.core.agent_configuration import FollowedConfiguration
 from coordinator.core.agent_unit import PrepareWorker, RemoveWorker, StartWorker
-from coordinator.core.messages import ConfigVersion, Down, FileAnswer, Up
-from coordinator.core.owner import owner
-from coordinator.core.owner.configuration import get_active_version, get_config_part
-from coordinator.core.owner.state import (
+from coordinator.core.leader import steps
+from coordinator.core.leader.configuration import get_active_version, get_config_part
+from coordinator.core.leader.state import (
     Confirmed,
     Fence,
     Fenced,
     Inventory,
-    OwnerConfig,
-    OwnerDecision,
-    OwnerEvent,
+    LeaderConfig,
+    LeaderDecision,
+    LeaderEvent,
     Persist,
     Persisted,
     Received,
@@ -35,6 +34,7 @@ from coordinator.core.owner.state import (
     SendMessage,
     Tick,
 )
+from coordinator.core.messages import ConfigVersion, Down, FileAnswer, Up
 from coordinator.core.records import DurableRecord
 from coordinator.core.replication_table import SetState
 from coordinator.core.schedulers import InventoryUnit, UnitKind
@@ -42,8 +42,8 @@ from schemas.problems import Problem
 from schemas.units import Prepared, UnitProgress, UnitProgressed, WorkerEnded
 from tests.kits import invariants
 
-CONFIG = OwnerConfig(
-    interval=0.5, lease=4.0, owner_lease=1e9, balance_every=1e9, reload_timeout=6.0, doubt=1e9
+CONFIG = LeaderConfig(
+    interval=0.5, lease=4.0, leader_lease=1e9, balance_every=1e9, reload_timeout=6.0, doubt=1e9
 )
 UNITS = (
     InventoryUnit("capture/s", UnitKind.CAPTURE, "s"),
@@ -124,18 +124,18 @@ class World:
     def elect(self) -> None:
         """Another coordinator leads, whose file is the same by now, or a process starts: either goes by its file."""
         self.rev, self.held = self.rev + 1, self.file
-        self.state, out = owner.begin_owner_term("o", self.rev, self.records, CONFIG, self.now)
+        self.state, out = steps.begin_leader_term("o", self.rev, self.records, CONFIG, self.now)
         for machine in self.machines.values():
             machine.inbox.clear()
             machine.outbox.clear()
         self.carry_out(out)
 
-    def do(self, event: OwnerEvent) -> None:
-        self.state, out = owner.step_owner(self.state, event, self.now)
-        invariants.check_owner_invariants(self.state)
+    def do(self, event: LeaderEvent) -> None:
+        self.state, out = steps.step_leader(self.state, event, self.now)
+        invariants.check_leader_invariants(self.state)
         self.carry_out(out)
 
-    def carry_out(self, out: list[OwnerDecision]) -> None:
+    def carry_out(self, out: list[LeaderDecision]) -> None:
         for effect in out:
             match effect:
                 case SendMessage(name, message):

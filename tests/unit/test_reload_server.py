@@ -18,8 +18,8 @@ from coordinator.control.events import Elected, Lost
 from coordinator.core import agent
 from coordinator.core.agent import ConfigTaken, FileRead
 from coordinator.core.agent_configuration import FollowedConfiguration
+from coordinator.core.leader.state import Inventory, LeaderCommand, Reload
 from coordinator.core.messages import ConfigVersion, FileAnswer
-from coordinator.core.owner.state import Inventory, OwnerCommand, Reload
 from coordinator.core.records import ConfigRecord
 from coordinator.server.config import ServerConfig
 from coordinator.server.coordinator import Coordinator
@@ -162,7 +162,7 @@ def _coordinator(configuration: FakeConfiguration | None) -> Coordinator:
 
 
 def test_only_the_leader_reads_its_file_and_a_bad_one_is_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
-    configuration, given = FakeConfiguration(), list[OwnerCommand]()
+    configuration, given = FakeConfiguration(), list[LeaderCommand]()
     coordinator = _coordinator(configuration)
     with pytest.raises(NotLeaderError):
         coordinator.reload_config()

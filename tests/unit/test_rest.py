@@ -15,11 +15,11 @@ import pytest
 from fastapi import FastAPI
 from pydantic import SecretStr
 
-from coordinator.core.owner.state import (
+from coordinator.core.leader.state import (
     CancelMove,
     Drain,
+    LeaderCommand,
     Move,
-    OwnerCommand,
     Pause,
     Rebalance,
     Reload,
@@ -151,7 +151,7 @@ def test_pages_of_units_hold_each_unit_once(client: Client, control: FakeControl
     ],
 )
 def test_commands(
-    client: Client, control: FakeControl, path: str, body: object, command: OwnerCommand
+    client: Client, control: FakeControl, path: str, body: object, command: LeaderCommand
 ) -> None:
     answer = client().post(path, json=body)
     assert (answer.status_code, answer.json()) == (

@@ -12,7 +12,7 @@ from coordinator.batch import BatchSystem
 from coordinator.core.messages import Header, Superseded, Up
 from coordinator.core.records import CounterRecord, DurableRecord, PausedRecord
 from coordinator.server.batch_handler import AgentMachine, BatchHandler
-from coordinator.server.owner_round import OwnerRound
+from coordinator.server.leader_round import LeaderRound
 
 
 def counter(epoch: int) -> tuple[str, CounterRecord]:
@@ -24,7 +24,7 @@ def message(number: int) -> Superseded:
 
 
 def test_what_a_round_decided_is_one_write_with_the_last_value_of_each_key() -> None:
-    this = OwnerRound()
+    this = LeaderRound()
     assert not this
     this.add_records(1, (counter(7), ("paused/u", PausedRecord("u"))))
     this.add_records(2, (counter(8), ("paused/u", None)))
@@ -35,7 +35,7 @@ def test_what_a_round_decided_is_one_write_with_the_last_value_of_each_key() -> 
 
 
 def test_each_decision_hears_of_its_own_write_and_of_none_behind_it() -> None:
-    this = OwnerRound()
+    this = LeaderRound()
     for tokens in ((1, 2), (3,), (4, 5)):
         for token in tokens:
             this.add_records(token, (counter(token),))
@@ -46,7 +46,7 @@ def test_each_decision_hears_of_its_own_write_and_of_none_behind_it() -> None:
 
 
 def test_what_is_said_keeps_its_order_for_each_agent() -> None:
-    this = OwnerRound()
+    this = LeaderRound()
     for number in range(6):
         this.add_message("ab"[number % 2], message(number))
     assert this
@@ -61,7 +61,7 @@ def test_what_is_said_keeps_its_order_for_each_agent() -> None:
 @given(st.lists(st.lists(st.dictionaries(st.sampled_from("abc"), st.none() | st.integers(1, 9), min_size=1))))
 def test_the_log_folds_to_the_same_records(rounds: list[list[dict[str, int | None]]]) -> None:
     this, folded, expected, token = (
-        OwnerRound(),
+        LeaderRound(),
         dict[str, DurableRecord | None](),
         dict[str, DurableRecord | None](),
         0,

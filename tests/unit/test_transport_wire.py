@@ -53,7 +53,7 @@ ups: st.SearchStrategy[wire.FromAgent] = st.one_of(
     ),
     st.builds(core.Rejected, headers, words, numbers),
 )
-downs: st.SearchStrategy[wire.FromOwner] = st.one_of(
+downs: st.SearchStrategy[wire.FromLeader] = st.one_of(
     st.builds(wire.Serving, numbers),
     st.builds(wire.NotLeader, numbers, words),
     st.builds(core.Announce, headers, words, words, seconds, seconds),
@@ -65,7 +65,7 @@ downs: st.SearchStrategy[wire.FromOwner] = st.one_of(
     st.builds(core.Superseded, headers),
 )  # fmt: skip
 READERS: tuple[Callable[[bytes], object], ...] = (
-    wire.decode_agent_frame, wire.decode_owner_frame, wire.get_leader, wire.check_question,
+    wire.decode_agent_frame, wire.decode_leader_frame, wire.get_leader, wire.check_question,
 )  # fmt: skip
 GOLDEN = {name: golden(name) for name in encoded()}
 
@@ -76,7 +76,9 @@ def read(name: str, data: bytes) -> object:
         return wire.get_leader(data)
     if name == "question":
         return wire.check_question(data)
-    return (wire.decode_agent_frame if type(MESSAGES[name]).__name__ in UP else wire.decode_owner_frame)(data)
+    return (wire.decode_agent_frame if type(MESSAGES[name]).__name__ in UP else wire.decode_leader_frame)(
+        data
+    )
 
 
 def written(frame: object) -> bytes:
@@ -88,9 +90,9 @@ def written(frame: object) -> bytes:
 
 @given(st.lists(ups, max_size=4), st.lists(downs, max_size=4))
 @settings(PATIENT, max_examples=300)
-def test_frames_keep_messages_and_their_order(up: list[wire.FromAgent], down: list[wire.FromOwner]) -> None:
+def test_frames_keep_messages_and_their_order(up: list[wire.FromAgent], down: list[wire.FromLeader]) -> None:
     assert wire.decode_agent_frame(wire.encode_frame(up)) == up
-    assert wire.decode_owner_frame(wire.encode_frame(down)) == down
+    assert wire.decode_leader_frame(wire.encode_frame(down)) == down
 
 
 @given(st.builds(LeaderInfo, numbers, words, words, st.booleans()))
@@ -103,7 +105,7 @@ def test_leader_round_trip(leader: LeaderInfo) -> None:
 
 
 def test_every_kind_of_message_has_a_golden_file() -> None:
-    kinds = {kind.__name__ for union in (wire.FromAgent, wire.FromOwner) for kind in union.__args__}
+    kinds = {kind.__name__ for union in (wire.FromAgent, wire.FromLeader) for kind in union.__args__}
     assert {type(message).__name__ for message in MESSAGES.values()} == kinds
     assert set(FOLDER.iterdir()) == {path for name in encoded() for path in files(name)}
 
@@ -177,8 +179,8 @@ def test_an_unknown_kind_is_left_out_of_a_frame() -> None:
     assert wire.decode_agent_frame(written([PROTOCOL_VERSION, [["Later", 1, {}], known, ["Later"]]])) == [
         known
     ]
-    assert wire.decode_owner_frame(written([PROTOCOL_VERSION, [["Later", 1]]])) == []
-    assert wire.decode_owner_frame(written([PROTOCOL_VERSION, [known]])) == [], "nobody says this downwards"
+    assert wire.decode_leader_frame(written([PROTOCOL_VERSION, [["Later", 1]]])) == []
+    assert wire.decode_leader_frame(written([PROTOCOL_VERSION, [known]])) == [], "nobody says this downwards"
     with pytest.raises(WireError, match=r"no frame: .*Expected `str`, got `int`"):
         wire.decode_agent_frame(
             written([PROTOCOL_VERSION, [["Later", 1], ["Hello", plain(written(known.header)), 1, "i"]]])
@@ -231,7 +233,7 @@ def integers(kind: msgspec.inspect.Type, path: str) -> Iterator[tuple[str, msgsp
             yield from integers(item, path)
 
 
-KINDS = [*wire.FromAgent.__args__, *wire.FromOwner.__args__, LeaderInfo]
+KINDS = [*wire.FromAgent.__args__, *wire.FromLeader.__args__, LeaderInfo]
 INTEGERS = [found for kind in KINDS for found in integers(msgspec.inspect.type_info(kind), kind.__name__)]
 
 
@@ -289,10 +291,10 @@ def test_every_place_of_a_status_is_among_them() -> None:
 
 def test_a_frame_holds_so_many_messages_at_most() -> None:
     reported = [core.Superseded(Header(1, 2, 0, number)) for number in range(wire.FRAME + 1)]
-    assert wire.decode_owner_frame(wire.encode_frame(reported[1:])) == reported[1:]
+    assert wire.decode_leader_frame(wire.encode_frame(reported[1:])) == reported[1:]
     for frame in (wire.encode_frame(reported), written([PROTOCOL_VERSION, [["Later"]] * (wire.FRAME + 1)])):
         with pytest.raises(WireError, match="length <= 256"):
-            wire.decode_owner_frame(frame)
+            wire.decode_leader_frame(frame)
 
 
 # what is none of ours
@@ -312,7 +314,7 @@ DEEP = b"\x91" * 100_000 + b"\xc0"
 
 @pytest.mark.parametrize("claim", list(CLAIMS))
 def test_a_false_length_is_refused(claim: str) -> None:
-    for reader in (wire.decode_agent_frame, wire.decode_owner_frame):
+    for reader in (wire.decode_agent_frame, wire.decode_leader_frame):
         with pytest.raises(WireError):
             reader(HEAD + CLAIMS[claim])
 

@@ -32,7 +32,7 @@ RETIRED = {
     r"\bsay them again\b": "pause them again",
     r"\bcoordinator that leads give that up\b": "make the current leader step down",
     r"\bcould store nothing\b": "had not persisted",
-    r"\b(owner_feed|owner_ticks|own_folder\.py|TopicRun|SHORT_BATCH)\b": "the names of house.md §3",
+    r"\b(leader_feed|owner_ticks|own_folder\.py|TopicRun|SHORT_BATCH)\b": "the names of house.md §3",
 }
 SUBJECTLESS = re.compile(r"(What|Whoever|Who|Where|Why|Which|When|How|Nobody|That|Whether)\b")
 """A first line that opens with one of these has no subject. (A description of a field may open with "Whether": it is a yes or no.)"""

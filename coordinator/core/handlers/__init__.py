@@ -25,8 +25,8 @@ from coordinator.core.handlers.context import Context, Handler
 from coordinator.core.handlers.entrance import CheckLeader, CheckMember, CheckTerm, RegisterAgent
 from coordinator.core.handlers.leases import GrantLeases, RenewAgentLease
 from coordinator.core.handlers.reports import AnswerUnit, CollectStatistics, KeepWithinBounds, ReportUnits
+from coordinator.core.leader.state import LeaderDecision, LeaderState
 from coordinator.core.messages import Up
-from coordinator.core.owner.state import OwnerDecision, OwnerState
 
 CHAIN: tuple[Handler, ...] = (
     CheckLeader(),
@@ -42,7 +42,7 @@ CHAIN: tuple[Handler, ...] = (
 )
 
 
-def receive_agent_message(state: OwnerState, message: Up, now: float, out: list[OwnerDecision]) -> None:
+def receive_agent_message(state: LeaderState, message: Up, now: float, out: list[LeaderDecision]) -> None:
     """Process one message. A message of another term or incarnation, or one out of order, is dropped and
     counted.
     """

@@ -13,8 +13,8 @@ import math
 
 from msgspec.structs import replace
 
+from coordinator.core.leader.state import Alarm, LeaderDecision, LeaderState
 from coordinator.core.messages import Checkpoint, DispatchResponse, Heartbeat, Sync, UnitStatus, Up
-from coordinator.core.owner.state import Alarm, OwnerDecision, OwnerState
 from schemas.units import UnitProgress
 
 #: The highest plausible measurement of one unit's rows a second.
@@ -24,7 +24,7 @@ ALARM_EVERY = 60.0
 LONGEST_NAME = 255
 
 
-def compute_latest_ts(state: OwnerState, now: float) -> int | None:
+def compute_latest_ts(state: LeaderState, now: float) -> int | None:
     """Return the latest commit time (ms) that progress can have, or None if this leader does not know
     the time of day.
 
@@ -44,7 +44,7 @@ def is_credible_mark(mark: UnitProgress | None, latest: int | None) -> bool:
 
 
 def refuse_claim(
-    state: OwnerState, agent: str, now: float, out: list[OwnerDecision], *, what: str, about: str
+    state: LeaderState, agent: str, now: float, out: list[LeaderDecision], *, what: str, about: str
 ) -> None:
     """Count an agent's claim that cannot be true, and raise an alarm at most every `ALARM_EVERY` seconds."""
     state.history.count_dropped(what)
@@ -52,7 +52,7 @@ def refuse_claim(
         out.append(Alarm(what, f"agent {agent}: {about}"))
 
 
-def restrict_message(state: OwnerState, message: Up, now: float, out: list[OwnerDecision]) -> Up | None:
+def restrict_message(state: LeaderState, message: Up, now: float, out: list[LeaderDecision]) -> Up | None:
     """Return the message without the values that cannot be true, or None if nothing in it can be used."""
     if isinstance(message, Sync | Heartbeat) and not math.isfinite(message.sent):
         seen = f"it reports that it sent this at {message.sent}"

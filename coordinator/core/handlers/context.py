@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from coordinator.core.leader.state import LeaderDecision, LeaderState
 from coordinator.core.members import Member
 from coordinator.core.messages import UnitStatus, Up
-from coordinator.core.owner.state import OwnerDecision, OwnerState
 
 
 @dataclass(slots=True)
 class Context:
     """One message of an agent, and what the handlers have found out about it so far."""
 
-    state: OwnerState
+    state: LeaderState
     message: Up
     now: float
     """Seconds of the leader's monotonic clock."""
-    out: list[OwnerDecision]
+    out: list[LeaderDecision]
     """Effects so far, in order."""
     known: Member | None = None
     """The sender, after `CheckMember`."""

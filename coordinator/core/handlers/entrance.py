@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from coordinator.core.handlers.bounds import LONGEST_NAME, refuse_claim
 from coordinator.core.handlers.context import Context
+from coordinator.core.leader.agents import announce_leader, drop_other_incarnation
+from coordinator.core.leader.sets import build_leader_header, persist_records, take_next_number
+from coordinator.core.leader.state import SendMessage
 from coordinator.core.members import Member
 from coordinator.core.messages import Hello, Rejected, Superseded
-from coordinator.core.owner.agents import announce_owner, drop_other_incarnation
-from coordinator.core.owner.sets import build_owner_header, persist_records, take_next_number
-from coordinator.core.owner.state import SendMessage
 from coordinator.core.records import AgentRecord
 
 
@@ -31,7 +31,7 @@ class CheckLeader:
 
 class RegisterAgent:
     """Announces the leader to an incarnation of an agent. A new incarnation is stored first
-    (`owner.agents.confirm_registration`).
+    (`leader.agents.confirm_registration`).
     """
 
     def handle(self, context: Context) -> bool:
@@ -43,7 +43,7 @@ class RegisterAgent:
             if self._has_room(context, message):
                 self._store_registration(context, message)
         elif known.durable:
-            announce_owner(state, known, context.out)
+            announce_leader(state, known, context.out)
         return False
 
     @staticmethod
@@ -87,7 +87,7 @@ class CheckMember:
             return True
         state.history.count_dropped("unknown agent")
         if member is None:
-            superseded = Superseded(build_owner_header(state, message.header.agent_epoch))
+            superseded = Superseded(build_leader_header(state, message.header.agent_epoch))
             context.out.append(SendMessage(message.agent, superseded))
         return False
 
@@ -102,7 +102,7 @@ class CheckTerm:
         if message.header.owner_rev >= state.rev:
             return not isinstance(message, Rejected)
         if message.header.agent_epoch == member.agent_epoch:
-            announce_owner(state, member, context.out)
+            announce_leader(state, member, context.out)
         else:
             drop_other_incarnation(state, member, message.header.agent_epoch, context.out)
         return False

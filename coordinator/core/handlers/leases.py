@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from coordinator.core import members
 from coordinator.core.handlers.context import Context
+from coordinator.core.leader import configuration
+from coordinator.core.leader.agents import announce_leader, drop_other_incarnation
+from coordinator.core.leader.sets import build_leader_header, compute_heartbeat_interval
+from coordinator.core.leader.state import LeaderState, SendMessage
 from coordinator.core.members import Member, MemberState, MessageVerdict
 from coordinator.core.messages import Heartbeat, HeartbeatResponse, Sync
-from coordinator.core.owner import configuration
-from coordinator.core.owner.agents import announce_owner, drop_other_incarnation
-from coordinator.core.owner.sets import build_owner_header, compute_heartbeat_interval
-from coordinator.core.owner.state import OwnerState, SendMessage
 from coordinator.core.replication_table import ReplicaPhase, Role, SetState
 from schemas.units import UnitPhase
 
@@ -43,7 +43,7 @@ class RenewAgentLease:
             state.history.record_agent_return(member)
         context.identify_sender(state.members.put_member(member))
         if verdict is MessageVerdict.UNSYNCED:
-            announce_owner(state, member, context.out)
+            announce_leader(state, member, context.out)
         return verdict is MessageVerdict.APPLY
 
 
@@ -60,7 +60,7 @@ class GrantLeases:
             state, member = context.state, context.member
             config = state.config
             granted = (*_list_granted(state, member), *_list_restricted(state, context.message))
-            head = build_owner_header(state, member.agent_epoch)
+            head = build_leader_header(state, member.agent_epoch)
             response = HeartbeatResponse(
                 head,
                 member.echo,
@@ -75,7 +75,7 @@ class GrantLeases:
         return True
 
 
-def _list_granted(state: OwnerState, member: Member) -> list[tuple[str, int]]:
+def _list_granted(state: LeaderState, member: Member) -> list[tuple[str, int]]:
     granted: list[tuple[str, int]] = []
     me = (member.name, member.agent_epoch)
     for unit in state.sets.by_agent.get(member.name, {}):
@@ -95,7 +95,7 @@ def _list_granted(state: OwnerState, member: Member) -> list[tuple[str, int]]:
     return granted
 
 
-def _list_restricted(state: OwnerState, message: Sync | Heartbeat) -> list[tuple[str, int]]:
+def _list_restricted(state: LeaderState, message: Sync | Heartbeat) -> list[tuple[str, int]]:
     """Return the restricted units that the agent writes, whatever the leader has recorded of them.
 
     Otherwise a wrong record, or a check that is too strict, would stop the unit with the lease. The fencing

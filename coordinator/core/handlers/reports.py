@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from coordinator.core.handlers.bounds import refuse_claim, restrict_message
 from coordinator.core.handlers.context import Context
+from coordinator.core.leader.failures import record_unit_failure, was_never_ready
+from coordinator.core.leader.patience import record_preparation_progress
+from coordinator.core.leader.sets import apply_event_to_set
+from coordinator.core.leader.state import LeaderDecision, LeaderState, SendMessage
+from coordinator.core.leader.unit_sets import UnitSets
 from coordinator.core.members import Member
 from coordinator.core.messages import Checkpoint, Dispatch, DispatchResponse, Heartbeat, Sync, UnitStatus
-from coordinator.core.owner.failures import record_unit_failure, was_never_ready
-from coordinator.core.owner.patience import record_preparation_progress
-from coordinator.core.owner.sets import apply_event_to_set
-from coordinator.core.owner.state import OwnerDecision, OwnerState, SendMessage
-from coordinator.core.owner.unit_sets import UnitSets
 from coordinator.core.replication import Replica, ReplicaReport
 from coordinator.core.replication_table import ReplicaPhase, Role, SetState
 from schemas.problems import decode_problem
@@ -127,21 +127,21 @@ class AnswerUnit:
     def handle(self, context: Context) -> bool:
         message = context.message
         if isinstance(message, DispatchResponse):
-            decisions: list[OwnerDecision] = []
+            decisions: list[LeaderDecision] = []
             for status in context.news:
                 report_status(context.state, context.member, status, context.now, decisions)
             context.out.extend(effect for effect in decisions if not self._is_repetition(effect, message))
         return True
 
     @staticmethod
-    def _is_repetition(effect: OwnerDecision, message: DispatchResponse) -> bool:
+    def _is_repetition(effect: LeaderDecision, message: DispatchResponse) -> bool:
         if not isinstance(effect, SendMessage) or effect.agent != message.agent:
             return False
         return isinstance(effect.message, Dispatch) and effect.message.op is message.op
 
 
 def report_status(
-    state: OwnerState, member: Member, status: UnitStatus, now: float, out: list[OwnerDecision]
+    state: LeaderState, member: Member, status: UnitStatus, now: float, out: list[LeaderDecision]
 ) -> None:
     """Pass one status to its replication set, after noting preparation progress and failures.
 

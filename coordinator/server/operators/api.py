@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from coordinator.core.owner.state import OwnerCommand
+from coordinator.core.leader.state import LeaderCommand
 from coordinator.server.operators.condition import judge_condition
 from coordinator.server.operators.configuration import FoundConfiguration
 from coordinator.server.operators.journal import EventRow
@@ -216,7 +216,7 @@ class Control(Protocol):
         return the changes.
         """
 
-    def execute_command(self, command: OwnerCommand, timeout: float = 5.0, *, by: str = "") -> None:
+    def execute_command(self, command: LeaderCommand, timeout: float = 5.0, *, by: str = "") -> None:
         """Execute a command of operator `by`. Returns once it is accepted, and durable if it is to
         outlive this leader.
 

@@ -8,7 +8,7 @@ reason, and the remedy.
 | `restarting` | it stopped by itself, and is retried automatically |
 | `stopped` | it waits for a person: to repair what the reason states, or to resume it |
 
-A restricted unit (`core.owner.invariants`) is `stopped` as well, although its worker may go on.
+A restricted unit (`core.leader.invariants`) is `stopped` as well, although its worker may go on.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from coordinator.core.owner.invariants import explain_restriction
+from coordinator.core.leader.invariants import explain_restriction
 from schemas.findings import TRIES_AGAIN
 from schemas.problems import decode_problem
 

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 
 from coordinator.core.health import WELL
+from coordinator.core.leader.configuration import has_active_config
+from coordinator.core.leader.state import LeaderState
 from coordinator.core.members import Member
-from coordinator.core.owner.configuration import has_active_config
-from coordinator.core.owner.state import OwnerState
 from coordinator.core.progress import PipelineProgress
 from coordinator.core.replication import Replica, ReplicationSet
 from coordinator.core.replication_table import SetState
@@ -16,8 +16,8 @@ from coordinator.core.schedulers import InventoryUnit
 from coordinator.server.operators.api import AgentRow, LeaderView, PipelineRow, UnitRow, View
 
 
-def build_owner_view(
-    state: OwnerState,
+def build_leader_view(
+    state: LeaderState,
     leader: LeaderView | None,
     now: float,
     *,
@@ -42,7 +42,7 @@ def build_owner_view(
     return View(leader, agents, units, list_pipeline_rows(state), {**counters, **dropped, **waiting})
 
 
-def list_pipeline_rows(state: OwnerState) -> tuple[PipelineRow, ...]:
+def list_pipeline_rows(state: LeaderState) -> tuple[PipelineRow, ...]:
     """Return the stored progress of the pipelines. The next leader begins with it, so nothing shown goes
     back.
     """
@@ -58,7 +58,7 @@ def _build_pipeline_row(name: str, p: PipelineProgress, waits_for: tuple[str, ..
 
 
 def _build_unit_row(
-    state: OwnerState, current: ReplicationSet, now: float, errors: dict[str, str], rates: Counter[str]
+    state: LeaderState, current: ReplicationSet, now: float, errors: dict[str, str], rates: Counter[str]
 ) -> UnitRow:
     name, memo = current.unit, state.sets.memos[current.unit]
     spec = state.plan.find_unit(name)
@@ -106,7 +106,7 @@ def _find_move_target(primary: Replica | None, secondary: Replica | None) -> str
 
 
 def _build_agent_row(
-    state: OwnerState, member: Member, now: float, rows_per_s: int, stream: Mapping[str, int] | None
+    state: LeaderState, member: Member, now: float, rows_per_s: int, stream: Mapping[str, int] | None
 ) -> AgentRow:
     health = state.members.health.get(member.name, WELL)
     rest = health.backs_off(now)

@@ -19,10 +19,10 @@ class Leadership:
     """
 
     def __init__(
-        self, owner_lease: float, clock: Callable[[], float], notify: Callable[[LeaderInfo], None]
+        self, leader_lease: float, clock: Callable[[], float], notify: Callable[[LeaderInfo], None]
     ) -> None:
         """`notify` receives the coordinator that agents have to ask."""
-        self._owner_lease, self._clock, self._notify = owner_lease, clock, notify
+        self._leader_lease, self._clock, self._notify = leader_lease, clock, notify
         self.leader: LeaderView | None = None
         """The coordinator that began the last known term."""
         self.confirmed = WriteConfirmed(0, 0.0)
@@ -55,7 +55,7 @@ class Leadership:
         confirmed since, and a dead one is not heard of.
         """
         leader = self.leader
-        if leader is None or now >= self._get_alive_time(leader) + self._owner_lease:
+        if leader is None or now >= self._get_alive_time(leader) + self._leader_lease:
             return None
         since = round(now - self._since, 3)
         return LeaderView(leader.rev, leader.name, leader.address, leader.rest, since, leader.am_i)

@@ -12,15 +12,14 @@ from typing import Protocol
 import structlog
 
 from coordinator.control.codec import RecordChange
-from coordinator.core.messages import Down, Up
-from coordinator.core.owner import owner
-from coordinator.core.owner import state as core
-from coordinator.core.owner.state import (
+from coordinator.core.leader import state as core
+from coordinator.core.leader import steps
+from coordinator.core.leader.state import (
     Alarm,
     Fence,
-    OwnerDecision,
-    OwnerEvent,
-    OwnerState,
+    LeaderDecision,
+    LeaderEvent,
+    LeaderState,
     Persist,
     Refused,
     Reload,
@@ -28,11 +27,12 @@ from coordinator.core.owner.state import (
     Resign,
     SendMessage,
 )
+from coordinator.core.messages import Down, Up
 from coordinator.server.batch_handler import AgentMachine
+from coordinator.server.leader_round import LeaderRound
 from coordinator.server.operators.api import CommandRefusedError, LeaderView, NotLeaderError, View
 from coordinator.server.operators.journal import Journal
-from coordinator.server.operators.view import build_owner_view
-from coordinator.server.owner_round import OwnerRound
+from coordinator.server.operators.view import build_leader_view
 from coordinator.server.requests import CommandRequested
 from coordinator.transport.events import LeaderInfo
 from schemas.problems import Problem
@@ -40,7 +40,7 @@ from schemas.problems import Problem
 log = structlog.get_logger("coordinator")
 
 
-class OwnerEffects(Protocol):
+class LeaderEffects(Protocol):
     """The actions of the leader's state machine on the other parts of the coordinator. None of them
     blocks.
     """
@@ -97,7 +97,7 @@ class StreamTable:
 class CoordinatorContext:
     """The parts of a coordinator that outlive its terms."""
 
-    outside: OwnerEffects
+    outside: LeaderEffects
     clock: Callable[[], float]
     """Monotonic seconds."""
     journal: Journal
@@ -165,22 +165,22 @@ class PendingCommands:
             asked.answer.fail_with(NotLeaderError(None))
 
 
-class OwnerTerm:
+class LeaderTerm:
     """One term of the leader. The core's decisions in a round of the batch system become one write to
-    the log (server.owner_round), which `finish_round` makes.
+    the log (server.leader_round), which `finish_round` makes.
 
     `step_down(why)` is called when the core gives up the term, and closes it. A closed term does nothing
     any more.
     """
 
     def __init__(
-        self, state: OwnerState, lasting: CoordinatorContext, step_down: Callable[[str], None]
+        self, state: LeaderState, lasting: CoordinatorContext, step_down: Callable[[str], None]
     ) -> None:
         self.state = state
         self.rev = state.rev
         self._closed = False
         self._lasting, self._step_down = lasting, step_down
-        self._round = OwnerRound()
+        self._round = LeaderRound()
         self._commands = PendingCommands()
         self._reload: CommandRequested | None = None
         self._errors: dict[str, str] = {}
@@ -201,10 +201,10 @@ class OwnerTerm:
 
     # events for the core
 
-    def step_core(self, event: OwnerEvent) -> None:
+    def step_core(self, event: LeaderEvent) -> None:
         if self._closed:
             return
-        self.state, effects = owner.step_owner(self.state, event, self._lasting.clock())
+        self.state, effects = steps.step_leader(self.state, event, self._lasting.clock())
         self._record_history()
         self.carry_out(effects)
 
@@ -233,13 +233,13 @@ class OwnerTerm:
 
     # effects of the core
 
-    def carry_out(self, effects: list[OwnerDecision]) -> None:
+    def carry_out(self, effects: list[LeaderDecision]) -> None:
         for effect in effects:
             if self._closed:
                 return  # the term ended with an effect before this one
             self._apply_decision(effect)
 
-    def _apply_decision(self, effect: OwnerDecision) -> None:
+    def _apply_decision(self, effect: LeaderDecision) -> None:
         match effect:
             case SendMessage(agent, message):
                 self._round.add_message(agent, message)
@@ -311,6 +311,6 @@ class OwnerTerm:
 
     def build_view(self, leader: LeaderView | None, now: float, counters: dict[str, int]) -> View:
         streams = self._lasting.streams.get_counters()
-        return build_owner_view(
+        return build_leader_view(
             self.state, leader, now, errors=self._errors, streams=streams, counters=counters
         )

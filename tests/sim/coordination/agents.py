@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from coordinator.core import agent as agents
 from coordinator.core.agent_unit import PrepareWorker, RemoveWorker, StartWorker
+from coordinator.core.leader import state as o
 from coordinator.core.messages import (
     Checkpoint,
     DispatchResponse,
@@ -15,10 +16,9 @@ from coordinator.core.messages import (
     UnitStatus,
     Up,
 )
-from coordinator.core.owner import state as o
 from schemas.units import UnitPhase, UnitProgress
 from tests.sim.coordination.candidates import Candidates
-from tests.sim.coordination.nodes import CANDIDATES, CAPTURES, FAR, AgentNode, OwnerNode
+from tests.sim.coordination.nodes import CANDIDATES, CAPTURES, FAR, AgentNode, LeaderNode
 from tests.sim.coordination.target import Worker
 
 
@@ -54,11 +54,11 @@ class Agents(Candidates):
         wait = (agents.compute_next_wakeup(node.state) - self.clock(node)) / node.rate
         self.on(node, min(0.5, max(0.02, wait)), lambda: self._tick_agent(node))
 
-    def _down(self, origin: OwnerNode, to: str, message: Down) -> None:
+    def _down(self, origin: LeaderNode, to: str, message: Down) -> None:
         node = self.agents[to]
         self.on(node, 0.0, lambda: self._got(node, origin, message))
 
-    def _got(self, node: AgentNode, origin: OwnerNode, message: Down) -> None:
+    def _got(self, node: AgentNode, origin: LeaderNode, message: Down) -> None:
         before = node.state.leader.rev
         if message.header.owner_rev >= before:
             node.leader, node.heard = CANDIDATES.index(origin.name), self.now
@@ -110,14 +110,14 @@ class Agents(Candidates):
         ]
         self._up(node, self.later.choice(lies))
 
-    def leader_of(self, node: AgentNode) -> OwnerNode:
+    def leader_of(self, node: AgentNode) -> LeaderNode:
         """The candidate that an agent talks to."""
         return self.owners[CANDIDATES[node.leader]]
 
     def _up(self, node: AgentNode, message: Up) -> None:
         to = self.leader_of(node)
         self.carry(
-            node.name, to.name, lambda: self.on(to, 0.0, lambda: self.step_owner(to, o.Received(message)))
+            node.name, to.name, lambda: self.on(to, 0.0, lambda: self.step_leader(to, o.Received(message)))
         )
 
     # of the layers above

@@ -8,11 +8,11 @@ from coordinator.control import election as elections
 from coordinator.control.codec import Beat, Changes, Claim, Message, Resigned, Snapshot
 from coordinator.control.fold import ControlFold, is_snapshot_due
 from coordinator.core import records as durable
+from coordinator.core.leader import state as o
+from coordinator.core.leader import steps as owners
 from coordinator.core.messages import Down
-from coordinator.core.owner import owner as owners
-from coordinator.core.owner import state as o
 from coordinator.core.schedulers import UnitKind
-from coordinator.server.owner_round import OwnerRound
+from coordinator.server.leader_round import LeaderRound
 from tests.sim.coordination.control import Open, Producer, Wrote
 from tests.sim.coordination.ground import Ground
 from tests.sim.coordination.nodes import (
@@ -22,27 +22,27 @@ from tests.sim.coordination.nodes import (
     PIPELINE,
     SNAPSHOT_AFTER,
     WRITE_TIMEOUT,
+    LeaderNode,
     Node,
-    OwnerNode,
 )
 
 
 class Candidates(Ground):
     """The product's own fold, election and owner, over the control topic's model."""
 
-    def _start_candidate(self, node: OwnerNode) -> None:
+    def _start_candidate(self, node: LeaderNode) -> None:
         """A process that has read nothing yet."""
         node.alive, node.paused = True, False
         node.fold, node.producer = ControlFold(), Producer(broken=True)
         node.election = elections.begin_election(self.clock(node), self.rng.uniform(0.0, 0.5))
 
-    def _candidate(self, node: OwnerNode) -> None:
+    def _candidate(self, node: LeaderNode) -> None:
         self.at(0.5, lambda: self._candidate(node))
         if node.alive and not node.paused:
             self._read(node)
-            self.step_owner(node, o.Tick())
+            self.step_leader(node, o.Tick())
 
-    def _read(self, node: OwnerNode) -> None:
+    def _read(self, node: LeaderNode) -> None:
         """Fold what is new in the control topic, and tell the election."""
         if not self._reaches_kafka(node):
             self.vote(node, elections.Unreachable())
@@ -62,7 +62,7 @@ class Candidates(Ground):
     def _reaches_kafka(self, node: Node) -> bool:
         return self.up("kafka") and not {(node.name, "kafka"), ("kafka", node.name)} & self.cuts
 
-    def vote(self, node: OwnerNode, event: elections.ElectionEvent) -> None:
+    def vote(self, node: LeaderNode, event: elections.ElectionEvent) -> None:
         node.election, effects = elections.step_election(node.election, event, self.clock(node), ELECTION)
         for effect in effects:
             match effect:
@@ -78,11 +78,11 @@ class Candidates(Ground):
                 case elections.Discard():
                     self.on(node, 0.1, lambda: self._discard(node))
 
-    def _discard(self, node: OwnerNode) -> None:
+    def _discard(self, node: LeaderNode) -> None:
         node.producer.broken = True
         self.vote(node, elections.Discarded(self.rng.uniform(0.0, 0.5)))
 
-    def claim(self, node: OwnerNode) -> None:
+    def claim(self, node: LeaderNode) -> None:
         """A new producer and its first transaction; the claim at offset 0 is made twice, as that is no term."""
         node.producer = Producer()
         node.claim_began = self.clock(node)
@@ -97,14 +97,14 @@ class Candidates(Ground):
 
         self._write(node, (message,), claimed)
 
-    def _lead(self, node: OwnerNode, rev: int) -> None:
+    def _lead(self, node: LeaderNode, rev: int) -> None:
         fold = node.fold
         node.records, node.base, node.end = dict(fold.records), fold.base, fold.end
         if fold.base > 0:
             self._trim(fold.base)
         now, floor = self.clock(node), self.wall_ms(node)
         began = node.claim_began
-        node.state, out = owners.begin_owner_term(
+        node.state, out = owners.begin_leader_term(
             node.name, rev, dict(fold.records), CONFIG, now,
             floor=floor, claimed_at=began, after_violation=node.has_seen_violation,
         )  # fmt: skip
@@ -113,12 +113,12 @@ class Candidates(Ground):
         self.on(node, self.rng.uniform(0.0, 0.5), lambda: self._read_topics(node))
         self.on(node, 0.5, lambda: self._beat(node))
 
-    def _read_topics(self, node: OwnerNode) -> None:
+    def _read_topics(self, node: LeaderNode) -> None:
         if node.state is not None:
             self.give_catalogue(node)
             self.on(node, 1.0, lambda: self._read_topics(node))
 
-    def give_catalogue(self, node: OwnerNode) -> None:
+    def give_catalogue(self, node: LeaderNode) -> None:
         """As the poller does: the same object while it says the same. Kafka may list no topic for a moment."""
         units = tuple(self.inventory.values())
         read = {spec.source for spec in units if spec.kind is UnitKind.APPLY}
@@ -128,17 +128,17 @@ class Candidates(Ground):
         found = o.Inventory(units, {PIPELINE: tuple(sorted(read))})
         if found != node.given:
             node.given = found
-        self.step_owner(node, node.given or found)
+        self.step_leader(node, node.given or found)
 
-    def _beat(self, node: OwnerNode) -> None:
+    def _beat(self, node: LeaderNode) -> None:
         if node.state is not None:
             began = self.clock(node)
-            self._commit(node, (), lambda: self.step_owner(node, o.Confirmed(began)))
+            self._commit(node, (), lambda: self.step_leader(node, o.Confirmed(began)))
             self.on(node, 0.7, lambda: self._beat(node))
 
     def _commit(
         self,
-        node: OwnerNode,
+        node: LeaderNode,
         records: tuple[tuple[str, durable.DurableRecord | None], ...],
         then: Callable[[], None],
     ) -> None:
@@ -162,7 +162,7 @@ class Candidates(Ground):
 
         self._write(node, (Changes(rev, records) if records else Beat(rev),), wrote)
 
-    def _shorten(self, node: OwnerNode, rev: int) -> None:
+    def _shorten(self, node: LeaderNode, rev: int) -> None:
         """Before anything else that waits: the snapshot is of what is written by now."""
         marker = Snapshot(rev, node.candidate, f"{node.name}-{node.life}")
         node.base = node.end
@@ -178,11 +178,11 @@ class Candidates(Ground):
         """The deletion is asked for and not awaited; it comes when it comes."""
         self.at(self.rng.uniform(0.01, 3.0), lambda: self.topic.trim(before))
 
-    def _write(self, node: OwnerNode, messages: tuple[Message, ...], wrote: Wrote) -> None:
+    def _write(self, node: LeaderNode, messages: tuple[Message, ...], wrote: Wrote) -> None:
         node.producer.jobs.append((messages, wrote))
         self._send(node, node.producer)
 
-    def _send(self, node: OwnerNode, producer: Producer) -> None:
+    def _send(self, node: LeaderNode, producer: Producer) -> None:
         """The next transaction: from here on it lands even if its writer is paused or dead by then."""
         if producer.busy or producer.broken or not producer.jobs:
             return
@@ -208,14 +208,14 @@ class Candidates(Ground):
 
         self.at(self.rng.uniform(0.003, 0.05), land)
 
-    def _answer_takes(self, node: OwnerNode) -> float:
+    def _answer_takes(self, node: LeaderNode) -> float:
         """How long the node's writer waits after its transaction has landed: what it learns then was true then, and not now."""
         if self.healed or "late answer" not in self.faults or self.later.random() > 0.1:
             return 0.001
         self.happened["control: answered late"] += 1
         return self.later.uniform(0.5, 4.0)
 
-    def _land(self, node: OwnerNode, producer: Producer, messages: tuple[Message, ...]) -> int | None:
+    def _land(self, node: LeaderNode, producer: Producer, messages: tuple[Message, ...]) -> int | None:
         """A transaction is at the broker; returns its offset where its writer is told. Otherwise it never uses it again."""
         fate = self._fate_of_commit(node, producer)
         offset = None
@@ -232,7 +232,7 @@ class Candidates(Ground):
         producer.broken = fate != "" or offset is None
         return None if producer.broken else offset
 
-    def _fate_of_commit(self, node: OwnerNode, producer: Producer) -> str:
+    def _fate_of_commit(self, node: LeaderNode, producer: Producer) -> str:
         if not self._reaches_kafka(node):
             return "unreachable"
         if producer.dying:
@@ -254,15 +254,15 @@ class Candidates(Ground):
         for message in messages[:1]:
             self.judge.committed(message.changes if isinstance(message, Changes) else ())
 
-    def step_owner(self, node: OwnerNode, event: o.OwnerEvent) -> None:
+    def step_leader(self, node: LeaderNode, event: o.LeaderEvent) -> None:
         if node.state is None:
             return
         self.judge.before_owner(node, event)
-        node.state, out = owners.step_owner(node.state, event, self.clock(node))
+        node.state, out = owners.step_leader(node.state, event, self.clock(node))
         self.judge.owner(node, event, out)
         self._owner_effects(node, out)
 
-    def _owner_effects(self, node: OwnerNode, out: list[o.OwnerDecision]) -> None:
+    def _owner_effects(self, node: LeaderNode, out: list[o.LeaderDecision]) -> None:
         for effect in out:
             match effect:
                 case o.SendMessage(to, message):
@@ -289,8 +289,8 @@ class Candidates(Ground):
         self.happened["long round"] += 1
         return self.later.uniform(0.01, 0.4)
 
-    def _end_round(self, node: OwnerNode) -> None:
-        """As server.owner_machine does: one write, and then what is to be said."""
+    def _end_round(self, node: LeaderNode) -> None:
+        """As server.leader_machine does: one write, and then what is to be said."""
         node.rounding = False
         write = node.round.take_write()
         if write is not None:
@@ -300,29 +300,29 @@ class Candidates(Ground):
             for message in messages:
                 self.carry(node.name, to, lambda to=to, m=message: self._down(node, to, m))  # type: ignore[misc]
 
-    def _stored(self, node: OwnerNode, token: int) -> None:
+    def _stored(self, node: LeaderNode, token: int) -> None:
         for one in node.round.confirm_durable(token):
-            self.step_owner(node, o.Persisted(one))
+            self.step_leader(node, o.Persisted(one))
 
-    def _fence(self, node: OwnerNode, unit: str, assignment: int) -> None:
+    def _fence(self, node: LeaderNode, unit: str, assignment: int) -> None:
         """A captured topic needs none: the next capture's gen does it (rowlock/coordinator/fences.py)."""
         if unit not in CAPTURES:
             if not self.up("target"):
                 self.on(node, 0.5, lambda: self._fence(node, unit, assignment))
                 return
             self.target.fence(unit, assignment)
-        self.on(node, 0.01, lambda: self.step_owner(node, o.Fenced(unit, assignment)))
+        self.on(node, 0.01, lambda: self.step_leader(node, o.Fenced(unit, assignment)))
 
-    def end_owner(self, node: OwnerNode) -> None:
-        if node.state is not None:  # as server.owner_machine does
+    def end_owner(self, node: LeaderNode) -> None:
+        if node.state is not None:  # as server.leader_machine does
             node.has_seen_violation = bool(node.state.sets.restricted)
-        node.state, node.round, node.rounding = None, OwnerRound(), False
+        node.state, node.round, node.rounding = None, LeaderRound(), False
         node.life += 1
         node.queue.clear()
         node.producer.jobs.clear()
         node.producer.busy = False
 
-    def current(self) -> OwnerNode | None:
+    def current(self) -> LeaderNode | None:
         """The rightful owner, if it is there."""
         if not self.topic.claims:
             return None
@@ -332,5 +332,5 @@ class Candidates(Ground):
 
     # of the layers above
 
-    def _down(self, origin: OwnerNode, to: str, message: Down) -> None:
+    def _down(self, origin: LeaderNode, to: str, message: Down) -> None:
         raise NotImplementedError

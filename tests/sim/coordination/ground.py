@@ -23,9 +23,9 @@ from tests.sim.coordination.nodes import (
     PIPELINE,
     UNITS,
     AgentNode,
+    LeaderNode,
     Node,
     Options,
-    OwnerNode,
 )
 from tests.sim.coordination.target import Target, Worker
 
@@ -64,7 +64,7 @@ class Ground:
         self.heads = dict.fromkeys((*UNITS, *CAPTURES), 0)
         self.uids = dict.fromkeys((*UNITS, *CAPTURES), 1)
         self.inventory = {unit: self.spec(unit) for unit in (*UNITS, *CAPTURES)}
-        self.owners = {name: OwnerNode(name) for name in CANDIDATES}
+        self.owners = {name: LeaderNode(name) for name in CANDIDATES}
         self.agents = {name: AgentNode(name) for name in AGENTS}
         self.events = 0
         self.storm: Counter[int] = Counter()

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 from coordinator.core import agent as agents
 from coordinator.core import records as durable
 from coordinator.core.agent_unit import PrepareWorker, RemoveWorker, StartWorker
+from coordinator.core.leader import state as o
+from coordinator.core.leader.invariants import VIOLATION_ALARM
+from coordinator.core.leader.sets import find_desired_unit
 from coordinator.core.members import MemberState
 from coordinator.core.messages import Dispatch, DispatchResponse, Down, Heartbeat, Sync
-from coordinator.core.owner import state as o
-from coordinator.core.owner.invariants import VIOLATION_ALARM
-from coordinator.core.owner.sets import find_desired_unit
 from coordinator.core.progress import PipelineProgress
 from coordinator.core.replication_table import Cell, SetState
 from coordinator.server.operators import view as views
@@ -34,7 +34,7 @@ from tests.sim.coordination.target import Transaction, Worker
 from tests.sim.coordination.watch import CatalogueJudge, LimitsJudge, Watch
 
 if TYPE_CHECKING:
-    from tests.sim.coordination.nodes import AgentNode, OwnerNode
+    from tests.sim.coordination.nodes import AgentNode, LeaderNode
     from tests.sim.coordination.world import World
 
 
@@ -100,7 +100,7 @@ class Judge:
 
     # owners
 
-    def before_owner(self, node: OwnerNode, event: o.OwnerEvent) -> None:
+    def before_owner(self, node: LeaderNode, event: o.LeaderEvent) -> None:
         """Write down the final marks that this event brings from replicas the owner expects them from."""
         self.final = []
         state = node.state
@@ -131,7 +131,7 @@ class Judge:
             if known and status.state is UnitPhase.STOPPED and status.mark is not None:
                 self.final.append((status.unit, status.assignment, status.mark))
 
-    def owner(self, node: OwnerNode, event: o.OwnerEvent | None, out: list[o.OwnerDecision]) -> None:
+    def owner(self, node: LeaderNode, event: o.LeaderEvent | None, out: list[o.LeaderDecision]) -> None:
         """`event`: None for the claim that begins a term."""
         state = node.state
         if state is None:
@@ -140,7 +140,7 @@ class Judge:
             require_invariant(state.rev not in self.begun, f"term {state.rev} begins twice")
             self.begun.add(state.rev)
             self.limits.before(state)
-        invariants.check_owner_invariants(state)
+        invariants.check_leader_invariants(state)
         self.watch.owner(node, event, out)
         self.leases.owner(node, out)
         for unit, _, mark in self.final:
@@ -156,7 +156,9 @@ class Judge:
         self.inventory.after(state, event)
         self._pipelines(state)
 
-    def _believed(self, state: o.OwnerState, event: o.OwnerEvent | None, out: list[o.OwnerDecision]) -> None:
+    def _believed(
+        self, state: o.LeaderState, event: o.LeaderEvent | None, out: list[o.LeaderDecision]
+    ) -> None:
         """No agent's word raises what is never taken back, or ends a term."""
         require_invariant(state.numbers.counter < FAR // 2, f"epochs go on at {state.numbers.counter}")
         for unit, memo in state.sets.memos.items():
@@ -169,11 +171,11 @@ class Judge:
         may_end = isinstance(event, o.Resign) or self.world.has_planted_violation
         require_invariant(not ended or may_end, f"the term ends because of {event}")
 
-    def _count(self, state: o.OwnerState) -> None:
+    def _count(self, state: o.LeaderState) -> None:
         self.cells.update(state.sets.cells)
         state.sets.cells.clear()
 
-    def _members(self, node: OwnerNode, state: o.OwnerState) -> None:
+    def _members(self, node: LeaderNode, state: o.LeaderState) -> None:
         for name, member in state.members.by_name.items():
             if member.durable:
                 self.registered[name] = max(self.registered.get(name, 0), member.agent_epoch)
@@ -185,7 +187,7 @@ class Judge:
             if member.state is MemberState.SYNCED:
                 self.expired.get(state.rev, set()).discard(name)
 
-    def _lease(self, owner: OwnerNode, node: AgentNode, agent_epoch: int) -> None:
+    def _lease(self, owner: LeaderNode, node: AgentNode, agent_epoch: int) -> None:
         """An agent that ran all the time has stopped by itself before it is taken for gone."""
         world = self.world
         if node.state.leader.agent_epoch != agent_epoch or not node.alive or "clock" in world.faults:
@@ -200,7 +202,7 @@ class Judge:
             writing = [w.unit for w in node.workers.values() if w.live and not w.stopping]
             require_invariant(not writing, f"agent {node.name} is taken for gone and writes {writing}")
 
-    def _pipelines(self, state: o.OwnerState) -> None:
+    def _pipelines(self, state: o.LeaderState) -> None:
         for pipeline, progress in state.pipelines.progress.items():
             key = (pipeline, state.rev)
             ts, before = _known(progress.checkpoint_ts), self.computed.get(key)
@@ -214,7 +216,7 @@ class Judge:
             self._showed(row.pipeline, "checkpoint", state.rev, _known(row.checkpoint_ts))
             self._showed(row.pipeline, "resolved", state.rev, _known(row.resolved_ts))
 
-    def _applied(self, state: o.OwnerState, pipeline: str, ts: int) -> None:
+    def _applied(self, state: o.LeaderState, pipeline: str, ts: int) -> None:
         for unit, spec in (state.plan.inventory or {}).items():
             if spec.pipeline is not None:
                 done = self.applied.get((unit, int(spec.uid)), 0)
@@ -432,7 +434,7 @@ class Judge:
             return f"orphans {runs}"
         return self._behind(state)
 
-    def _behind(self, state: o.OwnerState) -> str:
+    def _behind(self, state: o.LeaderState) -> str:
         """A pipeline is shown at its sources' head; higher only where a unit that was created again stands behind it."""
         for row in views.list_pipeline_rows(state):
             if state.sets.restricted:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from coordinator.core.leader import state as o
 from coordinator.core.messages import Dispatch, HeartbeatResponse
-from coordinator.core.owner import state as o
 from coordinator.core.replication_table import ReplicaPhase, Role, SetState
 from schemas.units import UnitOperation
 from tests.kits.invariants import require_invariant
 
 if TYPE_CHECKING:
-    from tests.sim.coordination.nodes import AgentNode, OwnerNode
+    from tests.sim.coordination.nodes import AgentNode, LeaderNode
     from tests.sim.coordination.world import World
 
 #: Clocks drift by up to a hundredth, each way.
@@ -36,7 +36,7 @@ class LeaseJudge:
         if claims and claims[-1][0] not in self.claimed:
             self.claimed[claims[-1][0]] = self.world.now
 
-    def owner(self, node: OwnerNode, out: list[o.OwnerDecision]) -> None:
+    def owner(self, node: LeaderNode, out: list[o.LeaderDecision]) -> None:
         """What an owner says in one step."""
         self.always()
         for effect in out:
@@ -48,7 +48,7 @@ class LeaseJudge:
             elif isinstance(message, Dispatch) and message.op is UnitOperation.START and message.lease:
                 self._note(node.state, effect.agent, message)
 
-    def _grants(self, state: o.OwnerState, agent: str, message: HeartbeatResponse) -> None:
+    def _grants(self, state: o.LeaderState, agent: str, message: HeartbeatResponse) -> None:
         self._note(state, agent, message)
         for unit, assignment in message.granted:
             require_invariant(
@@ -56,17 +56,17 @@ class LeaseJudge:
                 f"{agent} is granted a lease for {unit} at {assignment}, which shall stop: {state.sets.by_unit.get(unit)}",
             )
 
-    def _note(self, state: o.OwnerState, agent: str, message: HeartbeatResponse | Dispatch) -> None:
+    def _note(self, state: o.LeaderState, agent: str, message: HeartbeatResponse | Dispatch) -> None:
         key = (agent, message.header.agent_epoch)
         self.granted[key] = max(self.granted.get(key, 0.0), message.echo + message.lease)
         self._rightful(state)
 
-    def _rightful(self, state: o.OwnerState) -> None:
-        """An owner that nobody has confirmed since another one claimed says nothing for longer than `owner_lease`."""
+    def _rightful(self, state: o.LeaderState) -> None:
+        """An owner that nobody has confirmed since another one claimed says nothing for longer than `leader_lease`."""
         later = [at for rev, at in self.claimed.items() if rev > state.rev]
         if later and "clock" not in self.world.faults:
             for_ = self.world.now - min(later)
-            most = state.config.owner_lease * DRIFT
+            most = state.config.leader_lease * DRIFT
             require_invariant(
                 for_ <= most, f"term {state.rev} grants a lease {for_:.3f} s after a later claim"
             )
@@ -82,7 +82,7 @@ class LeaseJudge:
         )
 
 
-def _stays(state: o.OwnerState, agent: str, agent_epoch: int, unit: str, assignment: int) -> bool:
+def _stays(state: o.LeaderState, agent: str, agent_epoch: int, unit: str, assignment: int) -> bool:
     """Whether the owner wants that replica to go on as far as it knows. A restricted unit always does."""
     if unit in state.sets.restricted:
         return True

@@ -18,13 +18,13 @@ from coordinator.core import agent as agents
 from coordinator.core import agent_unit, health, members, progress, replication
 from coordinator.core.agent_unit import AgentUnit
 from coordinator.core.handlers import bounds, entrance, leases, reports
+from coordinator.core.leader import agents as leader_members
+from coordinator.core.leader import commands as leader_commands
+from coordinator.core.leader import inventory, periodic, pipelines, steps
+from coordinator.core.leader import sets as leader_feed
+from coordinator.core.leader.state import Confirmed, Fence, Persisted
 from coordinator.core.members import MessageVerdict
 from coordinator.core.messages import Announce, DispatchResponse, HeartbeatResponse, Superseded
-from coordinator.core.owner import agents as owner_members
-from coordinator.core.owner import commands as owner_commands
-from coordinator.core.owner import inventory, owner, periodic, pipelines
-from coordinator.core.owner import sets as owner_feed
-from coordinator.core.owner.state import Confirmed, Fence, Persisted
 from coordinator.core.records import UnitRecord
 from coordinator.core.replication import Assign, Instruct, ReplicationSet, SetRefusedError
 from coordinator.core.replication_table import (
@@ -38,8 +38,8 @@ from coordinator.core.replication_table import (
     SetState,
 )
 from coordinator.core.schedulers import AgentLoads, InventoryUnit, UnitKind
+from coordinator.server.leader_round import LeaderRound
 from coordinator.server.operators import view as views
-from coordinator.server.owner_round import OwnerRound
 from schemas.units import UnitOperation
 from tests.sim.coordination import ground
 from tests.sim.coordination.capture import CaptureRules, CaptureTopic
@@ -90,13 +90,13 @@ _prepare, _replica, _advance = (
     reports._find_reporting_replica,
     progress.advance_pipeline,
 )
-_receive, _wanted, _step = agents._receive_message, owner_feed.find_desired_unit, agent_unit.step_agent_unit
+_receive, _wanted, _step = agents._receive_message, leader_feed.find_desired_unit, agent_unit.step_agent_unit
 _fence_unless_desired, _instruct, _dispatched = (
-    owner_feed.fence_unless_desired,
-    owner_feed._send_instruction,
+    leader_feed.fence_unless_desired,
+    leader_feed._send_instruction,
     agents._handle_dispatch,
 )
-_expire, _begin, _owner_step = members.expire_member, owner.begin_owner_term, owner.step_owner
+_expire, _begin, _owner_step = members.expire_member, steps.begin_leader_term, steps.step_leader
 _pipeline_units, _pipelines = periodic.collect_pipeline_units, views.list_pipeline_rows
 
 
@@ -212,7 +212,7 @@ def _generous(header: Any, echo: float, lease: float, *rest: Any) -> HeartbeatRe
 
 def _begins_at_once(*args: Any, **kwargs: Any) -> Any:
     state, out = _begin(*args, **kwargs)
-    waits = state.config.owner_lease
+    waits = state.config.leader_lease
     state.members.by_name = {
         name: replace(m, heard_at=m.heard_at - waits) for name, m in state.members.by_name.items()
     }
@@ -259,7 +259,7 @@ def _no_clock(*_: Any) -> None:
 
 
 def _step_down_at_a_word(state: Any, agent: str, _now: float, out: list[Any], **_: Any) -> None:
-    owner_members.step_down_owner(state, f"agent {agent} obeys a later owner", out)
+    leader_members.step_down_leader(state, f"agent {agent} obeys a later owner", out)
 
 
 def _time_is_up(state: Any, memo: Any, now: float) -> bool:
@@ -329,7 +329,7 @@ def _forget_at_once(state: Any, unit: str, now: float, out: list[Any]) -> None:
     out += [effect for effect in reported if not isinstance(effect, Fence)]
     memo = state.sets.memos.get(unit)
     if memo is not None and memo.fence:
-        owner_feed.confirm_fenced(state, unit, memo.fence, now, out)
+        leader_feed.confirm_fenced(state, unit, memo.fence, now, out)
 
 
 def _fence_at_once(state: Any, unit: str, now: float, out: list[Any]) -> None:
@@ -365,17 +365,17 @@ def _silent_unless_changed(state: agents.AgentState, message: Any, now: float, o
         ]
 
 
-_durable = OwnerRound.confirm_durable
+_durable = LeaderRound.confirm_durable
 
 
-def _last_durable(self: OwnerRound, token: int) -> tuple[int, ...]:
+def _last_durable(self: LeaderRound, token: int) -> tuple[int, ...]:
     """Of a round's decisions only the last hears that it is stored."""
     return _durable(self, token)[-1:]
 
 
 S, R, N = SetState, Role, ReplicaPhase
 #: Modules that know `fence_unless_desired`.
-_FENCING = (owner_feed, inventory, owner_commands, periodic)
+_FENCING = (leader_feed, inventory, leader_commands, periodic)
 MUTATIONS = (
     Mutation("agent epoch is not compared", "B1, PR#6113", (attribute(members, "judge_message", _any_incarnation),), faults=("ancient", "crash agent", "delay", "double")),
     Mutation("a worker's failure is swallowed", "B2", options={"swallow": True}),
@@ -386,7 +386,7 @@ MUTATIONS = (
     ),
     Mutation("a late remove stops a later assignment", "B3, no generation", (attribute(agent_unit, "_remove_worker", _remove_whatever),), faults=("ancient", "delay", "double", "commands", "worker fails", "second thoughts")),
     Mutation("orphans are ignored", "B4", (attribute(replication, "_apply_report", _no_orphans),)),
-    Mutation("orphans are told now and then", "B4", (attribute(owner_feed, "_send_instruction", _orphans_now_and_then),)),
+    Mutation("orphans are told now and then", "B4", (attribute(leader_feed, "_send_instruction", _orphans_now_and_then),)),
     Mutation("the last replica's crash leaves the set", "B5, #6477", (cells((ReplicaAction.KEEP,), (S.REMOVING, R.UNDETERMINED, N.LOST)),)),
     Mutation("a primary's crash is only logged", "B6", (cells((ReplicaAction.KEEP,), (S.REPLICATING, R.PRIMARY, N.LOST)),)),
     Mutation("the limit on moves is not kept", "B7", (attribute(AgentLoads, "has_room", _no_limit),), faults=("commands", "crash agent")),
@@ -401,7 +401,7 @@ MUTATIONS = (
     Mutation("a unit's old mark is kept", "tiflow#4464", (attribute(agent_unit, "_prepare_worker", _keep_old_mark), attribute(agent_unit, "step_agent_unit", _keep_on_forget))),
     Mutation(
         "a dropped unit is added again", "ticdc#4874",
-        (attribute(owner_feed, "find_desired_unit", _resurrect), attribute(periodic, "find_desired_unit", _resurrect)),
+        (attribute(leader_feed, "find_desired_unit", _resurrect), attribute(periodic, "find_desired_unit", _resurrect)),
     ),
     Mutation(
         "a removed unit is not fenced", "found here",
@@ -412,7 +412,7 @@ MUTATIONS = (
     Mutation("the minimum waits for a dropped unit", "ticdc#5710", (attribute(periodic, "collect_pipeline_units", _wait_for_dropped),), faults=("catalogue",)),
     Mutation("progress is shown before it is stored", "found here", (attribute(views, "list_pipeline_rows", _shown_before_stored),)),
     Mutation("dispatched before it is durable", "ticdc PR#5434", (attribute(replication, "_assign_replica", _assign_at_once),), faults=("two owners", "crash owner", "clock", "commands", "commit unknown", "hanging commit")),
-    Mutation("of a round only the last decision is told", "ADR 18", (attribute(OwnerRound, "confirm_durable", _last_durable),), faults=("long rounds", "commands", "crash agent", "catalogue")),
+    Mutation("of a round only the last decision is told", "ADR 18", (attribute(LeaderRound, "confirm_durable", _last_durable),), faults=("long rounds", "commands", "crash agent", "catalogue")),
     Mutation("a removed epoch can be prepared again", "ticdc#5083", (attribute(agent_unit, "_remove_worker", _told_without_tombstone),), faults=("ancient", "delay", "double", "stuck worker", "commands", "drop")),
     Mutation("an older owner is obeyed", "ticdc#4827", (attribute(agents, "_receive_message", _any_term),), faults=("ancient", "delay", "double", "two owners", "crash owner", "crash agent")),
     Mutation("an older owner can still store", "KIP-618", (_unfenced_topic,), faults=("hanging commit", "crash owner", "two owners", "pause owner", "commands", "reader lags")),
@@ -422,10 +422,10 @@ MUTATIONS = (
     Mutation("the lease is never over", "ticdc#5202", (attribute(agent_unit, "_expire_lease", _no_expiry),)),
     Mutation("an agent is gone after 80 % of its lease", "found here", (attribute(members, "expire_member", _impatient),), faults=("crash agent", "pause agent")),
     Mutation("leases are 120 % of what the owner waits", "found here", (attribute(leases, "HeartbeatResponse", _generous),), faults=("crash agent", "pause agent")),
-    Mutation("a new owner does not wait for the old one's leases", "found here", (attribute(owner, "begin_owner_term", _begins_at_once),), scenario="an_agent_dies_with_a_lease_of_an_owner_that_is_no_longer_one"),
-    Mutation("a move that was accepted dies with its owner", "found here", (attribute(owner_commands, "MoveRecord", _unstored_move),), scenario="a_move_waits_for_another_and_the_owner_dies"),
-    Mutation("a claim counts as confirmed from the answer", "found here", (attribute(owner, "step_owner", _confirmed_now),), faults=("late answer", "two owners", "reader lags")),
-    Mutation("a term counts as confirmed from the claim's answer", "found here", (attribute(owner, "begin_owner_term", _confirmed_by_election),), scenario="a_candidate_hears_late_that_it_has_claimed"),
+    Mutation("a new owner does not wait for the old one's leases", "found here", (attribute(steps, "begin_leader_term", _begins_at_once),), scenario="an_agent_dies_with_a_lease_of_an_owner_that_is_no_longer_one"),
+    Mutation("a move that was accepted dies with its owner", "found here", (attribute(leader_commands, "MoveRecord", _unstored_move),), scenario="a_move_waits_for_another_and_the_owner_dies"),
+    Mutation("a claim counts as confirmed from the answer", "found here", (attribute(steps, "step_leader", _confirmed_now),), faults=("late answer", "two owners", "reader lags")),
+    Mutation("a term counts as confirmed from the claim's answer", "found here", (attribute(steps, "begin_leader_term", _confirmed_by_election),), scenario="a_candidate_hears_late_that_it_has_claimed"),
     Mutation("leases are renewed for what is told to stop", "found here", (attribute(leases, "_list_granted", _granted_to_all),)),
     Mutation("an empty list of topics is believed", "found here", (attribute(inventory, "find_suspicious_shrink", _credulous),), faults=("empty metadata",)),
     Mutation("an agent's word raises the epochs", "found here", (attribute(reports, "refuse_claim", _raise_counter),), faults=("hostile agent",)),

@@ -11,18 +11,18 @@ from coordinator.control.fold import ControlFold
 from coordinator.core import agent as agents
 from coordinator.core import records as durable
 from coordinator.core.health import HealthConfig
-from coordinator.core.owner import state as o
-from coordinator.core.owner.state import OwnerConfig, OwnerState
+from coordinator.core.leader import state as o
+from coordinator.core.leader.state import LeaderConfig, LeaderState
 from coordinator.core.schedulers import MoveLimits
-from coordinator.server.owner_round import OwnerRound
+from coordinator.server.leader_round import LeaderRound
 from tests.sim.coordination.control import Producer
 from tests.sim.coordination.target import Worker
 
-CONFIG = OwnerConfig(
+CONFIG = LeaderConfig(
     interval=1.0,
     lease=4.0,
     margin=0.5,
-    owner_lease=2.0,
+    leader_lease=2.0,
     prepare_timeout=3.0,
     balance_every=8.0,
     retry_first=0.3,
@@ -33,7 +33,7 @@ CONFIG = OwnerConfig(
     health=HealthConfig(failures=2, retry_first=2.0, retry_most=16.0, trust_after=2.0),
 )
 ELECTION = elections.ElectionConfig(patience=2.5, pause=2.0, read_back=5.0)
-#: Seconds: how long a write to the control topic is tried; longer than `owner_lease`, as in the product.
+#: Seconds: how long a write to the control topic is tried; longer than `leader_lease`, as in the product.
 WRITE_TIMEOUT = 5.0
 #: Offsets of the control topic before a snapshot is written.
 SNAPSHOT_AFTER = 40
@@ -105,12 +105,12 @@ class Node:
 
 
 @dataclass(slots=True)
-class OwnerNode(Node):
+class LeaderNode(Node):
     """`fold`: what it has read of the control topic. `records`, `base`, `end`: as its writer knows the topic while it leads.
     `round`: what it has decided and not handed on yet; `rounding`: the end of the round will come."""
 
-    state: OwnerState | None = None
-    round: OwnerRound = field(default_factory=OwnerRound)
+    state: LeaderState | None = None
+    round: LeaderRound = field(default_factory=LeaderRound)
     rounding: bool = False
     fold: ControlFold = field(default_factory=ControlFold)
     election: elections.Election = field(default_factory=lambda: elections.begin_election(0.0, 0.0))

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from coordinator.control.election import ElectionPhase
+from coordinator.core.leader import state as o
 from coordinator.core.members import MemberState
-from coordinator.core.owner import state as o
 from coordinator.core.replication_table import Cell, ReplicaPhase, Role, SetState
 from schemas.units import UnitOperation
 from tests.sim.coordination.nodes import CAPTURES, UNITS, AgentNode, Violation

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from coordinator.core import agent as agents
+from coordinator.core.leader import state as o
 from coordinator.core.messages import Dispatch, Down, Up
-from coordinator.core.owner import state as o
 from coordinator.core.replication import Replica, ReplicationSet
 from coordinator.core.replication_table import Cell, ReplicaPhase, Role, SetState
 from schemas.units import UnitOperation
-from tests.sim.coordination.nodes import AgentNode, Options, OwnerNode
+from tests.sim.coordination.nodes import AgentNode, LeaderNode, Options
 from tests.sim.coordination.target import Worker
 from tests.sim.coordination.world import World
 
@@ -40,7 +40,7 @@ class Scripted(World):
     def _fault(self) -> None:
         """Faults are the script's."""
 
-    def _down(self, origin: OwnerNode, to: str, message: Down) -> None:
+    def _down(self, origin: LeaderNode, to: str, message: Down) -> None:
         if not self.lost(to, message):
             super()._down(origin, to, message)
 
@@ -64,7 +64,7 @@ class Scripted(World):
         if node.name not in self.idle:
             super()._apply(node, worker)
 
-    def _answer_takes(self, node: OwnerNode) -> float:
+    def _answer_takes(self, node: LeaderNode) -> float:
         return self.answer_takes.get(node.name, 0.001)
 
     def _orphan(self, worker: Worker) -> None:
@@ -103,13 +103,13 @@ class Scripted(World):
             what()
 
     @property
-    def owner(self) -> OwnerNode:
+    def owner(self) -> LeaderNode:
         node = self.current()
         assert node is not None, "there is no owner"
         return node
 
     @property
-    def state(self) -> o.OwnerState:
+    def state(self) -> o.LeaderState:
         assert self.owner.state is not None
         return self.owner.state
 
@@ -134,8 +134,8 @@ class Scripted(World):
         other = min(agent for agent in self.agents if agent != primary.agent)
         return self.agents[primary.agent], self.agents[other]
 
-    def notify(self, command: o.OwnerCommand) -> None:
-        self.step_owner(self.owner, command)
+    def notify(self, command: o.LeaderCommand) -> None:
+        self.step_leader(self.owner, command)
 
     def reach(self, *cells: Cell) -> None:
         """Wait until each cell is reached from now on."""
@@ -150,7 +150,7 @@ class Scripted(World):
     def worker(self, node: AgentNode, name: str = UNIT) -> Worker:
         return max((w for w in node.workers.values() if w.unit == name), key=lambda w: w.assignment)
 
-    def succeed(self, first: OwnerNode, second: OwnerNode) -> None:
+    def succeed(self, first: LeaderNode, second: LeaderNode) -> None:
         """The owner dies, and the other candidate follows at once; the agents know."""
         self.end_owner(first)
         first.alive = False

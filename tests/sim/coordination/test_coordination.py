@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from coordinator.core.agent_unit import AgentUnit
-from coordinator.core.owner import periodic
-from coordinator.core.owner.state import Move, OwnerState
+from coordinator.core.leader import periodic
+from coordinator.core.leader.state import LeaderState, Move
 from coordinator.core.replication_table import CELLS, Cell, ReplicaPhase, Role, SetState
 from schemas.units import UnitOperation, UnitPhase
 from tests.sim.coordination.mutations import BY_NAME, FENCE_AT_ONCE, MUTATIONS, Mutation, attribute, find
@@ -147,7 +147,7 @@ def test_a_known_bug_put_back_is_found(name: str) -> None:
 
 
 def test_a_mutation_that_no_longer_fits_the_cores_is_not_taken_for_found() -> None:
-    def stale(state: OwnerState, _sources: Any) -> Any:
+    def stale(state: LeaderState, _sources: Any) -> Any:
         return state.no_such_thing  # type: ignore[attr-defined]
 
     with pytest.raises(AttributeError, match="no_such_thing"):

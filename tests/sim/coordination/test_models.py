@@ -12,16 +12,16 @@ import pytest
 
 from coordinator.control.codec import Candidate, Changes, Claim, Message, Snapshot
 from coordinator.control.fold import ControlFold
-from coordinator.core.owner import owner
+from coordinator.core.leader import steps
 from coordinator.core.replication_table import ReplicaAction, ReplicaPhase, Role, SetState
 from tests.sim.coordination.control import ControlTopic, Producer
 from tests.sim.coordination.mutations import Mutation, _weak, attribute, cells, find
-from tests.sim.coordination.nodes import Options, OwnerNode
+from tests.sim.coordination.nodes import LeaderNode, Options
 from tests.sim.coordination.target import Target, Worker
 from tests.sim.coordination.world import World, run
 
 UNLOCKED = _weak(locked=False)
-_begin, _land, _trim = owner.begin_owner_term, World._land, ControlTopic.trim
+_begin, _land, _trim = steps.begin_leader_term, World._land, ControlTopic.trim
 
 
 def _floor_alone(*args: Any, floor: int = 0, **kwargs: Any) -> Any:
@@ -31,7 +31,7 @@ def _floor_alone(*args: Any, floor: int = 0, **kwargs: Any) -> Any:
     return state, out
 
 
-def _believe(self: World, node: OwnerNode, producer: Producer, messages: tuple[Message, ...]) -> int | None:
+def _believe(self: World, node: LeaderNode, producer: Producer, messages: tuple[Message, ...]) -> int | None:
     """An owner that takes a commit of unknown outcome for done, and goes on with its producer."""
     offset = _land(self, node, producer, messages)
     if offset is None and producer.number == self.topic.producers:
@@ -62,7 +62,7 @@ BROKEN = {
     "target restart": Mutation("old connection", "", (UNLOCKED,), _BELIEVING, ("target restart",)),
     "failover": Mutation("old connection", "", (UNLOCKED,), _BELIEVING, ("failover",)),
     "clock: behind": Mutation("lease longer than thought", "", (UNLOCKED,), faults=("clock",)),
-    "clock: set back": Mutation("", "", (attribute(owner, "begin_owner_term", _floor_alone),), faults=("clock", *_OWNERS)),
+    "clock: set back": Mutation("", "", (attribute(steps, "begin_leader_term", _floor_alone),), faults=("clock", *_OWNERS)),
     "leave": Mutation("", "", (cells((ReplicaAction.KEEP,), (SetState.REPLICATING, Role.PRIMARY, ReplicaPhase.LOST)),), faults=("leave",)),
     "hanging commit": Mutation("", "", (attribute(World, "_land", _believe),), faults=("hanging commit", *_OWNERS)),
     "cut of the topic": Mutation("", "", (attribute(ControlTopic, "trim", _marker_too),), faults=_OWNERS),

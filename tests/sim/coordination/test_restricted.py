@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from coordinator.core.owner import invariants
-from coordinator.core.owner import state as o
+from coordinator.core.leader import invariants
+from coordinator.core.leader import state as o
 from coordinator.core.records import DurableRecord, UnitRecord, UnreadableRecord
 from coordinator.core.replication import ReplicationSet
 from coordinator.core.replication_table import SetState
@@ -157,7 +157,7 @@ def test_a_check_that_is_too_strict_stops_no_unit(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(invariants, "find_set_violation", find)
     monkeypatch.setattr(invariants, "_has_kept_one_replica", lambda *_: False)
-    monkeypatch.setattr("tests.kits.invariants.check_owner_invariants", lambda state: None)  # the judge's
+    monkeypatch.setattr("tests.kits.invariants.check_leader_invariants", lambda state: None)  # the judge's
     w.notify(o.Resign())
     go_on(w, 10 * LEASE)
     assert len(w.topic.claims) - terms <= 1 + len(w.owners)

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 from coordinator.core import agent as agents
 from coordinator.core import records as durable
+from coordinator.core.leader import state as o
 from coordinator.core.members import MemberState
 from coordinator.core.messages import Dispatch, DispatchResponse
-from coordinator.core.owner import state as o
 from coordinator.core.replication import ReplicationSet
 from coordinator.core.replication_table import SetState
 from schemas.units import UnitPhase
 from tests.kits.invariants import require_invariant
 
 if TYPE_CHECKING:
-    from tests.sim.coordination.nodes import AgentNode, OwnerNode
+    from tests.sim.coordination.nodes import AgentNode, LeaderNode
     from tests.sim.coordination.world import World
 
 _MOVES = frozenset({SetState.PREPARE, SetState.COMMIT})
@@ -32,14 +32,14 @@ class LimitsJudge:
     def __init__(self) -> None:
         self.known: dict[str, int] = {}
 
-    def before(self, state: o.OwnerState) -> None:
+    def before(self, state: o.LeaderState) -> None:
         self.known = {unit: self._highest(current) for unit, current in state.sets.by_unit.items()}
 
     @staticmethod
     def _highest(current: ReplicationSet) -> int:
         return current.replicas[-1].assignment if current.replicas else 0
 
-    def after(self, state: o.OwnerState, event: o.OwnerEvent | None) -> None:
+    def after(self, state: o.LeaderState, event: o.LeaderEvent | None) -> None:
         limits = state.config.limits
         added: Counter[str] = Counter()
         moved: Counter[str] = Counter()
@@ -79,7 +79,7 @@ class BlackHoleJudge:
         #: (term, agent) → when it was first sent one, and how many since
         self.sent: dict[tuple[int, str], tuple[float, int]] = {}
 
-    def owner(self, state: o.OwnerState, event: o.OwnerEvent | None, out: list[o.OwnerDecision]) -> None:
+    def owner(self, state: o.LeaderState, event: o.LeaderEvent | None, out: list[o.LeaderDecision]) -> None:
         world = self.world
         if (
             not world.black_holes
@@ -94,7 +94,7 @@ class BlackHoleJudge:
                 if agent in world.black_holes:
                     self._moved(state, agent)
 
-    def _moved(self, state: o.OwnerState, agent: str) -> None:
+    def _moved(self, state: o.LeaderState, agent: str) -> None:
         first, count = self.sent.get((state.rev, agent), (self.world.now, 0))
         self.sent[state.rev, agent] = first, count + 1
         health, limits = state.config.health, state.config.limits
@@ -123,13 +123,13 @@ class CatalogueJudge:
             for unit, spec in self.world.inventory.items()
         }
 
-    def before(self, state: o.OwnerState) -> None:
+    def before(self, state: o.LeaderState) -> None:
         sets = state.sets.by_unit.items()
         self.replicating = {
             unit: s.primary.assignment for unit, s in sets if s.state is SetState.REPLICATING and s.primary
         }
 
-    def after(self, state: o.OwnerState, event: o.OwnerEvent | None) -> None:
+    def after(self, state: o.LeaderState, event: o.LeaderEvent | None) -> None:
         if not isinstance(event, o.Tick):
             return
         for unit, assignment in self.replicating.items():
@@ -144,7 +144,7 @@ class CatalogueJudge:
                 )
 
 
-def _units(effect: o.OwnerDecision) -> list[durable.UnitRecord]:
+def _units(effect: o.LeaderDecision) -> list[durable.UnitRecord]:
     records = effect.records if isinstance(effect, o.Persist) else ()
     return [record for _, record in records if isinstance(record, durable.UnitRecord)]
 
@@ -182,7 +182,7 @@ class Watch:
         self._orphans(node.state)
         self._unanswered(node.state)
 
-    def _obeys(self, state: o.OwnerState, agent: AgentNode) -> bool:
+    def _obeys(self, state: o.LeaderState, agent: AgentNode) -> bool:
         """Whether the agent is a member that has told this owner what it holds, and talks to it."""
         node = self.world.current()
         if node is None or self.world.leader_of(agent) is not node:
@@ -197,7 +197,7 @@ class Watch:
             and member.agent_epoch == agent.state.leader.agent_epoch
         )
 
-    def _orphans(self, state: o.OwnerState) -> None:
+    def _orphans(self, state: o.LeaderState) -> None:
         """I6: what an agent holds and the owner does not know is told to end at the agent's next heartbeat."""
         now, found = self.world.now, {}
         for agent in self.world.agents.values():
@@ -219,7 +219,7 @@ class Watch:
 
     # dispatches
 
-    def owner(self, node: OwnerNode, event: o.OwnerEvent | None, out: list[o.OwnerDecision]) -> None:
+    def owner(self, node: LeaderNode, event: o.LeaderEvent | None, out: list[o.LeaderDecision]) -> None:
         """Write down what the owner asks, and what it hears in answer."""
         state = node.state
         if state is None or node is not self.world.current():
@@ -246,7 +246,7 @@ class Watch:
         answers = [m.answers for m in reported if isinstance(m, DispatchResponse)]
         require_invariant(head.op_seq in answers, f"agent {node.name} does not answer {message}")
 
-    def _unanswered(self, state: o.OwnerState) -> None:
+    def _unanswered(self, state: o.LeaderState) -> None:
         """I10: an answer arrives, unless somebody else is asked by now: another owner, another incarnation."""
         for (name, unit), asked in list(self.asked.items()):
             agent = self.world.agents[name]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from coordinator.control import election as elections
 from coordinator.core import agent as agents
-from coordinator.core.owner import state as o
+from coordinator.core.leader import state as o
 from coordinator.core.replication_table import Cell, SetState
 from tests.sim.coordination.judge import Judge
 from tests.sim.coordination.nodes import (
@@ -23,9 +23,9 @@ from tests.sim.coordination.nodes import (
     SERVERS,
     UNITS,
     AgentNode,
+    LeaderNode,
     Node,
     Options,
-    OwnerNode,
     Violation,
 )
 from tests.sim.coordination.workers import Workers
@@ -96,7 +96,7 @@ class World(Workers):
     def _some_agent(self) -> AgentNode:
         return self.rng.choice(list(self.agents.values()))
 
-    def _some_owner(self) -> OwnerNode:
+    def _some_owner(self) -> LeaderNode:
         return self.owners[self.rng.choice(CANDIDATES)]
 
     def _crash_owner(self) -> None:
@@ -113,7 +113,7 @@ class World(Workers):
         if node.alive and not node.paused and node.election.phase is elections.ElectionPhase.FOLLOWING:
             self.usurp(node)
 
-    def usurp(self, node: OwnerNode) -> None:
+    def usurp(self, node: LeaderNode) -> None:
         """A candidate claims without waiting for its patience to end."""
         node.election = replace(node.election, phase=elections.ElectionPhase.CLAIMING)
         self.claim(node)
@@ -242,13 +242,13 @@ class World(Workers):
         if node is None:
             return
         unit, agent = self.rng.choice((*UNITS, *CAPTURES)), self._some_agent().name
-        commands: list[o.OwnerCommand] = [
+        commands: list[o.LeaderCommand] = [
             o.Move(unit, agent), o.Move(unit, agent), o.Drain(agent), o.Rebalance(), o.Pause(unit), o.Resume(unit), o.Resign(),
         ]  # fmt: skip
         command = self.rng.choice(commands)
         if "second thoughts" in self.faults and self.later.random() < 0.4:
             command = self.later.choice([o.CancelMove(unit), o.Undrain(agent)])
-        self.on(node, 0.0, lambda: self.step_owner(node, command))
+        self.on(node, 0.0, lambda: self.step_leader(node, command))
 
     def heal(self) -> None:
         """Stop all faults; processes come back; what was drained or paused by command is wanted again."""
@@ -277,7 +277,7 @@ class World(Workers):
         self.at(3.0, self._resume_units)
         if node is not None and node.state is not None:
             for unit in sorted(set(node.state.sets.paused) & set(node.state.sets.by_unit)):
-                self.step_owner(node, o.Resume(unit))
+                self.step_leader(node, o.Resume(unit))
             for name, member in sorted(node.state.members.by_name.items()):
                 if member.leaving and self.agents[name].alive:
                     self.crash_agent(self.agents[name], 0.1)

@@ -5,15 +5,15 @@ its agent (`health`).
 from __future__ import annotations
 
 from coordinator.core.health import AgentHealth
-from coordinator.core.owner.state import OwnerState
-from coordinator.core.owner.unit_sets import UnitMemo
+from coordinator.core.leader.state import LeaderState
+from coordinator.core.leader.unit_sets import UnitMemo
 from coordinator.core.replication import Replica, ReplicationSet
 from coordinator.core.replication_table import Role, SetState
 
 _AT_WORK = frozenset({SetState.PREPARE, SetState.COMMIT})
 
 
-def record_unit_failure(state: OwnerState, unit: str, agent: str, now: float, *, unready: bool) -> None:
+def record_unit_failure(state: LeaderState, unit: str, agent: str, now: float, *, unready: bool) -> None:
     """Note that the unit failed on an agent; the unit then waits, longer after each failure. `unready`:
     the unit never got to work there.
     """
@@ -28,23 +28,23 @@ def record_unit_failure(state: OwnerState, unit: str, agent: str, now: float, *,
     state.sets.retrying[unit] = None
 
 
-def _has_failed_elsewhere(state: OwnerState, memo: UnitMemo, agent: str, now: float) -> bool:
+def _has_failed_elsewhere(state: LeaderState, memo: UnitMemo, agent: str, now: float) -> bool:
     return find_avoided_agent(state, memo, now) not in {None, agent}
 
 
-def find_avoided_agent(state: OwnerState, memo: UnitMemo, now: float) -> str | None:
+def find_avoided_agent(state: LeaderState, memo: UnitMemo, now: float) -> str | None:
     """Return the agent on which the unit failed recently."""
     return memo.avoid if memo.failures and now < memo.failed_at + state.config.stable_after else None
 
 
-def was_never_ready(state: OwnerState, current: ReplicationSet, replica: Replica, now: float) -> bool:
+def was_never_ready(state: LeaderState, current: ReplicationSet, replica: Replica, now: float) -> bool:
     """Return whether a failed replica never got to work: it was preparing, or had only just started."""
     if current.state is SetState.REPLICATING and replica.role is Role.PRIMARY:
         return now < state.sets.memos[current.unit].since + state.config.health.trust_after
     return current.state in _AT_WORK and replica == current.replicas[-1]
 
 
-def clear_recovered_agents(state: OwnerState, now: float) -> None:
+def clear_recovered_agents(state: LeaderState, now: float) -> None:
     """Clear the agents on which a unit works that was placed after the last failure. Runs once an
     interval.
     """
@@ -55,7 +55,7 @@ def clear_recovered_agents(state: OwnerState, now: float) -> None:
             clear_agent_health(state, agent)
 
 
-def _has_recovered(state: OwnerState, unit: str, agent: str, known: AgentHealth, now: float) -> bool:
+def _has_recovered(state: LeaderState, unit: str, agent: str, known: AgentHealth, now: float) -> bool:
     current, since = state.sets.by_unit[unit], state.sets.memos[unit].since
     if not known.failed_at < since <= now - state.config.health.trust_after:
         return False
@@ -63,14 +63,14 @@ def _has_recovered(state: OwnerState, unit: str, agent: str, known: AgentHealth,
     return current.state is SetState.REPLICATING and primary is not None and primary.agent == agent
 
 
-def clear_agent_health(state: OwnerState, agent: str) -> None:
+def clear_agent_health(state: LeaderState, agent: str) -> None:
     """Trust the agent like any other again."""
     if state.members.clear_health(agent):
         state.plan.note_change()
         state.history.record_agent_recovery(agent)
 
 
-def compute_agent_room(state: OwnerState, agent: str, now: float) -> int | None:
+def compute_agent_room(state: LeaderState, agent: str, now: float) -> int | None:
     """Return how many more units the agent may be given; None: no limit."""
     known = state.members.health.get(agent)
     if known is None or known.trusted:

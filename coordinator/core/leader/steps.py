@@ -1,8 +1,8 @@
 """The pure core of a term's leader: members, replication sets, schedulers and progress wired together.
 
-`begin_owner_term` builds the state from the durable records. `step_owner` takes an event and the
+`begin_leader_term` builds the state from the durable records. `step_leader` takes an event and the
 leader's monotonic time, and returns effects. Sets are recovered one by one, each as soon as the agents
-that can hold it have synced or expired. For speed (100 thousand units) `step_owner` changes the state
+that can hold it have synced or expired. For speed (100 thousand units) `step_leader` changes the state
 that it is given.
 
 `Persist` effects are to be committed in their order by the producer that made the claim; the first that
@@ -15,29 +15,29 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from coordinator.core import handlers, replication
-from coordinator.core.members import Member
-from coordinator.core.owner import agents as owner_members
-from coordinator.core.owner import commands as owner_commands
-from coordinator.core.owner import configuration, failures, inventory, periodic
-from coordinator.core.owner.invariants import judge_step, restrict_restored_units
-from coordinator.core.owner.plan import Plan
-from coordinator.core.owner.sets import apply_event_to_set, confirm_fenced, fence_stored
-from coordinator.core.owner.state import (
+from coordinator.core.leader import agents as leader_members
+from coordinator.core.leader import commands as leader_commands
+from coordinator.core.leader import configuration, failures, inventory, periodic
+from coordinator.core.leader.invariants import judge_step, restrict_restored_units
+from coordinator.core.leader.plan import Plan
+from coordinator.core.leader.sets import apply_event_to_set, confirm_fenced, fence_stored
+from coordinator.core.leader.state import (
     Alarm,
     Confirmed,
     Fenced,
     Inventory,
-    OwnerConfig,
-    OwnerDecision,
-    OwnerEvent,
-    OwnerState,
+    LeaderConfig,
+    LeaderDecision,
+    LeaderEvent,
+    LeaderState,
     Persisted,
     Received,
     SendMessage,
     Tick,
 )
-from coordinator.core.owner.term_claim import TermClaim
-from coordinator.core.owner.term_numbers import TermNumbers
+from coordinator.core.leader.term_claim import TermClaim
+from coordinator.core.leader.term_numbers import TermNumbers
+from coordinator.core.members import Member
 from coordinator.core.records import (
     AgentRecord,
     ConfigRecord,
@@ -54,17 +54,17 @@ from coordinator.core.replication import AgentLost
 from coordinator.core.schedulers import MoveRequest
 
 
-def begin_owner_term(
+def begin_leader_term(
     owner: str,
     rev: int,
     records: Mapping[str, DurableRecord],
-    config: OwnerConfig,
+    config: LeaderConfig,
     now: float,
     *,
     floor: int = 0,
     claimed_at: float | None = None,
     after_violation: bool = False,
-) -> tuple[OwnerState, list[OwnerDecision]]:
+) -> tuple[LeaderState, list[LeaderDecision]]:
     """Return the state of a new term.
 
     `rev`: offset of the claim; `records`: the control topic folded up to that offset; `floor`: the time
@@ -76,10 +76,10 @@ def begin_owner_term(
 
     `after_violation`: the last term of this coordinator has seen a violated invariant (`invariants`).
 
-    Every lease that an earlier leader can have granted ends before `now` + owner_lease + silence. Until
+    Every lease that an earlier leader can have granted ends before `now` + leader_lease + silence. Until
     then an agent that sends nothing counts as alive.
     """
-    state = OwnerState(
+    state = LeaderState(
         owner,
         rev,
         config,
@@ -89,8 +89,8 @@ def begin_owner_term(
         numbers=TermNumbers(counter=floor),
         plan=Plan(next_balance=now + config.balance_every),
     )
-    state.claim.update_silence(now, config.owner_lease)
-    out: list[OwnerDecision] = []
+    state.claim.update_silence(now, config.leader_lease)
+    out: list[LeaderDecision] = []
     unusable: dict[str, str] = {}
     for key, record in sorted(records.items()):
         problem = _find_record_problem(key, record)
@@ -125,7 +125,7 @@ def _list_named_keys(key: str, record: DurableRecord, known: Collection[str]) ->
         yield named
 
 
-def _restore_unusable_records(state: OwnerState, unusable: Mapping[str, str], now: float) -> dict[str, str]:
+def _restore_unusable_records(state: LeaderState, unusable: Mapping[str, str], now: float) -> dict[str, str]:
     """Take each record that cannot be used as what stops or moves least, and return the units that are to be
     restricted, with the reason. `unusable`: by key, why.
 
@@ -146,13 +146,13 @@ def _restore_unusable_records(state: OwnerState, unusable: Mapping[str, str], no
     return found
 
 
-def _restore_record(state: OwnerState, record: DurableRecord, now: float) -> None:
+def _restore_record(state: LeaderState, record: DurableRecord, now: float) -> None:
     match record:
         case CounterRecord(assignment):
             state.numbers.skip_to(assignment)
         case AgentRecord(agent, incarnation, agent_epoch, draining):
             state.numbers.skip_to(agent_epoch)
-            heard_at = now + state.config.owner_lease
+            heard_at = now + state.config.leader_lease
             state.members.put_member(Member(agent, incarnation, agent_epoch, heard_at, draining=draining))
         case UnitRecord(unit, uid, holders):
             state.sets.restore(unit, uid, holders, now)
@@ -167,11 +167,13 @@ def _restore_record(state: OwnerState, record: DurableRecord, now: float) -> Non
             configuration.restore_configuration(state, record)
 
 
-def step_owner(state: OwnerState, event: OwnerEvent, now: float) -> tuple[OwnerState, list[OwnerDecision]]:
+def step_leader(
+    state: LeaderState, event: LeaderEvent, now: float
+) -> tuple[LeaderState, list[LeaderDecision]]:
     """Return the leader's state after `event` at `now` (its monotonic seconds), and what has to be done,
     in order.
     """
-    out: list[OwnerDecision] = []
+    out: list[LeaderDecision] = []
     if state.claim.stepped_down:
         return state, out
     counter = state.numbers.counter
@@ -189,17 +191,17 @@ def step_owner(state: OwnerState, event: OwnerEvent, now: float) -> tuple[OwnerS
         case Tick():
             _handle_tick(state, now, out)
         case _:
-            owner_commands.execute_owner_command(state, event, now, out)
+            leader_commands.execute_leader_command(state, event, now, out)
     if state.sets.touched:
         out = judge_step(state, counter, now, out)
-    if state.claim.update_silence(now, state.config.owner_lease):
+    if state.claim.update_silence(now, state.config.leader_lease):
         state.history.count_dropped("unconfirmed", len(out))
         out = [effect for effect in out if not isinstance(effect, SendMessage)]
     return state, out
 
 
-def _handle_tick(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
-    owner_members.expire_silent_agents(state, now, out)
+def _handle_tick(state: LeaderState, now: float, out: list[LeaderDecision]) -> None:
+    leader_members.expire_silent_agents(state, now, out)
     periodic.abandon_stuck_preparations(state, now, out)
     periodic.retry_fences(state, now, out)
     failures.clear_recovered_agents(state, now)
@@ -207,16 +209,16 @@ def _handle_tick(state: OwnerState, now: float, out: list[OwnerDecision]) -> Non
     if not state.claim.silent:
         periodic.schedule_units(state, now, out)
     periodic.advance_pipelines(state, now, out)
-    owner_members.forget_expired_agents(state, now, out)
+    leader_members.forget_expired_agents(state, now, out)
 
 
-def _handle_persisted(state: OwnerState, token: int, now: float, out: list[OwnerDecision]) -> None:
+def _handle_persisted(state: LeaderState, token: int, now: float, out: list[LeaderDecision]) -> None:
     stored = state.numbers.end_persist(token)
     state.claim.confirm(stored.asked)
     state.pipelines.confirm_stored(token)
     if stored.unit is not None:
         apply_event_to_set(state, stored.unit[0], replication.ReplicaPersisted(stored.unit[1]), now, out)
     if stored.agent is not None:
-        owner_members.confirm_registration(state, *stored.agent, now, out)
+        leader_members.confirm_registration(state, *stored.agent, now, out)
     if stored.fence is not None:
         fence_stored(state, *stored.fence, now, out)

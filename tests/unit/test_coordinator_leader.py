@@ -6,6 +6,27 @@ from typing import Any
 
 import pytest
 
+from coordinator.core.leader import steps
+from coordinator.core.leader.state import (
+    Alarm,
+    Confirmed,
+    Drain,
+    Fence,
+    Inventory,
+    LeaderConfig,
+    Move,
+    Pause,
+    Persist,
+    Persisted,
+    Rebalance,
+    Received,
+    Refused,
+    Resign,
+    Resume,
+    SendMessage,
+    StepDown,
+    Tick,
+)
 from coordinator.core.messages import (
     Announce,
     Checkpoint,
@@ -20,33 +41,12 @@ from coordinator.core.messages import (
     Sync,
     UnitStatus,
 )
-from coordinator.core.owner import owner
-from coordinator.core.owner.state import (
-    Alarm,
-    Confirmed,
-    Drain,
-    Fence,
-    Inventory,
-    Move,
-    OwnerConfig,
-    Pause,
-    Persist,
-    Persisted,
-    Rebalance,
-    Received,
-    Refused,
-    Resign,
-    Resume,
-    SendMessage,
-    StepDown,
-    Tick,
-)
 from coordinator.core.records import AgentRecord, CounterRecord, DurableRecord, UnitRecord, build_record_key
 from coordinator.core.replication_table import SetState
 from coordinator.server.operators.view import list_pipeline_rows
 from schemas.units import UnitOperation, UnitPhase, UnitProgress
-from tests.kits.owner_core import CONFIG, Cluster, spec
-from tests.kits.owner_history import play
+from tests.kits.leader_core import CONFIG, Cluster, spec
+from tests.kits.leader_history import play
 
 HISTORIES = {
     "a restarted agent loses what its earlier incarnation had": (
@@ -144,7 +144,7 @@ def test_an_unreachable_agent_keeps_nobody_else_waiting() -> None:
         "unit/ua": UnitRecord("ua", "1", (("a", 1, 3),)),
         "unit/ub": UnitRecord("ub", "1", (("b", 2, 4),)),
     }
-    config = OwnerConfig(owner_lease=5.0, balance_every=1e9)
+    config = LeaderConfig(leader_lease=5.0, balance_every=1e9)
     cluster = Cluster(records=records, config=config)
     cluster.do(Inventory((spec("ua"), spec("ub"), spec("new"))))
     cluster.up(Sync, "b", assignment=2, sent=1.0)
@@ -222,7 +222,7 @@ def test_a_unit_that_nobody_knows_is_told_to_stop() -> None:
 
 
 def test_an_unconfirmed_owner_says_nothing_and_speaks_again_once_confirmed() -> None:
-    cluster = Cluster(config=OwnerConfig(owner_lease=5.0))
+    cluster = Cluster(config=LeaderConfig(leader_lease=5.0))
     cluster.join("a")
     cluster.now += 100
     assert not any(isinstance(e, SendMessage) for e in cluster.beat("a"))
@@ -240,7 +240,7 @@ def test_a_dropped_unit_is_stopped_fenced_at_the_target_and_then_forgotten() -> 
     play("fenced u", cluster)
     assert "unit/u" not in cluster.records
     assert "u" not in cluster.state.sets.by_unit
-    later = owner.begin_owner_term("p", 11, cluster.records, CONFIG, 0.0)[0]
+    later = steps.begin_leader_term("p", 11, cluster.records, CONFIG, 0.0)[0]
     assert later.numbers.counter >= first.assignment
 
 
@@ -283,7 +283,7 @@ def test_a_pipeline_that_is_no_longer_configured_is_forgotten_with_its_record() 
 def test_what_was_under_way_of_a_pipeline_that_is_dropped_does_not_come_back() -> None:
     cluster = play("pipeline p; a joins; +u; tick; u on a")
     cluster.now += CONFIG.interval
-    cluster.state, out = owner.step_owner(cluster.state, Tick(), cluster.now)
+    cluster.state, out = steps.step_leader(cluster.state, Tick(), cluster.now)
     (asked,) = [e for e in out if isinstance(e, Persist)]
     assert "pipeline/p" in dict(asked.records)
     cluster.do(Inventory((), {}))
@@ -378,7 +378,7 @@ def test_a_drained_agent_gives_its_units_away_and_a_new_owner_still_knows() -> N
         "a: replicating u, replicating v;"
         "b joins; drain a; tick ⇒ b prepare u, b prepare v"
     )
-    later = owner.begin_owner_term("p", 11, cluster.records, CONFIG, 0.0)[0]
+    later = steps.begin_leader_term("p", 11, cluster.records, CONFIG, 0.0)[0]
     assert later.members.by_name["a"].draining
     play("a: replicating u, replicating v", cluster)
     answer = cluster.sent[-1][1]

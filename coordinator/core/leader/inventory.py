@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from coordinator.core.owner import configuration, periodic
-from coordinator.core.owner.inventory_shrinks import find_suspicious_shrink, parse_pipeline_name
-from coordinator.core.owner.sets import fence_unless_desired, persist_records
-from coordinator.core.owner.state import (
+from coordinator.core.leader import configuration, periodic
+from coordinator.core.leader.inventory_shrinks import find_suspicious_shrink, parse_pipeline_name
+from coordinator.core.leader.sets import fence_unless_desired, persist_records
+from coordinator.core.leader.state import (
     Alarm,
     Inventory,
-    OwnerDecision,
-    OwnerState,
+    LeaderDecision,
+    LeaderState,
 )
 from schemas.config.changes.parts import format_pipeline_part
 
 
-def receive_inventory(state: OwnerState, event: Inventory, now: float, out: list[OwnerDecision]) -> None:
+def receive_inventory(state: LeaderState, event: Inventory, now: float, out: list[LeaderDecision]) -> None:
     """Adopt an inventory, unless it is a suspicious shrink. An unchanged inventory is the same object as
     the last one.
     """
@@ -46,7 +46,7 @@ def _list_unchanged_pipelines(before: Inventory | None, now: Inventory) -> list[
     return [name for name in now.sources if (part := format_pipeline_part(name)) not in parts or parts[part] == now.parts.get(part)]  # fmt: skip
 
 
-def _map_known_units(state: OwnerState) -> dict[str, str]:
+def _map_known_units(state: LeaderState) -> dict[str, str]:
     """Return the known apply units with their pipelines; before the first inventory, those that may be
     running.
     """
@@ -57,7 +57,7 @@ def _map_known_units(state: OwnerState) -> dict[str, str]:
     return {unit: pipeline for unit in running if (pipeline := parse_pipeline_name(unit)) is not None}
 
 
-def _adopt_inventory(state: OwnerState, event: Inventory, now: float, out: list[OwnerDecision]) -> None:
+def _adopt_inventory(state: LeaderState, event: Inventory, now: float, out: list[LeaderDecision]) -> None:
     units = state.plan.adopt_inventory(event)
     removed = state.pipelines.set_units(periodic.collect_pipeline_units(state, event.sources), now)
     if removed:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from coordinator.core import replication
-from coordinator.core.messages import Dispatch, Header
-from coordinator.core.owner.inventory_shrinks import parse_pipeline_name
-from coordinator.core.owner.state import (
+from coordinator.core.leader.inventory_shrinks import parse_pipeline_name
+from coordinator.core.leader.state import (
     Alarm,
     Fence,
-    OwnerDecision,
-    OwnerState,
+    LeaderDecision,
+    LeaderState,
     Persist,
     SendMessage,
 )
-from coordinator.core.owner.term_numbers import PendingRecord
-from coordinator.core.owner.unit_sets import UnitMemo
+from coordinator.core.leader.term_numbers import PendingRecord
+from coordinator.core.leader.unit_sets import UnitMemo
+from coordinator.core.messages import Dispatch, Header
 from coordinator.core.records import CounterRecord, DurableRecord, UnitRecord, build_record_key
 from coordinator.core.replication import ImpossibleReport, Instruct, Replica, ReplicationSet, SetInput
 from coordinator.core.replication_table import SetState
@@ -26,16 +26,16 @@ from schemas.units import UnitOperation
 _UNKNOWN_TARGET = "its record cannot be read and it is not in the inventory, so its target is not known"
 
 
-def take_next_number(state: OwnerState) -> int:
+def take_next_number(state: LeaderState) -> int:
     """Return a number that was never given before, to a unit or to an agent."""
     return state.numbers.take_next()
 
 
-def build_owner_header(state: OwnerState, agent_epoch: int, assignment: int = 0) -> Header:
+def build_leader_header(state: LeaderState, agent_epoch: int, assignment: int = 0) -> Header:
     return Header(state.rev, agent_epoch, assignment, state.numbers.take_op_seq())
 
 
-def compute_heartbeat_interval(state: OwnerState) -> float:
+def compute_heartbeat_interval(state: LeaderState) -> float:
     """Return the seconds between two heartbeats of an agent: longer with many units, at most a quarter
     of the lease.
     """
@@ -44,10 +44,10 @@ def compute_heartbeat_interval(state: OwnerState) -> float:
 
 
 def persist_records(
-    state: OwnerState,
+    state: LeaderState,
     records: Iterable[DurableRecord],
     now: float,
-    out: list[OwnerDecision],
+    out: list[LeaderDecision],
     *,
     delete: Iterable[str] = (),
     unit: tuple[str, int] | None = None,
@@ -61,7 +61,7 @@ def persist_records(
 
 
 def apply_event_to_set(
-    state: OwnerState, unit: str, event: SetInput, now: float, out: list[OwnerDecision]
+    state: LeaderState, unit: str, event: SetInput, now: float, out: list[LeaderDecision]
 ) -> None:
     """Step the unit's set, carry out its outputs, and keep the indexes. A restricted unit is left as it
     is. Raises SetRefusedError as the set does.
@@ -91,24 +91,24 @@ def apply_event_to_set(
         _handle_set_change(state, before, after, now, out)
 
 
-def _send_instruction(state: OwnerState, unit: str, what: Instruct, out: list[OwnerDecision]) -> None:
+def _send_instruction(state: LeaderState, unit: str, what: Instruct, out: list[LeaderDecision]) -> None:
     member, memo = state.members.by_name.get(what.agent), state.sets.memos.get(unit)
     echo, lease = 0.0, 0.0
     if what.op is UnitOperation.START and member is not None and member.agent_epoch == what.agent_epoch:
         echo, lease = member.echo, state.config.lease
-    head = build_owner_header(state, what.agent_epoch, what.assignment)
+    head = build_leader_header(state, what.agent_epoch, what.assignment)
     out.append(
         SendMessage(what.agent, Dispatch(head, unit, what.op, memo.mark if memo else None, echo, lease))
     )
 
 
-def _build_unit_record(state: OwnerState, unit: str, replicas: tuple[Replica, ...]) -> UnitRecord:
+def _build_unit_record(state: LeaderState, unit: str, replicas: tuple[Replica, ...]) -> UnitRecord:
     memo = state.sets.memos[unit]
     return UnitRecord(unit, memo.uid, memo.store_replicas(replicas))
 
 
 def _handle_set_change(
-    state: OwnerState, before: ReplicationSet, after: ReplicationSet, now: float, out: list[OwnerDecision]
+    state: LeaderState, before: ReplicationSet, after: ReplicationSet, now: float, out: list[LeaderDecision]
 ) -> None:
     unit = after.unit
     state.sets.replace_set(before, after)
@@ -125,13 +125,13 @@ def _handle_set_change(
         persist_records(state, [_build_unit_record(state, unit, after.replicas)], now, out)
 
 
-def find_desired_unit(state: OwnerState, unit: str) -> InventoryUnit | None:
+def find_desired_unit(state: LeaderState, unit: str) -> InventoryUnit | None:
     """Return the unit from the inventory if it is to run."""
     spec = state.plan.find_unit(unit)
     return None if spec is None or unit in state.sets.paused else spec
 
 
-def fence_unless_desired(state: OwnerState, unit: str, now: float, out: list[OwnerDecision]) -> None:
+def fence_unless_desired(state: LeaderState, unit: str, now: float, out: list[LeaderDecision]) -> None:
     """Fence a unit that is not to run. Since no agent takes the unit over, nothing else would fence an
     agent that was only considered lost.
     """
@@ -159,7 +159,9 @@ def _has_known_target(unit: str, memo: UnitMemo) -> bool:
     return bool(memo.uid) or parse_pipeline_name(unit) is None
 
 
-def fence_stored(state: OwnerState, unit: str, assignment: int, now: float, out: list[OwnerDecision]) -> None:
+def fence_stored(
+    state: LeaderState, unit: str, assignment: int, now: float, out: list[LeaderDecision]
+) -> None:
     """Note that the assignment of a fence is durable: no later leader gives a lower one, whatever its
     clock shows.
     """
@@ -170,7 +172,7 @@ def fence_stored(state: OwnerState, unit: str, assignment: int, now: float, out:
 
 
 def confirm_fenced(
-    state: OwnerState, unit: str, assignment: int, now: float, out: list[OwnerDecision]
+    state: LeaderState, unit: str, assignment: int, now: float, out: list[LeaderDecision]
 ) -> None:
     """Delete the unit's record, because no process can write for the unit any more. If the record cannot be
     trusted, the target of the inventory is fenced first.
@@ -189,7 +191,7 @@ def confirm_fenced(
         forget_absent_unit(state, unit, now, out)
 
 
-def forget_absent_unit(state: OwnerState, unit: str, now: float, out: list[OwnerDecision]) -> None:
+def forget_absent_unit(state: LeaderState, unit: str, now: float, out: list[LeaderDecision]) -> None:
     """Drop an absent unit that is not in the inventory, with its record."""
     if state.plan.inventory is None or unit in state.plan.inventory:
         return

@@ -38,16 +38,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 
-from coordinator.core.messages import Dispatch
-from coordinator.core.owner.state import (
+from coordinator.core.leader.state import (
     Alarm,
     Fence,
-    OwnerDecision,
-    OwnerState,
+    LeaderDecision,
+    LeaderState,
     Persist,
     SendMessage,
     StepDown,
 )
+from coordinator.core.messages import Dispatch
 from coordinator.core.replication import Replica, ReplicationSet
 from coordinator.core.set_invariants import find_set_violation, fits_single_replica
 
@@ -59,7 +59,9 @@ _Index = Mapping[str, Collection[str]]
 # a restored state
 
 
-def restrict_restored_units(state: OwnerState, unusable: Mapping[str, str], out: list[OwnerDecision]) -> None:
+def restrict_restored_units(
+    state: LeaderState, unusable: Mapping[str, str], out: list[LeaderDecision]
+) -> None:
     """Restrict the units whose stored records violate an invariant, and those with `unusable` records, for
     the reason given there.
     """
@@ -74,7 +76,7 @@ def restrict_restored_units(state: OwnerState, unusable: Mapping[str, str], out:
 
 
 def _find_restored_violation(
-    state: OwnerState, current: ReplicationSet, users: Mapping[int, list[str]]
+    state: LeaderState, current: ReplicationSet, users: Mapping[int, list[str]]
 ) -> str | None:
     for replica in current.replicas:
         others = [unit for unit in users[replica.assignment] if unit != current.unit]
@@ -91,13 +93,15 @@ def _find_restored_violation(
 # a step
 
 
-def judge_step(state: OwnerState, counter: int, now: float, out: list[OwnerDecision]) -> list[OwnerDecision]:
+def judge_step(
+    state: LeaderState, counter: int, now: float, out: list[LeaderDecision]
+) -> list[LeaderDecision]:
     """Return what is to be carried out of a step's decisions. `counter`: as it was before the step."""
     touched = state.sets.take_touched()
     broken = find_step_violations(state, counter, touched)
     if not broken:
         return out
-    alarms: list[OwnerDecision] = []
+    alarms: list[LeaderDecision] = []
     for unit, why in broken.items():
         _restrict_unit(state, unit, why, touched[unit], alarms)
     if state.claim.may_end_for_violation(now, state.config.lease):
@@ -110,7 +114,7 @@ def judge_step(state: OwnerState, counter: int, now: float, out: list[OwnerDecis
 
 
 def find_step_violations(
-    state: OwnerState, counter: int, touched: Mapping[str, ReplicationSet | None]
+    state: LeaderState, counter: int, touched: Mapping[str, ReplicationSet | None]
 ) -> dict[str, str]:
     """Return the units among `touched` that violate an invariant, each with the first that it violates."""
     found: dict[str, str] = {}
@@ -143,7 +147,7 @@ def _has_kept_one_replica(before: ReplicationSet, current: ReplicationSet, by_ag
 
 
 def _find_leftover(
-    state: OwnerState, unit: str, before: ReplicationSet | None, current: ReplicationSet | None
+    state: LeaderState, unit: str, before: ReplicationSet | None, current: ReplicationSet | None
 ) -> str | None:
     """Return what a change violates after which a unit has no replica."""
     for replica in before.replicas if before is not None else ():
@@ -156,7 +160,7 @@ def _find_leftover(
 
 
 def _find_replica_violation(
-    state: OwnerState,
+    state: LeaderState,
     counter: int,
     given: dict[int, str],
     before: ReplicationSet | None,
@@ -207,7 +211,7 @@ def explain_restriction(why: str) -> str:
 
 
 def _restrict_unit(
-    state: OwnerState, unit: str, why: str, before: ReplicationSet | None, out: list[OwnerDecision]
+    state: LeaderState, unit: str, why: str, before: ReplicationSet | None, out: list[LeaderDecision]
 ) -> None:
     """Restrict a unit with an alarm, which contains its state. `before`: its set before the step."""
     state.sets.restrict_unit(unit, why)
@@ -217,7 +221,7 @@ def _restrict_unit(
     out.append(Alarm(VIOLATION_ALARM, about))
 
 
-def _leave_out_units(effect: OwnerDecision, units: Collection[str]) -> OwnerDecision | None:
+def _leave_out_units(effect: LeaderDecision, units: Collection[str]) -> LeaderDecision | None:
     """Return a step's decision without what it does for `units`; None: nothing is left of it."""
     match effect:
         case SendMessage(_, Dispatch(unit=unit)) if unit in units:

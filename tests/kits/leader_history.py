@@ -17,23 +17,23 @@ from __future__ import annotations
 
 import re
 
-from coordinator.core.messages import Dispatch, Hello, Liveness, Sync, UnitStatus
-from coordinator.core.owner.state import (
+from coordinator.core.leader.state import (
     Alarm,
     Drain,
     Fence,
     Fenced,
     Inventory,
+    LeaderDecision,
     Move,
-    OwnerDecision,
     Pause,
     Resume,
     SendMessage,
     Tick,
 )
+from coordinator.core.messages import Dispatch, Hello, Liveness, Sync, UnitStatus
 from schemas.units import UnitOperation, UnitPhase, UnitProgress
 from tests.kits.history_steps import Steps, play_steps
-from tests.kits.owner_core import Cluster, spec
+from tests.kits.leader_core import Cluster, spec
 
 COMMANDS = {"pause": Pause, "resume": Resume, "drain": Drain, "move": Move}
 
@@ -45,7 +45,7 @@ def play(history: str, cluster: Cluster | None = None) -> Cluster:
     return cluster
 
 
-def _list_orders(effects: list[OwnerDecision]) -> list[str]:
+def _list_orders(effects: list[LeaderDecision]) -> list[str]:
     orders = [
         f"{each.agent} {each.message.op.value} {each.message.unit}" + _show_start(each.message)
         for each in effects

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from coordinator.core.records import ConfigRecord
 
 if TYPE_CHECKING:
-    from coordinator.core.owner.state import Reload
+    from coordinator.core.leader.state import Reload
 
 
 @dataclass(frozen=True, slots=True)

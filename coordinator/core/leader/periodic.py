@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from coordinator.core.members import MemberState
-from coordinator.core.owner.configuration import accepts_units, is_stale
-from coordinator.core.owner.failures import (
+from coordinator.core.leader.configuration import accepts_units, is_stale
+from coordinator.core.leader.failures import (
     compute_agent_room,
     find_avoided_agent,
     record_unit_failure,
 )
-from coordinator.core.owner.patience import has_prepare_timed_out
-from coordinator.core.owner.sets import (
+from coordinator.core.leader.patience import has_prepare_timed_out
+from coordinator.core.leader.sets import (
     apply_event_to_set,
     fence_unless_desired,
     find_desired_unit,
     persist_records,
     take_next_number,
 )
-from coordinator.core.owner.state import Alarm, OwnerDecision, OwnerState
+from coordinator.core.leader.state import Alarm, LeaderDecision, LeaderState
+from coordinator.core.members import MemberState
 from coordinator.core.progress import PipelineUnits
 from coordinator.core.records import PipelineRecord
 from coordinator.core.replication import Assign, Cancel, Remove, ReplicationSet, SetRefusedError
@@ -43,7 +43,7 @@ from schemas.units import UnitProgress
 AgentPlace = tuple[str, UnitKind, str | None]
 
 
-def abandon_stuck_preparations(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
+def abandon_stuck_preparations(state: LeaderState, now: float, out: list[LeaderDecision]) -> None:
     """Give up a preparation or start that takes too long (`patience`). A stop is only reported, because
     nothing can replace it.
     """
@@ -67,7 +67,7 @@ def abandon_stuck_preparations(state: OwnerState, now: float, out: list[OwnerDec
         apply_event_to_set(state, unit, Cancel() if moving else Remove(), now, out)
 
 
-def retry_fences(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
+def retry_fences(state: LeaderState, now: float, out: list[LeaderDecision]) -> None:
     """Request again the fences that are not confirmed, and drop those of units that are to run again."""
     for unit, asked in list(state.sets.fencing.items()):
         if (
@@ -80,7 +80,7 @@ def retry_fences(state: OwnerState, now: float, out: list[OwnerDecision]) -> Non
             fence_unless_desired(state, unit, now, out)
 
 
-def schedule_units(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
+def schedule_units(state: LeaderState, now: float, out: list[LeaderDecision]) -> None:
     """Make a plan if anything can have changed, and carry it out."""
     plan, config = state.plan, state.config
     if plan.inventory is None or not _has_work(state, now):
@@ -100,7 +100,7 @@ def schedule_units(state: OwnerState, now: float, out: list[OwnerDecision]) -> N
     _keep_moves(state, {task.unit for task in done.tasks if isinstance(task, MoveTask)}, now, out)
 
 
-def _keep_moves(state: OwnerState, begun: set[str], now: float, out: list[OwnerDecision]) -> None:
+def _keep_moves(state: LeaderState, begun: set[str], now: float, out: list[LeaderDecision]) -> None:
     """Forget requested moves that have begun or can never begin, together with their records."""
     over: list[str] = []
     for move in state.plan.moves:
@@ -114,7 +114,7 @@ def _keep_moves(state: OwnerState, begun: set[str], now: float, out: list[OwnerD
         persist_records(state, [], now, out, delete=over)
 
 
-def explain_impossible_move(state: OwnerState, unit: str, agent: str) -> str | None:
+def explain_impossible_move(state: LeaderState, unit: str, agent: str) -> str | None:
     """Return why a requested move that has not begun can never begin, or None. An agent that this leader
     has not heard yet may still appear.
     """
@@ -128,14 +128,14 @@ def explain_impossible_move(state: OwnerState, unit: str, agent: str) -> str | N
     return f"it is on agent {agent} already" if at is not None and at.agent == agent else None
 
 
-def _has_work(state: OwnerState, now: float) -> bool:
+def _has_work(state: LeaderState, now: float) -> bool:
     units_wake, agents_wake = state.sets.wake_retries(now), state.members.wake_backed_off(now)
     if units_wake or agents_wake:
         state.plan.note_change()
     return state.plan.is_due(now)
 
 
-def _may_move_units(state: OwnerState, requested: RequestedMoves) -> bool:
+def _may_move_units(state: LeaderState, requested: RequestedMoves) -> bool:
     """Return whether any unit may be moved. Then the units that replicate undisturbed are examined one
     by one.
     """
@@ -143,7 +143,7 @@ def _may_move_units(state: OwnerState, requested: RequestedMoves) -> bool:
     return leaving or bool(requested.moves) or requested.rebalance or requested.balance
 
 
-def build_scheduler_view(state: OwnerState, now: float, *, whole: bool) -> SchedulerView:
+def build_scheduler_view(state: LeaderState, now: float, *, whole: bool) -> SchedulerView:
     """Return the schedulers' view. Unless `whole`, it contains only the sums of units that replicate
     undisturbed (nearly all).
     """
@@ -169,7 +169,7 @@ def build_scheduler_view(state: OwnerState, now: float, *, whole: bool) -> Sched
     )
 
 
-def _summarize_steady_units(state: OwnerState) -> tuple[list[str], Counter[AgentPlace], Counter[AgentPlace]]:
+def _summarize_steady_units(state: LeaderState) -> tuple[list[str], Counter[AgentPlace], Counter[AgentPlace]]:
     """Return the units that do not replicate undisturbed, and the number and rows a second of the others
     by place.
 
@@ -194,7 +194,7 @@ def _summarize_steady_units(state: OwnerState) -> tuple[list[str], Counter[Agent
     return others, number, rows
 
 
-def _build_unit_view(state: OwnerState, current: ReplicationSet, now: float) -> UnitView:
+def _build_unit_view(state: LeaderState, current: ReplicationSet, now: float) -> UnitView:
     memo, spec = state.sets.memos[current.unit], find_desired_unit(state, current.unit)
     same = spec is not None and (
         current.state is SetState.ABSENT or (memo.uid == spec.uid and not is_stale(state, spec, current))
@@ -216,7 +216,7 @@ def _build_unit_view(state: OwnerState, current: ReplicationSet, now: float) -> 
     )
 
 
-def _apply_task(state: OwnerState, task: ScheduleTask, now: float, out: list[OwnerDecision]) -> None:
+def _apply_task(state: LeaderState, task: ScheduleTask, now: float, out: list[LeaderDecision]) -> None:
     try:
         match task:
             case RemoveTask(unit):
@@ -235,7 +235,7 @@ def _apply_task(state: OwnerState, task: ScheduleTask, now: float, out: list[Own
         out.append(Alarm("plan refused", str(refused)))
 
 
-def _find_removal_reason(state: OwnerState, unit: str) -> str:
+def _find_removal_reason(state: LeaderState, unit: str) -> str:
     """Return the reason to remove the unit."""
     if unit in state.sets.paused:
         return "paused"
@@ -250,7 +250,7 @@ def _find_removal_reason(state: OwnerState, unit: str) -> str:
 
 
 def collect_pipeline_units(
-    state: OwnerState, sources: Mapping[str, Iterable[str]]
+    state: LeaderState, sources: Mapping[str, Iterable[str]]
 ) -> dict[str, PipelineUnits]:
     """Return the units that the progress of each pipeline is computed from, by the inventory and the
     `sources` of each pipeline.
@@ -269,7 +269,7 @@ def collect_pipeline_units(
     }
 
 
-def advance_pipelines(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
+def advance_pipelines(state: LeaderState, now: float, out: list[LeaderDecision]) -> None:
     """Advance the progress of the pipelines, and store it at intervals, one store at a time."""
     pipelines, memos = state.pipelines, state.sets.memos
     if state.plan.inventory is None or now < pipelines.next_progress:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.kits import agent_history
-from tests.kits.owner_history import play
+from tests.kits.leader_history import play
 
 
 def test_orders_follow_from_their_own_step() -> None:

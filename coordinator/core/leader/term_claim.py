@@ -27,9 +27,9 @@ class TermClaim:
         """Note that this coordinator was the leader at this time."""
         self.confirmed_at = max(self.confirmed_at, at)
 
-    def update_silence(self, now: float, owner_lease: float) -> bool:
+    def update_silence(self, now: float, leader_lease: float) -> bool:
         """Return whether no messages may be sent now."""
-        self.silent = now >= self.confirmed_at + owner_lease
+        self.silent = now >= self.confirmed_at + leader_lease
         return self.silent
 
     def step_down(self) -> None:

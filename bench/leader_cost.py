@@ -1,9 +1,9 @@
-"""The owner's processor time a heartbeat and a unit taken over, without threads, clock or network: only what the rounds themselves cost.
+"""The leader's processor time a heartbeat and a unit taken over, without threads, clock or network: only what the rounds themselves cost.
 
-The owner's machine and the agents' sessions on the batch system, one poller driven by hand; agents of the real core answer between the
+The leader's machine and the agents' sessions on the batch system, one poller driven by hand; agents of the real core answer between the
 rounds, and a log in memory commits what it was given. Half of the agents fall silent (docs/adr/0018).
 
-python -m bench.owner_cost [--units 2000] [--agents 20] [--times 5]
+python -m bench.leader_cost [--units 2000] [--agents 20] [--times 5]
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from coordinator.control.events import Elected, RecordsCommitted, WriteConfirmed
 from coordinator.core import agent as core
 from coordinator.core.agent_leader import ObeyedLeader
 from coordinator.core.agent_units import HeldUnits
+from coordinator.core.leader.state import LeaderConfig
 from coordinator.core.messages import Up
-from coordinator.core.owner.state import OwnerConfig
 from coordinator.server.batch_handler import AgentMachine, BatchHandler
-from coordinator.server.owner_machine import OwnerMachine
+from coordinator.server.leader_machine import LeaderMachine
 from coordinator.server.requests import InventoryRead, StreamJoined, TickDue
 
 STEP_S, BEAT_S, STEADY_S = 0.1, 0.5, 20.0
@@ -49,13 +49,13 @@ class Clocked(Simulated):
 
 
 class Stage:
-    """`server.owner_machine.Outside`, and everything else; one thread."""
+    """`server.leader_machine.Outside`, and everything else; one thread."""
 
     def __init__(self, units: int, agents: int) -> None:
         self.clock = [time.monotonic()]
-        config = OwnerConfig(interval=BEAT_S, lease=3.0, balance_every=1e9)
+        config = LeaderConfig(interval=BEAT_S, lease=3.0, balance_every=1e9)
         me = Candidate("bench", "127.0.0.1:1")
-        self.machine = OwnerMachine(lambda: me, config, self, clock=lambda: self.clock[0])
+        self.machine = LeaderMachine(lambda: me, config, self, clock=lambda: self.clock[0])
         self.system: BatchSystem[AgentMachine, Up] = BatchSystem(
             self.machine, lambda _: BatchHandler(self.system.router.send_control)
         )
@@ -190,7 +190,7 @@ def run(units: int, agents: int) -> dict[str, Any]:
 
 def main() -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
-    parser = argparse.ArgumentParser(prog="python -m bench.owner_cost", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.leader_cost", description=__doc__)
     parser.add_argument("--units", type=int, default=2000)
     parser.add_argument("--agents", type=int, default=20)
     parser.add_argument("--times", type=int, default=5)

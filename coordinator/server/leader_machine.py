@@ -19,10 +19,10 @@ import structlog
 from coordinator.control.codec import Candidate
 from coordinator.control.events import Elected, Lost, NewLeader, RecordsCommitted, WriteConfirmed
 from coordinator.core import records as durable
-from coordinator.core.owner import owner
-from coordinator.core.owner import state as core
-from coordinator.core.owner.invariants import explain_restriction
-from coordinator.core.owner.state import OwnerConfig
+from coordinator.core.leader import state as core
+from coordinator.core.leader import steps
+from coordinator.core.leader.invariants import explain_restriction
+from coordinator.core.leader.state import LeaderConfig
 from coordinator.server.batch_handler import AgentMachine, MailWaiting
 from coordinator.server.operators.api import LeaderView, NotLeaderError, View
 from coordinator.server.operators.condition import RESTRICTION_REMEDY
@@ -37,12 +37,12 @@ from coordinator.server.requests import (
     ViewRequested,
 )
 from coordinator.server.terms.leadership import Leadership
-from coordinator.server.terms.term import CoordinatorContext, OwnerEffects, OwnerTerm
+from coordinator.server.terms.term import CoordinatorContext, LeaderEffects, LeaderTerm
 
 log = structlog.get_logger("coordinator")
 
 
-class OwnerMachine:
+class LeaderMachine:
     """The leader's state machine; it also runs while another coordinator leads (`term` is None then).
 
     `leadership`, `journal` and `view_took` (seconds) may be read from any thread. `clock`: monotonic
@@ -52,15 +52,15 @@ class OwnerMachine:
     def __init__(
         self,
         me: Callable[[], Candidate],
-        config: OwnerConfig,
-        outside: OwnerEffects,
+        config: LeaderConfig,
+        outside: LeaderEffects,
         *,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._me, self._config, self._outside, self._clock, self._wall = me, config, outside, clock, wall
-        self.term: OwnerTerm | None = None
-        self.leadership = Leadership(config.owner_lease, clock, outside.set_leader)
+        self.term: LeaderTerm | None = None
+        self.leadership = Leadership(config.leader_lease, clock, outside.set_leader)
         self.journal = Journal(wall)
         self._lasting = CoordinatorContext(outside, clock, self.journal)
         self._has_seen_violation = False
@@ -75,7 +75,7 @@ class OwnerMachine:
         try:
             self._dispatch_message(message)
         except Exception:
-            log.exception("message of the owner failed", message=type(message).__name__)
+            log.exception("message of the leader failed", message=type(message).__name__)
             self.counts["owner.failures"] += 1
             if isinstance(message, CommandRequested | ViewRequested):
                 message.answer.fail_with(NotLeaderError(None))
@@ -100,7 +100,7 @@ class OwnerMachine:
             if self.term is not None:
                 self.term.finish_round()
         except Exception:
-            log.exception("message of the owner failed", message="end of a round")
+            log.exception("message of the leader failed", message="end of a round")
             self.counts["owner.failures"] += 1
             self._give_up("internal error")
 
@@ -131,7 +131,7 @@ class OwnerMachine:
             case _ if self.term is not None:
                 self._handle_in_term(self.term, message)
 
-    def _handle_in_term(self, term: OwnerTerm, message: object) -> None:
+    def _handle_in_term(self, term: LeaderTerm, message: object) -> None:
         """Process a message that belongs to a term. If that is another term, the message is late and
         ignored.
         """
@@ -155,7 +155,7 @@ class OwnerMachine:
         me = self._me()
         now, floor = self._clock(), int(self._wall() * 1000)
         self.leadership.change_leader(LeaderView(rev, me.name, me.address, me.rest, am_i=True))
-        state, effects = owner.begin_owner_term(
+        state, effects = steps.begin_leader_term(
             me.name,
             rev,
             records,
@@ -167,7 +167,7 @@ class OwnerMachine:
         )
         if self.term is not None:
             self.term.close()
-        self.term = term = OwnerTerm(state, self._lasting, self._give_up)
+        self.term = term = LeaderTerm(state, self._lasting, self._give_up)
         about = {"name": me.name, "units": len(state.sets.by_unit), "agents": len(state.members.by_name)}
         self.journal.record_event(rev, "elected", about)
         self._outside.set_term(rev)
@@ -228,6 +228,6 @@ class OwnerMachine:
         counters = {**self._outside.get_counters(), **self.counts}
         if self.term is None:
             return View(leader, counters=counters)
-        if now >= self.term.state.claim.confirmed_at + self._config.owner_lease:
+        if now >= self.term.state.claim.confirmed_at + self._config.leader_lease:
             return View(None, counters=counters)  # a later leader may already have shown more progress
         return self.term.build_view(leader, now, counters)

@@ -14,7 +14,7 @@ from coordinator.core.messages import Down
 from coordinator.core.records import DurableRecord
 
 
-class OwnerRound:
+class LeaderRound:
     """The decisions of a round. A write is identified by its last token; tokens grow."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from coordinator.core.schedulers import InventoryUnit, MoveRequest, SchedulePlan
 
 if TYPE_CHECKING:
-    from coordinator.core.owner.state import Inventory
+    from coordinator.core.leader.state import Inventory
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,42 +3,42 @@
 from __future__ import annotations
 
 from coordinator.core import members
-from coordinator.core.members import Member, MemberState
-from coordinator.core.messages import Announce, Superseded
-from coordinator.core.owner.failures import clear_agent_health
-from coordinator.core.owner.sets import (
+from coordinator.core.leader.failures import clear_agent_health
+from coordinator.core.leader.sets import (
     apply_event_to_set,
-    build_owner_header,
+    build_leader_header,
     compute_heartbeat_interval,
     persist_records,
 )
-from coordinator.core.owner.state import OwnerDecision, OwnerState, SendMessage, StepDown
+from coordinator.core.leader.state import LeaderDecision, LeaderState, SendMessage, StepDown
+from coordinator.core.members import Member, MemberState
+from coordinator.core.messages import Announce, Superseded
 from coordinator.core.replication import AgentLost
 
 
-def step_down_owner(state: OwnerState, why: str, out: list[OwnerDecision]) -> None:
+def step_down_leader(state: LeaderState, why: str, out: list[LeaderDecision]) -> None:
     state.claim.step_down()
     out.append(StepDown(why))
 
 
-def announce_owner(state: OwnerState, member: Member, out: list[OwnerDecision]) -> None:
-    head = build_owner_header(state, member.agent_epoch)
+def announce_leader(state: LeaderState, member: Member, out: list[LeaderDecision]) -> None:
+    head = build_leader_header(state, member.agent_epoch)
     config = state.config
     hello = Announce(head, state.owner, member.incarnation, compute_heartbeat_interval(state), config.lease)
     out.append(SendMessage(member.name, hello))
 
 
 def drop_other_incarnation(
-    state: OwnerState, member: Member, agent_epoch: int, out: list[OwnerDecision]
+    state: LeaderState, member: Member, agent_epoch: int, out: list[LeaderDecision]
 ) -> None:
     """Drop a message of another incarnation, and end an earlier incarnation with `Superseded`."""
     state.history.count_dropped("other incarnation")
     if agent_epoch < member.agent_epoch:
-        out.append(SendMessage(member.name, Superseded(build_owner_header(state, agent_epoch))))
+        out.append(SendMessage(member.name, Superseded(build_leader_header(state, agent_epoch))))
 
 
 def confirm_registration(
-    state: OwnerState, agent: str, agent_epoch: int, now: float, out: list[OwnerDecision]
+    state: LeaderState, agent: str, agent_epoch: int, now: float, out: list[LeaderDecision]
 ) -> None:
     """Note that the registration is durable: drop earlier incarnations, and announce the leader to this
     one.
@@ -52,11 +52,11 @@ def confirm_registration(
     clear_agent_health(state, agent)
     state.history.record_registration(member, state.sets.by_agent.get(agent, ()))
     remove_incarnations(state, agent, agent_epoch - 1, now, out)
-    announce_owner(state, member, out)
+    announce_leader(state, member, out)
 
 
 def remove_incarnations(
-    state: OwnerState, agent: str, agent_epoch: int, now: float, out: list[OwnerDecision]
+    state: LeaderState, agent: str, agent_epoch: int, now: float, out: list[LeaderDecision]
 ) -> None:
     """Report the agent's incarnations up to `agent_epoch` as lost to all replication sets that contain
     them.
@@ -65,7 +65,7 @@ def remove_incarnations(
         apply_event_to_set(state, unit, AgentLost(agent, agent_epoch), now, out)
 
 
-def expire_silent_agents(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
+def expire_silent_agents(state: LeaderState, now: float, out: list[LeaderDecision]) -> None:
     """Expire the agents that have been silent for longer than any of their leases."""
     for name in list(state.members.by_name):
         member = state.members.by_name[name]
@@ -77,7 +77,7 @@ def expire_silent_agents(state: OwnerState, now: float, out: list[OwnerDecision]
             remove_incarnations(state, name, member.agent_epoch, now, out)
 
 
-def forget_expired_agents(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
+def forget_expired_agents(state: LeaderState, now: float, out: list[LeaderDecision]) -> None:
     """Forget agents that expired long ago and hold no units, so that the number of records stays bounded."""
     for name, member in list(state.members.by_name.items()):
         is_forgettable = (

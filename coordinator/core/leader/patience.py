@@ -8,14 +8,14 @@ ends after `prepare_most` as well.
 
 from __future__ import annotations
 
+from coordinator.core.leader.state import LeaderState
+from coordinator.core.leader.unit_sets import UnitMemo
 from coordinator.core.messages import UnitStatus
-from coordinator.core.owner.state import OwnerState
-from coordinator.core.owner.unit_sets import UnitMemo
 
 MOST_DOUBLINGS = 3
 
 
-def record_preparation_progress(state: OwnerState, agent: str, status: UnitStatus, now: float) -> None:
+def record_preparation_progress(state: LeaderState, agent: str, status: UnitStatus, now: float) -> None:
     """Note progress of a preparation, if the report is from the replica that is being prepared."""
     memo, current = state.sets.memos[status.unit], state.sets.by_unit.get(status.unit)
     secondary = current.secondary if current is not None else None
@@ -24,12 +24,12 @@ def record_preparation_progress(state: OwnerState, agent: str, status: UnitStatu
     memo.take_steps(status.steps, now)
 
 
-def compute_prepare_timeout(state: OwnerState, memo: UnitMemo) -> float:
+def compute_prepare_timeout(state: LeaderState, memo: UnitMemo) -> float:
     """Return after how many seconds without progress a preparation of the unit is given up."""
     return state.config.prepare_timeout * 2.0 ** min(memo.given_up, MOST_DOUBLINGS)
 
 
-def has_prepare_timed_out(state: OwnerState, memo: UnitMemo, now: float) -> bool:
+def has_prepare_timed_out(state: LeaderState, memo: UnitMemo, now: float) -> bool:
     """Return whether the unit's preparation or start has taken too long."""
     most = max(state.config.prepare_most, compute_prepare_timeout(state, memo))
     return (

@@ -5,19 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from coordinator.core import replication
-from coordinator.core.members import MemberState
-from coordinator.core.messages import Liveness
-from coordinator.core.owner import agents as owner_members
-from coordinator.core.owner import configuration
-from coordinator.core.owner.invariants import explain_restriction
-from coordinator.core.owner.sets import apply_event_to_set, fence_unless_desired, persist_records
-from coordinator.core.owner.state import (
+from coordinator.core.leader import agents as leader_members
+from coordinator.core.leader import configuration
+from coordinator.core.leader.invariants import explain_restriction
+from coordinator.core.leader.sets import apply_event_to_set, fence_unless_desired, persist_records
+from coordinator.core.leader.state import (
     CancelMove,
     Drain,
+    LeaderCommand,
+    LeaderDecision,
+    LeaderState,
     Move,
-    OwnerCommand,
-    OwnerDecision,
-    OwnerState,
     Pause,
     Rebalance,
     Refused,
@@ -26,6 +24,8 @@ from coordinator.core.owner.state import (
     Resume,
     Undrain,
 )
+from coordinator.core.members import MemberState
+from coordinator.core.messages import Liveness
 from coordinator.core.records import AgentRecord, MoveRecord, PausedRecord
 from coordinator.core.replication import ReplicationSet
 from coordinator.core.replication_table import SetState
@@ -33,8 +33,8 @@ from coordinator.core.schedulers import MoveRequest
 from schemas.problems import Problem
 
 
-def execute_owner_command(
-    state: OwnerState, command: OwnerCommand, now: float, out: list[OwnerDecision]
+def execute_leader_command(
+    state: LeaderState, command: LeaderCommand, now: float, out: list[LeaderDecision]
 ) -> None:
     """Execute the command or return Refused. All commands but `Rebalance` and `Resign` are stored, so
     that they outlive this leader.
@@ -69,16 +69,16 @@ def execute_owner_command(
         case Reload():
             configuration.begin_reload(state, command, now, out)
         case Resign():
-            owner_members.step_down_owner(state, "asked to resign", out)
+            leader_members.step_down_leader(state, "asked to resign", out)
 
 
-def forget_move(state: OwnerState, unit: str, now: float, out: list[OwnerDecision]) -> None:
+def forget_move(state: LeaderState, unit: str, now: float, out: list[LeaderDecision]) -> None:
     """Drop a requested move that has not begun."""
     if state.plan.forget_move(unit):
         persist_records(state, [], now, out, delete=[f"move/{unit}"])
 
 
-def _cancel_move(state: OwnerState, unit: str, now: float, out: list[OwnerDecision]) -> None:
+def _cancel_move(state: LeaderState, unit: str, now: float, out: list[LeaderDecision]) -> None:
     """Cancel a unit's move. Balancing leaves the unit where it is for a while; otherwise it would begin
     the same move at once.
     """
@@ -94,14 +94,14 @@ def _is_cancellable(current: ReplicationSet) -> bool:
 
 
 def _set_draining(
-    state: OwnerState, agent: str, draining: bool, now: float, out: list[OwnerDecision]
+    state: LeaderState, agent: str, draining: bool, now: float, out: list[LeaderDecision]
 ) -> None:
     member = state.members.put_member(replace(state.members.by_name[agent], draining=draining))
     record = AgentRecord(agent, member.incarnation, member.agent_epoch, draining=draining)
     persist_records(state, [record], now, out)
 
 
-def _explain_restricted_refusal(state: OwnerState, command: OwnerCommand) -> Problem | None:
+def _explain_restricted_refusal(state: LeaderState, command: LeaderCommand) -> Problem | None:
     """Return that the command is about a restricted unit, or None. A pause ends the restriction."""
     if isinstance(command, Move | CancelMove | Resume) and command.unit in state.sets.restricted:
         why = explain_restriction(state.sets.restricted[command.unit])
@@ -109,7 +109,7 @@ def _explain_restricted_refusal(state: OwnerState, command: OwnerCommand) -> Pro
     return None
 
 
-def explain_command_refusal(state: OwnerState, command: OwnerCommand) -> Problem | None:
+def explain_command_refusal(state: LeaderState, command: LeaderCommand) -> Problem | None:
     """Return why the command cannot be executed, or None."""
     match command:
         case Move(unit, agent):
@@ -132,7 +132,7 @@ def explain_command_refusal(state: OwnerState, command: OwnerCommand) -> Problem
     return None
 
 
-def _explain_move_refusal(state: OwnerState, unit: str, agent: str) -> Problem | None:
+def _explain_move_refusal(state: LeaderState, unit: str, agent: str) -> Problem | None:
     if unit not in state.sets.by_unit:
         return Problem(f"there is no unit {unit}")
     if unit in state.sets.paused:
@@ -148,7 +148,7 @@ def _explain_move_refusal(state: OwnerState, unit: str, agent: str) -> Problem |
     return Problem(f"unit {unit} is on agent {agent} already") if is_there else None
 
 
-def _explain_cancel_refusal(state: OwnerState, unit: str) -> Problem | None:
+def _explain_cancel_refusal(state: LeaderState, unit: str) -> Problem | None:
     if unit not in state.sets.by_unit:
         return Problem(f"there is no unit {unit}")
     current = state.sets.by_unit[unit]
@@ -165,7 +165,7 @@ def _explain_cancel_refusal(state: OwnerState, unit: str) -> Problem | None:
     return Problem(f"agent {member.name} is giving up its units", "undrain it instead")
 
 
-def _explain_undrain_refusal(state: OwnerState, agent: str) -> Problem | None:
+def _explain_undrain_refusal(state: LeaderState, agent: str) -> Problem | None:
     member = state.members.by_name.get(agent)
     if member is None:
         return Problem(f"there is no agent {agent}")

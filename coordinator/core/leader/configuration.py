@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from coordinator.core.members import Member, MemberState
-from coordinator.core.messages import ConfigVersion, Liveness
-from coordinator.core.owner.sets import persist_records, take_next_number
-from coordinator.core.owner.state import (
+from coordinator.core.leader.sets import persist_records, take_next_number
+from coordinator.core.leader.state import (
     Inventory,
-    OwnerDecision,
-    OwnerState,
+    LeaderDecision,
+    LeaderState,
     Refused,
     Reload,
     ReloadEnded,
 )
-from coordinator.core.owner.term_configuration import Reloading
+from coordinator.core.leader.term_configuration import Reloading
+from coordinator.core.members import Member, MemberState
+from coordinator.core.messages import ConfigVersion, Liveness
 from coordinator.core.records import ConfigRecord
 from coordinator.core.replication import ReplicationSet
 from coordinator.core.schedulers import InventoryUnit, UnitKind
@@ -31,19 +31,19 @@ from schemas.problems import Problem
 LINES = 20
 
 
-def restore_configuration(state: OwnerState, record: ConfigRecord) -> None:
+def restore_configuration(state: LeaderState, record: ConfigRecord) -> None:
     """Begin with the configuration that an earlier leader activated."""
     state.configuration.restore(record)
     state.numbers.skip_to(max([record.revision, *state.configuration.since.values()]))
 
 
-def get_active_version(state: OwnerState) -> ConfigVersion | None:
+def get_active_version(state: LeaderState) -> ConfigVersion | None:
     """Return the configuration that agents have to load; None: not known."""
     found = state.configuration.record
     return None if found is None else ConfigVersion(found.digest, found.revision)
 
 
-def has_active_config(state: OwnerState, member: Member) -> bool:
+def has_active_config(state: LeaderState, member: Member) -> bool:
     """Return whether the agent has the active configuration. An agent that reports none counts as having
     it.
     """
@@ -54,7 +54,7 @@ def has_active_config(state: OwnerState, member: Member) -> bool:
     )
 
 
-def accepts_units(state: OwnerState, member: Member) -> bool:
+def accepts_units(state: LeaderState, member: Member) -> bool:
     """Return whether the agent can be given units."""
     return member.accepts and has_active_config(state, member)
 
@@ -65,7 +65,7 @@ def get_config_part(spec: InventoryUnit) -> str:
     return format_pipeline_part(spec.pipeline or "") if applies else format_source_part(spec.source)
 
 
-def is_stale(state: OwnerState, spec: InventoryUnit, current: ReplicationSet) -> bool:
+def is_stale(state: LeaderState, spec: InventoryUnit, current: ReplicationSet) -> bool:
     """Return whether a replica of the unit was placed under an earlier configuration."""
     since = state.configuration.since.get(get_config_part(spec), 0) if state.configuration.since else 0
     return any(replica.assignment < since for replica in current.replicas)
@@ -75,7 +75,7 @@ def is_stale(state: OwnerState, spec: InventoryUnit, current: ReplicationSet) ->
 
 
 def accept_inventory_config(
-    state: OwnerState, event: Inventory, now: float, out: list[OwnerDecision]
+    state: LeaderState, event: Inventory, now: float, out: list[LeaderDecision]
 ) -> bool:
     """Return whether an inventory was made from the active configuration.
 
@@ -91,7 +91,11 @@ def accept_inventory_config(
 
 
 def _enable_config(
-    state: OwnerState, new: Inventory | Reload, changed: frozenset[str], now: float, out: list[OwnerDecision]
+    state: LeaderState,
+    new: Inventory | Reload,
+    changed: frozenset[str],
+    now: float,
+    out: list[LeaderDecision],
 ) -> None:
     """Activate a configuration: units that are placed from now on run under it.
 
@@ -114,7 +118,7 @@ def _enable_config(
 # reload
 
 
-def begin_reload(state: OwnerState, command: Reload, now: float, out: list[OwnerDecision]) -> None:
+def begin_reload(state: LeaderState, command: Reload, now: float, out: list[LeaderDecision]) -> None:
     """Ask the agents for the content of their files. The reload ends at once if there is no agent to ask."""
     if state.configuration.reloading is not None:
         out.append(Refused(command, Problem("another reload is under way", "ask again when it has ended")))
@@ -123,7 +127,7 @@ def begin_reload(state: OwnerState, command: Reload, now: float, out: list[Owner
     continue_reload(state, now, out)
 
 
-def continue_reload(state: OwnerState, now: float, out: list[OwnerDecision]) -> None:
+def continue_reload(state: LeaderState, now: float, out: list[LeaderDecision]) -> None:
     """End the current reload once all agents have answered, or one has not answered in time."""
     reloading = state.configuration.reloading
     if reloading is None:
@@ -151,13 +155,13 @@ def continue_reload(state: OwnerState, now: float, out: list[OwnerDecision]) -> 
     out.append(ReloadEnded(command.digest, state.numbers.token))
 
 
-def get_open_question(state: OwnerState, member: Member) -> int:
+def get_open_question(state: LeaderState, member: Member) -> int:
     """Return the number of the question that the agent has not answered; 0: none."""
     reloading = state.configuration.reloading
     return 0 if reloading is None or _has_answered(reloading, member) else reloading.number
 
 
-def _list_asked_members(state: OwnerState) -> Iterable[Member]:
+def _list_asked_members(state: LeaderState) -> Iterable[Member]:
     """Return the synced and live agents that report their configuration. An agent that joins later is
     given no units before it has the configuration that is then active.
     """

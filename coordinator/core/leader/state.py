@@ -6,22 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from coordinator.core.health import HealthConfig
+from coordinator.core.leader.history import History
+from coordinator.core.leader.known_agents import Members
+from coordinator.core.leader.pipelines import Pipelines
+from coordinator.core.leader.plan import Plan
+from coordinator.core.leader.term_claim import TermClaim
+from coordinator.core.leader.term_configuration import TermConfiguration
+from coordinator.core.leader.term_numbers import TermNumbers
+from coordinator.core.leader.unit_sets import UnitSets
 from coordinator.core.messages import Down, Up
-from coordinator.core.owner.history import History
-from coordinator.core.owner.known_agents import Members
-from coordinator.core.owner.pipelines import Pipelines
-from coordinator.core.owner.plan import Plan
-from coordinator.core.owner.term_claim import TermClaim
-from coordinator.core.owner.term_configuration import TermConfiguration
-from coordinator.core.owner.term_numbers import TermNumbers
-from coordinator.core.owner.unit_sets import UnitSets
 from coordinator.core.records import DurableRecord
 from coordinator.core.schedulers import InventoryUnit, MoveLimits
 from schemas.problems import Problem
 
 
 @dataclass(frozen=True, slots=True)
-class OwnerConfig:
+class LeaderConfig:
     """The settings of a leader. All times are in seconds."""
 
     interval: float = 1.0
@@ -34,7 +34,7 @@ class OwnerConfig:
     """An agent may go on writing for this long after it sent the last message that the leader answered."""
     margin: float = 1.0
     """Time added to the lease before an agent is considered lost."""
-    owner_lease: float = 5.0
+    leader_lease: float = 5.0
     """A leader sends nothing more after this long without a confirmed record: a later leader may exist."""
     prepare_timeout: float = 60.0
     """A preparation or start without progress is given up after this long."""
@@ -177,8 +177,8 @@ class Reload:
     """The parts that differ from the active configuration, if only in a secret."""
 
 
-OwnerCommand = Move | CancelMove | Drain | Undrain | Rebalance | Pause | Resume | Resign | Reload
-OwnerEvent = Received | Persisted | Confirmed | Fenced | Inventory | Tick | OwnerCommand
+LeaderCommand = Move | CancelMove | Drain | Undrain | Rebalance | Pause | Resume | Resign | Reload
+LeaderEvent = Received | Persisted | Confirmed | Fenced | Inventory | Tick | LeaderCommand
 
 
 # effects
@@ -224,7 +224,7 @@ class Alarm:
 class Refused:
     """A command that cannot be executed."""
 
-    command: OwnerCommand
+    command: LeaderCommand
     problem: Problem
 
 
@@ -245,16 +245,16 @@ class ReloadEnded:
     """Why the configuration is not activated; empty: it is."""
 
 
-OwnerDecision = SendMessage | Persist | Fence | Alarm | Refused | StepDown | ReloadEnded
+LeaderDecision = SendMessage | Persist | Fence | Alarm | Refused | StepDown | ReloadEnded
 
 
 @dataclass(slots=True)
-class OwnerState:
+class LeaderState:
     """The state of a leader during its term. Its parts are changed by their own methods."""
 
     owner: str
     rev: int
-    config: OwnerConfig
+    config: LeaderConfig
     claim: TermClaim
     numbers: TermNumbers = field(default_factory=TermNumbers)
     configuration: TermConfiguration = field(default_factory=TermConfiguration)
