@@ -1,6 +1,7 @@
 """`make bench`: every figure with its baseline, measured in one run and written to docs/benchmarks.md.
 
-python -m bench [--events 300000] [--only capture,apply,start,latency,topics,kafka,copy,coordination] [--copied-rows 10000000]
+python -m bench [--events 300000] [--only capture,apply,start,latency,topics,kafka,copy,coordination]
+[--copied-rows 10000000]
     [--no-write]
 """
 
@@ -40,7 +41,8 @@ def capture(bench: Bench) -> None:
     bench.load(bench.events)
     base = _baseline(bench, str(file), int(pos))
     figures = bench.figures
-    figures.add_event("capture, plain mysql-replication loop (baseline)", f"{base['events'] / base['seconds']:,.0f} events/s",
+    figures.add_event("capture, plain mysql-replication loop (baseline)",
+    f"{base['events'] / base['seconds']:,.0f} events/s",
                 f"peak memory {base['peak_mib']:.0f} MiB")  # fmt: skip
     before = bench.topics.end_connection(TOPIC)
     with tree(
@@ -67,7 +69,8 @@ def _baseline(bench: Bench, file: str, pos: int) -> dict[str, Any]:
             future.result()
     source = bench.source
     done = subprocess.run(
-        [sys.executable, "-m", "bench.baseline", source.host, str(source.port), source.user, "", file, str(pos),
+        [sys.executable, "-m", "bench.baseline", source.host, str(source.port), source.user, "", file,
+        str(pos),
          bench.kafka.bootstrap, "baseline", str(bench.events), "--mariadb"],
         check=True, capture_output=True, text=True,
     )  # fmt: skip
@@ -75,7 +78,8 @@ def _baseline(bench: Bench, file: str, pos: int) -> dict[str, Any]:
 
 
 def latency(bench: Bench) -> None:
-    """Commit → visible on an idle system, with our worker daemon and with PySpark's own; and what idling costs."""
+    """Commit → visible on an idle system, with our worker daemon and with PySpark's own; and what idling
+    costs."""
     ours = _latency(bench, "latency_ours", rowlock_run, idle=True)
     stock = _latency(bench, "latency_stock", stock_run, idle=False)
     bench.figures.add_event(
@@ -157,8 +161,11 @@ def topics(bench: Bench, count: int = 200) -> None:
             5:
         ]  # the first ones warm the JVM
     median = sorted(samples)[len(samples) // 2]
-    bench.figures.add_event(f"{count} topics with one event each, commit → all visible", f"{median:.2f} s",
-                      f"median of {len(samples)}, from {min(samples):.2f} to {max(samples):.2f}; goal 3 s")  # fmt: skip
+    bench.figures.add_event(
+        f"{count} topics with one event each, commit → all visible",
+        f"{median:.2f} s",
+        f"median of {len(samples)}, from {min(samples):.2f} to {max(samples):.2f}; goal 3 s",
+    )
 
 
 def _tables(target: Any) -> int:
@@ -174,13 +181,14 @@ def _round(source: Any, target: Any, count: int, number: int) -> float:
         cursor.execute("COMMIT")
     started = time.monotonic()
     union = " UNION ALL ".join(f"SELECT id FROM many_{table}" for table in range(count))
-    wait(lambda: target.execute(f"SELECT count(*) FROM ({union}) u WHERE id = {number}").fetchone()[0] == count,
-         f"round {number}", pause=0.03)  # fmt: skip
+    query = f"SELECT count(*) FROM ({union}) u WHERE id = {number}"
+    wait(lambda: target.execute(query).fetchone()[0] == count, f"round {number}", pause=0.03)
     return time.monotonic() - started
 
 
 def starts(bench: Bench) -> None:
-    """`rowlock run` → the first row of a small table, against the last revision in which it waited for Spark."""
+    """`rowlock run` → the first row of a small table, against the last revision in which it waited for
+    Spark."""
     made = start.Starts(bench.folder, bench.kafka, bench.source, bench.targets["postgres"])
     start.figures(start.measure(made, start.BEFORE, start.TIMES), bench.figures)
 
@@ -196,7 +204,8 @@ def events(bench: Bench) -> None:
 
 
 def coordination(bench: Bench) -> None:
-    """The batch system against a thread a machine; heartbeats of many agents; take-overs; moves. They need nothing of `bench`."""
+    """The batch system against a thread a machine; heartbeats of many agents; take-overs; moves. They need
+    nothing of `bench`."""
     for what, rate in messages.run().items():
         bench.figures.add_event(what, f"{rate:,.0f} messages/s")
     for units in (1_000, 10_000):
@@ -223,8 +232,8 @@ def coordination(bench: Bench) -> None:
     )
     moved = cluster.run()
     for what, key in (
-        ("without a move", "none"), ("in a move of its apply unit", "apply"), ("in a move of its capture unit", "capture"),
-        ("in the loss of the agent that applies it", "lost"),
+        ("without a move", "none"), ("in a move of its apply unit", "apply"),
+        ("in a move of its capture unit", "capture"), ("in the loss of the agent that applies it", "lost"),
     ):  # fmt: skip
         gaps = moved[key]
         goal = {"apply": "goal for 20 moves: 1.5 s", "lost": "goal: the lease of 10 s and 5 s"}.get(key, "")
@@ -233,12 +242,16 @@ def coordination(bench: Bench) -> None:
             if len(gaps) > 1
             else f"{gaps[0]:.2f} s"
         )
-        bench.figures.add_event(f"a topic's longest pause {what}, {moved['rows_per_s']:,.0f} rows/s", figure,
-                          f"{len(gaps)} times, real agents and coordinator, MySQL → PostgreSQL; {goal}".rstrip("; "))  # fmt: skip
+        bench.figures.add_event(
+            f"a topic's longest pause {what}, {moved['rows_per_s']:,.0f} rows/s",
+            figure,
+            f"{len(gaps)} times, real agents and coordinator, MySQL → PostgreSQL; {goal}".rstrip("; "),
+        )
 
 
 PARTS: dict[str, Callable[[Bench], None]] = {
-    "capture": capture, "apply": apply, "start": starts, "latency": latency, "topics": topics, "kafka": events, "copy": copies, "coordination": coordination,
+    "capture": capture, "apply": apply, "start": starts, "latency": latency, "topics": topics,
+    "kafka": events, "copy": copies, "coordination": coordination,
 }  # fmt: skip
 
 
@@ -250,10 +263,13 @@ def report(figures: Figures, command: str, before: str) -> str:
     """Return the page. `before`: the page as it was."""
     lines = [
         "# Benchmarks", "",
-        f"Measured on {datetime.now(UTC):%Y-%m-%d} by `{command}` on a machine with 2 cores and 24 GiB that runs everything at once:",
-        "source (MariaDB 11.4), Kafka 4.1, Spark 4.0, targets (PostgreSQL 18, MySQL 9.7), and the measuring process. Absolute figures drift",
+        (f"Measured on {datetime.now(UTC):%Y-%m-%d} by `{command}` on a machine with 2 cores and 24 GiB "
+            "that runs everything at once:"),
+        ("source (MariaDB 11.4), Kafka 4.1, Spark 4.0, targets (PostgreSQL 18, MySQL 9.7), and the "
+            "measuring process. Absolute figures drift"),
         "from run to run and machine to machine; compare ratios within one run.", "",
-        "Workload: row events in transactions of 10 (half insert, 40 % update, 10 % delete) on a table of 7 columns with a primary",
+        ("Workload: row events in transactions of 10 (half insert, 40 % update, 10 % delete) on a "
+            "table of 7 columns with a primary"),
         "key and a unique key (bench/workload.py).", "",
         "| what | figure | notes |", "|---|---|---|",
         *(f"| {what} | {figure} | {note} |" for what, figure, note in figures.count_rows), "",

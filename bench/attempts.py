@@ -32,7 +32,8 @@ def measure_apply(
         session.ensure_bookkeeping()
         epoch, _, _ = session.take_over(unit, "id", build_initial_layout(routes, lanes).encode(), lanes)
         spec = UnitSpec(
-            unit=unit, source=source.name, epoch=epoch, topic_id="id", routes=routes, lanes=lanes, limits=LaneLimits(), small_batch=0
+            unit=unit, source=source.name, epoch=epoch, topic_id="id", routes=routes, lanes=lanes,
+            limits=LaneLimits(), small_batch=0
         )  # fmt: skip
         slices = [records[at : at + 1000] for at in range(0, len(records), 1000)]
         started = time.monotonic()

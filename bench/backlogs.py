@@ -1,7 +1,7 @@
 """Apply alone, Kafka → target: backlogs of a topic, one after the other, in one `rowlock run`.
 
-The first finds a JVM that has just started. The others come while the unit is paused, as after an outage of the target.
-"""
+The first finds a JVM that has just started. The others come while the unit is paused, as after an outage of
+the target."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ def apply(bench: Bench) -> None:
         cpu = statistics.median(run.cpu_s / run.events for run in later) * 1e6
         bench.figures.add_event(
             f"apply, Kafka → {target}", f"{statistics.median(rates):,.0f} events/s",
-            f"median of {len(rates)} backlogs of {bench.events:,} in one `rowlock run`: {', '.join(f'{rate:,.0f}' for rate in rates)}; "
-            f"after the first commit; {cpu:.0f} µs of processor time an event; goal {'50' if target == 'postgres' else '30'} thousand",
+            f"median of {len(rates)} backlogs of {bench.events:,} in one `rowlock run`: "
+            f"{', '.join(f'{rate:,.0f}' for rate in rates)}; after the first commit; {cpu:.0f} µs of "
+            f"processor time an event; goal {'50' if target == 'postgres' else '30'} thousand",
         )  # fmt: skip
         bench.figures.add_event(
             f"apply, Kafka → {target}, the first backlog after a start",
@@ -44,7 +45,8 @@ def apply(bench: Bench) -> None:
 
 @dataclass(frozen=True)
 class Applied:
-    """One backlog applied: events after the first commit, a second; processor seconds of the apply processes."""
+    """One backlog applied: events after the first commit, a second; processor seconds of the apply
+    processes."""
 
     events: int
     rate: float

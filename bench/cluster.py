@@ -1,9 +1,10 @@
-"""What a move and the loss of an agent cost a topic: real agents and coordinator, MySQL → Kafka → PostgreSQL under load.
+"""What a move and the loss of an agent cost a topic: real agents and coordinator, MySQL → Kafka → PostgreSQL
+under load.
 
-The load is the workload of bench/workload.py at `rate` row events/s. A probe reads the topic's progress in the target;
-a gap is the longest time without a commit of the topic: from the last one before the move was asked for (or the agent
-killed) until it goes on. `none` is the same without a move. The first moves meet a Spark that has never run and do not count.
-"""
+The load is the workload of bench/workload.py at `rate` row events/s. A probe reads the topic's progress in
+the target; a gap is the longest time without a commit of the topic: from the last one before the move was
+asked for (or the agent killed) until it goes on. `none` is the same without a move. The first moves meet a
+Spark that has never run and do not count."""
 
 from __future__ import annotations
 
@@ -178,7 +179,8 @@ def clusters(folder: Path) -> Iterator[tuple[Cluster, Any, Any]]:
 
 
 def run(moves: int = 20, losses: int = 3, rate: int = 5000) -> dict[str, Any]:
-    """Return seconds: `none`, `apply` and `capture` (a gap a move, COLD more before them) and `lost` (a gap an agent)."""
+    """Return seconds: `none`, `apply` and `capture` (a gap a move, COLD more before them) and `lost` (a gap
+    an agent)."""
     with (
         tempfile.TemporaryDirectory(prefix="rowlock-cluster-") as folder,
         clusters(Path(folder)) as (cluster, source, _),

@@ -1,8 +1,11 @@
-"""A copy of one table beside a live load: how fast it is, and what the live rows notice of it. MariaDB → Kafka → PostgreSQL.
+"""A copy of one table beside a live load: how fast it is, and what the live rows notice of it. MariaDB →
+Kafka → PostgreSQL.
 
-The copied table has ten million rows (`--rows`); 2,000 rows a second are written meanwhile, half of them into the very table. Produce to visible is measured
-with rows of a third, small table, one every 50 ms, before the copy and while it runs: the ratio is of one run. Behind it, beside the same load, one process
-reads the same table by a plain SELECT and writes it by COPY into a new table: what two servers and a script need for it, without any guarantee.
+The copied table has ten million rows (`--rows`); 2,000 rows a second are written meanwhile, half of them into
+the very table. Produce to visible is measured with rows of a third, small table, one every 50 ms, before the
+copy and while it runs: the ratio is of one run. Behind it, beside the same load, one process reads the same
+table by a plain SELECT and writes it by COPY into a new table: what two servers and a script need for it,
+without any guarantee.
 
 python -m bench.copy_table [--rows 10000000] [--rate 2000] [--key int|text] [--max-rows-per-second 8000]
 """
@@ -32,7 +35,8 @@ from tests.kits.running import source_config, target_config, write_config
 DB = "copied"
 KEYS = {"int": "id BIGINT PRIMARY KEY", "text": "id VARCHAR(20) CHARACTER SET utf8mb4 PRIMARY KEY"}
 FIRST = 10_000
-"""Rows that are in the table when capture begins; the others come by doubling, without their events being waited for one by one."""
+"""Rows that are in the table when capture begins; the others come by doubling, without their events being
+waited for one by one."""
 BEFORE_S = 20.0
 WAIT_S = 3600.0
 
@@ -51,7 +55,8 @@ class Seen:
 
 
 class Load:
-    """Writes into the big table and a table of its own, `rate` rows a second, a transaction of a tenth of that each."""
+    """Writes into the big table and a table of its own, `rate` rows a second, a transaction of a tenth of
+    that each."""
 
     def __init__(self, source: MariaDB, rate: int) -> None:
         self._source, self._rate = source, rate
@@ -76,7 +81,8 @@ class Load:
                 ids = ", ".join(f"({self.written + n}, 'live')" for n in range(half))
                 cursor.execute(f"REPLACE INTO live VALUES {ids}")
                 cursor.execute(
-                    f"UPDATE big SET v = v + 1 WHERE n BETWEEN {self.written % FIRST} AND {self.written % FIRST + half - 1}"
+                    f"UPDATE big SET v = v + 1 WHERE n BETWEEN {self.written % FIRST} AND "
+                    f"{self.written % FIRST + half - 1}"
                 )
                 self.written += batch
                 self._over.wait(max(0.0, began + self.written / self._rate - time.monotonic()))

@@ -1,9 +1,10 @@
-"""The leader's pure core at 1 thousand to 100 thousand units on 100 agents: memory and time of a tick and of a round of heartbeats.
+"""The leader's pure core at 1 thousand to 100 thousand units on 100 agents: memory and time of a tick and of
+a round of heartbeats.
 
-Each size in a process of its own, all units running, every unit with new progress in every heartbeat; the agents' cores are
-real too, but only the leader's steps are timed. Nothing else is in it: no network, no log. How figures grow is the point.
-Memory is that of the leader's core, the records it began with, and the cores of all agents: what the units add to the process.
-"""
+Each size in a process of its own, all units running, every unit with new progress in every heartbeat; the
+agents' cores are real too, but only the leader's steps are timed. Nothing else is in it: no network, no log.
+How figures grow is the point. Memory is that of the leader's core, the records it began with, and the cores
+of all agents: what the units add to the process."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""What proving definitions costs a capture that is far behind: 200 ALTERs in a log of gigabytes, each barrier asked for its proof.
+"""What proving definitions costs a capture that is far behind: 200 ALTERs in a log of gigabytes, each barrier
+asked for its proof.
 
 The goal is one more pass over the log at most, however many statements are in it: a pass for each statement
-would make a capture that is far behind read its backlog once for each of them. A pass is measured by a dump of
-the same stretch whose packets are thrown away.
+would make a capture that is far behind read its backlog once for each of them. A pass is measured by a dump
+of the same stretch whose packets are thrown away.
 
 python -m bench.definition_scan [--megabytes 5000] [--alters 200] [--server mariadb|mysql]
 """
@@ -29,7 +30,8 @@ from schemas.wire.position import parse_binlog_file_number
 _ROWS = 10_000
 _TABLES = 20
 _SMALL = """
-CREATE PROCEDURE small (IN n INT) BEGIN WHILE n > 0 DO UPDATE big SET v = n WHERE id = n; SET n = n - 1; END WHILE; END
+CREATE PROCEDURE small (IN n INT) BEGIN WHILE n > 0 DO UPDATE big SET v = n
+WHERE id = n; SET n = n - 1; END WHILE; END
 """
 
 
@@ -79,7 +81,8 @@ def one_pass(source: SourceConfig, begin: tuple[str, int], end: tuple[str, int])
     began, size = time.monotonic(), 0
     until = (parse_binlog_file_number(end[0]), end[1])
     dump = DumpConnection(
-        connect_settings(source), server_id=random.randrange(1 << 30, 1 << 31), file=begin[0], pos=begin[1], heartbeat=1
+        connect_settings(source), server_id=random.randrange(1 << 30, 1 << 31), file=begin[0], pos=begin[1],
+        heartbeat=1
     )  # fmt: skip
     with contextlib.closing(dump):
         file = parse_binlog_file_number(begin[0])
@@ -103,7 +106,8 @@ def main() -> None:
         began = time.monotonic()
         begin, places, end = fill(server, given.megabytes, given.alters)
         print(
-            f"log of {given.megabytes} MB with {given.alters} ALTERs written in {time.monotonic() - began:.0f} s"
+            f"log of {given.megabytes} MB with {given.alters} ALTERs written in "
+            f"{time.monotonic() - began:.0f} s"
         )
         source = SourceConfig.model_validate(
             {
@@ -128,8 +132,9 @@ def main() -> None:
         seconds = time.monotonic() - began
         unproven = sum(isinstance(proof, UnprovenDefinition) for proof in proofs)
         print(
-            f"{len(proofs)} proofs ({unproven} refuted): {scan.read_bytes / 1e6:,.0f} MB read in {seconds:.1f} s: "
-            f"{scan.read_bytes / size:.2f} passes; the first reads up to the log's end ({derive_file_names(end[0])(parse_binlog_file_number(end[0]))})"
+            f"{len(proofs)} proofs ({unproven} refuted): {scan.read_bytes / 1e6:,.0f} MB read in "
+            f"{seconds:.1f} s: {scan.read_bytes / size:.2f} passes; the first reads up to the log's end "
+            f"({derive_file_names(end[0])(parse_binlog_file_number(end[0]))})"
         )
         catalog.close()
         assert scan.read_bytes <= 1.05 * size, "more than one additional pass"

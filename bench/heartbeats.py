@@ -1,7 +1,8 @@
 """Heartbeats at scale: a real coordinator process, real gRPC, and many agents in a few processes.
 
-The agents are the real core with workers that are ready at once and always have progress; one thread a process drives them
-all. A tenth of the agents lives in a process of its own: killing that is the loss of these agents.
+The agents are the real core with workers that are ready at once and always have progress; one thread a
+process drives them all. A tenth of the agents lives in a process of its own: killing that is the loss of
+these agents.
 
 python -m bench.heartbeats [--units 10000] [--agents 100] [--kafka BOOTSTRAP] (without Kafka: a log in memory)
 """
@@ -83,7 +84,8 @@ def inventory(units: int) -> Inventory:
 
 
 class MemoryLog:
-    """Stands in for the control log: elected at once, records durable after as long as a Kafka transaction takes."""
+    """Stands in for the control log: elected at once, records durable after as long as a Kafka transaction
+    takes."""
 
     left: Mapping[str, DurableRecord] = {}  # by an earlier leader
     go = threading.Event()
@@ -147,7 +149,8 @@ def coordinator_main(options: dict[str, Any]) -> None:
         server.ControlLog = MemoryLog  # type: ignore[misc, assignment]
     found = inventory(options["units"])
     watched = Watched(
-        ServerConfig("bench", "127.0.0.1:0", leader=LeaderConfig(interval=options["interval"], lease=options["lease"], balance_every=1e9)),
+        ServerConfig("bench", "127.0.0.1:0",
+         leader=LeaderConfig(interval=options["interval"], lease=options["lease"], balance_every=1e9)),
         KafkaConfig(bootstrap=options["kafka"] or "none:1", prefix=f"bench-{os.getpid()}"),
         lambda: found,
         lambda unit, uid, assignment: None,
@@ -367,8 +370,9 @@ def run(
     steady: float = 20.0,
     patience: float = 300.0,
 ) -> dict[str, Any]:
-    """Return the figures of one measurement. `kafka`: bootstrap of a real broker for the control log, and every unit is
-    given out from nothing. None: a log in memory, and an earlier leader has left every unit running.
+    """Return the figures of one measurement. `kafka`: bootstrap of a real broker for the control log, and
+    every unit is given out from nothing. None: a log in memory, and an earlier leader has left every unit
+    running.
 
     Seconds: `interval` and `lease` as the leader tells them, `steady`: how long the steady state is measured.
     """
@@ -393,7 +397,8 @@ def run(
         owner.say("elect")
         _settled(owner, units, patience)
         figures = {"units": units, "agents": agents, "interval_s": interval, "lease_s": lease,
-                   "control_log": "kafka" if kafka else "memory", "replicating_s": time.monotonic() - begun, "replicating_cpu_s": _cpu(owner)}  # fmt: skip
+                   "control_log": "kafka" if kafka else "memory", "replicating_s": time.monotonic() - begun,
+                   "replicating_cpu_s": _cpu(owner)}  # fmt: skip
         figures |= _steady(owner, steady)
         figures |= _loss(owner, groups[0], [agent_name(n) for n in numbers[0]], units, patience)
     return figures
@@ -437,8 +442,8 @@ def _steady(owner: Child, seconds: float) -> dict[str, Any]:
 
 
 def _loss(owner: Child, group: Child, names: list[str], units: int, patience: float) -> dict[str, Any]:
-    """Kill a tenth of the agents; measure from when the leader gives the first of their units to another until its plan for
-    all of them is out, and until they replicate."""
+    """Kill a tenth of the agents; measure from when the leader gives the first of their units to another
+    until its plan for all of them is out, and until they replicate."""
     lost = owner.ask(" ".join(names))["watched"]
     group.process.send_signal(signal.SIGKILL)
     killed = time.monotonic()

@@ -1,10 +1,12 @@
-"""Events a second into a Kafka target, and through a plain confluent-kafka copy loop: python -m bench.kafka_target [--events 60000] [--rounds 3].
+"""Events a second into a Kafka target, and through a plain confluent-kafka copy loop: python -m
+bench.kafka_target [--events 60000] [--rounds 3].
 
-Both read the same topic of rowlock's events from the same broker, in turns, and write another one. The plain loop copies bytes: consume, produce, no transaction,
-nothing parsed, one flush at the end. The second loop does what a careful reader would write by hand: it parses each event, writes it again
-as JSON, and commits a transaction for every batch. rowlock's machine does all of its work (decoding, duplicates, gaps, the image before, routing,
-format, progress) without Spark around it: batches come from the same consumer. Updates, moved keys and deletes are of the load as much as inserts.
-"""
+Both read the same topic of rowlock's events from the same broker, in turns, and write another one. The plain
+loop copies bytes: consume, produce, no transaction, nothing parsed, one flush at the end. The second loop
+does what a careful reader would write by hand: it parses each event, writes it again as JSON, and commits a
+transaction for every batch. rowlock's machine does all of its work (decoding, duplicates, gaps, the image
+before, routing, format, progress) without Spark around it: batches come from the same consumer. Updates,
+moved keys and deletes are of the load as much as inserts."""
 
 from __future__ import annotations
 
@@ -52,7 +54,8 @@ class Bench:
     def batches(self) -> Iterator[list[Any]]:
         """Yield what the topic has, BATCH messages at a time."""
         settings = {
-            "bootstrap.servers": self.kafka.bootstrap, "group.id": "bench", "enable.auto.commit": False, "fetch.wait.max.ms": 20,
+            "bootstrap.servers": self.kafka.bootstrap, "group.id": "bench", "enable.auto.commit": False,
+            "fetch.wait.max.ms": 20,
         }  # fmt: skip
         with closing(Consumer(settings)) as consumer:
             consumer.assign([TopicPartition(self.topic.name, 0, 0)])
@@ -86,7 +89,12 @@ class Bench:
             producer.commit_transaction()
 
     def _settings(self) -> dict[str, Any]:
-        return {"bootstrap.servers": self.kafka.bootstrap, "acks": "all", "enable.idempotence": True, "linger.ms": 5}  # fmt: skip
+        return {
+            "bootstrap.servers": self.kafka.bootstrap,
+            "acks": "all",
+            "enable.idempotence": True,
+            "linger.ms": 5,
+        }
 
     def ours(self, name: str, word: str) -> None:
         unit = ApplyUnit("bench", self.topic.name)
@@ -95,7 +103,9 @@ class Bench:
         options = TopicOptions(kinds=(("branch1", "mariadb"),), format=word)
         routes = (TableRoute("bank.*", f"{name}.{{table}}", topic=options),)
         epoch, _, _ = target.take_over(unit, "id", build_initial_layout(routes, 1).encode(), 1)
-        spec = UnitSpec(unit=unit, source="branch1", epoch=epoch, topic_id="id", routes=routes, lanes=1, batches=True)  # fmt: skip
+        spec = UnitSpec(
+            unit=unit, source="branch1", epoch=epoch, topic_id="id", routes=routes, lanes=1, batches=True
+        )
         tables: dict[Any, Any] = {}
         for batch in self.batches():
             records: RecordSlice = [(each.offset(), each.value()) for each in batch]
@@ -144,7 +154,10 @@ def run(kafka: Kafka, events: int, rounds: int, into: Figures) -> None:
     base = statistics.median(rate for rate, _ in found[BASELINE])
     for name, rates in found.items():
         rate, cpu = (statistics.median(each) for each in zip(*rates, strict=True))
-        note = f"{rate / base:.2f} of the baseline; {cpu:.0f} µs of processor time an event; median of {rounds} rounds"
+        note = (
+            f"{rate / base:.2f} of the baseline; {cpu:.0f} µs of processor time an "
+            f"event; median of {rounds} rounds"
+        )
         into.add_event(name, f"{rate:,.0f} events/s", note)
 
 

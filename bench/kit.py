@@ -1,4 +1,5 @@
-"""What the benchmarks share: processes with their peak memory and processor time, waiting, and the figures."""
+"""What the benchmarks share: processes with their peak memory and processor time, waiting, and the
+figures."""
 
 from __future__ import annotations
 
@@ -105,7 +106,8 @@ class Tree:
                 member.kill()
 
 
-#: Words of a command line → what the process is. The first that fits counts: a child of rowlock/processes/child.py becomes its module.
+#: Words of a command line → what the process is. The first that fits counts: a child of
+#: rowlock/processes/child.py becomes its module.
 _KINDS = (
     (("org.apache.spark",), "Spark's JVM"),
     (("pyspark.daemon",), "Python worker"),
@@ -141,7 +143,8 @@ def _peak_mib(pid: int) -> float:
 def tree(
     module: str, *arguments: str, log: Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> Iterator[Tree]:
-    """Run `python -m module arguments` until the block ends. `env`: beside what is in this process's environment.
+    """Run `python -m module arguments` until the block ends. `env`: beside what is in this process's
+    environment.
 
     `cwd`: a tree of another revision, whose modules are run.
     """

@@ -1,7 +1,9 @@
-"""The leader's processor time a heartbeat and a unit taken over, without threads, clock or network: only what the rounds themselves cost.
+"""The leader's processor time a heartbeat and a unit taken over, without threads, clock or network: only what
+the rounds themselves cost.
 
-The leader's machine and the agents' sessions on the batch system, one poller driven by hand; agents of the real core answer between the
-rounds, and a log in memory commits what it was given. Half of the agents fall silent (docs/adr/0018).
+The leader's machine and the agents' sessions on the batch system, one poller driven by hand; agents of the
+real core answer between the rounds, and a log in memory commits what it was given. Half of the agents fall
+silent (docs/adr/0018).
 
 python -m bench.leader_cost [--units 2000] [--agents 20] [--times 5]
 """
@@ -179,7 +181,10 @@ def run(units: int, agents: int) -> dict[str, Any]:
     stage.reset()
     for _ in range(round(STEADY_S / STEP_S)):
         stage.step()
-    steady = {"us_per_heartbeat": round(1e6 * stage.cpu / stage.counts["heard"], 1), "rounds_per_heartbeat": round(stage.counts["rounds"] / stage.counts["heard"], 1)}  # fmt: skip
+    steady = {
+        "us_per_heartbeat": round(1e6 * stage.cpu / stage.counts["heard"], 1),
+        "rounds_per_heartbeat": round(stage.counts["rounds"] / stage.counts["heard"], 1),
+    }
     stage.dead = {agent_name(n) for n in range(agents // 2)}
     while not stage.counts["records"] or stage.settled():
         stage.reset()

@@ -1,7 +1,8 @@
-"""Messages a second through the batch system, and through a thread with a `queue.Queue` a machine: python -m bench.messages.
+"""Messages a second through the batch system, and through a thread with a `queue.Queue` a machine: python -m
+bench.messages.
 
-One sender, machines that only count, two pollers. The baseline is what one would write first; it needs a thread a machine,
-so it is measured with a thousand of them, the batch system also with a hundred thousand.
+One sender, machines that only count, two pollers. The baseline is what one would write first; it needs a
+thread a machine, so it is measured with a thousand of them, the batch system also with a hundred thousand.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A table with a unique name, applied to MySQL: names in Chinese against names in ASCII: python -m bench.names.
+"""A table with a unique name, applied to MySQL: names in Chinese against names in ASCII: python -m
+bench.names.
 
 In gbk_chinese_ci, of which a fold that does not know Chinese takes all names for equal.
 """
@@ -47,7 +48,14 @@ def measured(server: Any, letters: str, run: int) -> float:
     for number in range(EVENTS):
         row = {"id": number, "holder": named(letters, number), "version": 1}
         events.append(source.event("c", None, row))
-    config = TargetConfig(type="mariadb", host="127.0.0.1", port=server.port, user=server.user, password=server.password, database="bank")  # type: ignore[arg-type]  # fmt: skip
+    config = TargetConfig(
+        type="mariadb",
+        host="127.0.0.1",
+        port=server.port,
+        user=server.user,
+        password=server.password,
+        database="bank",
+    )  # type: ignore[arg-type]
     return measure_apply(config, TableRoute("bank.*", "bank.{table}"), source, events, LANES)
 
 
@@ -62,7 +70,8 @@ def main() -> None:
     ascii_, chinese = (statistics.median(found) for found in rates.values())
     for what, found in zip(("ASCII", "Chinese"), rates.values(), strict=True):
         print(
-            f"unique names in {what}: {statistics.median(found):,.0f} events/s of {', '.join(f'{each:,.0f}' for each in found)}"
+            f"unique names in {what}: {statistics.median(found):,.0f} events/s of "
+            f"{', '.join(f'{each:,.0f}' for each in found)}"
         )
     print(f"Chinese : ASCII {chinese / ascii_:.2f}")
 

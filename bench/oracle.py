@@ -1,7 +1,8 @@
-"""Oracle on its stands: the lag of a poll (a), and the rate of apply into H2 as a ratio to plain batched inserts (c): python -m bench.oracle.
+"""Oracle on its stands: the lag of a poll (a), and the rate of apply into H2 as a ratio to plain batched
+inserts (c): python -m bench.oracle.
 
-Neither says how fast an Oracle is: both sides of the ratio go through the same stand-in of the driver, a row at a time.
-"""
+Neither says how fast an Oracle is: both sides of the ratio go through the same stand-in of the driver, a row
+at a time."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def lags(postgres: PostgreSQL, kafka: Kafka) -> list[float]:
     stand = OracleStand(lambda **options: postgres.connect(PREFIX, **options))
     stand.create("t", {"id": NUMBER, "version": WIDE})
     source = {
-        "type": "oracle", "host": "h", "port": 1, "database": "d", "user": "u", "password": "p", "tables": [f"{OWNER}.*"],
+        "type": "oracle", "host": "h", "port": 1, "database": "d", "user": "u", "password": "p",
+        "tables": [f"{OWNER}.*"],
     }  # fmt: skip
     config = Config.model_validate(
         {"kafka": {"bootstrap": kafka.bootstrap, "prefix": PREFIX}, "sources": {"s": source}}
@@ -85,7 +87,8 @@ def table(name: str) -> Table:
         db="bank", name=name,
         columns=(
             Column(name="id", type=ColumnType(kind=Kind.INT, bits=64), nullable=False),
-            Column(name="holder", type=ColumnType(kind=Kind.VARCHAR, length=40, charset="utf8mb4", collation="utf8mb4_bin"), nullable=False),
+            Column(name="holder", type=ColumnType(kind=Kind.VARCHAR, length=40, charset="utf8mb4",
+             collation="utf8mb4_bin"), nullable=False),
             Column(name="version", type=ColumnType(kind=Kind.INT, bits=32), nullable=False),
         ),
         key=UniqueIndex(name="PRIMARY", parts=(IndexPart(column="id"),)), unique=(),
@@ -107,7 +110,8 @@ def plain(config: TargetConfig, run: int) -> float:
     connection: Any = open_on_h2(config)
     cursor = connection.cursor()
     cursor.execute(
-        f"CREATE TABLE PLAIN{run} (ID NUMBER(20) PRIMARY KEY, HOLDER VARCHAR2(40 CHAR) NOT NULL, VERSION NUMBER(10) NOT NULL)"
+        f"CREATE TABLE PLAIN{run} (ID NUMBER(20) PRIMARY KEY, HOLDER VARCHAR2(40 CHAR) NOT NULL, "
+        "VERSION NUMBER(10) NOT NULL)"
     )
     rows = [(n, f"holder{n}", 1) for n in range(EVENTS)]
     started = time.monotonic()
@@ -124,7 +128,8 @@ def main() -> None:
     with PostgreSQL() as postgres, Kafka() as kafka:
         found = sorted(lags(postgres, kafka))
     print(
-        f"commit on stand (a) → topic, idle: p50 {found[len(found) // 2]:.0f} ms, p99 {found[-2]:.0f} ms, {len(found)} single rows"
+        f"commit on stand (a) → topic, idle: p50 {found[len(found) // 2]:.0f} ms, p99 {found[-2]:.0f} "
+        f"ms, {len(found)} single rows"
     )
     TARGET_KINDS["oracle-on-h2"] = KIND
     ours, theirs = [], []
@@ -145,7 +150,8 @@ def main() -> None:
             theirs.append(plain(config, run))
     for what, rates in (("apply", ours), ("plain batched INSERT", theirs)):
         print(
-            f"{what} into H2: {statistics.median(rates):,.0f} rows/s, median of {', '.join(f'{each:,.0f}' for each in rates)}"
+            f"{what} into H2: {statistics.median(rates):,.0f} rows/s, median of "
+            f"{', '.join(f'{each:,.0f}' for each in rates)}"
         )
     print(f"apply : plain {statistics.median(ours) / statistics.median(theirs):.2f}")
     print(f"load at the end: {os.getloadavg()[0]:.1f}")

@@ -1,7 +1,8 @@
-"""CPU time of the ordering core per event, by part: python -m bench.ordering_core. One core, no I/O, no threads.
+"""CPU time of the ordering core per event, by part: python -m bench.ordering_core. One core, no I/O, no
+threads.
 
-100 thousand events of a table of 7 columns (half inserts, 40 % updates, 10 % deletes), 4 lanes, with and without a unique index.
-"""
+100 thousand events of a table of 7 columns (half inserts, 40 % updates, 10 % deletes), 4 lanes, with and
+without a unique index."""
 
 from __future__ import annotations
 

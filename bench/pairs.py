@@ -1,7 +1,8 @@
 """Whether a revision is as fast as one before it: `python -m bench` of both, by turns, on this machine.
 
-Each run has servers of its own; the revision before runs from a tree of its own (`git archive`), its benchmark's code with it, and with the packages of this one. A
-figure of one run is the machine's as much as the program's, so medians of pairs are compared.
+Each run has servers of its own; the revision before runs from a tree of its own (`git archive`), its
+benchmark's code with it, and with the packages of this one. A figure of one run is the machine's as much as
+the program's, so medians of pairs are compared.
 
 python -m bench.pairs REVISION [--pairs 5] [--only capture,apply] [--events 200000]
 """
@@ -27,7 +28,8 @@ Figured = dict[str, float]
 
 
 def read_figures(reported: str) -> Figured:
-    """Return what a run of the benchmark printed: figure → number, the processor time an event as a figure of its own."""
+    """Return what a run of the benchmark printed: figure → number, the processor time an event as a figure of
+    its own."""
     found: Figured = {}
     for line in reported.splitlines():
         if (
@@ -43,7 +45,8 @@ def read_figures(reported: str) -> Figured:
 
 
 def run_once(where: Path, only: str, events: int) -> Figured:
-    """Run the benchmark of the tree in `where`. Raises RuntimeError with the end of what it printed where it fails."""
+    """Run the benchmark of the tree in `where`. Raises RuntimeError with the end of what it printed where it
+    fails."""
     module = "bench" if (where / "bench").is_dir() else "tests.bench"  # its name until 0.1.0
     done = subprocess.run(
         [sys.executable, "-m", module, "--only", only, "--no-write", "--events", str(events)],
@@ -68,7 +71,8 @@ def table(before: list[Figured], now: list[Figured]) -> list[str]:
         middle = statistics.median(old), statistics.median(new)
         reported = [", ".join(f"{number:,.5g}" for number in side) for side in (old, new)]
         lines.append(
-            f"| {what} | {reported[0]} | {reported[1]} | {middle[0]:,.5g}, {middle[1]:,.5g} | {middle[1] / middle[0]:.2f} |"
+            f"| {what} | {reported[0]} | {reported[1]} | {middle[0]:,.5g}, {middle[1]:,.5g} | "
+            f"{middle[1] / middle[0]:.2f} |"
         )
     return lines
 

@@ -1,11 +1,12 @@
-"""What a take-over costs the leader: Kafka transactions, time, and processor time of its threads (docs/adr/0018).
+"""What a take-over costs the leader: Kafka transactions, time, and processor time of its threads
+(docs/adr/0018).
 
-The leader's machine on the batch system with the real core, agents of the real core in one thread beside it, no gRPC. Half of the agents
-fall silent; what is measured begins with the first record that gives one of their units to another, and ends when the last of
-them has been started there.
+The leader's machine on the batch system with the real core, agents of the real core in one thread beside it,
+no gRPC. Half of the agents fall silent; what is measured begins with the first record that gives one of their
+units to another, and ends when the last of them has been started there.
 
-python -m bench.rounds [--units 2000] [--agents 20] [--kafka BOOTSTRAP | --embedded] [--agent-burst 20] (else: a log in memory)
-"""
+python -m bench.rounds [--units 2000] [--agents 20] [--kafka BOOTSTRAP | --embedded] [--agent-burst 20] (else:
+a log in memory)"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Where the benchmarks play: services, a folder, configurations, and what every part of `make bench` uses of them."""
+"""Where the benchmarks play: services, a folder, configurations, and what every part of `make bench` uses of
+them."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ class Bench:
         content = {
             "kafka": {"bootstrap": self.kafka.bootstrap, "prefix": prefix},
             "state_dir": str(self.folder / name),
-            "sources": {"branch": {**_place(self.source), "type": "mariadb", "tables": [f"{SOURCE_DB}.{tables}"]}},
+            "sources": {"branch": {**_place(self.source), "type": "mariadb",
+             "tables": [f"{SOURCE_DB}.{tables}"]}},
             "targets": {"hq": {**_place(server), "type": target, "database": name}},
             "pipelines": {
                 "p": {

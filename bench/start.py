@@ -1,8 +1,9 @@
-"""From the start of `rowlock run` to the first row in the target: one table of ten rows, MariaDB → Kafka → PostgreSQL.
+"""From the start of `rowlock run` to the first row in the target: one table of ten rows, MariaDB → Kafka →
+PostgreSQL.
 
-`first`: nothing has run yet, so that topics and the target table are made, and a snapshot. `again`: a row was written while nothing
-ran. The revision before is measured by turns in the same run, from a tree of its own (`git archive`), with the packages of this one.
-Each pair has a prefix in Kafka and databases of its own.
+`first`: nothing has run yet, so that topics and the target table are made, and a snapshot. `again`: a row was
+written while nothing ran. The revision before is measured by turns in the same run, from a tree of its own
+(`git archive`), with the packages of this one. Each pair has a prefix in Kafka and databases of its own.
 
 python -m bench.start [--times 3] [--before REVISION] [--steps]
 """
@@ -40,7 +41,8 @@ SETTLED = "Spark query started live"
 
 @dataclass(frozen=True)
 class Started:
-    """One start. Seconds since the process began, `visible` of the first row; `cpu`: processor seconds of all processes until then.
+    """One start. Seconds since the process began, `visible` of the first row; `cpu`: processor seconds of all
+    processes until then.
 
     `behind_s`: from the commit of another row, once Spark applies, until it is visible.
     """
@@ -156,7 +158,8 @@ def measure(
 def _show(which: str, pair: Mapping[str, Started]) -> None:
     for kind, one in pair.items():
         print(
-            f"== {which}, {kind}: {one.visible:.2f} s, {one.cpu:.2f} s of processors; later {one.behind_s:.2f} s"
+            f"== {which}, {kind}: {one.visible:.2f} s, {one.cpu:.2f} s of "
+            f"processors; later {one.behind_s:.2f} s"
         )
         for what, at in one.steps.items():
             print(f"   {at:7.2f} {what}", flush=True)

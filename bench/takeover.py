@@ -1,7 +1,9 @@
-"""How long nobody leads after a kill -9 of the leader: real Kafka, two real `rowlock coordinator` processes, default settings.
+"""How long nobody leads after a kill -9 of the leader: real Kafka, two real `rowlock coordinator` processes,
+default settings.
 
-A figure is the time from the kill until the other coordinator says over REST that it leads (`GET /v1/leader`). The killed one is
-started again each time, and the next kill is of the new leader. The kills are not in step with the leader's beats.
+A figure is the time from the kill until the other coordinator says over REST that it leads (`GET
+/v1/leader`). The killed one is started again each time, and the next kill is of the new leader. The kills are
+not in step with the leader's beats.
 
 python -m bench.takeover [--times 5]
 """
@@ -48,7 +50,8 @@ class Pair:
         return found is not None and bool(found["am_i"])
 
     def take_over(self, out_of_step: float) -> float:
-        """Kill the leader once the other one follows; return the seconds until that one leads. Both run again then."""
+        """Kill the leader once the other one follows; return the seconds until that one leads. Both run again
+        then."""
         leader = self._settled(SETTLE_S + out_of_step)
         other = 1 - leader
         killed = time.monotonic()

@@ -1,7 +1,8 @@
-"""The wire at scale: bytes and processor time of one heartbeat of many units, as rows (the product) and as columns.
+"""The wire at scale: bytes and processor time of one heartbeat of many units, as rows (the product) and as
+columns.
 
-Columns are what one might do instead: a list a field of all units, so that a mark is three list entries and not a list of its own.
-They are kept here to be measured against, and nowhere else (docs/adr/0015).
+Columns are what one might do instead: a list a field of all units, so that a mark is three list entries and
+not a list of its own. They are kept here to be measured against, and nowhere else (docs/adr/0015).
 
 python -m bench.wire [--units 100 1000 10000]
 """

@@ -1,5 +1,5 @@
-"""The benchmark's workload: row events in transactions of 10 (half insert, 40 % update, 10 % delete), made by the
-server itself in a stored procedure, so that making it costs seconds."""
+"""The benchmark's workload: row events in transactions of 10 (half insert, 40 % update, 10 % delete), made by
+the server itself in a stored procedure, so that making it costs seconds."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""`python -m peers --corpus DIR`: run the peers' cases through a real system, and say what came of every table.
+"""`python -m peers --corpus DIR`: run the peers' cases through a real system, and say what came of every
+table.
 
-[--targets postgres,mysql,mariadb] [--sources mariadb,mysql] [--behind N] [--suite NAME] [--limit N] [--batch N] [--report FILE]
-[--give-keys] [--patience S] [--source-options JSON] [--pipeline-options JSON]; exit 0: no table is different, none stopped without a remedy, no source stopped.
-"""
+[--targets postgres,mysql,mariadb] [--sources mariadb,mysql] [--behind N] [--suite NAME] [--limit N] [--batch
+N] [--report FILE] [--give-keys] [--patience S] [--source-options JSON] [--pipeline-options JSON]; exit 0: no
+table is different, none stopped without a remedy, no source stopped."""
 
 from __future__ import annotations
 
@@ -190,7 +191,11 @@ def main() -> int:
             started, prefix = time.monotonic(), f"p{secrets.token_hex(3)}"
             with batch(servers, prefix, folder / prefix, options) as made:
                 run_batch(made, cases[at : at + given.batch], report)
-            print(f"--- {min(at + given.batch, len(cases))} of {len(cases)} cases, {time.monotonic() - started:.0f} s, log {folder / prefix}", flush=True)  # fmt: skip
+            print(
+                f"--- {min(at + given.batch, len(cases))} of {len(cases)} cases, "
+                f"{time.monotonic() - started:.0f} s, log {folder / prefix}",
+                flush=True,
+            )
             print("\n".join(report.lines()), flush=True)
             if given.report:
                 given.report.write_text(json.dumps(report.as_dict(), ensure_ascii=False, indent=1))

@@ -1,4 +1,5 @@
-"""A case: statements of one test of a peer, in databases of its own. JSON in the corpus folder, one file a suite."""
+"""A case: statements of one test of a peer, in databases of its own. JSON in the corpus folder, one file a
+suite."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ MOST_STATEMENTS = 300
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`files`: `owner/name:path` of what it was made of; `databases`: the names that `statements` mark, "" is where it starts."""
+    """`files`: `owner/name:path` of what it was made of; `databases`: the names that `statements` mark, "" is
+    where it starts."""
 
     suite: str
     name: str

@@ -1,9 +1,9 @@
 """A proxy before a source that holds its log back: capture reads nothing behind a released place of it.
 
-So capture is behind by exactly as much as the test wants, by no timing: catalogue queries pass at once and show what the
-source is now. A connection may read as far as the log went when it asked for it, whatever is released: capture's look-ahead
-(producer/definitions/scan.py) opens one of its own, and must see what stands ahead.
-"""
+So capture is behind by exactly as much as the test wants, by no timing: catalogue queries pass at once and
+show what the source is now. A connection may read as far as the log went when it asked for it, whatever is
+released: capture's look-ahead (producer/definitions/scan.py) opens one of its own, and must see what stands
+ahead."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 _DUMP = b"\x12"
-"""The command that asks for a log by position, as capture does; what asks by GTID looks at a history, and is let through."""
+"""The command that asks for a log by position, as capture does; what asks by GTID looks at a history, and is
+let through."""
 _ROTATE, _HEARTBEAT, _HEARTBEATS = 4, 27, (27, 41)
 _BEAT_S = 1.0
 _HEADER = struct.Struct("<IBIIIH")
@@ -29,9 +30,9 @@ Place = tuple[int, int]
 class Line:
     """What stands on one log connection between the server and capture. Pure.
 
-    Packets go in as they come, and come out when they end at or before `released` or `least`; `released` None: everything does.
-    While something is held the server's heartbeats, which would tell a place, are dropped; `beat` is one that tells none.
-    """
+    Packets go in as they come, and come out when they end at or before `released` or `least`; `released`
+    None: everything does. While something is held the server's heartbeats, which would tell a place, are
+    dropped; `beat` is one that tells none."""
 
     released: Place | None = None
     least: Place = (0, 0)
@@ -78,7 +79,8 @@ class Line:
 
 
 def _file(packet: bytes) -> int:
-    """Return the number of the file that a ROTATE event names (its checksum, if any, stands behind the name)."""
+    """Return the number of the file that a ROTATE event names (its checksum, if any, stands behind the
+    name)."""
     name = re.search(rb"\.(\d{6})", packet[5 + _HEADER.size + 8 :])
     return int(name.group(1)) if name else 0
 
@@ -96,7 +98,8 @@ def packets(data: bytearray) -> list[bytes]:
 
 
 class DelayedLog:
-    """Listens on `port` for one server. `hold(place)` lets the log through up to `place`, `hold(None)` all of it.
+    """Listens on `port` for one server. `hold(place)` lets the log through up to `place`, `hold(None)` all of
+    it.
 
     `end`: returns where the server's log ends now.
     """

@@ -1,4 +1,5 @@
-"""What is found of every table after a batch: status, quarantine, and rows of both sides compared to their ends."""
+"""What is found of every table after a batch: status, quarantine, and rows of both sides compared to their
+ends."""
 
 from __future__ import annotations
 
@@ -23,8 +24,9 @@ SETTLE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """`tables`: of each place that the sources have now; `gone`: units whose table is no more, with their state;
-    `sources_ill`: sources that do not run, and why; `problems`: what status says beside; `pairs`: what was compared."""
+    """`tables`: of each place that the sources have now; `gone`: units whose table is no more, with their
+    state; `sources_ill`: sources that do not run, and why; `problems`: what status says beside; `pairs`: what
+    was compared."""
 
     tables: tuple[Judged, ...]
     missing: tuple[tuple[str, str], ...]
@@ -153,7 +155,8 @@ def compared(comparer: Comparer, pair: TablePair, facts: Facts) -> Facts:
 
 
 def unnoticed(config: Config, spoil: Callable[[Place], None], seen: Found) -> list[Place]:
-    """Spoil a row of one equal table of each pipeline behind rowlock's back; return those that still count as equal."""
+    """Spoil a row of one equal table of each pipeline behind rowlock's back; return those that still count as
+    equal."""
     expected: dict[str, Place] = {}
     for one in seen.tables:
         if one.verdict is Verdict.EQUAL and one.rows:

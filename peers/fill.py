@@ -1,7 +1,7 @@
 """`python -m peers.fill --mirror DIR --corpus DIR`: make cases of the repositories that lie in DIR.
 
-Of each repository `owner/name` a bare clone lies in `DIR/owner+name` or `DIR/owner+name/repo`; nothing is fetched here.
-"""
+Of each repository `owner/name` a bare clone lies in `DIR/owner+name` or `DIR/owner+name/repo`; nothing is
+fetched here."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ class Mirror:
 
 
 def without_expectations(text: str) -> str:
-    """Take out what a Maxwell test expects: from a line that begins with `->` to the next that begins with a letter."""
+    """Take out what a Maxwell test expects: from a line that begins with `->` to the next that begins with a
+    letter."""
     out, inside = [], False
     for line in text.splitlines():
         if line.lstrip().startswith(_EXPECTATION):

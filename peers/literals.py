@@ -1,7 +1,7 @@
 """Finds the statements in the texts of test programs (Java, Go, Python, shell), function by function. Pure.
 
-A literal counts as far as it is one: pieces that `+` joins are put together, and what holds a value of the program's
-(`%s`, `{name}`, a piece that is no literal) is left out, as nobody here knows what stands there.
+A literal counts as far as it is one: pieces that `+` joins are put together, and what holds a value of the
+program's (`%s`, `{name}`, a piece that is no literal) is left out, as nobody here knows what stands there.
 """
 
 from __future__ import annotations
@@ -146,7 +146,8 @@ _CASE = re.compile(
 
 
 def _shell(source: str) -> list[Part]:
-    """A function is a part. DM's `run_case X … "how it begins"` puts statements before those of `DM_X_CASE`."""
+    """A function is a part. DM's `run_case X … "how it begins"` puts statements before those of
+    `DM_X_CASE`."""
     source = re.sub(r"^\s*#.*$", "", source, flags=re.MULTILINE)
     begins = [(each.start(), each.group(1)) for each in _FUNCTION.finditer(source)]
     ends = [*(at for at, _ in begins[1:]), len(source)][: len(begins)]

@@ -45,14 +45,15 @@ _LAST = ("finish", "clean", "check", "after")
 
 
 def order(path: str) -> tuple[int, list[str | int], str]:
-    """What makes tables comes first, what waits for an end comes last; in between by name, numbers as numbers."""
+    """What makes tables comes first, what waits for an end comes last; in between by name, numbers as
+    numbers."""
     name = PurePosixPath(path).name.lower()
     rank = 0 if any(each in name for each in _FIRST) else 2 if any(each in name for each in _LAST) else 1
     parts = [f"{int(each):09d}" if each.isdigit() else each for each in re.split(r"(\d+)", name)]
     return rank, list(parts), name
 
 
-_FOREIGN = r"(?i)oracle|postgres|sqlserver|db2|vitess|tidb|polardb|oceanbase|doris|mongo|/docker/|spanner|informix|derby|h2/"
+_FOREIGN = r"(?i)oracle|postgres|sqlserver|db2|vitess|tidb|polardb|oceanbase|doris|mongo|/docker/|spanner|informix|derby|h2/"  # noqa: E501
 
 REPOSITORIES = (
     Repository(
@@ -79,12 +80,14 @@ REPOSITORIES = (
     Repository(
         "canal",
         "alibaba/canal",
-        (r"parse/src/.*/ddl/(?:alter|table|mysql)/.*\.sql$", r"parse/src/test/resources/ddl/[^/]*\.sql$", r"/src/test/.*\.(?:java|sql)$"),
+        (r"parse/src/.*/ddl/(?:alter|table|mysql)/.*\.sql$", r"parse/src/test/resources/ddl/[^/]*\.sql$",
+         r"/src/test/.*\.(?:java|sql)$"),
     ),
     Repository(
         "dm",
         "pingcap/tiflow",
-        (r"^dm/.*\.sql$", r"^dm/.*_test\.go$", r"^dm/tests/.*\.sh$", r"^engine/.*\.sql$", r"^sync_diff_inspector/.*\.(?:sql|sh)$"),
+        (r"^dm/.*\.sql$", r"^dm/.*_test\.go$", r"^dm/tests/.*\.sh$", r"^engine/.*\.sql$",
+         r"^sync_diff_inspector/.*\.(?:sql|sh)$"),
         together=r"/tests/.*/data/.*\.sql$|/integration_tests/.*/data/.*\.sql$",
     ),
     Repository(
@@ -105,6 +108,7 @@ REPOSITORIES = (
         (r"tests/.*\.py$", r"\.sql$"),
     ),
     Repository("go-mysql", "go-mysql-org/go-mysql", (r"_test\.go$", r"\.sql$")),
-    Repository("binlog-connector", "osheroff/mysql-binlog-connector-java", (r"src/test/java/.*\.java$", r"\.sql$")),
+    Repository("binlog-connector", "osheroff/mysql-binlog-connector-java",
+     (r"src/test/java/.*\.java$", r"\.sql$")),
     Repository("gh-ost", "github/gh-ost", (r"localtests/.*/create\.sql$", r"_test\.go$")),
 )  # fmt: skip

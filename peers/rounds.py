@@ -1,7 +1,8 @@
-"""Runs the cases' statements at the sources, a statement of each case in a round, and capture as far behind as is wanted.
+"""Runs the cases' statements at the sources, a statement of each case in a round, and capture as far behind
+as is wanted.
 
-Behind 0: the next round begins when capture has read this one. Behind n: capture has read a round when n more have been run.
-"""
+Behind 0: the next round begins when capture has read this one. Behind n: capture has read a round when n more
+have been run."""
 
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ _MADE = re.compile(r"create\s+(?:database|schema)\s+(?:if\s+not\s+exists\s+)?⟦
 class Played:
     """A case at one source. `refused`: (statement, the server's words); `accepted`: how many it took.
 
-    `keys`: a table without a key is given an invisible one as soon as it is made, since rowlock cannot follow it otherwise.
-    """
+    `keys`: a table without a key is given an invisible one as soon as it is made, since rowlock cannot follow
+    it otherwise."""
 
     case: Case
     server: MariaDB | MySQL

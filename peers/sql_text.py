@@ -1,7 +1,8 @@
-"""Cuts SQL text into statements, picks those that a case may run, and finds the databases that they name. Pure.
+"""Cuts SQL text into statements, picks those that a case may run, and finds the databases that they name.
+Pure.
 
-What a peer's file calls a database becomes a mark, `⟦name⟧`; the runner fills in a database of the case's own.
-"""
+What a peer's file calls a database becomes a mark, `⟦name⟧`; the runner fills in a database of the case's
+own."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ _DELIMITER = re.compile(r"delimiter[ \t]+(\S+)[ \t]*(?:\n|$)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A piece of SQL text. `kind`: string | tick (an identifier in backticks) | comment | word | space | other."""
+    """A piece of SQL text. `kind`: string | tick (an identifier in backticks) | comment | word | space |
+    other."""
 
     kind: str
     text: str
@@ -44,7 +46,8 @@ def tokens(text: str) -> Iterator[Token]:
 
 
 def statements(text: str) -> list[str]:
-    """Cut a file of statements, as the servers' own clients do (`DELIMITER` included). Comments are dropped."""
+    """Cut a file of statements, as the servers' own clients do (`DELIMITER` included). Comments are
+    dropped."""
     found: list[str] = []
     at, end, part = 0, ";", ""
     while at < len(text):
@@ -73,7 +76,7 @@ _CHANGES = r"""alter\s+(?:online\s+|offline\s+|ignore\s+)*(?:table|database|sche
     | rename\s+tables? | truncate | insert | replace | update | delete | with
     | begin | start\s+transaction | commit | rollback | savepoint | release\s+savepoint | xa
     | use | call | (?:optimize|analyze|repair|check)\s+(?:local\s+|no_write_to_binlog\s+)?tables?
-    | set"""
+    | set"""  # noqa: E501
 _TAKEN = re.compile(rf"(?:/\*[!M]+\d*\s*)?(?:{_CHANGES})\b", re.IGNORECASE | re.VERBOSE)
 #: What concerns the server and not a case's tables, or waits, or puts what the log must say out of it.
 _REFUSED = re.compile(
@@ -81,7 +84,7 @@ _REFUSED = re.compile(
       | \bpseudo_\w+ | \bgtid_next\b | \bserver_id\b | \bsleep\s*\( | \bbenchmark\s*\( | \bget_lock\s*\( | \bload_file\s*\(
       | \binto\s+(?:outfile|dumpfile)\b | \bdata\s+directory\b | \bindex\s+directory\b | \btablespace\b
       | \b(?:mysql|information_schema|performance_schema|sys)`?\s*\.
-      | \bset\s+(?:session\s+)?(?:autocommit|transaction|debug\w*|max_\w+|wait_timeout|tidb_\w+|@@\w*\.?tidb_\w+)""",
+      | \bset\s+(?:session\s+)?(?:autocommit|transaction|debug\w*|max_\w+|wait_timeout|tidb_\w+|@@\w*\.?tidb_\w+)""",  # noqa: E501
     re.IGNORECASE | re.VERBOSE,
 )
 
@@ -100,7 +103,8 @@ def changes_rows(statement: str) -> bool:
 
 
 def defined(statement: str) -> str | None:
-    """Return the table, as it is written, that a CREATE TABLE or ALTER TABLE says how it is; None: another statement."""
+    """Return the table, as it is written, that a CREATE TABLE or ALTER TABLE says how it is; None: another
+    statement."""
     found = re.match(
         r"(?:create\s+(?:or\s+replace\s+)?|alter\s+(?:ignore\s+|online\s+|offline\s+)*)table\s+(?:if\s+(?:not\s+)?exists\s+)?"
         r"((?:`(?:[^`]|``)+`|[\w$]+)(?:\s*\.\s*(?:`(?:[^`]|``)+`|[\w$]+))?)",
@@ -118,7 +122,8 @@ def _solid(statement: str) -> list[Token]:
 
 
 def databases(statement: str) -> set[str]:
-    """Return the databases that a statement names: where it makes, drops or uses one, and before a table's name."""
+    """Return the databases that a statement names: where it makes, drops or uses one, and before a table's
+    name."""
     found: set[str] = set()
     solid = _solid(statement)
     words = [each.text.lower() if each.kind == "word" else "" for each in solid]

@@ -1,4 +1,5 @@
-"""The servers, and for each batch of cases one real `rowlock run` from MariaDB and MySQL into the wanted targets."""
+"""The servers, and for each batch of cases one real `rowlock run` from MariaDB and MySQL into the wanted
+targets."""
 
 from __future__ import annotations
 
@@ -45,7 +46,9 @@ class Servers:
         made: dict[str, Server] = {}
         for kind in targets:
             if kind == "postgres":
-                made[kind] = PostgreSQL(extra=["-c", "synchronous_commit=off", "-c", "fsync=off", "-c", "max_connections=400"])  # fmt: skip
+                made[kind] = PostgreSQL(
+                    extra=["-c", "synchronous_commit=off", "-c", "fsync=off", "-c", "max_connections=400"]
+                )
             else:
                 made[kind] = (MySQL if kind == "mysql" else MariaDB)(durable=False, extra=quiet)
         own = ["--max-connections=600"]
@@ -62,7 +65,8 @@ class Servers:
 
 @dataclass
 class Options:
-    """`source`, `pipeline`: settings that are added to each source's and each pipeline's. `keys`: see rounds.Played."""
+    """`source`, `pipeline`: settings that are added to each source's and each pipeline's. `keys`: see
+    rounds.Played."""
 
     behind: int = 0
     keys: bool = False
@@ -105,7 +109,8 @@ class Batch:
         return parse_binlog_file_number(mark.file), mark.position[2]
 
     def caught_up(self) -> str:
-        """Await that all that can arrive has. Returns what rowlock says has not; "": everything has arrived."""
+        """Await that all that can arrive has. Returns what rowlock says has not; "": everything has
+        arrived."""
         for delay in self.delays.values():
             delay.hold(None)
         goal = CaughtUpGoal(self.config)
@@ -130,7 +135,9 @@ class Batch:
             server.execute(f"DELETE FROM {quote_name(schema)}.{quote_name(place.table)} LIMIT 1")
 
 
-def configuration(servers: Servers, prefix: str, folder: Path, ports: Mapping[str, int], options: Options) -> dict[str, Any]:  # fmt: skip
+def configuration(
+    servers: Servers, prefix: str, folder: Path, ports: Mapping[str, int], options: Options
+) -> dict[str, Any]:
     sources = {
         name: {
             **source_config(server, name, prefix),

@@ -83,7 +83,8 @@ def _run_unit(options: argparse.Namespace, go: threading.Event, stop: threading.
                 config, options.source, stop,
                 new_snapshot=options.new_snapshot, gen_at_least=options.gen_at_least,
                 on_watermark=_report_watermark if options.wait else None,
-                on_trouble=(lambda why: _write_line(kind="trouble", source=options.source, error=why)) if options.wait else None,
+                on_trouble=(lambda why: _write_line(kind="trouble", source=options.source,
+                 error=why)) if options.wait else None,
             )  # fmt: skip
     except SupersededError as error:
         _report_failure(options.source, error.problem)
@@ -137,7 +138,8 @@ def _build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--gen-at-least", type=int, metavar="E",
-        help="the assignment: the number under which this process captures the source (`gen` in events); the process ends when another one captures the source",
+        help="the assignment: the number under which this process captures the source (`gen` in events); the "
+        "process ends when another one captures the source",
     )  # fmt: skip
     return parser
 
@@ -157,8 +159,9 @@ def _write_line(**fields: object) -> None:
 
 def _report_watermark(mark: Watermark) -> None:
     _write_line(
-        kind="captured", source=mark.source, gen=mark.gen, commit_ts_ms=mark.commit_ts_ms, position=mark.position,
-        events=mark.events, idle=mark.idle, snapshot_pending=mark.snapshot_pending, error=mark.error,
+        kind="captured", source=mark.source, gen=mark.gen, commit_ts_ms=mark.commit_ts_ms,
+        position=mark.position, events=mark.events, idle=mark.idle, snapshot_pending=mark.snapshot_pending,
+        error=mark.error,
     )  # fmt: skip
 
 

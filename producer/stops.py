@@ -39,7 +39,8 @@ CAUSES: dict[str, str] = {
     "dropped": "the table was dropped at the source",
     "rows-replaced": "a statement emptied, replaced or swapped rows that the log does not show",
     "statement": "a statement that is logged as text, not as rows, may have changed the table",
-    "definition": "the active definition at a position of the log cannot be proven, or does not fit the rows there",
+    "definition": "the active definition at a position of the log cannot be proven, "
+    "or does not fit the rows there",
     "value": "a value cannot be decoded",
     "size": "a row is larger than Kafka's maximum message size",
     "unfit": "the table changed so that it cannot be captured",
@@ -110,7 +111,8 @@ def build_oversized_row_stop(name: TableName, key: bytes, size: int) -> TableSto
     shown = key[:200].decode("utf-8", "replace")
     return TableStoppedError(
         frozenset([name]), "size",
-        f"the row {shown} of {name[0]}.{name[1]} makes an event of {size} bytes, the limit is {MAX_MESSAGE_BYTES} bytes",
+        f"the row {shown} of {name[0]}.{name[1]} makes an event of {size} bytes, the limit "
+        f"is {MAX_MESSAGE_BYTES} bytes",
         f"exclude the table, or make the row smaller and {format_copy_remedy(*name)}",
     )  # fmt: skip
 
@@ -153,8 +155,9 @@ def find_stop_at_start(
         )  # fmt: skip
     if not exists:
         return TableStoppedError(
-            one, "dropped", f"{table} was captured and no longer exists (dropped or renamed, or the user may no longer see it)",
-            explain_dropped_remedy(name),
+            one, "dropped",
+            f"{table} was captured and no longer exists (dropped or renamed, or "
+            "the user may no longer see it)", explain_dropped_remedy(name),
         )  # fmt: skip
     if unfit is not None:
         first = f"{unfit.action}, then " if unfit.action else ""
@@ -176,8 +179,9 @@ def build_ambiguous_label_stop(table: Table) -> TableStoppedError | None:
     return TableStoppedError(
         frozenset([name]),
         "definition",
-        f"column {', '.join(columns)} of {'.'.join(name)} has an empty label, so a text of its labels can mean two "
-        "values: its values are written as numbers from now on, and rows that were written before may be wrong",
+        f"column {', '.join(columns)} of {'.'.join(name)} has an empty label, so a text of its "
+        "labels can mean two values: its values are written as numbers from now on, and rows that "
+        "were written before may be wrong",
         format_copy_remedy(*name),
     )
 
@@ -250,7 +254,10 @@ def _build_logged_change_stop(barrier: Barrier, verdict: StatementVerdict) -> Ta
     reason = (
         f"a change logged as a statement, not as rows, may have changed {'.'.join(verdict.table)}: {shown}"
     )
-    remedy = f"binlog_format must be ROW for every session (SET GLOBAL binlog_format=ROW, reconnect the clients), then {format_copy_remedy(*verdict.table)}"
+    remedy = (
+        "binlog_format must be ROW for every session (SET GLOBAL binlog_format=ROW, reconnect the clients), "
+        f"then {format_copy_remedy(*verdict.table)}"
+    )
     if verdict.why:
         reason = f"{reason} ({verdict.why})"
     return TableStoppedError(frozenset([verdict.table]), "statement", reason, remedy)

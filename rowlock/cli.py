@@ -55,8 +55,8 @@ for _command in COMMANDS:
 def run(config_file: Path, until_caught_up: bool) -> None:
     """Run everything in one process tree, until SIGTERM or Ctrl-C.
 
-    A process that dies is restarted. A process that refuses to run (its message gives the reason) is not restarted, and the others continue.
-    """
+    A process that dies is restarted. A process that refuses to run (its message gives the reason) is not
+    restarted, and the others continue."""
     config = load_config(config_file)
     without = _check_before_start(config, all_needed=until_caught_up)
     from rowlock.coordinator.sighup import reload_on_hangup
@@ -296,7 +296,8 @@ def quarantine_retry(config_file: Path, pipeline: str | None, topic: str | None,
 def quarantine_skip(
     config_file: Path, pipeline: str | None, topic: str | None, key: str | None, yes: bool
 ) -> None:
-    """Discard the held events: the rows stay in the target as they are, and later changes of the keys are applied again."""
+    """Discard the held events: the rows stay in the target as they are, and later changes of the keys are
+    applied again."""
     if not yes:
         click.confirm(
             "The held events are discarded and the target then differs from the source. Continue?", abort=True
@@ -328,7 +329,8 @@ def _resolve_entries(
 )
 @report_command_errors
 def demo(keep: bool, seconds: int) -> None:
-    """Replicate two branch databases into a head office on this machine, and show figures and a comparison of all rows."""
+    """Replicate two branch databases into a head office on this machine, and show figures and a comparison of
+    all rows."""
     from rowlock.demo.run import run_demo as show
 
     sys.exit(show(keep=keep, seconds=seconds))

@@ -32,7 +32,10 @@ def format_debezium_remedy(db: str, table: str) -> str:
     """Return the remedy for a table captured by Debezium: Debezium itself must copy it, because rowlock
     does not.
     """
-    return f"put {encode_snapshot_signal(db, table)} into the signal topic of Debezium's connector (docs/how-to/debezium.md)"
+    return (
+        f"put {encode_snapshot_signal(db, table)} into the signal topic of Debezium's "
+        "connector (docs/how-to/debezium.md)"
+    )
 
 
 _PLAIN = re.compile(r"[\w$-]+")  # names that need no backticks in `tables:`, and here
@@ -80,6 +83,6 @@ def build_no_table_finding(place: str, patterns: Iterable[str]) -> Finding:
         "warning",
         place,
         f"{NO_TABLE} {', '.join(patterns)} yet",
-        "nothing, if they are still to be created: they are captured from then on; else correct `tables:`, or grant SELECT on them "
-        "(a user sees only tables that it may read)",
+        "nothing, if they are still to be created: they are captured from then on; else correct `tables:`, "
+        "or grant SELECT on them (a user sees only tables that it may read)",
     )

@@ -20,7 +20,8 @@ def explain_compaction_refusal(topic: str, policy: CleanupPolicy) -> Problem | N
     if "compact" not in policy:
         return None
     return Problem(
-        f"topic {topic} has cleanup.policy={policy}, and compaction removes events that are needed in their order",
+        f"topic {topic} has cleanup.policy={policy}, and compaction removes events "
+        "that are needed in their order",
         f"set the policy to delete ({_set_policy(topic, 'delete')})",
     )
 
@@ -32,7 +33,8 @@ def partitions_refusal(topic: str, partitions: int, *, debezium: bool = False) -
     if partitions <= 1:
         return None
     remedy = (
-        "delete it, set topic.creation.default.partitions=1 in Debezium's connector, and let it snapshot the table again"
+        "delete it, set topic.creation.default.partitions=1 in Debezium's connector, and "
+        "let it snapshot the table again"
         if debezium
         else START_OVER
     )

@@ -1,4 +1,5 @@
-"""Capture of one source in stretches, judged by what is in its topics; the fixtures are there for all tests (conftest)."""
+"""Capture of one source in stretches, judged by what is in its topics; the fixtures are there for all tests
+(conftest)."""
 
 from __future__ import annotations
 
@@ -70,7 +71,8 @@ class Capturing:
             assert unit.stop() == 0, unit.output()
 
     def run_until(self, done: Callable[[], object], what: str) -> None:
-        """Capture until `done`, where that is no matter of the log alone: a run that follows it may end before a snapshot's row."""
+        """Capture until `done`, where that is no matter of the log alone: a run that follows it may end
+        before a snapshot's row."""
         with running(self.config(), "s") as unit:
             until(done, f"{what}; {unit.output()[-3000:]}", 200)
             assert unit.stop() == 0, unit.output()

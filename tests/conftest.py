@@ -23,7 +23,8 @@ _MARKED_FOLDERS = {"integration": "integration", "faults": "faults", "upgrade": 
 
 
 def pytest_configure() -> None:
-    """Started in the background by a shell, we would hand an ignored SIGINT down to every process that we start."""
+    """Started in the background by a shell, we would hand an ignored SIGINT down to every process that we
+    start."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -39,15 +40,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class _ModulesTogether(LoadScopeScheduling):
-    """A module's tests in one process. Each process starts a service of its own when a test first asks for it, so tests
-    with services run in all of them, and what a test does to a server meets no test of another process."""
+    """A module's tests in one process. Each process starts a service of its own when a test first asks for
+    it, so tests with services run in all of them, and what a test does to a server meets no test of another
+    process."""
 
     def _split_scope(self, nodeid: str) -> str:
         return nodeid.partition("::")[0]
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
-    # By their number of tests the longest modules would be the last, for they have few (tests/turns.py has the order).
+    # By their number of tests the longest modules would be the last, for they have few (tests/turns.py has
+    # the order).
     config.option.loadscopereorder = False
     # Not by xdist's groups: version 3.8 writes them into a field that pytest 9.2 no longer reads.
     return _ModulesTogether(config, log)

@@ -1,8 +1,9 @@
-"""Row events that real servers wrote, kept with what SELECT said of the rows: what decoders are held against without a server.
+"""Row events that real servers wrote, kept with what SELECT said of the rows: what decoders are held against
+without a server.
 
-`python -m tests.decoder_golden` starts MySQL and MariaDB and writes `PAGE` anew. A `Golden` is one column type of one server, between
-the key and a neighbour, so that a value that is read a byte too short or too long is another row.
-"""
+`python -m tests.decoder_golden` starts MySQL and MariaDB and writes `PAGE` anew. A `Golden` is one column
+type of one server, between the key and a neighbour, so that a value that is read a byte too short or too long
+is another row."""
 
 from __future__ import annotations
 
@@ -29,40 +30,50 @@ PAGE = Path(__file__).parent / "golden" / "decoders.jsonl"
 NEIGHBOUR = 0x11223344
 OLD = "as before MariaDB 10.1"
 _TIMES = {
-    "TIME": ("-838:59:59", "838:59:59", "00:00:00", "-00:00:00.999999", "-01:02:03.000001", "23:59:59.123456", "100:00:00.1"),
-    "DATETIME": ("0000-00-00", "1000-01-01", "9999-12-31 23:59:59", "2026-02-31 01:02:03.456789", "2024-12-31 00:00:00.000001"),
+    "TIME": ("-838:59:59", "838:59:59", "00:00:00", "-00:00:00.999999", "-01:02:03.000001", "23:59:59.123456",
+     "100:00:00.1"),
+    "DATETIME": ("0000-00-00", "1000-01-01", "9999-12-31 23:59:59", "2026-02-31 01:02:03.456789",
+     "2024-12-31 00:00:00.000001"),
     "TIMESTAMP": ("0000-00-00", "1970-01-01 00:00:01", "2038-01-19 03:14:07", "2026-03-29 02:30:00.987654"),
 }  # fmt: skip
 _TEXTS = {
-    "utf8mb4": "aé漢😀", "utf8mb3": "aé漢", "latin1": "aéÿ€", "ascii": "az", "gbk": "a漢字", "utf16": "aé😀", "utf16le": "aé😀",
-    "utf32": "aé😀", "ucs2": "aé漢", "cp1251": "aЖя", "koi8r": "aЖя", "sjis": "aあア漢", "ujis": "aあ漢", "big5": "a漢字",
-    "euckr": "a한글", "latin2": "ažł", "greek": "aΩ", "tis620": "aกข",
+    "utf8mb4": "aé漢😀", "utf8mb3": "aé漢", "latin1": "aéÿ€", "ascii": "az", "gbk": "a漢字", "utf16": "aé😀",
+    "utf16le": "aé😀", "utf32": "aé😀", "ucs2": "aé漢", "cp1251": "aЖя", "koi8r": "aЖя", "sjis": "aあア漢",
+    "ujis": "aあ漢", "big5": "a漢字", "euckr": "a한글", "latin2": "ažł", "greek": "aΩ", "tis620": "aกข",
 }  # fmt: skip
 _DOUBLES = (
-    "0", "-0.0", "1", "-1.5", "0.1", "123456789", "1e15", "1e16", "123456789012345678", "1e-5", "1e-14", "1.5e-15", "1e-16",
-    "2.5e300", "-1e-300", "1.7976931348623157e308", "5e-324", "0.30000000000000004",
+    "0", "-0.0", "1", "-1.5", "0.1", "123456789", "1e15", "1e16", "123456789012345678", "1e-5", "1e-14",
+    "1.5e-15", "1e-16", "2.5e300", "-1e-300", "1.7976931348623157e308", "5e-324", "0.30000000000000004",
 )  # fmt: skip
 _DOCUMENTS = (
-    "'null'", "'true'", "'false'", "'0'", "'-1'", "'1.0'", "'{}'", "'[]'", "'\"\"'", "'[null, true, false]'", "'{\"a\": {}, \"b\": []}'",
-    *(f"'{sign}{edge + one}'" for edge in (2**15, 2**16, 2**31, 2**32, 2**63) for one in (-1, 0) for sign in ("", "-")),
-    "'18446744073709551615'", "'[1, -32768, 32768, 65535, 65536, -2147483649, 4294967296, 18446744073709551615]'",
+    "'null'", "'true'", "'false'", "'0'", "'-1'", "'1.0'", "'{}'", "'[]'", "'\"\"'", "'[null, true, false]'",
+    "'{\"a\": {}, \"b\": []}'",
+    *(f"'{sign}{edge + one}'" for edge in (2**15, 2**16, 2**31, 2**32, 2**63) for one in (-1,
+     0) for sign in ("", "-")),
+    "'18446744073709551615'",
+    "'[1, -32768, 32768, 65535, 65536, -2147483649, 4294967296, 18446744073709551615]'",
     *(f"'{number}'" for number in _DOUBLES), "'[1.5, -0.0]'",
     "'{\"ä\": \"é漢😀\", \"q\": \"a\\\\\"b\\\\\\\\c\\\\u0001\", \"\": [[[{\"deep\": null}]]]}'",
     *(f"JSON_QUOTE(REPEAT('x', {length}))" for length in (1, 127, 128, 129, 16383, 16384)),
     "JSON_OBJECT('long', REPEAT('y', 300), 'n', 7, 'f', 2.5e0, 's', JSON_ARRAY('é', 1, NULL))",
-    "JSON_OBJECT('d', CAST('2026-02-03' AS DATE), 't', CAST('-12:34:56.789' AS TIME(6)), 'dt', CAST('2026-02-03 04:05:06.7' AS DATETIME(6)))",
-    "JSON_ARRAY(CAST(12.30 AS DECIMAL(9,2)), CAST(-0.005 AS DECIMAL(20,12)), CAST(1234567890123456789.5 AS DECIMAL(30,3)), 0.0)",
+    ("JSON_OBJECT('d', CAST('2026-02-03' AS DATE), 't', CAST('-12:34:56.789' AS TIME(6)), 'dt', "
+        "CAST('2026-02-03 04:05:06.7' AS DATETIME(6)))"),
+    ("JSON_ARRAY(CAST(12.30 AS DECIMAL(9,2)), CAST(-0.005 AS DECIMAL(20,12)), "
+        "CAST(1234567890123456789.5 AS DECIMAL(30,3)), 0.0)"),
     "JSON_ARRAY(CAST(REPEAT('z', 60) AS BINARY), CAST('' AS BINARY), CAST(REPEAT('w', 100) AS BINARY))",
 )  # fmt: skip
 #: More than 64 KiB: offsets, counts and inlined numbers take 4 bytes.
 _LARGE = (
-    "JSON_OBJECT('a', REPEAT('x', 66000), 'b', 70000, 'c', JSON_ARRAY(1, true), 'd', -5, 'e', 3000000000, 'f', 2.5e0)",
-    "JSON_ARRAY(REPEAT('x', 66000), 70000, -70000, 3000000000, null, 18446744073709551615, JSON_OBJECT('k', 1), 'end')",
+    ("JSON_OBJECT('a', REPEAT('x', 66000), 'b', 70000, 'c', JSON_ARRAY(1, true), 'd', -5, "
+        "'e', 3000000000, 'f', 2.5e0)"),
+    ("JSON_ARRAY(REPEAT('x', 66000), 70000, -70000, 3000000000, null, "
+        "18446744073709551615, JSON_OBJECT('k', 1), 'end')"),
 )  # fmt: skip
 
 
 class Golden(msgspec.Struct, frozen=True):
-    """`map`: the body of TABLE_MAP; `events`: type and body of each row event; `rows`: what SELECT said after the INSERTs.
+    """`map`: the body of TABLE_MAP; `events`: type and body of each row event; `rows`: what SELECT said after
+    the INSERTs.
 
     The events insert each row, then (unless `once`) move each to key + 1000, then delete all.
     """
@@ -102,7 +113,24 @@ def types(server: str) -> Iterator[tuple[str, list[str]]]:
         half, odd = 2 ** (bits - 1), [2**53, 2**53 + 1] if bits == 64 else []
         yield name, [str(n) for n in (-half, -1, 0, 1, half - 1, *odd, *(-n for n in odd))]
         yield f"{name} UNSIGNED", [str(n) for n in (0, 1, half, 2 * half - 1, *odd)]
-    for precision, scale in ((1, 0), (9, 0), (10, 0), (11, 1), (18, 9), (19, 9), (19, 10), (9, 9), (6, 6), (12, 2), (27, 18), (28, 19), (30, 30), (38, 10), (65, 0), (65, 30)):  # fmt: skip
+    for precision, scale in (
+        (1, 0),
+        (9, 0),
+        (10, 0),
+        (11, 1),
+        (18, 9),
+        (19, 9),
+        (19, 10),
+        (9, 9),
+        (6, 6),
+        (12, 2),
+        (27, 18),
+        (28, 19),
+        (30, 30),
+        (38, 10),
+        (65, 0),
+        (65, 30),
+    ):
         whole, part = "9" * (precision - scale), "9" * scale
         most = f"{whole or 0}.{part}" if part else whole
         least = f"0.{'0' * (scale - 1)}1" if part else "1"
@@ -129,7 +157,16 @@ def types(server: str) -> Iterator[tuple[str, list[str]]]:
     for kind in ("VARCHAR(300)", "CHAR(255)", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT"):
         most = 255 if kind in ("CHAR(255)", "TINYTEXT") else 300
         yield kind, [f"REPEAT('q', {n})" for n in (0, 1, 63, 64, most)] + [r"'\"\\\n'"]
-    for kind in ("BINARY(5)", "BINARY(30)", "VARBINARY(9)", "VARBINARY(300)", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB"):  # fmt: skip
+    for kind in (
+        "BINARY(5)",
+        "BINARY(30)",
+        "VARBINARY(9)",
+        "VARBINARY(300)",
+        "TINYBLOB",
+        "BLOB",
+        "MEDIUMBLOB",
+        "LONGBLOB",
+    ):
         yield kind, ["''", "x'00'", "x'ff00fe'", "x'0102030405'"]
     for count in (1, 3, 255, 256):
         labels = ", ".join(f"'l{i}'" for i in range(count))

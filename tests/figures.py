@@ -1,8 +1,8 @@
 """How large the house is, and what has to be read to follow one row: `python -m tests.figures [--rows]`.
 
-Without `--rows` only the tree is read. With it Kafka, MariaDB and PostgreSQL are started, and rows are followed through both halves
-as tests/integration/test_the_way_of_a_row.py does: which files have a function that ran, which functions, and how many calls a row took.
-"""
+Without `--rows` only the tree is read. With it Kafka, MariaDB and PostgreSQL are started, and rows are
+followed through both halves as tests/integration/test_the_way_of_a_row.py does: which files have a function
+that ran, which functions, and how many calls a row took."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ PROCESSES = {
     "apply": "consumer.main",
 }
 FEW, MANY = 50, 2_000
-"""Rows followed into the target: in one transaction for all lanes, and laned (consumer's SMALL_BATCH is between)."""
+"""Rows followed into the target: in one transaction for all lanes, and laned (consumer's SMALL_BATCH is
+between)."""
 
 
 def sources(*folders: str) -> list[Path]:
@@ -79,7 +80,10 @@ def steps(heading: str) -> list[str]:
 
 def loaded(module: str) -> list[str]:
     """Return the product's modules that importing `module` loads, in a process of its own."""
-    code = f"import {module}, json, sys; print(json.dumps([n for n in sys.modules if n.split('.')[0] in {PRODUCT!r}]))"
+    code = (
+        f"import {module}, json, sys; print(json.dumps([n for n in sys.modules if "
+        f"n.split('.')[0] in {PRODUCT!r}]))"
+    )
     reported = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
@@ -101,8 +105,9 @@ def tree() -> dict[str, Any]:
         "test lines": lines(sources("tests")),
         "product files": len(sources(*PRODUCT)),
         "class names defined more than once": sum(times > 1 for times in names.values()),
-        "class of most lines": f"{by_lines[1].name}: {(by_lines[1].end_lineno or 0) - by_lines[1].lineno + 1}",
-        "class of most methods": f"{by_methods[1].name}: {sum(isinstance(n, ast.FunctionDef) for n in by_methods[1].body)}",
+        "class of most lines": f"{by_lines[1].name}: {(by_lines[1].end_lineno or 0) - by_lines[1].lineno + 1}",  # noqa: E501
+        "class of most methods": f"{by_methods[1].name}: "
+        f"{sum(isinstance(n, ast.FunctionDef) for n in by_methods[1].body)}",
         "class of most state set after __init__": f"{by_state[1].name}: {state(by_state[1])}",
         "fullest folder": "{}: {} modules".format(*folders.most_common(1)[0]),
         "files on the page's way of a row": len(steps("The way of a row")),
@@ -116,7 +121,8 @@ def tree() -> dict[str, Any]:
 
 
 class Calls:
-    """Counts calls of the product's functions in this and all later threads, in place of the tracer of the test that it is put into."""
+    """Counts calls of the product's functions in this and all later threads, in place of the tracer of the
+    test that it is put into."""
 
     def __init__(self, tracer: type[Any]) -> None:
         self.counted: Counter[str] = Counter()
@@ -136,7 +142,8 @@ class Calls:
         self.kind = Counting
 
     def figures(self, packages: tuple[str, ...], rows: int) -> dict[str, Any]:
-        """Return files and functions that ran, and calls a row; `hot`: the files with a function that runs for (nearly) every row."""
+        """Return files and functions that ran, and calls a row; `hot`: the files with a function that runs
+        for (nearly) every row."""
         mine = {
             name: times
             for name, times in self.counted.items()
@@ -155,7 +162,8 @@ class Calls:
 
 
 def rows() -> dict[str, Any]:
-    """Return what rows touch on their way into Kafka, and from there into the target, few and many of them at once."""
+    """Return what rows touch on their way into Kafka, and from there into the target, few and many of them at
+    once."""
     from consumer.ordering.lanes.lane import LaneLimits
     from deploy.embedded.services import Kafka, MariaDB, PostgreSQL, combine_services
     from schemas.wire.records import format_former_table_topic

@@ -1,8 +1,8 @@
-"""Fixtures for real services: started when a test first asks for one, once per test process, shared by its tests.
+"""Fixtures for real services: started when a test first asks for one, once per test process, shared by its
+tests.
 
-Tests keep apart by names (`unique`), not by servers. A test may kill, pause or restart a shared service: after each
-test that may have, whatever was started is running again.
-"""
+Tests keep apart by names (`unique`), not by servers. A test may kill, pause or restart a shared service:
+after each test that may have, whatever was started is running again."""
 
 from __future__ import annotations
 
@@ -90,7 +90,8 @@ def mariadb2() -> Iterator[MariaDB]:
 
 @pytest.fixture(scope="session")
 def mysql() -> Iterator[MySQL]:
-    """A real MySQL 9 with GTIDs; where it cannot be had the test is skipped (ROWLOCK_REQUIRE_MYSQL=1: it fails)."""
+    """A real MySQL 9 with GTIDs; where it cannot be had the test is skipped (ROWLOCK_REQUIRE_MYSQL=1: it
+    fails)."""
     try:
         MySQL.fetch()
     except EmbeddedError as error:
@@ -100,7 +101,8 @@ def mysql() -> Iterator[MySQL]:
 
 @pytest.fixture(scope="module")
 def old_mariadb(request: pytest.FixtureRequest) -> Iterator[OldMariaDB]:
-    """A MariaDB of the version that the parameter says; where it does not start the test is skipped (see without_old_mariadb)."""
+    """A MariaDB of the version that the parameter says; where it does not start the test is skipped (see
+    without_old_mariadb)."""
     try:
         service = OldMariaDB(request.param)
         service.start()
@@ -111,7 +113,8 @@ def old_mariadb(request: pytest.FixtureRequest) -> Iterator[OldMariaDB]:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgreSQL]:
-    """A PostgreSQL 18 whose commits do not wait for the disk (those of rowlock wait for the operating system)."""
+    """A PostgreSQL 18 whose commits do not wait for the disk (those of rowlock wait for the operating
+    system)."""
     yield from _shared(PostgreSQL(extra=["-c", "synchronous_commit=off", "-c", "fsync=off"]))
 
 
@@ -157,7 +160,8 @@ def pg_db(postgres: PostgreSQL, unique: str) -> Iterator[str]:
 
 @pytest.fixture
 def oracle_db(oracle: OracleOnH2 | RealOracle, unique: str) -> Iterator[str]:
-    """The name of a fresh database on `oracle`, with Oracle's catalogue, which goes with the service; or of one's own, emptied."""
+    """The name of a fresh database on `oracle`, with Oracle's catalogue, which goes with the service; or of
+    one's own, emptied."""
     if isinstance(oracle, RealOracle):
         oracle.empty()
         yield oracle.service
@@ -176,10 +180,11 @@ def _services_survive(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def may_have_stopped(request: pytest.FixtureRequest) -> bool:
-    """Tell whether a test may have stopped a service: one of their folders, or one elsewhere that asked for a service.
+    """Tell whether a test may have stopped a service: one of their folders, or one elsewhere that asked for a
+    service.
 
-    The others are thousands, and to look at the machine's processes after each would take longer than they do.
-    """
+    The others are thousands, and to look at the machine's processes after each would take longer than they
+    do."""
     marked = any(request.node.get_closest_marker(marker) for marker in _MARKERS)
     return marked or not SERVICES.isdisjoint(request.fixturenames)
 

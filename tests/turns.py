@@ -1,10 +1,10 @@
 """When tests run: the longest modules first, what `make test` runs, and what else `.ci/run` does.
 
-Most tests on services and in simulations have many cases: a server, a format, a statement each. `make test` runs one case of each test and a
-sample of the others, and no test that takes long (`--cases few`); `make test-all` runs all of them. `.ci/run` also runs half of the long tests,
-and of the other cases a part: with each commit the other half and another part (`--turn N`). Of the slow tests it runs some cases of one
-(`-m slow --turn N`); `make test-slow` runs them all.
-"""
+Most tests on services and in simulations have many cases: a server, a format, a statement each. `make test`
+runs one case of each test and a sample of the others, and no test that takes long (`--cases few`); `make
+test-all` runs all of them. `.ci/run` also runs half of the long tests, and of the other cases a part: with
+each commit the other half and another part (`--turn N`). Of the slow tests it runs some cases of one (`-m
+slow --turn N`); `make test-slow` runs them all."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ TOO_LONG = ("tests/unit/test_coordinator_exhaustive.py::",)
 #: Cases of one test that a run tries (a test that is not named: one).
 CASES = {"tests/sim/coordination/test_coordination.py::test_every_known_bug_put_back_is_found": 6}
 
-#: Long tests that `make test` runs all the same: the way of rows through all processes, and the machines that keep their order.
+#: Long tests that `make test` runs all the same: the way of rows through all processes, and the machines that
+#: keep their order.
 ALWAYS = (
     "tests/faults/test_whole_system.py::test_source_equals_target_after",
     "tests/integration/test_apply_spark.py::test_two_sources_flow_into_one_table",
@@ -36,18 +37,20 @@ ALWAYS = (
     "tests/unit/test_consumer_history.py::test_any_schedule_of_the_lanes_ends_as_serial_replay",
 )
 
-#: Longest first: modules that start services and Spark take minutes with few tests. What comes last fills the processes to the end.
+#: Longest first: modules that start services and Spark take minutes with few tests. What comes last fills the
+#: processes to the end.
 _ORDER = ("faults", "integration", "sim", "unit")
 #: Where a test's cases are sampled; all others run always.
 _SAMPLED = ("tests/faults/", "tests/integration/", "tests/sim/")
-#: Of a test's cases one runs, and one in SAMPLE of the others; a turn has one in TURNS of what that leaves out, and one in LONG_TURNS of the
-#: long tests: all of them take `.ci/run` beyond its hour.
+#: Of a test's cases one runs, and one in SAMPLE of the others; a turn has one in TURNS of what that leaves
+#: out, and one in LONG_TURNS of the long tests: all of them take `.ci/run` beyond its hour.
 SAMPLE, TURNS, LONG_TURNS = 8, 6, 2
 
 
 @cache
 def by_length(path: Path) -> tuple[int, bool]:
-    """Return when a module's turn is: the place of its folder below `tests`; of unit tests, the last ones, those with a long test come first.
+    """Return when a module's turn is: the place of its folder below `tests`; of unit tests, the last ones,
+    those with a long test come first.
 
     At the end such a module would keep the other processes waiting.
     """
@@ -79,7 +82,8 @@ def few(names: Iterable[str]) -> set[str]:
 
 
 def sample(names: Iterable[str]) -> set[str]:
-    """Return of each test on services one case, the one whose number is the least, and some of the others, by a number that a name has for ever."""
+    """Return of each test on services one case, the one whose number is the least, and some of the others, by
+    a number that a name has for ever."""
     tests: dict[str, list[str]] = {}
     chosen = set()
     for name in names:
@@ -94,7 +98,8 @@ def sample(names: Iterable[str]) -> set[str]:
 
 
 def rest_of_turn(names: Iterable[str], turn: int) -> set[str]:
-    """Return what turn number `turn` runs of the node ids that `make test` leaves out: the sample of some long tests, and some of the other cases."""
+    """Return what turn number `turn` runs of the node ids that `make test` leaves out: the sample of some
+    long tests, and some of the other cases."""
     names = list(names)
     sampled = sample(names)
     long = {
@@ -114,7 +119,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--turn",
         type=int,
-        help="of the slow tests those whose turn this number says it is; of the others what `--cases few` leaves out, cases in turn",
+        help="of the slow tests those whose turn this number says it is; of the others what `--cases "
+        "few` leaves out, cases in turn",
     )
     parser.addoption(
         "--cases",

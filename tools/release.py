@@ -128,7 +128,8 @@ def _git(*arguments: str) -> bytes:
         return subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True).stdout
     except (OSError, subprocess.CalledProcessError) as error:
         raise ReleaseError(
-            f"git {arguments[0]} failed: {error}. A release is built from a commit: run it in a clone of the repository"
+            f"git {arguments[0]} failed: {error}. A release is built from a commit: run it "
+            "in a clone of the repository"
         ) from error
 
 

@@ -159,7 +159,8 @@ class Applier:
             "row quarantined",
             pipeline=self._unit.pipeline, topic=self._unit.topic, table=entry.table, key=entry.key,
             first_event=f"{entry.offset}.{entry.part}", reason=entry.error[:300],
-            remedy="correct the target, then run rowlock quarantine retry; or give the row up: rowlock quarantine skip",
+            remedy="correct the target, then run rowlock quarantine retry; or give the "
+            "row up: rowlock quarantine skip",
         )  # fmt: skip
 
     def _log_drift(self, batch: LaneBatch, rows: int) -> None:
@@ -172,8 +173,8 @@ class Applier:
             pipeline=self._unit.pipeline, topic=self._unit.topic,
             table=f"{self._target.schema}.{self._target.name}", rows=rows,
             first_event=f"{offset}.{part}", event_keys=_list_first_keys(batch),
-            remedy="SELECT * FROM rowlock_displaced shows them whole: find out who else writes to the table, then run "
-            "rowlock verify (docs/how-to/run-it.md)",
+            remedy="SELECT * FROM rowlock_displaced shows them whole: find out who else writes to the table, "
+            "then run rowlock verify (docs/how-to/run-it.md)",
         )  # fmt: skip
 
     def close(self, error: BaseException | None = None) -> Machine[None]:

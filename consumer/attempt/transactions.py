@@ -127,7 +127,8 @@ class AttemptProgress:
         except CommitUnknownError as error:
             if wrote is None:
                 raise AttemptLostError(
-                    f"the outcome of the commit is unknown; the next attempt reads it from the target: {error}"
+                    "the outcome of the commit is unknown; the next attempt reads "
+                    f"it from the target: {error}"
                 ) from error
             if not (yield from self._has_happened(number, transact.guards[0], wrote[0])):
                 raise TransientError(f"the commit did not happen: {error}") from error

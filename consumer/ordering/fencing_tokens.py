@@ -31,14 +31,14 @@ def compute_next_epoch(
     first, beyond = assigned << BITS, (assigned + 1) << BITS
     if highest >= beyond:
         raise FencedError(
-            f"{unit.topic} of pipeline {unit.pipeline} was assigned to another process: this assignment is {assigned}, "
-            f"the target has {highest >> BITS}"
+            f"{unit.topic} of pipeline {unit.pipeline} was assigned to another process: this assignment is "
+            f"{assigned}, the target has {highest >> BITS}"
         )
     epoch = max(highest + 1, above + 1, first)
     if epoch >= beyond:
         raise FencedError(
-            f"{unit.topic} of pipeline {unit.pipeline} was started {1 << BITS} times under assignment {assigned}, "
-            "the most that one assignment allows",
+            f"{unit.topic} of pipeline {unit.pipeline} was started {1 << BITS} times under assignment "
+            f"{assigned}, the most that one assignment allows",
             "move the unit to another agent, or restart the agent",
         )
     return epoch

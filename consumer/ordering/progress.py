@@ -120,8 +120,8 @@ def start_refusal(rows: Sequence[LaneProgress], topic_id: str, end: int) -> Prob
     highest = max(row.offset for row in rows) + 1
     if stored and stored != topic_id:
         return Problem(
-            f"the Kafka topic is not the one that was applied (id {topic_id}, applied {stored}): it was deleted and "
-            "created again",
+            f"the Kafka topic is not the one that was applied (id {topic_id}, applied {stored}): it "
+            "was deleted and created again",
             START_OVER,
         )
     if highest > end:

@@ -89,7 +89,8 @@ class UnitProblems:
         problem = decode_problem(effect.why)
         log.error(
             "unit stopped", pipeline=self._pipeline.name, topic=effect.topic,
-            table=format_topic_table(self._pipeline.prefix, effect.source, effect.topic), reason=problem.what, remedy=problem.action,
+            table=format_topic_table(self._pipeline.prefix, effect.source, effect.topic), reason=problem.what,
+            remedy=problem.action,
         )  # fmt: skip
         self._status.write_problem(f"unit {effect.topic} stopped", str(problem))
 
@@ -102,8 +103,8 @@ class UnitProblems:
         """Report an operation's failure or displaced rows."""
         if isinstance(event, OperationFailed) and not event.waits:
             log.warning(
-                "unit retried", pipeline=self._pipeline.name, topic=event.topic, error=str(decode_problem(event.error)),
-                again=event.should_retry,
+                "unit retried", pipeline=self._pipeline.name, topic=event.topic,
+                error=str(decode_problem(event.error)), again=event.should_retry,
             )  # fmt: skip
             self._status.write_problem(f"unit {event.topic} in trouble", str(decode_problem(event.error)))
         elif isinstance(event, UnitTakenOver):

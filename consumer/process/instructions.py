@@ -158,7 +158,10 @@ def _encode_ready_line(seconds: float) -> str:
 
 
 def _encode_slow_line(seconds: float) -> str:
-    why = f"Spark has not started after {seconds:.0f} s: what comes is applied without it, backlogs have to wait"
+    why = (
+        f"Spark has not started after {seconds:.0f} s: what comes is applied "
+        "without it, backlogs have to wait"
+    )
     return json.dumps({"kind": "problem", "what": "Spark starts slowly", "why": why}) + "\n"
 
 

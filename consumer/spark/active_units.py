@@ -76,10 +76,10 @@ class AttemptLocks:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except FileNotFoundError as error:
             raise TargetConfigError(
-                f"a Spark executor on {socket.gethostname()} does not find {Path(path).parent} of the rowlock agent that it works "
-                "for",
-                "executors must run on the agent's own machine; to use several machines, run an agent on each "
-                "(docs/how-to/run-a-cluster.md)",
+                f"a Spark executor on {socket.gethostname()} does not find {Path(path).parent} of the "
+                "rowlock agent that it works for",
+                "executors must run on the agent's own machine; to use several machines, run an agent on "
+                "each (docs/how-to/run-a-cluster.md)",
             ) from error
         self._here: Counter[str] = Counter()
         self._mutex = threading.Lock()

@@ -183,8 +183,8 @@ def _record_unmapped(
     come = [name for name in stored.unmapped_columns if same.fold_name(name) in both]
     if come:
         raise CopyNeededError(
-            f"column {come[0]} was added to target table {there.db}.{there.name} after rows had been written: "
-            "these rows do not have the source's values in it",
+            f"column {come[0]} was added to target table {there.db}.{there.name} after rows had been "
+            "written: these rows do not have the source's values in it",
             cause="definition",
         )
     return with_(stored, unmapped_columns=list_unmapped_columns(expected, there, routed.policy))

@@ -137,7 +137,7 @@ def build_event_error(topic: str, offset: int, raw: bytes, error: Exception) -> 
     except EnvelopeError as problem:
         return UnitStoppedError.wrap_error(f"{topic} offset {offset}", problem)
     return CopyNeededError(
-        f"{topic} offset {offset}: the event does not fit the active definition ({error}): the table was changed at "
-        "the source without a definition event in the topic",
+        f"{topic} offset {offset}: the event does not fit the active definition ({error}): the table was "
+        "changed at the source without a definition event in the topic",
         cause="event", after=offset,
     )  # fmt: skip

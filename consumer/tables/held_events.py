@@ -88,8 +88,8 @@ def _as_now(active: ActiveDefinition, image: dict[str, Value] | None) -> dict[st
         fill = find_fill(column)
         if fill is None:
             raise RefusedError(
-                f"the event was quarantined before its table had the column {column.name}, so it lacks the row's "
-                "value there",
+                f"the event was quarantined before its table had the column {column.name}, so "
+                "it lacks the row's value there",
                 "copy the table, or skip the event",
             )
         whole[column.name] = fill.value

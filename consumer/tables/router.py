@@ -303,8 +303,8 @@ def _check_key(expected: Table, real: Table) -> None:
     coarse = set(expected.key.columns) - set(real.key.columns)
     if coarse:
         raise TargetConfigError(
-            f"{_format_name(real)}: the target's key {list(real.key.columns)} lacks columns {sorted(coarse)} of the "
-            "source's key: different rows of the source would share one row",
+            f"{_format_name(real)}: the target's key {list(real.key.columns)} lacks columns "
+            f"{sorted(coarse)} of the source's key: different rows of the source would share one row",
             f"make the key {list(expected.key.columns)}",
         )
     foreign = set(real.key.columns) - set(expected.column_names)
@@ -320,8 +320,8 @@ def _is_usable_index(index: UniqueIndex, names: set[str], real: Table) -> bool:
     if written and len(written) < len(set(index.columns)):
         other = sorted(set(index.columns) - names)
         raise TargetConfigError(
-            f"{_format_name(real)}: unique index {index.name} mixes replicated columns with {other}, for which the source has no values: "
-            f"its values cannot be ordered across lanes",
+            f"{_format_name(real)}: unique index {index.name} mixes replicated columns with {other}, for "
+            "which the source has no values: its values cannot be ordered across lanes",
             "drop the index or add the columns at the source",
         )
     return bool(written)

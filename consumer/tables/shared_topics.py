@@ -16,7 +16,10 @@ from schemas.table.model import Table
 from schemas.table.names import TableName
 from schemas.wire.records import parse_topic_origin
 
-SHARED_TOPIC_REMEDY = 'add a column that distinguishes them and is in the key (add: {branch: "{source}"}; if the route has a `key`, write it there, too), or write to another topic'
+SHARED_TOPIC_REMEDY = (
+    'add a column that distinguishes them and is in the key (add: {branch: "{source}"}; if the route '
+    "has a `key`, write it there, too), or write to another topic"
+)
 UNUSED_TOPIC_REMEDY = (
     "if that table no longer exists, add a route that sends it to another topic, above the "
     "route that matches it now"
@@ -39,8 +42,8 @@ def explain_key_clash(
     nameless = [each.format for each in formats if not each.names_origin]
     if nameless and not distinguishing:
         return (
-            f"records of format {nameless[0]} do not contain the name of the row's table, so a TRUNCATE or copy "
-            "of one table would also remove the other's rows"
+            f"records of format {nameless[0]} do not contain the name of the row's table, so a TRUNCATE or "
+            "copy of one table would also remove the other's rows"
         )
     sides = ((mine, table), (theirs, there or table))
     one, two = (_list_key_columns(*side) for side in sides)

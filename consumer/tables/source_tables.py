@@ -60,8 +60,8 @@ def _require_one_table(
     if found:
         tables = ", ".join(f"{db}.{table}" for db, table in found)
         raise UnitStoppedError(
-            f"{topic}: {tables} of source {name} all go to this topic, because Debezium replaces characters that "
-            "Kafka does not allow by '_'",
+            f"{topic}: {tables} of source {name} all go to this topic, because Debezium replaces characters "
+            "that Kafka does not allow by '_'",
             "leave only one of them in `tables`",
         )
     raise UnitStoppedError(

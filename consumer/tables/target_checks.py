@@ -73,7 +73,8 @@ def explain_missing_target(routed: ResolvedRoute, source: Table, *, debezium: bo
     if routed.added and not debezium:
         copy_remedy += " and likewise for every other table that is routed to it"
     return Problem(
-        f"{routed.schema}.{routed.table}: the target table no longer exists, nor the rows that were applied to it",
+        f"{routed.schema}.{routed.table}: the target table no longer exists, nor the "
+        "rows that were applied to it",
         f"restore it, or {copy_remedy}; if it exists, the target's user lacks a right on it, and "
         "`rowlock check` prints the GRANT",
     )

@@ -40,6 +40,7 @@ def check_key(active: ActiveDefinition, marked: Undecodable, place: str) -> None
     key = set(active.target.table.key.columns)
     if odd := sorted(key.intersection((*marked.before, *marked.after))):
         raise CopyNeededError(
-            f"{place}: the value of key column {odd[0]} cannot be decoded at the source, so the row cannot be identified",
+            f"{place}: the value of key column {odd[0]} cannot be decoded at the source, so "
+            "the row cannot be identified",
             cause="key", first="correct the value at the source",
         )  # fmt: skip

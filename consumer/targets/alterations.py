@@ -119,8 +119,8 @@ def require_same_columns(table: Table, columns: Iterable[str]) -> None:
     """Raise TableChangedError unless the table still has the columns for which its change was planned."""
     if (now := sorted(columns)) != sorted(table.column_names):
         raise TableChangedError(
-            f"target table {table.db}.{table.name} was meanwhile changed by another session (its columns are {', '.join(now) or 'missing'}): "
-            "nothing was done, the change is planned again"
+            f"target table {table.db}.{table.name} was meanwhile changed by another session (its columns "
+            f"are {', '.join(now) or 'missing'}): nothing was done, the change is planned again"
         )
 
 

@@ -120,8 +120,8 @@ class TableChanger:
         while self._link.locks.end_connection(connection):
             if monotonic() > deadline:
                 raise TransientError(
-                    f"connection {connection} of an earlier attempt was ended {END_S:.0f} s ago and still rolls back its change "
-                    "of the table: rowlock waits for it"
+                    f"connection {connection} of an earlier attempt was ended {END_S:.0f} s ago and still "
+                    "rolls back its change of the table: rowlock waits for it"
                 )
             sleep(END_POLL_S)
 
@@ -167,9 +167,9 @@ def _explain_not_unique(
         return error
     columns, place = ", ".join(guilty[0].columns), f"{table.db}.{table.name}"
     return NotUniqueError(
-        f"rows of target table {place} are equal in ({columns}), so that index {guilty[0].name} cannot be built ({message})",
-        f"copy the "
-        f"table again, or change those rows, which are shown by SELECT {columns}, COUNT(*) FROM {place} GROUP BY {columns} "
-        "HAVING COUNT(*) > 1",
+        f"rows of target table {place} are equal in ({columns}), so that index {guilty[0].name} "
+        f"cannot be built ({message})",
+        f"copy the table again, or change those rows, which are shown by SELECT {columns}, COUNT(*) FROM "
+        f"{place} GROUP BY {columns} HAVING COUNT(*) > 1",
         guilty[0],
     )

@@ -201,8 +201,8 @@ class EventTables(Protocol):
     def open_topic(self, table: TargetTable, *, create: bool, existed: bool = False) -> None:
         """Check that the topic of a table can take its records.
 
-        `create`: create the topic where it is missing. `existed` (the topic existed before): leave a missing one
-        alone, because `records_lost` reports it.
+        `create`: create the topic where it is missing. `existed` (the topic existed before): leave a missing
+        one alone, because `records_lost` reports it.
 
         Raises TargetConfigError: the topic is missing, has another number of partitions, or its format
         cannot carry a column.

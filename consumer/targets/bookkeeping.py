@@ -42,7 +42,8 @@ _TABLES: dict[str, tuple[int, dict[str, str]]] = {
     ),
     "rowlock_quarantine_closed": (
         1,
-        {"id": "id", "pipeline": "name", "topic": "topic", "kafka_offset": "big", "part": "int", "table_name": "text",
+        {"id": "id", "pipeline": "name", "topic": "topic", "kafka_offset": "big", "part": "int",
+        "table_name": "text",
          "row_key": "text", "folded_key": "text", "event": "text", "error": "text", "commit_ts_ms": "big",
          "held_at": "now", "closed": "text", "closed_at": "now"},
     ),
@@ -127,7 +128,10 @@ class LaneStatements:
         if lanes is not None:
             some = f" AND lane IN {render_placeholders(len(lanes))}"
             params.extend(lanes)
-        text = f"SELECT {', '.join(_LANE_COLUMNS)} FROM {self.tables.qualify_name('rowlock_progress')} WHERE {_OF_UNIT}{some} ORDER BY lane"
+        text = (
+            f"SELECT {', '.join(_LANE_COLUMNS)} FROM {self.tables.qualify_name('rowlock_progress')} WHERE "
+            f"{_OF_UNIT}{some} ORDER BY lane"
+        )
         return self.tables.syntax.locked(text) if lock else text, params
 
     def build_insert(self, unit: ApplyUnit, rows: Sequence[LaneProgress]) -> Fragment:
@@ -150,9 +154,10 @@ class LaneStatements:
     def _update_group(self, unit: ApplyUnit, rows: list[LaneProgress]) -> tuple[Fragment, int]:
         row = rows[0]
         text = (
-            f"UPDATE {self.tables.qualify_name('rowlock_progress')} SET topic_id = %s, kafka_offset = %s, position = %s, gen = %s, "
-            f"layout = %s, commit_ts_ms = %s, updated_at = {self.tables.syntax.now} "
-            f"WHERE {_OF_UNIT} AND lane IN {render_placeholders(len(rows))} AND epoch = %s AND attempt = %s"
+            f"UPDATE {self.tables.qualify_name('rowlock_progress')} SET topic_id = %s, kafka_offset = "
+            "%s, position = %s, gen = %s, layout = %s, commit_ts_ms = %s, updated_at = "
+            f"{self.tables.syntax.now} WHERE {_OF_UNIT} AND lane IN {render_placeholders(len(rows))} "
+            "AND epoch = %s AND attempt = %s"
         )
         params: Params = [
             row.topic_id, row.offset, _encode_position(row.position), row.gen, row.layout, row.commit_ts_ms,
@@ -161,7 +166,10 @@ class LaneStatements:
         return (text, params), len(rows)
 
     def raise_epoch(self, unit: ApplyUnit, epoch: int) -> Fragment:
-        text = f"UPDATE {self.tables.qualify_name('rowlock_progress')} SET epoch = %s, updated_at = {self.tables.syntax.now}"
+        text = (
+            f"UPDATE {self.tables.qualify_name('rowlock_progress')} SET epoch = %s, "
+            f"updated_at = {self.tables.syntax.now}"
+        )
         return f"{text} WHERE {_OF_UNIT}", [epoch, unit.pipeline, unit.topic]
 
     def raise_attempt(self, unit: ApplyUnit, epoch: int) -> Fragment:
@@ -179,8 +187,8 @@ def parse_lane_row(row: Sequence[object]) -> LaneProgress:
     number: Callable[[object], int] = int  # type: ignore[assignment]
     epoch_, file, pos, ordinal = orjson.loads(str(position))
     return LaneProgress(
-        number(lane), number(epoch), number(attempt), str(topic_id), number(offset), (epoch_, file, pos, ordinal),
-        number(gen), str(layout), number(commit_ts_ms),
+        number(lane), number(epoch), number(attempt), str(topic_id), number(offset),
+        (epoch_, file, pos, ordinal), number(gen), str(layout), number(commit_ts_ms),
     )  # fmt: skip
 
 
@@ -212,7 +220,10 @@ class UnitStatements:
 
     def build_select(self, unit: ApplyUnit) -> Fragment:
         since = self.tables.syntax.millis("updated_at")
-        text = f"SELECT definition, ddl, stopped, {since} FROM {self.tables.qualify_name('rowlock_unit')} WHERE {_OF_UNIT}"
+        text = (
+            f"SELECT definition, ddl, stopped, {since} FROM "
+            f"{self.tables.qualify_name('rowlock_unit')} WHERE {_OF_UNIT}"
+        )
         return text, [unit.pipeline, unit.topic]
 
     def select_all(self, pipeline: str, *, lock: bool = False) -> Fragment:
@@ -220,7 +231,10 @@ class UnitStatements:
         `build_select`.
         """
         since = self.tables.syntax.millis("updated_at")
-        text = f"SELECT topic, definition, ddl, stopped, {since} FROM {self.tables.qualify_name('rowlock_unit')} WHERE pipeline = %s ORDER BY topic"
+        text = (
+            f"SELECT topic, definition, ddl, stopped, {since} FROM "
+            f"{self.tables.qualify_name('rowlock_unit')} WHERE pipeline = %s ORDER BY topic"
+        )
         return self.tables.syntax.locked(text) if lock else text, [pipeline]
 
     def select_topics(self, pipeline: str) -> Fragment:
@@ -285,7 +299,10 @@ class QuarantineStatements:
     tables: BookkeepingTables
 
     def build_select(self, unit: ApplyUnit) -> Fragment:
-        text = f"SELECT {', '.join(_QUARANTINE_COLUMNS)} FROM {self.tables.qualify_name('rowlock_quarantine')} WHERE {_OF_UNIT}"
+        text = (
+            f"SELECT {', '.join(_QUARANTINE_COLUMNS)} FROM "
+            f"{self.tables.qualify_name('rowlock_quarantine')} WHERE {_OF_UNIT}"
+        )
         return f"{text} ORDER BY kafka_offset, part", [unit.pipeline, unit.topic]
 
     def build_insert(self, unit: ApplyUnit, held: Sequence[QuarantineEntry]) -> Fragment:
@@ -356,18 +373,27 @@ class DisplacedStatements:
 
     def build_select(self, unit: ApplyUnit) -> Fragment:
         """Select (id, table, displaced_by) of the rows that are not superseded."""
-        text = f"SELECT id, table_name, displaced_by FROM {self.tables.qualify_name('rowlock_displaced')} WHERE {_OF_UNIT} AND displaced_by NOT LIKE %s ORDER BY id"
+        text = (
+            f"SELECT id, table_name, displaced_by FROM {self.tables.qualify_name('rowlock_displaced')} "
+            f"WHERE {_OF_UNIT} AND displaced_by NOT LIKE %s ORDER BY id"
+        )
         return text, [unit.pipeline, unit.topic, MARKED]
 
     def build_count(self, pipeline: str, *, superseded: bool = False) -> Fragment:
         """Count the rows of a pipeline by topic: the table has only its key's index, and is mostly empty."""
         like = "LIKE" if superseded else "NOT LIKE"
-        text = f"SELECT topic, COUNT(*) FROM {self.tables.qualify_name('rowlock_displaced')} WHERE pipeline = %s AND displaced_by {like} %s GROUP BY topic"
+        text = (
+            f"SELECT topic, COUNT(*) FROM {self.tables.qualify_name('rowlock_displaced')} WHERE pipeline = "
+            f"%s AND displaced_by {like} %s GROUP BY topic"
+        )
         return text, [pipeline, MARKED]
 
     def build_mark(self, by: str, ids: Sequence[int]) -> Fragment:
         """Update `displaced_by` of rows by their ids."""
-        text = f"UPDATE {self.tables.qualify_name('rowlock_displaced')} SET displaced_by = %s WHERE id IN {render_placeholders(len(ids))}"
+        text = (
+            f"UPDATE {self.tables.qualify_name('rowlock_displaced')} SET displaced_by = %s WHERE id IN "
+            f"{render_placeholders(len(ids))}"
+        )
         return text, [by, *ids]
 
 

@@ -245,7 +245,8 @@ class SqlProgressWriter:
 
 def _build_fenced_error(unit: ApplyUnit, expected: object, seen: object) -> FencedError:
     return FencedError(
-        f"another worker owns {unit.topic} of pipeline {unit.pipeline} now: expected {expected}, the target has {seen}"
+        f"another worker owns {unit.topic} of pipeline {unit.pipeline} now: expected "
+        f"{expected}, the target has {seen}"
     )
 
 

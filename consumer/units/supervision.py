@@ -63,6 +63,7 @@ def apply_report(
 def describe_drift(topic: str, displaced: int) -> tuple[str, str]:
     """Return the title and the text of the problem that `displaced` rows of other keys had to make room."""
     return f"unit {topic} displaced rows", (
-        f"{displaced} rows of the target held unique values that events needed: another client writes to the table. "
-        f"The displaced rows are kept in rowlock_displaced; the log of the apply workers names table and event"
+        f"{displaced} rows of the target held unique values that events needed: another client "
+        "writes to the table. The displaced rows are kept in rowlock_displaced; the log of the "
+        "apply workers names table and event"
     )

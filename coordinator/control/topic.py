@@ -106,7 +106,8 @@ class ControlTopic:
             return self._create_topic()
         if len(known.partitions) != 1:
             raise ControlTopicError(
-                f"topic {self.name} has {len(known.partitions)} partitions and must have one, because terms are its offsets",
+                f"topic {self.name} has {len(known.partitions)} partitions and must have one, "
+                "because terms are its offsets",
                 "delete it while no coordinator runs, or choose another kafka.prefix",
             )
         return self._require_full_retention()
@@ -122,10 +123,14 @@ class ControlTopic:
         except KafkaException as error:
             _pass_on_if_passing(error)
             if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
-                why = f"topic {self.name} exists and is not listed: a broker lags, or the user lacks Describe on it"
+                why = (
+                    f"topic {self.name} exists and is not listed: a broker lags, or "
+                    "the user lacks Describe on it"
+                )
                 raise KafkaException(KafkaError(KafkaError.TOPIC_ALREADY_EXISTS, why)) from error
             raise ControlTopicError(
-                f"Kafka refuses to create topic {self.name} with {replication} replicas: {error.args[0].str()}",
+                f"Kafka refuses to create topic {self.name} with {replication} "
+                f"replicas: {error.args[0].str()}",
                 "set kafka.replication to what the cluster can do, or allow the user to create topics",
             ) from error
 
@@ -149,8 +154,8 @@ class ControlTopic:
             _pass_on_if_passing(error)
             settings = ", ".join(f"{name}={TOPIC_CONFIG[name]}" for name in wrong)
             raise ControlTopicError(
-                f"topic {self.name} would forget the coordinator's state, and its settings cannot be changed: "
-                f"{error.args[0].str()}",
+                f"topic {self.name} would forget the coordinator's state, and its settings cannot be "
+                f"changed: {error.args[0].str()}",
                 f"set {settings}",
             ) from error
 

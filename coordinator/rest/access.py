@@ -41,7 +41,8 @@ def has_rest_access(token: SecretStr | None, request: Request) -> bool:
 
 
 def describe_bearer_token(_: Annotated[object, Depends(_BEARER)]) -> None:
-    """Add the bearer token to the description of the interface; coordinator/rest/access_check.py checks it."""
+    """Add the bearer token to the description of the interface; coordinator/rest/access_check.py checks
+    it."""
 
 
 def _with_token(expected: bytes, authorization: str) -> None:

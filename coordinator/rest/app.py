@@ -55,7 +55,10 @@ from coordinator.server.operators.api import CommandRefusedError, Control, NotLe
 from coordinator.server.operators.copies import CopyRequests
 
 TITLE = "rowlock coordinator"
-_ABOUT = "Units: where they run, their progress, and commands that change it. Every error is `application/problem+json`."
+_ABOUT = (
+    "Units: where they run, their progress, and commands that change it. Every "
+    "error is `application/problem+json`."
+)
 
 UnitName = Annotated[
     str, Path(description="Name of the unit, with its slashes.", examples=["capture/branch1"])
@@ -98,7 +101,8 @@ def _require_leading_view(control: Control) -> View:
 def _add_listings(router: APIRouter, control: Control) -> None:
     @router.get("/leader", tags=["coordinators"])
     def leader() -> Leader:
-        """The leader; every coordinator answers this. A leader that sent no message for a lease (5 s) is not named."""
+        """The leader; every coordinator answers this. A leader that sent no message for a lease (5 s) is not
+        named."""
         found = control.get_leader()
         if found is None:
             raise NotLeaderError(None)
@@ -181,7 +185,8 @@ def _add_commands(router: APIRouter, control: Control) -> None:
 
     @router.post("/units/{unit:path}/cancel", tags=["units"], status_code=202)
     def cancel(unit: UnitName, by: Asker) -> Accepted:
-        """Cancel the move of a unit, so that it stays on its agent. Refused once the old agent was asked to stop."""
+        """Cancel the move of a unit, so that it stays on its agent. Refused once the old agent was asked to
+        stop."""
         return give(CancelMove(unit), by)
 
     @router.post("/agents/{name}/drain", tags=["agents"], status_code=202)
@@ -201,7 +206,8 @@ def _add_commands(router: APIRouter, control: Control) -> None:
 
     @router.post("/reload", tags=["coordinators"])
     def reload(by: Asker, query: Annotated[ReloadQuery, Query()]) -> Reloaded:
-        """Activate the current content of the configuration file of this coordinator; the files of all agents must be the same."""
+        """Activate the current content of the configuration file of this coordinator; the files of all agents
+        must be the same."""
         found = control.reload_config(dry_run=query.dry_run, by=by)
         return Reloaded(
             digest=found.digest,

@@ -39,7 +39,8 @@ class CopyTable(_NamedTable):
         alias="max_rows_per_second",
         default=None,
         ge=0,
-        description="Maximum of rows a second that are read; 0: as many as the source gives; null: the source's `copy_rows_per_second`.",
+        description="Maximum of rows a second that are read; 0: as many as the source gives; null: the "
+        "source's `copy_rows_per_second`.",
     )
 
 
@@ -53,7 +54,8 @@ class CopyRate(_NamedTable):
     max_rows_per_second: int | None = Field(
         alias="max_rows_per_second",
         ge=0,
-        description="Maximum of rows a second that are read from now on; null or 0: as many as the source gives.",
+        description="Maximum of rows a second that are read from now on; null or 0: "
+        "as many as the source gives.",
     )
 
 
@@ -77,7 +79,8 @@ class Copy(Answer):
     )
     by: str = Field(
         serialization_alias="by",
-        description="Origin of the request: `operator`, `pipeline NAME` (a unit that cannot continue), `capture`.",
+        description="Origin of the request: `operator`, `pipeline NAME` (a unit that "
+        "cannot continue), `capture`.",
     )
     cause: str = Field(
         serialization_alias="cause", description="Reason for which a unit needs it; empty for an operator's."

@@ -58,7 +58,8 @@ class Agent(Answer):
     )
     state: str = Field(
         serialization_alias="state",
-        description="`registered`: no message in this term yet; `synced`; `expired`: silent for longer than its lease.",
+        description="`registered`: no message in this term yet; `synced`; `expired`: "
+        "silent for longer than its lease.",
     )
     liveness: str = Field(
         serialization_alias="liveness", description="State that the agent reports: `alive` or `stopping`."
@@ -83,26 +84,27 @@ class Agent(Answer):
     )
     backs_off_s: float | None = Field(
         serialization_alias="backs_off_s",
-        description="Seconds for which it is still given no units because of these failures (0: it is tried with one unit); null: it is "
-        "given units like any other agent.",
+        description="Seconds for which it is still given no units because of these failures (0: it is tried "
+        "with one unit); null: it is given units like any other agent.",
     )
     counters: dict[str, int] = Field(
         serialization_alias="counters", description="Statistics of its messages, by name."
     )
     configuration: str = Field(
         serialization_alias="configuration",
-        description="Digest of the configuration under which it runs new units (without secrets and paths); empty: "
-        "it does not report one.",
+        description="Digest of the configuration under which it runs new units (without secrets and paths); "
+        "empty: it does not report one.",
     )
     has_active_config: bool = Field(
         serialization_alias="in_force",
-        description="Whether that is the active configuration. If not, the agent keeps its units and is given no new ones: copy the file to its "
-        "machine; the agent reads it again every few seconds.",
+        description="Whether that is the active configuration. If not, the agent keeps its "
+        "units and is given no new ones: copy the file to its machine; the agent "
+        "reads it again every few seconds.",
     )
     version: str = Field(
         serialization_alias="version",
-        description="Its version of rowlock, which its capture and apply processes have as well; empty: no message in this term yet, or a version before "
-        "0.1.0.",
+        description="Its version of rowlock, which its capture and apply processes have as well; empty: no "
+        "message in this term yet, or a version before 0.1.0.",
     )
 
 
@@ -119,8 +121,8 @@ class Unit(Answer):
     )
     state: str = Field(
         serialization_alias="state",
-        description="`absent`, `recovering` (a new coordinator waits for its agents), `prepare`, `commit`, `replicating`, "
-        "`removing`.",
+        description="`absent`, `recovering` (a new coordinator waits for its agents), `prepare`, "
+        "`commit`, `replicating`, `removing`.",
     )
     agent: str | None = Field(
         serialization_alias="agent", description="The agent that runs it or prepares to run it."
@@ -149,8 +151,8 @@ class Unit(Answer):
     )
     health: str = Field(
         serialization_alias="health",
-        description="`running`; `starting`: it is being placed; `restarting`: it failed and is tried again; `stopped`: it "
-        "waits for an operator.",
+        description="`running`; `starting`: it is being placed; `restarting`: it failed and is tried again; "
+        "`stopped`: it waits for an operator.",
     )
     reason: str | None = Field(
         serialization_alias="reason", description="Reason why it does not run; null if it runs."
@@ -160,14 +162,16 @@ class Unit(Answer):
     )
     error: Annotated[str | None, BeforeValidator(_format_problem)] = Field(
         serialization_alias="error",
-        description="Its last failure, until it replicates again; for a unit that replicates: why its worker does not continue.",
+        description="Its last failure, until it replicates again; for a unit that replicates: why "
+        "its worker does not continue.",
     )
     failures: int = Field(serialization_alias="failures", description="Failures since it was last stable.")
     since_s: float = Field(serialization_alias="since_s", description="Seconds in this state.")
 
 
 class Pipeline(Answer):
-    """Progress of a pipeline, as it is stored every few seconds. Source commit times in ms; null: not known yet."""
+    """Progress of a pipeline, as it is stored every few seconds. Source commit times in ms; null: not known
+    yet."""
 
     pipeline: str = Field(serialization_alias="pipeline", description="Its name.")
     checkpoint_ts: Ts = Field(
@@ -179,7 +183,8 @@ class Pipeline(Answer):
     )
     cut_ts: Ts = Field(
         serialization_alias="cut_ts",
-        description="The changes of all sources up to this time are applied: the target is consistent at this time.",
+        description="The changes of all sources up to this time are applied: the "
+        "target is consistent at this time.",
     )
     by_source: dict[str, int] = Field(
         serialization_alias="by_source", description="The same for each source alone."
@@ -230,12 +235,15 @@ class ClusterEvent(Answer):
     rev: int = Field(serialization_alias="rev", description="The leader's term.")
     what: str = Field(
         serialization_alias="what",
-        description="`elected`, `resigned`, `term lost`; `configuration in force`; `agent joined`, `agent is back`, `agent stops`, `agent gone`, `agent backs off`, `agent is trusted again`; `unit placed`, "
-        "`unit moved`, `unit stopped`; `command accepted`, `command refused`; alarms, as in the log.",
+        description="`elected`, `resigned`, `term lost`; `configuration in force`; `agent joined`, "
+        "`agent is back`, `agent stops`, `agent gone`, `agent backs off`, `agent is trusted again`; "
+        "`unit placed`, `unit moved`, `unit stopped`; `command accepted`, `command refused`; alarms, as in "
+        "the log.",
     )
     about: dict[str, Any] = Field(
         serialization_alias="about",
-        description="Its details: `unit`, `agent`, `from`, `to`, `why`, `took_s`, `command`, `by`, `digest`, `was`, `changed`, as they apply.",
+        description="Its details: `unit`, `agent`, `from`, `to`, `why`, `took_s`, `command`, `by`, `digest`, "
+        "`was`, `changed`, as they apply.",
     )
 
 
@@ -285,7 +293,8 @@ class Accepted(Answer):
     status: str = Field(serialization_alias="status", default="accepted", description="`accepted`.")
     durable: bool = Field(
         serialization_alias="durable",
-        description="Whether it is stored, so that a later leader carries it out as well. A rebalance is not stored: repeat it.",
+        description="Whether it is stored, so that a later leader carries it out as well. A "
+        "rebalance is not stored: repeat it.",
     )
 
 
@@ -300,7 +309,8 @@ class ReloadQuery(BaseModel):
 
 
 class Reloaded(Answer):
-    """Changes of the file against the active configuration. Units of `changed` parts are placed again, others continue."""
+    """Changes of the file against the active configuration. Units of `changed` parts are placed again, others
+    continue."""
 
     digest: str = Field(
         serialization_alias="digest", description="Digest of this configuration (without secrets and paths)."
@@ -310,7 +320,8 @@ class Reloaded(Answer):
     )
     changed: list[str] = Field(
         serialization_alias="changed",
-        description="Parts that are new or different: `source/NAME` (its capture unit), `pipeline/NAME` (its apply units).",
+        description="Parts that are new or different: `source/NAME` (its capture unit), "
+        "`pipeline/NAME` (its apply units).",
     )
     removed: list[str] = Field(
         serialization_alias="gone", description="Parts that were removed: their units are removed as well."
@@ -378,5 +389,6 @@ class ProblemResponse(BaseModel):
     errors: list[str] | None = Field(
         serialization_alias="errors",
         default=None,
-        description="With `invalid`: each error of the request; with `refused`: each reason, if there are several.",
+        description="With `invalid`: each error of the request; with `refused`: each "
+        "reason, if there are several.",
     )

@@ -18,7 +18,8 @@ from deploy.fetch.downloads import KAFKA_RELEASE, fetch_kafka_home
 from deploy.fetch.ivy import find_pyspark_jars
 from deploy.fetch.java import find_java
 
-_LOG4J = """<Configuration status="WARN"><Appenders><Console name="out"><PatternLayout pattern="%d %p %c{1} %m%n"/>
+_LOG4J = """<Configuration status="WARN"><Appenders><Console name="out">
+<PatternLayout pattern="%d %p %c{1} %m%n"/>
 </Console></Appenders><Loggers><Root level="WARN"><AppenderRef ref="out"/></Root>
 <Logger name="kafka.server" level="INFO"/></Loggers></Configuration>
 """

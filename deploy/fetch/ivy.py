@@ -22,7 +22,10 @@ from deploy.fetch.progress import measure_folder_size, watch_process
 from deploy.guard.processes import release_process, spawn_process
 
 CHECKSUMS = Path(__file__).with_name("checksums.json")
-_NETWORK = "check the network (a mirror: ROWLOCK_IVY_SETTINGS=<Ivy settings file>) and run it again; nothing half-done stays"
+_NETWORK = (
+    "check the network (a mirror: ROWLOCK_IVY_SETTINGS=<Ivy settings file>) and run it "
+    "again; nothing half-done stays"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,8 @@ def _render_module(coordinates: Iterable[Coordinate]) -> str:
     dependencies = "".join(each.to_xml() for each in coordinates)
     return (
         '<ivy-module version="2.0"><info organisation="rowlock" module="embedded"/>'
-        f'<configurations><conf name="default"/></configurations><dependencies>{dependencies}</dependencies></ivy-module>'
+        "<configurations><conf "
+        f'name="default"/></configurations><dependencies>{dependencies}</dependencies></ivy-module>'
     )
 
 
@@ -153,5 +157,6 @@ def _verify_file(group: str, path: Path, pinned: PinnedFile) -> None:
         raise EmbeddedError(
             f"the repository that sent {pinned.name}",
             f"its sha256 is {digest}, pinned is {pinned.sha256}",
-            "do not use it; ask the operator of your mirror, or update deploy/fetch/checksums.json after a review",
+            "do not use it; ask the operator of your mirror, or update "
+            "deploy/fetch/checksums.json after a review",
         )

@@ -12,7 +12,10 @@ from deploy.errors import EmbeddedError
 from schemas.patience import scale_timeout
 
 OLDEST_JAVA = 17
-_INSTALL = f"install a Java runtime {OLDEST_JAVA} or newer (Debian: openjdk-{OLDEST_JAVA}-jre-headless) and put it on PATH"
+_INSTALL = (
+    f"install a Java runtime {OLDEST_JAVA} or newer (Debian: "
+    f"openjdk-{OLDEST_JAVA}-jre-headless) and put it on PATH"
+)
 
 
 def find_java() -> Path:

@@ -285,7 +285,10 @@ class BarrierHandler:
         problem = self.started.errors.pop(name, None)
         if problem is None or not problem.action:
             return build_statement_stop(barrier, StatementVerdict(name, "gone"))
-        reason = f"{format_table_name(name)} cannot be captured since {barrier.statement.sql[:200]}: {problem.what}"
+        reason = (
+            f"{format_table_name(name)} cannot be captured since "
+            f"{barrier.statement.sql[:200]}: {problem.what}"
+        )
         return TableStoppedError(
             frozenset([name]), "unfit", reason, f"{problem.action}, then {format_copy_remedy(*name)}"
         )

@@ -65,7 +65,10 @@ class NewTableCapture:
             return 0
         place, sql = build_definition_place(barrier), barrier.statement.sql
         if _is_table_move(barrier.statement) and not self.snapshots:
-            reason = f"{format_table_name(verdict.table)} was created with rows that capture has not read: {sql[:200]}"
+            reason = (
+                f"{format_table_name(verdict.table)} was created with rows that "
+                f"capture has not read: {sql[:200]}"
+            )
             self._pass_over(verdict.table, place.point, reason, "rows-replaced")
             return 0
         table = self._prove_definition(verdict.table, place, rows=False)

@@ -79,7 +79,8 @@ def _open_payload(compression: int, payload: memoryview) -> IO[bytes]:
         return io.BytesIO(payload)
     if compression != _ZSTD:
         raise DecodeError(
-            f"a compressed transaction has the unknown compression {compression}: this server is newer than rowlock",
+            f"a compressed transaction has the unknown compression {compression}: this "
+            "server is newer than rowlock",
             "SET GLOBAL binlog_transaction_compression=OFF",
         )
     unpacker = zstandard.ZstdDecompressor(max_window_size=_WINDOW)

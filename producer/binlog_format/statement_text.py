@@ -19,13 +19,14 @@ UNDECODED = "\ufffd"
 #: Collation ids that both servers give the character sets of clients that are not UTF-8; MariaDB's NOPAD
 #: ones are 1024 higher.
 _IDS: dict[str, tuple[int, ...]] = {
-    "big5": (1, 84), "latin2": (2, 9, 21, 27, 77), "dec8": (3, 69), "cp850": (4, 80), "latin1": (5, 8, 15, 31, 47, 48, 49, 94),
-    "hp8": (6, 72), "koi8r": (7, 74), "swe7": (10, 82), "ujis": (12, 91), "sjis": (13, 88), "cp1251": (14, 23, 50, 51, 52),
-    "hebrew": (16, 71), "tis620": (18, 89), "euckr": (19, 85), "latin7": (20, 41, 42, 79), "koi8u": (22, 75),
-    "gb2312": (24, 86), "greek": (25, 70), "cp1250": (26, 34, 44, 66, 99), "gbk": (28, 87), "cp1257": (29, 58, 59),
-    "latin5": (30, 78), "armscii8": (32, 64), "cp866": (36, 68), "keybcs2": (37, 73), "macce": (38, 43), "macroman": (39, 53),
-    "cp852": (40, 81), "cp1256": (57, 67), "geostd8": (92, 93), "cp932": (95, 96), "eucjpms": (97, 98),
-    "gb18030": (248, 249, 250),
+    "big5": (1, 84), "latin2": (2, 9, 21, 27, 77), "dec8": (3, 69), "cp850": (4, 80),
+    "latin1": (5, 8, 15, 31, 47, 48, 49, 94), "hp8": (6, 72), "koi8r": (7, 74), "swe7": (10, 82),
+    "ujis": (12, 91), "sjis": (13, 88), "cp1251": (14, 23, 50, 51, 52), "hebrew": (16, 71),
+    "tis620": (18, 89), "euckr": (19, 85), "latin7": (20, 41, 42, 79), "koi8u": (22, 75), "gb2312": (24, 86),
+    "greek": (25, 70), "cp1250": (26, 34, 44, 66, 99), "gbk": (28, 87), "cp1257": (29, 58, 59),
+    "latin5": (30, 78), "armscii8": (32, 64), "cp866": (36, 68), "keybcs2": (37, 73), "macce": (38, 43),
+    "macroman": (39, 53), "cp852": (40, 81), "cp1256": (57, 67), "geostd8": (92, 93), "cp932": (95, 96),
+    "eucjpms": (97, 98), "gb18030": (248, 249, 250),
 }  # fmt: skip
 _CHARSETS = {number: charset for charset, numbers in _IDS.items() for number in numbers}
 _NOPAD = 1 << 10
@@ -39,7 +40,8 @@ _CHARACTERS: dict[str, re.Pattern[bytes]] = {
     for charset, several in {
         "gbk": _PAIRS, "gb18030": rb"[\x81-\xfe][\x30-\x39][\x81-\xfe][\x30-\x39]|" + _PAIRS,
         "big5": rb"[\xa1-\xf9][\x40-\x7e\xa1-\xfe]", "sjis": _SHIFTED, "cp932": _SHIFTED,
-        "euckr": rb"[\x81-\xfe][\x41-\x5a\x61-\x7a\x81-\xfe]", "gb2312": rb"[\xa1-\xf7][\xa1-\xfe]", "ujis": _EUC, "eucjpms": _EUC,
+        "euckr": rb"[\x81-\xfe][\x41-\x5a\x61-\x7a\x81-\xfe]", "gb2312": rb"[\xa1-\xf7][\xa1-\xfe]",
+        "ujis": _EUC, "eucjpms": _EUC,
     }.items()
 }  # fmt: skip
 _BYTES = re.compile(rb"[\x00-\x7f]+|.", re.DOTALL)

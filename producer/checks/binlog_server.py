@@ -60,7 +60,8 @@ def _make_equals_check(refused: str) -> Callable[[str], bool]:
 _RECONNECT = "and reconnect the clients (sessions keep their own value)"
 
 REQUIRED_SETTINGS: tuple[_Setting, ...] = (
-    _Setting("log_bin", _make_equals_check("OFF"), "there is no binary log to capture", "start the server with --log-bin=binlog"),
+    _Setting("log_bin", _make_equals_check("OFF"), "there is no binary log to capture",
+     "start the server with --log-bin=binlog"),
     _Setting(
         "binlog_format", _make_differs_check("ROW"), "only ROW logs what changed",
         f"SET GLOBAL binlog_format = ROW; {_RECONNECT}",
@@ -74,11 +75,14 @@ REQUIRED_SETTINGS: tuple[_Setting, ...] = (
         f"SET GLOBAL binlog_row_value_options = ''; {_RECONNECT}",
     ),
     _Setting(
-        "gtid_mode", _make_differs_check("ON"), "without GTIDs nothing shows which transactions a SELECT of the snapshot has seen",
-        "SET GLOBAL enforce_gtid_consistency = ON; then gtid_mode = OFF_PERMISSIVE, ON_PERMISSIVE and ON, step by step",
+        "gtid_mode", _make_differs_check("ON"),
+        "without GTIDs nothing shows which transactions a SELECT of the snapshot has seen",
+        "SET GLOBAL enforce_gtid_consistency = ON; then gtid_mode = OFF_PERMISSIVE, "
+        "ON_PERMISSIVE and ON, step by step",
         ("mysql",),
     ),
-    _Setting("server_id", _make_equals_check("0"), "a server without an id serves no binlog", "SET GLOBAL server_id = 1;"),
+    _Setting("server_id", _make_equals_check("0"), "a server without an id serves no binlog",
+     "SET GLOBAL server_id = 1;"),
 )  # fmt: skip
 
 
@@ -180,8 +184,8 @@ def check_server_settings(variables: dict[str, str], source: SourceConfig, place
     if metadata.upper() != "FULL":
         yield Finding(
             "warning", place,
-            f"binlog_row_metadata is {metadata}: only with FULL does the log contain names, labels and keys of columns, with which capture "
-            "detects a definition that does not fit the rows",
+            f"binlog_row_metadata is {metadata}: only with FULL does the log contain names, labels and keys "
+            "of columns, with which capture detects a definition that does not fit the rows",
             "SET GLOBAL binlog_row_metadata = FULL",
         )  # fmt: skip
 
@@ -228,7 +232,8 @@ def _build_unread_finding(place: str, source: SourceConfig, error: Exception) ->
     if code in _ACCESS_DENIED and get_noted_read(error) is None:
         return Finding(
             "error", place, f"{at} refuses user {source.user}: {text}",
-            "correct user and password in the configuration, or create the user (docs/how-to/source-setup.md)",
+            "correct user and password in the configuration, or create the user "
+            "(docs/how-to/source-setup.md)",
         )  # fmt: skip
     if code in _UNREACHABLE or not isinstance(code, int):
         if (other := explain_wrong_service(source.host, source.port, MYSQL_SERVER)) is not None:

@@ -56,7 +56,8 @@ def log_findings(facts: LogFacts, place: str) -> Iterator[Finding]:
     if facts.variables.get("binlog_error_action", "").upper() == "IGNORE_ERROR":
         yield Finding(
             "error", place,
-            "binlog_error_action is IGNORE_ERROR: if the server cannot write its log, it continues without one",
+            "binlog_error_action is IGNORE_ERROR: if the server cannot write its "
+            "log, it continues without one",
             "SET GLOBAL binlog_error_action = ABORT_SERVER; and set it in the server's configuration",
         )  # fmt: skip
     yield from _check_crash_safety(facts, place)
@@ -70,7 +71,8 @@ def _check_log_filters(facts: LogFacts, place: str) -> Iterator[Finding]:
     ]
     if shown:
         yield Finding(
-            "error", place, f"the server filters its log ({', '.join(shown)}), by databases or by the default database",
+            "error", place,
+            f"the server filters its log ({', '.join(shown)}), by databases or by the default database",
             f"remove these options from the server's configuration and restart it; {_LOST}",
         )  # fmt: skip
 
@@ -79,8 +81,8 @@ def _check_replica(facts: LogFacts, place: str) -> Iterator[Finding]:
     if facts.logs_replicated:
         return
     remedy = (
-        "set log_slave_updates (on MySQL log_replica_updates) to ON in the server's configuration and restart it, or capture "
-        f"from the server that it replicates; {_LOST}"
+        "set log_slave_updates (on MySQL log_replica_updates) to ON in the server's configuration and "
+        f"restart it, or capture from the server that it replicates; {_LOST}"
     )
     if facts.sources is None:
         yield Finding(
@@ -92,21 +94,23 @@ f"cannot see whether the server is a replica ({facts.denied})"),
     elif facts.sources:
         yield Finding(
             "error", place,
-            f"the server is a replica of {', '.join(facts.sources)} and does not log what it replicates (log_slave_updates "
-            "or log_replica_updates is OFF)",
+            f"the server is a replica of {', '.join(facts.sources)} and does not log what it replicates "
+            "(log_slave_updates or log_replica_updates is OFF)",
             remedy,
         )  # fmt: skip
     if facts.variables.get("wsrep_on", "OFF").upper() in _ON:
         yield Finding(
-            "error", place, "the server is a node of a Galera cluster and does not log what the other nodes change "
+            "error", place,
+            "the server is a node of a Galera cluster and does not log what the other nodes change "
             "(log_slave_updates is OFF)", remedy,
         )  # fmt: skip
 
 
 def _check_crash_safety(facts: LogFacts, place: str) -> Iterator[Finding]:
     costs = {
-        "sync_binlog": "after a crash of the machine the log may lack the last transactions that the tables have, and they "
-        "are never captured; or capture has read transactions that the log has lost, and refuses to continue",
+        "sync_binlog": "after a crash of the machine the log may lack the last transactions that the tables "
+        "have, and they are never captured; or capture has read transactions that the log has "
+        "lost, and refuses to continue",
         "innodb_flush_log_at_trx_commit": (
             "after a crash the source's tables may lack the last transactions of its log, while the "
             "targets have them"
@@ -117,7 +121,8 @@ def _check_crash_safety(facts: LogFacts, place: str) -> Iterator[Finding]:
         if value != "1":
             yield Finding(
                 "warning", place, f"{name} is {value}: {cost}",
-                f"SET GLOBAL {name} = 1; and set it in the server's configuration; after a crash let `rowlock verify` compare",
+                f"SET GLOBAL {name} = 1; and set it in the server's configuration; after a crash "
+                "let `rowlock verify` compare",
             )  # fmt: skip
 
 
@@ -148,7 +153,7 @@ def _list_replica_sources(session: SourceSession) -> tuple[str, ...]:
                 raise
             continue
         return tuple(
-            f"{row.get('Source_Host') or row.get('Master_Host')}:{row.get('Source_Port') or row.get('Master_Port')}"
+            ":".join(str(row.get(f"Source_{part}") or row.get(f"Master_{part}")) for part in ("Host", "Port"))
             for row in rows
         )
     return ()

@@ -234,8 +234,8 @@ class CopyBook:
         )
         if state.ended_stop:
             seen = (
-                f"{format_copied_table(state)} is stopped again ({state.ended_stop}): the copy that had ended this "
-                f"stop was {phase}"
+                f"{format_copied_table(state)} is stopped again ({state.ended_stop}): the copy that had "
+                f"ended this stop was {phase}"
             )
             effects.append(RestoreStop(format_copied_table(state), state.ended_stop, seen))
         self.states.put_state(
@@ -289,8 +289,8 @@ def _make_copy_state(
 ) -> CopyState:
     rate = default if request.max_rows_per_second is None else request.max_rows_per_second
     return CopyState(
-        id=request.id, db=request.db, table=request.table, by=request.by, phase="waiting", requested_ms=request.requested_ms,
-        where=request.where, cause=request.cause, max_rows_per_second=rate or None,
-        ended=select_recent_ends(before.ended if before else (), now),
+        id=request.id, db=request.db, table=request.table, by=request.by, phase="waiting",
+        requested_ms=request.requested_ms, where=request.where, cause=request.cause,
+        max_rows_per_second=rate or None, ended=select_recent_ends(before.ended if before else (), now),
         begin=before.begin if before else None, offset=before.offset if before else None,
     )  # fmt: skip

@@ -108,8 +108,8 @@ def explain_exceeded_limit(
     ]
     if len(at_once) >= MAX_CONCURRENT_COPIES:
         return Problem(
-            f"more than {MAX_CONCURRENT_COPIES} tables of the source need a copy at the same time, among them "
-            f"{table}",
+            f"more than {MAX_CONCURRENT_COPIES} tables of the source need a copy at the "
+            f"same time, among them {table}",
             by_hand,
         )
     return None

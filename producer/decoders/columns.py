@@ -42,8 +42,8 @@ def build_column_format(i: int, logged: ColumnMap, column: ColumnType) -> Column
     found = rule(i, logged, column) if rule else None
     if found is None:
         raise DefinitionMismatch(
-            f"the log has binlog column type {logged.type} (metadata {logged.metadata}) where the table definition "
-            f"has {column.kind.value}"
+            f"the log has binlog column type {logged.type} (metadata {logged.metadata}) where the table "
+            f"definition has {column.kind.value}"
         )
     return found
 

@@ -1,8 +1,8 @@
 """Compiles row events to functions: Python source generated for one table and one pattern of NULLs.
 
-The decoder of mysql-replication checks the type of every column of every row and whether it is NULL. Here both are
-decided once: a pattern of NULLs fixes which columns follow each other, neighbours of constant size are
-read by a single `struct.unpack_from`, and the constant parts of the JSON are literals of one f-string.
+The decoder of mysql-replication checks the type of every column of every row and whether it is NULL. Here
+both are decided once: a pattern of NULLs fixes which columns follow each other, neighbours of constant size
+are read by a single `struct.unpack_from`, and the constant parts of the JSON are literals of one f-string.
 
 Two kinds of function are generated: *images* (one row image → its JSON), kept in an `ImageFunctions` by
 pattern, and *loops* (a whole event → Kafka records) with the image code of the first pattern inlined;

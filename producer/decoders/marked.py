@@ -72,7 +72,10 @@ class UndecodableRowEncoder:
             elif operation == "c":
                 before, after, in_before, in_after = "null", before, _NONE, in_before
             here = f"{position}{row}]"
-            text = f'{{"op":"{operation}","before":{before},"after":{after}{where}{row},"position":{here},"prev":{prev}{middle}{order}{tail}'
+            text = (
+                f'{{"op":"{operation}","before":{before},"after":{after}'
+                f'{where}{row},"position":{here},"prev":{prev}{middle}{order}{tail}'
+            )
             value = text.encode("latin-1")
             if in_before or in_after:
                 value = mark_undecodable(value, Undecodable(before=in_before, after=in_after))

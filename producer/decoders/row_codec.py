@@ -9,11 +9,11 @@ Usage per event body (`body`: an event without its 19-byte header and without it
     first_row += len(records)  # for uncaptured tables: first_row += count_rows(table_map, …)
     last = mark_last(value)  # sets "last": true in the one record that is held back
 
-`tail` (TopicTail) has the position of the topic's last event and is shared by all codecs that write to
-the topic; every event function writes it into the envelope as `source.prev` (docs/reference/envelope.md) and moves it on. There is one
-`TransactionContext` per source transaction. Events other than rows (definition, TRUNCATE, snapshot rows,
-chunk markers) are in producer/kafka/control_events.py. The Kafka key of an update is that of its after
-image.
+`tail` (TopicTail) has the position of the topic's last event and is shared by all codecs that write to the
+topic; every event function writes it into the envelope as `source.prev` (docs/reference/envelope.md) and
+moves it on. There is one `TransactionContext` per source transaction. Events other than rows (definition,
+TRUNCATE, snapshot rows, chunk markers) are in producer/kafka/control_events.py. The Kafka key of an update is
+that of its after image.
 
 A value that does not fit its column (bytes that are no text of its charset) is written to the event raw
 and marked (producer/decoders/marked.py). Errors: `DefinitionMismatch` when the TABLE_MAP does not fit

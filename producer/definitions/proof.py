@@ -235,12 +235,20 @@ def judge_definitions(
 
 
 EFFECTS: tuple[DocumentedEffect, ...] = (
-    DocumentedEffect("one statement on a captured table that capture has not read yet", "nothing", "proven at the statement, and followed from there"),
-    DocumentedEffect("two of them that may change the definition", "the table", "cause `definition`, at the first: the definition between the two cannot be known"),
-    DocumentedEffect("a table that is created, filled and altered before capture has read that", "nothing", "capture of the table waits, and begins with a snapshot after the last statement"),
-    DocumentedEffect("the same with `snapshot: never`", "the table", "cause `definition`: nothing would deliver the rows that were skipped"),
-    DocumentedEffect("a statement with a text that does not show which tables it changes", "nothing", "counts as one on every table"),
-    DocumentedEffect("START ALTER and ROLLBACK ALTER (MariaDB, binlog_alter_two_phase)", "nothing", "the definition changes at COMMIT ALTER"),
-    DocumentedEffect("names, signs, character sets, labels, nullability or key in the log that contradict the definition", "the table", "cause `definition`, before the row"),
-    DocumentedEffect("metadata of a captured table that cannot be parsed", "the table", "cause `value`, before the row"),
+    DocumentedEffect("one statement on a captured table that capture has not read yet", "nothing",
+     "proven at the statement, and followed from there"),
+    DocumentedEffect("two of them that may change the definition", "the table",
+     "cause `definition`, at the first: the definition between the two cannot be known"),
+    DocumentedEffect("a table that is created, filled and altered before capture has read that", "nothing",
+     "capture of the table waits, and begins with a snapshot after the last statement"),
+    DocumentedEffect("the same with `snapshot: never`", "the table",
+     "cause `definition`: nothing would deliver the rows that were skipped"),
+    DocumentedEffect("a statement with a text that does not show which tables it changes", "nothing",
+     "counts as one on every table"),
+    DocumentedEffect("START ALTER and ROLLBACK ALTER (MariaDB, binlog_alter_two_phase)", "nothing",
+     "the definition changes at COMMIT ALTER"),
+    DocumentedEffect("names, signs, character sets, labels, nullability or key in the log "
+    "that contradict the definition", "the table", "cause `definition`, before the row"),
+    DocumentedEffect("metadata of a captured table that cannot be parsed", "the table",
+     "cause `value`, before the row"),
 )  # fmt: skip

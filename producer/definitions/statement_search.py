@@ -20,7 +20,8 @@ _TYPE = 5  # offset of an event's type in its packet
 _HEARTBEATS = (log.HEARTBEAT, log.HEARTBEAT_V2)
 _READ = frozenset(
     {
-        log.ROTATE, log.FORMAT_DESCRIPTION, *_HEARTBEATS, log.QUERY, log.QUERY_COMPRESSED, log.MARIADB_GTID, log.TRANSACTION_PAYLOAD,
+        log.ROTATE, log.FORMAT_DESCRIPTION, *_HEARTBEATS, log.QUERY, log.QUERY_COMPRESSED, log.MARIADB_GTID,
+        log.TRANSACTION_PAYLOAD,
     }
 )  # fmt: skip
 _NO_CHANGE = (b"\0BEGIN", b"\0COMMIT")  # the whole statement: a zero byte follows the database's name

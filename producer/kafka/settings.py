@@ -36,10 +36,11 @@ _QUEUE: dict[str, Any] = {"queue.buffering.max.messages": 0, "queue.buffering.ma
 _RECONNECT = {"reconnect.backoff.max.ms": 1000}
 _REFUSED = frozenset(
     {
-        *_GUARANTEES, *_QUEUE, "request.required.acks", "delivery.timeout.ms", "retries", "message.send.max.retries",
-        "max.in.flight", "max.in.flight.requests.per.connection", "transactional.id", "delivery.report.only.error",
-        "partitioner", "bootstrap.servers", "metadata.broker.list", "message.max.bytes", "produce.offset.report",
-        "queuing.strategy", "enable.idempotent", "isolation.level", "on_delivery", "dr_cb",
+        *_GUARANTEES, *_QUEUE, "request.required.acks", "delivery.timeout.ms", "retries",
+        "message.send.max.retries", "max.in.flight", "max.in.flight.requests.per.connection",
+        "transactional.id", "delivery.report.only.error", "partitioner", "bootstrap.servers",
+        "metadata.broker.list", "message.max.bytes", "produce.offset.report", "queuing.strategy",
+        "enable.idempotent", "isolation.level", "on_delivery", "dr_cb",
     }
 )  # fmt: skip
 _PRODUCER_ONLY = frozenset(_SPEED) | {
@@ -55,7 +56,8 @@ def check_capture_kafka_options(options: dict[str, str]) -> None:
     refused = sorted(name for name in options if name.removeprefix("topic.") in _REFUSED)
     if refused:
         raise ConfigError(
-            f"kafka.options sets {', '.join(refused)}: rowlock sets this itself, because its guarantees rest on it",
+            f"kafka.options sets {', '.join(refused)}: rowlock sets this itself, "
+            "because its guarantees rest on it",
             "remove it from the configuration",
         )
 

@@ -128,7 +128,8 @@ class SourceTopics:
                 except KafkaException as error:
                     if error.args[0].code() not in _NOT_FOR_US:
                         raise TransientSourceError(
-                            f"Kafka does not show the settings of topic {resource.name}: {error.args[0].str()}"
+                            "Kafka does not show the settings of topic "
+                            f"{resource.name}: {error.args[0].str()}"
                         ) from error
                     hidden.append(resource.name)
         if hidden:
@@ -151,7 +152,8 @@ class SourceTopics:
         while left := self._find_leaderless_topics(left):
             if time.monotonic() > deadline:
                 raise TransientSourceError(
-                    f"the new topics {', '.join(sorted(left)[:3])} have no leader that answers: {min(left.values())}"
+                    f"the new topics {', '.join(sorted(left)[:3])} have no leader that "
+                    f"answers: {min(left.values())}"
                 )
             pause.wait(_LOOK_AGAIN)
             for name in left:  # the client caches that a topic is unknown, and would not look for its leader
@@ -222,7 +224,10 @@ class SourceTopics:
         )
 
 
-MAY_DESCRIBE = "allow the user DescribeConfigs on the topics, or check them yourself: a table's topic needs cleanup.policy=delete"
+MAY_DESCRIBE = (
+    "allow the user DescribeConfigs on the topics, or check them yourself: a table's "
+    "topic needs cleanup.policy=delete"
+)
 
 
 def find_unfit_topics(partitions: Mapping[str, int], policies: Mapping[str, str]) -> dict[str, Problem]:

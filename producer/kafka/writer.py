@@ -44,7 +44,8 @@ class ProducedBatch:
 
 
 class InFlightBatches:
-    """The batches that Kafka has not acknowledged yet, in the order in which they were produced. `size`: their bytes."""
+    """The batches that Kafka has not acknowledged yet, in the order in which they were produced. `size`:
+    their bytes."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -253,8 +254,8 @@ class KafkaWriter:
 
 def _build_too_large_error(topic: str, key: bytes, size: int) -> KafkaRefusedError:
     return KafkaRefusedError(
-        f"the row {key[:200].decode('utf-8', 'replace')} makes an event of {size} bytes for {topic}; the limit is "
-        f"{MAX_MESSAGE_BYTES} bytes (max.message.bytes)",
+        f"the row {key[:200].decode('utf-8', 'replace')} makes an event of {size} bytes for {topic}; the "
+        f"limit is {MAX_MESSAGE_BYTES} bytes (max.message.bytes)",
         "exclude the table, or make the row smaller",
     )
 

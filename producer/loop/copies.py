@@ -117,8 +117,8 @@ class TableCopies:
         """
         at_ms, place = barrier.header.ts_ms, f"{barrier.header.file}:{barrier.start}"
         request = CopyRequest(
-            id=f"made again at {place}", db=name[0], table=name[1], by="capture", cause="dropped", requested_ms=at_ms,
-            limits=self._ports.repair(name),
+            id=f"made again at {place}", db=name[0], table=name[1], by="capture", cause="dropped",
+            requested_ms=at_ms, limits=self._ports.repair(name),
         )  # fmt: skip
         estimate = None if request.limits is None else self._ports.server().estimate_rows(name)
         problem = judge_recreated_table(

@@ -134,8 +134,9 @@ class CaptureLoop:
             started, ports.clock, new_tables=new_tables, rows=self._rows, stops=self._stops
         )
         self._ticker = CaptureTicker(
-            started, ports, log=log, position=self._position, rows=self._rows, snapshots=snapshots, stops=self._stops,
-            watermarks=WatermarkSender(started, ports, stops=self._stops), copies=self._copies, only_snapshot=source.snapshot == "only",
+            started, ports, log=log, position=self._position, rows=self._rows, snapshots=snapshots,
+            stops=self._stops, watermarks=WatermarkSender(started, ports, stops=self._stops),
+            copies=self._copies, only_snapshot=source.snapshot == "only",
         )  # fmt: skip
 
     def close(self) -> None:

@@ -119,7 +119,8 @@ class CapturePosition:
             raise ValueError("a log that is used up needs a reader of topics")
         if self._store.is_superseded(self._reader, self._record.gen):
             raise SupersededError(
-                f"another process has begun to capture source {self._record.source}: this process ends, and does not delete at the source what it has read"
+                f"another process has begun to capture source {self._record.source}: this process ends, and "
+                "does not delete at the source what it has read"
             )
         yield from self._used_up.purge_published()
 
@@ -163,7 +164,8 @@ class CapturePosition:
             self._record, file=boundary.file, pos=boundary.pos, ts_ms=self._clock.now_ms(),
             snapshot_done=tuple(sorted(done)), anchors=anchors,
             stops=captured.list_stops(), prepared=boundary.prepared, proof=proof.proofs,
-            shadows=self._shadows.list_stored_shadows((parse_binlog_file_number(boundary.file), boundary.pos)),
+            shadows=self._shadows.list_stored_shadows((parse_binlog_file_number(boundary.file),
+             boundary.pos)),
             identity=msgspec.structs.replace(self._record.identity, gtid_set=proof.gtid_set),
             copies=copies.states.all, copy_requests=copies.requests,
         )  # fmt: skip

@@ -134,8 +134,9 @@ class RowSender:
         """Return the context of a transaction's events, the same one for all of them."""
         if self._context_of is None or self._context_of[0] is not header:
             context = TransactionContext(
-                id=header.id, gtid=header.gtid, file=header.file, file_number=parse_binlog_file_number(header.file),
-                pos=header.pos, ts_ms=header.ts_ms, server_id=header.server_id, made_ms=self.made_ms,
+                id=header.id, gtid=header.gtid, file=header.file,
+                file_number=parse_binlog_file_number(header.file), pos=header.pos, ts_ms=header.ts_ms,
+                server_id=header.server_id, made_ms=self.made_ms,
             )  # fmt: skip
             self._context_of = (header, context)
         return self._context_of[1]

@@ -116,8 +116,8 @@ class TableStops:
         )
         self._started.late.pop(name, None)
         _log.error(
-            "table stopped", source=source, table=format_table_name(name), cause=stop.cause, reason=stop.reason,
-            remedy=stop.remedy, file=stop.file, pos=stop.pos,
+            "table stopped", source=source, table=format_table_name(name), cause=stop.cause,
+            reason=stop.reason, remedy=stop.remedy, file=stop.file, pos=stop.pos,
         )  # fmt: skip
 
     def send_pending_stops(self, file: str, pos: int) -> bool:

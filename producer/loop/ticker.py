@@ -71,8 +71,9 @@ class WatermarkSender:
             file=boundary.file, commit_ts_ms=now if idle else boundary.header.ts_ms, ts_ms=now, idle=idle,
             snapshot_pending=tuple(sorted(pending)), topics=self._list_new_offsets(), events=events,
             error="; ".join(f"{name}: {problem}" for name, problem in left_out.items()) or None,
-            stops=self._stops.select_visible_stops(), left_out={name: encode_problem(problem) for name, problem in left_out.items()}, ended=ended, restarts=restarts,
-            copies=self._copies.states.select_visible(now),
+            stops=self._stops.select_visible_stops(),
+            left_out={name: encode_problem(problem) for name, problem in left_out.items()}, ended=ended,
+            restarts=restarts, copies=self._copies.states.select_visible(now),
         )  # fmt: skip
         self._writer.send(self._topic, source.encode(), encode_watermark(watermark))
         if self._on_watermark is not None:

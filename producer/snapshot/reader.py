@@ -104,7 +104,8 @@ class ChunkReader:
 _PERMANENT = frozenset({1044, 1045, 1142, 1143, 1227, 1370, 1698})
 """The errors for denied access."""
 _NOT_OF_A_CONDITION = frozenset(
-    {1040, 1044, 1045, 1053, 1205, 1213, 1317, 1412, 1698, 1927, 1969, 2002, 2003, 2006, 2013, 2014, 2026, 2055, 3024}
+    {1040, 1044, 1045, 1053, 1205, 1213, 1317, 1412, 1698, 1927, 1969, 2002, 2003, 2006, 2013, 2014, 2026,
+    2055, 3024}
 )  # fmt: skip
 """Errors that do not depend on the statement: full or lost servers, killed connections, locks,
 time-outs.
@@ -156,8 +157,10 @@ def build_chunk_query(
         condition, parameters = _build_key_condition(names, _build_parameters(table, columns, after))
         conditions.append(condition)
     sql = (
-        f"SELECT {', '.join(build_select_expressions(table)).replace('%', '%%')} FROM {quote_name(table.db)}.{quote_name(table.name)}"
-        f"{' WHERE ' if conditions else ''}{' AND '.join(conditions)} ORDER BY {', '.join(names)} LIMIT {limit:d}"
+        f"SELECT {', '.join(build_select_expressions(table)).replace('%', '%%')} FROM "
+        f"{quote_name(table.db)}.{quote_name(table.name)}"
+        f"{' WHERE ' if conditions else ''}{' AND '.join(conditions)} ORDER BY "
+        f"{', '.join(names)} LIMIT {limit:d}"
     )
     return sql if parameters else sql.replace("%%", "%"), parameters
 

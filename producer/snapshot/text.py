@@ -85,6 +85,7 @@ def _mark_undecodable(data: bytes) -> dict[str, str]:
 def _build_undecodable_key_stop(table: Table, column: Column) -> TableStoppedError:
     return TableStoppedError(
         frozenset([(table.db, table.name)]), "value",
-        f"key column {column.name} of a row of {table.db}.{table.name} has bytes that are not valid {column.type.charset} text",
+        f"key column {column.name} of a row of {table.db}.{table.name} has bytes that are not "
+        f"valid {column.type.charset} text",
         f"correct the row at the source, and {format_copy_remedy(table.db, table.name)}",
     )  # fmt: skip

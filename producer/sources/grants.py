@@ -19,7 +19,8 @@ from schemas.table.patterns import get_literal_database
 
 _NAME = r"(?:`(?:[^`]|``)*`|\*|[^`.\s]+)"
 _LINE = re.compile(
-    rf"(?P<verb>GRANT|REVOKE) (?P<what>.+?) ON (?:TABLE )?(?P<db>{_NAME})\.(?P<object>{_NAME}) (?:TO|FROM) ", re.IGNORECASE | re.DOTALL
+    rf"(?P<verb>GRANT|REVOKE) (?P<what>.+?) ON (?:TABLE )?(?P<db>{_NAME})\.(?P<object>{_NAME}) (?:TO|FROM) ",
+    re.IGNORECASE | re.DOTALL
 )  # fmt: skip
 _COLUMNS = re.compile(r"\s*\((?:[^()`]|`(?:[^`]|``)*`)*\)")
 _COLUMN_GRANT = re.compile(r"(\w[\w ]*?)\s*\((?:[^()`]|`(?:[^`]|``)*`)*\)")
@@ -29,8 +30,8 @@ _REPLICATION_SLAVE = frozenset({"REPLICATION SLAVE", "REPLICATION REPLICA", "SUP
 #: keys.
 TABLE_RIGHTS = frozenset(
     {
-        "SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "REFERENCES", "INDEX", "ALTER", "CREATE VIEW", "SHOW VIEW",
-        "TRIGGER", "DELETE HISTORY",
+        "SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "REFERENCES", "INDEX", "ALTER",
+        "CREATE VIEW", "SHOW VIEW", "TRIGGER", "DELETE HISTORY",
     }
 )  # fmt: skip
 
@@ -185,8 +186,9 @@ def list_hidden_objects(visibility: CatalogVisibility, source: SourceConfig) -> 
         found.append(
             (
                 (
-                    f"user {source.user} does not see all tables, triggers and foreign keys: a change that any session logs as a "
-                    "statement (binlog_format STATEMENT or MIXED) would stop every table of the source"
+                    f"user {source.user} does not see all tables, triggers and foreign keys: a "
+                    "change that any session logs as a statement (binlog_format STATEMENT or MIXED) "
+                    "would stop every table of the source"
                 ),
                 f"GRANT TRIGGER, SHOW VIEW ON *.* TO {account};",
             )
@@ -195,8 +197,8 @@ def list_hidden_objects(visibility: CatalogVisibility, source: SourceConfig) -> 
         found.append(
             (
                 (
-                    f"user {source.user} does not see the stored routines: a change logged as a statement that calls a function would "
-                    "stop every table of the source"
+                    f"user {source.user} does not see the stored routines: a change logged as a statement "
+                    "that calls a function would stop every table of the source"
                 ),
                 f"GRANT {visibility.rights.routines} ON *.* TO {account};",
             )
@@ -224,7 +226,10 @@ def list_missing_grants(lines: Sequence[str], rights: Rights, source: SourceConf
         if is_selected(source.tables, db, table) and not grants.has_on_table(db, table, "SELECT"):
             missing.append(
                 (
-                    f"user {source.user} may read only some columns of {db}.{table}, and the server hides the others",
+                    (
+                        f"user {source.user} may read only some columns of {db}.{table}, "
+                        "and the server hides the others"
+                    ),
                     f"GRANT SELECT ON {_quote_name(db)}.{_quote_name(table)} TO {account};",
                 )
             )

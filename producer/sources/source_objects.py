@@ -29,10 +29,12 @@ _VIEWS = f"""
 SELECT table_schema AS db, table_name AS name, view_definition AS body FROM information_schema.views
 WHERE table_schema NOT IN ({_SYSTEM})"""
 _ROUTINES = f"""
-SELECT routine_schema AS db, routine_name AS name, IF(routine_body = 'EXTERNAL', NULL, routine_definition) AS body
+SELECT routine_schema AS db, routine_name AS name, IF(routine_body = 'EXTERNAL', NULL,
+  routine_definition) AS body
 FROM information_schema.routines WHERE routine_schema NOT IN ({_SYSTEM})"""
 _KEYS = f"""
-SELECT constraint_schema AS db, table_name AS name, unique_constraint_schema AS parent_db, referenced_table_name AS parent
+SELECT constraint_schema AS db, table_name AS name, unique_constraint_schema AS parent_db,
+  referenced_table_name AS parent
 FROM information_schema.referential_constraints WHERE constraint_schema NOT IN ({_SYSTEM})
 AND (delete_rule NOT IN ('NO ACTION', 'RESTRICT') OR update_rule NOT IN ('NO ACTION', 'RESTRICT'))"""
 

@@ -20,8 +20,8 @@ TableName = tuple[str, str]
 class ExaminedTable(NamedTuple):
     """The result of examining a table.
 
-    `table`: its definition, if it can be captured. `problem`: why it cannot. Both None: there is no such table, or the user may not see it.
-    """
+    `table`: its definition, if it can be captured. `problem`: why it cannot. Both None: there is no such
+    table, or the user may not see it."""
 
     table: Table | None
     problem: Problem | None

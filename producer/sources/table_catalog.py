@@ -55,7 +55,8 @@ class TableCatalog:
         """Return the table's engine if it has no transactions, otherwise None."""
         rows = self._session.run_query(
             "SELECT t.engine AS engine FROM information_schema.tables t JOIN information_schema.engines e "
-            "ON e.engine = t.engine WHERE t.table_schema = %s AND t.table_name = %s AND COALESCE(e.transactions, 'NO') <> 'YES'",
+            "ON e.engine = t.engine WHERE t.table_schema = %s AND t.table_name = %s AND "
+            "COALESCE(e.transactions, 'NO') <> 'YES'",
             name,
         )
         return str(rows[0]["engine"]) if rows else None
@@ -63,7 +64,8 @@ class TableCatalog:
     def estimate_rows(self, name: TableName) -> int | None:
         """Return the server's estimate of a table's rows; None: there is no such table."""
         rows = self._session.run_query(
-            "SELECT table_rows AS about FROM information_schema.tables WHERE table_schema = %s AND table_name = %s",
+            "SELECT table_rows AS about FROM information_schema.tables WHERE "
+            "table_schema = %s AND table_name = %s",
             name,
         )
         return int(rows[0]["about"]) if rows and rows[0]["about"] is not None else None

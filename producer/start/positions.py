@@ -51,8 +51,9 @@ class CaptureAssignment:
         later = stored.assigned > self.at_least
         if later or (self.claimed is not None and stored.gen > self.claimed):
             raise SupersededError(
-                f"source {source} is captured by another process now (assignment {stored.assigned}, gen {stored.gen}; "
-                f"ours is assignment {self.at_least}): this one was paused, or cut off, and ends"
+                f"source {source} is captured by another process now (assignment "
+                f"{stored.assigned}, gen {stored.gen}; ours is assignment {self.at_least}): "
+                "this one was paused, or cut off, and ends"
             )
 
 
@@ -99,8 +100,8 @@ def check_gtids(stored: StoredPosition, now: Identity, *, contained: bool) -> No
     """Raise SourceRefusedError unless the server has all GTIDs that were captured."""
     if not contained:
         raise SourceRefusedError(
-            f"the source no longer has transactions that were captured ({stored.identity.gtid_set}; it has {now.gtid_set}): "
-            f"it was reset or restored from a backup",
+            f"the source no longer has transactions that were captured ({stored.identity.gtid_set}; it has "
+            f"{now.gtid_set}): it was reset or restored from a backup",
             START_OVER,
         )
 
@@ -122,8 +123,8 @@ def check_log(stored: StoredPosition, files: Sequence[LogFile]) -> None:
         )
     if number not in sizes or sizes[number] < stored.pos:
         raise SourceRefusedError(
-            f"the source's log is shorter than what was captured: capture's position is {place}, the log ends at "
-            f"{files[-1].name}:{files[-1].size}: it was reset or restored",
+            f"the source's log is shorter than what was captured: capture's position is {place}, the log "
+            f"ends at {files[-1].name}:{files[-1].size}: it was reset or restored",
             START_OVER,
         )
 

@@ -44,8 +44,8 @@ def send_definition(
     """
     state.topic.raise_ceiling_to_tail()  # the definition is lower than the topic's end, and becomes the tail
     key, value = encode_definition(
-        state.table, context, state.topic.tail, transaction, row=state.defined_at[3], ddl=ddl, effect=effect, columns=columns,
-        copy=copy,
+        state.table, context, state.topic.tail, transaction, row=state.defined_at[3], ddl=ddl, effect=effect,
+        columns=columns, copy=copy,
     )  # fmt: skip
     state.topic.raise_ceiling()
     position = state.defined_at

@@ -102,8 +102,8 @@ def _stop_topic_sharers(record: StoredPosition, shared: dict[str, list[TableName
         for name in tables:
             error = TableStoppedError(
                 frozenset([name]), "topic",
-                f"{both} were captured into one topic, {topic}, by an earlier version, and their rows cannot be distinguished there; each table "
-                "now has its own topic", format_copy_remedy(*name),
+                f"{both} were captured into one topic, {topic}, by an earlier version, and their rows cannot "
+                "be distinguished there; each table now has its own topic", format_copy_remedy(*name),
             )  # fmt: skip
             stops[format_table_name(name)] = cause.build_table_stop(name, error)
             stopped.add(format_table_name(name))

@@ -134,8 +134,8 @@ class CaptureStarter:
         eras = [tails.highest[0] for tails in found.values() if tails.highest]
         if stored is None and eras and not new_snapshot:
             raise SourceRefusedError(
-                f"topics of source {self.captured.source} hold events, but {self.store.topic} has no position: it was "
-                f"deleted, or another installation uses the prefix",
+                f"topics of source {self.captured.source} hold events, but {self.store.topic} has no "
+                "position: it was deleted, or another installation uses the prefix",
                 START_OVER,
             )
         if stored is not None and not new_snapshot:
@@ -151,8 +151,9 @@ class CaptureStarter:
         here = self.source.find_log_end()
         before = max([*eras, *([stored.epoch] if stored else [])], default=-1)
         return StoredPosition(
-            source=self.captured.source, gen=gen, epoch=before + 1, file=here.file, pos=here.pos, identity=here.identity,
-            ts_ms=read_clock_ms(), assigned=assigned, proof=here.proof, copy_requests=self._requests_end(),
+            source=self.captured.source, gen=gen, epoch=before + 1, file=here.file, pos=here.pos,
+            identity=here.identity, ts_ms=read_clock_ms(), assigned=assigned, proof=here.proof,
+            copy_requests=self._requests_end(),
         )  # fmt: skip
 
     def _requests_end(self) -> int:
@@ -284,8 +285,8 @@ class CaptureStarter:
         for state in [self.captured.tables[name] for name in new if name in self.captured.tables]:
             if state.definition_offset != state.topic.end:
                 raise TransientSourceError(
-                    f"an earlier capture process of source {self.captured.source} still runs (it has just written to "
-                    f"{state.topic.name}): capture restarts, and continues after these events"
+                    f"an earlier capture process of source {self.captured.source} still runs (it has just "
+                    f"written to {state.topic.name}): capture restarts, and continues after these events"
                 )
 
     def _rescan_topics(

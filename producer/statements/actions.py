@@ -43,11 +43,13 @@ ACTIONS: tuple[ActionRule, ...] = (
     ActionRule("ADD INDEX|KEY|FULLTEXT|SPATIAL", "kept", example="ADD INDEX i (v)"),
     ActionRule("ADD VECTOR INDEX|KEY", "kept"),
     ActionRule("ADD UNIQUE|PRIMARY", "kept", "changed", example="ADD UNIQUE u (id, v)"),
-    ActionRule("ADD CONSTRAINT|FOREIGN|CHECK", "kept", "changed", example="ADD CONSTRAINT positive CHECK (id > 0)"),
+    ActionRule("ADD CONSTRAINT|FOREIGN|CHECK", "kept", "changed",
+     example="ADD CONSTRAINT positive CHECK (id > 0)"),
     ActionRule("ADD PARTITION", "kept", example="ADD PARTITION (PARTITION p3 VALUES LESS THAN (400))"),
     ActionRule("ADD PERIOD|SYSTEM FOR|VERSIONING", "unknown"),
     ActionRule("ADD", "unknown", "changed", "other definition", "ADD COLUMN w INT DEFAULT 7"),
-    ActionRule("ALTER INDEX|KEY|CHECK|CONSTRAINT", "kept", example="ALTER INDEX v_index INVISIBLE", servers="mysql"),
+    ActionRule("ALTER INDEX|KEY|CHECK|CONSTRAINT", "kept", example="ALTER INDEX v_index INVISIBLE",
+     servers="mysql"),
     ActionRule("ALTER", "kept", "changed", example="ALTER COLUMN v SET DEFAULT 'x'"),
     ActionRule("ANALYZE PARTITION", "kept", needs="no list", example="ANALYZE PARTITION p0"),
     ActionRule("CHECK PARTITION", "kept", needs="no list", example="CHECK PARTITION p0"),
@@ -61,12 +63,15 @@ ACTIONS: tuple[ActionRule, ...] = (
     ActionRule("CHANGE", "unknown", "changed", "other definition", "CHANGE v w VARCHAR(20)"),
     ActionRule("MODIFY", "unknown", "changed", "other definition", "MODIFY v VARCHAR(30)"),
     ActionRule("CONVERT TO", "unknown", "changed", "same definition", "CONVERT TO CHARACTER SET utf8mb4"),
-    ActionRule("CONVERT PARTITION|TABLE", "replaced", example="CONVERT PARTITION p0 TO TABLE {other}", servers="mariadb"),
-    ActionRule("DEFAULT|CHARACTER|CHARSET|COLLATE", "kept", "changed", example="DEFAULT CHARACTER SET latin1"),
+    ActionRule("CONVERT PARTITION|TABLE", "replaced", example="CONVERT PARTITION p0 TO TABLE {other}",
+     servers="mariadb"),
+    ActionRule("DEFAULT|CHARACTER|CHARSET|COLLATE", "kept", "changed",
+     example="DEFAULT CHARACTER SET latin1"),
     ActionRule("DISABLE|ENABLE KEYS", "kept", example="DISABLE KEYS"),
     ActionRule("DISCARD", "emptied", example="DISCARD TABLESPACE"),
     ActionRule("IMPORT", "replaced", example="IMPORT TABLESPACE"),
-    ActionRule("DROP INDEX|KEY|PRIMARY|FOREIGN|CHECK|CONSTRAINT", "kept", "changed", example="DROP INDEX v_index"),
+    ActionRule("DROP INDEX|KEY|PRIMARY|FOREIGN|CHECK|CONSTRAINT", "kept", "changed",
+     example="DROP INDEX v_index"),
     ActionRule("DROP PARTITION", "emptied", example="DROP PARTITION p0"),
     ActionRule("DROP PERIOD|SYSTEM FOR|VERSIONING", "unknown"),
     ActionRule("DROP", "unknown", "changed", "other definition", "DROP COLUMN v"),
@@ -84,20 +89,22 @@ ACTIONS: tuple[ActionRule, ...] = (
 #: Table options that change no row. ENGINE only with InnoDB: another engine may keep no row at all.
 OPTIONS: frozenset[str] = frozenset(
     {
-        "ALGORITHM", "LOCK", "AUTO_INCREMENT", "AUTOEXTEND_SIZE", "AVG_ROW_LENGTH", "CHECKSUM", "TABLE_CHECKSUM", "COMMENT",
-        "COMPRESSION", "DELAY_KEY_WRITE", "ENCRYPTED", "ENCRYPTION", "ENCRYPTION_KEY_ID", "ENGINE_ATTRIBUTE",
-        "SECONDARY_ENGINE", "SECONDARY_ENGINE_ATTRIBUTE", "IETF_QUOTES", "KEY_BLOCK_SIZE", "MAX_ROWS", "MIN_ROWS",
-        "PACK_KEYS", "PAGE_CHECKSUM", "PAGE_COMPRESSED", "PAGE_COMPRESSION_LEVEL", "ROW_FORMAT", "STATS_AUTO_RECALC",
-        "STATS_PERSISTENT", "STATS_SAMPLE_PAGES", "TABLESPACE", "TRANSACTIONAL",
+        "ALGORITHM", "LOCK", "AUTO_INCREMENT", "AUTOEXTEND_SIZE", "AVG_ROW_LENGTH", "CHECKSUM",
+        "TABLE_CHECKSUM", "COMMENT", "COMPRESSION", "DELAY_KEY_WRITE", "ENCRYPTED", "ENCRYPTION",
+        "ENCRYPTION_KEY_ID", "ENGINE_ATTRIBUTE", "SECONDARY_ENGINE", "SECONDARY_ENGINE_ATTRIBUTE",
+        "IETF_QUOTES", "KEY_BLOCK_SIZE", "MAX_ROWS", "MIN_ROWS", "PACK_KEYS", "PAGE_CHECKSUM",
+        "PAGE_COMPRESSED", "PAGE_COMPRESSION_LEVEL", "ROW_FORMAT", "STATS_AUTO_RECALC", "STATS_PERSISTENT",
+        "STATS_SAMPLE_PAGES", "TABLESPACE", "TRANSACTIONAL",
     }
 )  # fmt: skip
 #: Types that the definition describes completely: MODIFY to an equal definition changes no value of
 #: them.
 WHOLE_TYPES = frozenset(
     {
-        "TINYINT", "SMALLINT", "MEDIUMINT", "INT", "INTEGER", "BIGINT", "DECIMAL", "NUMERIC", "DEC", "BIT", "BOOL",
-        "BOOLEAN", "CHAR", "VARCHAR", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT", "ENUM", "SET", "BINARY", "VARBINARY",
-        "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB", "DATE", "TIME", "DATETIME", "TIMESTAMP", "YEAR", "JSON",
+        "TINYINT", "SMALLINT", "MEDIUMINT", "INT", "INTEGER", "BIGINT", "DECIMAL", "NUMERIC", "DEC", "BIT",
+        "BOOL", "BOOLEAN", "CHAR", "VARCHAR", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT", "ENUM", "SET",
+        "BINARY", "VARBINARY", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB", "DATE", "TIME", "DATETIME",
+        "TIMESTAMP", "YEAR", "JSON",
     }
 )  # fmt: skip
 _GENERATED = frozenset(["AS", "GENERATED", "VIRTUAL", "STORED", "PERSISTENT"])

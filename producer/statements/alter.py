@@ -205,9 +205,9 @@ def _parse_column_name(tokens: Sequence[Token]) -> tuple[str | None, bool, Seque
 
 _MORE_WHOLE_TYPES = frozenset(
     {
-        "INT1", "INT2", "INT3", "INT4", "INT8", "MIDDLEINT", "FIXED", "CHARACTER", "NCHAR", "NVARCHAR", "NATIONAL", "LONG", "SERIAL",
-        "GEOMETRY", "POINT", "LINESTRING", "POLYGON", "MULTIPOINT", "MULTILINESTRING", "MULTIPOLYGON", "GEOMETRYCOLLECTION",
-        "GEOMCOLLECTION",
+        "INT1", "INT2", "INT3", "INT4", "INT8", "MIDDLEINT", "FIXED", "CHARACTER", "NCHAR", "NVARCHAR",
+        "NATIONAL", "LONG", "SERIAL", "GEOMETRY", "POINT", "LINESTRING", "POLYGON", "MULTIPOINT",
+        "MULTILINESTRING", "MULTIPOLYGON", "GEOMETRYCOLLECTION", "GEOMCOLLECTION",
     }
 )  # fmt: skip
 _FLOATS = frozenset({"FLOAT", "FLOAT4", "FLOAT8", "DOUBLE", "REAL"})

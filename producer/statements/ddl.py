@@ -32,7 +32,8 @@ _HARMLESS_OBJECTS = frozenset(
 _HARMLESS_VERBS = frozenset(
     {
         "GRANT", "REVOKE", "FLUSH", "ANALYZE", "OPTIMIZE", "CHECK", "CHECKSUM", "SET", "USE", "SHOW",
-        "EXPLAIN", "INSTALL", "UNINSTALL", "RESET", "PURGE", "KILL", "CACHE", "SIGNAL", "HELP", "LOCK", "UNLOCK",
+        "EXPLAIN", "INSTALL", "UNINSTALL", "RESET", "PURGE", "KILL", "CACHE", "SIGNAL", "HELP", "LOCK",
+        "UNLOCK",
     }
 )  # fmt: skip
 _DML_VERBS = frozenset(
@@ -42,7 +43,8 @@ _MODIFIERS = frozenset(
     {
         "OR", "REPLACE", "TEMPORARY", "UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "JSON", "RELATIONAL",
         "DUALITY", "ONLINE", "OFFLINE", "IGNORE", "ALGORITHM", "UNDEFINED", "MERGE", "TEMPTABLE", "DEFINER",
-        "CURRENT_USER", "CURRENT_ROLE", "SQL", "SECURITY", "INVOKER", "AGGREGATE", "=", "@", "(", ")", ".", "%",
+        "CURRENT_USER", "CURRENT_ROLE", "SQL", "SECURITY", "INVOKER", "AGGREGATE", "=", "@", "(", ")", ".",
+        "%",
     }
 )  # fmt: skip
 CONTROL_VERBS = frozenset({"BEGIN", "START", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE", "XA"})

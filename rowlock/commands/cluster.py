@@ -82,7 +82,8 @@ def coordinator(  # noqa: PLR0917 - click passes options by name
     without: tuple[str, ...],
     handed: int | None,
 ) -> None:
-    """Run a coordinator, which leads the agents or stands by, until SIGTERM or Ctrl-C. Start two or three, on different machines."""
+    """Run a coordinator, which leads the agents or stands by, until SIGTERM or Ctrl-C. Start two or three, on
+    different machines."""
     given = (("listen", listen), ("rest", rest))
     config = load_handed_config(
         config_file, handed, {("coordination", key): value for key, value in given if value}
@@ -213,7 +214,8 @@ def agents_list(config_file: Path, output: str) -> None:
 @click.argument("agent")
 @report_command_errors
 def agents_drain(config_file: Path, agent: str) -> None:
-    """Move all units of AGENT to other agents, and place no more on it until it is undrained or started again."""
+    """Move all units of AGENT to other agents, and place no more on it until it is undrained or started
+    again."""
     _post_command(config_file, f"/v1/agents/{quote(agent, safe='')}/drain", f"{agent} is being drained")
 
 
@@ -258,7 +260,8 @@ def pipelines_list(config_file: Path, output: str) -> None:
 @click.option("--after", default=0, metavar="NUMBER", help="Only events with a greater number.")
 @report_command_errors
 def events(config_file: Path, output: str, limit: int, after: int) -> None:
-    """Show what the leading coordinator did: it placed and moved units, and why; agents joined or left; operators gave commands."""
+    """Show what the leading coordinator did: it placed and moved units, and why; agents joined or left;
+    operators gave commands."""
     with _open_client(config_file) as leader:
         rows = leader.get("/v1/events", {"after": after, "limit": limit})["events"]
     from rowlock.commands.cluster_tables import build_events_table
@@ -304,9 +307,9 @@ def copy(  # noqa: PLR0917 - click passes options by name
 ) -> None:
     """Copy TABLE (database.table) again while everything runs; without TABLE, show the progress of copies.
 
-    The target's rows are replaced chunk by chunk, and rows that the source no longer has are deleted: readers never see the table empty. The copy
-    ends any stop of the table. `rowlock copy` without TABLE shows its progress.
-    """
+    The target's rows are replaced chunk by chunk, and rows that the source no longer has are deleted: readers
+    never see the table empty. The copy ends any stop of the table. `rowlock copy` without TABLE shows its
+    progress."""
     from rowlock.commands.copying import post_copy_request, show_copies, wait_for
 
     if table is None:
@@ -336,10 +339,11 @@ def rebalance(config_file: Path) -> None:
 @output_option
 @report_command_errors
 def reload(config_file: Path, output: str) -> None:
-    """Activate the configuration file, as it is now on the machines of the leader and of all agents, in the running system.
+    """Activate the configuration file, as it is now on the machines of the leader and of all agents, in the
+    running system.
 
-    If one of these files is invalid or differs, the command is refused with all errors, and the active configuration stays.
-    """
+    If one of these files is invalid or differs, the command is refused with all errors, and the active
+    configuration stays."""
     with _open_client(config_file) as leader:
         answer = leader.reload_config()
     if output == "json":

@@ -50,7 +50,8 @@ def post_copy_request(config_file: Path, body: CopyJson, what: Literal["", "canc
     outcome = {
         "": "is copied again: `rowlock copy` shows the progress",
         "cancel": "the copy is cancelled",
-        "rate": f"the copy continues {f'at {rate:,} rows a second at most' if rate else 'as fast as the source gives rows'}",
+        "rate": "the copy continues "
+        f"{f'at {rate:,} rows a second at most' if rate else 'as fast as the source gives rows'}",
     }[what]
     click.echo(f"{taken['table']} of {taken['source']}: {outcome}")
     return taken
@@ -134,8 +135,8 @@ def build_copies_table(rows: Sequence[CopyJson], now_ms: int) -> Table:
         by = f"{row['by']} ({row['cause']})" if row["cause"] else row["by"]
         left = "" if row["eta_s"] is None else format_duration(row["eta_s"])
         cells = (
-            row["source"], row["table"], row["phase"], format_copied_rows(row["rows"], row["estimate"]), left, by, format_since(row["requested_ms"], now_ms),
-            *((row["reason"],) if ill else ()),
+            row["source"], row["table"], row["phase"], format_copied_rows(row["rows"], row["estimate"]), left,
+            by, format_since(row["requested_ms"], now_ms), *((row["reason"],) if ill else ()),
         )  # fmt: skip
         table.add_row(*(escape_markup(cell) for cell in cells))
     return table

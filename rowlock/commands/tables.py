@@ -87,7 +87,8 @@ def build_sources_table(status: Status) -> Table:
 def _format_source_cells(source: SourceStatus) -> tuple[str, ...]:
     pending = ", ".join(source.snapshot_pending)
     return (
-        source.name, source.state, source.position or "–", format_duration(source.lag_seconds), f"{source.events:,}", pending,
+        source.name, source.state, source.position or "–", format_duration(source.lag_seconds),
+        f"{source.events:,}", pending,
     )  # fmt: skip
 
 
@@ -110,7 +111,8 @@ def _format_unit_cells(unit: ApplyUnitStatus) -> tuple[str, ...]:
     backlog = "–" if unit.lag_events is None else f"{unit.lag_events:,}"
     held = str(unit.quarantined or "")
     return (
-        unit.pipeline, unit.topic, unit.state, unit.at or "–", offset, backlog, format_duration(unit.lag_seconds), held,
+        unit.pipeline, unit.topic, unit.state, unit.at or "–", offset, backlog,
+        format_duration(unit.lag_seconds), held,
     )  # fmt: skip
 
 
@@ -124,7 +126,8 @@ def build_stops_table(status: Status) -> Table | None:
                 continue
             cause = " at ".join(filter(None, (each.cause, each.at)))
             cells = (
-                source.name, each.table, each.state, cause, format_since(each.since_ms, status.time_ms), each.reason, each.remedy,
+                source.name, each.table, each.state, cause, format_since(each.since_ms, status.time_ms),
+                each.reason, each.remedy,
             )  # fmt: skip
             table.add_row(*(escape_markup(cell) for cell in cells))
     return table if table.row_count else None
@@ -138,7 +141,8 @@ def build_running_copies_table(status: Status) -> Table | None:
     for row in (row for source in status.sources for row in source.copies):
         cells = (
             row.source, row.table, row.phase, format_copied_rows(row.rows, row.estimate),
-            "" if row.eta_s is None else format_duration(row.eta_s), f"{row.by} ({row.cause})" if row.cause else row.by,
+            "" if row.eta_s is None else format_duration(row.eta_s),
+            f"{row.by} ({row.cause})" if row.cause else row.by,
             format_since(row.requested_ms, status.time_ms), row.reason,
         )  # fmt: skip
         table.add_row(*(escape_markup(cell) for cell in cells))

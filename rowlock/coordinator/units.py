@@ -95,7 +95,13 @@ def _read_sources(config: Config) -> set[str]:
 
 def explain_missing_topics(config: Config, source: str) -> str:
     """Return the message for a source of Debezium without any topic."""
-    return f"source {source}: Debezium has written no topic {config.kafka.prefix}.{source}.<database>.<table> of its tables"
+    return (
+        f"source {source}: Debezium has written no topic "
+        f"{config.kafka.prefix}.{source}.<database>.<table> of its tables"
+    )
 
 
-NO_TOPICS_REMEDY = "set the connector's topic.prefix to <kafka.prefix>.<name of the source>, and start it (docs/how-to/debezium.md)"
+NO_TOPICS_REMEDY = (
+    "set the connector's topic.prefix to <kafka.prefix>.<name of the source>, and start "
+    "it (docs/how-to/debezium.md)"
+)

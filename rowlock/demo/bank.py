@@ -18,15 +18,15 @@ DATABASE = "bank"
 BANK_TABLES = ("customers", "accounts", "transfers")
 DDL = (
     (
-        "CREATE TABLE customers (id INT NOT NULL PRIMARY KEY, email VARCHAR(80) NOT NULL, name VARCHAR(80) NOT NULL, "
-        "city VARCHAR(40) NULL, vip TINYINT NOT NULL DEFAULT 0, profile JSON NULL, "
-        "changed_at TIMESTAMP(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3) ON UPDATE CURRENT_TIMESTAMP(3), "
-        "UNIQUE KEY one_email (email))"
+        "CREATE TABLE customers (id INT NOT NULL PRIMARY KEY, email VARCHAR(80) NOT NULL, name "
+        "VARCHAR(80) NOT NULL, city VARCHAR(40) NULL, vip TINYINT NOT NULL DEFAULT 0, profile JSON "
+        "NULL, changed_at TIMESTAMP(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3) ON UPDATE "
+        "CURRENT_TIMESTAMP(3), UNIQUE KEY one_email (email))"
     ),
     (
-        "CREATE TABLE accounts (id BIGINT NOT NULL PRIMARY KEY, number CHAR(22) NOT NULL, customer_id INT NOT NULL, "
-        "kind ENUM('giro','savings','loan') NOT NULL, balance DECIMAL(15,2) NOT NULL, opened DATE NOT NULL, "
-        "UNIQUE KEY one_number (number), KEY by_customer (customer_id))"
+        "CREATE TABLE accounts (id BIGINT NOT NULL PRIMARY KEY, number CHAR(22) NOT NULL, customer_id INT "
+        "NOT NULL, kind ENUM('giro','savings','loan') NOT NULL, balance DECIMAL(15,2) NOT NULL, opened DATE "
+        "NOT NULL, UNIQUE KEY one_number (number), KEY by_customer (customer_id))"
     ),
     (
         "CREATE TABLE transfers (id BIGINT UNSIGNED NOT NULL PRIMARY KEY, from_account BIGINT NOT NULL, "
@@ -117,7 +117,10 @@ class Bank:
             self._pick_amount(),
             self._pick_day(),
         )
-        insert = "INSERT INTO accounts (id, number, customer_id, kind, balance, opened) VALUES (%s, %s, %s, %s, %s, %s)"
+        insert = (
+            "INSERT INTO accounts (id, number, customer_id, kind, balance, opened) "
+            "VALUES (%s, %s, %s, %s, %s, %s)"
+        )
         return [(insert, row)]
 
     def build_transfer(self, *, book: bool = True) -> list[BankStatement]:
@@ -177,7 +180,8 @@ class Bank:
         return Decimal(self.random.randint(1, 500_000)).scaleb(-2)
 
     def _pick_day(self) -> str:
-        return f"{self.random.randint(1990, 2026)}-{self.random.randint(1, 12):02d}-{self.random.randint(1, 28):02d}"
+        year, month, day = (self.random.randint(*each) for each in ((1990, 2026), (1, 12), (1, 28)))
+        return f"{year}-{month:02d}-{day:02d}"
 
 
 _MIX: tuple[tuple[Callable[[Bank], list[BankStatement]], int], ...] = (

@@ -237,11 +237,17 @@ def _list_facts(outcome: DemoOutcome) -> list[tuple[str, str]]:
         ),
         (
             "row changes while the branches lived",
-            f"{workload.written:,} of the workload and {workload.probes:,} of the probe in {workload.seconds:.0f} s",
+            (
+                f"{workload.written:,} of the workload and {workload.probes:,} of the probe "
+                f"in {workload.seconds:.0f} s"
+            ),
         ),
         (
             "rows/s",
-            f"{figures.compute_rate(snapshot):,.0f}: {late:,} rows applied in {taken:.0f} s (the branches wrote no faster)",
+            (
+                f"{figures.compute_rate(snapshot):,.0f}: {late:,} rows applied in {taken:.0f} s "
+                "(the branches wrote no faster)"
+            ),
         ),
         ("commit to visible", f"{shown} ({len(workload.latencies)} probes{lost})"),
         (

@@ -141,7 +141,10 @@ class DemoView:
     def _format_line(self, figures: DemoFigures, latency: float | None) -> str:
         shown = "–" if latency is None else f"{latency * 1000:.0f} ms"
         rate = figures.compute_rate(self._last)
-        return f"{rate:,.0f} rows/s · backlog {figures.backlog:,} events · lag {format_duration(figures.lag)} · latency p50 {shown}"
+        return (
+            f"{rate:,.0f} rows/s · backlog {figures.backlog:,} events · lag "
+            f"{format_duration(figures.lag)} · latency p50 {shown}"
+        )
 
     @staticmethod
     def _build_table(figures: DemoFigures) -> Table:

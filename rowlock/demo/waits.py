@@ -157,7 +157,8 @@ class DemoWait:
             load = f", with {busy:.0f} times as much work as the processors can do" if busy >= 2 else ""
             error = f"; its last error: {log.error}" if log.error else ""
             raise CommandError(
-                f"{self._what}: it waited for {waiting}, and there was no progress for {self._patience.waited:.0f} s{load}{error}"
+                f"{self._what}: it waited for {waiting}, and there was no progress for "
+                f"{self._patience.waited:.0f} s{load}{error}"
             )
         return waiting
 

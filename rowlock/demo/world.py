@@ -53,7 +53,9 @@ pipelines:
         add: {{branch: "{{source}}"}}
 """
 _SOURCE = """\
-  {name}: {{type: mariadb, host: 127.0.0.1, port: {port}, user: rowlock, password_file: password, tables: ["{db}.*"]}}
+  {name}:
+    {{type: mariadb, host: 127.0.0.1, port: {port}, user: rowlock, password_file: password,
+      tables: ["{db}.*"]}}
 """
 
 

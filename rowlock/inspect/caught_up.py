@@ -6,8 +6,9 @@ snapshot pending. Then the ends of the topics are noted, and every lane of every
 them. Each end is noted after the step before it is complete, so no event that existed at the start can
 be missed.
 
-A source that is polled has no such end (rowlock/inspect/observed/polled_sources.py). For a source that Debezium
-captures, the lag of Debezium is not known; its topics count up to the ends that they have at the start.
+A source that is polled has no such end (rowlock/inspect/observed/polled_sources.py). For a source that
+Debezium captures, the lag of Debezium is not known; its topics count up to the ends that they have at the
+start.
 
 A table that is left out or has stopped does not keep the others from arriving; it is named once they
 have arrived.

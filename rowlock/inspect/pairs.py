@@ -29,7 +29,10 @@ class TablePair:
 
     @property
     def label(self) -> str:
-        return f"{self.source}:{self.table.db}.{self.table.name} → {self.target}:{self.routed.schema}.{self.routed.table}"
+        return (
+            f"{self.source}:{self.table.db}.{self.table.name} → "
+            f"{self.target}:{self.routed.schema}.{self.routed.table}"
+        )
 
 
 def list_table_pairs(config: Config, pipelines: Iterable[str], pattern: str | None = None) -> list[TablePair]:

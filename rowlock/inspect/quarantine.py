@@ -110,8 +110,8 @@ def format_quarantine_lines(entries: Sequence[QuarantinedEvent]) -> list[str]:
     if not entries:
         return ["nothing is held"]
     return [
-        f"{entry.pipeline} {entry.topic}@{entry.held.offset}.{entry.held.part} {entry.held.table} key {entry.held.key}: "
-        f"{entry.held.error}"
+        f"{entry.pipeline} {entry.topic}@{entry.held.offset}.{entry.held.part} {entry.held.table} key "
+        f"{entry.held.key}: {entry.held.error}"
         for entry in entries
     ]
 

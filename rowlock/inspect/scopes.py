@@ -121,4 +121,7 @@ def _describe_consequence(each: ScopedFinding) -> str:
         case FindingScope.PIPELINE:
             return f"pipeline {each.name} does not run until this is corrected; the others continue"
         case _:
-            return f"{each.finding.place} is left out or stops until this is corrected; all other tables continue"
+            return (
+                f"{each.finding.place} is left out or stops until this is "
+                "corrected; all other tables continue"
+            )

@@ -210,8 +210,9 @@ class StatusReader:
         """
         asked = (name for name, mark in marks.items() if mark is None and not self._is_external(name))
         return [
-            f"the last watermark of source {name} cannot be read, so the progress of its capture and its stopped tables "
-            "are not known: the next one is written within a second while it is captured; if this lasts, a newer rowlock wrote it"
+            f"the last watermark of source {name} cannot be read, so the progress of its capture and its "
+            "stopped tables are not known: the next one is written within a second while it is captured; if "
+            "this lasts, a newer rowlock wrote it"
             for name in asked
             if self._kafka.read_watermark_end(name)
             and not self._read_watermark(name)  # the first may have been written meanwhile

@@ -119,7 +119,8 @@ def verify_pairs(
         elif kind.batches:
             yield PairResult(
                 pair,
-                problem=f"rows of a target of type {target.type!r} cannot be read by key, nothing was compared",
+                problem=f"rows of a target of type {target.type!r} cannot be "
+                "read by key, nothing was compared",
             )
         else:
             source = config.sources[pair.source]

@@ -53,8 +53,8 @@ def explain_other_version(parent: str | None, mine: str) -> str | None:
     if parent in (None, mine):
         return None
     return (
-        f"the process that starts this one is rowlock {parent}, and the installed files are rowlock {mine}: they were replaced while it "
-        "ran: restart it"
+        f"the process that starts this one is rowlock {parent}, and the installed files are rowlock {mine}: "
+        "they were replaced while it ran: restart it"
     )
 
 

@@ -88,8 +88,8 @@ def await_addresses(config: Config, patience_s: float = ADDRESS_S) -> None:
             if time.monotonic() >= until:
                 raise CommandError(
                     f"{address} of coordination is taken ({why})",
-                    "if another `rowlock run` or `rowlock coordinator` of this configuration runs here, it already does the "
-                    "work (see `rowlock status`); otherwise configure free addresses",
+                    "if another `rowlock run` or `rowlock coordinator` of this configuration runs here, it "
+                    "already does the work (see `rowlock status`); otherwise configure free addresses",
                 )
             time.sleep(SUPERVISOR_TICK_S)
 

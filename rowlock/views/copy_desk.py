@@ -165,8 +165,10 @@ def copy_rows(marks: Mapping[str, Watermark | None]) -> list[CopyRow]:
 
 def _build_row(source: str, state: CopyState, now_ms: int) -> CopyRow:
     return CopyRow(
-        source, format_table_text(state.db, state.table), state.id, state.phase, state.by, state.cause, state.where, state.rows,
-        state.estimate, state.requested_ms, state.began_ms, state.ended_ms, state.restarts, str(decode_problem(state.reason)), estimate_remaining_s(state, now_ms), state.max_rows_per_second,
+        source, format_table_text(state.db, state.table), state.id, state.phase, state.by, state.cause,
+        state.where, state.rows, state.estimate, state.requested_ms, state.began_ms, state.ended_ms,
+        state.restarts, str(decode_problem(state.reason)), estimate_remaining_s(state, now_ms),
+        state.max_rows_per_second,
     )  # fmt: skip
 
 
@@ -186,9 +188,11 @@ def explain_debezium_signal(prefix: str, source: str, db: str, table: str) -> Pr
     asked = encode_snapshot_signal(db, table)
     data = asked.partition('"data":')[2][:-1].replace("\\", "\\\\").replace("'", "''")
     return Problem(
-        f"Debezium captures {source}, so Debezium copies {db}.{table}. A unit that is stopped continues with the rows that Debezium reads, and deletes rows "
-        "that the source no longer has; a unit that runs overwrites the target's rows, retries those in quarantine, and deletes nothing "
-        "(docs/how-to/debezium.md)",
-        f"put its signal into the connector's signal topic, under the key {prefix}.{source}: {asked} or into its signal "
-        f"table: INSERT INTO <signal.data.collection> (id, type, data) VALUES (UUID(), 'execute-snapshot', '{data}')",
+        f"Debezium captures {source}, so Debezium copies {db}.{table}. A unit that is stopped "
+        "continues with the rows that Debezium reads, and deletes rows that the source no longer "
+        "has; a unit that runs overwrites the target's rows, retries those in quarantine, and "
+        "deletes nothing (docs/how-to/debezium.md)",
+        f"put its signal into the connector's signal topic, under the key {prefix}.{source}: {asked} or "
+        "into its signal table: INSERT INTO <signal.data.collection> (id, type, data) VALUES (UUID(), "
+        f"'execute-snapshot', '{data}')",
     )

@@ -72,8 +72,9 @@ class Backlog:
         if self.kept.seconds is not None and self.age_s > ALARM_SHARE * self.kept.seconds:
             found.append(
                 self._build_alarm(
-                    f"is kept for {format_period(self.kept.seconds)} ({self.kept.by}), and the oldest that {self.reader} is {format_period(self.age_s)} old: "
-                    f"it may be deleted in {format_period(self.headroom_s or 0.0)}",
+                    f"is kept for {format_period(self.kept.seconds)} ({self.kept.by}), and the oldest that "
+                    f"{self.reader} is {format_period(self.age_s)} old: it may be deleted in "
+                    f"{format_period(self.headroom_s or 0.0)}",
                     self.kept.by,
                 )
             )
@@ -84,8 +85,9 @@ class Backlog:
         ):
             found.append(
                 self._build_alarm(
-                    f"is kept up to {format_bytes(self.kept.bytes)} ({self.kept.bytes_by}), and from the oldest that {self.reader} on it has "
-                    f"{format_bytes(self.size)}: that may be deleted once {format_bytes(self.headroom_bytes or 0)} more are written",
+                    f"is kept up to {format_bytes(self.kept.bytes)} ({self.kept.bytes_by}), and from the "
+                    f"oldest that {self.reader} on it has {format_bytes(self.size)}: that may be deleted "
+                    f"once {format_bytes(self.headroom_bytes or 0)} more are written",
                     self.kept.bytes_by,
                 )
             )
@@ -97,14 +99,16 @@ class Backlog:
         if kept.seconds is not None and kept.seconds < SHORT_S:
             found.append(
                 self._build_short_warning(
-                    f"is kept for {format_period(kept.seconds)} only ({kept.by}): an outage that lasts longer means to start over",
+                    f"is kept for {format_period(kept.seconds)} only ({kept.by}): an outage that "
+                    "lasts longer means to start over",
                     kept.by,
                 )
             )
         if kept.bytes is not None and self.size is None:
             found.append(
                 self._build_short_warning(
-                    f"is cut to {format_bytes(kept.bytes)} ({kept.bytes_by}), however much of it {self.reader}",
+                    f"is cut to {format_bytes(kept.bytes)} ({kept.bytes_by}), "
+                    f"however much of it {self.reader}",
                     kept.bytes_by,
                 )
             )

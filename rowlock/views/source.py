@@ -107,8 +107,8 @@ class RetainedLog(NamedTuple):
 
 _DAYS_S = 86_400.0
 _EXPIRY = (
-    "binlog_expire_logs_seconds", "expire_logs_days", "binlog_expire_logs_auto_purge", "max_binlog_total_size",
-    "binlog_space_limit",
+    "binlog_expire_logs_seconds", "expire_logs_days", "binlog_expire_logs_auto_purge",
+    "max_binlog_total_size", "binlog_space_limit",
 )  # fmt: skip
 
 

@@ -62,6 +62,6 @@ def explain_other_system(asked: str, theirs: str) -> str | None:
     if not asked or not theirs or asked == theirs:
         return None
     return (
-        f"this coordinator has kafka.prefix {asked!r}, the request has {theirs!r}; correct the addresses under "
-        f"coordination, or give each system addresses of its own"
+        f"this coordinator has kafka.prefix {asked!r}, the request has {theirs!r}; correct the addresses "
+        "under coordination, or give each system addresses of its own"
     )

@@ -221,7 +221,10 @@ def _check_pattern(pattern: str, place: tuple[str, ...], document: YamlDocument)
     try:
         check_pattern(pattern)
     except PatternError as error:
-        right = "write database.table, with * and ? as needed; names with special characters in backticks, for example bank.`a.b`"
+        right = (
+            "write database.table, with * and ? as needed; names with special characters in "
+            "backticks, for example bank.`a.b`"
+        )
         document.add_problem(place, f"{pattern!r} is no table pattern: {error}", right)
 
 
@@ -282,7 +285,10 @@ def _check_listen(config: CoordinationConfig, host: str, document: YamlDocument)
     databases' rows.
     """
     if config.tls is None:
-        seen = f"{host} can be reached from other machines without TLS: any of them can act as an agent, and read the messages"
+        seen = (
+            f"{host} can be reached from other machines without TLS: any of them can act as an "
+            "agent, and read the messages"
+        )
         document.add_problem((_PLACE, "listen"), seen, "set coordination.tls, or listen on 127.0.0.1")
     elif not config.tls.mutual and not _get_secret(config):
         seen = f"{host} can be reached from other machines, and agents are not authenticated"

@@ -15,23 +15,25 @@ from schemas.config.base import ConfigModel, Text
 
 
 class CoordinationTls(ConfigModel):
-    """TLS between coordinators and agents, and of the REST interface. One authority signs all certificates."""
+    """TLS between coordinators and agents, and of the REST interface. One authority signs all
+    certificates."""
 
     ca: Path = Field(description="File with the certificates to trust.")
     cert: Path = Field(
-        description="File with the certificate of this machine's coordinator or agent. An agent's name must be its "
-        "common name or one of its alternative names."
+        description="File with the certificate of this machine's coordinator or agent. An agent's name must "
+        "be its common name or one of its alternative names."
     )
     key: Path = Field(description="File with its private key.")
     mutual: bool = Field(
         default=True,
-        description="Whether agents must also present a certificate. REST asks for `token`, never for a certificate.",
+        description="Whether agents must also present a certificate. REST asks for "
+        "`token`, never for a certificate.",
     )
 
 
 class CoordinationConfig(ConfigModel):
-    """Placement of units by `rowlock coordinator` and `rowlock agent`. All machines can use the same file; settings that differ can be
-    given on the command line."""
+    """Placement of units by `rowlock coordinator` and `rowlock agent`. All machines can use the same file;
+    settings that differ can be given on the command line."""
 
     coordinators: list[Text] = Field(
         default=["127.0.0.1:7701"],
@@ -40,32 +42,36 @@ class CoordinationConfig(ConfigModel):
     )
     listen: Text = Field(
         default="127.0.0.1:7701",
-        description="Address on which the coordinator of this machine listens for agents: `host:port`; port 0 takes a free one.",
+        description="Address on which the coordinator of this machine listens for agents: "
+        "`host:port`; port 0 takes a free one.",
     )
     rest: Text = Field(
         default="127.0.0.1:7780",
-        description="Address on which that coordinator serves REST, and where `rowlock units`, `agents`, … try it first: `host:port`.",
+        description="Address on which that coordinator serves REST, and where `rowlock units`, `agents`, "
+        "… try it first: `host:port`.",
     )
     advertise: Text | None = Field(
         default=None,
-        description="Host name or address under which others reach this coordinator (default: those it listens on).",
+        description="Host name or address under which others reach this coordinator "
+        "(default: those it listens on).",
     )
     token: SecretStr | None = Field(
         default=None,
         description="Bearer token that REST requires, and that authenticates agents if `tls` is not mutual: "
-        "`${NAME}` from the environment, or `token_file: F` instead. Required unless `rest` and `listen` are on loopback; for "
-        "`listen`, mutual TLS is sufficient as well.",
+        "`${NAME}` from the environment, or `token_file: F` instead. Required unless `rest` and `listen` are "
+        "on loopback; for `listen`, mutual TLS is sufficient as well.",
     )
     tls: CoordinationTls | None = Field(
         default=None,
-        description="TLS between coordinators and agents, and of REST (default: none). Required unless `listen` is on "
-        "loopback.",
+        description="TLS between coordinators and agents, and of REST (default: none). Required "
+        "unless `listen` is on loopback.",
     )
     lease_s: float = Field(
         default=10.0,
         ge=1,
         le=600,
-        description="Seconds after which an agent that receives no message of the leader stops writing, and its units move to other agents.",
+        description="Seconds after which an agent that receives no message of the leader stops writing, and "
+        "its units move to other agents.",
     )
     interval_s: float = Field(
         default=1.0, ge=0.1, le=60, description="Seconds between heartbeats; at most a third of `lease_s`."
@@ -77,8 +83,8 @@ class CoordinationConfig(ConfigModel):
         default=60.0,
         ge=1,
         le=86400,
-        description="Seconds that the preparation of a unit on an agent may take without progress; then it is abandoned there. The next time "
-        "the unit has twice as long, up to eight times.",
+        description="Seconds that the preparation of a unit on an agent may take without progress; then it "
+        "is abandoned there. The next time the unit has twice as long, up to eight times.",
     )
     prepare_most_s: float = Field(
         default=3600.0,
@@ -129,8 +135,8 @@ class CoordinationConfig(ConfigModel):
     )
     apart: dict[str, str] = Field(
         default_factory=dict,
-        description="Source → label: units of sources with the same label are kept on different agents, if there are "
-        "enough.",
+        description="Source → label: units of sources with the same label are kept on different "
+        "agents, if there are enough.",
     )
 
     @property

@@ -61,7 +61,8 @@ class RepairConfig(ConfigModel):
 
     mode: Literal["copy", "stop"] = Field(
         default="copy",
-        description="`copy`: the table is copied again automatically, within the limits below; `stop`: it waits for `rowlock copy`.",
+        description="`copy`: the table is copied again automatically, within the limits below; `stop`: "
+        "it waits for `rowlock copy`.",
     )
     max_rows: int = Field(
         default=50_000_000,
@@ -71,7 +72,8 @@ class RepairConfig(ConfigModel):
     max_per_day: int = Field(
         default=3,
         ge=1,
-        description="Maximum number of automatic copies of one table within a day; then it waits for `rowlock copy`.",
+        description="Maximum number of automatic copies of one table within a day; then "
+        "it waits for `rowlock copy`.",
     )
 
     @model_validator(mode="before")
@@ -81,40 +83,44 @@ class RepairConfig(ConfigModel):
 
 
 class Route(ConfigModel):
-    """A route: source tables, and the target tables that they go to. The first route that matches a table is used; a table without
-    one is not applied."""
+    """A route: source tables, and the target tables that they go to. The first route that matches a table is
+    used; a table without one is not applied."""
 
     from_: str = Field(
         alias="from",
         description="Source tables: `database.table` with `*`, `?` and backticks, as in `tables`.",
     )
     to: str = Field(
-        description="Target table `schema.table` (MySQL: `database.table`); `{source}`, `{db}` and `{table}` are filled in, "
-        "also if they contain dots. Write a name that contains a dot in backticks."
+        description="Target table `schema.table` (MySQL: `database.table`); `{source}`, `{db}` and `{table}` "
+        "are filled in, also if they contain dots. Write a name that contains a dot in backticks."
     )
     add: dict[str, str] = Field(
         default_factory=dict,
-        description="Columns to add to every row, with their text; `{source}`, `{db}`, `{table}` are filled in. They join the "
-        "primary key and every unique key of tables that rowlock creates, so that many sources fit into one table.",
+        description="Columns to add to every row, with their text; `{source}`, `{db}`, `{table}` are filled "
+        "in. They join the primary key and every unique key of tables that rowlock creates, so that "
+        "many sources fit into one table.",
     )
     schema_changes: SchemaChanges | None = Field(
         default=None, description="For the tables of this route, instead of the pipeline's setting."
     )
     kafka: TopicConfig | None = Field(
         default=None,
-        description="For a Kafka target: how its topics are written; `to` is then the topic `<schema>.<table>` (default: the defaults below).",
+        description="For a Kafka target: how its topics are written; `to` is then the topic "
+        "`<schema>.<table>` (default: the defaults below).",
     )
 
 
 class PipelineConfig(ConfigModel):
-    """Sources → one target. Its name (letters, digits, `_`, `-`) is the key of its progress in the target: keep it."""
+    """Sources → one target. Its name (letters, digits, `_`, `-`) is the key of its progress in the target:
+    keep it."""
 
     sources: list[str] = Field(min_length=1, description="Names of sources.")
     target: str = Field(description="Name of the target.")
     routes: list[Route] = Field(
         default_factory=lambda: [Route.model_validate({"from": "*.*", "to": "{db}.{table}"})],
         min_length=1,
-        description="Source tables and their target tables (default: every table keeps the schema and name of the source).",
+        description="Source tables and their target tables (default: every table keeps the "
+        "schema and name of the source).",
     )
     consistency: Literal["row"] = Field(default="row", description="`row`: lanes commit on their own.")
     lanes: int = Field(
@@ -125,34 +131,39 @@ class PipelineConfig(ConfigModel):
     )
     schema_changes: SchemaChanges = Field(
         default="lenient",
-        description="Effect of an ALTER TABLE at the source. `ignore`: nothing at the target; a row that no longer fits stops the table. "
-        "`lenient`: the target follows additions and widenings, but nothing is dropped or narrowed. `evolve`: the target follows every change. `stop`: the table waits "
-        "for an operator.",
+        description="Effect of an ALTER TABLE at the source. `ignore`: nothing at the target; a row that no "
+        "longer fits stops the table. `lenient`: the target follows additions and widenings, but "
+        "nothing is dropped or narrowed. `evolve`: the target follows every change. `stop`: the "
+        "table waits for an operator.",
     )
     on_drop: Literal["keep", "empty", "drop"] = Field(
         default="keep",
-        description="Effect of DROP TABLE and DROP DATABASE at the source on the target's rows, independently of `schema_changes`.",
+        description="Effect of DROP TABLE and DROP DATABASE at the source on the target's rows, "
+        "independently of `schema_changes`.",
     )
     repair: RepairConfig = Field(
         default_factory=RepairConfig,
-        description="Repair of a table that can no longer be replicated: `copy` or `stop`, or the keys below.",
+        description="Repair of a table that can no longer be replicated: `copy` or `stop`, or the keys "
+        "below.",
     )
     conflicts: Literal["replace", "quarantine"] = Field(
         default="replace",
-        description="Drift, that is, a row of another key has a unique value that an event needs: `replace` moves that row to "
-        "`rowlock_displaced`; `quarantine` holds the event back instead.",
+        description="Drift, that is, a row of another key has a unique value that an event needs: `replace` "
+        "moves that row to `rowlock_displaced`; `quarantine` holds the event back instead.",
     )
     create_tables: bool = Field(default=True, description="Create target tables that are missing.")
     max_gather: int | None = Field(
         default=None,
         ge=1,
-        description="Maximum number of events in one transaction of a lane (default: chosen by load; 1: one row at a time).",
+        description="Maximum number of events in one transaction of a lane (default: chosen by "
+        "load; 1: one row at a time).",
     )
     commit_every: float | None = Field(
         default=None,
         ge=0.1,
         le=86400,
-        description="Seconds from one commit to the next, for a target that takes whole batches (default: 10; Kafka: 1).",
+        description="Seconds from one commit to the next, for a target that takes whole "
+        "batches (default: 10; Kafka: 1).",
     )
 
 
@@ -176,8 +187,8 @@ class SparkConfig(ConfigModel):
 
     master: Annotated[str, AfterValidator(_with_tries)] = Field(
         default="local[2,4]",
-        description="`local[N]` or `local[*]`: N tasks at once, each tried up to four times (`local[N,F]`: F times); or a cluster, "
-        "`spark://host:port`, with executors on this machine.",
+        description="`local[N]` or `local[*]`: N tasks at once, each tried up to four times (`local[N,F]`: F "
+        "times); or a cluster, `spark://host:port`, with executors on this machine.",
     )
     memory: str = Field(
         default="1g",
@@ -192,7 +203,8 @@ class Config(ConfigModel):
     kafka: KafkaConfig = Field(description="The Kafka cluster.")
     state_dir: Path = Field(
         default=Path("state"),
-        description="Folder for caches and logs; rowlock can recreate its content. Relative to the configuration file.",
+        description="Folder for caches and logs; rowlock can recreate its content. "
+        "Relative to the configuration file.",
     )
     spark: SparkConfig = Field(default_factory=SparkConfig, description="The Spark that runs the pipelines.")
     coordination: CoordinationConfig = Field(

@@ -24,8 +24,9 @@ Template = Annotated[str, AfterValidator(_validate_template)]
 
 
 class OnlineDdlConfig(ConfigModel):
-    """Names of the tables in which the tools make the next form of a table `t`. A bare list names tools: `gh-ost`, `pt-osc`. `{table}` stands
-    for the table's own name, `{time}` for fourteen digits: gh-ost's are `_{table}_gho`, and `_{table}_ghc`, `_{table}_del`, `_{table}_{time}_del`."""
+    """Names of the tables in which the tools make the next form of a table `t`. A bare list names tools:
+    `gh-ost`, `pt-osc`. `{table}` stands for the table's own name, `{time}` for fourteen digits: gh-ost's are
+    `_{table}_gho`, and `_{table}_ghc`, `_{table}_del`, `_{table}_{time}_del`."""
 
     shadow: list[Template] = Field(
         default_factory=list, description="Names of the table that takes the place of `t` in the end."
@@ -35,7 +36,8 @@ class OnlineDdlConfig(ConfigModel):
     )
     triggered: list[Template] = Field(
         default_factory=list,
-        description="Those of `shadow` that count only where triggers of `t` keep the table up to date, as pt-osc's do.",
+        description="Those of `shadow` that count only where triggers of `t` keep the "
+        "table up to date, as pt-osc's do.",
     )
 
     @model_validator(mode="before")

@@ -21,8 +21,8 @@ class KafkaConfig(ConfigModel):
     bootstrap: Text = Field(description="Brokers to begin with: `host:port`, several separated by commas.")
     prefix: Text = Field(
         default="rowlock",
-        description="First part of every topic's name. Letters, digits, `.`, `_`, `-`. Two installations on one cluster "
-        "need two prefixes.",
+        description="First part of every topic's name. Letters, digits, `.`, `_`, `-`. Two installations on "
+        "one cluster need two prefixes.",
     )
     replication: int = Field(
         default=1, ge=1, le=32767, description="Replication factor of the topics that rowlock creates."
@@ -30,8 +30,9 @@ class KafkaConfig(ConfigModel):
     options: dict[str, str] = Field(
         default_factory=dict,
         repr=False,
-        description="Any librdkafka setting for clients: `security.protocol`, `sasl.*`, `ssl.*`. Settings that carry the "
-        "guarantees (acks, idempotence, time-outs of messages) are refused. `sasl.password_file: F` reads a file.",
+        description="Any librdkafka setting for clients: `security.protocol`, `sasl.*`, `ssl.*`. Settings "
+        "that carry the guarantees (acks, idempotence, time-outs of messages) are refused. "
+        "`sasl.password_file: F` reads a file.",
     )
 
 
@@ -40,7 +41,8 @@ class TlsConfig(ConfigModel):
 
     verify: Literal["full", "ca", "none"] = Field(
         default="full",
-        description="`full`: certificate and host name are checked; `ca`: certificate only; `none`: encrypted only.",
+        description="`full`: certificate and host name are checked; `ca`: certificate "
+        "only; `none`: encrypted only.",
     )
     ca: Path | None = Field(
         default=None, description="File with the certificates to trust (default: the system's)."
@@ -72,7 +74,8 @@ def _require_source_kind(kind: str) -> str:
 
 
 class SourceConfig(ConfigModel):
-    """A database whose changes are captured. Its name (letters, digits, `_`, `-`) becomes part of its topics' names."""
+    """A database whose changes are captured. Its name (letters, digits, `_`, `-`) becomes part of its topics'
+    names."""
 
     type: Annotated[str, AfterValidator(_require_source_kind)] = Field(
         description="Kind of database.", json_schema_extra={"enum": list(SOURCE_KINDS)}
@@ -93,20 +96,21 @@ class SourceConfig(ConfigModel):
     )
     tables: list[str] = Field(
         min_length=1,
-        description="Captured tables: `database.table` with `*` and `?`; `!` before a pattern excludes tables. The "
-        "last pattern that matches a table decides. The first dot separates database and table; text in backticks "
-        'is taken literally: ``"bank.`a.b`"`` is the table `a.b`, ``"`my.db`.*"`` all tables of `my.db`.',
+        description="Captured tables: `database.table` with `*` and `?`; `!` before a pattern excludes "
+        "tables. The last pattern that matches a table decides. The first dot separates database and table; "
+        'text in backticks is taken literally: ``"bank.`a.b`"`` is the table `a.b`, ``"`my.db`.*"`` all '
+        "tables of `my.db`.",
     )
     snapshot: Literal["initial", "never", "only"] = Field(
         default="initial",
-        description="`initial`: existing rows first, in chunks, while changes go on; `never`: changes only; `only`: "
-        "existing rows only.",
+        description="`initial`: existing rows first, in chunks, while changes go on; `never`: changes "
+        "only; `only`: existing rows only.",
     )
     copy_rows_per_second: int = Field(
         default=10_000,
         ge=0,
-        description="Maximum of rows a second that a copy of a table reads, if it was requested without a rate or by rowlock itself: the changes of other "
-        "tables wait for its rows. `0`: no limit.",
+        description="Maximum of rows a second that a copy of a table reads, if it was requested without a "
+        "rate or by rowlock itself: the changes of other tables wait for its rows. `0`: no limit.",
     )
     topics: Literal["table"] = Field(
         default="table",
@@ -114,34 +118,39 @@ class SourceConfig(ConfigModel):
     )
     online_ddl: OnlineDdlConfig = Field(
         default_factory=enable_all_tools,
-        description="Tools that alter a table through a copy that replaces it: a list of `gh-ost` and `pt-osc` (default: both), or "
-        "the keys below. Their tables are left out of `tables:` unless a pattern names one literally, and their changes are replicated "
+        description="Tools that alter a table through a copy that replaces it: a list of `gh-ost` and "
+        "`pt-osc` (default: both), or the keys below. Their tables are left out of `tables:` unless a "
+        "pattern names one literally, and their changes are replicated "
         "(docs/explanation/schema-tools.md). `[]`: none.",
     )
     large_transactions: Literal["read-again", "spill"] = Field(
         default="read-again",
-        description="A transaction above 64 MB: `read-again`: after its commit, the log is read a second time; "
-        "`spill`: its events wait, unencrypted, in an unnamed file under `state_dir`.",
+        description="A transaction above 64 MB: `read-again`: after its commit, the log is read a second "
+        "time; `spill`: its events wait, unencrypted, in an unnamed file under `state_dir`.",
     )
     events: Literal["rowlock", "debezium"] = Field(
         default="rowlock",
-        description="Program that captures the source and writes its topics. `debezium`: a connector of Debezium's for MySQL or MariaDB does, "
-        "with `topic.prefix` = `<kafka.prefix>.<name of this source>`; rowlock only applies them, and reads here the "
-        "tables' definitions (docs/how-to/debezium.md).",
+        description="Program that captures the source and writes its topics. `debezium`: a connector "
+        "of Debezium's for MySQL or MariaDB does, with `topic.prefix` = "
+        "`<kafka.prefix>.<name of this source>`; rowlock only applies them, and reads here "
+        "the tables' definitions (docs/how-to/debezium.md).",
     )
     decimals: Literal["precise", "string"] = Field(
         default="precise",
-        description="With `events: debezium`: the connector's `decimal.handling.mode`; the events do not show it.",
+        description="With `events: debezium`: the connector's "
+        "`decimal.handling.mode`; the events do not show it.",
     )
     binaries: Literal["bytes", "base64", "base64-url-safe", "hex"] | None = Field(
         default=None,
-        description="With `events: debezium`: the connector's `binary.handling.mode`. Without this setting, `bytes` is expected, and without "
-        "schemas a value that could also be hexadecimal stops its table.",
+        description="With `events: debezium`: the connector's `binary.handling.mode`. Without this "
+        "setting, `bytes` is expected, and without schemas a value that could also be "
+        "hexadecimal stops its table.",
     )
     times: Literal["adaptive_time_microseconds"] | None = Field(
         default=None,
-        description="With `events: debezium`: the connector's `time.precision.mode`. Without this setting and without schemas, a TIME or DATETIME(4…6) "
-        "that could also count milliseconds (`connect`) stops its table.",
+        description="With `events: debezium`: the connector's `time.precision.mode`. Without this setting "
+        "and without schemas, a TIME or DATETIME(4…6) that could also count milliseconds "
+        "(`connect`) stops its table.",
     )
     tls: TlsConfig | None = Field(default=None, description="TLS towards the database (default: none).")
 
@@ -181,8 +190,8 @@ class TargetConfig(ConfigModel):
         description="Its password: `${NAME}` from the environment, or `password_file: F` instead of it."
     )
     database: Text = Field(
-        description="Database to connect to; rowlock's bookkeeping tables (`rowlock_progress`, …) live in it. Oracle: the service name; "
-        "they live in the user's schema."
+        description="Database to connect to; rowlock's bookkeeping tables (`rowlock_progress`, …) live in "
+        "it. Oracle: the service name; they live in the user's schema."
     )
     tls: TlsConfig | None = Field(default=None, description="TLS towards the database (default: none).")
 
@@ -194,7 +203,8 @@ class TargetConfig(ConfigModel):
 
 
 class KafkaTargetConfig(TargetConfig):
-    """A Kafka cluster that is written: `type: kafka` has these keys and no others; those of a database are not for it."""
+    """A Kafka cluster that is written: `type: kafka` has these keys and no others; those of a database are
+    not for it."""
 
     host: str = Field(default="", description="Not for Kafka: use `bootstrap`.")
     port: int = Field(default=0, description="Not for Kafka: use `bootstrap`.")
@@ -210,7 +220,8 @@ class KafkaTargetConfig(TargetConfig):
     bootstrap: Text = Field(description="Brokers to begin with: `host:port`, several separated by commas.")
     prefix: Text = Field(
         default="rowlock",
-        description="First part of the names of rowlock's own topic there, `<prefix>.rowlock_progress`, and of its transactional ids.",
+        description="First part of the names of rowlock's own topic there, `<prefix>.rowlock_progress`, "
+        "and of its transactional ids.",
     )
     replication: int = Field(
         default=1, ge=1, le=32767, description="Replication factor of the topics that rowlock creates there."
@@ -218,11 +229,13 @@ class KafkaTargetConfig(TargetConfig):
     options: dict[str, str] = Field(
         default_factory=dict,
         repr=False,
-        description="Any librdkafka setting for clients, as `kafka.options`. Settings that carry the guarantees are refused.",
+        description="Any librdkafka setting for clients, as `kafka.options`. Settings that "
+        "carry the guarantees are refused.",
     )
     mask_salt: SecretStr = Field(
         default=SecretStr(""),
-        description="Text that precedes every value that `sha256` masks: `${NAME}` from the environment, or `mask_salt_file: F`.",
+        description="Text that precedes every value that `sha256` masks: `${NAME}` from the "
+        "environment, or `mask_salt_file: F`.",
     )
     _lease_s: float = PrivateAttr(default=10.0)
 

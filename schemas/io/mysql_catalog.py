@@ -68,7 +68,8 @@ SELECT table_schema, table_name, index_name, column_name, sub_part, {expression}
 FROM information_schema.statistics WHERE {which} AND non_unique = 0
 ORDER BY table_schema, table_name, index_name, seq_in_index"""
 _TABLES = """
-SELECT t.table_schema, t.table_name, t.table_type, c.character_set_name, t.table_collation, t.engine, e.transactions
+SELECT t.table_schema, t.table_name, t.table_type, c.character_set_name, t.table_collation, t.engine,
+  e.transactions
 FROM information_schema.tables t
 LEFT JOIN information_schema.collation_character_set_applicability c ON c.{collation_name} = t.table_collation
 LEFT JOIN information_schema.engines e ON e.engine = t.engine
@@ -207,8 +208,9 @@ def _require_comparable(table: Table) -> None:
         type_ = table.get_column(name).type
         if type_.kind is Kind.SET_NUMBER and len(type_.members) > _COMPARED_EXACTLY:
             raise UnsupportedTypeError(
-                f"column {name} of {table.db}.{table.name} belongs to a key or unique index and is a SET with an empty label and {len(type_.members)} "
-                f"labels: its numbers can be compared exactly for up to {_COMPARED_EXACTLY}",
+                f"column {name} of {table.db}.{table.name} belongs to a key or unique index and is a SET "
+                f"with an empty label and {len(type_.members)} labels: its numbers can be compared exactly "
+                f"for up to {_COMPARED_EXACTLY}",
                 "rename the empty label, or exclude the table",
             )
 
@@ -234,8 +236,8 @@ def choose_key(columns: Sequence[Column], indexes: Sequence[UniqueIndex], name: 
     fit = [index for index in indexes if nullable.isdisjoint(index.columns)]
     if not fit:
         raise NoKeyError(
-            f"table {name} has neither a primary key nor a unique index over NOT NULL columns, so its rows cannot be "
-            "distinguished",
+            f"table {name} has neither a primary key nor a unique index over NOT NULL columns, so its "
+            "rows cannot be distinguished",
             "add a primary key, or exclude the table",
         )
     return min(fit, key=lambda index: (index.columns, index.name))
@@ -299,8 +301,8 @@ def _build_indexes(rows: Iterable[tuple[Any, ...]], table: str) -> tuple[UniqueI
     for name, part, prefix, expression in rows:
         if part is None:
             raise ExpressionIndexError(
-                f"unique index {name} of {table} is over an expression ({expression}): its values are not in the binlog, "
-                "so changes cannot be put in order",
+                f"unique index {name} of {table} is over an expression ({expression}): its values are not "
+                "in the binlog, so changes cannot be put in order",
                 "put the expression in a stored generated column and index that, or exclude the table",
             )
         parts.setdefault(name, []).append(IndexPart(column=part, prefix=prefix))

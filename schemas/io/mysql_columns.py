@@ -132,7 +132,8 @@ def _parse_members(name: str, declared: str, charset: str | None) -> tuple[str, 
     if charset in _BEYOND_BMP and any("?" in member for member in members):
         # information_schema is utf8mb3: it shows "?" for an emoji, like for a real question mark
         raise UnsupportedTypeError(
-            f"column {name}: a label holds '?', which information_schema also shows for characters beyond U+FFFF",
+            f"column {name}: a label holds '?', which information_schema also shows "
+            "for characters beyond U+FFFF",
             "rename the label, or exclude the table",
         )
     return members

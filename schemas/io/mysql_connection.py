@@ -70,7 +70,8 @@ def connect_mysql(
     try:
         return open_connection(
             host=host, port=port, user=user, password=password, database=database, charset="utf8mb4",
-            autocommit=autocommit, connect_timeout=connect_timeout, client_flag=flags, init_command=MYSQL_SESSION_SQL, **options,
+            autocommit=autocommit, connect_timeout=connect_timeout, client_flag=flags,
+            init_command=MYSQL_SESSION_SQL, **options,
         )  # fmt: skip
     except (
         pymysql.MySQLError,
@@ -153,7 +154,8 @@ def _make_connection_class() -> type[Connection[Any]]:
 def connect_source(source: SourceConfig) -> Connection[Any]:
     """Open a connection to a source of the configuration. Raises ServerConnectError with the remedy."""
     return connect_mysql(
-        source.host, source.port, source.user, source.password.get_secret_value(), read_timeout=MYSQL_READ_TIMEOUT_S, write_timeout=MYSQL_READ_TIMEOUT_S,
+        source.host, source.port, source.user, source.password.get_secret_value(),
+        read_timeout=MYSQL_READ_TIMEOUT_S, write_timeout=MYSQL_READ_TIMEOUT_S,
         **build_mysql_tls_options(source),
     )  # fmt: skip
 
@@ -179,7 +181,8 @@ def _explain_connect_error(error: Exception, user: str, host: str, port: int) ->
     if code in _UNREACHABLE or not code:
         remedy = explain_wrong_service(host, port, MYSQL_SERVER) or remedy
     return ServerConnectError(
-        f"cannot connect to the database as {user}@{host}:{port}: {error.args[-1] if error.args else error} ({code})",
+        f"cannot connect to the database as {user}@{host}:{port}: "
+        f"{error.args[-1] if error.args else error} ({code})",
         remedy,
         transient=code in _TRANSIENT,
     )

@@ -28,8 +28,8 @@ PROBE_MIN = 1
 #: Instants are shown and read in UTC; texts of numbers and dates have one form, if a statement makes
 #: any.
 ORACLE_SESSION_SQL = (
-    "ALTER SESSION SET TIME_ZONE = '+00:00' NLS_NUMERIC_CHARACTERS = '.,' NLS_DATE_FORMAT = 'YYYY-MM-DD HH24:MI:SS' "
-    "NLS_TIMESTAMP_FORMAT = 'YYYY-MM-DD HH24:MI:SS.FF' NLS_SORT = BINARY NLS_COMP = BINARY"
+    "ALTER SESSION SET TIME_ZONE = '+00:00' NLS_NUMERIC_CHARACTERS = '.,' NLS_DATE_FORMAT = 'YYYY-MM-DD "
+    "HH24:MI:SS' NLS_TIMESTAMP_FORMAT = 'YYYY-MM-DD HH24:MI:SS.FF' NLS_SORT = BINARY NLS_COMP = BINARY"
 )
 #: From memory, except for the driver's own texts (DPY); to be verified by `make test-oracle`.
 _REMEDIES: dict[str, str] = {
@@ -38,12 +38,14 @@ _REMEDIES: dict[str, str] = {
     "ORA-28000": "the account is locked: ALTER USER … ACCOUNT UNLOCK",
     "ORA-28001": "the password has expired: ALTER USER … IDENTIFIED BY …",
     "ORA-01045": "the user may not log in: GRANT CREATE SESSION TO the user",
-    "ORA-12514": "the listener does not know the service: correct `database` (a service name, see `lsnrctl services`)",
+    "ORA-12514": "the listener does not know the service: correct `database` (a service "
+    "name, see `lsnrctl services`)",
     "ORA-12505": "the listener does not know the service: correct `database` (a service name, not a SID)",
-    "DPY-6001": "the listener does not know the service: correct `database` (a service name, see `lsnrctl services`)",
+    "DPY-6001": "the listener does not know the service: correct `database` (a service "
+    "name, see `lsnrctl services`)",
     "DPY-6003": "the listener does not know the service: correct `database` (a service name, not a SID)",
-    "DPY-3001": "the server wants native network encryption, which needs an Oracle client: let the server accept TLS (tcps), or "
-    "connections without it (SQLNET.ENCRYPTION_SERVER = ACCEPTED)",
+    "DPY-3001": "the server wants native network encryption, which needs an Oracle client: let the server "
+    "accept TLS (tcps), or connections without it (SQLNET.ENCRYPTION_SERVER = ACCEPTED)",
     "DPY-3010": "the driver needs Oracle 12.1 or later",
     "DPY-3015": "the user's password has a verifier of Oracle 10 only: set the password again",
     "DPY-6005": "nothing answers there: check host and port, and whether the listener runs",
@@ -51,8 +53,9 @@ _REMEDIES: dict[str, str] = {
 _UNREACHABLE = "DPY-6005"
 #: A retry may help: the instance starts or stops, or has no room for another session.
 _TRANSIENT = frozenset({
-    _UNREACHABLE, "DPY-4011", "DPY-6000", "ORA-00018", "ORA-00020", "ORA-01033", "ORA-01034", "ORA-01089", "ORA-01109", "ORA-03113",
-    "ORA-03114", "ORA-12516", "ORA-12519", "ORA-12520", "ORA-12528", "ORA-12537", "ORA-12541", "ORA-12547",
+    _UNREACHABLE, "DPY-4011", "DPY-6000", "ORA-00018", "ORA-00020", "ORA-01033", "ORA-01034", "ORA-01089",
+    "ORA-01109", "ORA-03113", "ORA-03114", "ORA-12516", "ORA-12519", "ORA-12520", "ORA-12528", "ORA-12537",
+    "ORA-12541", "ORA-12547",
 })  # fmt: skip
 
 
@@ -83,8 +86,8 @@ def open_oracle(config: OracleServer, *, program: str = "rowlock") -> Connection
     try:
         made = oracledb.connect(
             user=config.user, password=config.password.get_secret_value(), host=config.host, port=config.port,
-            service_name=config.database, tcp_connect_timeout=CONNECT_S, expire_time=PROBE_MIN, program=program[:48],
-            **build_oracle_tls_arguments(config.tls),
+            service_name=config.database, tcp_connect_timeout=CONNECT_S, expire_time=PROBE_MIN,
+            program=program[:48], **build_oracle_tls_arguments(config.tls),
         )  # fmt: skip
         made.outputtypehandler = _choose_fetch_type
         with made.cursor() as cursor:

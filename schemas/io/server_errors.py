@@ -130,6 +130,8 @@ def explain_version_refusal(version: str, oldest: OldestVersion) -> Problem | No
     if numbers >= oldest.numbers[: len(numbers)]:
         return None
     return Problem(
-        f"is {oldest.product} {version}, which is too old: rowlock needs {oldest.text} or later, because {oldest.reason}",
-        f"upgrade it, or use a server of {oldest.text} or later (a replica of this one that logs what it replicates can be the source)",
+        f"is {oldest.product} {version}, which is too old: rowlock needs {oldest.text} or "
+        f"later, because {oldest.reason}",
+        f"upgrade it, or use a server of {oldest.text} or later (a replica of this one that logs what it "
+        "replicates can be the source)",
     )

@@ -34,10 +34,10 @@ Choose = Callable[["ColumnType"], str | None]
 #: Language of MySQL's `utf8mb4_…_0900_…` → language of MariaDB's `uca1400_…` and of both servers' older
 #: collations.
 COLLATION_LANGUAGES: dict[str, str] = {
-    "cs": "czech", "da": "danish", "de_pb": "german2", "eo": "esperanto", "es": "spanish", "es_trad": "spanish2",
-    "et": "estonian", "hr": "croatian", "hu": "hungarian", "is": "icelandic", "la": "roman", "lt": "lithuanian",
-    "lv": "latvian", "pl": "polish", "ro": "romanian", "sk": "slovak", "sl": "slovenian", "sv": "swedish", "tr": "turkish",
-    "vi": "vietnamese",
+    "cs": "czech", "da": "danish", "de_pb": "german2", "eo": "esperanto", "es": "spanish",
+    "es_trad": "spanish2", "et": "estonian", "hr": "croatian", "hu": "hungarian", "is": "icelandic",
+    "la": "roman", "lt": "lithuanian", "lv": "latvian", "pl": "polish", "ro": "romanian", "sk": "slovak",
+    "sl": "slovenian", "sv": "swedish", "tr": "turkish", "vi": "vietnamese",
 }  # fmt: skip
 _CODES = {language: code for code, language in COLLATION_LANGUAGES.items()}
 #: Character sets that contain every character of all others.
@@ -109,8 +109,8 @@ def make_key_collation_chooser(available: Collection[str]) -> Choose:
             if candidate in known:
                 return known[candidate]
         raise UnsupportedTypeError(
-            f"this server has no collation that distinguishes the same values as {name} of the source: it needs {describe_key_collations(name)}, "
-            "which MariaDB has from 10.2 and MySQL from 8.0.17"
+            f"this server has no collation that distinguishes the same values as {name} of the source: it "
+            f"needs {describe_key_collations(name)}, which MariaDB has from 10.2 and MySQL from 8.0.17"
         )
 
     return choose

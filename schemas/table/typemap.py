@@ -131,17 +131,19 @@ _INT = Kind.INT
 #: DATA_TYPE of information_schema → attributes fixed by it; length, precision, fsp and members come
 #: from the row.
 MYSQL_CATALOG: dict[str, dict[str, Any]] = {
-    "tinyint": {"kind": _INT, "bits": 8}, "smallint": {"kind": _INT, "bits": 16}, "mediumint": {"kind": _INT, "bits": 24},
-    "int": {"kind": _INT, "bits": 32}, "bigint": {"kind": _INT, "bits": 64},
-    "decimal": {"kind": Kind.DECIMAL}, "float": {"kind": Kind.FLOAT}, "double": {"kind": Kind.DOUBLE},
-    "bit": {"kind": Kind.BIT}, "year": {"kind": Kind.YEAR},
+    "tinyint": {"kind": _INT, "bits": 8}, "smallint": {"kind": _INT, "bits": 16},
+    "mediumint": {"kind": _INT, "bits": 24}, "int": {"kind": _INT, "bits": 32},
+    "bigint": {"kind": _INT, "bits": 64}, "decimal": {"kind": Kind.DECIMAL}, "float": {"kind": Kind.FLOAT},
+    "double": {"kind": Kind.DOUBLE}, "bit": {"kind": Kind.BIT}, "year": {"kind": Kind.YEAR},
     "char": {"kind": Kind.CHAR}, "varchar": {"kind": Kind.VARCHAR},
     **{key: {"kind": Kind.TEXT} for key in ("tinytext", "text", "mediumtext", "longtext")},
     "binary": {"kind": Kind.BINARY}, "varbinary": {"kind": Kind.VARBINARY},
     **{key: {"kind": Kind.BLOB} for key in ("tinyblob", "blob", "mediumblob", "longblob")},
     "date": {"kind": Kind.DATE}, "time": {"kind": Kind.TIME}, "datetime": {"kind": Kind.DATETIME},
-    "timestamp": {"kind": Kind.TIMESTAMP}, "json": {"kind": Kind.JSON}, "enum": {"kind": Kind.ENUM}, "set": {"kind": Kind.SET},
-    **{key: {"kind": Kind.GEOMETRY} for key in ("geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon", "geomcollection", "geometrycollection")},
+    "timestamp": {"kind": Kind.TIMESTAMP}, "json": {"kind": Kind.JSON}, "enum": {"kind": Kind.ENUM},
+    "set": {"kind": Kind.SET},
+    **{key: {"kind": Kind.GEOMETRY} for key in ("geometry", "point", "linestring", "polygon", "multipoint",
+     "multilinestring", "multipolygon", "geomcollection", "geometrycollection")},
 }  # fmt: skip
 
 #: PostgreSQL's format_type() without its parentheses → neutral type; the numbers in them fill the

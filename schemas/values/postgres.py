@@ -42,7 +42,8 @@ __all__ = [
     "to_postgres_columns",
 ]  # fmt: skip
 
-#: Settings of every session that reads or writes these values (`SET name = value`, or options='-c name=value').
+#: Settings of every session that reads or writes these values (`SET name = value`, or options='-c
+#: name=value').
 SESSION_SETTINGS: dict[str, str] = {
     "timezone": "UTC", "datestyle": "ISO", "intervalstyle": "postgres", "extra_float_digits": "1",
     "bytea_output": "hex", "standard_conforming_strings": "on", "client_encoding": "UTF8",

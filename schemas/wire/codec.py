@@ -121,7 +121,8 @@ def _refuse_newer(version: str) -> None:
     match = _OWN_VERSION.fullmatch(version)
     if match and int(match[1]) > EVENT_MAJOR_VERSION:
         raise EnvelopeError(
-            f"the event was written in envelope version {version}, this reader knows up to {EVENT_MAJOR_VERSION}.x",
+            f"the event was written in envelope version {version}, this reader "
+            f"knows up to {EVENT_MAJOR_VERSION}.x",
             "upgrade the reading side before the capturing side",
         )
 
@@ -160,7 +161,8 @@ def decode_stored_position(raw: bytes) -> StoredPosition:
         wrapped = _decode_json(_NEEDS, raw, "a position record")
         if wrapped.needs > POSITION_FORMAT:
             raise EnvelopeError(
-                f"a newer version of rowlock wrote the position record (format {wrapped.needs}, this version reads {POSITION_FORMAT})",
+                f"a newer version of rowlock wrote the position record (format {wrapped.needs}, this "
+                f"version reads {POSITION_FORMAT})",
                 "run that version or a later one",
             )
         raw = bytes(wrapped.record)
@@ -205,5 +207,6 @@ def _decode_json(decoder: msgspec.json.Decoder[_T], raw: bytes | str, what: str)
         return decoder.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise EnvelopeError(
-            f"not {what} of rowlock: {error}; it begins {raw[:16]!r}. Something else wrote it, or it is damaged"
+            f"not {what} of rowlock: {error}; it begins {raw[:16]!r}. Something "
+            "else wrote it, or it is damaged"
         ) from error

@@ -223,7 +223,8 @@ class DebeziumDecoder:
             except CONVERSION_ERRORS as found:
                 problem = found.problem if isinstance(found, DoubtfulValueError) else Problem(str(found))
                 return EnvelopeError(
-                    f"column {column.name}: Debezium's value is no {column.type.kind} in its default modes ({problem.what})",
+                    f"column {column.name}: Debezium's value is no {column.type.kind} in its "
+                    f"default modes ({problem.what})",
                     problem.remedy,
                 )
         return EnvelopeError(f"Debezium's values cannot be read: {error}")
@@ -244,8 +245,8 @@ class DebeziumDecoder:
         lacks, more = sorted(expected - seen), sorted(seen - expected)
         difference = f"no column {', '.join(lacks)}" if lacks else f"a column {', '.join(more)}"
         return EnvelopeError(
-            f"Debezium's event has {difference}: the table's active definition and the topic do not fit (an ALTER TABLE, or "
-            "columns that the connector leaves out)"
+            f"Debezium's event has {difference}: the table's active definition and the topic do not fit (an "
+            "ALTER TABLE, or columns that the connector leaves out)"
         )
 
 

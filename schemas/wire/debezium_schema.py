@@ -62,8 +62,8 @@ def explain_schema_problem(
             column, field, decimal_strings=decimal_strings, binaries=binaries
         ):
             return Problem(
-                f"column {column.name}: Debezium's schema has it as {_describe_field(field)}, which is no {_describe_kind(column)}: the table was "
-                "altered, or the connector has another mode",
+                f"column {column.name}: Debezium's schema has it as {_describe_field(field)}, which is no "
+                f"{_describe_kind(column)}: the table was altered, or the connector has another mode",
                 f"look at {_MODES.get(column.type.kind, 'its converters')}",
             )
     return None

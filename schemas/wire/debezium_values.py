@@ -25,7 +25,10 @@ LONGEST_TIME_MS = 3_020_399_999
 LATEST_MS = 253_402_300_800_000
 """The end of the year 9999 in milliseconds since 1970: as microseconds that is in January 1978."""
 
-_SCHEMAS_REMEDY = "turn schemas on in the connector's JSON converter (value.converter.schemas.enable), or set in the source's configuration"
+_SCHEMAS_REMEDY = (
+    "turn schemas on in the connector's JSON converter (value.converter.schemas.enable), or set "
+    "in the source's configuration"
+)
 _UNIT_DOUBT = Problem(
     "it could count microseconds or milliseconds (time.precision.mode=connect, which loses digits)",
     f"{_SCHEMAS_REMEDY} `times: adaptive_time_microseconds` if that is the connector's time.precision.mode",

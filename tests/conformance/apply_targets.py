@@ -153,7 +153,8 @@ def test_old_key_goes_when_the_target_refuses_the_new_row(real: Real, lanes: int
 
 @pytest.mark.parametrize("lanes", [1, 4])
 def test_refused_key_moves_free_their_values_and_come_with_a_retry(real: Real, lanes: int) -> None:
-    """The old rows are deleted at once, so nothing is displaced where others take their unique values; a retry writes the last image."""
+    """The old rows are deleted at once, so nothing is displaced where others take their unique values; a
+    retry writes the last image."""
     source = FakeSource(name="north")
     unit = RealUnit(real, source, route_of(real), lanes=lanes, limits=LaneLimits(max_gather=3, pause=0.01))
     unit.write([source.put(source.row(key, f"{key}@x", 1)) for key in range(1, 9)])
@@ -321,7 +322,8 @@ def test_status_counts_the_displaced_rows_that_are_there(real: Real, monkeypatch
 def test_rows_of_one_snapshot_that_collide_at_the_target_are_all_kept_somewhere(
     real: Real, parts: int, short: int
 ) -> None:
-    """A unique index that the source does not have; the second row of a pair removes the first, with a record."""
+    """A unique index that the source does not have; the second row of a pair removes the first, with a
+    record."""
     source = FakeSource(name="b1")
     unit = RealUnit(real, source, route_of(real), small_batch=short)
     assert unit.apply().state == "ok"
@@ -377,7 +379,8 @@ def test_the_table_in_the_target_keeps_its_own_unique_index(real: Real) -> None:
 
 
 def test_keys_that_the_target_alone_holds_equal_go_to_one_lane(postgres: Any, pg_db: str) -> None:
-    """A collation of PostgreSQL that does not compare exactly says so itself, whatever its name and the source's collation."""
+    """A collation of PostgreSQL that does not compare exactly says so itself, whatever its name and the
+    source's collation."""
     real = Real(Target("postgres", postgres, pg_db))
     # Made to look so: this build has no ICU, whose collations alone can be like that.
     real.execute("CREATE COLLATION utf8mb4_bin (provider = libc, locale = 'C')")

@@ -1,4 +1,5 @@
-"""What capture makes of a source, of whatever kind: these tests run on the real ones, and on any that a test puts beside them.
+"""What capture makes of a source, of whatever kind: these tests run on the real ones, and on any that a test
+puts beside them.
 
 A source (`SourceSite`) has tables of rows (id, version), where each change of a row has a higher version.
 """

@@ -1,4 +1,5 @@
-"""Changes of target tables on real servers: every step on a table with rows, judged by the catalogue and by all rows."""
+"""Changes of target tables on real servers: every step on a table with rows, judged by the catalogue and by
+all rows."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ from tests.kits.targets import Target, as_target, index, people, text_type
 
 @dataclass
 class Case:
-    """`steps`: made from the real table; `rows`: what they shall be afterwards, by the columns of the wanted table."""
+    """`steps`: made from the real table; `rows`: what they shall be afterwards, by the columns of the wanted
+    table."""
 
     steps: Callable[[Table], Sequence[Alteration]]
     rows: list[Row]
@@ -53,12 +55,14 @@ CASES: dict[str, Case] = {
     ),
     "add not null": Case(lambda t: [AddColumn(column("n", INT, null=False))], with_value(0)),
     "add text not null": Case(
-        lambda t: [AddColumn(column("n", ColumnType(kind=Kind.TEXT, length=65535, charset="utf8mb4", collation="utf8mb4_bin"), null=False))],
+        lambda t: [AddColumn(column("n",
+         ColumnType(kind=Kind.TEXT, length=65535, charset="utf8mb4", collation="utf8mb4_bin"), null=False))],
         with_value(""),
     ),
     "add with a fill": Case(lambda t: [AddColumn(column("n", INT, null=False), fill=9)], with_value(9)),
     "add binary with a fill": Case(
-        lambda t: [AddColumn(column("n", ColumnType(kind=Kind.VARBINARY, length=9), null=False), fill="AP8l")],
+        lambda t: [AddColumn(column("n", ColumnType(kind=Kind.VARBINARY, length=9), null=False),
+         fill="AP8l")],
         with_value("AP8l"),
     ),
     "add a date with default": Case(
@@ -67,7 +71,8 @@ CASES: dict[str, Case] = {
     ),
     "add several": Case(
         lambda t: [
-            AddColumn(column("n", ColumnType(kind=Kind.TIMESTAMP, fsp=3), null=False, default="2020-01-02 03:04:05.678")),
+            AddColumn(column("n", ColumnType(kind=Kind.TIMESTAMP, fsp=3), null=False,
+             default="2020-01-02 03:04:05.678")),
             AddColumn(column("j", ColumnType(kind=Kind.JSON), null=False)),
             AddColumn(column("b", ColumnType(kind=Kind.BIT, length=5), null=False, default="5")),
             AddColumn(column("y", ColumnType(kind=Kind.TIME, fsp=1), null=False)),
@@ -75,7 +80,8 @@ CASES: dict[str, Case] = {
         with_value("2020-01-02T03:04:05.678Z", "null", 5, "00:00:00.0"),
     ),
     "add a hostile name": Case(
-        lambda t: [AddColumn(column(HOSTILE, INT, null=False, default="3")), AddUnique(index(HOSTILE, HOSTILE, "id"))],
+        lambda t: [AddColumn(column(HOSTILE, INT, null=False, default="3")),
+         AddUnique(index(HOSTILE, HOSTILE, "id"))],
         with_value(3),
     ),
     "drop": Case(lambda t: [DropColumn("note")], [row[:4] for row in ROWS]),
@@ -100,7 +106,8 @@ CASES: dict[str, Case] = {
         ROWS,
     ),
     "widen": Case(
-        lambda t: [change(t, "passport", BIG), change(t, "note", text_type(500)), change(t, "land", text_type(30))], ROWS
+        lambda t: [change(t, "passport", BIG), change(t, "note", text_type(500)),
+         change(t, "land", text_type(30))], ROWS
     ),
     "integer to decimal": Case(
         lambda t: [change(t, "passport", ColumnType(kind=Kind.DECIMAL, precision=12, scale=2))],
@@ -149,7 +156,8 @@ CASES: dict[str, Case] = {
             RenameColumn("land", "mail"),
             AddColumn(column("land", INT, null=False, default="4")),
             ChangeColumn(t.get_column("passport"), column("passport", BIG), lossless=True),
-            *(DropUnique(index(each.name, "mail", "passport")) for each in t.unique if each.columns == ("land", "passport")),
+            *(DropUnique(index(each.name, "mail",
+             "passport")) for each in t.unique if each.columns == ("land", "passport")),
             AddUnique(index("pass", "passport", "land")),
             ChangeKey(t.key, index("PRIMARY", "id", "land")),
         ],
@@ -183,7 +191,8 @@ def test_a_changed_table_is_one_that_rowlock_would_make(target: Target, name: st
 
 
 def test_rows_that_are_equal_keep_an_index_from_being_built(target: Target) -> None:
-    """And nothing else of the change is done: the attempt tells this error from others, and leaves the index out."""
+    """And nothing else of the change is done: the attempt tells this error from others, and leaves the index
+    out."""
     twice: list[Row] = [(1, "a", "de", 1, "same"), (2, "b", "de", 2, "same")]
     fixture = Altered.made(target, twice)
     before, expected = fixture.real, index("by note", "note")
@@ -205,18 +214,21 @@ USED: dict[str, list[tuple[str, str]]] = {
     "postgres": [
         ("CREATE VIEW {s}.looks AS SELECT note FROM {t}", "run DROP VIEW looks"),
         ("CREATE MATERIALIZED VIEW {s}.kept AS SELECT note FROM {t}", "run DROP MATERIALIZED VIEW kept"),
-        ("ALTER TABLE {t} ADD made text GENERATED ALWAYS AS (note || 'x') STORED", "run ALTER TABLE people DROP COLUMN made"),
+        ("ALTER TABLE {t} ADD made text GENERATED ALWAYS AS (note || 'x') STORED",
+         "run ALTER TABLE people DROP COLUMN made"),
         ("ALTER TABLE {t} ADD CONSTRAINT c CHECK (note <> 'x')", "run ALTER TABLE people DROP CONSTRAINT c"),
     ],
     "mysql": [
         ("ALTER TABLE {t} ADD COLUMN made text AS (CONCAT(note, 'x'))", "drop the generated column"),
         ("ALTER TABLE {t} ADD CONSTRAINT c CHECK (note <> mail)", "drop the check constraint"),
-        ("ALTER TABLE {t} DROP INDEX mail, DROP INDEX pass, DROP PRIMARY KEY, ADD PRIMARY KEY (id, note) PARTITION BY KEY(note)", "partition the target table by key columns"),
+        (("ALTER TABLE {t} DROP INDEX mail, DROP INDEX pass, DROP PRIMARY KEY, ADD PRIMARY KEY (id, "
+            "note) PARTITION BY KEY(note)"), "partition the target table by key columns"),
     ],
     "mariadb": [
         ("ALTER TABLE {t} ADD COLUMN made text AS (CONCAT(note, 'x'))", "drop what uses the column"),
         ("ALTER TABLE {t} ADD CONSTRAINT c CHECK (note <> mail)", "drop what uses the column"),
-        ("ALTER TABLE {t} DROP INDEX mail, DROP INDEX pass, DROP PRIMARY KEY, ADD PRIMARY KEY (id, note) PARTITION BY KEY(note)", "partition the target table by key columns"),
+        (("ALTER TABLE {t} DROP INDEX mail, DROP INDEX pass, DROP PRIMARY KEY, ADD PRIMARY KEY (id, "
+            "note) PARTITION BY KEY(note)"), "partition the target table by key columns"),
     ],
 }  # fmt: skip
 
@@ -239,7 +251,8 @@ def test_what_refers_to_a_table_keeps_it_from_being_dropped(target: Target) -> N
     fixture = Altered.made(target)
     real = fixture.real
     target.sql(
-        f"CREATE TABLE child (id int PRIMARY KEY, p bigint, FOREIGN KEY (p) REFERENCES {target.name('people')} (id))"
+        "CREATE TABLE child (id int PRIMARY KEY, p bigint, FOREIGN KEY (p) REFERENCES "
+        f"{target.name('people')} (id))"
     )
     with pytest.raises(TargetConfigError, match=r": drop "):
         fixture.run(DropTable(real))

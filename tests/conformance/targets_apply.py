@@ -69,7 +69,9 @@ def test_rows_are_read_between_two_keys(target: Target, two: bool) -> None:
     expected = people(target.schema)
     expected = replace_struct(expected, key=index("PRIMARY", "passport", "id")) if two else expected
     expected = replace_struct(
-        expected, columns=tuple(replace_struct(each, nullable=each.name not in expected.key.columns) for each in expected.columns)
+        expected,
+        columns=tuple(replace_struct(each,
+        nullable=each.name not in expected.key.columns) for each in expected.columns)
     )  # fmt: skip
     lane, table = made(target, expected)
     rows = [person(each, None, None, each // 3) for each in range(12)]
@@ -146,7 +148,8 @@ def test_displaced_rows_are_written_whole_with_columns_rowlock_does_not_know(tar
 
 @pytest.mark.parametrize("many", [1, PEOPLE])
 def test_rows_of_a_snapshot_change_what_is_there_in_place(target: Target, many: int) -> None:
-    """Into an empty table, over rows of which it knows not every column, and twice: also a unique value that nobody else has changes."""
+    """Into an empty table, over rows of which it knows not every column, and twice: also a unique value that
+    nobody else has changes."""
     lane, table = made(target, people(target.schema))
     old = [person(each, f"{each}@old", "DE", each) for each in range(many)]
     for _ in range(2):
@@ -166,7 +169,8 @@ def test_rows_of_a_snapshot_change_what_is_there_in_place(target: Target, many: 
 
 @pytest.mark.parametrize("many", [1, PEOPLE])
 def test_rows_of_a_snapshot_in_one_net_change_with_others(target: Target, many: int) -> None:
-    """Values that a deleted row or one that is replaced had are free for them, and what they give up is free for a new row."""
+    """Values that a deleted row or one that is replaced had are free for them, and what they give up is free
+    for a new row."""
     lane, table = made(target, people(target.schema))
     have = [person(each, f"{each}") for each in range(3 * many)]
     lane.apply_net_change(NetChange(table, replaces=have))
@@ -415,7 +419,8 @@ STEPS = st.lists(
 def _net(
     table: TargetTable, have: dict[int, Row], want: dict[int, tuple[str | None] | None], turn: int
 ) -> NetChange | None:
-    """Return the net change from `have` to `want`, as a gather would make it; None when it would break uniqueness."""
+    """Return the net change from `have` to `want`, as a gather would make it; None when it would break
+    uniqueness."""
     net = NetChange(table)
     after = dict(have)
     for id_, value in sorted(want.items()):

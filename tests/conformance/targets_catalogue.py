@@ -62,7 +62,8 @@ def test_two_tables_may_have_unique_indexes_of_one_name(target: Target) -> None:
 
 
 def test_a_unique_index_over_a_whole_text_is_left_out_and_said_where_there_is_none(target: Target) -> None:
-    """MariaDB's tables may have it, MySQL's may not (error 1170); the unit had stopped, and nothing but a table made by hand helped."""
+    """MariaDB's tables may have it, MySQL's may not (error 1170); the unit had stopped, and nothing but a
+    table made by hand helped."""
     session = target.open()
     text = ColumnType(kind=Kind.TEXT, length=65535, charset="utf8mb4", collation="utf8mb4_bin")
     table = people(target.schema)
@@ -119,7 +120,8 @@ def test_odd_names_work_everywhere(target: Target) -> None:
 
 @pytest.mark.parametrize("made", ["by rowlock", "by hand", "with a column of that spelling from the route"])
 def test_a_column_in_another_spelling_is_the_same_where_the_server_says_so(target: Target, made: str) -> None:
-    """`NOTE` at the source: to MySQL, MariaDB and Oracle that is the target's `note`, and Oracle shows every `NOTE` as `note`; PostgreSQL has both."""
+    """`NOTE` at the source: to MySQL, MariaDB and Oracle that is the target's `note`, and Oracle shows every
+    `NOTE` as `note`; PostgreSQL has both."""
     session, table = target.open(), people(target.schema)
     names = {"note": "NOTE"}
     columns = tuple(structs.replace(each, name=names.get(each.name, each.name)) for each in table.columns)
@@ -153,9 +155,11 @@ CASES: dict[str, tuple[list[str], str]] = {
     "missing column": (["ALTER TABLE {t} DROP COLUMN note"], "lacks the columns note"),
     "required column": (["ALTER TABLE {t} ADD COLUMN must int NOT NULL"], "must"),
     "stricter index": (["CREATE UNIQUE INDEX stricter ON {t} (land)"], "stricter"),
-    "incoming foreign key": (["CREATE TABLE child (id int primary key, p bigint, FOREIGN KEY (p) REFERENCES {t} (id))"], "foreign keys"),
+    "incoming foreign key": ([("CREATE TABLE child (id int primary key, p bigint, FOREIGN "
+        "KEY (p) REFERENCES {t} (id))")], "foreign keys"),
     "outgoing foreign key": (
-        ["CREATE TABLE parent (id bigint primary key)", "ALTER TABLE {t} ADD CONSTRAINT f FOREIGN KEY (id) REFERENCES parent (id)"],
+        ["CREATE TABLE parent (id bigint primary key)",
+         "ALTER TABLE {t} ADD CONSTRAINT f FOREIGN KEY (id) REFERENCES parent (id)"],
         "foreign keys",
     ),
     "other type": (

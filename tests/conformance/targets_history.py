@@ -1,7 +1,8 @@
-"""Random histories through the real core, many lanes at once, into every kind of real target: the end is serial replay.
+"""Random histories through the real core, many lanes at once, into every kind of real target: the end is
+serial replay.
 
-Also: no row is displaced on the way, so no statement met a unique value that the lanes' locks should have kept away.
-"""
+Also: no row is displaced on the way, so no statement met a unique value that the lanes' locks should have
+kept away."""
 
 from __future__ import annotations
 

@@ -41,7 +41,8 @@ def test_take_over_makes_the_rows_and_raises_the_epoch(target: Target) -> None:
 
 
 def test_a_restored_row_never_gives_an_epoch_again(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The row goes back with a backup; a worker of before the restore may still hold the epoch that came after."""
+    """The row goes back with a backup; a worker of before the restore may still hold the epoch that came
+    after."""
     monkeypatch.undo()  # the real clock
     session = target.open()
     session.ensure_bookkeeping()
@@ -247,7 +248,7 @@ def test_two_take_overs_at_once_get_two_epochs(target: Target) -> None:
             try:
                 epochs.append(sessions[each].take_over(UNIT, "id", LAYOUT, 2)[0])
             except TransientError:
-                continue  # as every worker does; a target may have done it all the same, and the next epoch is higher then
+                continue  # as every worker does; a target may have done it all the same, and the next epoch is higher then  # noqa: E501
             return
 
     threads = [threading.Thread(target=run, args=(each,)) for each in range(4)]
@@ -272,7 +273,8 @@ def test_a_wrong_password_and_a_closed_port_are_told_apart(target: Target) -> No
 
 
 def test_a_commit_that_readers_see_survives_a_crash(target: Target) -> None:
-    """The tests' PostgreSQL has synchronous_commit = off, the tests' MySQL and MariaDB write their log once a second."""
+    """The tests' PostgreSQL has synchronous_commit = off, the tests' MySQL and MariaDB write their log once a
+    second."""
     session = target.open()
     session.ensure_bookkeeping()
     risk = session.probe_durability()

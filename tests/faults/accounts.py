@@ -25,8 +25,8 @@ DDL = "CREATE TABLE {db}.acct (id INT PRIMARY KEY, version BIGINT NOT NULL, owne
 class Load(threading.Thread):
     """Changes 40 keys over and over, three statements a transaction, each with a higher version.
 
-    After an error of `survives` it connects again; any other ends it. `count`: transactions that were committed.
-    """
+    After an error of `survives` it connects again; any other ends it. `count`: transactions that were
+    committed."""
 
     def __init__(self, database: Any, db: str, *, survives: tuple[type[Exception], ...] = ()) -> None:
         super().__init__(name="load", daemon=True)
@@ -87,7 +87,8 @@ def topic_of(db: str) -> str:
 
 
 def judge(kafka: Kafka, database: Any, db: str) -> Replay:
-    """The topic replays to the source, every row, transaction by transaction; `events` judges that no version goes back."""
+    """The topic replays to the source, every row, transaction by transaction; `events` judges that no version
+    goes back."""
     result = replay(events(kafka.bootstrap, topic_of(db)))
     assert topic_rows(result, db, "acct", ["id", "version", "owner"]) == source_rows(database, db, "acct")
     assert transactions_are_whole([result])

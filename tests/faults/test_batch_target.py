@@ -1,8 +1,9 @@
-"""A whole `rowlock run` into a target of whole batches that a package of somebody else's brings: a folder of JSON files (tests/stands/json_folder.py).
+"""A whole `rowlock run` into a target of whole batches that a package of somebody else's brings: a folder of
+JSON files (tests/stands/json_folder.py).
 
-Under load the driver is killed in the middle of a commit, and fenced in the middle of another one. Every commit is a file that stays, so the
-judge sees all of them and not only the last: no row ever goes back, and nothing is committed under an older token than the one before.
-"""
+Under load the driver is killed in the middle of a commit, and fenced in the middle of another one. Every
+commit is a file that stays, so the judge sees all of them and not only the last: no row ever goes back, and
+nothing is committed under an older token than the one before."""
 
 from __future__ import annotations
 
@@ -68,8 +69,8 @@ class System:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[int]:
-        """Hold the driver in the middle of a micro-batch, its rows written and not committed; gives its process. Not a hand of the
-        takeover: another commit is waited for then."""
+        """Hold the driver in the middle of a micro-batch, its rows written and not committed; gives its
+        process. Not a hand of the takeover: another commit is waited for then."""
         hold, reported = self.place / "hold", self.place / "held"
 
         def holding() -> int | None:
@@ -155,7 +156,8 @@ def fence(system: System) -> int:
 
 
 def judge(system: System) -> None:
-    """No commit took a row back to an older version, none has an older token or offset than the one before."""
+    """No commit took a row back to an older version, none has an older token or offset than the one
+    before."""
     seen: dict[int, int] = {}
     commits = system.commits()
     assert [commit.number for commit in commits] == list(range(1, len(commits) + 1))
@@ -169,10 +171,11 @@ def judge(system: System) -> None:
 
 
 def barriers(system: System) -> None:
-    """TRUNCATE between rows; the folder refuses two rows: the delete of one settles it, the other one is shown and retried."""
+    """TRUNCATE between rows; the folder refuses two rows: the delete of one settles it, the other one is
+    shown and retried."""
     system.sql(
-        "INSERT INTO acct VALUES (900, 1, NULL, 0)", "TRUNCATE acct", "INSERT INTO acct VALUES (901, 1, NULL, 1)",
-        "INSERT INTO acct VALUES (902, 1, 'poison', 2)",
+        "INSERT INTO acct VALUES (900, 1, NULL, 0)", "TRUNCATE acct",
+        "INSERT INTO acct VALUES (901, 1, NULL, 1)", "INSERT INTO acct VALUES (902, 1, 'poison', 2)",
     )  # fmt: skip
     until(lambda: system.folder.read_quarantine(system.unit), "the refused row is held", 60)
     assert system.rows(system.folder.of(system.unit).last()) == [(901, 1, None, Decimal(1))]

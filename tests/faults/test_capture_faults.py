@@ -1,4 +1,5 @@
-"""Capture is killed, loses its broker, loses its source, in the middle of load: afterwards the topic replays to the source."""
+"""Capture is killed, loses its broker, loses its source, in the middle of load: afterwards the topic replays
+to the source."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def _wait_caught_up(kafka: Kafka, database: Any, db: str) -> None:
 
 
 def test_kill_9_at_any_moment(kafka: Kafka, database: Any, db: str, tmp_path: Path) -> None:
-    """During the snapshot and after it, with the load going on; each kill comes after some more has been written."""
+    """During the snapshot and after it, with the load going on; each kill comes after some more has been
+    written."""
     config = write_config(tmp_path, kafka.bootstrap, db, {"s": source(database, [f"{db}.*"])})
     topic, chance = topic_of(db), random.Random()
     with load(database, db), running(config, "s") as unit:

@@ -1,7 +1,8 @@
-"""Nothing arrives and nothing is closed, on each way of the data: to the source, to the broker, to the target, under load.
+"""Nothing arrives and nothing is closed, on each way of the data: to the source, to the broker, to the
+target, under load.
 
-Whoever holds a connection on which nothing comes has to give it up, or to go on with what was held back: the rows are the same.
-"""
+Whoever holds a connection on which nothing comes has to give it up, or to go on with what was held back: the
+rows are the same."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ HELD_BACK = 200
 
 
 class Way(NamedTuple):
-    """How rowlock reaches a server; tests.kits.running.Server but for the connection, which the tests open past the network."""
+    """How rowlock reaches a server; tests.kits.running.Server but for the connection, which the tests open
+    past the network."""
 
     host: str
     port: int
@@ -49,7 +51,8 @@ class Networks:
 
 
 def _broker_behind(way: TcpProxy, port: int) -> Kafka:
-    """A broker that tells whoever comes to `port` to go on with `way`: clients follow what a broker says of itself."""
+    """A broker that tells whoever comes to `port` to go on with `way`: clients follow what a broker says of
+    itself."""
     broker = Kafka()
     own = f"BROKER://{broker.host}:{broker.port}"
     broker.extra = [
@@ -82,14 +85,18 @@ def networks(
 
 def _behind(system: System) -> bool:
     """The target lacks much of what the source has."""
-    versions = [max((row[1] for row in rows(server, system.database)), default=0) for server in (system.source, system.target)]  # fmt: skip
+    versions = [
+        max((row[1] for row in rows(server, system.database)), default=0)
+        for server in (system.source, system.target)
+    ]
     return versions[0] - versions[1] > HELD_BACK
 
 
 @pytest.mark.parametrize("end", ["heals", "is reset"])
 @pytest.mark.parametrize(("way", "direction"), CUTS)
 def test_source_equals_target_after_a_cut(way: str, direction: str, end: str, networks: Networks) -> None:
-    """It lasts until it is felt at the target, then what was held back arrives, or the connections are gone."""
+    """It lasts until it is felt at the target, then what was held back arrives, or the connections are
+    gone."""
     network: TcpProxy = getattr(networks, way)
 
     def cut() -> None:

@@ -1,7 +1,8 @@
-"""A unit that writes to a cluster of three brokers under load; kill -9 of the one that leads its topic, or coordinates its transactions, at one moment of a commit.
+"""A unit that writes to a cluster of three brokers under load; kill -9 of the one that leads its topic, or
+coordinates its transactions, at one moment of a commit.
 
-Everything is replicated three times, and two of three acknowledge. What the topic has in the end is compared with every change of the source.
-"""
+Everything is replicated three times, and two of three acknowledge. What the topic has in the end is compared
+with every change of the source."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ def real(brokers: Brokers, unique: str) -> Iterator[Cluster]:
 
 
 class Moment:
-    """Calls `act` once it is armed, at one moment of the next commit: before its records are sent, or when all are there and it is not yet ended."""
+    """Calls `act` once it is armed, at one moment of the next commit: before its records are sent, or when
+    all are there and it is not yet ended."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         self.act: Callable[[], None] | None = None
@@ -76,9 +78,14 @@ def coordinator(brokers: Brokers, real: Cluster, unit: RealUnit) -> Broker:
 @pytest.mark.parametrize("moment", ["begin_transaction", "commit_transaction"])
 @pytest.mark.parametrize("victim", [leader, coordinator])
 def test_every_change_stands_once_whichever_broker_is_killed(
-    victim: Callable[..., Broker], moment: str, brokers: Brokers, real: Cluster, monkeypatch: pytest.MonkeyPatch
+    victim: Callable[..., Broker], moment: str, brokers: Brokers, real: Cluster,
+    monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
-    route = TableRoute("bank.*", f"{real.schema}.{{table}}", topic=TopicOptions(kinds=(("branch1", "mariadb"),), partitions=2))  # fmt: skip
+    route = TableRoute(
+        "bank.*",
+        f"{real.schema}.{{table}}",
+        topic=TopicOptions(kinds=(("branch1", "mariadb"),), partitions=2),
+    )
     killing, source = Moment(monkeypatch, moment), FakeSource()
     unit = RealUnit(real, source, route, limits=LaneLimits(pause=0.01))  # type: ignore[arg-type]
     rng, events, killed = random.Random(moment), [], list[Broker]()
@@ -99,7 +106,9 @@ def test_every_change_stands_once_whichever_broker_is_killed(
     found = [
         value for _, value in documents(messages(real.kafka, f"{real.schema}.acct")) if value is not None
     ]
-    assert Counter((tuple(each["source"]["position"]), each["op"]) for each in found if each["op"] in "cud") == expected(events)  # fmt: skip
+    assert Counter(
+        (tuple(each["source"]["position"]), each["op"]) for each in found if each["op"] in "cud"
+    ) == expected(events)
     assert unit.rows() == rows_of(source)
     assert in_order(found)
 

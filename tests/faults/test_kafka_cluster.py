@@ -1,7 +1,8 @@
-"""Agents that write a topic, as real processes under load: killed, paused and moved, and their brokers killed.
+"""Agents that write a topic, as real processes under load: killed, paused and moved, and their brokers
+killed.
 
-The judge (tests/topics) has every change of the source, and compares the whole topic at the end: each of them once, in order by key.
-"""
+The judge (tests/topics) has every change of the source, and compares the whole topic at the end: each of them
+once, in order by key."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ TABLE = "acct"
 
 @dataclass
 class Cluster:
-    """A coordinator and two agents. `store`: the broker of rowlock's own topics; `feed`: that of the target, maybe the same one."""
+    """A coordinator and two agents. `store`: the broker of rowlock's own topics; `feed`: that of the target,
+    maybe the same one."""
 
     processes: Processes
     store: Kafka
@@ -102,7 +104,8 @@ def kill_spark(cluster: Cluster) -> None:
 
 
 def pause_an_agent(cluster: Cluster) -> None:
-    """A machine stands still until its unit is another's, who writes; then it goes on as if nothing had been."""
+    """A machine stands still until its unit is another's, who writes; then it goes on as if nothing had
+    been."""
     name = cluster.settled()
     with cluster.processes.standing_still(name):
         cluster.elsewhere(name)
@@ -189,7 +192,12 @@ def cluster_of(
     if postgres is not None:
         postgres.create_database(db)
         targets["hq"] = target_config(postgres, "postgres", db)
-        pipelines["to-hq"] = {"sources": ["b"], "target": "hq", "lanes": 2, "routes": [{"from": "*.*", "to": "public.{table}"}]}  # fmt: skip
+        pipelines["to-hq"] = {
+            "sources": ["b"],
+            "target": "hq",
+            "lanes": 2,
+            "routes": [{"from": "*.*", "to": "public.{table}"}],
+        }
     config = write_config(
         folder,
         kafka={"bootstrap": store.bootstrap, "prefix": db},
@@ -214,8 +222,8 @@ def cluster_of(
 
 
 def each_in_turn(cluster: Cluster, *faults: Fault) -> None:
-    """Under one load; between two faults the topic goes on. At the end it has what the source did, and the pipeline's checkpoint, which never
-    went back, is past the load's begin."""
+    """Under one load; between two faults the topic goes on. At the end it has what the source did, and the
+    pipeline's checkpoint, which never went back, is past the load's begin."""
     checkpoints, began = Checkpoints(cluster.processes.config), int(time.time() * 1000)
     checkpoints.start()
     with under_load([cluster.source], 50):
@@ -236,8 +244,8 @@ def test_a_topic_has_every_change_once_whatever_is_killed_paused_or_moved(
 ) -> None:
     with Kafka() as feed, cluster_of(tmp_path, mariadb, kafka, feed, postgres, mariadb_db) as cluster:
         each_in_turn(
-            cluster, kill_spark, kill_the_driver, pause_an_agent, move, pause_inside_a_commit, kill_an_agent, kill_the_targets_broker,
-            kill_the_store,
+            cluster, kill_spark, kill_the_driver, pause_an_agent, move, pause_inside_a_commit, kill_an_agent,
+            kill_the_targets_broker, kill_the_store,
         )  # fmt: skip
         until(cluster.database_equals, f"the other target; see {tmp_path}", 240)
         assert set(cluster.processes.stop().values()) == {0}

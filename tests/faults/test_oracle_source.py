@@ -1,9 +1,8 @@
 """A whole `rowlock run` from Oracle's stand (a) into PostgreSQL and MySQL, under load and kills.
 
-Two writers change rows of their own all the time, in transactions that overlap, so that the log's numbers do not follow its commits. The
-judges: a witness for each target that sees no row go back, the topic (no version falls, no row of the log is in two events), an empty log, and
-the full comparison of rows.
-"""
+Two writers change rows of their own all the time, in transactions that overlap, so that the log's numbers do
+not follow its commits. The judges: a witness for each target that sees no row go back, the topic (no version
+falls, no row of the log is in two events), an empty log, and the full comparison of rows."""
 
 from __future__ import annotations
 
@@ -34,8 +33,9 @@ from tests.stands.oracle_source import OWNER, OracleStand
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]  # two more Sparks
 COLUMNS = "id, version, owner, amount, seen"
 TABLE = {
-    "id": ("NUMBER(12)", "numeric(12)"), "version": ("NUMBER(18)", "numeric(18)"), "owner": ("VARCHAR2(40)", "varchar(40)"),
-    "amount": ("NUMBER(12,2)", "numeric(12,2)"), "seen": ("DATE", "timestamp(0)"),
+    "id": ("NUMBER(12)", "numeric(12)"), "version": ("NUMBER(18)", "numeric(18)"),
+    "owner": ("VARCHAR2(40)", "varchar(40)"), "amount": ("NUMBER(12,2)", "numeric(12,2)"),
+    "seen": ("DATE", "timestamp(0)"),
 }  # fmt: skip
 WRITERS = 2
 
@@ -77,13 +77,14 @@ class Writer(Load):
             cursor.execute("DELETE FROM acct WHERE id = %s", (key,))
         elif draw < 0.5:
             cursor.execute(
-                "UPDATE acct SET id = %s, version = %s WHERE id = %s AND NOT EXISTS (SELECT 1 FROM acct WHERE id = %s)",
+                "UPDATE acct SET id = %s, version = %s WHERE id = %s AND NOT EXISTS "
+                "(SELECT 1 FROM acct WHERE id = %s)",
                 (other, self.version, key, other),
             )
         else:
             cursor.execute(
-                "INSERT INTO acct VALUES (%s, %s, NULL, 0, now()) ON CONFLICT (id) DO UPDATE SET amount = acct.amount + 0.01, "
-                "version = %s", (key, self.version, self.version),
+                "INSERT INTO acct VALUES (%s, %s, NULL, 0, now()) ON CONFLICT (id) DO UPDATE SET amount = "
+                "acct.amount + 0.01, version = %s", (key, self.version, self.version),
             )  # fmt: skip
 
 
@@ -169,7 +170,8 @@ def kill_run(run: Run, _stand: OracleStand) -> None:
 
 
 FAULTS: tuple[Callable[[Run, OracleStand], None], ...] = (
-    kill_between_acknowledgement_and_delete, kill_workers, kill_capture, kill_appliers, kill_between_acknowledgement_and_delete, kill_run,
+    kill_between_acknowledgement_and_delete, kill_workers, kill_capture, kill_appliers,
+    kill_between_acknowledgement_and_delete, kill_run,
 )  # fmt: skip
 
 
@@ -180,7 +182,8 @@ def command(config: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def the_command_line(config: Path, stand: OracleStand) -> None:
-    """verify reads the source's rows; a row that capture never saw is a difference, until a copy of just that row."""
+    """verify reads the source's rows; a row that capture never saw is a difference, until a copy of just that
+    row."""
     same = command(config, "verify")
     assert same.returncode == 0, same.stdout + same.stderr
     with stand.own.transaction():
@@ -210,8 +213,8 @@ def caught_up(config: Path, stand: OracleStand, judge: Judge) -> None:
 
 
 def test_oracle_into_postgres_and_mysql_under_load_and_kills(
-    stand: OracleStand, postgres: PostgreSQL, pg_db: str, mysql: MySQL, mysql_db: str, kafka: Kafka, unique: str, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    stand: OracleStand, postgres: PostgreSQL, pg_db: str, mysql: MySQL, mysql_db: str, kafka: Kafka,
+    unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     packages = str(installed(tmp_path / "packages"))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join((packages, str(ROOT))))
@@ -228,13 +231,15 @@ def test_oracle_into_postgres_and_mysql_under_load_and_kills(
     config = write_config(
         tmp_path,
         kafka={"bootstrap": kafka.bootstrap, "prefix": unique},
-        sources={"core": {**here, "database": source_database(unique), "tables": [f"{OWNER}.*"], "snapshot": "initial"}},
+        sources={"core": {**here, "database": source_database(unique), "tables": [f"{OWNER}.*"],
+         "snapshot": "initial"}},
         targets={
             "pg": target_config(postgres, "postgres", pg_db),
             "my": target_config(mysql, "mysql", mysql_db),
         },
         pipelines={
-            f"to-{name}": {"sources": ["core"], "target": name, "routes": [{"from": f"{OWNER}.*", "to": f"{schema}.{{table}}"}]}
+            f"to-{name}": {"sources": ["core"], "target": name,
+            "routes": [{"from": f"{OWNER}.*", "to": f"{schema}.{{table}}"}]}
             for name, schema in (("pg", "public"), ("my", mysql_db))
         },
     )  # fmt: skip

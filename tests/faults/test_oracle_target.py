@@ -1,8 +1,9 @@
-"""A whole `rowlock run` from MySQL and MariaDB into Oracle's dialect on H2, which an installed package brings as a kind of its own.
+"""A whole `rowlock run` from MySQL and MariaDB into Oracle's dialect on H2, which an installed package brings
+as a kind of its own.
 
-Under load the Python workers, both captures, the processes that apply, Spark's JVM and the whole run are killed (kill -9). The judges: a witness
-of each table that reads the target all the time and sees no row go back, the full comparison of rows, `rowlock verify`, and no displaced row.
-"""
+Under load the Python workers, both captures, the processes that apply, Spark's JVM and the whole run are
+killed (kill -9). The judges: a witness of each table that reads the target all the time and sees no row go
+back, the full comparison of rows, `rowlock verify`, and no displaced row."""
 
 from __future__ import annotations
 
@@ -115,8 +116,8 @@ def command(config: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_mysql_and_mariadb_into_oracle_under_load_and_kills(
-    mysql: MySQL, mysql_db: str, mariadb: MariaDB, mariadb_db: str, kafka: Kafka, oracle: OracleOnH2, oracle_db: str, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    mysql: MySQL, mysql_db: str, mariadb: MariaDB, mariadb_db: str, kafka: Kafka, oracle: OracleOnH2,
+    oracle_db: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     packages = str(installed(tmp_path / "packages"))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join((packages, str(ROOT))))
@@ -134,8 +135,10 @@ def test_mysql_and_mariadb_into_oracle_under_load_and_kills(
             "my": source_config(mysql, "mysql", mysql_db),
             "ma": source_config(mariadb, "mariadb", mariadb_db),
         },
-        targets={"ora": {"type": WORD, "host": oracle.host, "port": oracle.port, "user": USER, "password": PASSWORD, "database": oracle_db}},
-        pipelines={"p": {"sources": ["my", "ma"], "target": "ora", "routes": [{"from": "*.acct", "to": "rowlock.acct_{source}"}]}},
+        targets={"ora": {"type": WORD, "host": oracle.host, "port": oracle.port, "user": USER,
+         "password": PASSWORD, "database": oracle_db}},
+        pipelines={"p": {"sources": ["my", "ma"], "target": "ora",
+         "routes": [{"from": "*.acct", "to": "rowlock.acct_{source}"}]}},
     )  # fmt: skip
     reading = Reading(oracle)
 

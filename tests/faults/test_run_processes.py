@@ -1,4 +1,5 @@
-"""`rowlock run`'s processes with children that only pretend: deaths, refusals, stops, and a kill -9 of the run itself."""
+"""`rowlock run`'s processes with children that only pretend: deaths, refusals, stops, and a kill -9 of the
+run itself."""
 
 from __future__ import annotations
 

@@ -36,11 +36,13 @@ CAUSES: dict[str, tuple[Callable[[Capturing], None], tuple[str, ...]]] = {
     "dropped": (lambda c: c.change("DROP TABLE a"), ()),
     "rows-replaced": (lambda c: c.change("ALTER TABLE a DISCARD TABLESPACE"), ()),
     "statement": (
-        lambda c: c.change("SET SESSION binlog_format = 'STATEMENT'", "UPDATE a SET v = 'unseen' WHERE id = 1"), (),
+        lambda c: c.change("SET SESSION binlog_format = 'STATEMENT'",
+         "UPDATE a SET v = 'unseen' WHERE id = 1"), (),
     ),
     "definition": (
         lambda c: c.change(
-            "ALTER TABLE a ADD COLUMN w INT", "INSERT INTO a VALUES (3, 'z', 1)", "ALTER TABLE a ADD COLUMN q INT"
+            "ALTER TABLE a ADD COLUMN w INT", "INSERT INTO a VALUES (3, 'z', 1)",
+            "ALTER TABLE a ADD COLUMN q INT"
         ), (),
     ),
     "unfit": (lambda c: c.change("ALTER TABLE a DROP PRIMARY KEY"), ()),
@@ -73,7 +75,8 @@ def test_not_one_later_row_is_in_the_topic(capturing: Capturing, cause: str) -> 
 
 
 def _behind_a_copy(capturing: Capturing) -> None:
-    """Judge: a table that was dropped and is there again is copied; behind its stop stands nothing but what its copy brings."""
+    """Judge: a table that was dropped and is there again is copied; behind its stop stands nothing but what
+    its copy brings."""
     found = capturing.events("a")
     stop = max(at for at, event in enumerate(found) if event.stop is not None)
     behind = found[stop + 1 :]

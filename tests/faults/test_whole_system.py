@@ -1,8 +1,8 @@
-"""Every fault of the whole way, one after the other, on one system under load (MariaDB → Kafka → Spark → PostgreSQL).
+"""Every fault of the whole way, one after the other, on one system under load (MariaDB → Kafka → Spark →
+PostgreSQL).
 
-After each fault the load goes on for a while, then pauses; source and target must then be equal row by row, and no row of
-the target may ever have been seen to go back to an older version.
-"""
+After each fault the load goes on for a while, then pauses; source and target must then be equal row by row,
+and no row of the target may ever have been seen to go back to an older version."""
 
 from __future__ import annotations
 
@@ -112,7 +112,8 @@ def test_source_equals_target_after(fault: Callable[[System], None], system: Sys
 
 
 def last_copy(system: System) -> dict[str, Any]:
-    """Return the last copy of the table as `rowlock copy` shows it; {}: there is none, or nobody answers just now."""
+    """Return the last copy of the table as `rowlock copy` shows it; {}: there is none, or nobody answers just
+    now."""
     listed = invoke(system.run.config, "copy", "--output", "json")
     copies = json.loads(listed.stdout)["copies"] if listed.exit_code in (0, 1) else []
     return copies[0] if copies else {}
@@ -123,7 +124,8 @@ def last_copy(system: System) -> dict[str, Any]:
     "fault", [kill_capture, kill_driver, kill_run, kill_broker], ids=lambda fault: fault.__name__
 )
 def test_a_copy_goes_on_after(fault: Callable[[System], None], system: System) -> None:
-    """In the middle of its chunks: it is the same copy afterwards, and what the target has and the source has not is gone with its end."""
+    """In the middle of its chunks: it is the same copy afterwards, and what the target has and the source has
+    not is gone with its end."""
     stale = "INSERT INTO acct (id, version, owner, amount) VALUES (-1, 0, 'stale', 0), (5000, 0, NULL, 0)"
     before = last_copy(system).get("id")
     system.target.execute(stale, database=system.database)

@@ -1,4 +1,5 @@
-"""One `rowlock run` from MariaDB over Kafka and Spark into PostgreSQL, a fault under load, and the judgement of it."""
+"""One `rowlock run` from MariaDB over Kafka and Spark into PostgreSQL, a fault under load, and the judgement
+of it."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ class System:
             return False
 
     def under_load(self, fault: Callable[[], None], seed: int) -> None:
-        """Let `fault` happen in the middle of load; afterwards the target is equal, and no row of it was seen to go back."""
+        """Let `fault` happen in the middle of load; afterwards the target is equal, and no row of it was seen
+        to go back."""
         witness = Witness(self.target, self.database)
         load = Load(self.source, self.database, seed)
         load.version = (max((row[1] for row in rows(self.source, self.database)), default=0)) + 1

@@ -1,4 +1,5 @@
-"""The coordinator's control topic and its REST interface. The messages of its gRPC are in tests/wire_golden.py."""
+"""The coordinator's control topic and its REST interface. The messages of its gRPC are in
+tests/wire_golden.py."""
 
 from __future__ import annotations
 
@@ -25,11 +26,13 @@ _MESSAGES: Mapping[str, codec.Message] = {
     ),
 }
 _ANSWERS: tuple[type[BaseModel], ...] = (
-    models.Leader, models.AgentList, models.UnitList, models.PipelineList, models.Counters, models.EventList, models.Health,
-    models.Readiness, models.Accepted, models.Reloaded, models.ProblemResponse, copies.CopyAccepted, copies.CopyList,
+    models.Leader, models.AgentList, models.UnitList, models.PipelineList, models.Counters, models.EventList,
+    models.Health, models.Readiness, models.Accepted, models.Reloaded, models.ProblemResponse,
+    copies.CopyAccepted, copies.CopyList,
 )  # fmt: skip
 _QUESTIONS: tuple[type[BaseModel], ...] = (
-    models.EventQuery, models.ReloadQuery, models.UnitQuery, models.MoveTo, copies.CopyTable, copies.CancelCopy, copies.CopyRate,
+    models.EventQuery, models.ReloadQuery, models.UnitQuery, models.MoveTo, copies.CopyTable,
+    copies.CancelCopy, copies.CopyRate,
 )  # fmt: skip
 
 

@@ -1,4 +1,5 @@
-"""Every type that is not in the registry, and every module that writes or reads JSON or msgpack: which structure, or why none."""
+"""Every type that is not in the registry, and every module that writes or reads JSON or msgpack: which
+structure, or why none."""
 
 from __future__ import annotations
 
@@ -81,7 +82,8 @@ MODULES = {
     "consumer/targets/kafka/formats/rowlock.py": "topic-rowlock",
     "consumer/targets/kafka/store/state.py": "progress-topic, closed-topic",
     "consumer/targets/kafka/verifying/canal.py": "topic-canal-json",
-    "consumer/targets/kafka/verifying/reading.py": "topic-canal-json, topic-debezium, topic-plain, topic-rowlock",
+    "consumer/targets/kafka/verifying/reading.py": "topic-canal-json, topic-debezium, "
+        "topic-plain, topic-rowlock",
     "consumer/targets/kafka/verifying/topic_reading.py": _MARKED,
     "consumer/targets/mysql/apply.py": "rowlock_displaced",
     "consumer/targets/oracle/apply.py": "rowlock_displaced",

@@ -1,7 +1,7 @@
 """Instances with a value other than the default in every field, made from the fields' types.
 
-The values follow from the wire names: another name in the program gives the same instance, another name on the wire does not.
-"""
+The values follow from the wire names: another name in the program gives the same instance, another name on
+the wire does not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ MISSING = object()
 
 
 class Field(NamedTuple):
-    """A field of a structure: its names in the program and on the wire, its type, and its default or MISSING."""
+    """A field of a structure: its names in the program and on the wire, its type, and its default or
+    MISSING."""
 
     name: str
     wire: str
@@ -99,7 +100,8 @@ def _plain(kind: Any, wire: str, default: Any) -> Any:
 
 
 def _chosen(kinds: tuple[Any, ...]) -> Any:
-    """Return the type of a union that has most to show: a structure, else a text, else the first one that is not None."""
+    """Return the type of a union that has most to show: a structure, else a text, else the first one that is
+    not None."""
     some = [each for each in kinds if each is not type(None)]
     return next((each for each in some if is_structure(each)), str if str in some else some[0])
 

@@ -14,7 +14,8 @@ FOLDER = ROOT / "tests" / "golden" / "stored"
 
 @dataclass(frozen=True)
 class Case:
-    """An instance in which every field has another value than its default, with the functions that write and read it."""
+    """An instance in which every field has another value than its default, with the functions that write and
+    read it."""
 
     name: str
     instance: Any
@@ -32,7 +33,8 @@ class Structure:
     types: tuple[type, ...] = ()
     """The types whose fields are members of the JSON. Those that their fields have belong to it as well."""
     forgotten: frozenset[str] = frozenset()
-    """Paths of JSON members that a version of rowlock wrote and that the present one reads no longer; each needs a line in CHANGELOG.md."""
+    """Paths of JSON members that a version of rowlock wrote and that the present one reads no longer; each
+    needs a line in CHANGELOG.md."""
 
     def files(self, case: Case) -> list[Path]:
         """Return the golden files of a case, the oldest version first."""
@@ -40,7 +42,8 @@ class Structure:
         return sorted(found, key=lambda path: int(path.suffixes[-2].removeprefix(".v")))
 
     def write(self, case: Case) -> Path | None:
-        """Write the present bytes as a new version. Returns None where the newest version has them already."""
+        """Write the present bytes as a new version. Returns None where the newest version has them
+        already."""
         files, data = self.files(case), case.encode(case.instance)
         if files and golden(files[-1]) == data:
             return None

@@ -189,7 +189,8 @@ def _records(word: str) -> bytes:
 
 
 def _digests(_: object) -> bytes:
-    """Digests that are stored and compared: another one makes a layout, or rows of a topic, count as outdated."""
+    """Digests that are stored and compared: another one makes a layout, or rows of a topic, count as
+    outdated."""
     table = sample(Table)
     route = TableRoute("bank.*", "public.{table}", (("branch", "{source}"),))
     layout = Layout(lanes=4, routes="r", keys="k")
@@ -208,14 +209,16 @@ STRUCTURES = (
     Structure(
         "layout",
         (
-            Case("layout", sample(Layout), lambda it: it.encode().encode(), lambda it: Layout.decode(it.decode())),
+            Case("layout", sample(Layout), lambda it: it.encode().encode(),
+             lambda it: Layout.decode(it.decode())),
             Case("digests", None, _digests, None),
         ),
         (Layout,),
     ),
     Structure(
         "stored-definition",
-        (Case("definition", _stored(), lambda it: it.encode().encode(), lambda it: decode_stored(it.decode())),),
+        (Case("definition", _stored(), lambda it: it.encode().encode(),
+         lambda it: decode_stored(it.decode())),),
         (_ExtraFields, Table),
     ),
     Structure(
@@ -265,7 +268,8 @@ STRUCTURES = (
             Case("displaced_by", 2, _displaced_by, None),
         ),
     ),
-    Structure("progress-topic", (Case("unit", _progress(), _pairs, _known),), (ProgressRecord, QuarantineEntry)),
+    Structure("progress-topic", (Case("unit", _progress(), _pairs, _known),),
+     (ProgressRecord, QuarantineEntry)),
     Structure("closed-topic", (Case("entry", sample(ClosedEntry), _closed, None),), (ClosedEntry,)),
     *(Structure(f"topic-{word}", (Case("records", word, _records, None),)) for word in FORMATS),
 )  # fmt: skip

@@ -20,8 +20,6 @@ _PATH = re.compile(rf"(?<![\w./:@{{}}-])(?:(?:{_HEADS})/[\w./-]*|\.ci/\w+)(?![{{
 _FILE = re.compile(r"(?<![\w./*{}-])[\w-]+\.(?:md|py)\b(?![({])")
 _DECISION = re.compile(r"\bADRs? (\d+)")
 _FOREIGN = re.compile(r"§ ?\d*|\bR\d{1,2}\b|\b[Ff]indings? \d+|\bcomplaints? \d+")
-MOST_CHARACTERS = 110
-"""Of a line of Python; of ruff.toml."""
 
 
 def find_missing(sources: Iterable[Source], root: Path = ROOT) -> set[str]:
@@ -48,15 +46,6 @@ def list_missing(text: str, root: Path = ROOT) -> Iterator[str]:
         if not _exists(root, f"docs/adr/{int(match[1]):04}"):
             yield match[0]
     yield from (match[0] for match in _FOREIGN.finditer(text))
-
-
-def measure_long_lines(sources: Iterable[Source]) -> dict[str, int]:
-    """Return package → how many lines have more than MOST_CHARACTERS characters."""
-    found: dict[str, int] = {}
-    for each in sources:
-        long = sum(len(line) > MOST_CHARACTERS for line in each.text.splitlines())
-        found[each.package] = found.get(each.package, 0) + long
-    return found
 
 
 @cache

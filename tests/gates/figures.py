@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from tests.gates import documents, names, state, words
+from tests.gates import names, state, words
 from tests.gates.measures import MEASURES
 from tests.gates.sources import SIBLINGS, Source, load_pages, load_product, load_sources
 from tests.gates.statements import count_statements
@@ -27,13 +27,11 @@ def list_figures() -> Iterator[str]:
 
 
 def list_breaches(sources: Iterable[Source]) -> Iterator[str]:
-    """Yield "path:line: breach" for what is counted: words, functions' names, long lines."""
+    """Yield "path:line: breach" for what is counted: words and functions' names."""
     for source in sources:
         for number, line in enumerate(source.text.splitlines(), 1):
             if words.count_words(line).hits:
                 yield f"{source.path}:{number}: words: {line.strip()}"
-            if len(line) > documents.MOST_CHARACTERS:
-                yield f"{source.path}:{number}: {len(line)} characters"
         for scope in names.list_functions(source):
             if breach := names.judge_name(scope):
                 yield f"{source.path}:{scope.node.lineno}: {breach}: {scope.node.name}"

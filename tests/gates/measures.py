@@ -79,12 +79,6 @@ def measure_documents() -> Measure:
     return Measure("documents", f"{len(missing)} do not exist", "0", dict.fromkeys(missing, 1), is_list=True)
 
 
-def measure_lines() -> Measure:
-    long = documents.measure_long_lines((*load_product(), *load_other()))
-    figure = f"{sum(long.values())} longer than {documents.MOST_CHARACTERS}"
-    return Measure("lines", figure, "0", {key: count for key, count in long.items() if count}, is_list=False)
-
-
 def measure_tests() -> Measure:
     return judge_tests(load_product(), load_sources("tests"))
 
@@ -106,6 +100,5 @@ MEASURES: dict[str, Callable[[], Measure]] = {
     "words": measure_product_words,
     "docs words": measure_docs_words,
     "documents": measure_documents,
-    "lines": measure_lines,
     "tests": measure_tests,
 }

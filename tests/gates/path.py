@@ -21,7 +21,8 @@ _FOLDERS = tuple(f"{package}/" for package in PRODUCT if package != "deploy")
 
 
 def list_repeated(few: Mapping[str, int], many: Mapping[str, int], more: int) -> list[str]:
-    """Return the functions with calls for each piece of work: `many` are the calls for `more` pieces more than `few`.
+    """Return the functions with calls for each piece of work: `many` are the calls for `more` pieces more
+    than `few`.
 
     Three calls for four pieces are enough: a thread may find the results of two of them at once.
     """

@@ -1,4 +1,5 @@
-"""The agent's shell, with the owner played by the test: time, workers that fail or hang, and how a process ends."""
+"""The agent's shell, with the owner played by the test: time, workers that fail or hang, and how a process
+ends."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ MARK = UnitProgress(100, 200, (0, 1, 2, 3))
 
 
 class FakeClient:
-    """Keeps what is sent. `on_beat` hears of every heartbeat, in the agent's thread; None: nothing comes back."""
+    """Keeps what is sent. `on_beat` hears of every heartbeat, in the agent's thread; None: nothing comes
+    back."""
 
     def __init__(self) -> None:
         self.sent: list[Up] = []
@@ -307,7 +309,8 @@ def test_a_new_stream_is_used_at_once_and_draining_is_said() -> None:
 
 
 def test_over_real_streams() -> None:
-    """`AgentShell.connect`: a Hello comes up a stream of its own as soon as there is a leader; answers come down."""
+    """`AgentShell.connect`: a Hello comes up a stream of its own as soon as there is a leader; answers come
+    down."""
     workers, stop = FakeWorkers(), threading.Event()
     with serving(name="real") as server:
         agent = AgentShell.connect("a", [server.address], workers)

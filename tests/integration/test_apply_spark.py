@@ -71,9 +71,13 @@ class Running:
         assert self.agent.error is None, self.agent.error
 
     def reported(self, topic: str) -> str:
-        """What the process said of a unit, the trouble it had, and the end of its log: for a test that failed."""
+        """What the process said of a unit, the trouble it had, and the end of its log: for a test that
+        failed."""
         process = self.process
-        return f"unit: {process.last(unit_of(topic))}\nproblems: {process.problems()[-10:]}\nlog: …{process.log()}"
+        return (
+            f"unit: {process.last(unit_of(topic))}\nproblems: "
+            f"{process.problems()[-10:]}\nlog: …{process.log()}"
+        )
 
     def rows(self, source: FakeSource) -> list[tuple[object, ...]]:
         routed = resolve_route(self.routes, source.name, source.table.db, source.table.name)
@@ -208,7 +212,8 @@ def test_a_topic_that_is_made_again_stops_its_unit(running: Running) -> None:
 
 
 def test_a_progress_taken_back_is_applied_anew(running: Running) -> None:
-    """A target restored from a backup: its older epoch fences the query, which then resumes where the backup stands."""
+    """A target restored from a backup: its older epoch fences the query, which then resumes where the backup
+    stands."""
     source = _source("restored")
     topic = running.topic(source)
     topic.write_changes([source.definition(), *source.history(random.Random(5), 30)])

@@ -1,7 +1,8 @@
-"""Two apply processes whose units an agent would give them: moves under load, pauses, deaths. PostgreSQL and MySQL.
+"""Two apply processes whose units an agent would give them: moves under load, pauses, deaths. PostgreSQL and
+MySQL.
 
-The targets keep a history of every write of a row, so that a version that goes back is seen whatever comes after it.
-"""
+The targets keep a history of every write of a row, so that a version that goes back is seen whatever comes
+after it."""
 
 from __future__ import annotations
 
@@ -320,7 +321,8 @@ def _row_locked(place: Place, table: str) -> Iterator[Callable[[], None]]:
 
 def _lock_waits(place: Place) -> bool:
     sql = {
-        "postgres": "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()",
+        "postgres": "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND "
+        "datname = current_database()",
         "mysql": "SELECT count(*) FROM performance_schema.data_lock_waits",
     }[place.kind]
     return bool(place.query(sql)[0][0])

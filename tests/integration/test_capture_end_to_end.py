@@ -1,4 +1,5 @@
-"""Capture against real servers and a real broker: what is in the topics replays to exactly what the source holds."""
+"""Capture against real servers and a real broker: what is in the topics replays to exactly what the source
+holds."""
 
 from __future__ import annotations
 
@@ -87,7 +88,8 @@ def test_snapshot_and_log_replay_to_the_source(kafka: Kafka, database: Any, db: 
 def test_no_row_goes_back_while_a_snapshot_is_under_way(
     kafka: Kafka, database: Any, db: str, tmp_path: Path
 ) -> None:
-    """The load touches every row once: what a chunk brings back of it nothing overwrites. `events` looks at each version."""
+    """The load touches every row once: what a chunk brings back of it nothing overwrites. `events` looks at
+    each version."""
     rows = 8000  # four chunks
     database.execute(f"CREATE TABLE {db}.acct (id INT PRIMARY KEY, version INT NOT NULL)")
     database.execute(f"INSERT INTO {db}.acct VALUES " + ", ".join(f"({n}, 0)" for n in range(rows)))
@@ -147,7 +149,8 @@ def test_statements(kafka: Kafka, database: Any, db: str, tmp_path: Path) -> Non
 def test_an_idle_capture_waits_for_the_log(
     kafka: Kafka, mariadb: MariaDB, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:
-    """Also when the last thing it did was to finish a snapshot: it did not wait at all then, and used up a core."""
+    """Also when the last thing it did was to finish a snapshot: it did not wait at all then, and used up a
+    core."""
     mariadb.create_database(unique)
     mariadb.execute(ACCOUNT.format(db=unique))
     for key in range(rows):
@@ -179,7 +182,8 @@ def test_an_idle_capture_waits_for_the_log(
 def test_it_does_not_matter_how_much_is_read_at_once(
     kafka: Kafka, mariadb: MariaDB, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One event of the log at a time, so that everything is flushed in the middle of transactions over two tables."""
+    """One event of the log at a time, so that everything is flushed in the middle of transactions over two
+    tables."""
     mariadb.create_database(unique)
     for name in ("acct", "other"):
         mariadb.execute(ACCOUNT.replace("acct", name).format(db=unique))
@@ -307,11 +311,12 @@ def test_keys_of_topics_are_the_rows_keys(
 def test_a_snapshot_goes_on_in_any_later_generation_on_an_idle_source(
     kafka: Kafka, database: Any, db: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """2^20 generations later the rows' numbers began anew, below those in the topic: it waited for the source to change."""
+    """2^20 generations later the rows' numbers began anew, below those in the topic: it waited for the source
+    to change."""
     database.execute(f"CREATE TABLE {db}.t (id INT PRIMARY KEY)")
     database.execute(
-        f"INSERT INTO {db}.t SELECT seq FROM (WITH RECURSIVE d AS (SELECT 0 AS n UNION ALL SELECT n + 1 FROM d WHERE n < 199) "
-        "SELECT a.n * 200 + b.n AS seq FROM d a, d b) q"
+        f"INSERT INTO {db}.t SELECT seq FROM (WITH RECURSIVE d AS (SELECT 0 AS n UNION ALL SELECT n + 1 "
+        "FROM d WHERE n < 199) SELECT a.n * 200 + b.n AS seq FROM d a, d b) q"
     )
     file = write_config(tmp_path, kafka.bootstrap, db, {"s": source(database, [f"{db}.*"])})
     config = load_config(file, {})
@@ -344,7 +349,8 @@ def test_a_snapshot_goes_on_in_any_later_generation_on_an_idle_source(
 
 
 def _from_the_third_chunk_on_behind(stop: threading.Event) -> Callable[[ChunkReader, ReadChunk], Any]:
-    """Return a `read` whose third call waits for `stop`: however fast the machine, the run ends within the snapshot."""
+    """Return a `read` whose third call waits for `stop`: however fast the machine, the run ends within the
+    snapshot."""
     read, calls = ChunkReader.read_chunk, itertools.count(1)
 
     def held(self: ChunkReader, request: ReadChunk) -> Any:
@@ -356,7 +362,8 @@ def _from_the_third_chunk_on_behind(stop: threading.Event) -> Callable[[ChunkRea
 
 
 def test_the_server_waits_for_a_reader_that_pauses(database: Any, db: str) -> None:
-    """While a large transaction is published nobody reads the connection; the server gave up after a minute."""
+    """While a large transaction is published nobody reads the connection; the server gave up after a
+    minute."""
     database.execute(f"CREATE TABLE {db}.t (id INT PRIMARY KEY AUTO_INCREMENT, x LONGTEXT)")
     file, pos = database.execute(
         "SHOW MASTER STATUS" if isinstance(database, MariaDB) else "SHOW BINARY LOG STATUS"

@@ -37,7 +37,7 @@ findings = source_findings
 @pytest.mark.parametrize(
     ("statement", "back", "reported"),
     [
-        ("SET GLOBAL binlog_format = MIXED", "SET GLOBAL binlog_format = ROW", "SET GLOBAL binlog_format = ROW"),
+        ("SET GLOBAL binlog_format = MIXED", "SET GLOBAL binlog_format = ROW", "SET GLOBAL binlog_format = ROW"),  # noqa: E501
         (
             "SET GLOBAL binlog_row_image = MINIMAL", "SET GLOBAL binlog_row_image = FULL",
             "SET GLOBAL binlog_row_image = FULL",
@@ -119,9 +119,8 @@ def test_unreachable_host_is_a_finding_and_is_waited_for(
 def test_tables_that_cannot_be_captured(kafka: Kafka, mariadb: MariaDB, db: str, tmp_path: Path) -> None:
     mariadb.execute(f"CREATE TABLE {db}.nokey (a INT, UNIQUE KEY a (a))")
     mariadb.execute(
-        f"CREATE TABLE {db}.child (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES acct (id) ON DELETE CASCADE)".replace(
-            "REFERENCES acct", f"REFERENCES {db}.acct"
-        )
+        f"CREATE TABLE {db}.child (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES "
+        "acct (id) ON DELETE CASCADE)".replace("REFERENCES acct", f"REFERENCES {db}.acct")
     )
     mariadb.execute(f"CREATE TABLE {db}.old (id INT PRIMARY KEY) ENGINE=MyISAM")
     mariadb.execute(f"CREATE TABLE {db}.swedish (id INT PRIMARY KEY, t VARCHAR(9) CHARACTER SET swe7)")

@@ -41,8 +41,8 @@ def test_what_was_rolled_back_is_not_published(capturing: Capturing) -> None:
     capturing.run(
         "BEGIN", "INSERT INTO a VALUES (1, 'gone')", "CREATE TEMPORARY TABLE t1 (i INT)",
         "INSERT INTO a VALUES (2, 'gone')", "ROLLBACK",
-        "CREATE TEMPORARY TABLE t2 (i INT)", "BEGIN", "INSERT INTO a VALUES (3, 'gone')", "INSERT INTO t2 VALUES (1)",
-        "DROP TEMPORARY TABLE t2", "ROLLBACK",
+        "CREATE TEMPORARY TABLE t2 (i INT)", "BEGIN", "INSERT INTO a VALUES (3, 'gone')",
+        "INSERT INTO t2 VALUES (1)", "DROP TEMPORARY TABLE t2", "ROLLBACK",
         "BEGIN", "INSERT INTO a VALUES (4, 'kept')", "CREATE TEMPORARY TABLE t3 (i INT)",
         "INSERT INTO b VALUES (4, 'kept')", "COMMIT",
     )  # fmt: skip
@@ -53,10 +53,10 @@ def test_what_was_rolled_back_is_not_published(capturing: Capturing) -> None:
 
 def test_what_was_rolled_back_to_a_savepoint_is_not_published(capturing: Capturing) -> None:
     capturing.run(
-        "BEGIN", "INSERT INTO a VALUES (1, 'kept')", "SAVEPOINT `One more`", "INSERT INTO a VALUES (2, 'gone')",
-        "CREATE TEMPORARY TABLE t1 (i INT)", "SAVEPOINT two", "INSERT INTO b VALUES (3, 'gone')",
-        "ROLLBACK TO two", "UPDATE a SET v = 'gone' WHERE id = 1", "ROLLBACK TO SAVEPOINT `one MORE`",
-        "INSERT INTO b VALUES (4, 'kept')", "COMMIT",
+        "BEGIN", "INSERT INTO a VALUES (1, 'kept')", "SAVEPOINT `One more`",
+        "INSERT INTO a VALUES (2, 'gone')", "CREATE TEMPORARY TABLE t1 (i INT)", "SAVEPOINT two",
+        "INSERT INTO b VALUES (3, 'gone')", "ROLLBACK TO two", "UPDATE a SET v = 'gone' WHERE id = 1",
+        "ROLLBACK TO SAVEPOINT `one MORE`", "INSERT INTO b VALUES (4, 'kept')", "COMMIT",
         "BEGIN", "SAVEPOINT early", "INSERT INTO a VALUES (5, 'gone')", "CREATE TEMPORARY TABLE t2 (i INT)",
         "ROLLBACK TO early", "INSERT INTO a VALUES (6, 'kept')", "COMMIT",
     )  # fmt: skip
@@ -71,10 +71,10 @@ def test_tables_without_transactions_in_a_transaction(
     capturing = Capturing(kafka, mariadb, mariadb_db, tmp_path)
     capturing.change("CREATE TABLE m (id INT PRIMARY KEY) ENGINE=MyISAM")
     capturing.run(
-        "BEGIN", "INSERT INTO a VALUES (1, 'gone')", "INSERT INTO m VALUES (1)", "INSERT INTO a VALUES (2, 'gone')", "ROLLBACK",
-        "BEGIN", "INSERT INTO a VALUES (3, 'kept')", "SAVEPOINT s", "INSERT INTO m VALUES (2)",
-        "INSERT INTO a VALUES (4, 'gone')", "ROLLBACK TO s", "INSERT INTO a VALUES (5, 'kept')", "COMMIT",
-        patterns=("a", "b"),
+        "BEGIN", "INSERT INTO a VALUES (1, 'gone')", "INSERT INTO m VALUES (1)",
+        "INSERT INTO a VALUES (2, 'gone')", "ROLLBACK", "BEGIN", "INSERT INTO a VALUES (3, 'kept')",
+        "SAVEPOINT s", "INSERT INTO m VALUES (2)", "INSERT INTO a VALUES (4, 'gone')", "ROLLBACK TO s",
+        "INSERT INTO a VALUES (5, 'kept')", "COMMIT", patterns=("a", "b"),
     )  # fmt: skip
     assert capturing.values("a") == {"kept"}
     holds_the_sources_rows(capturing, "a", "b")
@@ -82,7 +82,8 @@ def test_tables_without_transactions_in_a_transaction(
 
 def test_create_select_beside_rows(capturing: Capturing) -> None:
     capturing.run(
-        "INSERT INTO a VALUES (1, 'x'), (2, 'y')", "CREATE TABLE c (id INT PRIMARY KEY, v VARCHAR(20)) AS SELECT * FROM a",
+        "INSERT INTO a VALUES (1, 'x'), (2, 'y')",
+        "CREATE TABLE c (id INT PRIMARY KEY, v VARCHAR(20)) AS SELECT * FROM a",
         "INSERT INTO c VALUES (3, 'z')", "BEGIN", "INSERT INTO a VALUES (4, 'gone')",
         "CREATE TEMPORARY TABLE t AS SELECT * FROM c", "ROLLBACK",
     )  # fmt: skip
@@ -117,10 +118,11 @@ def test_compressed_transactions_are_read(kafka: Kafka, mysql: MySQL, mysql_db: 
     capturing.run(
         "SET SESSION binlog_transaction_compression = ON",
         "INSERT INTO a VALUES (1, 'x'), (2, 'y')",
-        "BEGIN", "UPDATE a SET v = REPEAT('z', 20)", "INSERT INTO b VALUES (2, 'x')", "DELETE FROM a WHERE id = 2", "COMMIT",
-        "CREATE TABLE c (id INT PRIMARY KEY, v VARCHAR(20)) AS SELECT * FROM a",
-        "BEGIN", "INSERT INTO a VALUES (7, 'kept')", "SAVEPOINT s", "INSERT INTO a VALUES (8, 'gone')", "ROLLBACK TO s",
-        "COMMIT", "ALTER TABLE a ADD COLUMN n INT",
+        "BEGIN", "UPDATE a SET v = REPEAT('z', 20)", "INSERT INTO b VALUES (2, 'x')",
+        "DELETE FROM a WHERE id = 2", "COMMIT",
+        "CREATE TABLE c (id INT PRIMARY KEY, v VARCHAR(20)) AS SELECT * FROM a", "BEGIN",
+        "INSERT INTO a VALUES (7, 'kept')", "SAVEPOINT s", "INSERT INTO a VALUES (8, 'gone')",
+        "ROLLBACK TO s", "COMMIT", "ALTER TABLE a ADD COLUMN n INT",
         "SET SESSION binlog_transaction_compression = OFF", "INSERT INTO a VALUES (9, 'y', 1)",
     )  # fmt: skip
     assert capturing.values("c") == {"z" * 20}
@@ -139,9 +141,9 @@ def test_compressed_rows_and_statements_are_read(
         capturing.run(
             "INSERT INTO a VALUES (1, 'xxxxxxxxxxxxxxxxxxxx'), (2, 'yyyyyyyyyyyyyyyyyyyy')",
             "BEGIN", "INSERT INTO other VALUES (1, REPEAT('x', 5000)), (2, REPEAT('y', 5000))",
-            "UPDATE other SET t = REPEAT('z', 900)", "UPDATE a SET v = REPEAT('z', 20)", "DELETE FROM a WHERE id = 2", "COMMIT",
-            "CREATE TABLE c (id INT PRIMARY KEY, v VARCHAR(20)) AS SELECT * FROM a",
-            patterns=("a", "b", "c"),
+            "UPDATE other SET t = REPEAT('z', 900)", "UPDATE a SET v = REPEAT('z', 20)",
+            "DELETE FROM a WHERE id = 2", "COMMIT",
+            "CREATE TABLE c (id INT PRIMARY KEY, v VARCHAR(20)) AS SELECT * FROM a", patterns=("a", "b", "c"),
         )  # fmt: skip
     finally:
         mariadb.execute("SET GLOBAL log_bin_compress = OFF")
@@ -161,9 +163,10 @@ def test_a_large_transaction_is_published_whole_whatever_kills_capture(
     capturing.run()
     filled = [f"INSERT INTO big VALUES ({n}, 'kept', REPEAT('x', 1000000))" for n in range(80)]
     capturing.change(
-        "BEGIN", "INSERT INTO a VALUES (1, 'kept')", *filled[:40], "SAVEPOINT s", "DELETE FROM big WHERE id < 20",
-        "CREATE TEMPORARY TABLE t (i INT)", "ROLLBACK TO s", *filled[40:], "UPDATE a SET v = 'last'", "COMMIT",
-        "BEGIN", *(f"INSERT INTO big VALUES ({n}, 'gone', REPEAT('x', 1000000))" for n in range(100, 170)),
+        "BEGIN", "INSERT INTO a VALUES (1, 'kept')", *filled[:40], "SAVEPOINT s",
+        "DELETE FROM big WHERE id < 20", "CREATE TEMPORARY TABLE t (i INT)", "ROLLBACK TO s", *filled[40:],
+        "UPDATE a SET v = 'last'", "COMMIT", "BEGIN",
+        *(f"INSERT INTO big VALUES ({n}, 'gone', REPEAT('x', 1000000))" for n in range(100, 170)),
         "CREATE TEMPORARY TABLE t2 (i INT)", "ROLLBACK",
     )  # fmt: skip
     topic = f"{db}.s.{db}.big"

@@ -1,4 +1,5 @@
-"""Images, values and rows that capture cannot take stop their table, or go into the event marked; nobody else suffers."""
+"""Images, values and rows that capture cannot take stop their table, or go into the event marked; nobody else
+suffers."""
 
 from __future__ import annotations
 
@@ -62,7 +63,8 @@ def test_images_of_tables_that_nobody_captures_do_not_matter(capturing: Capturin
     )
     partial = "SET SESSION binlog_row_value_options = 'PARTIAL_JSON'"
     capturing.run(
-        "SET SESSION binlog_row_image = MINIMAL", *([] if capturing.database.kind == "MariaDB" else [partial]),
+        "SET SESSION binlog_row_image = MINIMAL",
+        *([] if capturing.database.kind == "MariaDB" else [partial]),
         "BEGIN", "UPDATE other SET j = JSON_SET(j, '$.a', 2), t = 'y'", "UPDATE other SET t = 'z'",
         "DELETE FROM other", "INSERT INTO other (id) VALUES (1), (2)", "SET SESSION binlog_row_image = FULL",
         "INSERT INTO a VALUES (1, 'kept')", "COMMIT",
@@ -79,7 +81,8 @@ USER_DEFINED = {"undecodable": "qqE="}
 def test_a_value_that_is_no_text_is_published_raw_and_marked(
     kafka: Kafka, database: Any, db: str, tmp_path: Path, snapshot: str
 ) -> None:
-    """One value of gbk's user-defined area ended capture of the source for good; a snapshot made a question mark of it."""
+    """One value of gbk's user-defined area ended capture of the source for good; a snapshot made a question
+    mark of it."""
     capturing = Capturing(kafka, database, db, tmp_path, snapshot=snapshot)
     capturing.change(
         "CREATE TABLE g (id INT PRIMARY KEY, v VARCHAR(20) CHARACTER SET gbk, w CHAR(9) CHARACTER SET latin1)"
@@ -196,19 +199,22 @@ def test_a_snapshot_row_that_kafka_does_not_take_stops_its_table_only(
 
 
 _CAUSES: dict[str, tuple[str, ...]] = {
-    "log": ("SET SESSION binlog_row_image = MINIMAL", "UPDATE a SET v = 'lost'", "SET SESSION binlog_row_image = FULL"),
+    "log": ("SET SESSION binlog_row_image = MINIMAL", "UPDATE a SET v = 'lost'",
+     "SET SESSION binlog_row_image = FULL"),
     "value": ("INSERT INTO a VALUES (2, 'lost', x'AAA1', '', '')",),
     "size": ("INSERT INTO a VALUES (2, 'lost', '2', REPEAT('x', 9000000), REPEAT('y', 9000000))",),
-    "xa": ("XA START 'x'", "INSERT INTO a VALUES (2, 'lost', '2', '', '')", "XA END 'x'", "XA PREPARE 'x'", "XA COMMIT 'x'"),
+    "xa": ("XA START 'x'", "INSERT INTO a VALUES (2, 'lost', '2', '', '')", "XA END 'x'", "XA PREPARE 'x'",
+     "XA COMMIT 'x'"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("cause", _CAUSES)
 def test_a_stop_outlives_a_kill_before_it_is_stored(kafka: Kafka, capturing: Capturing, cause: str) -> None:
-    """Kafka takes nothing while the cause is met, and capture is killed: neither topic nor record have the stop."""
+    """Kafka takes nothing while the cause is met, and capture is killed: neither topic nor record have the
+    stop."""
     capturing.change(
-        "ALTER TABLE a DROP PRIMARY KEY, ADD COLUMN g VARCHAR(9) CHARACTER SET gbk NOT NULL, ADD COLUMN x MEDIUMTEXT, "
-        "ADD COLUMN y MEDIUMTEXT, ADD PRIMARY KEY (id, g)"
+        "ALTER TABLE a DROP PRIMARY KEY, ADD COLUMN g VARCHAR(9) CHARACTER SET gbk NOT NULL, ADD COLUMN x "
+        "MEDIUMTEXT, ADD COLUMN y MEDIUMTEXT, ADD PRIMARY KEY (id, g)"
     )
     capturing.run("INSERT INTO a VALUES (1, 'before', '1', '', '')")
     with running(capturing.config(), "s") as unit:

@@ -19,7 +19,8 @@ from schemas.table.model import Row, Table
 from schemas.values.mysql import connect_mysql, make_select_row_converter, select_list
 from tests.kits.targets import Lane, NetChange, Target, rows_of
 
-#: (source, its collation, pairs of values that it tells apart, and that a near collation of the other server does not)
+#: (source, its collation, pairs of values that it tells apart, and that a near collation of the other server
+#: does not)
 CASES = [
     ("mysql", "utf8mb4_0900_ai_ci", [("ა", "Ა"), ("a", "a "), ("x", "x\u0890"), ("1", "\U0001cf04" + "1")]),
     ("mysql", "utf8mb4_0900_as_cs", [("x", "x\u0890"), ("a", "a ")]),
@@ -51,7 +52,10 @@ class Ends:
     def make(self, collation: str, pairs: list[tuple[str, str]]) -> Table:
         charset = collation.partition("_")[0]
         kind = f"CHARACTER SET {charset} COLLATE {collation}"
-        self.run(f"CREATE TABLE t (k VARCHAR(20) {kind} PRIMARY KEY, v VARCHAR(20) {kind} NOT NULL, note TEXT {kind}, UNIQUE (v))")  # fmt: skip
+        self.run(
+            f"CREATE TABLE t (k VARCHAR(20) {kind} PRIMARY KEY, v VARCHAR(20) {kind} NOT NULL, "
+            f"note TEXT {kind}, UNIQUE (v))"
+        )
         for text in (each for pair in pairs for each in pair):
             self.run("INSERT INTO t VALUES (%s, %s, %s)", text, f"{text}", f"{text}!")
         self.conn.commit()
@@ -70,7 +74,11 @@ def ends(
     request: pytest.FixtureRequest, mariadb: MariaDB, mysql: MySQL, mariadb_db: str, mysql_db: str
 ) -> Iterator[Ends]:
     kind = request.param
-    mine, other = (mysql, Target("mariadb", mariadb, mariadb_db)) if kind == "mysql" else (mariadb, Target("mysql", mysql, mysql_db))  # fmt: skip
+    mine, other = (
+        (mysql, Target("mariadb", mariadb, mariadb_db))
+        if kind == "mysql"
+        else (mariadb, Target("mysql", mysql, mysql_db))
+    )
     made = Ends(mine, mysql_db if kind == "mysql" else mariadb_db, other)
     yield made
     made.conn.close()
@@ -111,7 +119,10 @@ def test_a_table_of_a_person_with_a_coarser_key_is_not_written(ends: Ends) -> No
         "utf8mb4_unicode_ci",
     ):
         ends.target.sql(f"DROP TABLE IF EXISTS {place}")
-        ends.target.sql(f"CREATE TABLE {place} (k VARCHAR(20) COLLATE {coarse} PRIMARY KEY, v VARCHAR(20) COLLATE utf8mb4_nopad_bin NOT NULL UNIQUE, note TEXT)")  # fmt: skip
+        ends.target.sql(
+            f"CREATE TABLE {place} (k VARCHAR(20) COLLATE {coarse} PRIMARY KEY, v VARCHAR(20) COLLATE "
+            "utf8mb4_nopad_bin NOT NULL UNIQUE, note TEXT)"
+        )
         one, other = ("a", "a ") if "bin" in coarse else ("ა", "Ა")
         with contextlib.suppress(pymysql.err.IntegrityError):  # the loss that is meant
             ends.target.sql(f"INSERT INTO {place} VALUES ('{one}', 'x', ''), ('{other}', 'y', '')")

@@ -1,8 +1,8 @@
-"""The collations of keys: what a target holds equal, the source holds equal, asked of both real servers for every collation.
+"""The collations of keys: what a target holds equal, the source holds equal, asked of both real servers for
+every collation.
 
-Characters and strings stand in tables of both servers, once. Then a statement for each collation says what it makes of them
-all: by their weights, and by grouping.
-"""
+Characters and strings stand in tables of both servers, once. Then a statement for each collation says what it
+makes of them all: by their weights, and by grouping."""
 
 from __future__ import annotations
 
@@ -32,13 +32,17 @@ FAMILIES = ("utf8mb4_general_ci", "utf8mb4_unicode_ci", "utf8mb4_unicode_520_ci"
 BLOCK = 64  # characters in a row, where they do not stand alone
 
 #: What the languages' collations are about: letters that they hold equal, contract, or put behind others.
-TAILORED = ("a", "ä", "å", "æ", "c", "č", "ch", "d", "đ", "ð", "dz", "dž", "e", "g", "h", "i", "ı", "İ", "y", "j", "k", "l", "lj", "ll",
-            "ł", "n", "nj", "ñ", "o", "ö", "ő", "ø", "œ", "s", "sz", "š", "ş", "ß", "ss", "t", "th", "þ", "u", "ü", "ű", "v", "w", "z",
+TAILORED = ("a", "ä", "å", "æ", "c", "č", "ch", "d", "đ", "ð", "dz", "dž", "e", "g", "h", "i", "ı", "İ", "y",
+"j", "k", "l", "lj", "ll",
+            "ł", "n", "nj", "ñ", "o", "ö", "ő", "ø", "œ", "s", "sz", "š", "ş", "ß", "ss", "t", "th", "þ", "u",
+            "ü", "ű", "v", "w", "z",
             "zs", "ž", "C", "H", "S", "Ä", "Ö")  # fmt: skip
 TRIPLES = ("c", "h", "C", "d", "z", "ž", "s", "l", "n", "j", "g", "y")
 #: Scripts whose letters contract: vowels that stand before, marks that join.
-JOINED = (("เ", "แ", "โ"), ("ก", "ข", "ฤ")), (("ເ", "ແ"), ("ກ", "ຂ")), (("က", "ခ"), ("\u1031", "\u1039", "\u103a", "\u103e")), (
-    ("\u0dd9", "\u0ddc"), ("\u0dca", "\u0dcf", "\u0ddf")), (("か", "カ", "ｶ"), ("\u3099", "ー", "\uff9e")), (("ა", "Ა"), ("ა", "Ა"))  # fmt: skip
+JOINED = (("เ", "แ", "โ"), ("ก", "ข", "ฤ")), (("ເ", "ແ"), ("ກ", "ຂ")), (("က", "ခ"),
+ ("\u1031", "\u1039", "\u103a", "\u103e")), (
+    ("\u0dd9", "\u0ddc"), ("\u0dca", "\u0dcf", "\u0ddf")), (("か", "カ", "ｶ"),
+     ("\u3099", "ー", "\uff9e")), (("ა", "Ა"), ("ა", "Ა"))  # fmt: skip
 IGNORED = (
     "\0",
     "\x01",
@@ -54,7 +58,8 @@ IGNORED = (
 SPACES = ("a\t", "a\u00a0", "a\u200b", " a", "  a", "", "a b", "a  b", "A b")
 
 
-#: Other forms of Unicode than utf8mb4: their collations' weights are asked in rows of many characters, for there are so many.
+#: Other forms of Unicode than utf8mb4: their collations' weights are asked in rows of many characters, for
+#: there are so many.
 OTHER_FORMS = ("utf8mb3", "ucs2", "utf16", "utf32")
 
 
@@ -71,7 +76,10 @@ class Server:
             return list(cursor.fetchall())
 
     def fill(self, table: str, texts: Iterable[tuple[int, str]]) -> None:
-        self.ask(f"CREATE TABLE {table} (p INT PRIMARY KEY, u VARCHAR({BLOCK}) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL) ENGINE=MyISAM")  # fmt: skip
+        self.ask(
+            f"CREATE TABLE {table} (p INT PRIMARY KEY, u VARCHAR({BLOCK}) CHARACTER SET utf8mb4 COLLATE "
+            "utf8mb4_bin NOT NULL) ENGINE=MyISAM"
+        )
         with self.conn.cursor() as cursor:
             for batch in _batches(texts):
                 cursor.executemany(f"INSERT INTO {table} VALUES (%s, %s)", batch)
@@ -154,7 +162,11 @@ def _words() -> list[str]:
         *_characters(range(0xF900, 0x10000, 9)),
     ]
     for letter in letters:
-        words += [form for name in ("NFD", "NFKD") if (form := unicodedata.normalize(name, letter)) != letter and len(form) < 9]  # type: ignore[arg-type]  # fmt: skip
+        words += [
+            form
+            for name in ("NFD", "NFKD")
+            if (form := unicodedata.normalize(name, letter)) != letter and len(form) < 9
+        ]  # type: ignore[arg-type]
     # no space at the end: MariaDB groups some of those apart that it compares equal; padding() asks for them
     return list(dict.fromkeys(word for word in words if not word.endswith(" ")))
 
@@ -226,7 +238,8 @@ def test_every_single_character_of_all_planes_weighs_the_same(
             numbers = " UNION ALL ".join(f"SELECT {n} AS n" for n in range(1, BLOCK + 1))
             server.ask("CREATE TABLE far LIKE blocks")
             server.ask(
-                f"INSERT INTO far SELECT p * {BLOCK} + n, SUBSTRING(u, n, 1) FROM blocks, ({numbers}) AS numbers"
+                f"INSERT INTO far SELECT p * {BLOCK} + n, SUBSTRING(u, n, 1) FROM "
+                f"blocks, ({numbers}) AS numbers"
             )
     ours, theirs = of_both(servers, lambda server: server.weights(collation, "far"))
     assert ours == theirs
@@ -251,9 +264,10 @@ def test_which_collations_ignore_trailing_spaces(servers: dict[str, Server]) -> 
         assert set(found.values()) == {True, False}
 
 
-@pytest.mark.parametrize(("source", "target"), [("mysql", "mariadb"), ("mariadb", "mysql"), ("mysql", "mysql"), ("mariadb", "mariadb")])  # fmt: skip
+@pytest.mark.parametrize(("source", "target"), [("mysql", "mariadb"), ("mariadb", "mysql"), ("mysql", "mysql"), ("mariadb", "mariadb")])  # fmt: skip  # noqa: E501
 def test_a_key_keeps_apart_what_the_source_does(servers: dict[str, Server], source: str, target: str) -> None:
-    """Each gets the very same collation (proven above), or a binary one, of which no trailing space is lost that counted."""
+    """Each gets the very same collation (proven above), or a binary one, of which no trailing space is lost
+    that counted."""
     there = servers[target]
     choose = make_key_collation_chooser(there.known)
     chosen = {name: choose(text(name)) or "" for name in servers[source].known - {"binary"}}
@@ -293,7 +307,8 @@ def test_utf8mb4_compares_what_utf8mb3_holds_alike(servers: dict[str, Server]) -
 
 
 def test_what_is_near_is_not_fine_enough(servers: dict[str, Server]) -> None:
-    """That the proof would see it: characters that only the near collation of the other server holds equal."""
+    """That the proof would see it: characters that only the near collation of the other server holds
+    equal."""
     for source, target, one, other in (
         ("mysql", "mariadb", "utf8mb4_0900_ai_ci", "utf8mb4_uca1400_nopad_ai_ci"),
         ("mysql", "mariadb", "utf8mb4_0900_as_cs", "utf8mb4_uca1400_nopad_as_cs"),

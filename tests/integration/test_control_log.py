@@ -1,4 +1,5 @@
-"""Election and state log on a real broker: one leader, state that survives, zombies refused, a topic that stays short."""
+"""Election and state log on a real broker: one leader, state that survives, zombies refused, a topic that
+stays short."""
 
 from __future__ import annotations
 
@@ -155,7 +156,8 @@ def test_events_of_a_term_stand_between_elected_and_lost(start: Callable[..., On
 def test_another_leader_is_heard_while_it_writes_and_not_from_the_past(
     config: KafkaConfig, start: Callable[..., One]
 ) -> None:
-    """What stands in the topic when a candidate begins to read says nothing of now: who claimed there may be dead."""
+    """What stands in the topic when a candidate begins to read says nothing of now: who claimed there may be
+    dead."""
     dead = leader(start("dead"))
     rev = dead.term.rev
     with pytest.MonkeyPatch.context() as patch:
@@ -169,7 +171,8 @@ def test_another_leader_is_heard_while_it_writes_and_not_from_the_past(
 
 
 def test_a_candidate_does_not_hear_itself(config: KafkaConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its reader may have its claim before its writer has said that it is committed (on a busy machine: at any time)."""
+    """Its reader may have its claim before its writer has said that it is committed (on a busy machine: at
+    any time)."""
     step = ControlLog._step_election
 
     def late(log: ControlLog, event: Any) -> None:
@@ -220,7 +223,8 @@ def test_a_write_of_an_earlier_term_is_refused(config: KafkaConfig, start: Calla
 def test_what_somebody_else_writes_to_the_topic_is_ignored(
     config: KafkaConfig, start: Callable[..., One]
 ) -> None:
-    """A producer without the transactional id is not fenced by Kafka: readers drop what is not of the newest term."""
+    """A producer without the transactional id is not fenced by Kafka: readers drop what is not of the newest
+    term."""
     one = leader(start("a"))
     one.write(1, 5)
     stranger = Producer({"bootstrap.servers": config.bootstrap})
@@ -304,7 +308,8 @@ def test_a_restart_of_the_broker_loses_nothing(kafka: Kafka, start: Callable[...
 
 
 class Term:
-    """One owner after another, without patience: what the election would tell the writer, said by the test."""
+    """One owner after another, without patience: what the election would tell the writer, said by the
+    test."""
 
     def __init__(self, kafka: KafkaConfig, number: int, config: WriterConfig) -> None:
         self.number = number

@@ -1,7 +1,8 @@
-"""Values that an ALTER makes others of by its session's settings, though neither its text nor the definitions say so: the table stops, or nothing changed.
+"""Values that an ALTER makes others of by its session's settings, though neither its text nor the definitions
+say so: the table stops, or nothing changed.
 
-Before, MODIFY of one column at a MySQL source left times of a repeated hour at the target that the source had no longer, without a word.
-"""
+Before, MODIFY of one column at a MySQL source left times of a repeated hour at the target that the source had
+no longer, without a word."""
 
 from __future__ import annotations
 
@@ -24,11 +25,13 @@ SESSIONS = {
     "padded": ("+00:00", f"{STRICT},PAD_CHAR_TO_FULL_LENGTH"),
 }
 STATEMENTS = (
-    "ALTER TABLE {t} MODIFY n BIGINT", "ALTER TABLE {t} MODIFY d DATETIME(3)", "ALTER TABLE {t} MODIFY s TIMESTAMP(3) NULL",
-    "ALTER TABLE {t} MODIFY c VARCHAR(9)", "ALTER TABLE {t} MODIFY c CHAR(9)", "ALTER TABLE {t} MODIFY z TEXT", "ALTER TABLE {t} FORCE",
-    "ALTER TABLE {t} FORCE, ALGORITHM=COPY", "ALTER TABLE {t} PARTITION BY HASH (id) PARTITIONS 2", "ALTER TABLE {t} ADD COLUMN w INT",
-    "ALTER TABLE {t} ADD COLUMN w INT, ALGORITHM=COPY", "ALTER TABLE {t} ADD INDEX (n)", "ALTER TABLE {t} DROP COLUMN n",
-    "ALTER TABLE {t} CHANGE n m BIGINT", "ALTER TABLE {t} ADD CHECK (id > 0)", "OPTIMIZE TABLE {t}", "/* night */ OPTIMIZE TABLE {t}",
+    "ALTER TABLE {t} MODIFY n BIGINT", "ALTER TABLE {t} MODIFY d DATETIME(3)",
+    "ALTER TABLE {t} MODIFY s TIMESTAMP(3) NULL", "ALTER TABLE {t} MODIFY c VARCHAR(9)",
+    "ALTER TABLE {t} MODIFY c CHAR(9)", "ALTER TABLE {t} MODIFY z TEXT", "ALTER TABLE {t} FORCE",
+    "ALTER TABLE {t} FORCE, ALGORITHM=COPY", "ALTER TABLE {t} PARTITION BY HASH (id) PARTITIONS 2",
+    "ALTER TABLE {t} ADD COLUMN w INT", "ALTER TABLE {t} ADD COLUMN w INT, ALGORITHM=COPY",
+    "ALTER TABLE {t} ADD INDEX (n)", "ALTER TABLE {t} DROP COLUMN n", "ALTER TABLE {t} CHANGE n m BIGINT",
+    "ALTER TABLE {t} ADD CHECK (id > 0)", "OPTIMIZE TABLE {t}", "/* night */ OPTIMIZE TABLE {t}",
 )  # fmt: skip
 COLUMNS = "id INT PRIMARY KEY, n INT, c CHAR(5), d DATETIME, e DATE, s TIMESTAMP NULL, z VARCHAR(10)"
 ODD = (
@@ -47,7 +50,8 @@ SEEN = (
 def _table(capturing: Capturing, name: str, rows: tuple[str, ...], statement: str) -> None:
     index = ", FULLTEXT (z)" if "OPTIMIZE" in statement or statement.endswith("FORCE") else ""
     capturing.change(
-        "SET SESSION time_zone = '+00:00', sql_mode = 'ALLOW_INVALID_DATES'", f"CREATE TABLE {name} ({COLUMNS}{index})",
+        "SET SESSION time_zone = '+00:00', sql_mode = 'ALLOW_INVALID_DATES'",
+        f"CREATE TABLE {name} ({COLUMNS}{index})",
         f"INSERT INTO {name} VALUES {', '.join(rows)}",
     )  # fmt: skip
 

@@ -1,4 +1,5 @@
-"""Coordinators as real processes, agents over real gRPC, a real broker: killed, paused, three at once, asked to resign."""
+"""Coordinators as real processes, agents over real gRPC, a real broker: killed, paused, three at once, asked
+to resign."""
 
 from __future__ import annotations
 
@@ -111,7 +112,8 @@ def test_a_killed_leader_is_replaced_and_no_unit_notices(cluster: Callable[[], C
 
 
 def test_a_leader_paused_beyond_its_lease_is_harmless_when_it_goes_on(cluster: Callable[[], Cluster]) -> None:
-    """It wakes with a command waiting and messages of its agents unread: nothing of that may be carried out."""
+    """It wakes with a command waiting and messages of its agents unread: nothing of that may be carried
+    out."""
     world = cluster()
     world.coordinators_start("c1", "c2")
     world.agents_start("a1", "a2")

@@ -1,4 +1,5 @@
-"""What a copy deletes in each real target, by type of the key: what lives stays however the target shows it, what is gone goes."""
+"""What a copy deletes in each real target, by type of the key: what lives stays however the target shows it,
+what is gone goes."""
 
 from __future__ import annotations
 
@@ -24,8 +25,9 @@ UUIDS = [f"{digit * 8}-0000-4000-8000-00000000000{n}" for n, digit in enumerate(
 
 @dataclass(frozen=True)
 class KeyType:
-    """`living`, `gone`: keys; together, in this order, they are what the source chunks by. `ordered`: source and target order it alike.
-    `made`: how the target's column is altered before the rows come (PostgreSQL, the others; "": not possible there)."""
+    """`living`, `gone`: keys; together, in this order, they are what the source chunks by. `ordered`: source
+    and target order it alike. `made`: how the target's column is altered before the rows come (PostgreSQL,
+    the others; "": not possible there)."""
 
     type: ColumnType
     living: list[Any]
@@ -40,54 +42,67 @@ def text(kind: Kind, length: int = 20, **more: str) -> ColumnType:
 
 TYPES: dict[str, KeyType] = {
     "bigint": KeyType(
-        ColumnType(kind=Kind.INT, bits=64), [-5, 2, 10, 200, "9007199254740993"], [-9, 3, 11, "9007199254740995"], True
+        ColumnType(kind=Kind.INT, bits=64), [-5, 2, 10, 200, "9007199254740993"],
+        [-9, 3, 11, "9007199254740995"], True
     ),
     "unsigned": KeyType(
-        ColumnType(kind=Kind.INT, bits=64, unsigned=True), [0, 7, 10, "18446744073709551615"], [1, "18446744073709551614"], True
+        ColumnType(kind=Kind.INT, bits=64, unsigned=True), [0, 7, 10, "18446744073709551615"],
+        [1, "18446744073709551614"], True
     ),
     "decimal": KeyType(
-        ColumnType(kind=Kind.DECIMAL, precision=8, scale=2), ["-1.50", "0.10", "2.00", "10.00"], ["-0.50", "3.30", "11.00"], True
+        ColumnType(kind=Kind.DECIMAL, precision=8, scale=2), ["-1.50", "0.10", "2.00", "10.00"],
+        ["-0.50", "3.30", "11.00"], True
     ),
     "decimal in a finer one": KeyType(
-        ColumnType(kind=Kind.DECIMAL, precision=8, scale=2), ["-1.50", "0.10", "2.00", "10.00"], ["-0.50", "3.30"], True,
-        ("numeric(20,6)", "decimal(20,6)"),
+        ColumnType(kind=Kind.DECIMAL, precision=8, scale=2), ["-1.50", "0.10", "2.00", "10.00"],
+        ["-0.50", "3.30"], True, ("numeric(20,6)", "decimal(20,6)"),
     ),
-    "date": KeyType(ColumnType(kind=Kind.DATE), ["1999-12-31", "2024-02-29", "2026-01-01"], ["2000-01-01", "2025-05-05"], True),
+    "date": KeyType(ColumnType(kind=Kind.DATE), ["1999-12-31", "2024-02-29", "2026-01-01"],
+     ["2000-01-01", "2025-05-05"], True),
     "datetime": KeyType(
-        ColumnType(kind=Kind.DATETIME, fsp=3), [f"2026-01-01 00:00:0{n}.100" for n in range(4)], ["2026-01-01 00:00:02.200"], True
+        ColumnType(kind=Kind.DATETIME, fsp=3), [f"2026-01-01 00:00:0{n}.100" for n in range(4)],
+        ["2026-01-01 00:00:02.200"], True
     ),
     "datetime in a finer one": KeyType(
-        ColumnType(kind=Kind.DATETIME, fsp=0), [f"2026-01-01 00:00:0{n}" for n in range(4)], ["2026-01-01 00:01:02"], True,
-        ("timestamp(6)", "datetime(6)"),
+        ColumnType(kind=Kind.DATETIME, fsp=0), [f"2026-01-01 00:00:0{n}" for n in range(4)],
+        ["2026-01-01 00:01:02"], True, ("timestamp(6)", "datetime(6)"),
     ),
     "timestamp": KeyType(
-        ColumnType(kind=Kind.TIMESTAMP, fsp=6), [f"2026-01-01T00:00:0{n}.000001Z" for n in range(4)], ["2026-01-01T00:00:02.000002Z"],
-        True,
+        ColumnType(kind=Kind.TIMESTAMP, fsp=6), [f"2026-01-01T00:00:0{n}.000001Z" for n in range(4)],
+        ["2026-01-01T00:00:02.000002Z"], True,
     ),
-    "time": KeyType(ColumnType(kind=Kind.TIME), ["-10:00:00", "00:00:01", "101:00:00"], ["-09:59:59", "100:00:00"], True),
+    "time": KeyType(ColumnType(kind=Kind.TIME), ["-10:00:00", "00:00:01", "101:00:00"],
+     ["-09:59:59", "100:00:00"], True),
     "year": KeyType(ColumnType(kind=Kind.YEAR), [1999, 2024, 2026], [2000, 2025], True),
-    "binary": KeyType(ColumnType(kind=Kind.BINARY, length=3), ["AAAA", "YQAA", "YWEA", "////"], ["AAAB", "YWFh"], True),
-    "varbinary": KeyType(ColumnType(kind=Kind.VARBINARY, length=9), ["YQ==", "YQA=", "YSA=", "Yg=="], ["YQAA", "/w=="], True),
+    "binary": KeyType(ColumnType(kind=Kind.BINARY, length=3), ["AAAA", "YQAA", "YWEA", "////"],
+     ["AAAB", "YWFh"], True),
+    "varbinary": KeyType(ColumnType(kind=Kind.VARBINARY, length=9), ["YQ==", "YQA=", "YSA=", "Yg=="],
+     ["YQAA", "/w=="], True),
     "bit": KeyType(ColumnType(kind=Kind.BIT, length=12), [0, 3, 2048, 4095], [1, 4094]),
     "double": KeyType(ColumnType(kind=Kind.DOUBLE), [0.1, 1.0, -2.5, 1e100], [0.2, 3.0]),
-    "float": KeyType(ColumnType(kind=Kind.FLOAT), [0.5, 0.10000000149011612, -2.5], [1.5, 0.20000000298023224]),
+    "float": KeyType(ColumnType(kind=Kind.FLOAT), [0.5, 0.10000000149011612, -2.5],
+     [1.5, 0.20000000298023224]),
     "varchar": KeyType(text(Kind.VARCHAR), ["a", "A", "é", "E", "b b", "Z", "ß"], ["e", "z", "É", "ss"]),
-    "varchar with blanks at its end": KeyType(text(Kind.VARCHAR), ["a ", "b", "B  ", " c", "c d "], ["d ", "D", "e"]),
+    "varchar with blanks at its end": KeyType(text(Kind.VARCHAR), ["a ", "b", "B  ", " c", "c d "],
+     ["d ", "D", "e"]),
     "varchar ci": KeyType(text(Kind.VARCHAR, **CI), ["a", "É", "Zz", "b b"], ["c", "D", "ö"]),
     "char": KeyType(text(Kind.CHAR, 8), ["a", "A", "é", "bb"], ["B", "e"]),
     "char ci": KeyType(text(Kind.CHAR, 8, **CI), ["a", "É", "Bb"], ["c", "D"]),
     "varchar in a padded one": KeyType(
-        text(Kind.VARCHAR), ["a", "A", "é", "b b"], ["B", "e", "c"], made=("char(30)", "char(30) COLLATE utf8mb4_bin")
+        text(Kind.VARCHAR), ["a", "A", "é", "b b"], ["B", "e", "c"],
+        made=("char(30)", "char(30) COLLATE utf8mb4_bin")
     ),
     "char in a free one": KeyType(
-        text(Kind.CHAR, 8), ["a", "A", "é", "bb"], ["B", "e"], made=("text", "varchar(30) COLLATE utf8mb4_bin")
+        text(Kind.CHAR, 8), ["a", "A", "é", "bb"], ["B", "e"],
+        made=("text", "varchar(30) COLLATE utf8mb4_bin")
     ),
     "enum": KeyType(
         ColumnType(kind=Kind.ENUM, members=("zero", "One", "alpha", "b", "É"), **BIN),  # type: ignore[arg-type]
         ["zero", "alpha", "É"], ["One", "b"],
     ),
     "uuid": KeyType(text(Kind.CHAR, 36), UUIDS[:5], UUIDS[5:]),
-    "uuid in one that knows no case": KeyType(text(Kind.CHAR, 36), UUIDS[:5], UUIDS[5:], made=("uuid USING id::uuid", "")),
+    "uuid in one that knows no case": KeyType(text(Kind.CHAR, 36), UUIDS[:5], UUIDS[5:],
+     made=("uuid USING id::uuid", "")),
 }  # fmt: skip
 
 

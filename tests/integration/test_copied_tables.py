@@ -1,4 +1,5 @@
-"""A table that is copied again by a whole running system, from each source into each target: what is stale goes, what lives is never away."""
+"""A table that is copied again by a whole running system, from each source into each target: what is stale
+goes, what lives is never away."""
 
 from __future__ import annotations
 
@@ -26,12 +27,16 @@ pytestmark = pytest.mark.timeout(1800)  # three Sparks start, perhaps on a busy 
 UUIDS = [f"{digit * 8}-0000-4000-8000-00000000000{n}" for n, digit in enumerate("9aBcDeF01")]
 #: Table → its key's type, the keys at the source, and what stands in the targets without being there.
 KEYS: dict[str, tuple[str, list[str], list[str]]] = {
-    "words": ("VARCHAR(20) CHARACTER SET utf8mb4", ["alpha", "Beta", "Éclair", "delta x", "ÖL", "zulu", "Zebra", "eta", "œuf"], ["Bravo", "ypsilon", "Übel"]),
+    "words": ("VARCHAR(20) CHARACTER SET utf8mb4",
+     ["alpha", "Beta", "Éclair", "delta x", "ÖL", "zulu", "Zebra", "eta", "œuf"],
+      ["Bravo", "ypsilon", "Übel"]),
     "cases": (
-        "VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", ["a", "A", "b", "B", "é", "E", "e", "É", "z z"], ["ä", "Z", "aa"],
+        "VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin",
+        ["a", "A", "b", "B", "é", "E", "e", "É", "z z"], ["ä", "Z", "aa"],
     ),
     "padded": ("CHAR(8) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", ["a", "A", "ab", "b", "é"], ["B", "e"]),
-    "labels": ("ENUM('zero', 'One', 'alpha', 'b', 'y') CHARACTER SET utf8mb4", ["zero", "alpha", "y"], ["One", "b"]),
+    "labels": ("ENUM('zero', 'One', 'alpha', 'b', 'y') CHARACTER SET utf8mb4", ["zero", "alpha", "y"],
+     ["One", "b"]),
     "ids": ("CHAR(36) CHARACTER SET utf8mb4", UUIDS[:6], UUIDS[6:]),
     "numbers": ("BIGINT", ["1", "2", "9", "10", "11", "100", "-5"], ["3", "99", "-6", "101"]),
 }  # fmt: skip
@@ -42,7 +47,8 @@ PACED = 120
 
 @pytest.fixture(scope="module")
 def system(
-    tmp_path_factory: pytest.TempPathFactory, kafka: Kafka, mysql: MySQL, mariadb: MariaDB, postgres: PostgreSQL
+    tmp_path_factory: pytest.TempPathFactory, kafka: Kafka, mysql: MySQL, mariadb: MariaDB,
+    postgres: PostgreSQL
 ) -> Iterator[WholeWay]:  # fmt: skip
     folder = tmp_path_factory.mktemp("copies")
     with whole_way(folder, kafka, mysql, mariadb, postgres) as made:
@@ -67,8 +73,8 @@ def system(
 def ask(system: WholeWay, source: str, table: str) -> None:
     """Ask for a copy in chunks of 3."""
     request = CopyRequest(
-        id=secrets.token_hex(6), db=system.db, table=table, by="operator", requested_ms=time.time_ns() // 10**6,
-        max_rows_per_second=3,
+        id=secrets.token_hex(6), db=system.db, table=table, by="operator",
+        requested_ms=time.time_ns() // 10**6, max_rows_per_second=3,
     )  # fmt: skip
     kafka = load_config(system.config).kafka
     send_record(kafka, copy_topic(system.db, source), request.id.encode(), encode_copy_request(request))
@@ -91,7 +97,8 @@ def pairs(table: str) -> list[tuple[str, str, str]]:
 def arrived(system: WholeWay, table: str) -> None:
     for source, target, name in pairs(table):
         until(
-            lambda source=source, target=target, name=name: at_target(system, target, name) == at_source(system, source, table),  # type: ignore[misc]
+            lambda source=source, target=target,
+            name=name: at_target(system, target, name) == at_source(system, source, table),  # type: ignore[misc]
             f"{name} in {target}; see {system.run.log}", 400,
         )  # fmt: skip
 
@@ -158,7 +165,8 @@ def test_stale_rows_go_and_living_ones_are_never_away(system: WholeWay) -> None:
 
 
 def test_a_stop_is_healed_by_a_copy_that_nobody_asked_for(system: WholeWay) -> None:
-    """TRUNCATE PARTITION removes rows that the log does not show; what stands behind it comes all the same."""
+    """TRUNCATE PARTITION removes rows that the log does not show; what stands behind it comes all the
+    same."""
     arrived(system, "parts")
     for source in SOURCES:
         system.change(
@@ -237,7 +245,8 @@ def spoil(system: WholeWay, *statements: str) -> None:
 
 @pytest.mark.slow  # a minute
 def test_copies_as_people_ask_for_them(system: WholeWay) -> None:
-    """By command and by REST: a part, the rate changed while it runs, taken back; the whole is equal then, and no reader missed a row."""
+    """By command and by REST: a part, the rate changed while it runs, taken back; the whole is equal then,
+    and no reader missed a row."""
     arrived(system, "paced")
     readers = Readers(system, {"paced": [str(key) for key in range(0, PACED, 7)]})
     with readers.looking():
@@ -280,7 +289,11 @@ def of_a_part(system: WholeWay, source: str) -> None:
     }
     expected.discard(("70", 1))
     for target in TARGETS:
-        until(lambda target=target: at_target(system, target, f"paced_{source}") == expected, f"a part in {target}; see {system.run.log}", 400)  # type: ignore[misc]  # fmt: skip
+        until(
+            lambda target=target: at_target(system, target, f"paced_{source}") == expected,
+            f"a part in {target}; see {system.run.log}",
+            400,
+        )  # type: ignore[misc]
 
 
 def taken_back(system: WholeWay, source: str) -> None:

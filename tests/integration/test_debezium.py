@@ -1,8 +1,9 @@
-"""Topics that Debezium writes, the whole way: its records in Kafka, the command line, and the rows of source and target.
+"""Topics that Debezium writes, the whole way: its records in Kafka, the command line, and the rows of source
+and target.
 
-Debezium itself is not here. Each change is made at a real MariaDB, and what its connector writes of it (tests.kits.debezium)
-is written from the rows as the server then has them. The source's user may read tables and nothing else.
-"""
+Debezium itself is not here. Each change is made at a real MariaDB, and what its connector writes of it
+(tests.kits.debezium) is written from the rows as the server then has them. The source's user may read tables
+and nothing else."""
 
 from __future__ import annotations
 
@@ -30,12 +31,14 @@ from tests.kits.whole_way import command
 
 pytestmark = pytest.mark.timeout(1200)
 
-EVERYTHING = """CREATE TABLE everything (id BIGINT UNSIGNED PRIMARY KEY, code VARCHAR(20) UNIQUE, d DECIMAL(20,4), f FLOAT, x DOUBLE,
+EVERYTHING = """CREATE TABLE everything (id BIGINT UNSIGNED PRIMARY KEY, code VARCHAR(20) UNIQUE,
+  d DECIMAL(20,4), f FLOAT, x DOUBLE,
     t TEXT, vb VARBINARY(9), bl BLOB, day DATE, hours TIME(3), w0 DATETIME, w3 DATETIME(3), w6 DATETIME(6),
-    ts TIMESTAMP(6) NULL, j JSON, e ENUM('a','b'), s SET('x','y'), b1 BIT(1), b9 BIT(9), y YEAR, small TINYINT)"""
+    ts TIMESTAMP(6) NULL, j JSON, e ENUM('a','b'), s SET('x','y'), b1 BIT(1), b9 BIT(9), y YEAR,
+      small TINYINT)"""
 FULL = """('{0}', '{1}', -12345.6789, 0.1, 1e300, 'ünï', 'x\\0y', '\\0', '1969-12-31', '-838:59:59.5', '2026-01-02 03:04:05',
     '0999-12-31 23:59:59.999', '9999-12-31 23:59:59.999999', '2026-06-01 12:00:00.000001', '{{"a": [1, null]}}', 'b', 'x,y', 1, 257,
-    2026, -128)"""
+    2026, -128)"""  # noqa: E501
 
 
 def full(key: int, code: str) -> str:
@@ -47,7 +50,8 @@ def empty(key: int) -> str:
 
 
 def test_debezium_s_topics_end_as_the_source(world: World) -> None:
-    """Applied by the running system: what is there when it starts, and what comes then; then again without the source."""
+    """Applied by the running system: what is there when it starts, and what comes then; then again without
+    the source."""
     world.table("everything", EVERYTHING, schemas=True)
     world.table("plain", "CREATE TABLE plain (id INT PRIMARY KEY, v INT)", schemas=False)
     world.table("other", "CREATE TABLE other (id INT PRIMARY KEY)", schemas=False)
@@ -94,7 +98,8 @@ def begin(world: World) -> None:
 
 
 def go_on(world: World) -> None:
-    """The connector begins again where it was a while ago; then keys and unique values move, and a table is emptied."""
+    """The connector begins again where it was a while ago; then keys and unique values move, and a table is
+    emptied."""
     debezium = world.connectors["everything"]
     debezium.again(3)
     most = str(2**64 - 1)
@@ -115,9 +120,8 @@ def go_on(world: World) -> None:
 def copy_by_its_signal(world: World) -> None:
     """`rowlock copy` cannot copy a topic that Debezium writes, so it prints the signal to send to Debezium.
 
-    The rows that Debezium reads then mend the target's. A row that the source does not have stays, as the page
-    says.
-    """
+    The rows that Debezium reads then mend the target's. A row that the source does not have stays, as the
+    page says."""
     target = f"{world.db}.plain"
     world.target.execute("UPDATE plain SET v = -1 WHERE id = 7", database=world.db)
     world.target.execute("INSERT INTO plain (branch, id, v) VALUES ('b1', 99, 99)", database=world.db)

@@ -1,8 +1,8 @@
 """A stopped table of a topic that Debezium writes, healed by Debezium's blocking snapshot, the whole way.
 
-`rowlock run`, a broker, PostgreSQL and MariaDB take part. rowlock cannot copy such a table itself, because only
-Debezium writes its topic. Debezium itself is not here: its records are written from the rows as the server has
-them (tests.kits.debezium), in the form that a real one was seen to write (tests/golden/debezium).
+`rowlock run`, a broker, PostgreSQL and MariaDB take part. rowlock cannot copy such a table itself, because
+only Debezium writes its topic. Debezium itself is not here: its records are written from the rows as the
+server has them (tests.kits.debezium), in the form that a real one was seen to write (tests/golden/debezium).
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class Healing:
         return {name: why for name, why in found.items() if why}
 
     def read_again(self, name: str, part: Callable[[Values], bool] = lambda _: True) -> None:
-        """Have the connector read a table as its blocking snapshot does, with the table's definition of now. `part`: the signal's conditions."""
+        """Have the connector read a table as its blocking snapshot does, with the table's definition of now.
+        `part`: the signal's conditions."""
         with contextlib.closing(self.world.connect()) as conn:
             self.world.connectors[name].table = read_table(conn, self.world.db, name)
         self.world.connectors[name].snapshot(*filter(part, self.world.rows(name).values()))
@@ -86,7 +87,8 @@ def _schema(kind: str, world: World) -> str:
 
 
 def test_stopped_tables_go_on_with_their_snapshots(healing: Healing) -> None:
-    """One was altered, one has a value that nobody can read for certain; its snapshot is cut in two by a kill of everything."""
+    """One was altered, one has a value that nobody can read for certain; its snapshot is cut in two by a kill
+    of everything."""
     world = healing.world
     columns = "id INT PRIMARY KEY, version INT NOT NULL, owner INT, amount INT"
     world.table("altered", f"CREATE TABLE altered ({columns})", schemas=False)
@@ -128,7 +130,8 @@ def test_stopped_tables_go_on_with_their_snapshots(healing: Healing) -> None:
 
 
 def test_a_snapshot_of_a_part_deletes_nothing(healing: Healing) -> None:
-    """Its signal had `additional-conditions`. The keys are text: the source finds them by its collation, and PostgreSQL tells their case apart."""
+    """Its signal had `additional-conditions`. The keys are text: the source finds them by its collation, and
+    PostgreSQL tells their case apart."""
     world = healing.world
     world.table("acct", "CREATE TABLE acct (id VARCHAR(20) PRIMARY KEY, version INT NOT NULL)", schemas=False)
     create_topics(world, "acct")
@@ -162,7 +165,8 @@ def test_a_snapshot_of_a_part_deletes_nothing(healing: Healing) -> None:
 
 
 def _break(world: World) -> None:
-    """What is written behind this is not applied: rows that are changed, inserted and deleted, and a unique value that is handed on."""
+    """What is written behind this is not applied: rows that are changed, inserted and deleted, and a unique
+    value that is handed on."""
     world.source.execute("ALTER TABLE altered ADD COLUMN note VARCHAR(20) DEFAULT 'none'", database=world.db)
     with contextlib.closing(world.connect()) as conn:
         world.connectors["altered"].table = read_table(conn, world.db, "altered")
@@ -186,8 +190,8 @@ def _in_vain(healing: Healing) -> None:
 
 
 def _cut_in_two(healing: Healing, run: Run) -> None:
-    """The value is mended. A row is held that is gone at the source: the rows of the snapshot come, and what is gone cannot be deleted. Then
-    everything is killed."""
+    """The value is mended. A row is held that is gone at the source: the rows of the snapshot come, and what
+    is gone cannot be deleted. Then everything is killed."""
     world = healing.world
     world.change("doubtful", "UPDATE doubtful SET version = 3, raw = 'clear' WHERE id = 1")
     with (

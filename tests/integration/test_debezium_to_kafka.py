@@ -1,8 +1,8 @@
-"""A topic that Debezium writes, applied into a Kafka target, the whole way: `rowlock run`, a broker and MariaDB.
+"""A topic that Debezium writes, applied into a Kafka target, the whole way: `rowlock run`, a broker and
+MariaDB.
 
-It has a stop, and the snapshot by Debezium that heals it. Judged by the last record of each key, read here, and
-by `rowlock verify`. Debezium itself is not here (tests.kits.debezium).
-"""
+It has a stop, and the snapshot by Debezium that heals it. Judged by the last record of each key, read here,
+and by `rowlock verify`. Debezium itself is not here (tests.kits.debezium)."""
 
 from __future__ import annotations
 
@@ -32,12 +32,14 @@ TABLES = ("acct", "routed")
 def configure(world: World) -> None:
     def change(raw: dict[str, Any]) -> None:
         raw["targets"]["hq"] = {
-            "type": "kafka", "bootstrap": world.kafka.bootstrap, "prefix": f"{world.db}.feed", "replication": 1,
+            "type": "kafka", "bootstrap": world.kafka.bootstrap, "prefix": f"{world.db}.feed",
+            "replication": 1,
         }  # fmt: skip
         raw["pipelines"]["p"] = {
             "sources": ["b1"], "target": "hq",
             "routes": [
-                {"from": f"{world.db}.routed", "to": "{db}.{table}", "kafka": {"format": "plain", "key": ["owner", "id"]}},
+                {"from": f"{world.db}.routed", "to": "{db}.{table}",
+                 "kafka": {"format": "plain", "key": ["owner", "id"]}},
                 {"from": f"{world.db}.*", "to": "{db}.{table}", "kafka": {"format": "plain"}},
             ],
         }  # fmt: skip
@@ -86,7 +88,10 @@ def test_a_stopped_topic_goes_on_with_its_snapshot_and_not_with_a_part(world: Wo
         for name in TABLES:
             before = in_topic(world, name)
             read_again(world, name, lambda row: int(str(row["id"])) > 400)
-            until(lambda name=name: "only a part of the table" in stops(world).get(name, ""), f"a part of {name} refused; see {run.log}")  # type: ignore[misc]  # fmt: skip
+            until(
+                lambda name=name: "only a part of the table" in stops(world).get(name, ""),
+                f"a part of {name} refused; see {run.log}",
+            )  # type: ignore[misc]
             kept = {row for row in in_topic(world, name) if row[0] <= 400}
             assert kept == {row for row in before if row[0] <= 400}, "nothing was deleted"
             read_again(world, name)
@@ -105,7 +110,8 @@ def test_a_stopped_topic_goes_on_with_its_snapshot_and_not_with_a_part(world: Wo
 
 
 def broken(world: World, name: str) -> None:
-    """Alter the table, so that nothing behind it is applied: among it a delete, and a row that moves to another owner."""
+    """Alter the table, so that nothing behind it is applied: among it a delete, and a row that moves to
+    another owner."""
     world.source.execute(f"ALTER TABLE {name} ADD COLUMN note VARCHAR(20)", database=world.db)
     with contextlib.closing(world.connect()) as conn:
         world.connectors[name].table = read_table(conn, world.db, name)

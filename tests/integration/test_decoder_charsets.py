@@ -1,4 +1,5 @@
-"""Every character that a server can store in a charset is decoded from the charset's bytes as the server itself does."""
+"""Every character that a server can store in a charset is decoded from the charset's bytes as the server
+itself does."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ _STRICT = {"ujis"}
 
 @pytest.fixture(scope="module")
 def characters(mariadb: Any) -> Any:
-    """A table with all of the basic plane but U+FFFD (servers map undefined bytes to it), and a connection to it."""
+    """A table with all of the basic plane but U+FFFD (servers map undefined bytes to it), and a connection to
+    it."""
     mariadb.execute("CREATE OR REPLACE DATABASE charsets")
     connection = mariadb.connect("charsets", charset="utf8mb4")
     codes = [*range(1, 0xD800), *range(0xE000, 0xFFFD)]

@@ -1,7 +1,8 @@
-"""The generated decoders against real servers: what they read from the log is what SELECT reads from the table.
+"""The generated decoders against real servers: what they read from the log is what SELECT reads from the
+table.
 
-Tables and values are random (Hypothesis), and the library's own decode is a second witness for what it can decode.
-"""
+Tables and values are random (Hypothesis), and the library's own decode is a second witness for what it can
+decode."""
 
 from __future__ import annotations
 
@@ -85,13 +86,15 @@ def _labels(kind: str, count: int) -> str:
 
 TYPES: st.SearchStrategy[str] = st.one_of(
     st.sampled_from([*_NUMBERS, "FLOAT", "DOUBLE", "YEAR", "DATE", "JSON", "GEOMETRY"]),
-    st.builds("{}({})".format, st.sampled_from(["TIME", "DATETIME", "TIMESTAMP NULL"]), st.integers(0, 6)).map(
+    st.builds("{}({})".format, st.sampled_from(["TIME", "DATETIME", "TIMESTAMP NULL"]),
+    st.integers(0, 6)).map(
         lambda text: text.replace(" NULL", "") + " NULL" if "NULL" in text else text
     ),
     st.integers(1, 65).flatmap(lambda p: st.integers(0, min(p, 30)).map(lambda s: f"DECIMAL({p},{s})")),
     st.integers(1, 64).map(lambda n: f"BIT({n})"),
     st.sampled_from(sorted(CHARSETS)).flatmap(_text_types),
-    st.sampled_from(["BINARY(5)", "BINARY(30)", "VARBINARY(9)", "VARBINARY(300)", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB"]),
+    st.sampled_from(["BINARY(5)", "BINARY(30)", "VARBINARY(9)", "VARBINARY(300)", "TINYBLOB", "BLOB",
+     "MEDIUMBLOB", "LONGBLOB"]),
     st.builds(_labels, st.just("ENUM"), st.sampled_from([1, 255, 256])),
     st.builds(_labels, st.just("SET"), st.sampled_from([1, 8, 9, 20, 32, 33, 64])),
 )  # fmt: skip
@@ -143,7 +146,8 @@ def test_every_type_at_its_bounds(server: Server) -> None:
     table = server.create(zero)
     server.execute(f"INSERT INTO {table.name} VALUES (1, '0000-00-00', '0000-00-00', '0000-00-00', 0, 'x')")
     server.execute(
-        f"INSERT INTO {table.name} VALUES (2, '2026-02-31', '2026-02-31 01:02:03.45', '1970-01-01 00:00:01', 2155, 2)"
+        f"INSERT INTO {table.name} VALUES (2, '2026-02-31', '2026-02-31 01:02:03.45', "
+        "'1970-01-01 00:00:01', 2155, 2)"
     )
     stored = server.select(table)
     assert stored[0] == (1, "0000-00-00", "0000-00-00 00:00:00.00", "0000-00-00 00:00:00.00000", 0, "")
@@ -180,16 +184,17 @@ def test_events_are_the_envelope_of_schemas(server: Server) -> None:
 
 #: Type and a value, beside those of `TYPES`: spellings, and what a server has of its own.
 _RARE = {
-    "BOOL": "1", "INT(9) ZEROFILL": "7", "DECIMAL(9,3) ZEROFILL": "1.5", "FLOAT(7,3)": "1.2345", "DOUBLE(9,2)": "1.2345",
-    "NCHAR(5)": "'é'", "NVARCHAR(5)": "'é'", "LONG VARCHAR": "'é'", "LONG VARBINARY": "'é'", "VARCHAR(5) BINARY": "'é'",
+    "BOOL": "1", "INT(9) ZEROFILL": "7", "DECIMAL(9,3) ZEROFILL": "1.5", "FLOAT(7,3)": "1.2345",
+    "DOUBLE(9,2)": "1.2345", "NCHAR(5)": "'é'", "NVARCHAR(5)": "'é'", "LONG VARCHAR": "'é'",
+    "LONG VARBINARY": "'é'", "VARCHAR(5) BINARY": "'é'",
     **dict.fromkeys(("POINT", "GEOMETRY"), "ST_GeomFromText('POINT(1 2)')"),
     "GEOMETRYCOLLECTION": "ST_GeomFromText('GEOMETRYCOLLECTION(POINT(1 2))')",
 }  # fmt: skip
 _OWN = {
     "mysql": {"VECTOR(2)": "STRING_TO_VECTOR('[1,2]')"},
     "mariadb": {
-        "UUID": "UUID()", "INET4": "'10.0.0.1'", "INET6": "'::1'", "VARCHAR(20) COMPRESSED": "'é'", "VARBINARY(20) COMPRESSED": "'é'",
-        "TEXT COMPRESSED": "'é'", "BLOB COMPRESSED": "'é'",
+        "UUID": "UUID()", "INET4": "'10.0.0.1'", "INET6": "'::1'", "VARCHAR(20) COMPRESSED": "'é'",
+        "VARBINARY(20) COMPRESSED": "'é'", "TEXT COMPRESSED": "'é'", "BLOB COMPRESSED": "'é'",
     },
 }  # fmt: skip
 
@@ -203,7 +208,11 @@ def test_a_type_is_decoded_or_refused(server: Server) -> None:
 
 
 def test_times_of_before_mariadb_10_1_are_decoded_or_refused(mariadb: Any, mariadb_db: str) -> None:
-    times = {"TIME": "'-01:02:03.5'", "DATETIME": "'2026-01-02 03:04:05.5'", "TIMESTAMP": "'2026-01-02 03:04:05.5'"}  # fmt: skip
+    times = {
+        "TIME": "'-01:02:03.5'",
+        "DATETIME": "'2026-01-02 03:04:05.5'",
+        "TIMESTAMP": "'2026-01-02 03:04:05.5'",
+    }
     mariadb.execute("SET GLOBAL mysql56_temporal_format = OFF")
     try:
         server = Server(mariadb, mariadb_db)
@@ -279,21 +288,25 @@ def _document(value: Any) -> str:
 
 
 _WITNESSED = [
-    *_NUMBERS, "FLOAT", "DOUBLE", "DECIMAL(30,12)", "DECIMAL(65,30)", "DECIMAL(18,0)", "BIT(1)", "BIT(9)", "BIT(64)", "YEAR",
-    "DATE", *(f"{kind}({fsp}) NULL" for kind in ("TIME", "DATETIME", "TIMESTAMP") for fsp in range(7)),
-    "CHAR(9)", "VARCHAR(20)", "VARCHAR(300)", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT", "VARCHAR(20) CHARACTER SET latin1",
-    "BINARY(5)", "VARBINARY(9)", "VARBINARY(300)", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB", "JSON", "GEOMETRY",
-    "ENUM('a','b')", _labels("ENUM", 300), _labels("SET", 9), _labels("SET", 64),
+    *_NUMBERS, "FLOAT", "DOUBLE", "DECIMAL(30,12)", "DECIMAL(65,30)", "DECIMAL(18,0)", "BIT(1)", "BIT(9)",
+    "BIT(64)", "YEAR", "DATE",
+    *(f"{kind}({fsp}) NULL" for kind in ("TIME", "DATETIME", "TIMESTAMP") for fsp in range(7)), "CHAR(9)",
+    "VARCHAR(20)", "VARCHAR(300)", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT",
+    "VARCHAR(20) CHARACTER SET latin1", "BINARY(5)", "VARBINARY(9)", "VARBINARY(300)", "TINYBLOB", "BLOB",
+    "MEDIUMBLOB", "LONGBLOB", "JSON", "GEOMETRY", "ENUM('a','b')", _labels("ENUM", 300), _labels("SET", 9),
+    _labels("SET", 64),
 ]  # fmt: skip
 
 
 def _is_witnessed(kind: Kind, value: Value) -> bool:
-    """Tell whether the library can be asked for `value`. What it cannot be asked for, the servers' SELECT agrees with us on:
+    """Tell whether the library can be asked for `value`. What it cannot be asked for, the servers' SELECT
+    agrees with us on:
 
     - TIME(n): it gives -00:00:00.999999 for -00:00:00.000001;
     - SET and JSON: an empty set and the document `null` are None, as NULL is;
-    - not drawn here at all: zero and invalid dates are None; DECIMAL, times and bytes inside of JSON are not what the server prints;
-      text is decoded by Python's codecs, which are not MySQL's (of utf16, ucs2, gbk, …; even latin1 lacks five characters).
+    - not drawn here at all: zero and invalid dates are None; DECIMAL, times and bytes inside of JSON are not
+      what the server prints; text is decoded by Python's codecs, which are not MySQL's (of utf16, ucs2, gbk,
+      …; even latin1 lacks five characters).
     """
     if kind is Kind.TIME:
         text = str(value)
@@ -354,9 +367,11 @@ def _comparable(table: Table, row: Row | None) -> Row | None:
 
 _NUMBER = st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False)
 _OPAQUE = st.sampled_from([
-    "CAST('1.50' AS DECIMAL(10,2))", "CAST('-0.05' AS DECIMAL(65,30))", "CAST(12345678901234567890123 AS DECIMAL(40,0))",
-    "DATE'2015-01-15'", "CAST('2015-01-15 1:2:3.5' AS DATETIME(6))", "CAST('-838:59:59' AS TIME)", "TIME'00:00:00.25'",
-    "CAST('-0:00:00.5' AS TIME(1))", "TIMESTAMP'2020-01-01 00:00:00'", "b'101'", "X'FF00'", "REPEAT(X'00FF41', 60)", "CAST(2020 AS YEAR)",
+    "CAST('1.50' AS DECIMAL(10,2))", "CAST('-0.05' AS DECIMAL(65,30))",
+    "CAST(12345678901234567890123 AS DECIMAL(40,0))", "DATE'2015-01-15'",
+    "CAST('2015-01-15 1:2:3.5' AS DATETIME(6))", "CAST('-838:59:59' AS TIME)", "TIME'00:00:00.25'",
+    "CAST('-0:00:00.5' AS TIME(1))", "TIMESTAMP'2020-01-01 00:00:00'", "b'101'", "X'FF00'",
+    "REPEAT(X'00FF41', 60)", "CAST(2020 AS YEAR)",
 ])  # fmt: skip
 
 
@@ -378,7 +393,8 @@ def test_json_text_is_what_mysql_prints(mysql: Any, mysql_db: str, data: st.Data
         server.execute(f"INSERT INTO {table.name} VALUES (%s, %s)", (i, text))
     for i, expression in enumerate(data.draw(st.lists(_OPAQUE, max_size=8))):
         server.execute(
-            f"INSERT INTO {table.name} VALUES ({len(texts) + i}, JSON_ARRAY({expression}, JSON_OBJECT('a', {expression})))"
+            f"INSERT INTO {table.name} VALUES ({len(texts) + i}, JSON_ARRAY({expression}, "
+            f"JSON_OBJECT('a', {expression})))"
         )
     assert [after for _, after in server.logged(table)] == server.select(table)
     server.connection.close()
@@ -386,7 +402,7 @@ def test_json_text_is_what_mysql_prints(mysql: Any, mysql_db: str, data: st.Data
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(1.0, "1.0"), (-0.0, "-0.0"), (1e15, "1e15"), (1e14, "100000000000000.0"), (1420882059039551.2, "1420882059039551.2"), (1420882059039551.0, "1.420882059039551e15"), (-4413731953938372.5, "-4413731953938372.5"), (1e-15, "0.000000000000001"), (1e-16, "1e-16"), (-2.5e-300, "-2.5e-300")],
+    [(1.0, "1.0"), (-0.0, "-0.0"), (1e15, "1e15"), (1e14, "100000000000000.0"), (1420882059039551.2, "1420882059039551.2"), (1420882059039551.0, "1.420882059039551e15"), (-4413731953938372.5, "-4413731953938372.5"), (1e-15, "0.000000000000001"), (1e-16, "1e-16"), (-2.5e-300, "-2.5e-300")],  # noqa: E501
 )  # fmt: skip
 def test_doubles_in_json(value: float, text: str) -> None:
     assert format_double(value) == text

@@ -1,5 +1,5 @@
-"""Capture is behind the catalogue: what it publishes is right, or the table is stopped or waits; never a wrong value, never
-the whole source.
+"""Capture is behind the catalogue: what it publishes is right, or the table is stopped or waits; never a
+wrong value, never the whole source.
 
 A definition is published only from a proven reading of the catalog, one search of the log proves it for every
 statement, and of MariaDB's two-phase ALTER only the COMMIT changes the definition.
@@ -29,7 +29,8 @@ pytestmark = pytest.mark.timeout(1200)
 
 
 class Source:
-    """A database with a table `beat`, whose rows say how far capture has come, and capture of it in stretches."""
+    """A database with a table `beat`, whose rows say how far capture has come, and capture of it in
+    stretches."""
 
     def __init__(self, kafka: Kafka, database: Any, db: str, folder: Path) -> None:
         self.kafka, self.database, self.db, self.folder = kafka, database, db, folder
@@ -117,8 +118,8 @@ def metadata(request: pytest.FixtureRequest, database: Any) -> Iterator[str]:
     database.execute("SET GLOBAL binlog_row_metadata = FULL")
 
 
-#: Table: columns, the column's other form, values written under it, and the form back. Each of the values was published
-#: as another one before, under three equal definitions.
+#: Table: columns, the column's other form, values written under it, and the form back. Each of the values was
+#: published as another one before, under three equal definitions.
 _HISTORIES = {
     "en": ("v ENUM('a','b','c')", "MODIFY v ENUM('c','b','a')", ["'a'", "'c'"], "MODIFY v ENUM('a','b','c')"),
     "st": ("v SET('x','y','z')", "MODIFY v SET('z','y','x')", ["'x'", "'x,y'"], "MODIFY v SET('x','y','z')"),
@@ -156,20 +157,22 @@ def test_a_form_that_was_changed_and_changed_back_gives_no_wrong_value(behind: S
 
 
 def test_one_alter_is_proven_and_followed_live_and_behind(behind: Source) -> None:
-    """The catalogue is ahead of the log by nothing that concerns the table: other tables' statements, and those that only
-    look like one, do not matter."""
+    """The catalogue is ahead of the log by nothing that concerns the table: other tables' statements, and
+    those that only look like one, do not matter."""
     behind.change("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "CREATE TABLE u (id INT PRIMARY KEY, v INT)")
     behind.capture("ALTER TABLE t ADD COLUMN w INT", "INSERT INTO t VALUES (1, 2, 3)")
     behind.change(
-        "ALTER TABLE t ADD COLUMN x INT", "INSERT INTO t VALUES (2, 3, 4, 5)", "ALTER TABLE u ADD COLUMN w INT",
-        "CREATE TABLE IF NOT EXISTS t (id INT PRIMARY KEY)", "CREATE TABLE later (id INT PRIMARY KEY)",
-        "INSERT INTO later VALUES (1)", "CREATE TABLE latest (id INT PRIMARY KEY)", "ALTER TABLE latest ADD COLUMN v INT",
+        "ALTER TABLE t ADD COLUMN x INT", "INSERT INTO t VALUES (2, 3, 4, 5)",
+        "ALTER TABLE u ADD COLUMN w INT", "CREATE TABLE IF NOT EXISTS t (id INT PRIMARY KEY)",
+        "CREATE TABLE later (id INT PRIMARY KEY)", "INSERT INTO later VALUES (1)",
+        "CREATE TABLE latest (id INT PRIMARY KEY)", "ALTER TABLE latest ADD COLUMN v INT",
         "INSERT INTO latest VALUES (1, 2)", "TRUNCATE TABLE u", "ALTER TABLE t ADD INDEX (v)",
         "CREATE VIEW t_view AS SELECT id FROM t", "ALTER TABLE u ADD COLUMN x INT",
     )  # fmt: skip
     behind.capture("INSERT INTO t VALUES (3, 4, 5, 6)")
     assert behind.images("t") == {
-        1: {"id": 1, "v": 2, "w": 3}, 2: {"id": 2, "v": 3, "w": 4, "x": 5}, 3: {"id": 3, "v": 4, "w": 5, "x": 6},
+        1: {"id": 1, "v": 2, "w": 3}, 2: {"id": 2, "v": 3, "w": 4, "x": 5},
+        3: {"id": 3, "v": 4, "w": 5, "x": 6},
     }  # fmt: skip
     assert behind.stopped("t") is None
     assert behind.stopped("u") == "definition", "two statements on it"
@@ -213,7 +216,8 @@ def test_a_running_capture_that_is_behind_takes_a_new_table_up_as_well(behind: S
 
 
 def test_without_a_snapshot_such_a_table_stops(behind: Source) -> None:
-    """Nothing would bring the rows that were passed over; tables beside it go on, and a restart does not forget it."""
+    """Nothing would bring the rows that were passed over; tables beside it go on, and a restart does not
+    forget it."""
     behind.capture()
     _born_and_altered(behind)
     behind.capture("INSERT INTO n VALUES (5, 'a', 2)")
@@ -223,10 +227,11 @@ def test_without_a_snapshot_such_a_table_stops(behind: Source) -> None:
 
 
 def test_geometries_end_nothing_and_shift_nothing(behind: Source) -> None:
-    """One row of such a table, captured or not, ended capture of the whole source on MariaDB with FULL metadata."""
+    """One row of such a table, captured or not, ended capture of the whole source on MariaDB with FULL
+    metadata."""
     columns = (
-        "(id INT PRIMARY KEY, p POINT, a VARCHAR(9) CHARACTER SET utf8mb4, b VARCHAR(9) CHARACTER SET utf8mb4, "
-        "c VARCHAR(9) CHARACTER SET latin1)"
+        "(id INT PRIMARY KEY, p POINT, a VARCHAR(9) CHARACTER SET utf8mb4, b VARCHAR(9) CHARACTER SET "
+        "utf8mb4, c VARCHAR(9) CHARACTER SET latin1)"
     )
     behind.database.create_database(f"{behind.db}_other")
     try:
@@ -261,7 +266,8 @@ def test_statements_in_compressed_events_count(behind: Source) -> None:
 
 
 def test_an_alter_in_two_phases_changes_at_its_commit(behind: Source) -> None:
-    """MariaDB: START ALTER and ROLLBACK ALTER change nothing, stop nothing, and are no statement that comes later."""
+    """MariaDB: START ALTER and ROLLBACK ALTER change nothing, stop nothing, and are no statement that comes
+    later."""
     if behind.database.kind.lower() != "mariadb":
         pytest.skip("MySQL logs an ALTER once")
     session = "SET SESSION binlog_alter_two_phase = ON"

@@ -1,4 +1,5 @@
-"""A statement is in the log, and delivered, before the catalogue shows it: a semi-synchronous primary holds it there."""
+"""A statement is in the log, and delivered, before the catalogue shows it: a semi-synchronous primary holds
+it there."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ class Primary:
     def __init__(self, kind: str, service: Any) -> None:
         self.kind, self.service = kind, service
         self.source = SourceConfig.model_validate(
-            {"type": kind, "host": service.host, "port": service.port, "user": "root", "password": "", "tables": ["d.*"]}
+            {"type": kind, "host": service.host, "port": service.port, "user": "root", "password": "",
+            "tables": ["d.*"]}
         )  # fmt: skip
         service.execute(_SEMI_SYNC[kind])
         self.replica = SemiSyncReplica(service.port, *self.end())

@@ -1,4 +1,5 @@
-"""`rowlock demo` whole, as `make demo` starts it: what a newcomer sees, in the time that is promised, and nothing left."""
+"""`rowlock demo` whole, as `make demo` starts it: what a newcomer sees, in the time that is promised, and
+nothing left."""
 
 from __future__ import annotations
 

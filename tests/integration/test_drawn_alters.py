@@ -1,7 +1,8 @@
-"""Random statements on a table at a real source, told as capture tells them and applied under each policy: target = source behind each.
+"""Random statements on a table at a real source, told as capture tells them and applied under each policy:
+target = source behind each.
 
-There is no log and no Kafka: rows are compared around each statement. What capture decides by is the product's; so are the attempts.
-"""
+There is no log and no Kafka: rows are compared around each statement. What capture decides by is the
+product's; so are the attempts."""
 
 from __future__ import annotations
 
@@ -92,7 +93,8 @@ class DrawnSource:
             each.close()
 
     def _run(self, text: str, settings: Sequence[str] = ()) -> str | None:
-        """Return the statement as the server took it; None: it did not. `settings`: of a session of its own."""
+        """Return the statement as the server took it; None: it did not. `settings`: of a session of its
+        own."""
         apart = self.database.connect(self.db) if settings else None
         link = apart or self.link
         taken: list[str] = []
@@ -194,8 +196,8 @@ class DrawnSource:
         self.rows = self.read_topic()
 
     def zero_dates(self) -> dict[str, str]:
-        """Return the keys of rows with a date that is none, which PostgreSQL refuses: a column that is added as NOT NULL gets them, unless
-        the session's sql_mode has NO_ZERO_DATE."""
+        """Return the keys of rows with a date that is none, which PostgreSQL refuses: a column that is added
+        as NOT NULL gets them, unless the session's sql_mode has NO_ZERO_DATE."""
         dates = ((str(row["id"]), value) for row in self.rows.values() for value in row.values())
         return {
             key: value for key, value in dates if isinstance(value, str) and value.startswith("0000-00-00")
@@ -226,7 +228,8 @@ class DrawnUnit(TopicUnit):
     def apply(self, start: int = 0) -> Report:
         self.topic = self.of.topic
         spec = UnitSpec(
-            unit=self.unit, source="s", epoch=self.epoch, topic_id="id", routes=self.routes, lanes=self.lanes, patient=True, scratch=str(self.folder),
+            unit=self.unit, source="s", epoch=self.epoch, topic_id="id", routes=self.routes, lanes=self.lanes,
+            patient=True, scratch=str(self.folder),
         )  # fmt: skip
         report = apply_topic(
             spec,
@@ -321,7 +324,8 @@ def written(
 
 
 LONG = "a" * 63
-#: What a MySQL target takes for one name, and PostgreSQL for two; a name that no target takes with a number behind it.
+#: What a MySQL target takes for one name, and PostgreSQL for two; a name that no target takes with a number
+#: behind it.
 SPELLINGS: tuple[tuple[str, ...], ...] = (
     ("DROP COLUMN v", "ADD COLUMN V VARCHAR(10) DEFAULT 'x'"),
     ("RENAME COLUMN v TO V",),
@@ -348,7 +352,8 @@ def test_a_name_in_another_spelling_leaves_the_target_as_its_source(
 
 
 def brought(source: DrawnSource, units: list[DrawnUnit]) -> None:
-    """Bring all units to the topic's end and judge them; no copy is written before those have been judged that need none."""
+    """Bring all units to the topic's end and judge them; no copy is written before those have been judged
+    that need none."""
     for _ in range(4):
         stopped = [
             unit for unit in units if (report := unit.apply()).state == "stopped" and unit.tended(report)

@@ -1,9 +1,10 @@
-"""Values that a collation may hold equal, though their bytes differ: an UPDATE from one to the other leaves the new ones in every target.
+"""Values that a collation may hold equal, though their bytes differ: an UPDATE from one to the other leaves
+the new ones in every target.
 
-Of each collation of both servers pairs are drawn: another case, another accent, other trailing spaces, another text behind an
-index's prefix. The server itself says which of them it holds equal, and what its table has after the UPDATE; that is what the
-fold and the targets are judged by. `make test` asks for a part of the collations, `make test-all` for every one.
-"""
+Of each collation of both servers pairs are drawn: another case, another accent, other trailing spaces,
+another text behind an index's prefix. The server itself says which of them it holds equal, and what its table
+has after the UPDATE; that is what the fold and the targets are judged by. `make test` asks for a part of the
+collations, `make test-all` for every one."""
 
 from __future__ import annotations
 
@@ -33,8 +34,10 @@ DRAWN = 24
 """Pairs of each kind and collation."""
 PREFIX = 3
 _SPANS = (
-    (0x21, 0x7F), (0xC0, 0x250), (0x370, 0x400), (0x400, 0x500), (0x531, 0x588), (0x5D0, 0x5EB), (0x621, 0x653), (0x905, 0x940), (0xE01, 0xE3B),
-    (0xE40, 0xE4F), (0x10D0, 0x10F7), (0x1E00, 0x1F00), (0x3041, 0x3097), (0x30A1, 0x30FB), (0x4E00, 0x4E40), (0xAC00, 0xAC40), (0xFF21, 0xFF5B), (0xFF66, 0xFF9E),
+    (0x21, 0x7F), (0xC0, 0x250), (0x370, 0x400), (0x400, 0x500), (0x531, 0x588), (0x5D0, 0x5EB),
+    (0x621, 0x653), (0x905, 0x940), (0xE01, 0xE3B), (0xE40, 0xE4F), (0x10D0, 0x10F7), (0x1E00, 0x1F00),
+    (0x3041, 0x3097), (0x30A1, 0x30FB), (0x4E00, 0x4E40), (0xAC00, 0xAC40), (0xFF21, 0xFF5B),
+    (0xFF66, 0xFF9E),
 )  # fmt: skip
 CANDIDATES = [
     chr(point) for span in _SPANS for point in range(*span) if unicodedata.category(chr(point)) != "Cn"
@@ -67,7 +70,12 @@ class Letters:
         there, groups = set(held), defaultdict[str, list[str]](list)
         for each in held:
             groups[unicodedata.normalize("NFD", each)[0]].append(each)
-        others = {each: [other for other in group if other != each] for group in groups.values() if len(group) > 1 for each in group}  # fmt: skip
+        others = {
+            each: [other for other in group if other != each]
+            for group in groups.values()
+            if len(group) > 1
+            for each in group
+        }
         cased = [each for each in held if each.swapcase() != each and each.swapcase() in there]
         return cls([each for each in held if each.isalpha()], cased, others)
 
@@ -92,7 +100,8 @@ def _case(letters: Letters, word: str, rng: random.Random) -> tuple[str, str]:
 
 
 def _accent(letters: Letters, word: str, rng: random.Random) -> tuple[str, str]:
-    """Where a character set has no letter with an accent, a character that a collation may pass over is put in."""
+    """Where a character set has no letter with an accent, a character that a collation may pass over is put
+    in."""
     at = rng.randrange(len(word))
     if not letters.count_other_streams:
         return word, word[:at] + rng.choice("-'`") + word[at:]
@@ -134,7 +143,8 @@ class Judge:
     def letters(self, charset: str) -> Letters:
         if charset not in self._letters:
             rows = self.ask(
-                f"SELECT n FROM candidates WHERE CONVERT(CONVERT(u USING {charset}) USING utf8mb4) = u COLLATE utf8mb4_bin ORDER BY n"
+                f"SELECT n FROM candidates WHERE CONVERT(CONVERT(u USING {charset}) USING utf8mb4) = u "
+                "COLLATE utf8mb4_bin ORDER BY n"
             )
             self._letters[charset] = Letters.of([CANDIDATES[n] for (n,) in rows])
         return self._letters[charset]
@@ -150,11 +160,15 @@ class Judge:
         return {n for (n,) in found}
 
     def updated(self, collation: str, prefix: int | None) -> list[Row]:
-        """Return what a table of its own has after an UPDATE of the pairs that are compared by `prefix`: key, unique column and another."""
+        """Return what a table of its own has after an UPDATE of the pairs that are compared by `prefix`: key,
+        unique column and another."""
         text = f"VARCHAR(60) CHARACTER SET {collation.partition('_')[0]} COLLATE {collation} NOT NULL"
         cut = f"({prefix})" if prefix else ""
         self.ask("DROP TEMPORARY TABLE IF EXISTS truth")
-        self.ask(f"CREATE TEMPORARY TABLE truth (n INT, k {text}, u {text}, v {text}, PRIMARY KEY (n, k{cut}), UNIQUE KEY (n, u{cut}))")  # fmt: skip
+        self.ask(
+            f"CREATE TEMPORARY TABLE truth (n INT, k {text}, u {text}, v {text}, PRIMARY KEY (n, "
+            f"k{cut}), UNIQUE KEY (n, u{cut}))"
+        )
         self.ask("INSERT INTO truth SELECT n, a, a, a FROM pairs WHERE p <=> %s", prefix)
         self.ask("UPDATE truth JOIN pairs USING (n) SET k = b, u = b, v = b")
         return sorted(self.ask("SELECT n, k, u, v FROM truth"))
@@ -171,7 +185,9 @@ def table(schema: str, name: str, collation: str, prefix: int | None) -> Table:
     def index(name: str, column: str) -> UniqueIndex:
         return UniqueIndex(name=name, parts=(IndexPart(column="n"), IndexPart(column=column, prefix=prefix)))
 
-    return Table(db=schema, name=name, columns=(n, *texts), key=index("PRIMARY", "k"), unique=(index("u", "u"),))  # fmt: skip
+    return Table(
+        db=schema, name=name, columns=(n, *texts), key=index("PRIMARY", "k"), unique=(index("u", "u"),)
+    )
 
 
 class Written:
@@ -189,7 +205,8 @@ class Written:
         self.tables = 0
 
     def update(self, collation: str, pairs: Sequence[Pair], equal: set[int]) -> list[Row]:
-        """Apply an INSERT and an UPDATE of each pair, and return the rows that are there behind them. What is `equal` must fold equal."""
+        """Apply an INSERT and an UPDATE of each pair, and return the rows that are there behind them. What is
+        `equal` must fold equal."""
         self.tables += 1
         expected = table(self.target.schema, f"t{self.tables}", collation, pairs[0].prefix)
         self.session.create_table(expected)
@@ -269,7 +286,8 @@ def test_an_update_between_values_that_compare_equal_leaves_the_new_ones(
 
 @dataclass
 class Elsewhere:
-    """The pairs of all collations for which a target has this one: it tells apart at least what the source does."""
+    """The pairs of all collations for which a target has this one: it tells apart at least what the source
+    does."""
 
     all: dict[tuple[str, str, int | None], tuple[list[Pair], list[Row]]] = field(default_factory=dict)
 
@@ -280,7 +298,8 @@ class Elsewhere:
 
 
 def test_a_snapshot_heals_rows_whose_bytes_differ(written: dict[str, Written]) -> None:
-    """Rows that an earlier version left with the other bytes: a copy writes its rows in place, the columns of the key included."""
+    """Rows that an earlier version left with the other bytes: a copy writes its rows in place, the columns of
+    the key included."""
     pairs = [("a", "A"), ("é", "e"), ("x  ", "x")]
     for kind in ("mysql", "mariadb"):
         end = written[kind]

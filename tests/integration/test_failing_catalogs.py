@@ -1,4 +1,5 @@
-"""Whatever a server answers to a question about its catalog, a command ends with a sentence and an exit code."""
+"""Whatever a server answers to a question about its catalog, a command ends with a sentence and an exit
+code."""
 
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ COMMANDS = {
     "status --output json": ("unknown column",),
 }
 CASES = [(line, fault) for line, faults in COMMANDS.items() for fault in faults]
-#: What a connection says when it is made. The last ones of `check` and `status` only ask for headroom and version: not being
-#: let in is reported by those before them, which are asked for more.
+#: What a connection says when it is made. The last ones of `check` and `status` only ask for headroom and
+#: version: not being let in is reported by those before them, which are asked for more.
 _CONNECTING = ("SET ", "SELECT @@max_allowed_packet")
 
 
@@ -160,8 +161,8 @@ class FailingCursors:
 @pytest.mark.parametrize("fault", POSTGRES_FAULTS)
 @pytest.mark.parametrize("line", ["check --output json", "verify --settle 0"])
 def test_a_postgres_target_s_failing_statement_is_a_sentence(
-    mariadb: MariaDB, mariadb_db: str, kafka: Kafka, postgres: PostgreSQL, pg_db: str, unique: str, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch, line: str, fault: str,
+    mariadb: MariaDB, mariadb_db: str, kafka: Kafka, postgres: PostgreSQL, pg_db: str, unique: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, fault: str,
 ) -> None:  # fmt: skip
     make_table(mariadb, mariadb_db)
     postgres.execute("CREATE TABLE acct (id INT PRIMARY KEY, v VARCHAR(9) UNIQUE)", database=pg_db)
@@ -184,7 +185,8 @@ def test_a_postgres_target_s_failing_statement_is_a_sentence(
 def test_capture_ends_or_goes_on_when_a_statement_fails(
     failing: FailingServer, mariadb: MariaDB, mariadb_db: str, kafka: Kafka, unique: str, tmp_path: Path
 ) -> None:
-    """From the first question of a start to the end of its snapshot. Each statement fails once, the faults in turn."""
+    """From the first question of a start to the end of its snapshot. Each statement fails once, the faults in
+    turn."""
     make_table(mariadb, mariadb_db)
     source = source_config(mariadb, "mariadb", mariadb_db) | {"port": failing.port, "snapshot": "only"}
     number, faults = 0, list(FAULTS.values())

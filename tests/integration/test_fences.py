@@ -34,7 +34,7 @@ targets:
   hq: {{type: postgres, host: {postgres.host}, port: {postgres.port}, user: {postgres.user}, password: "", database: {pg_db}}}
 pipelines:
   p: {{sources: [b1], target: hq, lanes: 3}}
-""")
+""")  # noqa: E501
     return load_config(file, {})
 
 

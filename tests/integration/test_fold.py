@@ -1,5 +1,5 @@
-"""What real servers hold equal folds equal: in every collation that they have, over all characters by their weights, and
-over strings by comparison; and the fold is fine enough that names of all sorts stay apart."""
+"""What real servers hold equal folds equal: in every collation that they have, over all characters by their
+weights, and over strings by comparison; and the fold is fine enough that names of all sorts stay apart."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ SAMPLE = re.compile(
 COMPARED = ("big5_chinese_ci", "big5_chinese_nopad_ci")
 """Collations whose WEIGHT_STRING (strokes) is not what an index compares: asked by a unique index instead."""
 _TRICKY = (
-    "a A á Ä ae Æ ß ss s y Ü ue u ø o œ oe å aa ę e Ð d þ th ﬁ fi １ 1 ① ² i İ ı I j v Ⅳ K K e\u0301 a\u0308 a\u030a u\u0308 c\u030c "
-    "dž ǆ dz lj nj ch ll ñ ij ĳ ŋ ʣ [ \\ ] ~ ` - \u00a0 \u200b \x01 日 ⽇ 😀 𝐀 т Т ё е й и и\u0306 σ ς Σ か カ が ｶ カー カア ア ー ゝ "
-    "한 하 ㄴ ١ لا ﻻ ء أ ا เก กเ เ ก ์ ๙ ็ ແກ ກແ"
+    "a A á Ä ae Æ ß ss s y Ü ue u ø o œ oe å aa ę e Ð d þ th ﬁ fi １ 1 ① ² i İ ı I j v Ⅳ K K e\u0301 a\u0308 "
+    "a\u030a u\u0308 c\u030c dž ǆ dz lj nj ch ll ñ ij ĳ ŋ ʣ [ \\ ] ~ ` - \u00a0 \u200b \x01 日 ⽇ 😀 𝐀 т Т ё е "  # noqa: E501
+    "й и и\u0306 σ ς Σ か カ が ｶ カー カア ア ー ゝ 한 하 ㄴ ١ لا ﻻ ء أ ا เก กเ เ ก ์ ๙ ็ ແກ ກແ"
 )
 TRICKY = _TRICKY.split(" ")
 """What collations expand, contract, ignore, move or merge; alone, in pairs, and between spaces."""
@@ -45,11 +45,17 @@ NAMES = {
     "Hindi": "कखगघचछजझटठडढतथदधनपफबभमयरलवशषसह",
 }
 FINE = (
-    ("Chinese", "gbk_chinese_ci gb2312_chinese_ci utf8mb4_general_ci utf8mb4_unicode_ci utf8mb4_zh_0900_as_cs utf8mb4_0900_ai_ci"),
-    ("Chinese", "gb18030_chinese_ci big5_chinese_ci utf8mb4_uca1400_ai_ci utf8mb4_turkish_ci utf8mb3_general_ci"),
-    ("Russian", "cp1251_general_ci koi8r_general_ci cp866_general_ci utf8mb4_unicode_ci utf8mb4_ru_0900_ai_ci utf8mb4_general_ci"),
+    ("Chinese",
+     ("gbk_chinese_ci gb2312_chinese_ci utf8mb4_general_ci utf8mb4_unicode_ci "
+         "utf8mb4_zh_0900_as_cs utf8mb4_0900_ai_ci")),
+    ("Chinese",
+     "gb18030_chinese_ci big5_chinese_ci utf8mb4_uca1400_ai_ci utf8mb4_turkish_ci utf8mb3_general_ci"),
+    ("Russian",
+     ("cp1251_general_ci koi8r_general_ci cp866_general_ci utf8mb4_unicode_ci "
+         "utf8mb4_ru_0900_ai_ci utf8mb4_general_ci")),
     ("Greek", "greek_general_ci utf8mb4_unicode_520_ci utf8mb4_uca1400_ai_ci utf8mb4_general_ci"),
-    ("Japanese", "sjis_japanese_ci ujis_japanese_ci cp932_japanese_ci utf8mb4_ja_0900_as_cs utf8mb4_unicode_ci"),
+    ("Japanese",
+     "sjis_japanese_ci ujis_japanese_ci cp932_japanese_ci utf8mb4_ja_0900_as_cs utf8mb4_unicode_ci"),
     ("Korean", "euckr_korean_ci utf8mb4_general_ci utf8mb4_0900_ai_ci"),
     ("Arabic", "cp1256_general_ci utf8mb4_unicode_ci utf8mb4_0900_ai_ci"),
     ("Hebrew", "hebrew_general_ci utf8mb4_unicode_ci"),
@@ -67,7 +73,8 @@ class Asked:
         self("SET sql_mode = ''")
         self("CREATE DATABASE IF NOT EXISTS folds")
         self(
-            "CREATE TEMPORARY TABLE folds.texts (n INT PRIMARY KEY, u VARCHAR(12) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin, kind INT)"
+            "CREATE TEMPORARY TABLE folds.texts (n INT PRIMARY KEY, u VARCHAR(12) CHARACTER SET utf8mb4 "
+            "COLLATE utf8mb4_bin, kind INT)"
         )
         self.texts: list[str] = []
         self.kinds: dict[str, range] = {}
@@ -107,7 +114,8 @@ class Asked:
         return self._root_weights(root, kind) | self._changed_weights(collation, kind)
 
     def changed(self, collation: str, kind: str) -> Collection[str]:
-        """Return the weights that the root collation does not give to these texts; none for a root collation itself."""
+        """Return the weights that the root collation does not give to these texts; none for a root collation
+        itself."""
         root = _root(collation)
         known = root != collation and root in self.collations
         return {*self._changed_weights(collation, kind).values()} - {""} if known else ()
@@ -127,12 +135,14 @@ class Asked:
     def _ask_weights(self, kind: str, weight: str, where: str) -> dict[str, str]:
         span = self.kinds[kind]
         rows = self(
-            f"SELECT n, HEX({weight}) FROM folds.texts WHERE n BETWEEN {span.start} AND {span.stop - 1} AND {where}"
+            f"SELECT n, HEX({weight}) FROM folds.texts WHERE n BETWEEN {span.start} AND "
+            f"{span.stop - 1} AND {where}"
         )
         return {self.texts[n]: weight or "" for n, weight in rows}
 
     def apart(self, collation: str, kind: str, fold: Callable[[str], bytes]) -> list[list[str]]:
-        """Return groups of texts of `kind` that an index of `collation` holds equal, though they fold apart."""
+        """Return groups of texts of `kind` that an index of `collation` holds equal, though they fold
+        apart."""
         groups = defaultdict(list)
         for text, weight in self.weights(collation, kind).items():
             groups[weight].append(text)
@@ -230,9 +240,8 @@ def _expansions(
 ) -> Iterable[tuple[str, str]]:
     """Yield characters that weigh as several others in a row, but fold otherwise.
 
-    Where weights have levels (with zeros between them) nothing is asked: what is equal there is equal by the first alone,
-    and that is asked in the _ai_ci collation of the same language.
-    """
+    Where weights have levels (with zeros between them) nothing is asked: what is equal there is equal by the
+    first alone, and that is asked in the _ai_ci collation of the same language."""
     single = {weight: chars[0] for weight, chars in classes.items() if len(weight) in {4, 8}}
     for weight in {*changed} if changed else classes:
         char = classes[weight][0]
@@ -269,20 +278,23 @@ def test_strings_that_a_server_compares_equal_fold_equal(asked: Asked) -> None:
 
 
 def test_what_a_unique_index_refuses_folds_equal(asked: Asked) -> None:
-    """The same by the index itself, where weights do not tell; and of one where they do, so that weights are the proof."""
+    """The same by the index itself, where weights do not tell; and of one where they do, so that weights are
+    the proof."""
     for collation in ("big5_chinese_ci", "gbk_chinese_ci", "utf8mb4_general_ci"):
         charset = asked.collations[collation]
         asked("DROP TABLE IF EXISTS folds.held")
         asked(f"CREATE TABLE folds.held (u VARCHAR(12) CHARACTER SET {charset} COLLATE {collation} UNIQUE)")
         span = asked.kinds["basic"]
         asked(
-            f"INSERT IGNORE INTO folds.held SELECT CONVERT(u USING {charset}) FROM folds.texts WHERE n BETWEEN {span.start} AND "
-            f"{span.stop - 1} AND CONVERT(CONVERT(u USING {charset}) USING utf8mb4) = u COLLATE utf8mb4_bin"
+            f"INSERT IGNORE INTO folds.held SELECT CONVERT(u USING {charset}) FROM folds.texts WHERE n "
+            f"BETWEEN {span.start} AND {span.stop - 1} AND CONVERT(CONVERT(u USING {charset}) USING "
+            "utf8mb4) = u COLLATE utf8mb4_bin"
         )
         groups = asked(
-            f"SELECT HEX(CONVERT(h.u USING utf8mb4)), GROUP_CONCAT(HEX(t.u)) FROM folds.texts t JOIN folds.held h "
-            f"ON h.u = CONVERT(t.u USING {charset}) COLLATE {collation} WHERE t.n BETWEEN {span.start} AND {span.stop - 1} AND "
-            f"CONVERT(CONVERT(t.u USING {charset}) USING utf8mb4) = t.u COLLATE utf8mb4_bin GROUP BY 1 HAVING COUNT(*) > 1"
+            "SELECT HEX(CONVERT(h.u USING utf8mb4)), GROUP_CONCAT(HEX(t.u)) FROM folds.texts t JOIN "
+            f"folds.held h ON h.u = CONVERT(t.u USING {charset}) COLLATE {collation} WHERE t.n BETWEEN "
+            f"{span.start} AND {span.stop - 1} AND CONVERT(CONVERT(t.u USING {charset}) USING utf8mb4) = "
+            "t.u COLLATE utf8mb4_bin GROUP BY 1 HAVING COUNT(*) > 1"
         )
         fold = make_text_fold(collation, None)
         texts = [

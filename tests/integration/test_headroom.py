@@ -1,4 +1,5 @@
-"""Retention on real servers, as the documented user: `check` tells how long all is kept, `status` raises the alarm in time."""
+"""Retention on real servers, as the documented user: `check` tells how long all is kept, `status` raises the
+alarm in time."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ KEPT_DAYS = {"log": 4, "topic": 7}
 def captured(
     kafka: Kafka, database: Any, db: str, postgres: PostgreSQL, pg_db: str, tmp_path: Path
 ) -> Iterator[Path]:
-    """The configuration of a system that has captured one row, and has never applied it; nothing runs any more."""
+    """The configuration of a system that has captured one row, and has never applied it; nothing runs any
+    more."""
     (before,) = database.execute("SELECT @@GLOBAL.binlog_expire_logs_seconds")
     database.execute(f"SET GLOBAL binlog_expire_logs_seconds = {KEPT_DAYS['log'] * DAY_S}")
     database.execute(f"CREATE TABLE {db}.acct (id INT PRIMARY KEY)")

@@ -1,8 +1,9 @@
-"""Hostile names go the whole way: MySQL and MariaDB into PostgreSQL, MySQL and MariaDB, by the command line alone.
+"""Hostile names go the whole way: MySQL and MariaDB into PostgreSQL, MySQL and MariaDB, by the command line
+alone.
 
-Databases, tables and columns with quotation marks, backticks, dots, comments, blanks, placeholders, control characters, reserved
-words, another script, 64 characters, and twins that differ in case. What a target cannot hold stops its own unit.
-"""
+Databases, tables and columns with quotation marks, backticks, dots, comments, blanks, placeholders, control
+characters, reserved words, another script, 64 characters, and twins that differ in case. What a target cannot
+hold stops its own unit."""
 
 from __future__ import annotations
 
@@ -23,16 +24,16 @@ from tests.kits.whole_way import SOURCES, TARGETS, Server, command
 pytestmark = pytest.mark.timeout(1500)
 
 TABLES = (
-    "plain", "customers3.0", ".t.2", 'say "hi"', "back`tick", "it's", "a--b", "/* c */", "two words", " leading", "select",
-    "Twin", "twin", "per%cent%s", "%(x)s", "stern☃", "账户", "ctl\x01\x1fx", "{table}", "back\\slash", "a/b", "$(x);DROP",
-    "_x41_", "x" * 61,
+    "plain", "customers3.0", ".t.2", 'say "hi"', "back`tick", "it's", "a--b", "/* c */", "two words",
+    " leading", "select", "Twin", "twin", "per%cent%s", "%(x)s", "stern☃", "账户", "ctl\x01\x1fx", "{table}",
+    "back\\slash", "a/b", "$(x);DROP", "_x41_", "x" * 61,
 )  # fmt: skip
 #: Too long for PostgreSQL, with a twin that it would be cut into; and for a topic of Kafka's.
 LONG = ("y" * 63 + "1", "y" * 63 + "2")
 TOO_LONG = "☃" * 48  # of 64 the servers' own files have too long a name
 COLUMNS = (
-    'the "key"', "back\\slash", "per%cent", "sel`ect", "dot.ted", "ctl\x02\t\n.", "c☃", "order", "na--me", "q'uote", "%s", "{x}",
-    " lead", "余额", "z" * 63,
+    'the "key"', "back\\slash", "per%cent", "sel`ect", "dot.ted", "ctl\x02\t\n.", "c☃", "order", "na--me",
+    "q'uote", "%s", "{x}", " lead", "余额", "z" * 63,
 )  # fmt: skip
 
 
@@ -52,8 +53,8 @@ def create(db: str, table: str) -> str:
     columns = ", ".join(f"{bare(name)} VARCHAR(40) NULL" for name in COLUMNS[1:])
     unique = f"UNIQUE KEY {bare('u ' + chr(34) + '`%s')} ({bare(COLUMNS[1])})"
     return (
-        f"CREATE TABLE {bare(db)}.{bare(table)} ({bare(COLUMNS[0])} INT NOT NULL PRIMARY KEY, {columns}, {unique}) "
-        "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+        f"CREATE TABLE {bare(db)}.{bare(table)} ({bare(COLUMNS[0])} INT NOT NULL PRIMARY KEY, {columns}, "
+        f"{unique}) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
     )
 
 

@@ -1,4 +1,5 @@
-"""Whole attempts into a topic of a broker, where it is more than a table or less; what it has in common with tables: test_kafka_shared.py."""
+"""Whole attempts into a topic of a broker, where it is more than a table or less; what it has in common with
+tables: test_kafka_shared.py."""
 
 from __future__ import annotations
 
@@ -69,8 +70,8 @@ ROW_BY_ROW = ["plain", "rowlock", "debezium-schemas", "canal-json"]
 def test_a_table_that_is_emptied_row_by_row_goes_in_pages_whoever_takes_it_over(
     form: str, at: int, way: str, real: Cluster, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No transaction has all of its rows. In the middle of it the worker dies, or another one has the unit when it comes back: each row is
-    deleted once."""
+    """No transaction has all of its rows. In the middle of it the worker dies, or another one has the unit
+    when it comes back: each row is deleted once."""
     monkeypatch.setattr(records, "CLEARED", 3)
     topic = f"{unique}.acct"
     make_topic(real.kafka, topic, 2, **({} if form == "plain" else {"cleanup_policy": "compact"}))
@@ -118,7 +119,11 @@ def test_a_table_that_is_emptied_row_by_row_goes_in_pages_whoever_takes_it_over(
 
 
 def test_a_route_chooses_rows_columns_and_what_is_hidden(real: Cluster) -> None:
-    shape = {"columns": ("id", "owner", "version"), "where": (("version", ("1",)),), "masks": (("owner", "***"),)}  # fmt: skip
+    shape = {
+        "columns": ("id", "owner", "version"),
+        "where": (("version", ("1",)),),
+        "masks": (("owner", "***"),),
+    }
     unit = unit_of(real, topic=shape)
     source = unit.source
     unit.write([source.put(source.row(key, None, key)) for key in (1, 2)])
@@ -190,7 +195,8 @@ def altered(source: FakeSource, column: Column) -> Any:
 def test_a_topic_that_was_deleted_stops_its_unit_at_its_start_and_a_copy_heals_it(
     again: bool, real: Cluster
 ) -> None:
-    """Nothing has to come from the source for that. The copy writes into the topic that was made again, or makes one."""
+    """Nothing has to come from the source for that. The copy writes into the topic that was made again, or
+    makes one."""
     unit = unit_of(real)
     source = unit.source
     unit.write([source.put(source.row(key, None, 1)) for key in (1, 2)])
@@ -231,7 +237,11 @@ def test_a_worker_that_dies_and_one_that_comes_back_leave_every_event_once(real:
         assert unit.apply(start).state == "ok"
         zombie.close()
     assert unit.rows() == rows_of(source)
-    positions = [v["source"]["position"] for _, v in documents(messages(real.kafka, f"{real.schema}.acct")) if v and v["op"] in "cur"]  # fmt: skip
+    positions = [
+        v["source"]["position"]
+        for _, v in documents(messages(real.kafka, f"{real.schema}.acct"))
+        if v and v["op"] in "cur"
+    ]
     assert len({tuple(each) for each in positions}) == len(positions), "no event twice"
 
 
@@ -264,7 +274,8 @@ def held_keys(config: Any) -> list[str]:
 def test_of_two_with_other_keys_that_begin_at_once_one_waits_until_the_other_s_key_is_known(
     real: Cluster,
 ) -> None:
-    """Their keys are never equal, but neither knows the other's yet. A unit that waits is tried again by itself (consumer/units/decisions.py)."""
+    """Their keys are never equal, but neither knows the other's yet. A unit that waits is tried again by
+    itself (consumer/units/decisions.py)."""
     options = TopicOptions(kinds=(("north", "mariadb"), ("south", "mariadb")))
     route = TableRoute("bank.*", f"{real.schema}.acct", topic=options)
     table = FakeSource().table
@@ -292,9 +303,12 @@ def test_of_two_with_other_keys_that_begin_at_once_one_waits_until_the_other_s_k
 
 
 def test_the_quarantine_is_retried_into_the_topic_and_given_up(real: Cluster) -> None:
-    """The last image of a key is written, under a key that a reader finds; what waited is in the history with who ended that."""
+    """The last image of a key is written, under a key that a reader finds; what waited is in the history with
+    who ended that."""
     source = FakeSource(name="north")
-    unit = RealUnit(real, source, TableRoute("bank.*", f"{real.schema}.{{table}}"), limits=LaneLimits(pause=0.01))  # type: ignore[arg-type]  # fmt: skip
+    unit = RealUnit(
+        real, source, TableRoute("bank.*", f"{real.schema}.{{table}}"), limits=LaneLimits(pause=0.01)
+    )  # type: ignore[arg-type]
     unit.write([source.put(source.row(key, None, 1)) for key in (1, 2)])
     assert unit.apply().state == "ok"
     real.narrow("acct", "owner", 20)
@@ -321,9 +335,12 @@ def test_the_quarantine_is_retried_into_the_topic_and_given_up(real: Cluster) ->
 
 
 def test_of_a_refused_key_move_the_delete_is_a_record_and_a_held_key_waits(real: Cluster) -> None:
-    """The row at the old key was a record, so its delete is one. The delete of a held key waits for a retry: its image was never a record."""
+    """The row at the old key was a record, so its delete is one. The delete of a held key waits for a retry:
+    its image was never a record."""
     source = FakeSource(name="north")
-    unit = RealUnit(real, source, TableRoute("bank.*", f"{real.schema}.{{table}}"), limits=LaneLimits(pause=0.01))  # type: ignore[arg-type]  # fmt: skip
+    unit = RealUnit(
+        real, source, TableRoute("bank.*", f"{real.schema}.{{table}}"), limits=LaneLimits(pause=0.01)
+    )  # type: ignore[arg-type]
     unit.write([source.put(source.row(key, None, 1)) for key in (1, 2)])
     assert unit.apply().state == "ok"
     real.narrow("acct", "owner", 20)

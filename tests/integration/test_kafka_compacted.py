@@ -1,4 +1,5 @@
-"""Topics that Kafka's cleaner has compacted in truth: superseded records are gone, and so are those of deleted rows, null values among them.
+"""Topics that Kafka's cleaner has compacted in truth: superseded records are gone, and so are those of
+deleted rows, null values among them.
 
 What is left is all that a reader, `verify`, a successor of the unit and whoever empties the table have.
 """
@@ -49,7 +50,8 @@ def config(kafka: Kafka, unique: str) -> KafkaTargetConfig:
 
 
 def uncleaned(kafka: Kafka, topic: str, busy: bytes) -> set[bytes]:
-    """The keys, but for the one that is written on and on, of which an older record or a null value stands in the topic."""
+    """The keys, but for the one that is written on and on, of which an older record or a null value stands in
+    the topic."""
     found = messages(kafka, topic, committed=False)
     times = Counter(each.key() for each in found)
     return {
@@ -58,7 +60,8 @@ def uncleaned(kafka: Kafka, topic: str, busy: bytes) -> set[bytes]:
 
 
 class Story:
-    """What an owner wrote, and the rows that it comes to. A row is changed on and on, so that segments end."""
+    """What an owner wrote, and the rows that it comes to. A row is changed on and on, so that segments
+    end."""
 
     def __init__(self, owner: Owner, kafka: Kafka, unique: str) -> None:
         self.owner, self._kafka, self._unique = owner, kafka, unique

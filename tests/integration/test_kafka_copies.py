@@ -1,4 +1,5 @@
-"""A table is copied again into a topic: what the source no longer has goes, also what stands under a routing key that its row has no more.
+"""A table is copied again into a topic: what the source no longer has goes, also what stands under a routing
+key that its row has no more.
 
 Judged by `rowlock verify`, and by a consumer of its own.
 """
@@ -59,7 +60,8 @@ def verified(unit: RealUnit, config: KafkaTargetConfig, **options: Any) -> PairR
 
 
 def ended(config: KafkaTargetConfig, name: str) -> None:
-    """Wait until no transaction of a topic is open: Kafka answers a commit before each partition has its mark, and readers wait for that."""
+    """Wait until no transaction of a topic is open: Kafka answers a commit before each partition has its
+    mark, and readers wait for that."""
     topics = TargetTopics(lambda notified: make_admin_client(config, notified), config.replication)
     facts = topics.read_topic_facts(name)
     parts = [] if facts is None else list(range(facts.partitions))
@@ -70,7 +72,8 @@ def ended(config: KafkaTargetConfig, name: str) -> None:
 
 
 def filled(real: Cluster, topic: dict[str, Any]) -> RealUnit:
-    """Ten rows, of which the source then changes some while nobody captures it: 1 and 2 are gone, 3 has another owner, 20 is new."""
+    """Ten rows, of which the source then changes some while nobody captures it: 1 and 2 are gone, 3 has
+    another owner, 20 is new."""
     unit = unit_of(real, topic=topic)
     source = unit.source
     unit.write([source.put(ann(source, key)) for key in range(10)])
@@ -142,7 +145,8 @@ def test_a_row_under_its_old_key_is_deleted_as_it_was(
 def test_a_copy_of_a_topic_that_does_not_fit_into_memory(
     real: Cluster, config: KafkaTargetConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its rows are written to a file, and its keys come in pages; each page of deletes is a commit of its own."""
+    """Its rows are written to a file, and its keys come in pages; each page of deletes is a commit of its
+    own."""
     monkeypatch.setattr(row_store, "MAX_PENDING_ROWS", 3)
     monkeypatch.setattr(topic_contents, "ROWS_PER_PAGE", 4)
     unit = filled(real, {"key": ("owner",)})
@@ -157,7 +161,8 @@ def test_a_copy_of_a_topic_that_does_not_fit_into_memory(
 def test_a_row_that_changes_outside_the_filter_during_a_copy_is_gone(
     form: str, real: Cluster, config: KafkaTargetConfig
 ) -> None:
-    """The topic has it from before. The chunk does not show it, for it changes meanwhile, and of the change itself both images are left out."""
+    """The topic has it from before. The chunk does not show it, for it changes meanwhile, and of the change
+    itself both images are left out."""
     topic = {"where": (("owner", ("ann",)),), "format": form}
     unit = unit_of(real, topic=topic)
     source = unit.source
@@ -188,7 +193,8 @@ LEFT_OUT: dict[str, dict[str, Any]] = {
 def test_nothing_is_written_of_rows_that_the_filter_leaves_out(
     topic: dict[str, Any], real: Cluster, config: KafkaTargetConfig, kafka: Kafka, unique: str
 ) -> None:
-    """Many rows have one key, and some of them are outside: a delete of one of those would take the others along, and show it to everybody.
+    """Many rows have one key, and some of them are outside: a delete of one of those would take the others
+    along, and show it to everybody.
 
     By a snapshot, live, by a copy of some rows and by one of all.
     """

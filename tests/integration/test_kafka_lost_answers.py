@@ -1,4 +1,5 @@
-"""Whichever commit of a unit's life loses its answer: each record stands once in the target's topic, TRUNCATE and definitions among them."""
+"""Whichever commit of a unit's life loses its answer: each record stands once in the target's topic, TRUNCATE
+and definitions among them."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ LEASE_S = 3.0
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[RelayedKafka]:
-    """It has loaded what it knows of transactions: the first to ask is told to wait, which may take longer than a call here."""
+    """It has loaded what it knows of transactions: the first to ask is told to wait, which may take longer
+    than a call here."""
     with RelayedKafka() as made, closing(KafkaTarget(target_config(made, "first"))) as target:
         target.ensure_bookkeeping()
         until(lambda: taken_over(target), "a coordinator of transactions")
@@ -57,7 +59,8 @@ def over(relay: LostAnswers, broker: RelayedKafka, prefix: str) -> KafkaTargetCo
 
 
 class Story:
-    """A unit's life: each chapter is one commit or two. Its table is dropped in the last, and the topic is emptied for that."""
+    """A unit's life: each chapter is one commit or two. Its table is dropped in the last, and the topic is
+    emptied for that."""
 
     def __init__(self, real: Cluster) -> None:
         self.real, self.source = real, FakeSource()
@@ -72,13 +75,14 @@ class Story:
         yield [source.truncate(), source.put(source.row(3, None, 1))]
         yield [kept(source, "ALTER TABLE acct COMMENT 'x'", source.table), source.put(source.row(3, None, 2))]
         stop = TableStop(
-            cause="dropped", at=(0, 1, 9000, -1), file="f", pos=9000, reason="bank.acct was dropped: DROP TABLE acct", remedy="rowlock copy",
-            since_ms=7,
+            cause="dropped", at=(0, 1, 9000, -1), file="f", pos=9000,
+            reason="bank.acct was dropped: DROP TABLE acct", remedy="rowlock copy", since_ms=7,
         )  # fmt: skip
         yield [source.event("m", stop=stop)]
 
     def notified(self, lose: Any) -> None:
-        """Live it; `lose` is called before each commit of rows. Whatever is behind is tried again, as the product does, and each start is repeated."""
+        """Live it; `lose` is called before each commit of rows. Whatever is behind is tried again, as the
+        product does, and each start is repeated."""
         for events in self.chapters():
             self.unit.write(events)
             for _ in range(2):
@@ -92,7 +96,8 @@ class Story:
 
 
 RECORDS = "mcctcut"
-"""The definition, two rows, TRUNCATE, a row, its update (the definition of the third chapter is the same one), and the drop's TRUNCATE."""
+"""The definition, two rows, TRUNCATE, a row, its update (the definition of the third chapter is the same
+one), and the drop's TRUNCATE."""
 
 
 def test_the_story_without_losses(broker: RelayedKafka, relay: LostAnswers, unique: str) -> None:

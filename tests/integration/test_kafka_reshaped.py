@@ -1,4 +1,5 @@
-"""A route whose filter, columns or masks change over a topic that has rows: it is said before, and as long as rows are as they were."""
+"""A route whose filter, columns or masks change over a topic that has rows: it is said before, and as long as
+rows are as they were."""
 
 from __future__ import annotations
 
@@ -146,7 +147,7 @@ def config_of(real: Cluster, **topic: Any) -> Config:
     [
         ({"where": {"note": ["open"]}}, OPEN, None),
         ({"where": {"note": ["shut"]}}, SHUT, "rows that the filter let in are missing"),
-        ({"where": {"note": ["open"]}, "masks": {"owner": "x"}}, OPEN | {"masks": (("owner", "x"),)}, "values that should be hidden"),
+        ({"where": {"note": ["open"]}, "masks": {"owner": "x"}}, OPEN | {"masks": (("owner", "x"),)}, "values that should be hidden"),  # noqa: E501
     ],
 )  # fmt: skip
 def test_status_and_plan_say_it_with_the_remedy(

@@ -1,8 +1,8 @@
-"""One `rowlock run` from two databases to topics of all five formats and to a database at once, through a target that is down and kills of
-driver and broker; each topic is judged by what its route says.
+"""One `rowlock run` from two databases to topics of all five formats and to a database at once, through a
+target that is down and kills of driver and broker; each topic is judged by what its route says.
 
-The judge (tests/topics) knows nothing of the product: every record of every topic is compared, and every value.
-"""
+The judge (tests/topics) knows nothing of the product: every record of every topic is compared, and every
+value."""
 
 from __future__ import annotations
 
@@ -39,17 +39,21 @@ def routes(prefix: str) -> dict[str, Written]:
     """Source table → what is written of it, and where."""
     return {
         MERGED: Written(
-            f"head{prefix}.merged", key=("branch", "id"), partitions=3, masks={"owner": "sha256"}, salt=SALT, branch=True,
+            f"head{prefix}.merged", key=("branch", "id"), partitions=3, masks={"owner": "sha256"}, salt=SALT,
+            branch=True,
         ),
         "t_debezium": Written(
-            f"head{prefix}.some", "debezium", partitions=2, partitioner="crc32", where={"town": ["ulm", "köln"]}, tombstones=False,
+            f"head{prefix}.some", "debezium", partitions=2, partitioner="crc32",
+            where={"town": ["ulm", "köln"]}, tombstones=False,
         ),
         "t_schemas": Written(f"head{prefix}.by_town", "debezium-schemas", key=("town", "id")),
         "t_canal": Written(
-            f"head{prefix}.few", "canal-json", columns=("id", "version", "amount", "owner", "town"), masks={"owner": "***"}, partitions=2,
+            f"head{prefix}.few", "canal-json", columns=("id", "version", "amount", "owner", "town"),
+            masks={"owner": "***"}, partitions=2,
         ),
         "t_plain": Written(
-            f"head{prefix}.plain", "plain", key=("town", "id"), partitions=4, partitioner="crc32", masks={"town": "sha256"}, salt=SALT,
+            f"head{prefix}.plain", "plain", key=("town", "id"), partitions=4, partitioner="crc32",
+            masks={"town": "sha256"}, salt=SALT,
         ),
         "t_towns": Written(f"head{prefix}.towns", key=("town",), where={"owner": [None]}, tombstones=False),
     }  # fmt: skip
@@ -64,9 +68,12 @@ class Site:
     db: str
 
     def target_rows(self) -> list[tuple[object, ...]] | None:
-        """The rows of the target database with their source; None: it does not answer, or they are not there yet."""
+        """The rows of the target database with their source; None: it does not answer, or they are not there
+        yet."""
         try:
-            found = self.postgres.execute(f"SELECT branch, {', '.join(COLUMNS)} FROM {MERGED}", database=self.db)  # fmt: skip
+            found = self.postgres.execute(
+                f"SELECT branch, {', '.join(COLUMNS)} FROM {MERGED}", database=self.db
+            )
         except Exception:  # noqa: BLE001
             return None
         return sorted(map(tuple, found))
@@ -102,7 +109,8 @@ def site(
         kafka={"bootstrap": kafka.bootstrap, "prefix": unique},
         sources={name: source_config(server, "mariadb", unique) for name, server in servers.items()},
         targets={
-            "feed": {"type": "kafka", "bootstrap": kafka.bootstrap, "prefix": f"{unique}.feed", "mask_salt": SALT},
+            "feed": {"type": "kafka", "bootstrap": kafka.bootstrap, "prefix": f"{unique}.feed",
+             "mask_salt": SALT},
             "hq": target_config(postgres, "postgres", unique),
         },
         pipelines={
@@ -167,7 +175,8 @@ def test_every_format_and_a_database_have_what_their_sources_did(
 
 
 def copied_again(site: Site, server: MariaDB) -> None:
-    """What a source changed where its log does not say so, `rowlock copy` brings to every topic and table of it."""
+    """What a source changed where its log does not say so, `rowlock copy` brings to every topic and table of
+    it."""
     desired = 1  # the database
     for table, topic in site.topics.items():
         rows = sorted(site.sources["b1"].rows(table), key=lambda row: int(row["id"]))
@@ -182,7 +191,9 @@ def copied_again(site: Site, server: MariaDB) -> None:
     differing = [one for one in map(json.loads, verified.stdout.splitlines()) if not one["equal"]]
     assert len(differing) == desired, verified.output
     for table in site.topics:
-        asked = CliRunner().invoke(main, ["copy", f"{site.db}.{table}", "--source", "b1", "-c", str(site.run.config)])  # fmt: skip
+        asked = CliRunner().invoke(
+            main, ["copy", f"{site.db}.{table}", "--source", "b1", "-c", str(site.run.config)]
+        )
         assert asked.exit_code == 0, asked.output
     until(lambda: site.say("verify", "--settle", "5").exit_code == 0, f"the copies; see {site.run.log}", 240)
 
@@ -192,7 +203,10 @@ def test_the_judge_sees_a_record_of_a_transaction_that_was_taken_back(kafka: Kaf
     make_topic(kafka, unique)
     producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": unique})
     producer.init_transactions(30)
-    for value, end in ((b'{"id": 1, "version": 1}', producer.commit_transaction), (b'{"id": 1, "version": 2}', producer.abort_transaction)):  # fmt: skip
+    for value, end in (
+        (b'{"id": 1, "version": 1}', producer.commit_transaction),
+        (b'{"id": 1, "version": 2}', producer.abort_transaction),
+    ):
         producer.begin_transaction()
         producer.produce(unique, value, b'{"id": 1}')
         producer.flush(30)

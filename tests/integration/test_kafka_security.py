@@ -1,4 +1,5 @@
-"""A Kafka target on a broker with TLS, users and rights, and on one without transactions: what is documented is enough, and each refusal says what to do."""
+"""A Kafka target on a broker with TLS, users and rights, and on one without transactions: what is documented
+is enough, and each refusal says what to do."""
 
 from __future__ import annotations
 
@@ -38,7 +39,9 @@ def config(broker: SecureKafka, prefix: str, bootstrap: str, **options: str) -> 
     return target_config(broker, prefix).model_copy(update={"bootstrap": bootstrap, "options": options})
 
 
-def user(broker: SecureKafka, certificate: Issued, prefix: str, *rights: tuple[Any, Any], **changes: str) -> KafkaTargetConfig:  # fmt: skip
+def user(
+    broker: SecureKafka, certificate: Issued, prefix: str, *rights: tuple[Any, Any], **changes: str
+) -> KafkaTargetConfig:
     """The configuration of a user who may that with what begins with `prefix`."""
     broker.add_user(prefix, PASSWORD)
     given: list[Right] = [(kind, f"{prefix}.", operation) for kind, operation in rights]
@@ -48,7 +51,12 @@ def user(broker: SecureKafka, certificate: Issued, prefix: str, *rights: tuple[A
         "security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": prefix,
         "sasl.password": PASSWORD, "ssl.ca.location": str(certificate.ca),
     }  # fmt: skip
-    return config(broker, prefix, broker.secure, **{**options, **{key.replace("_", "."): value for key, value in changes.items()}})  # fmt: skip
+    return config(
+        broker,
+        prefix,
+        broker.secure,
+        **{**options, **{key.replace("_", "."): value for key, value in changes.items()}},
+    )
 
 
 def test_what_is_documented_is_enough(broker: SecureKafka, certificate: Issued, unique: str) -> None:
@@ -70,9 +78,13 @@ def test_each_right_that_is_missing_is_named(
         Owner(made, table_of(unique))  # who reads what is there
 
 
-def test_a_wrong_password_is_no_broker_that_is_away(broker: SecureKafka, certificate: Issued, unique: str) -> None:  # fmt: skip
+def test_a_wrong_password_is_no_broker_that_is_away(
+    broker: SecureKafka, certificate: Issued, unique: str
+) -> None:
     made = user(broker, certificate, unique, *RIGHTS, sasl_password="nonsense")
-    with pytest.raises(TargetConfigError, match=r"does not accept the user: correct .*sasl\.password") as caught:  # fmt: skip
+    with pytest.raises(
+        TargetConfigError, match=r"does not accept the user: correct .*sasl\.password"
+    ) as caught:
         open_target(made, name="test")
     assert "nonsense" not in str(caught.value)
 

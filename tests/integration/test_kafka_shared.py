@@ -1,4 +1,5 @@
-"""A topic of a broker passes what of the tests of databases it can mean: the same functions. What is left out, and why: tests/kits/kafka_shared.py."""
+"""A topic of a broker passes what of the tests of databases it can mean: the same functions. What is left
+out, and why: tests/kits/kafka_shared.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A Kafka target against a broker: one commit is records and progress together, and of two owners of a unit one writes."""
+"""A Kafka target against a broker: one commit is records and progress together, and of two owners of a unit
+one writes."""
 
 from __future__ import annotations
 
@@ -58,7 +59,9 @@ def owner(config: KafkaTargetConfig, unique: str) -> Owner:
 
 
 def owners_of(kafka: Kafka, topic: str) -> list[tuple[int, str]]:
-    return [(key["id"], value["owner"]) for key, value in documents(messages(kafka, topic)) if value is not None]  # fmt: skip
+    return [
+        (key["id"], value["owner"]) for key, value in documents(messages(kafka, topic)) if value is not None
+    ]
 
 
 def test_a_commit_is_records_and_progress_and_readers_see_each_record_once(
@@ -220,7 +223,8 @@ def lost_answer(
 
 @pytest.mark.parametrize("happens", [True, False])
 def test_behind_a_commit_of_unknown_outcome_the_progress_topic_decides(
-    happens: bool, owner: Owner, kafka: Kafka, config: KafkaTargetConfig, unique: str, monkeypatch: pytest.MonkeyPatch
+    happens: bool, owner: Owner, kafka: Kafka, config: KafkaTargetConfig, unique: str,
+    monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
     owner.apply(4, (None, account(1)))
     before, expected = owner.rows, owner.progress(5).rows
@@ -250,14 +254,17 @@ def test_who_is_fenced_in_his_commit_finds_out_whether_it_happened(
     ("what", "expected"), [("sweep", ["c", "d", None]), ("retry", ["c", "u"]), ("truncate", ["c", "t"])]
 )
 def test_who_is_fenced_in_a_commit_that_moves_no_offset_writes_its_records_once(
-    what: str, expected: list[str | None], happens: bool, kafka: Kafka, config: KafkaTargetConfig, unique: str, monkeypatch: pytest.MonkeyPatch
+    what: str, expected: list[str | None], happens: bool, kafka: Kafka, config: KafkaTargetConfig,
+    unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
-    """A copy's sweep, a retry of the quarantine and a TRUNCATE leave the offsets as they are: those do not say whether it happened."""
+    """A copy's sweep, a retry of the quarantine and a TRUNCATE leave the offsets as they are: those do not
+    say whether it happened."""
     owner = Owner(config, table_of(unique))
     owner.apply(4, (None, account(1)), held=[QuarantineEntry(4, 0, "s.acct", "[1]", "1", "{}", "refused", 7)])
     cases: dict[str, tuple[RowsChange, dict[str, Any]]] = {
         "sweep": (NetChange(owner.table, deletes=[(1,)]), {}),
-        "retry": (NetChange(owner.table, snapshot=[account(1, "bob")]), {"closed": [(4, 0)], "why": "by hand"}),
+        "retry": (NetChange(owner.table, snapshot=[account(1, "bob")]),
+         {"closed": [(4, 0)], "why": "by hand"}),
         "truncate": (TableCleared(owner.table, None), {}),
     }  # fmt: skip
     made, more = cases[what]
@@ -278,7 +285,9 @@ def test_a_record_above_the_limit_of_the_topic_stops_the_unit_with_the_limit_nam
     owner = Owner(config, table_of(unique, **PLAIN))
     small = [(None, account(key, note="x" * 5000)) for key in range(12)]  # more than one batch may have
     assert owner.apply(4, *small) == BatchCommitted()
-    with pytest.raises(UnitStoppedError, match=r"record of 2\d{4} bytes is above its max.message.bytes of 20000"):  # fmt: skip
+    with pytest.raises(
+        UnitStoppedError, match=r"record of 2\d{4} bytes is above its max.message.bytes of 20000"
+    ):
         owner.apply(5, (None, account(99, note="x" * 20000)))
     assert owner.apply(5, (None, account(98))) == BatchCommitted()
     assert len(messages(kafka, f"{unique}.acct")) == 13
@@ -341,13 +350,17 @@ def with_type(target: TargetTable, name: str, type_: ColumnType) -> TargetTable:
 def test_a_topic_that_is_deleted_while_its_unit_runs_stops_it(
     again: bool, owner: Owner, kafka: Kafka, config: KafkaTargetConfig, unique: str
 ) -> None:
-    """Whether it is made again or not: the rows that were written to it are gone, and the next commit, and the next start, say so."""
+    """Whether it is made again or not: the rows that were written to it are gone, and the next commit, and
+    the next start, say so."""
     owner.apply(4, (None, account(1)))
     remove_topic(kafka, f"{unique}.acct")
     if again:
         make_again(owner, kafka, f"{unique}.acct")
     reported = "was deleted and created again" if again else "was deleted, and its records are lost"
-    with pytest.raises(UnitStoppedError, match=rf"topic {unique}\.acct of the target {reported}.* then rowlock copy bank\.acct"):  # fmt: skip
+    with pytest.raises(
+        UnitStoppedError,
+        match=rf"topic {unique}\.acct of the target {reported}.* then rowlock copy bank\.acct",
+    ):
         owner.apply(5, (None, account(2)))
     other = KafkaTarget(config)
     assert reported in str(other.records_lost(UNIT, owner.table))
@@ -388,7 +401,11 @@ def test_a_topic_that_is_given_more_partitions_stops_a_unit_that_runs_and_one_th
         with pytest.raises(
             UnitStoppedError, match=r"had 1 partitions and has 3.* start over .* with another topic"
         ):
-            owner.apply(5, TableDefined(owner.table, account_table(), anew=anew), EveryChange(owner.table, [change(5, None, account(2))]))  # fmt: skip
+            owner.apply(
+                5,
+                TableDefined(owner.table, account_table(), anew=anew),
+                EveryChange(owner.table, [change(5, None, account(2))]),
+            )
     assert "had 1 partitions and has 3" in str(KafkaTarget(config).records_lost(UNIT, owner.table))
     assert len(messages(kafka, f"{unique}.acct")) == 1
 
@@ -399,13 +416,17 @@ def make_again(owner: Owner, kafka: Kafka, name: str, partitions: int = 1) -> No
 
 
 OLDER: dict[str, tuple[ColumnType, Any, ColumnType]] = {
-    "debezium": (ColumnType(kind=Kind.DATETIME, fsp=3), "2026-01-02 03:04:05.678", ColumnType(kind=Kind.DATETIME, fsp=6)),
-    "debezium-schemas": (ColumnType(kind=Kind.DECIMAL, precision=9, scale=2), "1.50", ColumnType(kind=Kind.DECIMAL, precision=11, scale=4)),
+    "debezium": (ColumnType(kind=Kind.DATETIME, fsp=3), "2026-01-02 03:04:05.678",
+     ColumnType(kind=Kind.DATETIME, fsp=6)),
+    "debezium-schemas": (ColumnType(kind=Kind.DECIMAL, precision=9, scale=2), "1.50",
+     ColumnType(kind=Kind.DECIMAL, precision=11, scale=4)),
     "canal-json": (
-        ColumnType(kind=Kind.ENUM, members=("a", "b"), charset="utf8mb4"), "a", ColumnType(kind=Kind.ENUM, members=("b", "a"), charset="utf8mb4"),
+        ColumnType(kind=Kind.ENUM, members=("a", "b"), charset="utf8mb4"), "a",
+        ColumnType(kind=Kind.ENUM, members=("b", "a"), charset="utf8mb4"),
     ),
     "rowlock": (
-        ColumnType(kind=Kind.VARCHAR, length=9, charset="utf8mb4"), "YQ==", ColumnType(kind=Kind.VARBINARY, length=9),
+        ColumnType(kind=Kind.VARCHAR, length=9, charset="utf8mb4"), "YQ==",
+        ColumnType(kind=Kind.VARBINARY, length=9),
     ),
 }  # fmt: skip
 
@@ -414,7 +435,8 @@ OLDER: dict[str, tuple[ColumnType, Any, ColumnType]] = {
 def test_a_delete_of_a_row_whose_value_was_written_in_another_form_leaves_it_out(
     word: str, owner: Owner, kafka: Kafka, unique: str
 ) -> None:
-    """A worker that begins anew knows it, too: what the value was by its type of then is no value of the type of now."""
+    """A worker that begins anew knows it, too: what the value was by its type of then is no value of the type
+    of now."""
     old, was, new = OLDER[word]
     owner.table = with_type(table_of(unique, format=word), "opened", old)
     for key in (1, 2):
@@ -429,7 +451,10 @@ def test_a_delete_of_a_row_whose_value_was_written_in_another_form_leaves_it_out
         for _, value in documents(messages(kafka, f"{unique}.acct"))
         if (image := deleted_image(word, value)) is not None
     ]
-    assert [(int(each["id"]), each["owner"], each["opened"]) for each in befores] == [(1, "ann", None), (2, "ann", None)]  # fmt: skip
+    assert [(int(each["id"]), each["owner"], each["opened"]) for each in befores] == [
+        (1, "ann", None),
+        (2, "ann", None),
+    ]
 
 
 def opened(key: int, value: Any) -> Any:
@@ -526,7 +551,9 @@ def test_a_changed_routing_key_is_a_delete_and_a_create_in_one_commit(
     owner = Owner(config, table_of(unique, key=("owner",)))
     owner.apply(4, (None, account(1)))
     owner.apply(5, (account(1), account(1, "bob")))
-    found = [(key["owner"], value and value["op"]) for key, value in documents(messages(kafka, f"{unique}.acct"))]  # fmt: skip
+    found = [
+        (key["owner"], value and value["op"]) for key, value in documents(messages(kafka, f"{unique}.acct"))
+    ]
     assert found == [("ann", "c"), ("ann", "d"), ("ann", None), ("bob", "c")]
 
 
@@ -558,7 +585,10 @@ def test_who_only_looks_at_a_target_makes_no_topic_there(config: KafkaTargetConf
             ([], None),
             [],
         )
-    assert f"{config.prefix}.rowlock_progress" not in AdminClient({"bootstrap.servers": kafka.bootstrap}).list_topics(timeout=15).topics  # fmt: skip
+    assert (
+        f"{config.prefix}.rowlock_progress"
+        not in AdminClient({"bootstrap.servers": kafka.bootstrap}).list_topics(timeout=15).topics
+    )
     make_topic(kafka, f"{config.prefix}.rowlock_progress", 2)
     with pytest.raises(TargetConfigError, match="has 2 partitions and must have one"):
         open_kafka(config, "")
@@ -568,7 +598,8 @@ def test_who_only_looks_at_a_target_makes_no_topic_there(config: KafkaTargetConf
 def test_a_row_that_is_written_from_the_quarantine_takes_the_place_of_what_the_topic_has_of_it(
     status: str, left: list[tuple[int, str]], kafka: Kafka, config: KafkaTargetConfig, unique: str
 ) -> None:
-    """Under another routing key, or outside the filter by now, though the change that said so was never written."""
+    """Under another routing key, or outside the filter by now, though the change that said so was never
+    written."""
     options: dict[str, Any] = {"key": ("owner",), "where": (("note", ("open",)),)}
     owner = Owner(config, table_of(unique, **options))
     owner.apply(4, (None, account(1, "ann", "open")))
@@ -578,7 +609,10 @@ def test_a_row_that_is_written_from_the_quarantine_takes_the_place_of_what_the_t
 
 def test_what_leaves_the_quarantine_is_in_its_history(owner: Owner, kafka: Kafka, unique: str) -> None:
     make_topic(kafka, f"{unique}.rowlock_quarantine_closed", max_message_bytes="2000")
-    small, large = (QuarantineEntry(offset, 0, "s.acct", "[1]", "1", text, "refused", 7) for offset, text in ((4, "{}"), (5, "x" * 2000)))  # fmt: skip
+    small, large = (
+        QuarantineEntry(offset, 0, "s.acct", "[1]", "1", text, "refused", 7)
+        for offset, text in ((4, "{}"), (5, "x" * 2000))
+    )
     owner.apply(6, held=[small, large])
     owner.apply(7, closed_before=5, why="emptied")
     owner.apply(8, closed=[(5, 0)], why="by hand")

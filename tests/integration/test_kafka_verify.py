@@ -1,4 +1,5 @@
-"""verify of topics on a broker: what is committed, to the end of now, while it is written; and one whole way from a database."""
+"""verify of topics on a broker: what is committed, to the end of now, while it is written; and one whole way
+from a database."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ def test_a_topic_of_several_partitions_is_compared_with_its_source(
     source.rows[3], source.rows[40] = account(3, "ann"), account(40)
     del source.rows[5]
     assert kinds(verify(source, config, format=word)) == [
-        (Difference.DIFFERENT, (3,), ("owner",)), (Difference.EXTRA, (5,), ()), (Difference.MISSING, (40,), ()),
+        (Difference.DIFFERENT, (3,), ("owner",)), (Difference.EXTRA, (5,), ()),
+        (Difference.MISSING, (40,), ()),
     ]  # fmt: skip
 
 

@@ -1,4 +1,5 @@
-"""A change of a real target table whose process dies, is cut off or is paused at each statement: whoever comes next ends as if nothing had been."""
+"""A change of a real target table whose process dies, is cut off or is paused at each statement: whoever
+comes next ends as if nothing had been."""
 
 from __future__ import annotations
 
@@ -75,7 +76,8 @@ OFTEN = ("everything", "a key that the rows cannot have", "a table dropped and m
 def test_whoever_comes_next_ends_as_if_nothing_had_been(
     real: Real, name: str, every: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`every`: each blow at each moment; else they take turns, and one change alone is struck within its transactions."""
+    """`every`: each blow at each moment; else they take turns, and one change alone is struck within its
+    transactions."""
     monkeypatch.setattr("consumer.targets.progress.TAKEOVER_LOCK_TIMEOUT_S", 0.05)
     case, number, wrong = CASES[name], 0, []
     clean, moments = RealStory.begun(real, 0, case), Moments()
@@ -107,8 +109,8 @@ def met(tale: RealStory, moments: Moments, expected: object) -> str | None:
 
 
 def test_a_table_that_somebody_drops_in_the_middle_of_a_change_is_made_by_a_copy(real: Real) -> None:
-    """The process dies in front of the statement, behind it, or behind its end, and the table is dropped before anybody comes: no mark stays
-    that nothing takes away."""
+    """The process dies in front of the statement, behind it, or behind its end, and the table is dropped
+    before anybody comes: no mark stays that nothing takes away."""
     case, number = CASES["everything"], 100
     clean, moments = RealStory.begun(real, number, case), Moments()
     clean.unit.strike(moments)

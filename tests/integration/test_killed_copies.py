@@ -1,5 +1,6 @@
-"""A copy that a process applies to a real target, and that dies, is cut off or is paused at each step: from the jump to the copy's begin
-over the sweeps of its ranges to that at its end. No row that lives is away meanwhile, and whoever comes next ends as the source."""
+"""A copy that a process applies to a real target, and that dies, is cut off or is paused at each step: from
+the jump to the copy's begin over the sweeps of its ranges to that at its end. No row that lives is away
+meanwhile, and whoever comes next ends as the source."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ STALE, POISON = (4, 11, 57), 50
 
 
 class CopyStory:
-    """A unit in front of a stop, behind which a copy begins; its target has rows that the source has no more, and holds one back."""
+    """A unit in front of a stop, behind which a copy begins; its target has rows that the source has no more,
+    and holds one back."""
 
     def __init__(self, real: Real, number: int, text: bool) -> None:
         name = f"s{number}"
@@ -50,7 +52,8 @@ class CopyStory:
             del source.rows[key]
         source.rows[2] = source.row(2, "two@x", 2)
         copy = CopyOf(
-            source, unit.topic, order=by_text if text else int, index=lambda image: int(str(image["id"])), value=str if text else int
+            source, unit.topic, order=by_text if text else int, index=lambda image: int(str(image["id"])),
+            value=str if text else int
         )  # fmt: skip
         copy.begin()
         copy.emit()
@@ -67,8 +70,8 @@ class CopyStory:
         return sorted(session.fetch_rows(as_target(table), None, 1000), key=str)
 
     def away(self) -> set[int]:
-        """Return the keys that live and that a reader does not find; who reads a table that a paused process is altering waits, and
-        finds nothing wrong."""
+        """Return the keys that live and that a reader does not find; who reads a table that a paused process
+        is altering waits, and finds nothing wrong."""
         try:
             rows = self.rows()
         except LockWaitError:

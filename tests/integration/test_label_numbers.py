@@ -1,4 +1,5 @@
-"""ENUM and SET with an empty label on real servers: every number arrives in each target, from a snapshot, from the log, and behind a copy."""
+"""ENUM and SET with an empty label on real servers: every number arrives in each target, from a snapshot,
+from the log, and behind a copy."""
 
 from __future__ import annotations
 
@@ -82,7 +83,8 @@ class TopicUnit(RealUnit):
         self.take_over()
 
     def finish(self) -> tuple[str, int]:
-        """Apply all that the topic has, across stops that a copy in it ends. Returns the last message and the held rows."""
+        """Apply all that the topic has, across stops that a copy in it ends. Returns the last message and the
+        held rows."""
         report = self.apply()
         for _ in range(3):
             if report.state == "ok":

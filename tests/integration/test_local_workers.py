@@ -1,4 +1,5 @@
-"""Capture units of two agents on a real source: opened, started, moved and paused; one process at a time counts."""
+"""Capture units of two agents on a real source: opened, started, moved and paused; one process at a time
+counts."""
 
 from __future__ import annotations
 
@@ -104,7 +105,8 @@ def test_a_capture_unit_moves_and_a_paused_process_counts_no_more(
     rows = source_rows(mariadb, mariadb_db, "acct")
 
     def kept() -> bool:
-        """Whether readers have all rows; they drop what the process that was paused may have written of the last one."""
+        """Whether readers have all rows; they drop what the process that was paused may have written of the
+        last one."""
         return bool(topic_rows(replay(events(kafka.bootstrap, topic)), mariadb_db, "acct", COLUMNS) == rows)
 
     until(kept, "the rows that readers keep are the source's")

@@ -1,4 +1,5 @@
-"""What TABLE_MAPs say on both servers, held against what the catalogue says: never a false contradiction, and never a miss.
+"""What TABLE_MAPs say on both servers, held against what the catalogue says: never a false contradiction, and
+never a miss.
 
 Every definition is compared with the log that was written under it; then an ALTER stands between the two.
 """
@@ -69,11 +70,13 @@ def server(request: pytest.FixtureRequest, database: Server) -> Iterator[Server]
 #: Everything that captured tables have, in an order that puts a column of another kind before every charset.
 _COLUMNS = (
     "b bit(5)", "l varchar(10) character set latin1", "p point", "g varchar(10) character set gbk",
-    "ls linestring not null", "u varchar(300) character set utf8mb4", "j json", "l2 char(5) character set latin1 not null",
-    "y year", "ts timestamp(3) null", "i int unsigned not null", "m mediumint", "big bigint unsigned zerofill", "d decimal(5,2) unsigned",
-    "f float", "dd double unsigned", "vb varbinary(5)", "bi binary(5) not null", "bl mediumblob", "tt tinytext character set ucs2",
-    "e enum('a','it''s','é,ü') character set latin1", "s set('x','y','z') not null", "e2 enum('中','文') character set gbk",
-    "e3 enum('x','é') character set utf8mb4 collate utf8mb4_bin", "da date", "ti time(2)", "dt datetime(6)", "v int as (i + 1) virtual", "st int as (i * 2) stored",
+    "ls linestring not null", "u varchar(300) character set utf8mb4", "j json",
+    "l2 char(5) character set latin1 not null", "y year", "ts timestamp(3) null", "i int unsigned not null",
+    "m mediumint", "big bigint unsigned zerofill", "d decimal(5,2) unsigned", "f float", "dd double unsigned",
+    "vb varbinary(5)", "bi binary(5) not null", "bl mediumblob", "tt tinytext character set ucs2",
+    "e enum('a','it''s','é,ü') character set latin1", "s set('x','y','z') not null",
+    "e2 enum('中','文') character set gbk", "e3 enum('x','é') character set utf8mb4 collate utf8mb4_bin",
+    "da date", "ti time(2)", "dt datetime(6)", "v int as (i + 1) virtual", "st int as (i * 2) stored",
 )  # fmt: skip
 _KEYS = ("primary key (id, i, l2(3))", "unique key k (i, l2)", "unique key k (l2), key plain (u(20))")
 
@@ -84,13 +87,15 @@ def test_the_log_never_contradicts_the_definition_it_was_written_by(server: Serv
     for order in (columns, tuple(reversed(columns))):
         server.run("DROP TABLE IF EXISTS t", f"CREATE TABLE t ({', '.join(order)}, {key})")
         logged = server.logged(
-            "INSERT INTO t (id, ls, i, l2, bi, s) VALUES (1, ST_GeomFromText('LINESTRING(1 1,2 2)'), 1, 'x', 'x', 'x')"
+            "INSERT INTO t (id, ls, i, l2, bi, s) VALUES (1, "
+            "ST_GeomFromText('LINESTRING(1 1,2 2)'), 1, 'x', 'x', 'x')"
         )
         assert server.wrong(server.table(), logged) is None
 
 
 def test_a_geometry_shifts_no_charset(database: Server) -> None:
-    """MariaDB counts it among the columns with a charset; by MySQL's rules the ids of those behind it were another's."""
+    """MariaDB counts it among the columns with a charset; by MySQL's rules the ids of those behind it were
+    another's."""
     database.run(
         "CREATE TABLE t (id int primary key, p point, a varchar(10) character set utf8mb4, "
         "b varchar(10) character set utf8mb4, c varchar(10) character set latin1)"
@@ -104,7 +109,8 @@ def test_a_geometry_shifts_no_charset(database: Server) -> None:
 
 @pytest.mark.parametrize("metadata", ["FULL", "MINIMAL", "NO_LOG"])
 def test_columns_that_a_server_adds_by_itself_are_passed_over(database: Server, metadata: str) -> None:
-    """Hidden columns: of unique indexes over long texts (MariaDB, which logs them), of indexes over expressions (MySQL)."""
+    """Hidden columns: of unique indexes over long texts (MariaDB, which logs them), of indexes over
+    expressions (MySQL)."""
     if metadata == "NO_LOG" and not database.mariadb:
         pytest.skip("MariaDB's")
     odd = "unique key (b), unique key (d(3)), unique key (e)" if database.mariadb else "key ((c + 1))"

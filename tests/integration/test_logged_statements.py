@@ -31,7 +31,10 @@ OBJECTS = (
     "CREATE TABLE traced (id INT PRIMARY KEY, v VARCHAR(20))",
     "CREATE TABLE uncaptured (id INT PRIMARY KEY, v VARCHAR(20))",
     "CREATE TABLE parent (id INT PRIMARY KEY)",
-    "CREATE TRIGGER a_trigger AFTER INSERT ON traced FOR EACH ROW INSERT INTO triggered VALUES (NEW.id, 'unseen')",
+    (
+        "CREATE TRIGGER a_trigger AFTER INSERT ON traced FOR EACH ROW INSERT INTO "
+        "triggered VALUES (NEW.id, 'unseen')"
+    ),
     (
         "CREATE FUNCTION a_function(x INT) RETURNS INT DETERMINISTIC MODIFIES SQL DATA "
         "BEGIN INSERT INTO computed VALUES (x, 'unseen'); RETURN x; END"
@@ -75,7 +78,8 @@ def test_each_stops_what_it_reaches_and_nothing_else(capturing: Capturing) -> No
 
 
 def test_a_cascade_reaches_the_child(capturing: Capturing) -> None:
-    """MySQL logs what cascades change from 9.6 on, so such a child can be captured; not where a statement is logged."""
+    """MySQL logs what cascades change from 9.6 on, so such a child can be captured; not where a statement is
+    logged."""
     if "MariaDB" in type(capturing.database).__name__:
         pytest.skip("a child table cannot be captured there")
     capturing.change("CREATE TABLE child (id INT PRIMARY KEY, v VARCHAR(20), p INT, "

@@ -1,4 +1,5 @@
-"""A server that takes names in any case (lower_case_table_names = 1), and tables that do not exist yet when capture starts."""
+"""A server that takes names in any case (lower_case_table_names = 1), and tables that do not exist yet when
+capture starts."""
 
 from __future__ import annotations
 

@@ -20,7 +20,8 @@ TABLES = 30
 
 
 def test_a_topic_that_was_unknown_once_is_found_once_it_is_there(kafka: Kafka) -> None:
-    """librdkafka's admin client keeps the answer, and asks no more; the first try under load went this way."""
+    """librdkafka's admin client keeps the answer, and asks no more; the first try under load went this
+    way."""
     ours, cluster, name = (
         SourceTopics(KafkaConfig(bootstrap=kafka.bootstrap, prefix="p")),
         KafkaCluster(kafka.bootstrap, {}),
@@ -36,7 +37,8 @@ def test_a_topic_that_was_unknown_once_is_found_once_it_is_there(kafka: Kafka) -
 def test_many_new_tables_begin_no_run_anew(
     kafka: Kafka, mariadb: MariaDB, mariadb_db: str, tmp_path: Path
 ) -> None:
-    """What was produced before a new topic's leader knew of it was refused, and all tables of the source began anew."""
+    """What was produced before a new topic's leader knew of it was refused, and all tables of the source
+    began anew."""
     db = mariadb_db
     mariadb.execute(f"CREATE TABLE {db}.first (id INT PRIMARY KEY)")
     config = write_config(tmp_path, kafka.bootstrap, db, {"s": source(mariadb, [f"{db}.*"])})

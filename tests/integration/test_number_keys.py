@@ -68,7 +68,8 @@ def _same(table: Table, found: list[Row], expected: list[Row]) -> None:
 
 @pytest.mark.parametrize("kind", [Kind.FLOAT, Kind.DOUBLE])
 def test_a_key_that_becomes_the_other_zero_is_written(target: Target, kind: Kind) -> None:
-    """As a whole key and as a part of one, in one statement and by COPY; columns that rowlock does not write keep their values."""
+    """As a whole key and as a part of one, in one statement and by COPY; columns that rowlock does not write
+    keep their values."""
     for table in tables(target.schema, Column(name="k", type=ColumnType(kind=kind), nullable=False)):
         session = target.open()
         session.create_table(table)
@@ -84,7 +85,11 @@ def test_a_key_that_becomes_the_other_zero_is_written(target: Target, kind: Kind
                 first = [RowChange((at, 0), None, row) for at, row in enumerate([before, *many])]
                 lane.apply_net_change(NetChangeReducer(wrapped).reduce(first))
                 target.sql(f"UPDATE {target.name(table.name)} SET extra = 'its own' WHERE k = 0")
-                lane.apply_net_change(NetChangeReducer(wrapped).reduce([RowChange((0, 0), before, after), *(RowChange((1, 0), row, row) for row in many)]))  # fmt: skip
+                lane.apply_net_change(
+                    NetChangeReducer(wrapped).reduce(
+                        [RowChange((0, 0), before, after), *(RowChange((1, 0), row, row) for row in many)]
+                    )
+                )
                 [found] = [row for row in rows_of(session, wrapped) if row[0] == 0]
                 assert are_same_values(found, after)
                 assert target.sql(f"SELECT extra FROM {target.name(table.name)} WHERE k = 0") == [

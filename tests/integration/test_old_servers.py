@@ -1,4 +1,5 @@
-"""Servers of versions that rowlock does not support: refused in one sentence, by every command, as source and as target."""
+"""Servers of versions that rowlock does not support: refused in one sentence, by every command, as source and
+as target."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from tests.kits.documented_user import PASSWORD, documented_statements
 from tests.kits.running import source_config, target_config, write_config
 from tests.servers.old_mariadb import VERSIONS, OldMariaDB
 
-#: Command line → exit code. (`check` has findings; the others are errors, but for `status`, which shows the rest.)
+#: Command line → exit code. (`check` has findings; the others are errors, but for `status`, which shows the
+#: rest.)
 COMMANDS = {
     "check --output json": 1,
     "check --plan": 2,
@@ -31,7 +33,8 @@ COMMANDS = {
 
 @contextlib.contextmanager
 def documented_user_of(server: OldMariaDB, name: str, db: str) -> Iterator[dict[str, str]]:
-    """Make the documented user, with the rights as these versions name them; yields its part of a configuration."""
+    """Make the documented user, with the rights as these versions name them; yields its part of a
+    configuration."""
     for statement in documented_statements("MariaDB"):
         mine = statement.replace("'rowlock'", f"'{name}'").replace("…", PASSWORD).replace("`bank`", f"`{db}`")
         server.execute(mine.replace("BINLOG MONITOR, SLAVE MONITOR", "REPLICATION CLIENT"))
@@ -69,7 +72,8 @@ def invoke(config: Path, line: str) -> Result:
 
 
 def sentences(line: str, result: Result) -> list[str]:
-    """Return what a command says of servers: of `check` and `status` from their JSON, so that no table breaks a line."""
+    """Return what a command says of servers: of `check` and `status` from their JSON, so that no table breaks
+    a line."""
     if line.startswith("check --output"):
         return [
             f"{each['place']}: {each['what']}: {each['remedy']}"

@@ -1,5 +1,6 @@
-"""The literals and types of `make test-oracle` are SQL: H2 in Oracle mode executes what it can of them, and gives the value back that the event
-is to have. So a slip in a case for a server that nobody here has is found here."""
+"""The literals and types of `make test-oracle` are SQL: H2 in Oracle mode executes what it can of them, and
+gives the value back that the event is to have. So a slip in a case for a server that nobody here has is found
+here."""
 
 from __future__ import annotations
 
@@ -14,9 +15,11 @@ from tests.kits.targets import OracleTarget, Target, targets
 target = targets("oracle")
 #: (part of a type or literal that H2 does not know, why).
 NOT_ON_H2 = (
-    ("UNISTR", "a function of Oracle's"), ("BINARY_DOUBLE_", "constants of Oracle's"), ("BINARY_FLOAT_", "the same"), ("TO_BINARY_DOUBLE", "a function of Oracle's"),
-    ("E308D", "a suffix of Oracle's"), ("0.5F", "the same"), ("ROWID", "a type of Oracle's"), ("CHARTOROWID", "a function of Oracle's"), ("TO_NCLOB", "the same"),
-    ("TO_CLOB", "the same"), ("NUMBER(5,-2)", "no negative scale"), ("INTEGER", "32 bits there"), ("FLOAT(126)", "another type there"),
+    ("UNISTR", "a function of Oracle's"), ("BINARY_DOUBLE_", "constants of Oracle's"),
+    ("BINARY_FLOAT_", "the same"), ("TO_BINARY_DOUBLE", "a function of Oracle's"),
+    ("E308D", "a suffix of Oracle's"), ("0.5F", "the same"), ("ROWID", "a type of Oracle's"),
+    ("CHARTOROWID", "a function of Oracle's"), ("TO_NCLOB", "the same"), ("TO_CLOB", "the same"),
+    ("NUMBER(5,-2)", "no negative scale"), ("INTEGER", "32 bits there"), ("FLOAT(126)", "another type there"),
 )  # fmt: skip
 
 

@@ -1,4 +1,5 @@
-"""Stand (e), the points of issue 14 beside test_oracle_real_source.py, on a user's own Oracle: `make test-oracle DSN=…`. Never run where rowlock is developed.
+"""Stand (e), the points of issue 14 beside test_oracle_real_source.py, on a user's own Oracle: `make
+test-oracle DSN=…`. Never run where rowlock is developed.
 
 What is done is in tests/kits/oracle_points.py; what a person looks at is tests.real_oracle.LOOK_AT.
 """
@@ -79,7 +80,8 @@ def test_a_log_that_others_refresh_from_is_refused(site: RealSite) -> None:
 
 def test_columns_that_no_log_holds_are_named(site: RealSite) -> None:
     with_log(
-        site, 'WITH PRIMARY KEY, SEQUENCE ("version") INCLUDING NEW VALUES', COLUMNS.replace("VARCHAR2(20 CHAR)", "CLOB")
+        site, 'WITH PRIMARY KEY, SEQUENCE ("version") INCLUDING NEW VALUES',
+        COLUMNS.replace("VARCHAR2(20 CHAR)", "CLOB")
     )  # fmt: skip
     [finding] = checked(site)
     assert finding.level == "warning"
@@ -129,8 +131,11 @@ def test_all_changes_of_a_row_in_one_transaction(site: RealSite) -> None:
 
     def changes() -> None:
         for sql in (
-            'UPDATE "a" SET "version" = 2 WHERE "id" = 1', 'UPDATE "a" SET "id" = 9, "version" = 3 WHERE "id" = 2', 'DELETE FROM "a" WHERE "id" = 3',
-            'INSERT INTO "a" VALUES (3, 4, NULL)', 'UPDATE "a" SET "id" = "id" + 1, "version" = 5 WHERE "id" IN (4, 5)', """UPDATE "a" SET "note" = '' WHERE "id" = 1""",
+            'UPDATE "a" SET "version" = 2 WHERE "id" = 1',
+            'UPDATE "a" SET "id" = 9, "version" = 3 WHERE "id" = 2', 'DELETE FROM "a" WHERE "id" = 3',
+            'INSERT INTO "a" VALUES (3, 4, NULL)',
+            'UPDATE "a" SET "id" = "id" + 1, "version" = 5 WHERE "id" IN (4, 5)',
+            """UPDATE "a" SET "note" = '' WHERE "id" = 1""",
         ):  # fmt: skip
             with site.real.own.cursor() as cursor:
                 cursor.execute(sql)
@@ -157,7 +162,10 @@ def test_the_ends_of_a_type_from_a_snapshot_and_from_the_log(site: RealSite, end
 
 @pytest.mark.parametrize("sql", NOT_SHOWN)
 def test_what_no_log_shows_stops_a_partitioned_table(site: RealSite, sql: str) -> None:
-    parts = ' PARTITION BY RANGE ("id") (PARTITION p1 VALUES LESS THAN (100), PARTITION p2 VALUES LESS THAN (MAXVALUE))'
+    parts = (
+        ' PARTITION BY RANGE ("id") (PARTITION p1 VALUES LESS THAN (100), PARTITION p2 '
+        "VALUES LESS THAN (MAXVALUE))"
+    )
     with_log(site, WHOLE, rest=parts)
     site.put("a", 1, 1, 200)
     site.run()
@@ -200,7 +208,9 @@ def test_another_log_stops_the_table(site: RealSite) -> None:
 
     def another() -> None:
         site.real.do('DROP MATERIALIZED VIEW LOG ON "a"')
-        site.real.do('CREATE MATERIALIZED VIEW LOG ON "a" WITH PRIMARY KEY, SEQUENCE ("version") INCLUDING NEW VALUES')  # fmt: skip
+        site.real.do(
+            'CREATE MATERIALIZED VIEW LOG ON "a" WITH PRIMARY KEY, SEQUENCE ("version") INCLUDING NEW VALUES'
+        )
 
     site.run(another, lambda: site.put("b", 2, 1))
     assert stops(site) == ["rows-replaced"]
@@ -218,7 +228,8 @@ def test_a_new_partition_stops_nothing(site: RealSite) -> None:
     site.put("a", 1, 1)
     site.run()
     site.run(
-        lambda: site.real.do('ALTER TABLE "a" ADD PARTITION p2 VALUES LESS THAN (200)'), lambda: site.put("a", 2, 1, 150)
+        lambda: site.real.do('ALTER TABLE "a" ADD PARTITION p2 VALUES LESS THAN (200)'),
+        lambda: site.put("a", 2, 1, 150)
     )  # fmt: skip
     assert stops(site) == []
     assert captured(site, "a") == {1: 2, 150: 2}

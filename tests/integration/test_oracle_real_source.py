@@ -1,8 +1,8 @@
-"""Stand (e): capture of a user's own Oracle, `make test-oracle DSN=…`. Never run where rowlock is developed: each test is a claim to be proven.
+"""Stand (e): capture of a user's own Oracle, `make test-oracle DSN=…`. Never run where rowlock is developed:
+each test is a claim to be proven.
 
-Beside the tests of every source: the types' own texts from a snapshot and from the log, late commits, LOBs, logs with keys only, and what no
-log shows. What a person looks at is tests.real_oracle.LOOK_AT.
-"""
+Beside the tests of every source: the types' own texts from a snapshot and from the log, late commits, LOBs,
+logs with keys only, and what no log shows. What a person looks at is tests.real_oracle.LOOK_AT."""
 
 from __future__ import annotations
 
@@ -35,14 +35,17 @@ del ALL["test_an_emptied_table_is_empty"], ALL["test_a_definition_stands_before_
 globals().update(ALL)
 #: Column → (type, a value in SQL).
 TYPES = {
-    "n": ("NUMBER", "-0.5"), "n38": ("NUMBER(38,2)", "99999999999999999999999999999999999.99"), "neg": ("NUMBER(5,-2)", "12300"),
-    "f": ("FLOAT", "1E-10"), "bf": ("BINARY_FLOAT", "BINARY_FLOAT_NAN"), "bd": ("BINARY_DOUBLE", "-BINARY_DOUBLE_INFINITY"),
-    "c": ("CHAR(5 CHAR)", "'a'"), "nc": ("NCHAR(5)", "N'银'"), "v": ("VARCHAR2(20 CHAR)", "'naïve'"), "nv": ("NVARCHAR2(20)", "N'银行'"),
-    "d": ("DATE", "TO_DATE('-4712-01-01', 'SYYYY-MM-DD')"), "t": ("TIMESTAMP(6)", "TIMESTAMP '9999-12-31 23:59:59.999999'"),
+    "n": ("NUMBER", "-0.5"), "n38": ("NUMBER(38,2)", "99999999999999999999999999999999999.99"),
+    "neg": ("NUMBER(5,-2)", "12300"), "f": ("FLOAT", "1E-10"), "bf": ("BINARY_FLOAT", "BINARY_FLOAT_NAN"),
+    "bd": ("BINARY_DOUBLE", "-BINARY_DOUBLE_INFINITY"), "c": ("CHAR(5 CHAR)", "'a'"),
+    "nc": ("NCHAR(5)", "N'银'"), "v": ("VARCHAR2(20 CHAR)", "'naïve'"), "nv": ("NVARCHAR2(20)", "N'银行'"),
+    "d": ("DATE", "TO_DATE('-4712-01-01', 'SYYYY-MM-DD')"),
+    "t": ("TIMESTAMP(6)", "TIMESTAMP '9999-12-31 23:59:59.999999'"),
     "t9": ("TIMESTAMP(9)", "TIMESTAMP '2026-11-25 10:00:00.123456789'"),
     "tz": ("TIMESTAMP(3) WITH TIME ZONE", "TIMESTAMP '2026-03-29 02:30:00.5 +05:30'"),
     "tl": ("TIMESTAMP(0) WITH LOCAL TIME ZONE", "TIMESTAMP '2026-11-25 10:00:00 +00:00'"),
-    "ym": ("INTERVAL YEAR(4) TO MONTH", "INTERVAL '-2-3' YEAR TO MONTH"), "ds": ("INTERVAL DAY(9) TO SECOND(6)", "INTERVAL '2 03:04:05.000006' DAY TO SECOND"),
+    "ym": ("INTERVAL YEAR(4) TO MONTH", "INTERVAL '-2-3' YEAR TO MONTH"),
+    "ds": ("INTERVAL DAY(9) TO SECOND(6)", "INTERVAL '2 03:04:05.000006' DAY TO SECOND"),
     "r": ("RAW(16)", "HEXTORAW('00FF')"),
 }  # fmt: skip
 
@@ -117,8 +120,8 @@ class Between(OracleSession):
 
 
 def test_two_views_in_turn_lose_nothing(site: RealSite) -> None:
-    """The rules of tests/kits/oracle_shared_rules.py, with another view that is refreshed meanwhile. Until this has passed, and LOOK_AT been
-    looked at, a log that is shared is refused."""
+    """The rules of tests/kits/oracle_shared_rules.py, with another view that is refreshed meanwhile. Until
+    this has passed, and LOOK_AT been looked at, a log that is shared is refused."""
     numbers = itertools.count(1)
     session = Between(site.real.driver(), lambda: site.put("a", next(numbers), next(numbers) % 7))
     ((_, logged),) = OracleCatalog(session).examine_tables([(site.db, "a")]).values()

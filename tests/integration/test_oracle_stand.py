@@ -1,4 +1,5 @@
-"""Capture of Oracle on its stand (a), a PostgreSQL with triggers: the tests of every source, and what only a log that is used up can lose."""
+"""Capture of Oracle on its stand (a), a PostgreSQL with triggers: the tests of every source, and what only a
+log that is used up can lose."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ from tests.kits.waiting import until
 from tests.sim.kafka import Client
 from tests.stands.oracle_source import OWNER, KilledError, OracleStand, StandError
 
-#: An Oracle tells a TRUNCATE from nothing else that replaces rows, and a new column from no other change: both end in a copy (below).
+#: An Oracle tells a TRUNCATE from nothing else that replaces rows, and a new column from no other change:
+#: both end in a copy (below).
 ALL = {name: each for name, each in vars(sources).items() if name.startswith("test_")}
 del ALL["test_an_emptied_table_is_empty"], ALL["test_a_definition_stands_before_its_rows"]
 globals().update(ALL)
@@ -46,7 +48,8 @@ def site(stand: OracleStand) -> OracleSite:
 
 
 def rows_of(site: OracleSite, table: str) -> dict[int, int]:
-    """What a reader of the topic holds who knows copies: a chunk takes away what has no event since the copy began."""
+    """What a reader of the topic holds who knows copies: a chunk takes away what has no event since the copy
+    began."""
     rows: dict[int, tuple[int, int]] = {}  # id → (version, number of its last event)
     begun, partial = 0, False
     for number, event in enumerate(replay(site.events(table)).accepted):
@@ -103,7 +106,8 @@ def with_a_lob(site: OracleSite) -> None:
     site.stand.drop("a")
     site.stand.create("a", {"id": NUMBER, "version": WIDE, "note": ("CLOB", "text")})
     site.stand.do(
-        "CREATE FUNCTION noted() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.note = 'n' || NEW.version; RETURN NEW; END $$"
+        "CREATE FUNCTION noted() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.note = 'n' || "
+        "NEW.version; RETURN NEW; END $$"
     )
     site.stand.do(
         f'CREATE TRIGGER noted BEFORE INSERT OR UPDATE ON "{OWNER}"."a" FOR EACH ROW EXECUTE FUNCTION noted()'
@@ -145,8 +149,8 @@ LOGS: dict[str, Callable[[OracleSite], None]] = {
 def test_kills_at_any_statement_lose_nothing_and_publish_nothing_twice(
     stand: OracleStand, log: str, seed: int
 ) -> None:
-    """Writers whose numbers do not follow commits go on all the time; capture is killed at statements of every kind, before and behind
-    each COMMIT of a delete, while its messages are on their way."""
+    """Writers whose numbers do not follow commits go on all the time; capture is killed at statements of
+    every kind, before and behind each COMMIT of a delete, while its messages are on their way."""
     instances = ("2", "", "") if log == "commit SCN" else ("", "", "")
     site, rng, writers = OracleSite(stand, seed), random.Random(seed), Writers(stand, seed, instances)
     LOGS[log](site)
@@ -189,7 +193,8 @@ def images(site: OracleSite) -> list[tuple[str, dict[str, object] | None, dict[s
 
 
 def test_a_log_with_keys_only_says_the_row_as_it_is(site: OracleSite) -> None:
-    """Three changes are one event; what comes between the log and the row is in the event, and again in the next poll's."""
+    """Three changes are one event; what comes between the log and the row is in the event, and again in the
+    next poll's."""
     keys_only(site)
     site.run()
 
@@ -230,8 +235,9 @@ MOVES = {
 def test_keys_that_one_statement_hands_on(
     stand: OracleStand, log: str, move: str, poll_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Oracle checks keys at the statement's end. Its log, row by row, deletes a key that another row has been given already. Polls of three
-    rows cut the transaction. Versions move with their rows, so that those of a key may fall."""
+    """Oracle checks keys at the statement's end. Its log, row by row, deletes a key that another row has been
+    given already. Polls of three rows cut the transaction. Versions move with their rows, so that those of a
+    key may fall."""
     monkeypatch.setattr("tests.kits.oracle_site.row_that_goes_back", lambda _found: None)
     site = OracleSite(stand, poll_rows=poll_rows)
     stand.drop("a")
@@ -325,7 +331,8 @@ def test_a_kill_between_the_acknowledgement_and_the_delete(site: OracleSite) -> 
 
 @pytest.mark.parametrize("polls", range(4))
 def test_a_delete_that_fails_is_made_up_for_by_the_next_start(site: OracleSite, polls: int) -> None:
-    """What capture stores at its end does not pass what it could not delete. `polls`: since the last record, or to it."""
+    """What capture stores at its end does not pass what it could not delete. `polls`: since the last record,
+    or to it."""
     site.run()
 
     def before(sql: str) -> None:
@@ -438,7 +445,8 @@ def test_an_alter_between_two_looks_publishes_no_wrong_value(
 
 
 def test_a_second_alter_in_the_second_of_the_first_is_seen(site: OracleSite) -> None:
-    """A copy that begins in the second of an ALTER waits for its end: the next one would leave the same time and the same columns."""
+    """A copy that begins in the second of an ALTER waits for its end: the next one would leave the same time
+    and the same columns."""
     stand, second = site.stand, [FAR]
     stand.drop("a")
     stand.create("a", {"id": NUMBER, "version": WIDE, "extra": ("VARCHAR2(10)", "varchar(10)")})
@@ -484,7 +492,8 @@ def test_a_table_that_is_altered_every_second_is_left(site: OracleSite) -> None:
 
 
 EXCHANGES: dict[str, Callable[[OracleStand], None]] = {
-    "a new partition that is filled": lambda stand: (stand.add_partition("a"), stand.exchange_newest_partition("a", (50, 1)))[0],
+    "a new partition that is filled": lambda stand: (stand.add_partition("a"),
+     stand.exchange_newest_partition("a", (50, 1)))[0],
     "exchanged away and back": lambda stand: stand.exchange_newest_partition("a", (1, 7), back=True),
     "index-organized": lambda stand: stand.truncate("a"),
 }  # fmt: skip
@@ -602,7 +611,8 @@ def test_commits_put_rows_of_two_instances_in_order(site: OracleSite) -> None:
         for version in range(1, 7):
             session = sessions[version % 2]
             session.execute(
-                f"INSERT INTO {OWNER_A} VALUES (1, {version}) ON CONFLICT (id) DO UPDATE SET version = {version}".encode()
+                f"INSERT INTO {OWNER_A} VALUES (1, {version}) ON CONFLICT (id) DO "
+                f"UPDATE SET version = {version}".encode()
             )
             session.commit()
         for session in sessions:
@@ -623,7 +633,8 @@ def test_commits_put_rows_of_two_instances_in_order(site: OracleSite) -> None:
 
 @pytest.mark.parametrize("last", [2, 7])
 def test_rows_wait_for_their_commit_scns(site: OracleSite, last: int) -> None:
-    """What is behind them waits, too: it may be of the same row, and it may be more than a poll brings (five rows)."""
+    """What is behind them waits, too: it may be of the same row, and it may be more than a poll brings (five
+    rows)."""
     by_commit(site)
     site.run()
     taken: list[tuple[int, int]] = []
@@ -659,7 +670,8 @@ def test_rows_whose_commit_scn_never_comes_stop_their_table(site: OracleSite) ->
 
 
 def test_a_start_behind_the_retention_goes_on(site: OracleSite) -> None:
-    """Capture had ended in good order: its topics have lost definitions, too, and what the logs got since counts."""
+    """Capture had ended in good order: its topics have lost definitions, too, and what the logs got since
+    counts."""
     site.put("a", 1, *range(5))
     site.run()
     before = rows_of(site, "a")
@@ -680,7 +692,8 @@ def test_a_start_behind_the_retention_goes_on(site: OracleSite) -> None:
 
 @pytest.mark.parametrize("deleted", [True, False])
 def test_a_start_behind_the_retention_publishes_nothing_twice(site: OracleSite, deleted: bool) -> None:
-    """Killed between acknowledgement and delete, and then the topic has not kept what would tell. `deleted`: or just behind it."""
+    """Killed between acknowledgement and delete, and then the topic has not kept what would tell. `deleted`:
+    or just behind it."""
     site.run()
     seen: list[str] = []
 
@@ -705,7 +718,8 @@ def test_a_start_behind_the_retention_publishes_nothing_twice(site: OracleSite, 
 
 
 def test_a_process_that_was_replaced_deletes_nothing(site: OracleSite) -> None:
-    """What it publishes is dropped by readers, who have seen its successor: the log is all that has those rows."""
+    """What it publishes is dropped by readers, who have seen its successor: the log is all that has those
+    rows."""
     site.run()
     config = site.config()
     old, new = site.source(config), site.source(config)
@@ -843,7 +857,9 @@ def test_check_says_what_a_table_lacks(site: OracleSite) -> None:
     assert tables == [(OWNER, "a"), (OWNER, "b")]
     assert [(each.place, each.message) for each in findings] == [
         ("source s, table BANK.a", "table BANK.a: its log MLOG$_a lacks INCLUDING NEW VALUES"),
-        ("source s, table BANK.b", "table BANK.b: other materialized views use its log too (SALES_MV): their refresh purges rows that capture has not read, and misses rows that capture deletes"),
+        ("source s, table BANK.b",
+         ("table BANK.b: other materialized views use its log too (SALES_MV): their refresh purges rows "
+             "that capture has not read, and misses rows that capture deletes")),
     ]  # fmt: skip
     assert findings[0].remedy.startswith(
         'CREATE MATERIALIZED VIEW LOG ON "BANK"."a" WITH PRIMARY KEY, SEQUENCE ("version")'

@@ -1,4 +1,5 @@
-"""H2 in Oracle mode executes every statement of Oracle's dialect: what the whole run of the common suite sent to it is held against the code."""
+"""H2 in Oracle mode executes every statement of Oracle's dialect: what the whole run of the common suite sent
+to it is held against the code."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ SUITE = "tests/integration/test_oracle_target.py"
 def test_h2_executes_every_statement_of_the_dialect(tmp_path: Path) -> None:
     record = tmp_path / "statements"
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", SUITE], cwd=ROOT, capture_output=True, text=True, check=False,
-        env={**os.environ, RECORD: str(record)},
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", SUITE], cwd=ROOT,
+        capture_output=True, text=True, check=False, env={**os.environ, RECORD: str(record)},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-5000:]
     executed = oracle_statements.read(record)

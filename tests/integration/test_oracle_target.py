@@ -1,5 +1,5 @@
-"""Oracle's dialect passes the tests of the real targets, on H2 in Oracle mode: the same functions. What H2 cannot show is named, and is
-shown by golden texts (tests/unit/test_oracle_texts.py)."""
+"""Oracle's dialect passes the tests of the real targets, on H2 in Oracle mode: the same functions. What H2
+cannot show is named, and is shown by golden texts (tests/unit/test_oracle_texts.py)."""
 
 from __future__ import annotations
 
@@ -61,10 +61,13 @@ EXCLUDED = {
     "test_a_key_that_changes_its_case_only": "about collations, and Oracle compares exactly",
     "test_a_snapshot_gives_a_key_the_form_that_was_read": "about collations, and Oracle compares exactly",
 }
-#: What needs H2: a stand's catalogue that a test fills, a port of this machine, or a server that the test stops.
+#: What needs H2: a stand's catalogue that a test fills, a port of this machine, or a server that the test
+#: stops.
 ON_H2_ALONE = {
-    "test_a_commit_of_unknown_outcome_says_so", "test_a_lost_connection_is_transient_and_the_session_recovers",
-    "test_a_wrong_password_and_a_closed_port_are_told_apart", "test_what_check_refuses", "test_rights_are_read_from_the_catalogue",
+    "test_a_commit_of_unknown_outcome_says_so",
+    "test_a_lost_connection_is_transient_and_the_session_recovers",
+    "test_a_wrong_password_and_a_closed_port_are_told_apart", "test_what_check_refuses",
+    "test_rights_are_read_from_the_catalogue",
 }  # fmt: skip
 
 
@@ -83,10 +86,12 @@ def test_what_is_left_out_is_there_elsewhere() -> None:
     assert globals().keys() >= ON_H2_ALONE
 
 
-#: Names that Oracle cannot have; and changes that are refused before anything is done, for one of their statements would have to be taken back where the next one fails.
+#: Names that Oracle cannot have; and changes that are refused before anything is done, for one of their
+#: statements would have to be taken back where the next one fails.
 NAMES = {"add a hostile name", "rename of the key and of a unique column"}
 NOT_DONE = {
-    "everything at once", "key", "names change places", "lossy and not null", "lossy to another kind", "lossy to json", "lossy without room",
+    "everything at once", "key", "names change places", "lossy and not null", "lossy to another kind",
+    "lossy to json", "lossy without room",
 }  # fmt: skip
 
 
@@ -118,7 +123,8 @@ ENDS: list[tuple[ColumnType, tuple[Value, ...]]] = [
     (ColumnType(kind=Kind.INT, bits=8), (-128, 127, None)),
     (ColumnType(kind=Kind.BIT, length=64), (str(2**64 - 1), 0, None)),
     (ColumnType(kind=Kind.YEAR), (1901, 2155, None)),
-    (ColumnType(kind=Kind.DECIMAL, precision=38, scale=10), ("-" + "9" * 28 + "." + "9" * 10, "0.0000000001", None)),
+    (ColumnType(kind=Kind.DECIMAL, precision=38, scale=10),
+     ("-" + "9" * 28 + "." + "9" * 10, "0.0000000001", None)),
     (ColumnType(kind=Kind.DECIMAL), ("-" + "9" * 28 + "." + "9" * 10, "0.1", None)),
     (ColumnType(kind=Kind.DOUBLE), (1.7976931348623157e308, 5e-324, None)),
     (ColumnType(kind=Kind.FLOAT), (3.4028234663852886e38, 16777216.0, None)),
@@ -128,7 +134,8 @@ ENDS: list[tuple[ColumnType, tuple[Value, ...]]] = [
     (ColumnType(kind=Kind.BLOB, length=65535), ("AP8l" * 30_000, "AA==", None)),
     (ColumnType(kind=Kind.DATE), ("0001-01-01", "9999-12-31", None)),
     (ColumnType(kind=Kind.DATETIME), ("1000-01-01 00:00:00", "9999-12-31 23:59:59", None)),
-    (ColumnType(kind=Kind.DATETIME, fsp=6), ("0001-01-01 00:00:00.000001", "2020-02-29 12:00:00.100000", None)),
+    (ColumnType(kind=Kind.DATETIME, fsp=6),
+     ("0001-01-01 00:00:00.000001", "2020-02-29 12:00:00.100000", None)),
     (ColumnType(kind=Kind.TIMESTAMP, fsp=3), ("1970-01-01T00:00:01.000Z", "2038-01-19T03:14:07.999Z", None)),
     (ColumnType(kind=Kind.TIME, fsp=6), ("-838:59:58.000001", "00:00:00.000000", None)),
     (ColumnType(kind=Kind.JSON), ('{"a": 1.0, "ä": [null]}', "null", None)),
@@ -155,7 +162,8 @@ def test_every_type_comes_back_as_it_was_written(target: Target) -> None:
 
 
 def test_partly_null_values_are_equal_in_an_index_of_ones_own_and_not_in_ours(target: Target) -> None:
-    """Oracle holds (de, NULL) and (de, NULL) equal. An index that rowlock makes keeps such rows out; another is refused by `check`."""
+    """Oracle holds (de, NULL) and (de, NULL) equal. An index that rowlock makes keeps such rows out; another
+    is refused by `check`."""
     session = target.open()
     table = people(target.schema)
     session.create_table(table)
@@ -232,7 +240,8 @@ def test_rights_are_read_from_the_catalogue(target: Target) -> None:
     target.sql("CREATE SCHEMA bank")
     target.sql("CREATE TABLE bank.acct (id NUMBER(10) PRIMARY KEY)")
     target.sql(
-        "INSERT INTO SYS.ALL_TAB_PRIVS VALUES ('ROWLOCK', 'BANK', 'ACCT', 'SELECT'), ('PUBLIC', 'BANK', 'ACCT', 'UPDATE'), ('NOBODY', 'BANK', 'ACCT', 'DELETE')"
+        "INSERT INTO SYS.ALL_TAB_PRIVS VALUES ('ROWLOCK', 'BANK', 'ACCT', 'SELECT'), ('PUBLIC', 'BANK', "
+        "'ACCT', 'UPDATE'), ('NOBODY', 'BANK', 'ACCT', 'DELETE')"
     )
     found = session.find_missing_rights([place, ("bank", "acct")], create=True)
     assert [each.statement for each in found] == [

@@ -1,8 +1,9 @@
-"""Every row of Oracle's type table, as a value of a source's event, into each target: held as it is and read back, or refused with the reason.
+"""Every row of Oracle's type table, as a value of a source's event, into each target: held as it is and read
+back, or refused with the reason.
 
-`python -m tests.integration.test_oracle_values FILE` writes tests/golden/oracle_held.jsonl from what each test left in FILE (ROWLOCK_HELD=FILE):
-what the servers themselves show, to be looked at by whoever changes it.
-"""
+`python -m tests.integration.test_oracle_values FILE` writes tests/golden/oracle_held.jsonl from what each
+test left in FILE (ROWLOCK_HELD=FILE): what the servers themselves show, to be looked at by whoever changes
+it."""
 
 from __future__ import annotations
 

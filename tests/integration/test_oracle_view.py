@@ -1,4 +1,5 @@
-"""Oracle as the command line asks it, on stand (a): rows by page and key, the end of its logs, and when all of that is captured."""
+"""Oracle as the command line asks it, on stand (a): rows by page and key, the end of its logs, and when all
+of that is captured."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ def table(view: OracleSourceView, name: str) -> Table:
 def test_rows_by_page_and_by_key(site: OracleSite, view: OracleSourceView) -> None:
     site.stand.create(
         "k",
-        {"one": NUMBER, "two": ("VARCHAR2(5)", "varchar(5)"), "at": ("DATE", "timestamp(0)"), "n": ("NUMBER", "numeric")},
+        {"one": NUMBER, "two": ("VARCHAR2(5)", "varchar(5)"), "at": ("DATE", "timestamp(0)"),
+         "n": ("NUMBER", "numeric")},
         key=("one", "two"),
     )  # fmt: skip
     for row in ((1, "a"), (1, "b"), (2, "a"), (3, "c")):
@@ -89,7 +91,8 @@ def mark(position: int, *, gen: int = 1, stops: bool = False, pending: bool = Fa
 
 
 def test_captured_is_what_the_logs_held_at_the_start(site: OracleSite, view: OracleSourceView) -> None:
-    """Then a whole poll, so that a table made before the start is seen; what is written meanwhile counts for nothing."""
+    """Then a whole poll, so that a table made before the start is seen; what is written meanwhile counts for
+    nothing."""
     site.put("a", 1, 1, 2)
     start = PolledStart(lambda: _kept(view), lambda: 7)
     site.put("a", 2, 3)

@@ -1,7 +1,8 @@
-"""Random histories of rows and of tables at real sources, captured in stretches and with kills, applied under each policy: target = source.
+"""Random histories of rows and of tables at real sources, captured in stretches and with kills, applied under
+each policy: target = source.
 
-They are drawn by Hypothesis (tests/kits/drawn_steps.py). Several are played at once in one system, each with tables of its own.
-"""
+They are drawn by Hypothesis (tests/kits/drawn_steps.py). Several are played at once in one system, each with
+tables of its own."""
 
 from __future__ import annotations
 
@@ -37,8 +38,8 @@ ROUNDS = 8
 
 
 class Story:
-    """Histories that are played at once. `left`: name → what the source's table had whenever it left that name. `copied`: names of which there are
-    copies that nobody asked for."""
+    """Histories that are played at once. `left`: name → what the source's table had whenever it left that
+    name. `copied`: names of which there are copies that nobody asked for."""
 
     def __init__(self, play: Play, histories: list[Drawn], rng: random.Random) -> None:
         self.play, self.histories, self._rng = play, histories, rng
@@ -134,7 +135,8 @@ def test_whatever_happens_at_the_source_the_target_ends_equal(
 
 
 def heal(story: Story, units: list[PlayedUnit], unit: Any) -> dict[Any, Report]:
-    """Apply and tend the units until none waits for a copy of a table that is there; returns their last reports."""
+    """Apply and tend the units until none waits for a copy of a table that is there; returns their last
+    reports."""
     play, ended = story.play, dict[Any, Report]()
     story.copied = {
         name for name in story.names if any(event.copy is not None for event in play.events(name))
@@ -173,7 +175,8 @@ def ends_wrong(story: Story, unit: PlayedUnit, report: Report | None) -> str | N
 
 
 def _not_asked(story: Story, unit: PlayedUnit) -> str | None:
-    """Under `stop` the first statement that changes the definition stops the unit; where capture made a copy by itself, that carries it past."""
+    """Under `stop` the first statement that changes the definition stops the unit; where capture made a copy
+    by itself, that carries it past."""
     if unit.policy != "stop" or unit.name in story.copied:
         return None
     before = None
@@ -193,7 +196,8 @@ def _not_asked(story: Story, unit: PlayedUnit) -> str | None:
 
 
 def _left(story: Story, unit: PlayedUnit, report: Report) -> str | None:
-    """A unit of a table that is gone says so and what to do; the target keeps what it had, which is what the source's had when it left the name.
+    """A unit of a table that is gone says so and what to do; the target keeps what it had, which is what the
+    source's had when it left the name.
 
     That may be an earlier life: a table that comes and goes while capture is behind has no row in the topic.
     """
@@ -226,21 +230,29 @@ def _copy_broken_off(events: list[EventEnvelope]) -> bool:
     )
 
 
-#: Table → statements at the source, of which each is captured and applied before the next one; "…" at the target; and whether a copy is needed.
+#: Table → statements at the source, of which each is captured and applied before the next one; "…" at the
+#: target; and whether a copy is needed.
 COMES_BACK: dict[str, tuple[tuple[str, ...], bool]] = {
-    "h0": (("ALTER TABLE h0 RENAME COLUMN v TO w", "UPDATE h0 SET w = 'new' WHERE id = 1", "ALTER TABLE h0 RENAME COLUMN w TO v"), True),
-    "h1": (("ALTER TABLE h1 DROP COLUMN v", "UPDATE h1 SET n = 5 WHERE id = 1", "ALTER TABLE h1 ADD COLUMN v VARCHAR(10) DEFAULT 'd'"), True),
-    "h2": (("ALTER TABLE h2 ADD COLUMN c INT DEFAULT 7", "UPDATE h2 SET c = 8 WHERE id = 1", "… ADD COLUMN c INT"), True),
-    "h3": (("ALTER TABLE h3 DROP COLUMN v", "ALTER TABLE h3 ADD COLUMN w VARCHAR(10)", "ALTER TABLE h3 RENAME COLUMN w TO v"), True),
-    "h4": (("ALTER TABLE h4 ADD COLUMN c INT", "ALTER TABLE h4 DROP COLUMN c", "ALTER TABLE h4 ADD COLUMN c INT DEFAULT 7"), False),
-    "h5": (("ALTER TABLE h5 ADD COLUMN c INT", "ALTER TABLE h5 RENAME COLUMN c TO d", "UPDATE h5 SET d = 3, v = 'w' WHERE id = 2"), False),
+    "h0": (("ALTER TABLE h0 RENAME COLUMN v TO w", "UPDATE h0 SET w = 'new' WHERE id = 1",
+     "ALTER TABLE h0 RENAME COLUMN w TO v"), True),
+    "h1": (("ALTER TABLE h1 DROP COLUMN v", "UPDATE h1 SET n = 5 WHERE id = 1",
+     "ALTER TABLE h1 ADD COLUMN v VARCHAR(10) DEFAULT 'd'"), True),
+    "h2": (("ALTER TABLE h2 ADD COLUMN c INT DEFAULT 7", "UPDATE h2 SET c = 8 WHERE id = 1",
+     "… ADD COLUMN c INT"), True),
+    "h3": (("ALTER TABLE h3 DROP COLUMN v", "ALTER TABLE h3 ADD COLUMN w VARCHAR(10)",
+     "ALTER TABLE h3 RENAME COLUMN w TO v"), True),
+    "h4": (("ALTER TABLE h4 ADD COLUMN c INT", "ALTER TABLE h4 DROP COLUMN c",
+     "ALTER TABLE h4 ADD COLUMN c INT DEFAULT 7"), False),
+    "h5": (("ALTER TABLE h5 ADD COLUMN c INT", "ALTER TABLE h5 RENAME COLUMN c TO d",
+     "UPDATE h5 SET d = 3, v = 'w' WHERE id = 2"), False),
 }  # fmt: skip
 
 
 def test_a_column_that_leaves_what_is_written_and_comes_back_has_the_values_of_the_source(
     kafka: Kafka, database: Any, db: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Under `ignore` nothing is altered, and what was left out comes back with old values in rows that have not changed since: they are copied."""
+    """Under `ignore` nothing is altered, and what was left out comes back with old values in rows that have
+    not changed since: they are copied."""
     play = Play(kafka, database, db, tmp_path)
     for name in COMES_BACK:
         values = ", ".join(f"({key}, 'old{key}', {key}, 1)" for key in range(1, 7))
@@ -267,7 +279,8 @@ def test_a_column_that_leaves_what_is_written_and_comes_back_has_the_values_of_t
                 assert report.copy is not None, (name, report.message)
                 play.request_copy(name, units[name].tended(report))
             until(
-                lambda: all(begun(play, units[name], report.copy.after) for name, report in needed.items() if report.copy),
+                lambda: all(begun(play, units[name], report.copy.after) for name,
+                 report in needed.items() if report.copy),
                 f"copies begin; {unit.output()[-3000:]}", 300,
             )  # fmt: skip
             play.captured(unit)

@@ -1,7 +1,8 @@
-"""A running system takes another configuration in: a table, a route, a policy, by each of the three ways; a bad file changes nothing.
+"""A running system takes another configuration in: a table, a route, a policy, by each of the three ways; a
+bad file changes nothing.
 
-Whoever is not concerned keeps its assignment. The judge is the full comparison of rows, and the coordinator's list of units.
-"""
+Whoever is not concerned keeps its assignment. The judge is the full comparison of rows, and the coordinator's
+list of units."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ Rows = list[tuple[Any, ...]]
 
 @dataclass
 class System:
-    """`db`: the database of both branches and of the target, and the Kafka prefix. `said`: how many reloads have been answered."""
+    """`db`: the database of both branches and of the target, and the Kafka prefix. `said`: how many reloads
+    have been answered."""
 
     config: Path
     db: str
@@ -106,14 +108,16 @@ def configuration(
         "targets": {"hq": {**target, "database": db}},
         "pipelines": {
             "p": {"sources": ["b1"], "target": "hq", "lanes": 2, "routes": [{"from": f"{db}.one", "to": to}]},
-            "q": {"sources": ["b2"], "target": "hq", "lanes": 1, "routes": [{"from": f"{db}.*", "to": "public.q_{table}"}]},
+            "q": {"sources": ["b2"], "target": "hq", "lanes": 1,
+             "routes": [{"from": f"{db}.*", "to": "public.q_{table}"}]},
         },
     }  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def system(
-    tmp_path_factory: pytest.TempPathFactory, kafka: Kafka, mariadb: MariaDB, mariadb2: MariaDB, postgres: PostgreSQL
+    tmp_path_factory: pytest.TempPathFactory, kafka: Kafka, mariadb: MariaDB, mariadb2: MariaDB,
+    postgres: PostgreSQL
 ) -> Iterator[System]:  # fmt: skip
     db = f"reload{secrets.token_hex(4)}"
     folder = tmp_path_factory.mktemp("reload")
@@ -270,7 +274,8 @@ def planned(system: System) -> dict[str, Any]:
 
 
 def bad_and_refused(system: System, good: str, line: int, refusals: int) -> None:
-    """The bad file is there, and each way of a reload is refused. What asks needs a good file of its own to find the leader."""
+    """The bad file is there, and each way of a reload is refused. What asks needs a good file of its own to
+    find the leader."""
     aside = system.config.with_name("aside.yaml")
     aside.write_text(good)
     expected = f"{system.config}:{line}: pipelines.p.lanes"

@@ -1,4 +1,5 @@
-"""Whole product: statements that empty, replace or swap rows under an unchanged definition. No unit says "ok" over wrong rows.
+"""Whole product: statements that empty, replace or swap rows under an unchanged definition. No unit says "ok"
+over wrong rows.
 
 Before, every one of these tables kept deleted rows, or lacked new ones, under units that said "current".
 """
@@ -30,7 +31,8 @@ CASES: dict[str, tuple[str, tuple[str, ...]]] = {
     "q2": (PLAIN, ()),
     "x": (PARTITIONED, ("ALTER TABLE x EXCHANGE PARTITION p0 WITH TABLE stage_x",)),
     "tr": (PARTITIONED, ("ALTER TABLE tr TRUNCATE PARTITION p0",)),
-    "g": ("(id INT PRIMARY KEY, v INT, s INT AS (v + 1) STORED)", ("ALTER TABLE g MODIFY s INT AS (v + 100) STORED",)),
+    "g": ("(id INT PRIMARY KEY, v INT, s INT AS (v + 1) STORED)",
+     ("ALTER TABLE g MODIFY s INT AS (v + 100) STORED",)),
     "steady": (PARTITIONED, ("ALTER TABLE steady ADD INDEX i (v)", ("ALTER TABLE steady ADD PARTITION "
                               "(PARTITION p2 VALUES LESS THAN (200))"), "ALTER TABLE steady FORCE")),
 }  # fmt: skip

@@ -1,8 +1,8 @@
-"""The command line on real services: run until caught up, verify, status, quarantine; refusals with one message each.
+"""The command line on real services: run until caught up, verify, status, quarantine; refusals with one
+message each.
 
-One system serves all tests of the module that only look: two MariaDB branches into one PostgreSQL table, plus a table
-whose target is too narrow for one row.
-"""
+One system serves all tests of the module that only look: two MariaDB branches into one PostgreSQL table, plus
+a table whose target is too narrow for one row."""
 
 from __future__ import annotations
 
@@ -36,18 +36,25 @@ pytestmark = pytest.mark.timeout(1200)
 
 DDL = (
     (
-        "CREATE TABLE sync (id INT PRIMARY KEY, name VARCHAR(20) UNIQUE, x DOUBLE, d DECIMAL(9,3), t DATETIME(3), j JSON, "
-        "b VARBINARY(9), u BIGINT UNSIGNED)"
+        "CREATE TABLE sync (id INT PRIMARY KEY, name VARCHAR(20) UNIQUE, x DOUBLE, d DECIMAL(9,3), t "
+        "DATETIME(3), j JSON, b VARBINARY(9), u BIGINT UNSIGNED)"
     ),
     "CREATE TABLE narrow (id INT PRIMARY KEY, note VARCHAR(20) NOT NULL)",
 )
-ROWS = "INSERT INTO sync VALUES (1, 'lucy', 0.1, -0.5, '2026-01-02 03:04:05.678', '{\"a\": 1}', 'x', 18446744073709551615), "
-ROWS += "(2, 'émile', NULL, NULL, NULL, NULL, NULL, 0), (3, NULL, -0.0, 123456.789, '1000-01-01 00:00:00', '[]', '', 1)"
+ROWS = (
+    "INSERT INTO sync VALUES (1, 'lucy', 0.1, -0.5, '2026-01-02 03:04:05.678', '{\"a\": 1}', "
+    "'x', 18446744073709551615), "
+)
+ROWS += (
+    "(2, 'émile', NULL, NULL, NULL, NULL, NULL, 0), (3, NULL, -0.0, 123456.789, "
+    "'1000-01-01 00:00:00', '[]', '', 1)"
+)
 
 
 @dataclass
 class System:
-    """`db`: the database of both branches and of the target, and the Kafka prefix. `left`: what a killed run left."""
+    """`db`: the database of both branches and of the target, and the Kafka prefix. `left`: what a killed run
+    left."""
 
     config: Path
     db: str
@@ -166,7 +173,8 @@ def kill_in_the_middle(system: System) -> None:
 
 
 def captured_only(system: System) -> dict[str, Any]:
-    """Run nothing but the capture of b1 until status sees it run, and more than is applied; return that status."""
+    """Run nothing but the capture of b1 until status sees it run, and more than is applied; return that
+    status."""
 
     def late() -> dict[str, Any] | None:
         seen: dict[str, Any] = json.loads(invoke(system.config, "status", "--output", "json").stdout)
@@ -258,7 +266,8 @@ def test_verify_finds_exactly_what_was_tampered_with(system: System) -> None:
         system.pg("DELETE FROM sync WHERE branch = 'b1' AND id = 1")
         system.pg("UPDATE sync SET d = 9, x = 0.5 WHERE branch = 'b1' AND id = 3")
         system.pg(
-            "INSERT INTO sync SELECT 77, 'extra', x, d, t, j, b, u, branch FROM sync WHERE branch = 'b2' AND id = 2"
+            "INSERT INTO sync SELECT 77, 'extra', x, d, t, j, b, u, branch FROM sync "
+            "WHERE branch = 'b2' AND id = 2"
         )
         found = verdicts(system, "--table", f"{system.db}.sync")
         expected = {("missing", ("b1", 1), ()), ("different", ("b1", 3), ("x", "d"))}

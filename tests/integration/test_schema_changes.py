@@ -1,8 +1,8 @@
-"""Each row of docs/explanation/schema-changes.md on real servers: a statement at a source that is captured, then each policy at each target.
+"""Each row of docs/explanation/schema-changes.md on real servers: a statement at a source that is captured,
+then each policy at each target.
 
-Capture runs once for all statements, each on a table of its own; what is in the topics is applied by attempts without Spark. The judge
-reads both ends whole, in wire values.
-"""
+Capture runs once for all statements, each on a table of its own; what is in the topics is applied by attempts
+without Spark. The judge reads both ends whole, in wire values."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ real = reals_apart(*KINDS)
 
 
 def test_each_statement_under_each_policy(played: Played, real: Real) -> None:
-    """What the page says of a statement happens, and where it promises that the target follows, the ends are equal."""
+    """What the page says of a statement happens, and where it promises that the target follows, the ends are
+    equal."""
     wrong = []
     for policy in ("lenient", "evolve", "ignore", "stop"):
         for name, statement in played.names.items():

@@ -1,4 +1,5 @@
-"""gh-ost and pt-online-schema-change alter a captured table while it is written: the topic goes on, without a stop and without a copy."""
+"""gh-ost and pt-online-schema-change alter a captured table while it is written: the topic goes on, without a
+stop and without a copy."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ def test_gh_ost_s_statements(tools: Tools, swap: tuple[str, ...]) -> None:
 
 
 def test_a_tool_that_is_done_before_capture_reads_of_it(tools: Tools) -> None:
-    """Capture ends between the shadow's statements and the swap: what it read of them stands in its position."""
+    """Capture ends between the shadow's statements and the swap: what it read of them stands in its
+    position."""
     tools.run("UPDATE t SET v = 'x', version = 2 WHERE id < 9")
     tools.run("CREATE TABLE _t_gho LIKE t", f"ALTER TABLE _t_gho {ALTER}")
     (shadow,) = position(tools.kafka.bootstrap, tools.db, "s").shadows
@@ -65,7 +67,7 @@ def test_a_tool_that_is_done_before_capture_reads_of_it(tools: Tools) -> None:
         ("CREATE TABLE _t_gho LIKE t", "ALTER TABLE _t_gho CHANGE v w VARCHAR(20)", *ATOMIC),
         ("CREATE TABLE _t_gho LIKE t", "RENAME TABLE t TO kept, _t_gho TO t"),
         # a person's way of deleting many rows
-        ("CREATE TABLE _t_new LIKE t", "INSERT INTO _t_new SELECT * FROM t WHERE id > 9", "RENAME TABLE t TO _t_old, _t_new TO t"),
+        ("CREATE TABLE _t_new LIKE t", "INSERT INTO _t_new SELECT * FROM t WHERE id > 9", "RENAME TABLE t TO _t_old, _t_new TO t"),  # noqa: E501
     ],
 )  # fmt: skip
 def test_what_may_have_lost_rows_or_values_stops_the_table(tools: Tools, statements: tuple[str, ...]) -> None:
@@ -106,8 +108,9 @@ def _percona_itself(tools: Tools) -> None:
     dsn = f"h={tools.database.host},P={tools.database.port},u={tools.database.user},D={tools.db},t=t"
     _run(
         [
-            "perl", str(root / "usr" / "bin" / "pt-online-schema-change"), "--execute", "--alter", ALTER, "--chunk-size", "10",
-            "--recursion-method", "none", "--charset", "utf8mb4", "--no-version-check", dsn,
+            "perl", str(root / "usr" / "bin" / "pt-online-schema-change"), "--execute", "--alter", ALTER,
+            "--chunk-size", "10", "--recursion-method", "none", "--charset", "utf8mb4", "--no-version-check",
+            dsn,
         ],
         PERL5LIB=f"{perl}:{root / 'usr' / 'share' / 'perl5'}", LD_LIBRARY_PATH=str(perl.parent.parent),
     )  # fmt: skip
@@ -122,15 +125,17 @@ def test_pt_online_schema_change_itself(request: pytest.FixtureRequest, tools: T
 
 
 def _ghost_itself(tools: Tools, *options: str) -> None:
-    """gh-ost as it is installed, or as `go build ./go/cmd/gh-ost` makes it from its repository, which holds all that it needs."""
+    """gh-ost as it is installed, or as `go build ./go/cmd/gh-ost` makes it from its repository, which holds
+    all that it needs."""
     binary = os.environ.get("ROWLOCK_GH_OST") or shutil.which("gh-ost")
     if binary is None:
         pytest.skip("gh-ost is not in PATH, and ROWLOCK_GH_OST does not name it")
     _run(
         [
-            binary, "--execute", "--allow-on-master", "--host", tools.database.host, "--port", str(tools.database.port),
-            "--user", tools.database.user, "--database", tools.db, "--table", "t", "--alter", ALTER, "--chunk-size", "10",
-            "--initially-drop-ghost-table", "--initially-drop-old-table", "--assume-rbr", *options,
+            binary, "--execute", "--allow-on-master", "--host", tools.database.host, "--port",
+            str(tools.database.port), "--user", tools.database.user, "--database", tools.db, "--table", "t",
+            "--alter", ALTER, "--chunk-size", "10", "--initially-drop-ghost-table",
+            "--initially-drop-old-table", "--assume-rbr", *options,
         ]
     )  # fmt: skip
 

@@ -73,15 +73,16 @@ def test_indexes_with_prefix_order_and_nulls(database: Database) -> None:
 
 def test_defaults_are_plain_text_on_both_servers(database: Database) -> None:
     database.run(
-        "CREATE TABLE t (id int AUTO_INCREMENT PRIMARY KEY, v varchar(20) DEFAULT 'it''s', n int DEFAULT -5, d decimal(6,2) DEFAULT 1.5, "
-        "b bit(5) DEFAULT b'101', e enum('a','x,y') DEFAULT 'x,y', nn varchar(9) DEFAULT NULL, nul varchar(9) DEFAULT 'NULL', "
-        "z int(4) zerofill DEFAULT 7, at datetime DEFAULT CURRENT_TIMESTAMP, day date DEFAULT '2024-02-29', bin varbinary(4) DEFAULT 'ab', "
-        "q varchar(9) DEFAULT '''q''')"
+        "CREATE TABLE t (id int AUTO_INCREMENT PRIMARY KEY, v varchar(20) DEFAULT 'it''s', n int "
+        "DEFAULT -5, d decimal(6,2) DEFAULT 1.5, b bit(5) DEFAULT b'101', e enum('a','x,y') DEFAULT "
+        "'x,y', nn varchar(9) DEFAULT NULL, nul varchar(9) DEFAULT 'NULL', z int(4) zerofill DEFAULT 7, "
+        "at datetime DEFAULT CURRENT_TIMESTAMP, day date DEFAULT '2024-02-29', bin varbinary(4) DEFAULT "
+        "'ab', q varchar(9) DEFAULT '''q''')"
     )
     found = {column.name: column.default for column in database.table().columns}
     assert found == {
-        "id": None, "v": "it's", "n": "-5", "d": "1.50", "b": "5", "e": "x,y", "nn": None, "nul": "NULL", "z": "7",
-        "at": None, "day": "2024-02-29", "bin": None, "q": "'q'",
+        "id": None, "v": "it's", "n": "-5", "d": "1.50", "b": "5", "e": "x,y", "nn": None, "nul": "NULL",
+        "z": "7", "at": None, "day": "2024-02-29", "bin": None, "q": "'q'",
     }  # fmt: skip
     assert database.table().get_column("id").auto_increment
     computed = {column.name for column in database.table().columns if column.default_expression is not None}
@@ -90,10 +91,12 @@ def test_defaults_are_plain_text_on_both_servers(database: Database) -> None:
 
 def test_defaults_that_are_no_literals_say_what_the_server_computes(database: Database) -> None:
     database.run(
-        "CREATE TABLE t (id int PRIMARY KEY, u varchar(36) DEFAULT (uuid()), n datetime DEFAULT now(), stamp timestamp(3) NOT NULL DEFAULT "
-        "CURRENT_TIMESTAMP(3) ON UPDATE CURRENT_TIMESTAMP(3), r double DEFAULT (rand()), s int DEFAULT (1 + 2), x blob DEFAULT ('ab'), "
-        "b binary(2) NOT NULL DEFAULT 'ab', none datetime NULL ON UPDATE CURRENT_TIMESTAMP, nn text, nul varchar(4) DEFAULT 'NULL', "
-        "now varchar(20) DEFAULT 'CURRENT_TIMESTAMP', g int AS (id + 1) VIRTUAL, zero timestamp NOT NULL DEFAULT '2001-01-01 00:00:00')"
+        "CREATE TABLE t (id int PRIMARY KEY, u varchar(36) DEFAULT (uuid()), n datetime DEFAULT now(), "
+        "stamp timestamp(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3) ON UPDATE CURRENT_TIMESTAMP(3), r double "
+        "DEFAULT (rand()), s int DEFAULT (1 + 2), x blob DEFAULT ('ab'), b binary(2) NOT NULL DEFAULT 'ab', "
+        "none datetime NULL ON UPDATE CURRENT_TIMESTAMP, nn text, nul varchar(4) DEFAULT 'NULL', now "
+        "varchar(20) DEFAULT 'CURRENT_TIMESTAMP', g int AS (id + 1) VIRTUAL, zero timestamp NOT NULL "
+        "DEFAULT '2001-01-01 00:00:00')"
     )
     found = {column.name: column for column in database.table().columns}
     computed = {name for name, column in found.items() if column.default_expression is not None}
@@ -113,8 +116,8 @@ def test_columns_that_are_invisible_are_columns_as_any_other(database: Database)
 
 def test_charsets_collations_and_labels_per_column(database: Database) -> None:
     database.run(
-        r"CREATE TABLE t (id int PRIMARY KEY, a varchar(5) COLLATE utf8mb4_bin, b char(3) CHARACTER SET latin1, "
-        r"e enum('a','it''s','x,y','b\\c','n\nl','),(','ü'), s set('p','q r') CHARACTER SET latin1) COLLATE utf8mb4_unicode_ci"
+        r"CREATE TABLE t (id int PRIMARY KEY, a varchar(5) COLLATE utf8mb4_bin, b char(3) CHARACTER SET latin1, "  # noqa: E501
+        r"e enum('a','it''s','x,y','b\\c','n\nl','),(','ü'), s set('p','q r') CHARACTER SET latin1) COLLATE utf8mb4_unicode_ci"  # noqa: E501
     )
     table = database.table()
     assert (table.charset, table.collation) == ("utf8mb4", "utf8mb4_unicode_ci")
@@ -129,7 +132,8 @@ def test_charsets_collations_and_labels_per_column(database: Database) -> None:
 
 def test_generated_columns_are_marked(database: Database) -> None:
     database.run(
-        "CREATE TABLE t (id int PRIMARY KEY, a int, v int AS (a + 1) VIRTUAL, s int AS (a * 2) STORED, UNIQUE (s))"
+        "CREATE TABLE t (id int PRIMARY KEY, a int, v int AS (a + 1) VIRTUAL, s int "
+        "AS (a * 2) STORED, UNIQUE (s))"
     )
     assert [column.name for column in database.table().columns if column.generated] == ["v", "s"]
 
@@ -155,14 +159,17 @@ def _alone(database: Database, name: tuple[str, str]) -> Table | SchemaError:
 
 
 def test_many_tables_are_read_at_once_and_as_each_alone(database: Database) -> None:
-    """Names that differ in case or have wildcards in them, several schemas, and what cannot be captured among them."""
+    """Names that differ in case or have wildcards in them, several schemas, and what cannot be captured among
+    them."""
     other = f"{database.name}_2"
     database.run(f"CREATE DATABASE {other}")
     try:
         for db in (database.name, other):
             database.run(
-                f"CREATE TABLE {db}.t (id int PRIMARY KEY, {'a' if db == other else 'b'} int)", f"CREATE TABLE {db}.T (id bigint PRIMARY KEY)",
-                f"CREATE TABLE {db}.`a_b` (id int, UNIQUE (id))", f"CREATE TABLE {db}.`a%b` (`x'y` int PRIMARY KEY)", f"CREATE VIEW {db}.w AS SELECT 1 AS id",
+                f"CREATE TABLE {db}.t (id int PRIMARY KEY, {'a' if db == other else 'b'} int)",
+                f"CREATE TABLE {db}.T (id bigint PRIMARY KEY)",
+                f"CREATE TABLE {db}.`a_b` (id int, UNIQUE (id))",
+                f"CREATE TABLE {db}.`a%b` (`x'y` int PRIMARY KEY)", f"CREATE VIEW {db}.w AS SELECT 1 AS id",
             )  # fmt: skip
         names = [
             (db, name) for db in (database.name, other) for name in ("t", "T", "a_b", "a%b", "w", "gone")
@@ -180,7 +187,8 @@ def test_many_tables_are_read_at_once_and_as_each_alone(database: Database) -> N
 
 def test_without_primary_key_a_not_null_unique_index_serves(database: Database) -> None:
     database.run(
-        "CREATE TABLE t (a int, b int NOT NULL, c int NOT NULL, UNIQUE n (a), UNIQUE later (c), UNIQUE first (b, c))"
+        "CREATE TABLE t (a int, b int NOT NULL, c int NOT NULL, UNIQUE n (a), UNIQUE "
+        "later (c), UNIQUE first (b, c))"
     )
     table = database.table()
     assert table.key.name == "first"
@@ -206,7 +214,10 @@ def test_a_unique_index_over_an_expression_is_refused(on_mysql: Database) -> Non
 def test_a_geometry_keeps_its_srid(on_mysql: Database) -> None:
     on_mysql.run("CREATE TABLE t (id int PRIMARY KEY, p point SRID 4326, g geometry)")
     table = on_mysql.table()
-    assert [table.get_column(name).type for name in "pg"] == [ColumnType(kind=Kind.GEOMETRY, srid=4326), ColumnType(kind=Kind.GEOMETRY)]  # fmt: skip
+    assert [table.get_column(name).type for name in "pg"] == [
+        ColumnType(kind=Kind.GEOMETRY, srid=4326),
+        ColumnType(kind=Kind.GEOMETRY),
+    ]
 
 
 def test_json_of_mariadb_is_text(mariadb: MariaDB, mariadb_db: str) -> None:
@@ -231,7 +242,9 @@ def test_tables_by_patterns(database: Database) -> None:
     )
     db = database.name
     assert list_tables(database.conn, [f"{db}.*", f"!{db}.tmp_*"]) == [(db, "a"), (db, "b")]
-    assert not {"mysql", "sys", "information_schema", "performance_schema"} & {found for found, _ in list_tables(database.conn, ["*.*"])}  # fmt: skip
+    assert not {"mysql", "sys", "information_schema", "performance_schema"} & {
+        found for found, _ in list_tables(database.conn, ["*.*"])
+    }
 
 
 def test_cascading_foreign_keys(database: Database) -> None:
@@ -252,7 +265,10 @@ def test_cascading_foreign_keys(database: Database) -> None:
 
 def test_collations_are_read_by_the_names_of_the_server_itself(database: Database) -> None:
     """MariaDB has further names for users of MySQL; what they stand for is not what MySQL means by them."""
-    database.run("CREATE TABLE t (id varchar(9) COLLATE utf8mb4_0900_ai_ci PRIMARY KEY, b varchar(9) COLLATE utf8mb4_0900_bin) COLLATE utf8mb4_0900_as_cs")  # fmt: skip
+    database.run(
+        "CREATE TABLE t (id varchar(9) COLLATE utf8mb4_0900_ai_ci PRIMARY KEY, b varchar(9) COLLATE "
+        "utf8mb4_0900_bin) COLLATE utf8mb4_0900_as_cs"
+    )
     table = read_table(database.conn, database.name, "t")
     found = table.get_column("id").type.collation, table.get_column("b").type.collation, table.collation
     known = read_collations(database.conn)

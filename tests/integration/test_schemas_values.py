@@ -30,7 +30,16 @@ from schemas.values.postgres import (
 from tests.kits.schemas_strategies import TABLE, bound_rows, rows
 
 RoundTrip = Callable[[Sequence[Row]], list[Row]]
-FEW = settings(max_examples=50, deadline=None, phases=(Phase.explicit, Phase.generate, Phase.shrink), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large])  # fmt: skip
+FEW = settings(
+    max_examples=50,
+    deadline=None,
+    phases=(Phase.explicit, Phase.generate, Phase.shrink),
+    suppress_health_check=[
+        HealthCheck.function_scoped_fixture,
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+    ],
+)
 
 
 @dataclass
@@ -147,7 +156,8 @@ def test_strict_session_refuses_what_does_not_fit(server: Server) -> None:
 def test_zerofill_and_rounded_floats_read_as_the_log_has_them(server: Server) -> None:
     with server.conn.cursor() as cursor:
         cursor.execute(
-            "CREATE TABLE z (id int(5) zerofill PRIMARY KEY, d decimal(10,2) zerofill, e decimal(4,0) zerofill, f float(7,2), y bigint(20) zerofill)"
+            "CREATE TABLE z (id int(5) zerofill PRIMARY KEY, d decimal(10,2) zerofill, e decimal(4,0) "
+            "zerofill, f float(7,2), y bigint(20) zerofill)"
         )
         cursor.execute("INSERT INTO z VALUES (7, 1.5, 0, 1.1, 18446744073709551615), (8, 0.25, 30, -2.5, 3)")
         table = read_table(server.conn, server.db, "z")
@@ -241,7 +251,8 @@ def test_postgres_refuses_zero_dates_and_nul_by_column(column: int) -> None:
 
 
 def test_postgres_reads_other_real_types(pg: psycopg.Connection[Any]) -> None:
-    """The target table may be the user's own: booleans for TINYINT(1) and BIT(1), plain numeric, double for FLOAT."""
+    """The target table may be the user's own: booleans for TINYINT(1) and BIT(1), plain numeric, double for
+    FLOAT."""
     table = Table(
         db="d",
         name="own",
@@ -259,7 +270,7 @@ def test_postgres_reads_other_real_types(pg: psycopg.Connection[Any]) -> None:
         key=TABLE.key,
     )
     pg.execute(
-        b"CREATE TABLE own (id bigint, yes boolean, flag boolean, amount numeric(20,4), rate float8, big numeric(30,2), code char(5), at time(6), seen timestamp)"
+        b"CREATE TABLE own (id bigint, yes boolean, flag boolean, amount numeric(20,4), rate float8, big numeric(30,2), code char(5), at time(6), seen timestamp)"  # noqa: E501
     )
     written: list[Row] = [
         (

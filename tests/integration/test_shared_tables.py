@@ -1,4 +1,5 @@
-"""Two sources whose tables change at different times, in one table of a real target: it is what both need, and each row is its source's."""
+"""Two sources whose tables change at different times, in one table of a real target: it is what both need,
+and each row is its source's."""
 
 from __future__ import annotations
 
@@ -100,7 +101,8 @@ class Both:
         return found
 
     def equal(self, *lacks: str, more: Sequence[Branch] = ()) -> None:
-        """Require that all rows are the sources' rows. `lacks`: columns, as "north.n", that a source does not have and whose rows have NULL; `more`: sources."""
+        """Require that all rows are the sources' rows. `lacks`: columns, as "north.n", that a source does not
+        have and whose rows have NULL; `more`: sources."""
         table, session = self.table, self.real.session
         rows = session.fetch_rows(as_target(table), None, 1000)
         named = [dict(zip(table.column_names, row, strict=True)) for row in rows]
@@ -112,8 +114,17 @@ class Both:
             assert state.ddl is None
             stored = decode_stored(state.definition or "")
             mine = [row for row in named if row["branch"] == branch.source.name]
-            found += [(branch.source.name, *(row[stored.get_target_name(name)] for name in branch.table.column_names)) for row in mine]  # fmt: skip
-            expected += [(branch.source.name, *map(row.__getitem__, branch.table.column_names)) for row in branch.rows.values()]  # fmt: skip
+            found += [
+                (
+                    branch.source.name,
+                    *(row[stored.get_target_name(name)] for name in branch.table.column_names),
+                )
+                for row in mine
+            ]
+            expected += [
+                (branch.source.name, *map(row.__getitem__, branch.table.column_names))
+                for row in branch.rows.values()
+            ]
             for name in lacks:
                 if name.startswith(branch.source.name):
                     assert {row[name.partition(".")[2]] for row in mine} == {None}, name
@@ -269,7 +280,8 @@ def drop(both: Both) -> None:
 
 
 def test_a_dropped_table_that_one_copy_makes_anew_waits_for_the_copies_of_the_others(both: Both) -> None:
-    """The table is there again, and has the rows of one source: another one that wrote on would pass for whole."""
+    """The table is there again, and has the rows of one source: another one that wrote on would pass for
+    whole."""
     north, south = both.north, both.south
     drop(both)
     north.put(1, version=2)

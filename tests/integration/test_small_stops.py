@@ -1,4 +1,5 @@
-"""The smallest thing stops, and status says so: one `rowlock run` of two MariaDB sources into PostgreSQL, from an empty schema on."""
+"""The smallest thing stops, and status says so: one `rowlock run` of two MariaDB sources into PostgreSQL,
+from an empty schema on."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ TRIGGER = """CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN
 
 @pytest.fixture
 def another_system() -> Iterator[None]:
-    """On this machine another system's coordinator has the address that commands ask first; that of ours takes any port."""
+    """On this machine another system's coordinator has the address that commands ask first; that of ours
+    takes any port."""
     server = RestServer(
         create_app(FakeControl(), FakeDesk(), token=SecretStr(""), prefix="another"),
         CoordinationConfig().rest,
@@ -151,13 +153,15 @@ def after_a_stop_nothing_is_said_to_run(system: WholeRun) -> None:
 
 
 def a_start_leaves_out_the_tables_and_the_source_that_are_wrong_and_nothing_else(system: WholeRun) -> None:
-    """An ALTER, a cascade and a trigger in the target while it was down; and a source that lets nobody in any more."""
+    """An ALTER, a cascade and a trigger in the target while it was down; and a source that lets nobody in any
+    more."""
     system.change(
         "b1",
         "ALTER TABLE altered ADD z INT",
         "INSERT INTO altered VALUES (2, 'wide', 7)",
         "CREATE TABLE parent (id INT PRIMARY KEY)",
-        "CREATE TABLE child (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE)",
+        "CREATE TABLE child (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES "
+        "parent (id) ON DELETE CASCADE)",
         "INSERT INTO watched VALUES (2, 'unseen')",
         "INSERT INTO first VALUES (3, 'goes on')",
     )

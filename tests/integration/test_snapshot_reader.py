@@ -1,4 +1,5 @@
-"""The chunk reader on real servers: every kind of key walks through the whole table, in chunks that neither skip nor repeat."""
+"""The chunk reader on real servers: every kind of key walks through the whole table, in chunks that neither
+skip nor repeat."""
 
 from __future__ import annotations
 
@@ -18,9 +19,12 @@ from tests.kits.waiting import until
 
 KEYS = {
     "int": ("id INT, PRIMARY KEY (id)", "(-5), (0), (3), (7), (2000000000)"),
-    "bigint": ("id BIGINT UNSIGNED, PRIMARY KEY (id)", "(0), (9007199254740993), (9007199254740994), (18446744073709551615)"),
-    "decimal": ("id DECIMAL(30,10), PRIMARY KEY (id)", "(-1.5), (0.1), (12345678901234567890.0000000001), (12345678901234567890.0000000002)"),
-    "text_ci": ("id VARCHAR(20) COLLATE utf8mb4_general_ci, PRIMARY KEY (id)", "('a'), ('B'), ('c'), ('Z'), ('%s'), ('é'), ('😀'), ('it''s')"),
+    "bigint": ("id BIGINT UNSIGNED, PRIMARY KEY (id)",
+     "(0), (9007199254740993), (9007199254740994), (18446744073709551615)"),
+    "decimal": ("id DECIMAL(30,10), PRIMARY KEY (id)",
+     "(-1.5), (0.1), (12345678901234567890.0000000001), (12345678901234567890.0000000002)"),
+    "text_ci": ("id VARCHAR(20) COLLATE utf8mb4_general_ci, PRIMARY KEY (id)",
+     "('a'), ('B'), ('c'), ('Z'), ('%s'), ('é'), ('😀'), ('it''s')"),
     "latin1": ("id CHAR(9) CHARACTER SET latin1, PRIMARY KEY (id)", "('a'), ('é'), ('z'), (''), ('ÿ')"),
     "binary": ("id BINARY(3), PRIMARY KEY (id)", "(x'000000'), (x'00ff00'), (x'ff'), (x'2725')"),
     "enum": ("id ENUM('z','a','m'), PRIMARY KEY (id)", "('a'), ('m'), ('z')"),
@@ -28,7 +32,8 @@ KEYS = {
     "year": ("id YEAR, PRIMARY KEY (id)", "(0), (1999), (2155)"),
     "bit": ("id BIT(60), PRIMARY KEY (id)", "(0), (5), (1152921504606846975)"),
     "date": ("id DATE, PRIMARY KEY (id)", "('0000-00-00'), ('2026-01-01'), ('9999-12-31')"),
-    "timestamp": ("id TIMESTAMP(3) NOT NULL DEFAULT '2020-01-01', PRIMARY KEY (id)", "('0000-00-00'), ('2026-01-01 00:00:00.001'), ('2026-01-01 00:00:00.002')"),
+    "timestamp": ("id TIMESTAMP(3) NOT NULL DEFAULT '2020-01-01', PRIMARY KEY (id)",
+     "('0000-00-00'), ('2026-01-01 00:00:00.001'), ('2026-01-01 00:00:00.002')"),
     "time": ("id TIME, PRIMARY KEY (id)", "('-838:59:59'), ('-1:00:00'), ('0:00:00'), ('100:00:00')"),
     "double": ("id DOUBLE, PRIMARY KEY (id)", "(-1e300), (0.1), (0.30000000000000004), (1e22)"),
     "unique": ("id INT NOT NULL, UNIQUE (id)", "(1), (2), (3)"),

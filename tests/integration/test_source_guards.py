@@ -1,4 +1,5 @@
-"""Changes that are not logged: such a source is refused by `check`, at the start and at a reconnect, as the documented user sees it."""
+"""Changes that are not logged: such a source is refused by `check`, at the start and at a reconnect, as the
+documented user sees it."""
 
 from __future__ import annotations
 
@@ -168,12 +169,14 @@ def test_what_a_crash_may_cost_is_said_and_no_more(site: Site) -> None:
 
 
 def test_native_foreign_keys_after_a_restart_of_the_server(site: Site) -> None:
-    """The cascades were logged when capture took the table up; after the restart they are not: the table stops, the others go on."""
+    """The cascades were logged when capture took the table up; after the restart they are not: the table
+    stops, the others go on."""
     if site.mariadb:
         pytest.skip("MariaDB logs no cascades at all (test_source_rights)")
     db, bootstrap = site.db, site.kafka.bootstrap
     site.server.execute(
-        f"CREATE TABLE {db}.child (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES {db}.acct (id) ON DELETE CASCADE)"
+        f"CREATE TABLE {db}.child (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES "
+        f"{db}.acct (id) ON DELETE CASCADE)"
     )
     assert site.errors() == []
     with running(site.config, "s") as unit:

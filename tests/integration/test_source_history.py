@@ -1,9 +1,8 @@
 """Another history at the same file and offset is refused, whatever gave it; the same history is gone on with.
 
-A server that is reset, restored or replaced writes other rows into a log of the same name, and reaches the stored offset again:
-under the same uuid, and with the same GTIDs. Each server here is one of its own, with GTIDs and without, with checksums
-in the log and without.
-"""
+A server that is reset, restored or replaced writes other rows into a log of the same name, and reaches the
+stored offset again: under the same uuid, and with the same GTIDs. Each server here is one of its own, with
+GTIDs and without, with checksums in the log and without."""
 
 from __future__ import annotations
 
@@ -213,7 +212,8 @@ def test_a_clone_with_the_same_uuid(site: Site) -> None:
 
 
 def test_the_same_history_is_gone_on_with(site: Site) -> None:
-    """Restarts, crashes, rotations, purges, and another checksum from some file on; at each start the proof is read again."""
+    """Restarts, crashes, rotations, purges, and another checksum from some file on; at each start the proof
+    is read again."""
     before = site.server.execute("SELECT @@global.binlog_checksum")[0][0]
     other = "NONE" if before == "CRC32" else "CRC32"
     site.capture(1)

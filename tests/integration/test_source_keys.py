@@ -1,4 +1,5 @@
-"""The keys that a source is asked for before a snapshot's sweep deletes their rows (consumer.tables.source_tables.keys_there)."""
+"""The keys that a source is asked for before a snapshot's sweep deletes their rows
+(consumer.tables.source_tables.keys_there)."""
 
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ def server(request: pytest.FixtureRequest, unique: str) -> Iterator[Server]:
 def source(server: Server, unique: str) -> SourceConfig:
     kind = "mysql" if isinstance(server, MySQL) else "mariadb"
     return SourceConfig.model_validate({
-        "type": kind, "events": "debezium", "host": "127.0.0.1", "port": server.port, "user": unique, "password": "only reads",
-        "tables": [f"{unique}.*"],
+        "type": kind, "events": "debezium", "host": "127.0.0.1", "port": server.port, "user": unique,
+        "password": "only reads", "tables": [f"{unique}.*"],
     })  # fmt: skip
 
 
@@ -49,17 +50,17 @@ def table(server: Server, unique: str, columns: str) -> Table:
         ("k INT PRIMARY KEY, v INT", ["(1, 1)", "(-3, 2)"], [(1,), (2,), (-3,)], {(1,), (-3,)}),
         ("k BIGINT UNSIGNED PRIMARY KEY", [f"({2**64 - 1})"], [(str(2**64 - 1),), (1,)], {(str(2**64 - 1),)}),
         # as the source compares, and as it shows them
-        ("k VARCHAR(9) COLLATE utf8mb4_general_ci PRIMARY KEY", ["('Ä')", "('b')"], [("a",), ("B ",), ("c",)], {("Ä",), ("b",)}),
-        ("k VARCHAR(9) COLLATE utf8mb4_bin PRIMARY KEY", ["('Ä')", "('b')"], [("a",), ("b",), ("B",)], {("b",)}),
+        ("k VARCHAR(9) COLLATE utf8mb4_general_ci PRIMARY KEY", ["('Ä')", "('b')"], [("a",), ("B ",), ("c",)], {("Ä",), ("b",)}),  # noqa: E501
+        ("k VARCHAR(9) COLLATE utf8mb4_bin PRIMARY KEY", ["('Ä')", "('b')"], [("a",), ("b",), ("B",)], {("b",)}),  # noqa: E501
         ("k VARCHAR(9) CHARACTER SET latin1 PRIMARY KEY", ["('é')"], [("É",), ("f",)], {("é",)}),
-        ("k VARCHAR(9) CHARACTER SET latin1 PRIMARY KEY", ["('é')", "('?')"], [("王",), ("é",), ("??",)], {("é",)}),  # one that it cannot hold
+        ("k VARCHAR(9) CHARACTER SET latin1 PRIMARY KEY", ["('é')", "('?')"], [("王",), ("é",), ("??",)], {("é",)}),  # one that it cannot hold  # noqa: E501
         ("k VARBINARY(9) PRIMARY KEY", ["(X'00FF')"], [("AP8=",), ("AA==",)], {("AP8=",)}),
-        ("k DATETIME(6) PRIMARY KEY", ["('2026-01-02 03:04:05.000006')"], [("2026-01-02 03:04:05.000006",), ("2026-01-02 03:04:05.000000",)], {("2026-01-02 03:04:05.000006",)}),
-        ("k TIMESTAMP(3) PRIMARY KEY", ["('2026-01-02 03:04:05.006')"], [("2026-01-02T03:04:05.006Z",)], {("2026-01-02T03:04:05.006Z",)}),
+        ("k DATETIME(6) PRIMARY KEY", ["('2026-01-02 03:04:05.000006')"], [("2026-01-02 03:04:05.000006",), ("2026-01-02 03:04:05.000000",)], {("2026-01-02 03:04:05.000006",)}),  # noqa: E501
+        ("k TIMESTAMP(3) PRIMARY KEY", ["('2026-01-02 03:04:05.006')"], [("2026-01-02T03:04:05.006Z",)], {("2026-01-02T03:04:05.006Z",)}),  # noqa: E501
         ("k DECIMAL(9,2) PRIMARY KEY", ["(1.50)"], [("1.50",), ("1.51",)], {("1.50",)}),
         ("k ENUM('a','b') PRIMARY KEY", ["('b')"], [("a",), ("b",), ("no label",)], {("b",)}),
-        ("k DATE PRIMARY KEY", ["('2026-01-02')"], [("2026-01-02",), ("0000-00-00",), ("2026-02-30",)], {("2026-01-02",)}),
-        ("a INT, `b c%` VARCHAR(9), PRIMARY KEY (`b c%`, a)", ["(1, 'x')", "(2, 'y')"], [("x", 1), ("x", 2), ("y", 2)], {("x", 1), ("y", 2)}),
+        ("k DATE PRIMARY KEY", ["('2026-01-02')"], [("2026-01-02",), ("0000-00-00",), ("2026-02-30",)], {("2026-01-02",)}),  # noqa: E501
+        ("a INT, `b c%` VARCHAR(9), PRIMARY KEY (`b c%`, a)", ["(1, 'x')", "(2, 'y')"], [("x", 1), ("x", 2), ("y", 2)], {("x", 1), ("y", 2)}),  # noqa: E501
     ],
 )  # fmt: skip
 def test_rows_are_found_as_the_source_finds_them(

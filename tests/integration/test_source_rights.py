@@ -1,4 +1,5 @@
-"""What the documented user sees of a source, on both servers: no guard is blind under the documented grants."""
+"""What the documented user sees of a source, on both servers: no guard is blind under the documented
+grants."""
 
 from __future__ import annotations
 
@@ -116,7 +117,8 @@ def test_foreign_keys_are_seen_with_select_alone(bank: Bank) -> None:
 def test_cascades_are_refused_where_the_server_does_not_log_them(
     kafka: Kafka, bank: Bank, tmp_path: Path
 ) -> None:
-    """With SELECT alone MariaDB's referential_constraints is empty: the child passed, and its deletes were lost."""
+    """With SELECT alone MariaDB's referential_constraints is empty: the child passed, and its deletes were
+    lost."""
     bank.run(*FAMILY)
     config = write_config(tmp_path, kafka.bootstrap, bank.db, {"s": bank.settings()})
     notified = of_tables(source_findings(config))
@@ -152,15 +154,22 @@ OBJECTS = (
     "SET GLOBAL log_bin_trust_function_creators = 1",
     "CREATE TABLE {db}.acct (id INT PRIMARY KEY)",
     "CREATE TABLE {other}.audit (id INT PRIMARY KEY)",
-    "CREATE TABLE {other}.entry (id INT PRIMARY KEY, a INT, FOREIGN KEY (a) REFERENCES {other}.audit (id) ON DELETE CASCADE)",
-    "CREATE TRIGGER {other}.copies AFTER INSERT ON {other}.audit FOR EACH ROW INSERT INTO {db}.acct VALUES (NEW.id)",
+    (
+        "CREATE TABLE {other}.entry (id INT PRIMARY KEY, a INT, FOREIGN KEY (a) REFERENCES "
+        "{other}.audit (id) ON DELETE CASCADE)"
+    ),
+    (
+        "CREATE TRIGGER {other}.copies AFTER INSERT ON {other}.audit FOR EACH ROW INSERT "
+        "INTO {db}.acct VALUES (NEW.id)"
+    ),
     "CREATE VIEW {other}.window AS SELECT * FROM {db}.acct",
     "CREATE FUNCTION {other}.adds () RETURNS INT DETERMINISTIC RETURN 1",
 )
 
 
 def test_what_is_not_seen_is_not_taken_for_absent(bank: Bank) -> None:
-    """Under the documented grants the other database does not seem to exist: the sight says that nothing is proven."""
+    """Under the documented grants the other database does not seem to exist: the sight says that nothing is
+    proven."""
     bank.run(*OBJECTS)
     found = bank.objects()
     assert found.kinds == {(bank.db, "acct"): "table"}
@@ -213,8 +222,9 @@ def test_sight_agrees_with_the_server(bank: Bank, roles: bool) -> None:
     try:
         other = Bank(bank.server, bank.db, bank.other, name)
         wants = (
-            ("SELECT", f"`{bank.db}`.*"), ("TRIGGER", f"`{bank.other}`.*"), ("SHOW VIEW", f"`{bank.other}`.*"),
-            ("SELECT", f"`{bank.other}`.*"), (routines, "*.*"), ("TRIGGER", "*.*"),
+            ("SELECT", f"`{bank.db}`.*"), ("TRIGGER", f"`{bank.other}`.*"),
+            ("SHOW VIEW", f"`{bank.other}`.*"), ("SELECT", f"`{bank.other}`.*"), (routines, "*.*"),
+            ("TRIGGER", "*.*"),
         )  # fmt: skip
         for right, where in wants:
             bank.server.execute(f"GRANT {right} ON {where} TO {to}")

@@ -1,4 +1,5 @@
-"""Rows arrive while Spark starts, also where it never does; and nothing is lost, doubled or goes back when it takes over.
+"""Rows arrive while Spark starts, also where it never does; and nothing is lost, doubled or goes back when it
+takes over.
 
 Java is held back by a program in its place, which waits for a file before it becomes Java.
 """
@@ -72,7 +73,8 @@ class Scene:
             "$$ BEGIN INSERT INTO history (id, version) VALUES (NEW.id, NEW.version); RETURN NULL; END $$"
         )
         self.query(
-            f"CREATE TRIGGER n AFTER INSERT OR UPDATE ON {self.source.table.name} FOR EACH ROW EXECUTE FUNCTION note()"
+            f"CREATE TRIGGER n AFTER INSERT OR UPDATE ON {self.source.table.name} FOR "
+            "EACH ROW EXECUTE FUNCTION note()"
         )
 
 
@@ -82,8 +84,8 @@ def scene(
 ) -> Iterator[Scene]:
     postgres.create_database(unique)
     target = {
-        "type": "postgres", "host": "127.0.0.1", "port": postgres.port, "user": postgres.user, "password": "x",
-        "database": unique,
+        "type": "postgres", "host": "127.0.0.1", "port": postgres.port, "user": postgres.user,
+        "password": "x", "database": unique,
     }  # fmt: skip
     routes = [{"from": "bank.*", "to": "public.{table}"}]
     config = write_config(tmp_path, kafka=kafka, prefix=unique, target=target, routes=routes)
@@ -181,7 +183,8 @@ def applied_by(process: AssignedApply, scene: Scene) -> int:
 
 
 def test_a_backlog_does_not_wait_for_a_spark_that_does_not_come(scene: Scene) -> None:
-    """More than a takeover applies at once; then stopped while Java still starts: fenced, and nothing is left behind."""
+    """More than a takeover applies at once; then stopped while Java still starts: fenced, and nothing is left
+    behind."""
     versions = itertools.count(1)
     with assigned_apply(scene.config) as process:
         for _ in range(7):

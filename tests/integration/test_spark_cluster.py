@@ -1,8 +1,8 @@
-"""`spark.master: spark://…`: the work of `rowlock run` is done by the executors of a standalone cluster on its own machine.
+"""`spark.master: spark://…`: the work of `rowlock run` is done by the executors of a standalone cluster on
+its own machine.
 
-What could break there and not in `local[N,4]`: the boards, locks and reports that an agent shares with its workers, when
-these are not its descendants; and code, jars and settings that have to reach an executor.
-"""
+What could break there and not in `local[N,4]`: the boards, locks and reports that an agent shares with its
+workers, when these are not its descendants; and code, jars and settings that have to reach an executor."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ def run(
     addresses = Addresses(1)
     config = write_config(
         tmp_path,
-        coordination={**addresses.config, "listen": addresses.grpc[0]},  # other runs of this machine stay apart
+        coordination={**addresses.config,
+         "listen": addresses.grpc[0]},  # other runs of this machine stay apart
         spark={"master": cluster[0].url, "memory": "512m"},
         kafka={"bootstrap": kafka.bootstrap, "prefix": mariadb_db},
         sources={"branch": source_config(mariadb, "mariadb", mariadb_db)},
@@ -73,7 +74,8 @@ def run(
 
 
 def test_executors_of_a_standalone_cluster_apply_every_row(
-    run: Run, cluster: tuple[Master, Worker], mariadb: MariaDB, postgres: PostgreSQL, mariadb_db: str, pg_db: str
+    run: Run, cluster: tuple[Master, Worker], mariadb: MariaDB, postgres: PostgreSQL, mariadb_db: str,
+    pg_db: str
 ) -> None:  # fmt: skip
     master, worker = cluster
     witness, load = Witness(postgres, pg_db), Load(mariadb, mariadb_db)
@@ -116,7 +118,8 @@ def make_fresh(source: MariaDB, database: str) -> None:
         source,
         database,
         DDL.replace("acct", "fresh"),
-        # Not copied from acct: that would wait for the load's locks, and may be chosen as a deadlock's victim.
+        # Not copied from acct: that would wait for the load's locks, and may be chosen as a deadlock's
+        # victim.
         *(f"INSERT INTO fresh VALUES ({key}, 0, 'fresh{key}', 7.5)" for key in range(KEYS)),
         "UPDATE fresh SET amount = amount + 1, version = version + 1 WHERE id % 3 = 0",
         "DELETE FROM fresh WHERE id % 3 = 1",

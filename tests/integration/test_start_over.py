@@ -1,4 +1,5 @@
-"""docs/how-to/start-over.md, done as it says: after a DDL that stopped a table and a purged log, every row is there again."""
+"""docs/how-to/start-over.md, done as it says: after a DDL that stopped a table and a purged log, every row is
+there again."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ TABLES = (
     "INSERT INTO accounts VALUES (1, 'ann', 10.5), (2, 'bob', 20), (3, NULL, 0)",
     "INSERT INTO customers VALUES (1, 'ann'), (2, 'bob'), (3, 'x\\0y')",  # PostgreSQL refuses the last one
 )
-#: While nothing runs. What is not emptied would keep accounts 1 and customer 2, and 'ann' would be in two places.
+#: While nothing runs. What is not emptied would keep accounts 1 and customer 2, and 'ann' would be in two
+#: places.
 MISSED = (
     "DELETE FROM accounts WHERE id = 1",
     "UPDATE accounts SET owner = 'ann', note = 'handed over' WHERE id = 2",
@@ -44,7 +46,8 @@ def system(
 ) -> Iterator[WholeRun]:
     """Each target has a pipeline of its name."""
     pipelines = {
-        name: {"sources": ["s"], "target": name, "schema_changes": "stop", "repair": "stop", "routes": [{"from": f"{unique}.*", "to": place + ".{table}"}]}
+        name: {"sources": ["s"], "target": name, "schema_changes": "stop", "repair": "stop",
+        "routes": [{"from": f"{unique}.*", "to": place + ".{table}"}]}
         for name, place in {"pg": "public", "my": unique}.items()
     }  # fmt: skip
     targets: dict[str, Target] = {"pg": postgres, "my": mysql}
@@ -93,7 +96,8 @@ def test_starting_over_brings_every_row_after_a_ddl_and_a_purged_log(system: Who
 
 
 def purge(server: Source) -> None:
-    """Have the server forget where capture stands; it keeps a file until it notices that its reader is gone."""
+    """Have the server forget where capture stands; it keeps a file until it notices that its reader is
+    gone."""
     server.execute("FLUSH BINARY LOGS")
     last = server.execute("SHOW MASTER STATUS")[0][0]
 

@@ -1,4 +1,5 @@
-"""docs/how-to/start-over.md for a Kafka target, done as it says, by the user that is documented: a key that is another one, and rows that nobody captured."""
+"""docs/how-to/start-over.md for a Kafka target, done as it says, by the user that is documented: a key that
+is another one, and rows that nobody captured."""
 
 from __future__ import annotations
 
@@ -50,7 +51,8 @@ def broker(certificate: Issued) -> Iterator[SecureKafka]:
 
 
 def allow(broker: SecureKafka, topics: str, prefix: str) -> None:
-    """Give the user what the page of Kafka targets asks for, on topics of the routes and on what begins with the target's prefix."""
+    """Give the user what the page of Kafka targets asks for, on topics of the routes and on what begins with
+    the target's prefix."""
     for kind, operation in RIGHTS:
         names = {prefix} if kind is ResourceType.TRANSACTIONAL_ID else {topics, prefix}
         broker.allow(USER, *((kind, f"{name}.", operation) for name in names))
@@ -113,7 +115,8 @@ def test_starting_over_writes_every_row_to_other_topics(
         spark={"memory": "512m"},
         sources={"s": source_config(mariadb2, "mariadb", unique)},
         targets={"feed": {"type": "kafka", "bootstrap": broker.secure, "prefix": "feed", "options": options}},
-        pipelines={"out": {"sources": ["s"], "target": "feed", "schema_changes": "lenient", "routes": [route]}},
+        pipelines={"out": {"sources": ["s"], "target": "feed", "schema_changes": "lenient",
+         "routes": [route]}},
     )  # fmt: skip
 
     def stop(run: Run) -> str:
@@ -124,7 +127,11 @@ def test_starting_over_writes_every_row_to_other_topics(
         return until(reason, f"the unit stops; see {run.log}", 240)
 
     with running(config, tmp_path) as run:
-        until(lambda: "accounts" in invoke(config, "quarantine", "list").stdout, f"a row is held; see {run.log}", 240)  # fmt: skip
+        until(
+            lambda: "accounts" in invoke(config, "quarantine", "list").stdout,
+            f"a row is held; see {run.log}",
+            240,
+        )
         change("ALTER TABLE accounts MODIFY id DECIMAL(12,2)", "INSERT INTO accounts VALUES (4, 'dan', NULL)")
         why = stop(run)
         assert f"{START_OVER} with another topic" in why, why

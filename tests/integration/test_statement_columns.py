@@ -1,4 +1,5 @@
-"""What definitions say of columns is what the servers did: rows before a statement, altered as it is told, are the rows behind it."""
+"""What definitions say of columns is what the servers did: rows before a statement, altered as it is told,
+are the rows behind it."""
 
 from __future__ import annotations
 
@@ -10,22 +11,33 @@ from schemas.table.model import Column, Kind
 from schemas.wire.event import ColumnChanges, EventEnvelope
 from tests.capturing import Capturing
 
-FORM = "(id INT PRIMARY KEY, v VARCHAR(20) CHARACTER SET latin1, n INT, `select` DECIMAL(6,2), version INT, KEY by_v (v))"
+FORM = (
+    "(id INT PRIMARY KEY, v VARCHAR(20) CHARACTER SET latin1, n INT, `select` "
+    "DECIMAL(6,2), version INT, KEY by_v (v))"
+)
 ROWS = "(1, 'one', 1, 1.5, 1), (2, 'é', NULL, NULL, 1), (3, NULL, -3, 0, 1)"
 
-#: A statement, and what its definition event says: of columns, and whether rows and values are "kept"; "stop": the table stops.
+#: A statement, and what its definition event says: of columns, and whether rows and values are "kept";
+#: "stop": the table stops.
 Case = tuple[str, ColumnChanges | None, str | None]
 CASES: tuple[Case, ...] = (
-    ("ALTER TABLE t ADD COLUMN c INT DEFAULT 7, ADD d VARCHAR(9) NOT NULL AFTER id", ColumnChanges(added=("d", "c")), None),
-    ("ALTER TABLE t ADD COLUMN (e INT, `f g` VARCHAR(5) DEFAULT 'x', INDEX (e))", ColumnChanges(added=("e", "f g")), None),
+    ("ALTER TABLE t ADD COLUMN c INT DEFAULT 7, ADD d VARCHAR(9) NOT NULL AFTER id",
+     ColumnChanges(added=("d", "c")), None),
+    ("ALTER TABLE t ADD COLUMN (e INT, `f g` VARCHAR(5) DEFAULT 'x', INDEX (e))",
+     ColumnChanges(added=("e", "f g")), None),
     ("ALTER TABLE t ADD hidden INT INVISIBLE DEFAULT 4", ColumnChanges(added=("hidden",)), None),
     ("ALTER TABLE t DROP COLUMN N", ColumnChanges(dropped=("n",)), None),
-    ("ALTER TABLE t CHANGE V w VARCHAR(20) CHARACTER SET latin1 FIRST", ColumnChanges(renamed={"v": "w"}, modified=("w",)), None),
-    ("ALTER TABLE t CHANGE v V VARCHAR(20) CHARACTER SET latin1", ColumnChanges(renamed={"v": "V"}, modified=("V",)), None),
-    ("ALTER TABLE t RENAME COLUMN v TO n, RENAME COLUMN n TO v, ADD c INT", ColumnChanges(renamed={"v": "n", "n": "v"}, added=("c",)), None),
-    ("ALTER TABLE t MODIFY n BIGINT AFTER id, ALTER COLUMN version SET DEFAULT 3", ColumnChanges(modified=("n", "version")), None),
+    ("ALTER TABLE t CHANGE V w VARCHAR(20) CHARACTER SET latin1 FIRST",
+     ColumnChanges(renamed={"v": "w"}, modified=("w",)), None),
+    ("ALTER TABLE t CHANGE v V VARCHAR(20) CHARACTER SET latin1",
+     ColumnChanges(renamed={"v": "V"}, modified=("V",)), None),
+    ("ALTER TABLE t RENAME COLUMN v TO n, RENAME COLUMN n TO v, ADD c INT",
+     ColumnChanges(renamed={"v": "n", "n": "v"}, added=("c",)), None),
+    ("ALTER TABLE t MODIFY n BIGINT AFTER id, ALTER COLUMN version SET DEFAULT 3",
+     ColumnChanges(modified=("n", "version")), None),
     ("ALTER TABLE t MODIFY v VARCHAR(40) CHARACTER SET latin1", ColumnChanges(modified=("v",)), None),
-    ("ALTER TABLE t MODIFY v VARCHAR(20) CHARACTER SET latin1 COMMENT 'x'", ColumnChanges(modified=("v",)), "kept"),
+    ("ALTER TABLE t MODIFY v VARCHAR(20) CHARACTER SET latin1 COMMENT 'x'", ColumnChanges(modified=("v",)),
+     "kept"),
     ("ALTER TABLE t CONVERT TO CHARACTER SET utf8mb4", ColumnChanges(converted=True), None),
     ("ALTER TABLE t DROP INDEX by_v, ADD UNIQUE (n), COMMENT = 'a, b'", ColumnChanges(), "kept"),
     ("ALTER TABLE t DROP n, ADD n VARCHAR(3) DEFAULT 'n'", ColumnChanges(added=("n",), dropped=("n",)), None),
@@ -36,10 +48,13 @@ CASES: tuple[Case, ...] = (
 )  # fmt: skip
 #: Only MariaDB has IF [NOT] EXISTS for columns.
 MARIADB: tuple[Case, ...] = (
-    ("ALTER TABLE t ADD COLUMN IF NOT EXISTS n INT, ADD COLUMN IF NOT EXISTS c INT DEFAULT 1", ColumnChanges(added=("c",)), None),
+    ("ALTER TABLE t ADD COLUMN IF NOT EXISTS n INT, ADD COLUMN IF NOT EXISTS c INT DEFAULT 1",
+     ColumnChanges(added=("c",)), None),
     ("ALTER TABLE t DROP COLUMN IF EXISTS zzz, DROP COLUMN IF EXISTS n", ColumnChanges(dropped=("n",)), None),
-    ("ALTER TABLE t MODIFY IF EXISTS zzz INT, CHANGE IF EXISTS n m INT", ColumnChanges(renamed={"n": "m"}, modified=("m",)), None),
-    ("SET STATEMENT lock_wait_timeout = 9 FOR ALTER ONLINE TABLE t WAIT 9 ADD c INT", ColumnChanges(added=("c",)), None),
+    ("ALTER TABLE t MODIFY IF EXISTS zzz INT, CHANGE IF EXISTS n m INT",
+     ColumnChanges(renamed={"n": "m"}, modified=("m",)), None),
+    ("SET STATEMENT lock_wait_timeout = 9 FOR ALTER ONLINE TABLE t WAIT 9 ADD c INT",
+     ColumnChanges(added=("c",)), None),
 )  # fmt: skip
 
 
@@ -118,7 +133,8 @@ def test_live(bench: Bench) -> None:
 
 
 def test_behind(bench: Bench) -> None:
-    """Capture comes to each statement when it, and one on the table without a change of its definition, are in the log already."""
+    """Capture comes to each statement when it, and one on the table without a change of its definition, are
+    in the log already."""
     bench.begin()
     before = [bench.rows(number) for number in range(len(bench.cases))]
     bench.capturing.run()

@@ -1,4 +1,5 @@
-"""The judgement of statements against real servers: whatever passes has the rows it had, counted and compared."""
+"""The judgement of statements against real servers: whatever passes has the rows it had, counted and
+compared."""
 
 from __future__ import annotations
 
@@ -21,18 +22,20 @@ RANGE = "PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (100), PARTITION
 TABLES = {
     "plain": COLUMNS,
     "range": f"{COLUMNS} {RANGE}",
-    "bare": f"(id INT PRIMARY KEY, v VARCHAR(20)) {RANGE}",  # MariaDB 11.4 converts no partition with a second index
+    "bare": f"(id INT PRIMARY KEY, v VARCHAR(20)) {RANGE}",  # MariaDB 11.4 converts no partition with a second index  # noqa: E501
     "open": f"{COLUMNS} {RANGE[:-1]}, PARTITION pm VALUES LESS THAN MAXVALUE)",
     "hash": f"{COLUMNS} PARTITION BY HASH (id) PARTITIONS 4",
     "key": f"{COLUMNS} PARTITION BY KEY (id) PARTITIONS 4",
-    "list": f"{COLUMNS} PARTITION BY LIST (id % 3) (PARTITION p0 VALUES IN (0), PARTITION p1 VALUES IN (1, 2))",
+    "list": f"{COLUMNS} PARTITION BY LIST (id % 3) (PARTITION p0 VALUES IN (0), "
+    "PARTITION p1 VALUES IN (1, 2))",
 }
 ROWS = [(number, f"v{number}") for number in range(1, 200, 7)]
 
 
 @dataclass(frozen=True)
 class Case:
-    """`passes`: whether capture goes on behind it. `refused`: the server does not do it at all; None: either."""
+    """`passes`: whether capture goes on behind it. `refused`: the server does not do it at all; None:
+    either."""
 
     kind: str
     sql: str
@@ -58,7 +61,8 @@ def _kind(example: str) -> str:
 ALLOWED = [
     Case(
         _kind(action.example),
-        f"ALTER TABLE t {action.example.format(other='taken_out' if action.words.startswith('CONVERT') else 'other')}",
+        "ALTER TABLE t "
+        f"{action.example.format(other='taken_out' if action.words.startswith('CONVERT') else 'other')}",
         action.rows == "kept" or action.definition == "changed",
         ("mariadb", "mysql") if action.servers == "both" else (action.servers,),
         None if action.example.startswith(("IMPORT", "CHECK", "REPAIR", "ADD UNIQUE")) else False,
@@ -72,8 +76,10 @@ MONTHLY = (
 )
 OTHERS = [
     Case("open", MONTHLY, True),
-    Case("range", "ALTER TABLE t REORGANIZE PARTITION p0, p1 INTO (PARTITION p VALUES LESS THAN (300))", True),
-    Case("range", "ALTER TABLE t REORGANIZE PARTITION p1 INTO (PARTITION p1 VALUES LESS THAN (150))", True, refused=True),
+    Case("range", "ALTER TABLE t REORGANIZE PARTITION p0, p1 INTO (PARTITION p VALUES LESS THAN (300))",
+     True),
+    Case("range", "ALTER TABLE t REORGANIZE PARTITION p1 INTO (PARTITION p1 VALUES LESS THAN (150))", True,
+     refused=True),
     Case("key", "ALTER TABLE t COALESCE PARTITION 2", True),
     Case("key", "ALTER TABLE t ADD PARTITION PARTITIONS 2", True),
     Case("hash", "ALTER TABLE t REBUILD PARTITION ALL", True),
@@ -82,7 +88,8 @@ OTHERS = [
     Case("list", "ALTER TABLE t REMOVE PARTITIONING", True),
     Case("list", "ALTER TABLE t REORGANIZE PARTITION p1 INTO (PARTITION p1 VALUES IN (1))", False),
     Case("list", "ALTER TABLE t REBUILD PARTITION p0", False),
-    Case("plain", "ALTER TABLE t PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (100))", True, refused=True),
+    Case("plain", "ALTER TABLE t PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (100))", True,
+     refused=True),
     Case("hash", "ALTER TABLE t PARTITION BY LIST (id) (PARTITION p0 VALUES IN (1, 8))", True, refused=True),
     Case("plain", "ALTER TABLE t PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (1000))", True),
     Case("plain", "ALTER TABLE t ENGINE=InnoDB ROW_FORMAT=DYNAMIC, COMMENT='a, b', ALGORITHM=COPY", True),
@@ -95,7 +102,8 @@ OTHERS = [
     Case("plain", "CREATE TABLE IF NOT EXISTS t LIKE other", True),
     Case("plain", "CREATE OR REPLACE TABLE t LIKE other", False, ("mariadb",)),
     Case("plain", "RENAME TABLE t TO t_old, other TO t", False),
-    Case("plain", "ALTER TABLE t CHANGE v v VARCHAR(20) COMMENT 'by a tool', CHANGE COLUMN `id` `id` INT", True),
+    Case("plain", "ALTER TABLE t CHANGE v v VARCHAR(20) COMMENT 'by a tool', CHANGE COLUMN `id` `id` INT",
+     True),
     Case("plain", "DROP TABLE t", False),
     Case("plain", "CREATE INDEX another ON t (id, v)", True),
     Case("plain", "DROP INDEX v_index ON t", True),

@@ -1,6 +1,6 @@
-"""Statements whose text is easily misread: in the client's character set, behind SET STATEMENT, on a table that a temporary
-one hides. Each stops the table that it concerns, and no other. Before, each of them left rows at the target without a word.
-"""
+"""Statements whose text is easily misread: in the client's character set, behind SET STATEMENT, on a table
+that a temporary one hides. Each stops the table that it concerns, and no other. Before, each of them left
+rows at the target without a word."""
 
 from __future__ import annotations
 
@@ -86,7 +86,8 @@ def test_truncate_of_a_temporary_table_empties_no_captured_one(capturing: Captur
     """MariaDB logs it in MIXED, too. What it is that stops is one table, whose rows are all still there."""
     capturing.run("INSERT INTO a VALUES (1, 'x')")
     capturing.run(
-        "SET SESSION binlog_format = 'STATEMENT'", "CREATE TEMPORARY TABLE a (id INT PRIMARY KEY, v VARCHAR(20))",
+        "SET SESSION binlog_format = 'STATEMENT'",
+        "CREATE TEMPORARY TABLE a (id INT PRIMARY KEY, v VARCHAR(20))",
         "TRUNCATE TABLE a", "DROP TEMPORARY TABLE a",
     )  # fmt: skip
     assert [event.op for event in capturing.events("a") if event.op == "t"] == []
@@ -103,8 +104,9 @@ def test_truncate_in_a_routine_with_temporary_tables_goes_on(capturing: Capturin
     capturing.change(
         f"CREATE TABLE p {PARTITIONED}", "CREATE TABLE parent (id INT PRIMARY KEY)",
         "CREATE TABLE child (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES parent (id))",
-        "CREATE PROCEDURE load_all() BEGIN CREATE TEMPORARY TABLE IF NOT EXISTS work (id INT PRIMARY KEY); "
-        "INSERT INTO work VALUES (1); TRUNCATE TABLE a; TRUNCATE TABLE p; TRUNCATE TABLE child; DROP TEMPORARY TABLE work; END",
+        "CREATE PROCEDURE load_all() BEGIN CREATE TEMPORARY TABLE IF NOT EXISTS work (id INT PRIMARY "
+        "KEY); INSERT INTO work VALUES (1); TRUNCATE TABLE a; TRUNCATE TABLE p; TRUNCATE TABLE child; "
+        "DROP TEMPORARY TABLE work; END",
     )  # fmt: skip
     captured = ("a", "b", "p", "child")
     capturing.run("INSERT INTO a VALUES (1, 'x')", "INSERT INTO p VALUES (1, 'x')", patterns=captured)

@@ -1,8 +1,8 @@
-"""Copying one table again, the side of capture: every cause of a stop is healed, kills at each step, live changes meanwhile.
+"""Copying one table again, the side of capture: every cause of a stop is healed, kills at each step, live
+changes meanwhile.
 
-The judge folds the table's topic as a reader does (what a copy did not bring is deleted with its chunks, by `since` alone), compares that with the
-source's rows, and looks that no row's `version` goes back.
-"""
+The judge folds the table's topic as a reader does (what a copy did not bring is deleted with its chunks, by
+`since` alone), compares that with the source's rows, and looks that no row's `version` goes back."""
 
 from __future__ import annotations
 
@@ -17,27 +17,37 @@ pytestmark = [pytest.mark.timeout(1500), pytest.mark.slow]
 
 PATIENCE = 300
 PARTITIONED = (
-    "(id INT PRIMARY KEY, version INT, v VARCHAR(20)) PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (5), "
-    "PARTITION p1 VALUES LESS THAN (1000))"
+    "(id INT PRIMARY KEY, version INT, v VARCHAR(20)) PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS "
+    "THAN (5), PARTITION p1 VALUES LESS THAN (1000))"
 )
-KEYED = "(id INT, version INT, v VARCHAR(20), k VARCHAR(9) CHARACTER SET gbk NOT NULL DEFAULT 'k', PRIMARY KEY (id, k))"
+KEYED = (
+    "(id INT, version INT, v VARCHAR(20), k VARCHAR(9) CHARACTER SET gbk NOT NULL "
+    "DEFAULT 'k', PRIMARY KEY (id, k))"
+)
 WIDE = "(id INT PRIMARY KEY, version INT, v VARCHAR(20), x MEDIUMTEXT, y MEDIUMTEXT)"
 #: Cause → the table's form, and what stops it; by `capture` itself where it is dropped and made again.
 CAUSES: dict[str, tuple[str, tuple[str, ...]]] = {
-    "dropped": (PLAIN, ("DROP TABLE {t}", f"CREATE TABLE {{t}} {PLAIN}", "INSERT INTO {t} VALUES (3, 500, 'new'), (4, 501, 'newer')")),
+    "dropped": (PLAIN, ("DROP TABLE {t}", f"CREATE TABLE {{t}} {PLAIN}",
+     "INSERT INTO {t} VALUES (3, 500, 'new'), (4, 501, 'newer')")),
     "rows-replaced": (PARTITIONED, ("ALTER TABLE {t} TRUNCATE PARTITION p0",)),
     "statement": (
         PLAIN,
-        ("SET SESSION binlog_format = STATEMENT", "UPDATE {t} SET v = 'by statement', version = version + 1000", "SET SESSION binlog_format = ROW"),
+        ("SET SESSION binlog_format = STATEMENT",
+         "UPDATE {t} SET v = 'by statement', version = version + 1000", "SET SESSION binlog_format = ROW"),
     ),
     # a user-defined character, which is no text to anybody but the server
-    "value": (KEYED, ("UPDATE {t} SET k = X'AAA1', version = 550 WHERE id = 9", "DELETE FROM {t} WHERE id = 10")),
-    "size": (WIDE, ("UPDATE {t} SET version = 560, x = REPEAT('x', 9000000), y = REPEAT('y', 9000000) WHERE id = 9", "DELETE FROM {t} WHERE id = 10")),
+    "value": (KEYED, ("UPDATE {t} SET k = X'AAA1', version = 550 WHERE id = 9",
+     "DELETE FROM {t} WHERE id = 10")),
+    "size": (WIDE,
+     ("UPDATE {t} SET version = 560, x = REPEAT('x', 9000000), y = REPEAT('y', 9000000) WHERE id = 9",
+      "DELETE FROM {t} WHERE id = 10")),
     "unfit": (PLAIN, ("ALTER TABLE {t} DROP PRIMARY KEY", "DELETE FROM {t} WHERE id = 2")),
-    "xa": (PLAIN, ("XA START 'c'", "UPDATE {t} SET version = 700 WHERE id = 5", "DELETE FROM {t} WHERE id = 6", "XA END 'c'", "XA PREPARE 'c'", "XA COMMIT 'c'")),
+    "xa": (PLAIN, ("XA START 'c'", "UPDATE {t} SET version = 700 WHERE id = 5",
+     "DELETE FROM {t} WHERE id = 6", "XA END 'c'", "XA PREPARE 'c'", "XA COMMIT 'c'")),
     "log": (
         PLAIN,
-        ("SET SESSION binlog_row_image = MINIMAL", "UPDATE {t} SET version = 800 WHERE id = 7", "SET SESSION binlog_row_image = FULL", "DELETE FROM {t} WHERE id = 8"),
+        ("SET SESSION binlog_row_image = MINIMAL", "UPDATE {t} SET version = 800 WHERE id = 7",
+         "SET SESSION binlog_row_image = FULL", "DELETE FROM {t} WHERE id = 8"),
     ),
 }  # fmt: skip
 #: Cause → what mends the source before its copy.

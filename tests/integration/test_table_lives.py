@@ -1,4 +1,5 @@
-"""What becomes of captured tables that are dropped, made again, renamed and swapped: tools/docs/table_lives.py, on real servers."""
+"""What becomes of captured tables that are dropped, made again, renamed and swapped:
+tools/docs/table_lives.py, on real servers."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from tools.docs.table_lives import LIVES
 
 
 class Life(NamedTuple):
-    """`what`: the row of the page. `stopped`: cause of the stop that is there in the end, of each table; `copied`, `equal`: tables."""
+    """`what`: the row of the page. `stopped`: cause of the stop that is there in the end, of each table;
+    `copied`, `equal`: tables."""
 
     what: str
     statements: tuple[str, ...]
@@ -27,18 +29,29 @@ class Life(NamedTuple):
 FORM = "(id INT PRIMARY KEY, v VARCHAR(20))"
 LIVES_OF_TABLES: tuple[Life, ...] = (
     Life("`DROP TABLE t`", ("DROP TABLE t",), {"t": "dropped"}),
-    Life("`DROP TABLE t`; `CREATE", ("DROP TABLE t", f"CREATE TABLE t {FORM}", "INSERT INTO t VALUES (7, 'new')"), {}, ("t",), ("t",)),
-    Life("`DROP TABLE t`; `CREATE", ("DROP TABLE t", "CREATE TABLE t LIKE u", "INSERT INTO t VALUES (8, 'like')"), {}, ("t",), ("t", "u")),
-    Life("`DROP TABLE t`; `CREATE", ("DROP TABLE t", "CREATE TABLE t (PRIMARY KEY (id)) SELECT * FROM y"), {}, ("t",), ("t",)),
-    Life("`CREATE TABLE n … SELECT`", ("CREATE TABLE n (PRIMARY KEY (id)) SELECT * FROM t", "UPDATE n SET v = 'z' WHERE id = 1"), {}, (), ("n", "t")),
-    Life("`CREATE TABLE n … SELECT`", ("CREATE TABLE n LIKE t", "INSERT INTO n SELECT * FROM y", "DELETE FROM n WHERE id = 3"), {}, (), ("n", "t")),
-    Life("`RENAME TABLE t TO n`", ("RENAME TABLE t TO n", "INSERT INTO n VALUES (9, 'n')"), {"t": "dropped"}, (), ("n",)),
+    Life("`DROP TABLE t`; `CREATE",
+     ("DROP TABLE t", f"CREATE TABLE t {FORM}", "INSERT INTO t VALUES (7, 'new')"), {}, ("t",), ("t",)),
+    Life("`DROP TABLE t`; `CREATE",
+     ("DROP TABLE t", "CREATE TABLE t LIKE u", "INSERT INTO t VALUES (8, 'like')"), {}, ("t",), ("t", "u")),
+    Life("`DROP TABLE t`; `CREATE", ("DROP TABLE t", "CREATE TABLE t (PRIMARY KEY (id)) SELECT * FROM y"), {},
+     ("t",), ("t",)),
+    Life("`CREATE TABLE n … SELECT`",
+     ("CREATE TABLE n (PRIMARY KEY (id)) SELECT * FROM t", "UPDATE n SET v = 'z' WHERE id = 1"), {}, (),
+      ("n", "t")),
+    Life("`CREATE TABLE n … SELECT`",
+     ("CREATE TABLE n LIKE t", "INSERT INTO n SELECT * FROM y", "DELETE FROM n WHERE id = 3"), {}, (),
+      ("n", "t")),
+    Life("`RENAME TABLE t TO n`", ("RENAME TABLE t TO n", "INSERT INTO n VALUES (9, 'n')"), {"t": "dropped"},
+     (), ("n",)),
     Life("RENAME TABLE t TO x", ("RENAME TABLE t TO x9",), {"t": "dropped"}),
     Life("`RENAME TABLE x TO n`", ("RENAME TABLE y TO n", "DELETE FROM n WHERE id = 3"), {}, (), ("n",)),
-    Life("`RENAME TABLE t TO x`; `RENAME", ("RENAME TABLE t TO x9", "RENAME TABLE y TO t", "DELETE FROM t WHERE id = 3"), {}, ("t",), ("t",)),
-    Life("RENAME TABLE t TO old, x", ("RENAME TABLE t TO x9, y TO t", "DELETE FROM t WHERE id = 3"), {"t": "rows-replaced"}),
+    Life("`RENAME TABLE t TO x`; `RENAME",
+     ("RENAME TABLE t TO x9", "RENAME TABLE y TO t", "DELETE FROM t WHERE id = 3"), {}, ("t",), ("t",)),
+    Life("RENAME TABLE t TO old, x", ("RENAME TABLE t TO x9, y TO t", "DELETE FROM t WHERE id = 3"),
+     {"t": "rows-replaced"}),
     Life(
-        "RENAME TABLE t TO tmp", ("RENAME TABLE t TO x9, u TO t, x9 TO u", "DELETE FROM t"), {"t": "rows-replaced", "u": "rows-replaced"}
+        "RENAME TABLE t TO tmp", ("RENAME TABLE t TO x9, u TO t, x9 TO u", "DELETE FROM t"),
+        {"t": "rows-replaced", "u": "rows-replaced"}
     ),
 )  # fmt: skip
 

@@ -1,4 +1,5 @@
-"""What is done to targets while rowlock runs: it stops what it concerns, says so, and goes on by itself once it is undone."""
+"""What is done to targets while rowlock runs: it stops what it concerns, says so, and goes on by itself once
+it is undone."""
 
 from __future__ import annotations
 
@@ -74,7 +75,8 @@ def test_what_is_done_to_targets_stops_what_it_concerns_until_it_is_undone(syste
 
 
 def a_trigger_that_appears_stops_its_table_though_no_statement_fails(system: WholeRun) -> None:
-    """On PostgreSQL updates come to nothing, on MySQL to something else; nothing tells but a look at the table."""
+    """On PostgreSQL updates come to nothing, on MySQL to something else; nothing tells but a look at the
+    table."""
     system.targets["pg"].execute(
         "CREATE FUNCTION nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'; "
         "CREATE TRIGGER keeps BEFORE UPDATE ON watched FOR EACH ROW EXECUTE FUNCTION nothing()",
@@ -125,12 +127,14 @@ def rights_that_are_revoked_and_given_back_need_nobody(system: WholeRun) -> None
 
 
 def a_java_process_that_is_killed_is_replaced(system: WholeRun) -> None:
-    """By the kernel, say, for want of memory. Nothing would be applied any more, and the units said to be current."""
+    """By the kernel, say, for want of memory. Nothing would be applied any more, and the units said to be
+    current."""
     (java,) = system.run.find("org.apache.spark.deploy.SparkSubmit")
     java.kill()
     system.change("b1", "UPDATE calm SET v = 'four'")
     system.arrives("SELECT v FROM calm", [("four",)])
-    # A takeover's hand may have applied that already; the process ends all the same, and what comes then goes through the next one.
+    # A takeover's hand may have applied that already; the process ends all the same, and what comes then goes
+    # through the next one.
     log = system.run.log
     until(lambda: "Spark's Java process has ended" in log.read_text(), f"it is noticed: {log}", PATIENCE)
     until(lambda: system.run.find("org.apache.spark.deploy.SparkSubmit"), f"another Java: {log}", PATIENCE)

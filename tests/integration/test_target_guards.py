@@ -1,4 +1,5 @@
-"""What `check` and apply refuse about a target table is seen as exactly the user of docs/how-to/target-setup.md, on all servers."""
+"""What `check` and apply refuse about a target table is seen as exactly the user of
+docs/how-to/target-setup.md, on all servers."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ def user(target: Target) -> Iterator[str]:
 
 
 def open_as(target: Target, user: str) -> Any:
-    """Return a session as exactly the documented user; the page's example of a table that exists already exists."""
+    """Return a session as exactly the documented user; the page's example of a table that exists already
+    exists."""
     if target.kind == "postgres":
         target.sql("CREATE TABLE public.acct (id int PRIMARY KEY)")
     for statement in documented(target, user):
@@ -61,7 +63,10 @@ COMMON = {
     "nothing": ([], ""),
     "incoming foreign key": (
         [
-            "CREATE TABLE child (id int primary key, p bigint, FOREIGN KEY (p) REFERENCES {t} (id) ON DELETE CASCADE)"
+            (
+                "CREATE TABLE child (id int primary key, p bigint, FOREIGN KEY (p) "
+                "REFERENCES {t} (id) ON DELETE CASCADE)"
+            )
         ],
         "has foreign keys",
     ),
@@ -78,7 +83,8 @@ MYSQL = {
     "foreign key from elsewhere": (
         [
             "CREATE DATABASE `{s}_other`",
-            "CREATE TABLE `{s}_other`.child (id int primary key, p bigint, FOREIGN KEY (p) REFERENCES {t} (id) ON DELETE CASCADE)",
+            ("CREATE TABLE `{s}_other`.child (id int primary key, p bigint, FOREIGN KEY (p) "
+                "REFERENCES {t} (id) ON DELETE CASCADE)"),
         ],
         "has foreign keys",
     ),
@@ -104,7 +110,8 @@ MYSQL = {
     "partitions of all": (
         [
             "ALTER TABLE {t} DROP INDEX mail", "ALTER TABLE {t} DROP INDEX pass",
-            "ALTER TABLE {t} PARTITION BY RANGE (id) (PARTITION a VALUES LESS THAN (100), PARTITION b VALUES LESS THAN MAXVALUE)",
+            ("ALTER TABLE {t} PARTITION BY RANGE (id) (PARTITION a VALUES LESS THAN (100), PARTITION "
+                "b VALUES LESS THAN MAXVALUE)"),
         ],
         "",
     ),
@@ -119,7 +126,10 @@ MYSQL = {
 _FUNCTION = "CREATE FUNCTION public.f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'"
 _PARTED = [
     "DROP TABLE {t}",
-    "CREATE TABLE {t} (id bigint PRIMARY KEY, mail varchar(60), land varchar(3), passport int, note varchar(100)) PARTITION BY ",
+    (
+        "CREATE TABLE {t} (id bigint PRIMARY KEY, mail varchar(60), land varchar(3), passport int, "
+        "note varchar(100)) PARTITION BY "
+    ),
     "GRANT SELECT, INSERT, UPDATE, DELETE ON {t} TO {u}",
 ]
 
@@ -147,18 +157,21 @@ POSTGRES = {
     ),
     "row level security": (["ALTER TABLE {t} ENABLE ROW LEVEL SECURITY"], "row level security that applies"),
     "forced row level security": (
-        ["ALTER TABLE {t} OWNER TO {u}", "ALTER TABLE {t} ENABLE ROW LEVEL SECURITY", "ALTER TABLE {t} FORCE ROW LEVEL SECURITY"],
+        ["ALTER TABLE {t} OWNER TO {u}", "ALTER TABLE {t} ENABLE ROW LEVEL SECURITY",
+         "ALTER TABLE {t} FORCE ROW LEVEL SECURITY"],
         "row level security that applies",
     ),
     "row level security of the owner": (
         ["ALTER TABLE {t} OWNER TO {u}", "ALTER TABLE {t} ENABLE ROW LEVEL SECURITY"], ""
     ),
     "generated": (
-        ["ALTER TABLE {t} DROP COLUMN note", "ALTER TABLE {t} ADD COLUMN note text GENERATED ALWAYS AS (mail) STORED"],
+        ["ALTER TABLE {t} DROP COLUMN note",
+         "ALTER TABLE {t} ADD COLUMN note text GENERATED ALWAYS AS (mail) STORED"],
         "note is a generated column",
     ),
     "identity": (
-        ["ALTER TABLE {t} ALTER passport SET NOT NULL", "ALTER TABLE {t} ALTER passport ADD GENERATED ALWAYS AS IDENTITY"],
+        ["ALTER TABLE {t} ALTER passport SET NOT NULL",
+         "ALTER TABLE {t} ALTER passport ADD GENERATED ALWAYS AS IDENTITY"],
         "passport are GENERATED ALWAYS",
     ),
     "identity of the key": (["ALTER TABLE {t} ALTER id ADD GENERATED ALWAYS AS IDENTITY"], ""),
@@ -171,7 +184,8 @@ POSTGRES = {
     ),
     "inheritance": (["CREATE TABLE child () INHERITS ({t})"], "tables that inherit from it: child"),
     "no default": (
-        parted("RANGE (id)", "CREATE TABLE part PARTITION OF {t} FOR VALUES FROM (1) TO (10)"), "do not cover every row",
+        parted("RANGE (id)", "CREATE TABLE part PARTITION OF {t} FOR VALUES FROM (1) TO (10)"),
+        "do not cover every row",
     ),
     "default": (parted("LIST (id)", "CREATE TABLE part PARTITION OF {t} DEFAULT"), ""),
     "hash, a part missing": (
@@ -215,8 +229,8 @@ def test_every_guard_sees_as_the_documented_user(target: Target, user: str) -> N
 def clean(target: Target) -> None:
     if target.kind == "postgres":
         target.sql(
-            "DO $$ BEGIN IF EXISTS (SELECT FROM pg_views WHERE viewname = 'people' AND schemaname = 'public') THEN "
-            "DROP VIEW public.people; END IF; END $$"
+            "DO $$ BEGIN IF EXISTS (SELECT FROM pg_views WHERE viewname = 'people' AND schemaname = "
+            "'public') THEN DROP VIEW public.people; END IF; END $$"
         )
         for table in ("child", "people", "base", "parent"):
             target.sql(f"DROP TABLE IF EXISTS public.{table} CASCADE")

@@ -1,4 +1,5 @@
-"""A target table that does not fit, or no longer: it stops its own unit, and the topics behind it in the task go on."""
+"""A target table that does not fit, or no longer: it stops its own unit, and the topics behind it in the task
+go on."""
 
 from __future__ import annotations
 
@@ -96,7 +97,8 @@ def test_a_target_table_that_does_not_fit_stops_its_own_unit(
     assert again.state == "stopped", "a restart does not die of it, and makes no empty table in its place"
 
 
-#: Column → its type at PostgreSQL, elsewhere; a value that the server would store as it is, one that it would change.
+#: Column → its type at PostgreSQL, elsewhere; a value that the server would store as it is, one that it would
+#: change.
 LOSSY = {
     "balance": ("DECIMAL(12,1)", "DECIMAL(12,1)", "10.50", "10.55"),
     "opened": ("TIMESTAMP(3)", "DATETIME(3)", "2026-11-21 10:00:00.120000", "2026-11-21 10:00:00.123400"),
@@ -146,7 +148,8 @@ def test_an_identity_that_is_always_generated_takes_the_sources_keys(real: Real)
 
 
 def test_many_that_make_one_table_at_once_all_have_it(real: Real) -> None:
-    """Units of two sources with one target table, workers with the bookkeeping: PostgreSQL fails all but one."""
+    """Units of two sources with one target table, workers with the bookkeeping: PostgreSQL fails all but
+    one."""
     many = 12
     kind = "public" if real.schema == "public" else real.schema
     for attempt in range(5):

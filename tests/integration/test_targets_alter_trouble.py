@@ -1,4 +1,5 @@
-"""Changes of target tables when others are in the way: locks, dead workers, servers that die, and users that may little."""
+"""Changes of target tables when others are in the way: locks, dead workers, servers that die, and users that
+may little."""
 
 from __future__ import annotations
 
@@ -89,7 +90,8 @@ def test_a_reader_is_named_and_the_change_is_made_once_it_is_done(target: Target
 
 
 def test_readers_do_not_queue_for_long(target: Target, made: Altered) -> None:
-    """A reader that comes while the change waits for another one waits for the change to give up, and no longer."""
+    """A reader that comes while the change waits for another one waits for the change to give up, and no
+    longer."""
     with reader(target), ThreadPoolExecutor(2) as pool:
         changing = pool.submit(made.alter, AddColumn(column("n", INT)))
         until(lambda: waiting(target), "the change waits for the table")
@@ -107,7 +109,8 @@ def waiting(target: Target) -> bool:
 
 
 def test_what_a_user_may_not_see_is_said_with_what_shows_it(target: Target, made: Altered) -> None:
-    """The reader is another user, whose statement PostgreSQL does not show; the others show it to nobody without a right."""
+    """The reader is another user, whose statement PostgreSQL does not show; the others show it to nobody
+    without a right."""
     if target.kind != "postgres":
         revoked = "PROCESS ON *.*" if target.kind == "mariadb" else "SELECT ON performance_schema.*"
         target.sql(f"REVOKE {revoked} FROM `{target.database}_u`@'%'")
@@ -138,12 +141,15 @@ MANY, MOST = 50_000, 1_000_000
 
 def filled(made: Altered, most: int) -> None:
     """Fill the table up to key `most`."""
-    digits = "(SELECT 0 AS d UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5 UNION SELECT 6 UNION SELECT 7 UNION SELECT 8 UNION SELECT 9)"
+    digits = (
+        "(SELECT 0 AS d UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5 UNION "
+        "SELECT 6 UNION SELECT 7 UNION SELECT 8 UNION SELECT 9)"
+    )
     number = " + ".join(f"{each}.d * {10**at}" for at, each in enumerate("abcdef"))
     places = ", ".join(f"{digits} AS {each}" for each in "abcdef")
     made.target.sql(
-        f"INSERT INTO people (id, passport, note) SELECT n, n, CONCAT('note ', n) FROM (SELECT {number} AS n FROM {places}) AS t "
-        f"WHERE n BETWEEN 10 AND {most} AND n > (SELECT MAX(id) FROM people)"
+        f"INSERT INTO people (id, passport, note) SELECT n, n, CONCAT('note ', n) FROM (SELECT {number} AS "
+        f"n FROM {places}) AS t WHERE n BETWEEN 10 AND {most} AND n > (SELECT MAX(id) FROM people)"
     )
 
 
@@ -178,7 +184,8 @@ def whole(made: Altered, rows: list[Row], *forms: Table) -> Table:
 
 
 def at_work(target: Target, changing: Future[None], number: int) -> bool:
-    """Wait until the connection makes a new table (and does not wait, or prepare); tell whether it was met at it."""
+    """Wait until the connection makes a new table (and does not wait, or prepare); tell whether it was met at
+    it."""
     query = (
         f"SELECT state FROM information_schema.processlist WHERE id = {number} AND info LIKE 'ALTER TABLE%'"
     )
@@ -209,7 +216,8 @@ def broken_off(made: Altered, change: AlterTable, blow: Callable[[int], None]) -
 
 
 def ended_by_another(made: Altered, number: int) -> None:
-    """Whoever takes the unit over ends the connection that its mark names: its statement is over when that returns."""
+    """Whoever takes the unit over ends the connection that its mark names: its statement is over when that
+    returns."""
     heir = made.target.open(user=f"{made.target.database}_u", password=PASSWORD)
     heir.end_connection(number)
     assert not made.target.sql("SELECT 1 FROM information_schema.processlist WHERE id = %s", [number])

@@ -1,4 +1,5 @@
-"""Users without rights: what is printed for each missing one is run as it is, and must be all that was missing."""
+"""Users without rights: what is printed for each missing one is run as it is, and must be all that was
+missing."""
 
 from __future__ import annotations
 
@@ -92,7 +93,8 @@ def lacks(user: User, tables: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def all_given(user: User, tables: Sequence[tuple[str, str]]) -> list[str]:
-    """Run what is printed until nothing is; return all of it. A right may show only when another one is there."""
+    """Run what is printed until nothing is; return all of it. A right may show only when another one is
+    there."""
     given: list[str] = []
     while statements := lacks(user, tables):
         assert not set(statements) & set(given), "what was run did not help"
@@ -247,7 +249,7 @@ targets:
 pipelines:
   p: {{sources: [b], target: hq, routes: [{{from: "*.*", to: "{schema}.{{table}}"}}]}}
   q: {{sources: [b], target: hq, routes: [{{from: "*.*", to: "{schema}.{{table}}"}}]}}
-""")
+""")  # noqa: E501
     found = [each for each in list_findings(load_config(config, {})) if "target hq" in each.place]
     remedies = [each.remedy for each in found if each.remedy.startswith("GRANT")]
     if target.kind == "postgres":

@@ -1,4 +1,5 @@
-"""docs/explanation/architecture.md is true: a row, followed from commit to commit, passes what the page names, in its order."""
+"""docs/explanation/architecture.md is true: a row, followed from commit to commit, passes what the page
+names, in its order."""
 
 from __future__ import annotations
 
@@ -120,7 +121,8 @@ ALTERS = Work(lambda db, number: f"ALTER TABLE {db}.acct ADD COLUMN c{number} IN
 
 
 class Followed(NamedTuple):
-    """What ran while work was done: the order of the first calls, and the calls of `FEW` and of `MANY` pieces of it."""
+    """What ran while work was done: the order of the first calls, and the calls of `FEW` and of `MANY` pieces
+    of it."""
 
     order: list[str]
     few: Counter[str]
@@ -173,7 +175,8 @@ def follow_rows(
     folder: Path,
     work: Work = INSERTS,
 ) -> tuple[Followed, Followed]:
-    """Follow transactions of `ROWS` rows each, or other work, through capture, and then through one worker of Spark."""
+    """Follow transactions of `ROWS` rows each, or other work, through capture, and then through one worker of
+    Spark."""
     mariadb.execute(f"CREATE TABLE {db}.acct (id INT PRIMARY KEY, name VARCHAR(20) UNIQUE)")
     captured = follow_capture(kafka, mariadb, db, folder, work)
     topic = format_former_table_topic(db, "s", db, "acct")
@@ -182,11 +185,12 @@ def follow_rows(
 
 
 def follow_capture(kafka: Kafka, mariadb: MariaDB, db: str, folder: Path, work: Work = INSERTS) -> Followed:
-    """Capture one piece of work, then `FEW`, then `MANY`. The next one is committed when Kafka has the one before it.
+    """Capture one piece of work, then `FEW`, then `MANY`. The next one is committed when Kafka has the one
+    before it.
 
-    What the first one needs alone, as decoders for its table, is in the order and not in the counts. Capture's
-    timer is stopped while transactions are counted: a slow machine would have more of its ticks for more of them.
-    """
+    What the first one needs alone, as decoders for its table, is in the order and not in the counts.
+    Capture's timer is stopped while transactions are counted: a slow machine would have more of its ticks for
+    more of them."""
     config = load_config(write_config(folder, kafka.bootstrap, db, {"s": source(mariadb, [f"{db}.*"])}), {})
     topic = format_former_table_topic(db, "s", db, "acct")
     tracer, stop, idle, committed = Tracer(), threading.Event(), threading.Event(), count()
@@ -232,10 +236,11 @@ def follow_apply(
     folder: Path,
     work: Work = INSERTS,
 ) -> Followed:
-    """Apply the records in three tasks of one worker: all but the last transactions, `FEW` of them, and `MANY`.
+    """Apply the records in three tasks of one worker: all but the last transactions, `FEW` of them, and
+    `MANY`.
 
-    Each lane commits several times for a transaction of the source, so the number of its commits is not left to chance.
-    """
+    Each lane commits several times for a transaction of the source, so the number of its commits is not left
+    to chance."""
     start = len(records) - (FEW + MANY) * work.messages
     transactions = [records[at : at + work.messages] for at in range(start, len(records), work.messages)]
     first, few, many = apply_tasks(
@@ -258,7 +263,14 @@ def apply_tasks(
     limits: LaneLimits,
 ) -> list[Tracer]:
     """Apply the batches of each task in one worker of Spark, and return what ran in each task."""
-    target = TargetConfig(type="postgres", host="127.0.0.1", port=postgres.port, user=postgres.user, password="", database=database)  # type: ignore[arg-type]  # fmt: skip
+    target = TargetConfig(
+        type="postgres",
+        host="127.0.0.1",
+        port=postgres.port,
+        user=postgres.user,
+        password="",
+        database=database,
+    )  # type: ignore[arg-type]
     unit, routes = ApplyUnit("p", topic), (TableRoute("*.*", "public.{table}", ()),)
     session = open_session(target, name="test")
     session.ensure_bookkeeping()
@@ -270,8 +282,9 @@ def apply_tasks(
     board = folder / "board"
     write_active_units(board, {topic: epoch})
     config = TaskConfig(
-        run="way", query="q", pipeline="way", target=target, bootstrap="", kafka_options={}, units={topic: spec},
-        board=str(board), attempts=str(folder / "attempts"), report_port=1, report_token="",
+        run="way", query="q", pipeline="way", target=target, bootstrap="", kafka_options={},
+        units={topic: spec}, board=str(board), attempts=str(folder / "attempts"), report_port=1,
+        report_token="",
     )  # fmt: skip
     found = []
     with ended():

@@ -1,8 +1,8 @@
-"""A table that gh-ost or pt-online-schema-change altered, at targets: it ends as the source's, without a copy where the tool kept all values.
+"""A table that gh-ost or pt-online-schema-change altered, at targets: it ends as the source's, without a copy
+where the tool kept all values.
 
-The tools' statements are recorded ones, with rows that change meanwhile: under pt-online-schema-change's triggers, and with what gh-ost plays into its
-shadow between them.
-"""
+The tools' statements are recorded ones, with rows that change meanwhile: under pt-online-schema-change's
+triggers, and with what gh-ost plays into its shadow between them."""
 
 from __future__ import annotations
 
@@ -55,12 +55,13 @@ def targets(request: pytest.FixtureRequest, unique: str) -> Iterator[list[Real]]
 
 
 def ghost(tools: Tools, alter: str, swap: tuple[str, ...]) -> None:
-    """gh-ost 1.1's statements, in two chunks; each change of `t` is followed by what it plays into the shadow."""
+    """gh-ost 1.1's statements, in two chunks; each change of `t` is followed by what it plays into the
+    shadow."""
     chunk = SHADOW.format("IGNORE") + " SELECT id, v, version FROM t"
     play, away = "REPLACE " + SHADOW.format("") + " VALUES", "DELETE /* gh-ost */ FROM `_t_gho` WHERE id ="
     tools.change(
         "DROP /* gh-ost */ TABLE IF EXISTS `_t_gho`", "DROP /* gh-ost */ TABLE IF EXISTS `_t_del`",
-        "CREATE /* gh-ost */ TABLE `_t_ghc` (id BIGINT AUTO_INCREMENT PRIMARY KEY, hint VARCHAR(64) NOT NULL)",
+        "CREATE /* gh-ost */ TABLE `_t_ghc` (id BIGINT AUTO_INCREMENT PRIMARY KEY, hint VARCHAR(64) NOT NULL)",  # noqa: E501
         "CREATE /* gh-ost */ TABLE `_t_gho` LIKE `t`", f"ALTER /* gh-ost */ TABLE `_t_gho` {alter}",
         "INSERT INTO t (id, v, version) VALUES (100, 'before', 2)", f"{play} (100, 'before', 2)",
         f"INSERT {chunk} WHERE id < 30 LOCK IN SHARE MODE",
@@ -69,12 +70,14 @@ def ghost(tools: Tools, alter: str, swap: tuple[str, ...]) -> None:
         "DELETE FROM t WHERE id = 7", f"{away} 7",
         f"INSERT {chunk} WHERE id >= 30 LOCK IN SHARE MODE",
         "UPDATE t SET id = 102, version = 4 WHERE id = 9", f"{away} 9", f"{play} (102, 'r9', 4)",
-        "CREATE /* gh-ost */ TABLE `_t_del` (id INT AUTO_INCREMENT PRIMARY KEY) ENGINE=InnoDB COMMENT='ghost-cut-over-sentry'",
+        "CREATE /* gh-ost */ TABLE `_t_del` (id INT AUTO_INCREMENT PRIMARY KEY) ENGINE=InnoDB "
+        "COMMENT='ghost-cut-over-sentry'",
         "INSERT INTO t (id, v, version) VALUES (101, 'late', 5)", f"{play} (101, 'late', 5)",
         "DROP /* gh-ost */ TABLE IF EXISTS `_t_del`",
         *swap,
         "DROP /* gh-ost */ TABLE IF EXISTS `_t_ghc`", "DROP /* gh-ost */ TABLE IF EXISTS `_t_del`",
-        "INSERT INTO t (v, version) VALUES ('behind', 6)", "UPDATE t SET v = 'y', version = 7 WHERE id = 3", "DELETE FROM t WHERE id = 11",
+        "INSERT INTO t (v, version) VALUES ('behind', 6)", "UPDATE t SET v = 'y', version = 7 WHERE id = 3",
+        "DELETE FROM t WHERE id = 11",
     )  # fmt: skip
 
 

@@ -1,4 +1,5 @@
-"""Names and settings of tables' topics on a real Kafka, from MariaDB to PostgreSQL: full comparison, and trouble that stays a table's own."""
+"""Names and settings of tables' topics on a real Kafka, from MariaDB to PostgreSQL: full comparison, and
+trouble that stays a table's own."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ class World:
             spark={"memory": "768m"},
             sources={"s": source},
             targets={"pg": target_config(postgres, "postgres", db)},
-            pipelines={"p": {"sources": ["s"], "target": "pg", "lanes": 2, "routes": [{"from": "*.*", "to": "{db}.{table}"}]}},
+            pipelines={"p": {"sources": ["s"], "target": "pg", "lanes": 2,
+             "routes": [{"from": "*.*", "to": "{db}.{table}"}]}},
         )  # fmt: skip
         self.run = Run(self.config, folder / "run.log")
 

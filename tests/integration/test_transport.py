@@ -1,4 +1,5 @@
-"""Heartbeat streams on loopback: who is served, how a stream ends, and that no fault leaves an agent without one."""
+"""Heartbeat streams on loopback: who is served, how a stream ends, and that no fault leaves an agent without
+one."""
 
 from __future__ import annotations
 
@@ -176,7 +177,8 @@ def socket_that_never_answers() -> Iterator[str]:
 
 
 def test_the_end_of_an_old_stream_leaves_the_new_one(other: Server) -> None:
-    """The server believes in the old connection long after the agent has come back (GreptimeDB's registry)."""
+    """The server believes in the old connection long after the agent has come back (GreptimeDB's
+    registry)."""
     with serving(name="slow", keepalive=PATIENT) as server, TcpProxy(server.port) as proxy:
         other.follow(5, proxy.address)
         server.server.set_leader(LeaderInfo(5, proxy.address, "", mine=True))

@@ -1,5 +1,5 @@
-"""A new type that the column of a real target cannot take, under `lenient`: its table stops, its neighbours flow,
-and the copy repairs it."""
+"""A new type that the column of a real target cannot take, under `lenient`: its table stops, its neighbours
+flow, and the copy repairs it."""
 
 from __future__ import annotations
 

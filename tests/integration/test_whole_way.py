@@ -1,8 +1,8 @@
-"""The whole way on real services: MySQL and MariaDB at once into PostgreSQL, MySQL and MariaDB, by the command line alone.
+"""The whole way on real services: MySQL and MariaDB at once into PostgreSQL, MySQL and MariaDB, by the
+command line alone.
 
-One system serves all tests of the module: rows for the snapshot and a `run --until-caught-up`, changes while nothing runs,
-then `rowlock run`, which all tests share; each has tables of its own.
-"""
+One system serves all tests of the module: rows for the snapshot and a `run --until-caught-up`, changes while
+nothing runs, then `rowlock run`, which all tests share; each has tables of its own."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ from tests.kits.whole_way import (
 pytestmark = pytest.mark.timeout(1800)  # three Sparks start twice, perhaps on a busy machine
 
 TABLES = (
-    "CREATE TABLE merged (id INT PRIMARY KEY, code VARCHAR(20) COLLATE utf8mb4_bin UNIQUE, n INT) CHARACTER SET utf8mb4",
+    (
+        "CREATE TABLE merged (id INT PRIMARY KEY, code VARCHAR(20) COLLATE utf8mb4_bin UNIQUE, "
+        "n INT) CHARACTER SET utf8mb4"
+    ),
     "CREATE TABLE sync_table (id INT PRIMARY KEY, name VARCHAR(11) UNIQUE, age INT)",
     "CREATE TABLE odd (id INT PRIMARY KEY, day DATE NULL, note VARCHAR(20) NULL)",
     "CREATE TABLE altered (id INT PRIMARY KEY, note VARCHAR(20))",
@@ -73,7 +76,7 @@ def random_rows(seed: int) -> list[Row]:
     found: list[Row] = []
 
     @hypothesis.seed(seed)
-    @settings(max_examples=RANDOM, database=None, deadline=None, phases=(Phase.generate,), suppress_health_check=list(HealthCheck))  # fmt: skip
+    @settings(max_examples=RANDOM, database=None, deadline=None, phases=(Phase.generate,), suppress_health_check=list(HealthCheck))  # fmt: skip  # noqa: E501
     @given(a_row())
     def collect(row: Row) -> None:
         found.append(row)
@@ -88,7 +91,8 @@ def numbered(found: list[Row], first: int) -> list[Row]:
 
 @pytest.fixture(scope="module")
 def system(
-    tmp_path_factory: pytest.TempPathFactory, kafka: Kafka, mysql: MySQL, mariadb: MariaDB, postgres: PostgreSQL
+    tmp_path_factory: pytest.TempPathFactory, kafka: Kafka, mysql: MySQL, mariadb: MariaDB,
+    postgres: PostgreSQL
 ) -> Iterator[WholeWay]:  # fmt: skip
     folder = tmp_path_factory.mktemp("way")
     with whole_way(folder, kafka, mysql, mariadb, postgres) as made:
@@ -118,7 +122,8 @@ def prepare(system: WholeWay) -> None:
 
 
 def change_everything(system: WholeWay) -> None:
-    """Rows of all types through the log: inserted, every value updated to another, deleted, and keys that move."""
+    """Rows of all types through the log: inserted, every value updated to another, deleted, and keys that
+    move."""
     bounds = bound_rows(TABLE)
     turned = [(row[0], *other[1:]) for row, other in zip(bounds, [*bounds[3:], *bounds[:3]], strict=True)]
     for source in SOURCES:
@@ -133,16 +138,18 @@ def change_everything(system: WholeWay) -> None:
 
 # --- 1: all types
 
-#: A pair for every column: two values as near to each other as a careless comparison would take them for equal.
+#: A pair for every column: two values as near to each other as a careless comparison would take them for
+#: equal.
 NEAR: dict[str, tuple[Value, Value]] = {
-    "i8": (-1, 1), "i16": (0, None), "i24": (8388607, -8388608), "i32": (7, 8), "i64": ("9007199254740993", 2**53),
-    "u8": (255, 127), "u16": (65535, 32767), "u24": (0, 1), "u32": (4294967295, 2147483647),
-    "u64": ("18446744073709551615", "18446744073709551614"), "dec": ("0.10", "0.11"),
-    "dec0": ("999999999999999999", "999999999999999998"), "dec_u": ("0.000001", "0.000000"),
-    "dec_all": ("1." + "0" * 29 + "1", "1." + "0" * 29 + "2"), "flt": (1.0, 1.0000001192092896),
-    "dbl": (0.1, math.nextafter(0.1, 1)), "bit1": (1, 0), "bit8": (255, 127), "bit53": (2**52, 2**52 + 1),
-    "bit54": (str(2**53 + 1), 2**53), "bit64": (str(2**64 - 1), str(2**64 - 2)), "yr": (0, 2000), "ch": ("a", "A"),
-    "ch_l": ("e", "é"), "vc": ("a", "a "), "vc_l": ("a", "a "), "tx8": ("é", "e\u0301"), "tx16": ("", None),
+    "i8": (-1, 1), "i16": (0, None), "i24": (8388607, -8388608), "i32": (7, 8),
+    "i64": ("9007199254740993", 2**53), "u8": (255, 127), "u16": (65535, 32767), "u24": (0, 1),
+    "u32": (4294967295, 2147483647), "u64": ("18446744073709551615", "18446744073709551614"),
+    "dec": ("0.10", "0.11"), "dec0": ("999999999999999999", "999999999999999998"),
+    "dec_u": ("0.000001", "0.000000"), "dec_all": ("1." + "0" * 29 + "1", "1." + "0" * 29 + "2"),
+    "flt": (1.0, 1.0000001192092896), "dbl": (0.1, math.nextafter(0.1, 1)), "bit1": (1, 0),
+    "bit8": (255, 127), "bit53": (2**52, 2**52 + 1), "bit54": (str(2**53 + 1), 2**53),
+    "bit64": (str(2**64 - 1), str(2**64 - 2)), "yr": (0, 2000), "ch": ("a", "A"), "ch_l": ("e", "é"),
+    "vc": ("a", "a "), "vc_l": ("a", "a "), "tx8": ("é", "e\u0301"), "tx16": ("", None),
     "tx24": ("NULL", None), "tx32": ("\\N", None), "bin": (b64(b"a\0\0\0\0\0"), b64(b"a\0\0\0\0\1")),
     "vb": (b64(b"a"), b64(b"a\0")), "bl8": (b64(b""), None), "bl16": (b64(b"a"), b64(b"A")),
     "bl24": (b64(b"\xff"), b64(b"\xfe")), "bl32": (b64(b"a"), b64(b"a ")), "dt": ("2024-02-29", "2024-02-28"),
@@ -294,12 +301,13 @@ def test_check_judges_a_shared_table_for_each_of_its_sources(
         server = system.sources[source]
         server.create_database(unique)
         server.execute(
-            f"CREATE TABLE mixed (id INT PRIMARY KEY, code VARCHAR(9) COLLATE {collation} UNIQUE) CHARSET utf8mb4",
+            "CREATE TABLE mixed (id INT PRIMARY KEY, code VARCHAR(9) COLLATE "
+            f"{collation} UNIQUE) CHARSET utf8mb4",
             database=unique,
         )
     system.sources["my"].execute(
-        f"CREATE TABLE {unique}.target (id INT, code VARCHAR(9) COLLATE utf8mb4_general_ci, branch VARCHAR(64), "
-        "PRIMARY KEY (branch, id), UNIQUE code (branch, code)) CHARSET utf8mb4"
+        f"CREATE TABLE {unique}.target (id INT, code VARCHAR(9) COLLATE utf8mb4_general_ci, branch "
+        "VARCHAR(64), PRIMARY KEY (branch, id), UNIQUE code (branch, code)) CHARSET utf8mb4"
     )
 
     def select(raw: dict[str, Any]) -> None:
@@ -341,7 +349,11 @@ def test_moving_unique_values_through_a_dead_driver_and_a_restarted_target(syste
         load.finish()
     expected = rows(system.sources["ma"], system.db)
     for target in TARGETS:
-        until(lambda target=target: moved(system, target) == expected, f"equal in {target}; see {system.run.log}", 200)  # type: ignore[misc]  # fmt: skip
+        until(
+            lambda target=target: moved(system, target) == expected,
+            f"equal in {target}; see {system.run.log}",
+            200,
+        )  # type: ignore[misc]
     for each in witnesses:
         each.finish()
     assert [each.regressions for each in witnesses] == [[], [], []]
@@ -435,7 +447,8 @@ def test_a_table_that_appears_while_it_runs_is_picked_up(system: WholeWay, sourc
     )
     system.arrives(f"SELECT id, name FROM fresh_{source} ORDER BY id", [(1, None), (2, "x")])
     assert all(
-        verdict["equal"] for (_, name, _), verdict in system.verify("--table", f"{system.db}.fresh").items() if name == source
+        verdict["equal"] for (_, name, _),
+        verdict in system.verify("--table", f"{system.db}.fresh").items() if name == source
     )  # fmt: skip
 
 
@@ -509,8 +522,8 @@ def test_a_keyless_table_that_appears_is_left_out_and_said(system: WholeWay) -> 
 
 
 def keyless_error(system: WholeWay) -> bool:
-    """Whether the source's status says what the table lacks. Where another test of this server has just logged a statement whose
-    tables cannot be told, it says for a moment that the table waits for that one."""
+    """Whether the source's status says what the table lacks. Where another test of this server has just
+    logged a statement whose tables cannot be told, it says for a moment that the table waits for that one."""
     (found,) = (each for each in system.status()["sources"] if each["name"] == "my")
     error = found["error"] or ""
     return "keyless" in error and "primary key" in error

@@ -3,8 +3,8 @@
 The grammar is that of history_steps.py; u#5 is unit u under assignment 5. Steps:
 
 - `announce`, `announce p 8`: owner o of term 7 announces itself, or p of term 8;
-- `prepare u#5`, `start u#5`, `remove u#5`, `forget u#5`: its instruction; `prepare u#5 of 8`: in another term;
-  `start u#5 after 10`: it was sent 10 seconds ago;
+- `prepare u#5`, `start u#5`, `remove u#5`, `forget u#5`: its instruction; `prepare u#5 of 8`: in another
+  term; `start u#5 after 10`: it was sent 10 seconds ago;
 - `replicate u`: the agent prepares and starts u#5; `grant u#5 v#6`: the answer to a heartbeat prolongs
   their leases, perhaps `after 7` seconds; `superseded by 8`: the incarnation is replaced, in that term;
 - `u#5: prepared`, `u#5: at 4/6`, `u#5: ended`, `u#5: ended 9/9`: an event of the unit's worker;
@@ -64,7 +64,9 @@ def _show_message(message: Up) -> str:
         case Rejected():
             return f"reject, {message.known_rev} is known"
         case Checkpoint():
-            return "checkpoint " + " ".join(f"{unit}#{number} {_show_mark(mark)}" for unit, number, mark in message.marks)  # fmt: skip
+            return "checkpoint " + " ".join(
+                f"{unit}#{number} {_show_mark(mark)}" for unit, number, mark in message.marks
+            )
         case Heartbeat():
             return " ".join(("heartbeat", *map(_show_status, message.statuses)))
     return type(message).__name__.lower()

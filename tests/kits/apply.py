@@ -1,8 +1,7 @@
 """What the tests of apply share: a source that exists only as events, a topic that holds them, a judge.
 
-`FakeSource` keeps rows like a database with a primary key and a unique key, and returns the events a capture task would
-write; the judge compares whole rows of the target with it.
-"""
+`FakeSource` keeps rows like a database with a primary key and a unique key, and returns the events a capture
+task would write; the judge compares whole rows of the target with it."""
 
 from __future__ import annotations
 
@@ -135,7 +134,8 @@ class FakeSource:
         return self.event("t")
 
     def history(self, rng: random.Random, count: int, keys: int = 40) -> list[EventEnvelope]:
-        """Return `count` random changes: inserted, updated, deleted and moved keys, emails handed from row to row."""
+        """Return `count` random changes: inserted, updated, deleted and moved keys, emails handed from row to
+        row."""
         out: list[EventEnvelope] = []
         while len(out) < count:
             out += self._change(rng, keys)

@@ -185,7 +185,8 @@ def _gone() -> Iterator[None]:
 
 
 def daemons_of(processes: Iterable[psutil.Process]) -> set[str]:
-    """Return the modules that run as daemons of Spark's Python workers. (The JVM's command line only names one, behind a "=".)"""
+    """Return the modules that run as daemons of Spark's Python workers. (The JVM's command line only names
+    one, behind a "=".)"""
     found = set()
     for process in processes:
         with _gone():
@@ -207,7 +208,8 @@ class UsualTables(NamedCluster):
 
 
 class Agent:
-    """Gives a process the units of the coordinator's own catalogue, as they come and go: an agent that is alone gets all of them."""
+    """Gives a process the units of the coordinator's own catalogue, as they come and go: an agent that is
+    alone gets all of them."""
 
     def __init__(self, config: Path, process: AssignedApply) -> None:
         self._process = process

@@ -150,7 +150,8 @@ def reals(*kinds: str) -> Any:
 
 
 def reals_apart(*kinds: str) -> Any:
-    """Return the fixture `real`: each of `kinds` in a database of its own, for the source may be on the same server."""
+    """Return the fixture `real`: each of `kinds` in a database of its own, for the source may be on the same
+    server."""
 
     def real(request: pytest.FixtureRequest, unique: str) -> Iterator[Real]:
         service = request.getfixturevalue(request.param)
@@ -247,7 +248,8 @@ def on(statement: Statement, name: str) -> str:
 
 
 class Played:
-    """A source where every statement was run on a table of its own, with rows before and after it, and what capture made of that."""
+    """A source where every statement was run on a table of its own, with rows before and after it, and what
+    capture made of that."""
 
     def __init__(self, capturing: Capturing, server: str) -> None:
         self.capturing, self.server = capturing, server
@@ -277,8 +279,8 @@ class Played:
     def rows(self, name: str) -> tuple[Table, list[Row]]:
         database = self.capturing.database
         values = {
-            "type": self.server, "host": database.host, "port": database.port, "user": database.user, "password": "",
-            "database": self.capturing.db,
+            "type": self.server, "host": database.host, "port": database.port, "user": database.user,
+            "password": "", "database": self.capturing.db,
         }  # fmt: skip
         with contextlib.closing(open_session(TargetConfig.model_validate(values), name="judge")) as session:
             table = session.read_table(self.capturing.db, name)

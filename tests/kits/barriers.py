@@ -203,7 +203,8 @@ def source(**more: object) -> Source:
     tables = [ACCT, LOG, PARENT, CHILD, ("bank", "traced"), ("other", "acct"), ("other", "plain")]
     found = Source(
         kinds=dict.fromkeys(tables, "table") | dict.fromkeys([("bank", "v"), ("bank", "deep")], "view"),
-        triggers={("bank", "traced"): (("bank", "BEGIN IF NEW.id > 1 THEN UPDATE acct SET n = n + 1; END IF; END"),)},
+        triggers={("bank", "traced"): (("bank",
+         "BEGIN IF NEW.id > 1 THEN UPDATE acct SET n = n + 1; END IF; END"),)},
         views={
             ("bank", "v"): "select `bank`.`acct`.`id` AS `id` from `bank`.`acct`",
             ("bank", "deep"): "select `bank`.`v`.`id` AS `id`,`f`(1) AS `x` from `bank`.`v`",

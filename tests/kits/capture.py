@@ -59,8 +59,8 @@ _EXPECTED = ("after a crash", "does not see")
 
 
 def source_findings(config: Path, name: str = "s") -> list[Finding]:
-    """What `check` says of a source, but for what a crash may cost (the tests' servers do not wait for the disk), and for the
-    optional rights."""
+    """What `check` says of a source, but for what a crash may cost (the tests' servers do not wait for the
+    disk), and for the optional rights."""
     found = check_source(load_config(config, {}), name)
     return [each for each in found if not any(words in each.message for words in _EXPECTED)]
 
@@ -153,7 +153,8 @@ def messages(bootstrap: str, topic: str) -> list[Any]:
 
 
 def _offsets(consumer: Consumer, topic: str) -> tuple[int, int] | None:
-    """Return the first and the next offset of a topic; None while a broker that has just come back does not know it."""
+    """Return the first and the next offset of a topic; None while a broker that has just come back does not
+    know it."""
     try:
         low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=120)
     except KafkaException as error:
@@ -175,17 +176,19 @@ def size(bootstrap: str, topic: str) -> int:
 
 
 def events(bootstrap: str, topic: str) -> list[EventEnvelope]:
-    """Everything that is in a topic of a table now. In every topic a row's column `version`, if it has one, never goes back."""
+    """Everything that is in a topic of a table now. In every topic a row's column `version`, if it has one,
+    never goes back."""
     found = [(message.key(), _decode(message.value())) for message in messages(bootstrap, topic)]
     assert (wrong := row_that_goes_back(found)) is None, f"{topic}: {wrong}"
     return [event for _, event in found]
 
 
 def row_that_goes_back(found: Iterable[tuple[bytes | None, EventEnvelope]]) -> str | None:
-    """Return which row (Kafka key) has a lower `version` than one before it, among what a reader does not drop; None: none.
+    """Return which row (Kafka key) has a lower `version` than one before it, among what a reader does not
+    drop; None: none.
 
-    Final states do not tell: whatever goes back may be overwritten later. Writers of tests give each change a higher version.
-    """
+    Final states do not tell: whatever goes back may be overwritten later. Writers of tests give each change a
+    higher version."""
     highest: Position | None = None
     gen, newest = 0, dict[tuple[bytes | None, str, str], int]()
     for key, event in found:

@@ -1,11 +1,13 @@
-"""A run of capture in one thread: a log written by hand, a Kafka that acknowledges when it is told to, a clock that stands.
+"""A run of capture in one thread: a log written by hand, a Kafka that acknowledges when it is told to, a
+clock that stands.
 
-A story is a generator. Each list of events that it yields is what one read of the log brings; when it is asked for the next
-one, capture has done with those whatever it does. `Story.tell` runs it to its end, or to where the story says stop.
+A story is a generator. Each list of events that it yields is what one read of the log brings; when it is
+asked for the next one, capture has done with those whatever it does. `Story.tell` runs it to its end, or to
+where the story says stop.
 
-The judges look at what Kafka was given, and when: `judge_positions` (at each stored position everything before it was
-acknowledged, and it lies between transactions), `judge_topic` (an unbroken chain in which no row goes back).
-"""
+The judges look at what Kafka was given, and when: `judge_positions` (at each stored position everything
+before it was acknowledged, and it lies between transactions), `judge_topic` (an unbroken chain in which no
+row goes back)."""
 
 from __future__ import annotations
 
@@ -90,7 +92,8 @@ class Stored(NamedTuple):
 
 
 class Broker:
-    """Kafka's client. `holding`: it acknowledges to those only who wait for it, and `due` messages to anybody."""
+    """Kafka's client. `holding`: it acknowledges to those only who wait for it, and `due` messages to
+    anybody."""
 
     def __init__(self) -> None:
         self.holding = False
@@ -137,10 +140,10 @@ class Story:
     def __init__(self, *, mysql: bool, snapshot: bool = False, limit: int = MAX_HELD_BYTES) -> None:
         """`limit`: bytes above which a transaction is not held in memory but read a second time.
 
-        What a story may set: `ceiling`, `tails` and `fresh`, what the start finds in the topic; `engines`, the tables without
-        transactions; `log_end`, what the server says of it; `requests`, what is asked for copies; `proof`, what the catalogue proves;
-        `found`, what else the start finds; `mode`, the source's `snapshot`.
-        """
+        What a story may set: `ceiling`, `tails` and `fresh`, what the start finds in the topic; `engines`,
+        the tables without transactions; `log_end`, what the server says of it; `requests`, what is asked for
+        copies; `proof`, what the catalogue proves; `found`, what else the start finds; `mode`, the source's
+        `snapshot`."""
         self.mysql, self.snapshot, self.limit = mysql, snapshot, limit
         self.made = Made([INT])
         self.log = Log(FILE)
@@ -242,7 +245,8 @@ class Story:
         return sum(len(reader.asked) for reader in self.readers)
 
     def answer(self, rows: Sequence[tuple[int, int]], low: int, request: int = -1) -> None:
-        """Answer a request (-1: the last one) with rows (id, version) that hold the first `low` transactions; HIGH is the log's end."""
+        """Answer a request (-1: the last one) with rows (id, version) that hold the first `low` transactions;
+        HIGH is the log's end."""
         (reader,) = self.readers
         point = (NUMBER, self.written[low - 1].end if low else 4)
         seen = (
@@ -334,15 +338,16 @@ class Story:
 
     def _ports(self, writer: KafkaWriter) -> Ports:
         server = SimpleNamespace(
-            log_end=lambda *_: self.log_end(), find_nontransactional_engine=self.engines.get, open_topics=self._open_topics,
-            estimate_rows=lambda _name: 7, count_partitions=lambda: dict.fromkeys(self.ensured, 1),
+            log_end=lambda *_: self.log_end(), find_nontransactional_engine=self.engines.get,
+            open_topics=self._open_topics, estimate_rows=lambda _name: 7,
+            count_partitions=lambda: dict.fromkeys(self.ensured, 1),
         )  # fmt: skip
         story: Any = self
         return Ports(
-            writer=writer, store=PositionStore(POSITIONS), topics=server, open_log=self._open_log, open_reader=self._open_reader,
-            server=lambda: server, names=EXACT, definitions=story, reaches=lambda _changed: NOBODY,
-            clock=Clock(lambda: self.now, read_clock_ms), stopping=self.stop.is_set, requests=self,
-            repair=lambda _name: self.repair,
+            writer=writer, store=PositionStore(POSITIONS), topics=server, open_log=self._open_log,
+            open_reader=self._open_reader, server=lambda: server, names=EXACT, definitions=story,
+            reaches=lambda _changed: NOBODY, clock=Clock(lambda: self.now, read_clock_ms),
+            stopping=self.stop.is_set, requests=self, repair=lambda _name: self.repair,
         )  # fmt: skip
 
     def _open_topics(self, topics: Iterable[str]) -> TopicOpenings:
@@ -364,7 +369,8 @@ class Story:
     # --- the judges
 
     def judge_positions(self) -> None:
-        """Every stored position lies between transactions, and all rows before it were acknowledged when it was stored."""
+        """Every stored position lies between transactions, and all rows before it were acknowledged when it
+        was stored."""
         for record, acknowledged, others in self.broker.stored:
             cut = [each for each in self.written if each.start < record.pos < each.end]
             assert not cut, f"position {record.pos} lies inside the transaction {cut}"
@@ -383,7 +389,8 @@ class Story:
             self._judge_anchor(record, acknowledged)
 
     def _judge_anchor(self, record: StoredPosition, acknowledged: list[RowEvent]) -> None:
-        """The highest position that a record tells of the topic is one that the topic has, and none up to `end` is above it.
+        """The highest position that a record tells of the topic is one that the topic has, and none up to
+        `end` is above it.
 
         A higher one would be the `prev` of the next event after a start: a gap to readers.
         """

@@ -1,4 +1,5 @@
-"""Random histories of a table at a source: changes of rows and of the table itself, as SQL. A statement that the server refuses did nothing."""
+"""Random histories of a table at a source: changes of rows and of the table itself, as SQL. A statement that
+the server refuses did nothing."""
 
 from __future__ import annotations
 
@@ -17,9 +18,11 @@ TYPES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     "ENUM('a','b')": (("ENUM('a','b','c')",), ("ENUM('b','a')",), ("'a'", "'b'")),
 }
 OTHERS: dict[str, tuple[str, ...]] = {
-    "DECIMAL(12,2)": ("1.00",), "DECIMAL(20,0)": ("5",), "DECIMAL(12,4)": ("1.2500",), "DECIMAL(8,1)": ("1.5",), "VARCHAR(30)": ("'w'",),
-    "TEXT": ("'text'",), "VARCHAR(6)": ("'n'",), "VARCHAR(20)": ("'v'", "'12'"), "VARCHAR(40)": ("'v4'",), "DATETIME(3)": ("'2026-01-02 03:04:05.678'",),
-    "DATETIME(6)": ("'2026-01-02 03:04:05.678901'",), "ENUM('a','b','c')": ("'c'", "'a'"), "ENUM('b','a')": ("'b'",),
+    "DECIMAL(12,2)": ("1.00",), "DECIMAL(20,0)": ("5",), "DECIMAL(12,4)": ("1.2500",),
+    "DECIMAL(8,1)": ("1.5",), "VARCHAR(30)": ("'w'",), "TEXT": ("'text'",), "VARCHAR(6)": ("'n'",),
+    "VARCHAR(20)": ("'v'", "'12'"), "VARCHAR(40)": ("'v4'",), "DATETIME(3)": ("'2026-01-02 03:04:05.678'",),
+    "DATETIME(6)": ("'2026-01-02 03:04:05.678901'",), "ENUM('a','b','c')": ("'c'", "'a'"),
+    "ENUM('b','a')": ("'b'",),
 }  # fmt: skip
 
 
@@ -70,7 +73,10 @@ class History:
         names = ["id", "version", *self.columns]
         values = [str(key), str(self.version), *(self._value(each) for each in self.columns.values())]
         sets = ", ".join(f"{name} = VALUES({name})" for name in names[1:])
-        return f"INSERT INTO {self.name} ({', '.join(names)}) VALUES ({', '.join(values)}) ON DUPLICATE KEY UPDATE {sets}"
+        return (
+            f"INSERT INTO {self.name} ({', '.join(names)}) VALUES ({', '.join(values)}) ON "
+            f"DUPLICATE KEY UPDATE {sets}"
+        )
 
     # --- the table
 

@@ -1,8 +1,7 @@
 """Coordinators and agents as the command line starts them, over one configuration, and its commands.
 
-`Processes` keeps each one's log in the test's folder. A SIGSTOP meets a process with everything it has started, as a machine
-that stands still would.
-"""
+`Processes` keeps each one's log in the test's folder. A SIGSTOP meets a process with everything it has
+started, as a machine that stands still would."""
 
 from __future__ import annotations
 
@@ -34,7 +33,8 @@ BEHIND, BEFORE = "127.0.1.1", "127.0.2.1"
 
 
 class Addresses:
-    """Where `count` coordinators of one machine listen. `proxied`: agents reach them through `proxies` only."""
+    """Where `count` coordinators of one machine listen. `proxied`: agents reach them through `proxies`
+    only."""
 
     def __init__(self, count: int = 2, *, proxied: bool = False) -> None:
         picked = [(ports.pick_port(), ports.pick_port()) for _ in range(count)]
@@ -188,7 +188,8 @@ class Checkpoints(threading.Thread):
         self._shown[what] = now
 
     def checkpoint(self, pipeline: str) -> int:
-        """Return the checkpoint that was shown last, in ms; -1: none yet. Raises AssertionError if nobody looks any more."""
+        """Return the checkpoint that was shown last, in ms; -1: none yet. Raises AssertionError if nobody
+        looks any more."""
         assert self.is_alive(), "the thread that looks at the checkpoints has ended"
         return self._shown.get((pipeline, "checkpoint_ts"), -1)
 

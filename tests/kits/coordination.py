@@ -1,8 +1,9 @@
-"""Coordinators and agents for tests: real processes and threads, real Kafka and gRPC, workers that only say that they work.
+"""Coordinators and agents for tests: real processes and threads, real Kafka and gRPC, workers that only say
+that they work.
 
-`python -m tests.kits.coordination CONFIG-JSON` is one coordinator process. It prints a JSON line for its port, for each change of
-who leads (with the machine's monotonic seconds), and for each fence; a line on stdin is a command.
-"""
+`python -m tests.kits.coordination CONFIG-JSON` is one coordinator process. It prints a JSON line for its
+port, for each change of who leads (with the machine's monotonic seconds), and for each fence; a line on stdin
+is a command."""
 
 from __future__ import annotations
 
@@ -113,7 +114,8 @@ class AgentThread:
 
 
 class CoordinatorProcess:
-    """A coordinator as a process of its own. `lines`: what it printed; `leads`: (monotonic seconds, rev or 0) per change."""
+    """A coordinator as a process of its own. `lines`: what it printed; `leads`: (monotonic seconds, rev or 0)
+    per change."""
 
     def __init__(self, bootstrap: str, prefix: str, name: str, **more: Any) -> None:
         config = {"bootstrap": bootstrap, "prefix": prefix, "name": name, **more}

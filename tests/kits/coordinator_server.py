@@ -34,7 +34,8 @@ from tests.kits.coordination import inventory
 
 @dataclass
 class World:
-    """Everything outside of the owner's machine: a control log that commits at once or later, agents that obey."""
+    """Everything outside of the owner's machine: a control log that commits at once or later, agents that
+    obey."""
 
     commits: bool = True
     progress_every: float = 1.0

@@ -1,4 +1,5 @@
-"""A copy of a FakeSource's table as capture would write it, chunk by chunk, into a topic that is a list of records."""
+"""A copy of a FakeSource's table as capture would write it, chunk by chunk, into a topic that is a list of
+records."""
 
 from __future__ import annotations
 
@@ -19,8 +20,9 @@ Order = Callable[[int], Any]
 
 @dataclass
 class CopyOf:
-    """`order`: in which the source has its keys, which are numbered as in `source.rows`: `index` is the number of an image's, `value` a number's
-    key; by default they are the same. `limit`: rows of a chunk. `late`: markers name the one before the last one as `since`."""
+    """`order`: in which the source has its keys, which are numbered as in `source.rows`: `index` is the
+    number of an image's, `value` a number's key; by default they are the same. `limit`: rows of a chunk.
+    `late`: markers name the one before the last one as `since`."""
 
     source: FakeSource
     topic: list[bytes]
@@ -60,7 +62,8 @@ class CopyOf:
         self._planned = len(self.topic)
 
     def emit(self) -> int:
-        """Write what is left of the chunk that was read, its marker, and plan the next one. Returns the marker's offset."""
+        """Write what is left of the chunk that was read, its marker, and plan the next one. Returns the
+        marker's offset."""
         since = [decode_event(raw) for raw in self.topic[self._planned :]]
         if any(event.op == "t" for event in since):
             self.plan()
@@ -75,11 +78,12 @@ class CopyOf:
         marker = self.source.event(
             "m",
             chunk=Chunk(
-                number=self._number, after=self._key(self._after), upto=self._key(upto), first_row=-1, rows=len(rows),
-                last=last, repeated=True,
+                number=self._number, after=self._key(self._after), upto=self._key(upto), first_row=-1,
+                rows=len(rows), last=last, repeated=True,
             ),
             copy=CopyMark(
-                id=self.id, partial=self.partial, begins=self.begins, since=self.markers[-2 if self.late else -1]
+                id=self.id, partial=self.partial, begins=self.begins,
+                since=self.markers[-2 if self.late else -1]
             ),
         )  # fmt: skip
         self.markers.append(self._add(self._snapshot(marker)))

@@ -26,7 +26,8 @@ ROWS = 11
 
 
 class Copying:
-    """A source with a table for each cause, and `live`, which others change all the time; capture of it in chunks of three rows."""
+    """A source with a table for each cause, and `live`, which others change all the time; capture of it in
+    chunks of three rows."""
 
     def __init__(self, kafka: Kafka, database: Any, db: str, folder: Path) -> None:
         self.kafka, self.database, self.db, self.folder = kafka, database, db, folder
@@ -47,7 +48,8 @@ class Copying:
     def running(self, when: str = "never", *patterns: str, snapshot: str = "initial") -> Iterator[Unit]:
         config = write_config(
             self.folder, self.kafka.bootstrap, self.db,
-            {"s": source(self.database, [each.format(db=self.db) for each in patterns or ("{db}.*",)], snapshot=snapshot)},
+            {"s": source(self.database, [each.format(db=self.db) for each in patterns or ("{db}.*",)],
+             snapshot=snapshot)},
         )  # fmt: skip
         unit = Dying(config, "s")
         unit.when = when

@@ -1,8 +1,8 @@
-"""Records as Debezium's connectors write them (2.x and 3.x, JSON converter): a table's changes, and what follows from a restart.
+"""Records as Debezium's connectors write them (2.x and 3.x, JSON converter): a table's changes, and what
+follows from a restart.
 
-Every value goes from rowlock's wire form to Debezium's, so that a test says a row once. Written from what Debezium's
-documentation says of its events; the connector itself is not here.
-"""
+Every value goes from rowlock's wire form to Debezium's, so that a test says a row once. Written from what
+Debezium's documentation says of its events; the connector itself is not here."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ class Connector:
             self._write("r", None, row, snapshot=mark, ts_ms=self.ts_ms + 3_600_000)
 
     def read_again(self, *rows: Values) -> None:
-        """Write rows as an incremental snapshot does, which its signal asks for: within the log, without an end that the topic would show."""
+        """Write rows as an incremental snapshot does, which its signal asks for: within the log, without an
+        end that the topic would show."""
         for row in rows:
             self._write("r", None, row, snapshot="incremental", ts_ms=self.ts_ms + 3_600_000)
 
@@ -105,10 +106,10 @@ class Connector:
             "before": self._image(before),
             "after": self._image(after),
             "source": {
-                "version": "3.0.8.Final", "connector": self.kind, "name": self.name, "ts_ms": ts_ms, "snapshot": "false",
-                "db": self.table.db, "sequence": None, "ts_us": ts_ms * 1000, "ts_ns": ts_ms * 1_000_000,
-                "table": self.table.name, "server_id": 1, "gtid": None, "file": self.file, "pos": self.at, "row": 0,
-                "thread": 7, "query": None, **source,
+                "version": "3.0.8.Final", "connector": self.kind, "name": self.name, "ts_ms": ts_ms,
+                "snapshot": "false", "db": self.table.db, "sequence": None, "ts_us": ts_ms * 1000,
+                "ts_ns": ts_ms * 1_000_000, "table": self.table.name, "server_id": 1, "gtid": None,
+                "file": self.file, "pos": self.at, "row": 0, "thread": 7, "query": None, **source,
             },
             "transaction": None, "op": op, "ts_ms": ts_ms + 40, "ts_us": ts_ms * 1000 + 40_000,
             "ts_ns": ts_ms * 1_000_000 + 40_000_000,

@@ -25,8 +25,9 @@ BAD = b'{"op":"c"}'
 
 
 class HealBench(Bench):
-    """`source`: the table's definition at the source now; `there`: rows of it that the source finds, beside those of the snapshot; `asked`: for which
-    keys. `beginning`: what retention has deleted of the topic stands before it."""
+    """`source`: the table's definition at the source now; `there`: rows of it that the source finds, beside
+    those of the snapshot; `asked`: for which keys. `beginning`: what retention has deleted of the topic
+    stands before it."""
 
     patient = True
     beginning = 0
@@ -99,5 +100,6 @@ def stopped(**more: Any) -> HealBench:
 
 
 def now() -> list[Values]:
-    """The rows of `stopped` at the source, behind what was not applied: row 1 is gone, row 7 has a value that row 3 had."""
+    """The rows of `stopped` at the source, behind what was not applied: row 1 is gone, row 7 has a value that
+    row 3 had."""
     return [row(0, "0@x"), row(2, "2@y", 2), row(3, None, 3), row(4, "4@x"), row(7, "3@x")]

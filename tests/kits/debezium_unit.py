@@ -28,8 +28,8 @@ TABLE = account_table()
 
 def row(key: int, email: str | None = None, version: int = 1) -> Values:
     return {
-        "id": key, "email": email, "owner": f"owner {key}", "balance": f"{version * 10}.50", "version": version,
-        "opened": "2026-11-21 10:00:00.000001", "note": None,
+        "id": key, "email": email, "owner": f"owner {key}", "balance": f"{version * 10}.50",
+        "version": version, "opened": "2026-11-21 10:00:00.000001", "note": None,
     }  # fmt: skip
 
 

@@ -20,7 +20,7 @@ targets:
   hq: {type: postgres, host: 127.0.0.1, port: 1, user: u, password: p, database: d}
 pipelines:
   p: {sources: [b1], target: hq, lanes: 2, routes: [{from: bank.*, to: "public.{table}"}]}
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture

@@ -54,7 +54,8 @@ class World:
         return {row["id"]: row for row in found}
 
     def change(self, name: str, statement: str, *, moved: tuple[Any, Any] | None = None) -> None:
-        """Change the source, and have its connector write of it. `moved`: the key of a row before and after."""
+        """Change the source, and have its connector write of it. `moved`: the key of a row before and
+        after."""
         before = self.rows(name)
         self.source.execute(statement, database=self.db)
         after, debezium = self.rows(name), self.connectors[name]
@@ -86,7 +87,8 @@ class World:
             "sources": {
                 "b1": {
                     "type": "mariadb", "events": "debezium", "host": "127.0.0.1", "port": self.source.port,
-                    "user": self.db, "password": "only reads", "tables": [f"{self.db}.*", f"!{self.db}.other"],
+                    "user": self.db, "password": "only reads",
+                    "tables": [f"{self.db}.*", f"!{self.db}.other"],
                 }
             },
             "targets": {
@@ -98,7 +100,8 @@ class World:
             "pipelines": {
                 "p": {
                     "sources": ["b1"], "target": "hq", "lanes": 3,
-                    "routes": [{"from": f"{self.db}.*", "to": "public.{table}", "add": {"branch": "{source}"}}],
+                    "routes": [{"from": f"{self.db}.*", "to": "public.{table}",
+                     "add": {"branch": "{source}"}}],
                 }
             },
         }  # fmt: skip

@@ -1,4 +1,5 @@
-"""Row events of a real server, read from its binlog files: what the decoder tests and the decoder benchmark work on."""
+"""Row events of a real server, read from its binlog files: what the decoder tests and the decoder benchmark
+work on."""
 
 from __future__ import annotations
 
@@ -138,8 +139,8 @@ def library_events(path: Path, start: int, dbms: str) -> Iterator[Any]:
     maps: dict[int, Any] = {}
     for raw in raw_events(path, start):
         packet = BinLogPacketWrapper(
-            MysqlPacket(b"\0" + raw, "utf8mb4"), maps, control, (9, 0, 0), True, {row_event.TableMapEvent, *rows},
-            None, None, None, None, False, False, False, True, False,
+            MysqlPacket(b"\0" + raw, "utf8mb4"), maps, control, (9, 0, 0), True,
+            {row_event.TableMapEvent, *rows}, None, None, None, None, False, False, False, True, False,
         )  # fmt: skip
         if isinstance(packet.event, row_event.TableMapEvent):
             maps[packet.event.table_id] = packet.event.get_table()
@@ -148,7 +149,8 @@ def library_events(path: Path, start: int, dbms: str) -> Iterator[Any]:
 
 
 class Server:
-    """A real server with a database, a connection in the session that values need, and a reader of its log."""
+    """A real server with a database, a connection in the session that values need, and a reader of its
+    log."""
 
     def __init__(self, service: Any, db: str) -> None:
         self.service, self.db, self.kind = service, db, service.kind.lower()

@@ -1,5 +1,5 @@
-"""Random statements on one table at a source, also of several actions at once and with names that come back. A statement that the server refuses
-did nothing."""
+"""Random statements on one table at a source, also of several actions at once and with names that come back.
+A statement that the server refuses did nothing."""
 
 from __future__ import annotations
 
@@ -20,17 +20,22 @@ TYPES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
     "CHAR(5)": (("VARCHAR(10)",), ("VARCHAR(6)",), ("'c'", "' d'", "''")),
     "VARCHAR(20) CHARACTER SET latin1": (("VARCHAR(20)", "VARCHAR(40)"), (), ("'é'", "'x'")),
     "DATE": ((), ("DATETIME", "VARCHAR(20)"), ("'2026-02-28'", "'1999-12-31'")),
-    "DATETIME": (("DATETIME(3)", "DATETIME(6)"), ("DATE",), ("'2026-01-02 03:04:05'", "'1999-12-31 23:59:59'")),
-    "TIMESTAMP": (("TIMESTAMP(3)",), ("DATETIME",), ("'2026-01-02 03:04:05'", "'2025-10-26 00:30:00'", "'2025-10-26 01:30:00'")),
-    "ENUM('a','b')": (("ENUM('a','b','c')",), ("ENUM('b','a')", "ENUM('B','A')", "VARCHAR(10)"), ("'a'", "'b'")),
+    "DATETIME": (("DATETIME(3)", "DATETIME(6)"), ("DATE",),
+     ("'2026-01-02 03:04:05'", "'1999-12-31 23:59:59'")),
+    "TIMESTAMP": (("TIMESTAMP(3)",), ("DATETIME",),
+     ("'2026-01-02 03:04:05'", "'2025-10-26 00:30:00'", "'2025-10-26 01:30:00'")),
+    "ENUM('a','b')": (("ENUM('a','b','c')",), ("ENUM('b','a')", "ENUM('B','A')", "VARCHAR(10)"),
+     ("'a'", "'b'")),
     "SET('x','y')": (("SET('x','y','z')",), ("SET('y','x')",), ("'x'", "'x,y'", "''")),
     "VARBINARY(8)": (("VARBINARY(20)", "BLOB"), (), ("x'00ff'", "'b'")),
 }  # fmt: skip
 OTHERS: dict[str, tuple[str, ...]] = {
-    "DECIMAL(12,2)": ("1.00",), "DECIMAL(20,0)": ("5",), "DECIMAL(12,4)": ("1.2500",), "DECIMAL(8,1)": ("1.5",), "VARCHAR(30)": ("'w'",),
-    "TEXT": ("'text'",), "VARCHAR(6)": ("'n'",), "VARCHAR(20)": ("'v'", "'12'"), "VARCHAR(40)": ("'v4'",), "DATETIME(3)": ("'2026-01-02 03:04:05.678'",),
-    "DATETIME(6)": ("'2026-01-02 03:04:05.678901'",), "ENUM('a','b','c')": ("'c'", "'a'"), "ENUM('b','a')": ("'b'",), "ENUM('B','A')": ("'B'",),
-    "TIMESTAMP(3)": ("'2026-01-02 03:04:05.678'",), "SET('x','y','z')": ("'z'", "'x,z'"), "SET('y','x')": ("'x'",), "VARBINARY(20)": ("x'0102'",),
+    "DECIMAL(12,2)": ("1.00",), "DECIMAL(20,0)": ("5",), "DECIMAL(12,4)": ("1.2500",),
+    "DECIMAL(8,1)": ("1.5",), "VARCHAR(30)": ("'w'",), "TEXT": ("'text'",), "VARCHAR(6)": ("'n'",),
+    "VARCHAR(20)": ("'v'", "'12'"), "VARCHAR(40)": ("'v4'",), "DATETIME(3)": ("'2026-01-02 03:04:05.678'",),
+    "DATETIME(6)": ("'2026-01-02 03:04:05.678901'",), "ENUM('a','b','c')": ("'c'", "'a'"),
+    "ENUM('b','a')": ("'b'",), "ENUM('B','A')": ("'B'",), "TIMESTAMP(3)": ("'2026-01-02 03:04:05.678'",),
+    "SET('x','y','z')": ("'z'", "'x,z'"), "SET('y','x')": ("'x'",), "VARBINARY(20)": ("x'0102'",),
     "BLOB": ("'blob'",),
 }  # fmt: skip
 _NUMBERS = ("INT", "BIGINT", "TINYINT", "INT UNSIGNED")
@@ -39,9 +44,11 @@ _LONG = ("TEXT", "BLOB")
 SET_APART = 0.25
 HINTS = ("", "", "", "", ", ALGORITHM=COPY", ", ALGORITHM=INPLACE", ", ALGORITHM=INSTANT")
 TABLE_ACTIONS = (
-    "FORCE", "ENGINE=InnoDB", "COMMENT='c'", "CONVERT TO CHARACTER SET latin1", "CONVERT TO CHARACTER SET utf8mb4", "CONVERT TO CHARACTER SET utf8mb4",
-    "DEFAULT CHARACTER SET latin1", "ORDER BY version, id", "DROP PRIMARY KEY, ADD PRIMARY KEY (id, version)", "DROP PRIMARY KEY, ADD PRIMARY KEY (id)",
-    "MODIFY id BIGINT NOT NULL", "MODIFY id INT NOT NULL", "MODIFY version BIGINT NOT NULL", "ADD INDEX (version)",
+    "FORCE", "ENGINE=InnoDB", "COMMENT='c'", "CONVERT TO CHARACTER SET latin1",
+    "CONVERT TO CHARACTER SET utf8mb4", "CONVERT TO CHARACTER SET utf8mb4", "DEFAULT CHARACTER SET latin1",
+    "ORDER BY version, id", "DROP PRIMARY KEY, ADD PRIMARY KEY (id, version)",
+    "DROP PRIMARY KEY, ADD PRIMARY KEY (id)", "MODIFY id BIGINT NOT NULL", "MODIFY id INT NOT NULL",
+    "MODIFY version BIGINT NOT NULL", "ADD INDEX (version)",
 )  # fmt: skip
 
 
@@ -67,7 +74,8 @@ class Action:
 
 @dataclass
 class History:
-    """Of one table. `statement` draws the next one; `done` is told that the server took it. `left`: names that columns had once."""
+    """Of one table. `statement` draws the next one; `done` is told that the server took it. `left`: names
+    that columns had once."""
 
     name: str
     rng: random.Random
@@ -85,7 +93,8 @@ class History:
         return self._change() if self.rng.random() < ddl else self._rows()
 
     def session(self) -> tuple[str, ...]:
-        """Draw the settings of the session that the statement runs in; mostly those that every session begins with."""
+        """Draw the settings of the session that the statement runs in; mostly those that every session begins
+        with."""
         return drawn_settings(self.rng) if self.rng.random() < SET_APART else ()
 
     def done(self) -> None:
@@ -109,9 +118,15 @@ class History:
         if luck < 0.14:
             return f"TRUNCATE TABLE {self.name}"
         if luck < 0.2:
-            return f"UPDATE {self.name} SET id = {self.rng.randint(1, 9)}, version = {self.version} WHERE id = {key}"
+            return (
+                f"UPDATE {self.name} SET id = {self.rng.randint(1, 9)}, version = "
+                f"{self.version} WHERE id = {key}"
+            )
         if luck < 0.23:
-            return f"UPDATE {self.name} SET id = id + 1, version = {self.version} WHERE id >= {key} AND id < 9 ORDER BY id DESC"
+            return (
+                f"UPDATE {self.name} SET id = id + 1, version = {self.version} WHERE id >= "
+                f"{key} AND id < 9 ORDER BY id DESC"
+            )
         if luck < 0.5 and given:
             column = self.rng.choice(sorted(given))
             value = self._value(given[column])
@@ -131,8 +146,9 @@ class History:
         if self.rng.random() < 0.15:
             return f"ALTER TABLE {self.name} {self.rng.choice(TABLE_ACTIONS)}{self.rng.choice(HINTS)}"
         kinds = [
-            self._add, self._add, self._drop, self._rename, self._rename, self._widen, self._widen, self._lose, self._again, self._index, self._order,
-            self._null, self._default, self._change_all, self._compute, self._hide,
+            self._add, self._add, self._drop, self._rename, self._rename, self._widen, self._widen,
+            self._lose, self._again, self._index, self._order, self._null, self._default, self._change_all,
+            self._compute, self._hide,
         ]  # fmt: skip
         expected = self.rng.choice([1, 1, 1, 2, 2, 3])
         found: list[Action] = []
@@ -158,7 +174,8 @@ class History:
         return self.rng.choice(sorted(self.columns)) if self.columns else None
 
     def _name(self) -> str:
-        """A new name, one that a column had once, or one that a column has (another action may take it away); some of them in the other case."""
+        """A new name, one that a column had once, or one that a column has (another action may take it away);
+        some of them in the other case."""
         luck, other = self.rng.random(), self.rng.random() < 0.25
         self.made += 1
         name = f"c{self.made}"
@@ -176,7 +193,10 @@ class History:
             more = " DEFAULT CURRENT_TIMESTAMP"
         null = " NULL" if type_ == "TIMESTAMP" and "NOT NULL" not in more else ""
         hidden = self.rng.random() < 0.1 and more != " NOT NULL"
-        text = f"ADD COLUMN {name} {type_}{null}{more}{' INVISIBLE' * hidden}{self.rng.choice(['', ' FIRST', ' AFTER id'])}"
+        text = (
+            f"ADD COLUMN {name} "
+            f"{type_}{null}{more}{' INVISIBLE' * hidden}{self.rng.choice(['', ' FIRST', ' AFTER id'])}"
+        )
         return Action(text, gives=(name, Column(type_, "NOT NULL" in more, invisible=hidden)))
 
     def _drop(self) -> Action | None:

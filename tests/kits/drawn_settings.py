@@ -1,4 +1,5 @@
-"""Settings of a session in which a drawn statement runs: such as change what a statement or a value means. What a server does not know, it is not given."""
+"""Settings of a session in which a drawn statement runs: such as change what a statement or a value means.
+What a server does not know, it is not given."""
 
 from __future__ import annotations
 
@@ -13,12 +14,16 @@ MAKE_ZONE = (
     f"REPLACE INTO mysql.time_zone VALUES ({ZONE_ID}, 'N')",
     f"REPLACE INTO mysql.time_zone_name VALUES ('{ZONE}', {ZONE_ID})",
     f"REPLACE INTO mysql.time_zone_transition VALUES ({ZONE_ID}, 1743296400, 1), ({ZONE_ID}, 1761440400, 0)",
-    f"REPLACE INTO mysql.time_zone_transition_type VALUES ({ZONE_ID}, 0, 3600, 0, 'CET'), ({ZONE_ID}, 1, 7200, 1, 'CEST')",
+    (
+        f"REPLACE INTO mysql.time_zone_transition_type VALUES ({ZONE_ID}, 0, 3600, 0, 'CET'), "
+        f"({ZONE_ID}, 1, 7200, 1, 'CEST')"
+    ),
 )
 _STRICT = ("STRICT_ALL_TABLES", "STRICT_TRANS_TABLES")
 _MODES = (
-    *_STRICT, "NO_ZERO_DATE", "NO_ZERO_IN_DATE", "ALLOW_INVALID_DATES", "ANSI_QUOTES", "NO_BACKSLASH_ESCAPES", "PAD_CHAR_TO_FULL_LENGTH", "PIPES_AS_CONCAT",
-    "NO_AUTO_VALUE_ON_ZERO", "ERROR_FOR_DIVISION_BY_ZERO", "NO_UNSIGNED_SUBTRACTION", "IGNORE_SPACE", "REAL_AS_FLOAT", "HIGH_NOT_PRECEDENCE",
+    *_STRICT, "NO_ZERO_DATE", "NO_ZERO_IN_DATE", "ALLOW_INVALID_DATES", "ANSI_QUOTES", "NO_BACKSLASH_ESCAPES",
+    "PAD_CHAR_TO_FULL_LENGTH", "PIPES_AS_CONCAT", "NO_AUTO_VALUE_ON_ZERO", "ERROR_FOR_DIVISION_BY_ZERO",
+    "NO_UNSIGNED_SUBTRACTION", "IGNORE_SPACE", "REAL_AS_FLOAT", "HIGH_NOT_PRECEDENCE",
     "TIME_TRUNCATE_FRACTIONAL", "TIME_ROUND_FRACTIONAL", "EMPTY_STRING_IS_NULL", "SIMULTANEOUS_ASSIGNMENT",
 )  # fmt: skip
 #: Variable → values. Of some the servers have only one; some a session may not set.
@@ -40,7 +45,8 @@ _VARIABLES: dict[str, tuple[str, ...]] = {
     "old_alter_table": ("ON",),
     "alter_algorithm": ("'COPY'", "'INPLACE'", "'NOCOPY'", "'INSTANT'"),
     "system_versioning_alter_history": ("KEEP",),
-    "old_mode": ("''", "'UTF8_IS_UTF8MB3'", "'ZERO_DATE_TIME_CAST'", "'NO_NULL_COLLATION_IDS,LOCK_ALTER_TABLE_COPY'"),
+    "old_mode": ("''", "'UTF8_IS_UTF8MB3'", "'ZERO_DATE_TIME_CAST'",
+     "'NO_NULL_COLLATION_IDS,LOCK_ALTER_TABLE_COPY'"),
     "innodb_strict_mode": ("OFF", "ON"),
     "sql_auto_is_null": ("ON",),
     "div_precision_increment": ("0",),

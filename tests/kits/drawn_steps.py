@@ -1,4 +1,5 @@
-"""Steps of histories of a few tables of one source, drawn by Hypothesis: rows, columns, partitions, and tables that come, go and change places.
+"""Steps of histories of a few tables of one source, drawn by Hypothesis: rows, columns, partitions, and
+tables that come, go and change places.
 
 Tables are drawn as numbers, taken modulo what is there:
 tests/kits/drawn_tables.py makes statements of the steps.
@@ -84,7 +85,8 @@ Step = Rows | Alter | Drop | Create | Rename | Instead | Swap | Partitions | Exc
 
 @dataclass(frozen=True)
 class Stretch:
-    """`behind`: while capture is away; `live`: while it runs; `applied`: whether units apply in the middle; `killed`: how capture ends."""
+    """`behind`: while capture is away; `live`: while it runs; `applied`: whether units apply in the middle;
+    `killed`: how capture ends."""
 
     behind: tuple[Step, ...]
     live: tuple[Step, ...]
@@ -104,7 +106,8 @@ _STEPS: dict[type[Step], tuple[int, st.SearchStrategy[Step]]] = {
     Rename: (1, st.builds(Rename, _AT, _AT, st.booleans())),
     Instead: (1, st.builds(Instead, _AT, _AT, _AT)),
     Swap: (1, st.builds(Swap, _AT, _AT)),
-    Partitions: (2, st.builds(Partitions, _AT, st.sampled_from(("add", "drop", "truncate", "merge", "remove")), _AT)),
+    Partitions: (2, st.builds(Partitions, _AT,
+     st.sampled_from(("add", "drop", "truncate", "merge", "remove")), _AT)),
     Exchange: (1, st.builds(Exchange, _AT, _AT, _AT, st.integers(1, 9))),
 }  # fmt: skip
 """Step → how often of all, and its parts."""
@@ -127,7 +130,7 @@ def drawn(seed: int, count: int) -> list[Drawn]:
     found: list[Drawn] = []
 
     @hypothesis.seed(seed)
-    @settings(max_examples=count + 1, database=None, deadline=None, phases=(Phase.generate,), suppress_health_check=list(HealthCheck))  # fmt: skip
+    @settings(max_examples=count + 1, database=None, deadline=None, phases=(Phase.generate,), suppress_health_check=list(HealthCheck))  # fmt: skip  # noqa: E501
     @given(histories())
     def collect(history: Drawn) -> None:
         found.append(history)

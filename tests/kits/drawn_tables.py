@@ -37,13 +37,15 @@ class Shape(History):
     parts: dict[str, int] = field(default_factory=dict)
 
     def like(self, name: str, *, whole: bool = True) -> Shape:
-        """Return a table of another name with the same columns; `whole`: also with its indexes and partitions."""
+        """Return a table of another name with the same columns; `whole`: also with its indexes and
+        partitions."""
         indexes, parts = (list(self.indexes), dict(self.parts)) if whole else ([], {})
         return replace(self, name=name, columns=dict(self.columns), indexes=indexes, parts=parts)
 
 
 class Tables:
-    """Tables of one history. `captured`: names that capture takes; the last name is of one that it does not."""
+    """Tables of one history. `captured`: names that capture takes; the last name is of one that it does
+    not."""
 
     def __init__(self, number: int) -> None:
         self.captured = tuple(f"h{number}{letter}" for letter in "abpz")
@@ -158,7 +160,10 @@ class Tables:
             case "merge" if len(shape.parts) > 1:
                 first, second, *more = shape.parts
                 bound = shape.parts[second]
-                text = f"REORGANIZE PARTITION {first}, {second} INTO (PARTITION {new} VALUES LESS THAN ({bound}))"
+                text = (
+                    f"REORGANIZE PARTITION {first}, {second} INTO (PARTITION {new} "
+                    f"VALUES LESS THAN ({bound}))"
+                )
                 yield (
                     f"{alter} {text}",
                     lambda: _put(shape.parts, {new: bound} | {each: shape.parts[each] for each in more}),

@@ -1,4 +1,5 @@
-"""A stage for attempts' drivers: connections that note what they are asked for, and functions that answer with their arguments."""
+"""A stage for attempts' drivers: connections that note what they are asked for, and functions that answer
+with their arguments."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ Said = list[tuple[Any, ...]]
 
 
 class Connection:
-    """Says what it is asked for, and answers with the name of that; `refuses`: what it raises instead of carrying out a transaction."""
+    """Says what it is asked for, and answers with the name of that; `refuses`: what it raises instead of
+    carrying out a transaction."""
 
     transactional_ddl = False
     column_names = EXACT
@@ -81,7 +83,8 @@ class Stage:
         self.read: list[tuple[int, int]] = []
         self.tables: dict[Any, Any] = {"d.t": X, "d.other": X}
         inputs = AttemptInputs(
-            [[(1, b"one")]], self._read, find_begin=lambda *given: ("begin", *given), find_snapshot=lambda after: ("snapshot", after), is_assigned=lambda: self.expected,  # type: ignore[arg-type,return-value]
+            [[(1, b"one")]], self._read, find_begin=lambda *given: ("begin", *given),
+            find_snapshot=lambda after: ("snapshot", after), is_assigned=lambda: self.expected,  # type: ignore[arg-type,return-value]
         )  # fmt: skip
         self.threads = ThreadDriver(SPEC, self.connections, inputs, self.tables)
         self.batches = BatchDriver(SPEC, self.connections, inputs, self.tables)

@@ -121,7 +121,8 @@ def story(
 
 #: What rows that are there have in columns that a followed change adds.
 FILLS: dict[str, Values] = {
-    "add": {"n": None}, "add with a default": {"n": 7}, "add not null": {"n": 0}, "rename and add under the old name": {"note": None},
+    "add": {"n": None}, "add with a default": {"n": 7}, "add not null": {"n": 0},
+    "rename and add under the old name": {"note": None},
 }  # fmt: skip
 
 
@@ -168,7 +169,7 @@ def notify(tale: Story, name: str) -> None:
 
 def dropped(tale: Story) -> None:
     stop = TableStop(
-        cause="dropped", at=(0, 1, 9000, -1), file="f", pos=9000, reason="bank.acct was dropped: DROP TABLE acct", remedy="rowlock copy",
-        since_ms=7,
+        cause="dropped", at=(0, 1, 9000, -1), file="f", pos=9000,
+        reason="bank.acct was dropped: DROP TABLE acct", remedy="rowlock copy", since_ms=7,
     )  # fmt: skip
     tale.bench.write([tale.source.event("m", stop=stop)])

@@ -1,4 +1,5 @@
-"""A process with everything that it has started: some of that may end at any moment, by itself (Spark's workers do)."""
+"""A process with everything that it has started: some of that may end at any moment, by itself (Spark's
+workers do)."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ def send(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
 
 @contextlib.contextmanager
 def standing_still(pid: int) -> Iterator[None]:
-    """SIGSTOP a process with everything that it has started, as a machine that stands still would; then SIGCONT."""
+    """SIGSTOP a process with everything that it has started, as a machine that stands still would; then
+    SIGCONT."""
     stopped: list[psutil.Process] = []
     try:
         while born := [each for each in family(pid) if each not in stopped]:  # while it was being listed

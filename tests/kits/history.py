@@ -1,10 +1,11 @@
 """Random histories of a table with a primary key and two nullable unique keys, and the judge: serial replay.
 
-`histories()` is a Hypothesis strategy; `run_pure` drives the real core over a FakeTarget under a random schedule of
-the lanes, step by step and without threads; `run_threads` drives LaneGroup in threads against any target, real ones too:
+`histories()` is a Hypothesis strategy; `run_pure` drives the real core over a FakeTarget under a random
+schedule of the lanes, step by step and without threads; `run_threads` drives LaneGroup in threads against any
+target, real ones too:
 
-    final = run_threads(history, lambda: PostgresSession(...), target_table("public"), lanes=4, max_gather=3, seed=1)
-    assert final == serial(history)
+    final = run_threads(history, lambda: PostgresSession(...), target_table("public"), lanes=4, max_gather=3,
+    seed=1) assert final == serial(history)
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ UNIT = ApplyUnit("history", "topic")
 
 
 def target_table(db: str = "public", name: str = "history", *, unique: bool = True) -> TargetTable:
-    """`history(id bigint primary key, a varchar(20) unique, b int unique, v int)`; without `unique` only the key is unique."""
+    """`history(id bigint primary key, a varchar(20) unique, b int unique, v int)`; without `unique` only the
+    key is unique."""
     columns = (
         Column(name="id", type=ColumnType(kind=Kind.INT, bits=64), nullable=False),
         Column(
@@ -65,7 +67,8 @@ def target_table(db: str = "public", name: str = "history", *, unique: bool = Tr
 
 @dataclass(frozen=True)
 class Event:
-    """A record of the topic; its offset is its place in the list. `refused`: why its new row cannot be sent to any target."""
+    """A record of the topic; its offset is its place in the list. `refused`: why its new row cannot be sent
+    to any target."""
 
     position: Position
     prev: Position | None
@@ -77,7 +80,8 @@ class Event:
 
 @dataclass(frozen=True)
 class History:
-    """`topic` may hold stretches twice (re-sent with the same positions); `changes` is what happened, once each."""
+    """`topic` may hold stretches twice (re-sent with the same positions); `changes` is what happened, once
+    each."""
 
     changes: list[tuple[Row | None, Row | None]]
     topic: list[Event]
@@ -90,9 +94,8 @@ Op = tuple[str, int, int | None, int | None, int]
 def changes_of(ops: list[Op]) -> list[tuple[Row | None, Row | None]]:
     """Play `ops` on a source and return the row changes it logs; what the source would refuse does nothing.
 
-    put: insert or update the row `id` with a and b. move: update the key from `id` to the other id. drop: delete.
-    hand: give a and b of row `id` to the other row, in two updates of one transaction.
-    """
+    put: insert or update the row `id` with a and b. move: update the key from `id` to the other id. drop:
+    delete. hand: give a and b of row `id` to the other row, in two updates of one transaction."""
     rows: dict[Any, Row] = {}
     out: list[tuple[Row | None, Row | None]] = []
 
@@ -125,7 +128,8 @@ def changes_of(ops: list[Op]) -> list[tuple[Row | None, Row | None]]:
 
 
 def topic_of(changes: list[tuple[Row | None, Row | None]], resend: list[tuple[int, int]]) -> list[Event]:
-    """Return the topic: every change once, and after change `at` (of each resend) the last `n` changes again."""
+    """Return the topic: every change once, and after change `at` (of each resend) the last `n` changes
+    again."""
     events = [
         Event((0, 1, 10 * i, 0), (0, 1, 10 * (i - 1), 0) if i else None, 1, before, after)
         for i, (before, after) in enumerate(changes)
@@ -225,7 +229,8 @@ def run_pure(
     rng: random.Random,
     replace: bool = True,
 ) -> None:
-    """Apply the history in attempts of random length; within each the lanes take random turns; some attempts crash.
+    """Apply the history in attempts of random length; within each the lanes take random turns; some attempts
+    crash.
 
     `replace`: see Lane.
     """
@@ -311,9 +316,9 @@ def run_threads(
 ) -> dict[Key, Row]:
     """Apply the history through LaneGroup, in threads, to any target and return the rows it ends with.
 
-    `open_session`: a new Session of the target database; the table is created through it. Attempts of random length; some
-    are abandoned without a drain, as a killed task is. Rows left in the table from before must be none.
-    """
+    `open_session`: a new Session of the target database; the table is created through it. Attempts of random
+    length; some are abandoned without a drain, as a killed task is. Rows left in the table from before must
+    be none."""
     rng = random.Random(seed)
     main, sessions = open_session(), [open_session() for _ in range(lanes)]
     layout = Layout(lanes=lanes)

@@ -1,4 +1,5 @@
-"""Histories of a core as text: "step; step ⇒ order, order; …". After "⇒" come all orders that follow from the step."""
+"""Histories of a core as text: "step; step ⇒ order, order; …". After "⇒" come all orders that follow from the
+step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Tables of events for tests of record formats, places in a source's log, and what a topic's records leave."""
+"""Tables of events for tests of record formats, places in a source's log, and what a topic's records
+leave."""
 
 from __future__ import annotations
 
@@ -50,7 +51,8 @@ def one(type_: ColumnType, **column: Any) -> RoutedTable:
 
 
 def shown(records: Iterable[FormattedRecord]) -> list[tuple[Any, Any]]:
-    """The records' keys and values as JSON documents; every one is compact, and UTF-8 that escapes nothing it need not."""
+    """The records' keys and values as JSON documents; every one is compact, and UTF-8 that escapes nothing it
+    need not."""
     return [(_document(record.key), _document(record.value)) for record in records]
 
 

@@ -1,4 +1,5 @@
-"""What tests of a Kafka target share: tables that are written as events, targets of one unit, and a reader of what is committed."""
+"""What tests of a Kafka target share: tables that are written as events, targets of one unit, and a reader of
+what is committed."""
 
 from __future__ import annotations
 
@@ -90,9 +91,14 @@ def moved(row: LaneProgress, offset: int) -> LaneProgress:
 
 
 def messages(kafka: Kafka, topic: str, *, committed: bool = True) -> list[Any]:
-    """All messages of a topic to the end of now, those that are committed or all of them; partition by partition."""
+    """All messages of a topic to the end of now, those that are committed or all of them; partition by
+    partition."""
     level = "read_committed" if committed else "read_uncommitted"
-    settings: dict[str, Any] = {"bootstrap.servers": kafka.bootstrap, "group.id": "judge", "enable.partition.eof": True}  # fmt: skip
+    settings: dict[str, Any] = {
+        "bootstrap.servers": kafka.bootstrap,
+        "group.id": "judge",
+        "enable.partition.eof": True,
+    }
     settings |= {"isolation.level": level, "auto.offset.reset": "earliest", "enable.auto.commit": False}
     found: list[Any] = []
     with closing(Consumer(settings)) as consumer:

@@ -1,9 +1,9 @@
-"""Attempts at a unit of a real target that die at any statement, without Spark and without a process of their own.
+"""Attempts at a unit of a real target that die at any statement, without Spark and without a process of their
+own.
 
-A moment is a statement that an attempt is about to send which locks, writes or commits (in front of a read the server is as it is in
-front of the next such statement). What an attempt does not live through: see `Blow`. Whoever was paused goes on once its unit
-is somebody else's.
-"""
+A moment is a statement that an attempt is about to send which locks, writes or commits (in front of a read
+the server is as it is in front of the next such statement). What an attempt does not live through: see
+`Blow`. Whoever was paused goes on once its unit is somebody else's."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ from consumer.targets.session import SqlSession
 from tests.kits.attempts import Real, RealUnit
 
 Blow = Literal["before", "sent", "cut", "paused"]
-"""before: the process dies in front of the statement. sent: it dies once the server has the statement, which may run on. cut: the
-connection is lost then, and the process lives. paused: the process stands still in front of the statement until the unit is another's."""
+"""before: the process dies in front of the statement. sent: it dies once the server has the statement, which
+may run on. cut: the connection is lost then, and the process lives. paused: the process stands still in front
+of the statement until the unit is another's."""
 BLOWS: tuple[Blow, ...] = ("before", "sent", "cut", "paused")
 _MOMENT = re.compile(r"(?!SET\b|SHOW\b)(?!SELECT\b(?!.*FOR UPDATE))", re.DOTALL)
 _ALONE = re.compile(r"\s*(ALTER|DROP|CREATE)\b")
@@ -56,8 +57,9 @@ class Moments:
         self._close: list[Callable[[], None]] = []
 
     def between(self, what: str, *, inside: bool = True) -> list[int]:
-        """Return the moments behind the attempt's begin, up to the one behind the last transaction in which `what` is named; not
-        `inside`: without those within a transaction, which are alike but for the locks that are held."""
+        """Return the moments behind the attempt's begin, up to the one behind the last transaction in which
+        `what` is named; not `inside`: without those within a transaction, which are alike but for the locks
+        that are held."""
         last = max(at for at, text in enumerate(self.seen, 1) if what in text)
         begun, ended = (self.seen.index("COMMIT", at) + 1 for at in (0, last))
         found = range(begun + 1, min(ended + 1, len(self.seen)) + 1)
@@ -159,7 +161,8 @@ def _watch_mysql(raw: Any, moments: Moments) -> None:
 
 
 def _watch_postgres(raw: Any, moments: Moments) -> None:
-    """What goes in one pipeline is one moment: who is paused within it is ended by no lock that others wait for."""
+    """What goes in one pipeline is one moment: who is paused within it is ended by no lock that others wait
+    for."""
     execute = raw.execute
     pipelines: list[object] = [None]
 
@@ -184,8 +187,8 @@ class MortalUnit(RealUnit):
 
     def apply(self, start: int = 0, *, cache: ConnectionCache | None = None) -> Report:
         spec = UnitSpec(
-            unit=self.unit, source=self.source.name, epoch=self.epoch, topic_id="id", routes=self.routes, lanes=self.lanes, patient=True,
-            **self.spec,
+            unit=self.unit, source=self.source.name, epoch=self.epoch, topic_id="id", routes=self.routes,
+            lanes=self.lanes, patient=True, **self.spec,
         )  # fmt: skip
         return apply_topic(
             spec,
@@ -215,7 +218,8 @@ class MortalUnit(RealUnit):
 
     @contextmanager
     def struck(self, moments: Moments) -> Iterator[None]:
-        """Within it, the unit's process was struck; behind it, one that was paused has gone on, and has seen that the unit is not its own."""
+        """Within it, the unit's process was struck; behind it, one that was paused has gone on, and has seen
+        that the unit is not its own."""
         if moments.blow != "paused":
             self.strike(moments)
             yield

@@ -62,7 +62,8 @@ class RealStory(Story):
         return found
 
     def ended(self) -> object:
-        """All that must be alike at the end, whatever happened meanwhile; the rows are compared with the source's."""
+        """All that must be alike at the end, whatever happened meanwhile; the rows are compared with the
+        source's."""
         lanes, state = self.unit.real.session.read_progress(self.unit.unit)
         assert state is not None
         assert self.target_rows() == self.rows

@@ -4,7 +4,8 @@ The grammar is that of history_steps.py. Orders are what an agent is to do with 
 unit (and from which progress), targets to fence, and alarms; "nothing" if none. Steps:
 
 - `a b join`: agents register and report that they hold nothing; `a restarts`: its next incarnation registers;
-  `a syncs`: it reports that it holds nothing; `a beats`: a heartbeat; `a stopping`: that of an agent that ends;
+  `a syncs`: it reports that it holds nothing; `a beats`: a heartbeat; `a stopping`: that of an agent that
+  ends;
 - `+u -v +w#2`: the inventory has u, no v, and w created anew under the identity 2; `pipeline p`: from then
   on it also has the pipelines, so that units that are missing are doubted;
 - `a: prepared u, stopped v 8/9`: a heartbeat with the phases of units, and their progress;

@@ -43,7 +43,8 @@ class RealStand:
         self.do(f'CREATE TABLE "{table}" ("id" NUMBER(10) PRIMARY KEY, {listed})')
         names = ", ".join(f'"{name}"' for name, type_ in columns.items() if not type_.endswith("LOB"))
         self.do(
-            f'CREATE MATERIALIZED VIEW LOG ON "{table}" WITH PRIMARY KEY, SEQUENCE {f"({names}) INCLUDING NEW VALUES" if log is None else log}'
+            f'CREATE MATERIALIZED VIEW LOG ON "{table}" WITH PRIMARY KEY, SEQUENCE '
+            f"{f'({names}) INCLUDING NEW VALUES' if log is None else log}"
         )
 
     def logged(self, table: str) -> int:
@@ -64,8 +65,9 @@ class RealSite(OracleSite):
     def config(self, tables: str = "*", snapshot: str = "initial") -> Config:
         server = self._server
         own = {
-            "type": "oracle", "host": server.host, "port": server.port, "database": server.service, "user": server.user,
-            "password": server.password, "tables": [f"{self.db}.{tables}"], "snapshot": snapshot,
+            "type": "oracle", "host": server.host, "port": server.port, "database": server.service,
+            "user": server.user, "password": server.password, "tables": [f"{self.db}.{tables}"],
+            "snapshot": snapshot,
         }  # fmt: skip
         return Config.model_validate({"kafka": {"bootstrap": "h:1", "prefix": PREFIX}, "sources": {"s": own}})
 

@@ -1,7 +1,8 @@
-"""Capture of a log that others are refreshed from, too, by the rules of tests/kits/oracle_shared_rules.py: what the product does not do yet.
+"""Capture of a log that others are refreshed from, too, by the rules of tests/kits/oracle_shared_rules.py:
+what the product does not do yet.
 
-Each round is what a process that was just started would do: all that it knows is in the topic, and in the times of its two views.
-"""
+Each round is what a process that was just started would do: all that it knows is in the topic, and in the
+times of its two views."""
 
 from __future__ import annotations
 

@@ -63,8 +63,9 @@ def choose_view_to_refresh(views: OwnViews, now: str) -> str | None:
 def select_view_refreshes(table: TableName, views: Sequence[str]) -> SqlStatement:
     """Return a SELECT of (name of a view of rowlock, time of its last refresh from the log's table)."""
     return (
-        f"SELECT R.NAME, TO_CHAR(B.MVIEW_LAST_REFRESH_TIME, {_SECONDS}) FROM ALL_BASE_TABLE_MVIEWS B "
-        "JOIN ALL_REGISTERED_MVIEWS R ON R.MVIEW_ID = B.MVIEW_ID WHERE B.OWNER = :1 AND B.MASTER = :2 AND R.NAME IN (:3, :4)"
+        f"SELECT R.NAME, TO_CHAR(B.MVIEW_LAST_REFRESH_TIME, {_SECONDS}) FROM "
+        "ALL_BASE_TABLE_MVIEWS B JOIN ALL_REGISTERED_MVIEWS R ON R.MVIEW_ID = B.MVIEW_ID WHERE "
+        "B.OWNER = :1 AND B.MASTER = :2 AND R.NAME IN (:3, :4)"
     ), [*table, *views]
 
 

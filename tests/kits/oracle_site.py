@@ -1,4 +1,5 @@
-"""Capture of Oracle's stand (a): the product's start, loop and writer, stepped in this thread, on the simulation's Kafka."""
+"""Capture of Oracle's stand (a): the product's start, loop and writer, stepped in this thread, on the
+simulation's Kafka."""
 
 from __future__ import annotations
 
@@ -66,7 +67,8 @@ class OracleSite:
         with self.stand.own.transaction():
             for id_ in ids:
                 self.stand.do(
-                    f'INSERT INTO "{OWNER}"."{table}" (id, version) VALUES (%s, %s) ON CONFLICT (id) DO UPDATE SET version = %s',
+                    f'INSERT INTO "{OWNER}"."{table}" (id, version) VALUES (%s, %s) ON CONFLICT '
+                    "(id) DO UPDATE SET version = %s",
                     (id_, version, version),
                 )
 
@@ -91,7 +93,8 @@ class OracleSite:
     def copy(self, table: str, where: str | None = None) -> None:
         self._asked += 1
         request = CopyRequest(
-            id=f"copy {self._asked}", db=self.db, table=table, by="a test", cause="asked", requested_ms=1, where=where
+            id=f"copy {self._asked}", db=self.db, table=table, by="a test", cause="asked", requested_ms=1,
+            where=where
         )  # fmt: skip
         self.requests.waiting.append((self._asked, request))
 
@@ -117,7 +120,8 @@ class OracleSite:
         before: Callable[[str], None] = lambda _sql: None,
         until: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Capture, take the steps meanwhile, and end once all is in Kafka; or killed. `before`: sees each statement, and may kill."""
+        """Capture, take the steps meanwhile, and end once all is in Kafka; or killed. `before`: sees each
+        statement, and may kill."""
         config = self.config(tables, snapshot)
         source = self.source(config)
         client = Client(self.broker, self.rng, lambda: 0.0, lambda: None)
@@ -173,10 +177,12 @@ class OracleSite:
         started = CaptureStarter(source, own, writer, *parts).start_capture(new_snapshot=False)
         notified: list[Watermark] = []
         loop = CaptureLoop(own, started, Ports(
-            writer=writer, store=store, topics=self.broker, open_log=source.open_log, open_reader=source.open_reader,
-            server=lambda: source, names=source.tables.names, definitions=source.definitions, reaches=source.make_impact_finder,
-            clock=Clock(lambda: self.now, lambda: int(self.now * 1000)), stopping=lambda: False, on_watermark=notified.append,
-            requests=self.requests, reader=self.broker, chunk_rows=self.chunk_rows,
+            writer=writer, store=store, topics=self.broker, open_log=source.open_log,
+            open_reader=source.open_reader, server=lambda: source, names=source.tables.names,
+            definitions=source.definitions, reaches=source.make_impact_finder,
+            clock=Clock(lambda: self.now, lambda: int(self.now * 1000)), stopping=lambda: False,
+            on_watermark=notified.append, requests=self.requests, reader=self.broker,
+            chunk_rows=self.chunk_rows,
         ))  # fmt: skip
         return loop, notified
 
@@ -232,8 +238,8 @@ def _counted(event: EventEnvelope) -> EventEnvelope:
 
 
 class Writers:
-    """Three sessions of applications with open transactions: what they log in one order is committed in another, or not at all. `instances`: of
-    each session."""
+    """Three sessions of applications with open transactions: what they log in one order is committed in
+    another, or not at all. `instances`: of each session."""
 
     def __init__(self, stand: OracleStand, seed: int, instances: Sequence[str] = ("", "", "")) -> None:
         self.rng, self.version = random.Random(seed), 0

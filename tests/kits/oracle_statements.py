@@ -1,8 +1,9 @@
-"""Every text of SQL in the code of Oracle's dialect, and whether H2 has executed it. What H2 got is in a record (tests.stands.oracle_on_h2.RECORD).
+"""Every text of SQL in the code of Oracle's dialect, and whether H2 has executed it. What H2 got is in a
+record (tests.stands.oracle_on_h2.RECORD).
 
-A text is a string of the code that has a word of SQL in it: a whole statement, or a part that is put into one. What stands in an error, a
-remark or a docstring is none. So whoever adds a statement has it judged here, without a list to be kept.
-"""
+A text is a string of the code that has a word of SQL in it: a whole statement, or a part that is put into
+one. What stands in an error, a remark or a docstring is none. So whoever adds a statement has it judged here,
+without a list to be kept."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ EXEMPT = {
 }
 #: Functions that render statements on tables of rowlock's own as well as on others.
 _SHARED = frozenset({
-    "render_create", "build_create", "render_insert", "build_insert", "render_locking_select", "render_page", "_render_milliseconds", "",
+    "render_create", "build_create", "render_insert", "build_insert", "render_locking_select", "render_page",
+    "_render_milliseconds", "",
 })  # fmt: skip
 _WORDS = re.compile(
     r"\b(SELECT|INSERT|UPDATE|DELETE|MERGE|ALTER|CREATE|DROP|SAVEPOINT|ROLLBACK|WHERE|FETCH|NULL|DEFAULT|MODIFY|ADD|PRIMARY|CASE|WHEN|AND|OR"
@@ -39,8 +41,8 @@ Strings = Iterator[tuple[ast.expr, str]]
 
 
 class Text(NamedTuple):
-    """`where`: "file:line"; `shown`: as it stands in the code, with "{…}" for what is put in; `books`: it is on rowlock's own tables
-    (None: on others, too)."""
+    """`where`: "file:line"; `shown`: as it stands in the code, with "{…}" for what is put in; `books`: it is
+    on rowlock's own tables (None: on others, too)."""
 
     where: str
     shown: str
@@ -60,7 +62,8 @@ def texts() -> list[Text]:
 
 
 def never_executed(executed: Iterable[str]) -> list[Text]:
-    """Return the texts that are in none of the statements that were `executed`, and those of EXEMPT that are."""
+    """Return the texts that are in none of the statements that were `executed`, and those of EXEMPT that
+    are."""
     statements = list(executed)
     return [each for each in texts() if any(map(each.is_in, statements)) == (each.shown in EXEMPT)]
 
@@ -124,7 +127,8 @@ def _is_said(node: ast.AST) -> bool:
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    """Match a statement as the driver got it: a mark is a number, and what is put in is anything, also nothing."""
+    """Match a statement as the driver got it: a mark is a number, and what is put in is anything, also
+    nothing."""
     text = re.sub(rf"{_ANY}(rowlock_\w+)", lambda found: f'{_ANY}."{found[1].upper()}"', text)
     text = re.sub(r"\{\w+\}", _ANY, text).replace("%s", _MARK).replace("%%", "%")
     return re.compile(

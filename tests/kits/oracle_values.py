@@ -1,4 +1,5 @@
-"""The rows of Oracle's type table as values of a source's events, and what a target holds of them (tests/golden/oracle_held.jsonl)."""
+"""The rows of Oracle's type table as values of a source's events, and what a target holds of them
+(tests/golden/oracle_held.jsonl)."""
 
 from __future__ import annotations
 
@@ -59,12 +60,14 @@ def value_of(case: Case) -> Value:
 
 
 def source_table(*columns: Case) -> Table:
-    """Return the table as capture reads it from Oracle's catalogue: a key, and a column for each of the cases."""
+    """Return the table as capture reads it from Oracle's catalogue: a key, and a column for each of the
+    cases."""
     name = ("BANK", "ENDS")
     own = [OracleColumn("ID", "NUMBER", 22, 0, 10, 0, False, False, False)]
     own += [
         OracleColumn(
-            f"C{case['at']}", case["type"], size := case.get("size", 0), size, case.get("precision"), case.get("scale"), True, False, False
+            f"C{case['at']}", case["type"], size := case.get("size", 0), size, case.get("precision"),
+            case.get("scale"), True, False, False
         ) for case in columns
     ]  # fmt: skip
     log = MlogOptions(name, "MLOG$_ENDS", True, True, True, False, False)
@@ -79,7 +82,8 @@ def source_table(*columns: Case) -> Table:
 
 
 def held(target: Target, session: SqlSession, case: Case) -> str:
-    """Write the value in each way in which rows are written, and NULL; return what the server shows, or "refused: …" with the reason.
+    """Write the value in each way in which rows are written, and NULL; return what the server shows, or
+    "refused: …" with the reason.
 
     What it holds is read back as `verify` does, and must be the value of the event.
     """
@@ -91,7 +95,8 @@ def held(target: Target, session: SqlSession, case: Case) -> str:
     first, other, third = ([(str(key), value), (str(key + 1), None)] for key in (1, 3, 5))
     reported: list[str] = []
     for net in (
-        NetChange(wrapped, replaces=first), NetChange(wrapped, updates=first), NetChange(wrapped, updates=other), NetChange(wrapped, snapshot=third),
+        NetChange(wrapped, replaces=first), NetChange(wrapped, updates=first),
+        NetChange(wrapped, updates=other), NetChange(wrapped, snapshot=third),
     ):  # fmt: skip
         try:
             lane.apply_net_change(net)
@@ -149,10 +154,11 @@ def shortened(text: str) -> str:
 
 
 def in_topic(kafka: Kafka, prefix: str, word: str) -> dict[int, Value]:
-    """Write every value that a format takes into one topic; return what the documents say, or "refused: …", by the case's number.
+    """Write every value that a format takes into one topic; return what the documents say, or "refused: …",
+    by the case's number.
 
-    A row has the value of one column, and NULL in the others. What is read back as `verify` does must be the value of the event.
-    """
+    A row has the value of one column, and NULL in the others. What is read back as `verify` does must be the
+    value of the event."""
     routed = ResolvedRoute(prefix, word, topic=TopicOptions(format=word, kinds=(("core", "oracle"),)))
     found: dict[int, Value] = {}
     taken: list[Case] = []

@@ -1,9 +1,11 @@
-"""Changes of tables at a real source, captured in stretches, and units that apply what comes of them: what tests of such histories share.
+"""Changes of tables at a real source, captured in stretches, and units that apply what comes of them: what
+tests of such histories share.
 
-Where a unit needs a copy it is asked for, as the apply process would; capture makes it while statements go on. Under `stop`, and where a unit under
-`ignore` says that the target's table must be mended, a person does what the message says: the target's table goes, and a copy makes it anew. Under
-`ignore` what the target does not have is not compared. Where a policy leaves the target as it is, no row differs that the quarantine does not hold.
-"""
+Where a unit needs a copy it is asked for, as the apply process would; capture makes it while statements go
+on. Under `stop`, and where a unit under `ignore` says that the target's table must be mended, a person does
+what the message says: the target's table goes, and a copy makes it anew. Under `ignore` what the target does
+not have is not compared. Where a policy leaves the target as it is, no row differs that the quarantine does
+not hold."""
 
 from __future__ import annotations
 
@@ -75,7 +77,8 @@ class Play:
         topic = f"{self.db}.s.{self.db}.beat"
         desired = f'"after":{{"id":{mark}}}'.encode()
         until(
-            lambda: size(self.kafka.bootstrap, topic) and any(desired in (m.value() or b"") for m in messages(self.kafka.bootstrap, topic)),
+            lambda: size(self.kafka.bootstrap,
+             topic) and any(desired in (m.value() or b"") for m in messages(self.kafka.bootstrap, topic)),
             f"captured; {unit.output()[-3000:]}", 300,
         )  # fmt: skip
 
@@ -92,8 +95,8 @@ class Play:
 
     def list_copies(self, name: str) -> tuple[tuple[str, ...], list[Row]]:
         values = {
-            "type": self.kind, "host": self.database.host, "port": self.database.port, "user": self.database.user, "password": "",
-            "database": self.db,
+            "type": self.kind, "host": self.database.host, "port": self.database.port,
+            "user": self.database.user, "password": "", "database": self.db,
         }  # fmt: skip
         with contextlib.closing(open_session(TargetConfig.model_validate(values), name="judge")) as session:
             table = session.read_table(self.db, name)
@@ -137,8 +140,8 @@ class PlayedUnit(TopicUnit):
     def apply(self, start: int = 0) -> Report:
         self.topic = [m.value() for m in messages(self.play.kafka.bootstrap, self.play.topic(self.name))]
         spec = UnitSpec(
-            unit=self.unit, source="s", epoch=self.epoch, topic_id="id", routes=self.routes, lanes=self.lanes, patient=True,
-            scratch=str(self.play.config.parent),
+            unit=self.unit, source="s", epoch=self.epoch, topic_id="id", routes=self.routes, lanes=self.lanes,
+            patient=True, scratch=str(self.play.config.parent),
         )  # fmt: skip
         return apply_topic(
             spec,
@@ -206,7 +209,8 @@ Whole = tuple[tuple[str, ...], list[Row]]
 
 
 def differs(play: Play, unit: PlayedUnit, desired: Whole | None = None) -> str | None:
-    """Return how the target differs from `wanted`; None: it does not. `wanted` None: what the source has now."""
+    """Return how the target differs from `wanted`; None: it does not. `wanted` None: what the source has
+    now."""
     names, rows = desired or play.list_copies(unit.name)
     columns = in_common(unit, names)
     at = [names.index(each) for each in columns]
@@ -227,11 +231,15 @@ def differs(play: Play, unit: PlayedUnit, desired: Whole | None = None) -> str |
     )
     if expected == found:
         return None
-    return f"{unit.real.target.kind} {unit.place}: {columns}\nsource {expected}\ntarget {found}\n{history_of(play, unit.name)}"
+    return (
+        f"{unit.real.target.kind} {unit.place}: {columns}\nsource {expected}\ntarget "
+        f"{found}\n{history_of(play, unit.name)}"
+    )
 
 
 def decimals(unit: PlayedUnit, columns: Sequence[str]) -> set[str]:
-    """Return the source's columns that the target has as DECIMAL: a whole number of the source is the text of one there."""
+    """Return the source's columns that the target has as DECIMAL: a whole number of the source is the text of
+    one there."""
     session = unit.real.session
     real, (_, state) = session.read_table(*unit.place), session.read_progress(unit.unit)
     assert real is not None
@@ -243,8 +251,9 @@ def decimals(unit: PlayedUnit, columns: Sequence[str]) -> set[str]:
 
 
 def plain(rows: Sequence[Row], policy: str) -> list[Row]:
-    """Under `lenient` a DECIMAL keeps its digits behind the point at the target: zeros at the end say nothing there. Under `ignore` every column
-    keeps its type: a number may be text there, and a time has fewer digits."""
+    """Under `lenient` a DECIMAL keeps its digits behind the point at the target: zeros at the end say nothing
+    there. Under `ignore` every column keeps its type: a number may be text there, and a time has fewer
+    digits."""
     if policy not in ("ignore", "lenient"):
         return list(rows)
     return [

@@ -1,8 +1,8 @@
-"""TABLE_MAPs and row events as servers write them, made by hand: what the decoder is asked where no server need run.
+"""TABLE_MAPs and row events as servers write them, made by hand: what the decoder is asked where no server
+need run.
 
-Nothing here is the product's: lengths, bitmaps and values are packed after MySQL's description of the format, so that the
-decoder is held against the format and not against itself.
-"""
+Nothing here is the product's: lengths, bitmaps and values are packed after MySQL's description of the format,
+so that the decoder is held against the format and not against itself."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """A whole `rowlock run` under load, with a witness: what the fault tests break and judge.
 
-The load is one writer that changes a small set of keys all the time: inserts, updates, deletes, keys that move, unique
-values handed from row to row, in transactions of several rows. Every write takes a greater `version`, so the witness,
-which reads the target all the time, can tell that a row went back. The judge at the end is the full comparison of rows.
-"""
+The load is one writer that changes a small set of keys all the time: inserts, updates, deletes, keys that
+move, unique values handed from row to row, in transactions of several rows. Every write takes a greater
+`version`, so the witness, which reads the target all the time, can tell that a row went back. The judge at
+the end is the full comparison of rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ from deploy.guard.processes import spawn_process
 from tests.kits.waiting import until
 
 COLUMNS = "id, version, owner, amount"
-DDL = """CREATE TABLE acct (id BIGINT NOT NULL PRIMARY KEY, version BIGINT NOT NULL, owner VARCHAR(40) NULL UNIQUE,
+DDL = """CREATE TABLE acct (id BIGINT NOT NULL PRIMARY KEY, version BIGINT NOT NULL,
+  owner VARCHAR(40) NULL UNIQUE,
          amount DECIMAL(12,2) NOT NULL)"""
 KEYS = 60
 OWNERS = [f"owner{i}" for i in range(40)]
@@ -167,7 +168,8 @@ class Witness(threading.Thread):
 
 @dataclass(frozen=True)
 class Program:
-    """An installed rowlock: the `python` of its environment, what its processes find in `env`, and their working directory."""
+    """An installed rowlock: the `python` of its environment, what its processes find in `env`, and their
+    working directory."""
 
     python: str = sys.executable
     env: Mapping[str, str] = field(default_factory=dict)
@@ -177,7 +179,8 @@ class Program:
         return [self.python, "-m", "rowlock.cli", *words]
 
     def spawn(self, *words: str, log: Path) -> subprocess.Popen[bytes]:
-        """Start a command that ends with the tests, also where these are killed; it finds the jars of Spark."""
+        """Start a command that ends with the tests, also where these are killed; it finds the jars of
+        Spark."""
         jars = ",".join(map(str, fetch_spark_kafka_jars()))
         with log.open("ab") as output:
             return spawn_process(

@@ -1,4 +1,5 @@
-"""A captured table whose rows change while a tool alters it, the statements of gh-ost and pt-online-schema-change, and the judgement of its topic."""
+"""A captured table whose rows change while a tool alters it, the statements of gh-ost and
+pt-online-schema-change, and the judgement of its topic."""
 
 from __future__ import annotations
 
@@ -18,7 +19,10 @@ from tests.capturing import Capturing
 from tests.kits.capture import Replay, running, source_rows, topic_rows, watermarks
 from tests.kits.waiting import until
 
-FORM = "(id INT PRIMARY KEY AUTO_INCREMENT, v VARCHAR(20), n INT NOT NULL DEFAULT 0, version INT NOT NULL, KEY by_v (v))"
+FORM = (
+    "(id INT PRIMARY KEY AUTO_INCREMENT, v VARCHAR(20), n INT NOT NULL DEFAULT 0, "
+    "version INT NOT NULL, KEY by_v (v))"
+)
 ALTER = "ADD COLUMN c INT NOT NULL DEFAULT 7, DROP COLUMN n, MODIFY id BIGINT AUTO_INCREMENT"
 WANTED = ColumnChanges(added=("c",), dropped=("n",), modified=("id",))
 
@@ -67,9 +71,15 @@ class Writer:
             case 0:
                 return f"DELETE FROM t WHERE id = {key}"
             case 1:
-                return f"UPDATE t SET v = 'u{self.finish_tick}', version = {self.finish_tick + 1000} WHERE id = {key}"
+                return (
+                    f"UPDATE t SET v = 'u{self.finish_tick}', version = "
+                    f"{self.finish_tick + 1000} WHERE id = {key}"
+                )
         values = f"({key}, 'v{self.finish_tick}', {self.finish_tick + 1000})"
-        return f"INSERT INTO t (id, v, version) VALUES {values} ON DUPLICATE KEY UPDATE v = VALUES(v), version = VALUES(version)"
+        return (
+            f"INSERT INTO t (id, v, version) VALUES {values} ON DUPLICATE KEY UPDATE v = "
+            "VALUES(v), version = VALUES(version)"
+        )
 
 
 class Tools(Capturing):
@@ -103,13 +113,15 @@ class Tools(Capturing):
             assert unit.stop() == 0, unit.output()
 
     def change(self, *statements: str) -> None:
-        """Execute statements in order, and one again that was a deadlock's victim, as both tools do (pt-online-schema-change's `--tries`)."""
+        """Execute statements in order, and one again that was a deadlock's victim, as both tools do
+        (pt-online-schema-change's `--tries`)."""
         with self.database.connect(self.db) as connection, connection.cursor() as cursor:
             for statement in statements:
                 until(functools.partial(_was_executed, cursor, statement), f"no deadlock: {statement}")
 
     def judge(self, columns: list[str], *expected: ColumnChanges | None) -> None:
-        """The topic's rows are the source's; `wanted`: what its definitions say of columns, one behind the other."""
+        """The topic's rows are the source's; `wanted`: what its definitions say of columns, one behind the
+        other."""
         found = self.events("t")
         fold = Fold()
         for event in found:
@@ -163,14 +175,16 @@ def given(column: Column) -> Any:
 
 
 def ghost(tools: Tools, alter: str, *swap: str) -> None:
-    """gh-ost 1.1's statements, but for its heartbeats; it plays the table's changes into the shadow, which is done at once here."""
+    """gh-ost 1.1's statements, but for its heartbeats; it plays the table's changes into the shadow, which is
+    done at once here."""
     columns = "id, v, version"
     tools.change(
         "DROP /* gh-ost */ TABLE IF EXISTS `_t_gho`", "DROP /* gh-ost */ TABLE IF EXISTS `_t_del`",
-        "CREATE /* gh-ost */ TABLE `_t_ghc` (id BIGINT AUTO_INCREMENT PRIMARY KEY, hint VARCHAR(64) NOT NULL)",
+        "CREATE /* gh-ost */ TABLE `_t_ghc` (id BIGINT AUTO_INCREMENT PRIMARY KEY, hint VARCHAR(64) NOT NULL)",  # noqa: E501
         "CREATE /* gh-ost */ TABLE `_t_gho` LIKE `t`", f"ALTER /* gh-ost */ TABLE `_t_gho` {alter}",
         f"INSERT /* gh-ost */ IGNORE INTO `_t_gho` ({columns}) SELECT {columns} FROM t",
-        "CREATE /* gh-ost */ TABLE `_t_del` (id INT AUTO_INCREMENT PRIMARY KEY) ENGINE=InnoDB COMMENT='ghost-cut-over-sentry'",
+        "CREATE /* gh-ost */ TABLE `_t_del` (id INT AUTO_INCREMENT PRIMARY KEY) ENGINE=InnoDB "
+        "COMMENT='ghost-cut-over-sentry'",
         "DROP /* gh-ost */ TABLE IF EXISTS `_t_del`",
         *swap,
         "DROP /* gh-ost */ TABLE IF EXISTS `_t_ghc`", "DROP /* gh-ost */ TABLE IF EXISTS `_t_del`",
@@ -192,7 +206,8 @@ def percona(tools: Tools, alter: str) -> None:
     tools.change(
         created, f"ALTER TABLE `{db}`.`_t_new` {alter}",
         f"CREATE TRIGGER pt_osc_del AFTER DELETE ON t FOR EACH ROW {away}",
-        f"CREATE TRIGGER pt_osc_upd AFTER UPDATE ON t FOR EACH ROW BEGIN {away} AND !(OLD.id <=> NEW.id); {put}; END",
+        f"CREATE TRIGGER pt_osc_upd AFTER UPDATE ON t FOR EACH ROW BEGIN {away} AND "
+        f"!(OLD.id <=> NEW.id); {put}; END",
         f"CREATE TRIGGER pt_osc_ins AFTER INSERT ON t FOR EACH ROW {put}",
         f"INSERT LOW_PRIORITY IGNORE INTO `_t_new` ({names}) SELECT {names} FROM t LOCK IN SHARE MODE",
         f"ANALYZE TABLE `{db}`.`_t_new` /* pt-online-schema-change */",

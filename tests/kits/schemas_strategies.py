@@ -1,4 +1,5 @@
-"""Column types at every width, the bounds of their wire values, and Hypothesis strategies for what lies between."""
+"""Column types at every width, the bounds of their wire values, and Hypothesis strategies for what lies
+between."""
 
 from __future__ import annotations
 
@@ -113,7 +114,8 @@ def _float32(value: float) -> float:
 
 
 def bounds(type_: ColumnType) -> list[Value]:
-    """The wire values at the bounds of a type that every server holds (see ZERO_DATES and NUL for the others)."""
+    """The wire values at the bounds of a type that every server holds (see ZERO_DATES and NUL for the
+    others)."""
     found = _BOUNDS[type_.kind](type_)
     return [*found, None]
 
@@ -162,7 +164,11 @@ def _time_bounds(type_: ColumnType) -> list[Value]:
 
 
 def _datetime_bounds(type_: ColumnType) -> list[Value]:
-    moments = (datetime.datetime(1, 1, 1), datetime.datetime(9999, 12, 31, 23, 59, 59), datetime.datetime(2026, 10, 25, 2, 30, 0, 1000))  # noqa: DTZ001  # fmt: skip
+    moments = (
+        datetime.datetime(1, 1, 1),  # noqa: DTZ001
+        datetime.datetime(9999, 12, 31, 23, 59, 59),  # noqa: DTZ001
+        datetime.datetime(2026, 10, 25, 2, 30, 0, 1000),  # noqa: DTZ001
+    )
     return [_wall(moment, type_.fsp) for moment in moments]
 
 
@@ -175,8 +181,11 @@ _SMALLEST = _float32(1.401298464324817e-45)
 _BOUNDS: dict[Kind, Callable[[ColumnType], list[Value]]] = {
     Kind.INT: _int_bounds,
     Kind.DECIMAL: _decimal_bounds,
-    Kind.FLOAT: lambda _: [0.0, -0.0, 3.4028234663852886e38, -3.4028234663852886e38, 1.1754943508222875e-38, _float32(0.1), 16777216.0, _SMALLEST, -_SMALLEST, 1.1754942106924411e-38, 1.0000001192092896],
-    Kind.DOUBLE: lambda _: [0.0, -0.0, 1.7976931348623157e308, -1.7976931348623157e308, 2.2250738585072014e-308, 5e-324, 0.1, 1e22, 123456789.123456789, -5e-324, 2.225073858507201e-308, 0.30000000000000004],
+    Kind.FLOAT: lambda _: [0.0, -0.0, 3.4028234663852886e38, -3.4028234663852886e38, 1.1754943508222875e-38,
+     _float32(0.1), 16777216.0, _SMALLEST, -_SMALLEST, 1.1754942106924411e-38, 1.0000001192092896],
+    Kind.DOUBLE: lambda _: [0.0, -0.0, 1.7976931348623157e308, -1.7976931348623157e308,
+     2.2250738585072014e-308, 5e-324, 0.1, 1e22, 123456789.123456789, -5e-324, 2.225073858507201e-308,
+      0.30000000000000004],
     Kind.BIT: lambda t: [wire_int(n) for n in (0, 1, 2**t.length - 1, 2 ** (t.length - 1))],
     Kind.YEAR: lambda _: [0, 1901, 2155],
     **dict.fromkeys((Kind.CHAR, Kind.VARCHAR, Kind.TEXT), _text_bounds),
@@ -185,12 +194,16 @@ _BOUNDS: dict[Kind, Callable[[ColumnType], list[Value]]] = {
     Kind.TIME: _time_bounds,
     Kind.DATETIME: _datetime_bounds,
     Kind.TIMESTAMP: _timestamp_bounds,
-    Kind.JSON: lambda _: ["null", "[]", "{}", '"\\\\u0000"', '"a\\"b\\\\c\\n"', '{"a": [1, -2.5, true, null, {"b": "ü😀"}]}', "18446744073709551615", "-9223372036854775808", "1e300", '{"": 1}'],
+    Kind.JSON: lambda _: ["null", "[]", "{}", '"\\\\u0000"', '"a\\"b\\\\c\\n"',
+     '{"a": [1, -2.5, true, null, {"b": "ü😀"}]}', "18446744073709551615", "-9223372036854775808", "1e300",
+      '{"": 1}'],
     Kind.ENUM: lambda t: [*t.members],
     Kind.SET: lambda t: ["", ",".join(t.members), t.members[-1]],
     Kind.ENUM_NUMBER: lambda t: [1, 2, len(t.members)],
-    Kind.SET_NUMBER: lambda t: [wire_int(n) for n in (0, 1, 3, 14, 15, 2 ** (len(t.members) - 1), 2 ** len(t.members) - 1)],
-    Kind.GEOMETRY: lambda _: [point(0.0, 0.0, 0), point(-180.0 + 1e-9, 90.0, 4326), point(-1e300, 5e-324, 0), {"wkb": b64(struct.pack("<BII4d", 1, 2, 2, 0, 0, 1, 1)), "srid": 0}],
+    Kind.SET_NUMBER: lambda t: [wire_int(n) for n in (0, 1, 3, 14, 15, 2 ** (len(t.members) - 1),
+     2 ** len(t.members) - 1)],
+    Kind.GEOMETRY: lambda _: [point(0.0, 0.0, 0), point(-180.0 + 1e-9, 90.0, 4326), point(-1e300, 5e-324, 0),
+     {"wkb": b64(struct.pack("<BII4d", 1, 2, 2, 0, 0, 1, 1)), "srid": 0}],
 }  # fmt: skip
 
 
@@ -206,8 +219,10 @@ _LATIN_CHAR = st.characters(codec="latin-1", min_codepoint=1).filter(
     lambda char: not 0x80 <= ord(char) < 0xA0
 )
 _JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False) | st.text(_ANY_CHAR, max_size=6),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(_ANY_CHAR, max_size=4), inner, max_size=3),
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False,
+     allow_infinity=False) | st.text(_ANY_CHAR, max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(_ANY_CHAR, max_size=4), inner,
+     max_size=3),
     max_leaves=6,
 )  # fmt: skip
 
@@ -259,7 +274,8 @@ _VALUES: dict[Kind, Callable[[ColumnType], st.SearchStrategy[Value]]] = {
     Kind.SET: _sets,
     Kind.ENUM_NUMBER: lambda t: st.integers(1, len(t.members)),
     Kind.SET_NUMBER: lambda t: st.integers(0, 2 ** len(t.members) - 1).map(wire_int),
-    Kind.GEOMETRY: lambda _: st.builds(point, st.floats(-180, 180, exclude_min=True), st.floats(-90, 90), st.sampled_from([0, 4326])),
+    Kind.GEOMETRY: lambda _: st.builds(point, st.floats(-180, 180, exclude_min=True), st.floats(-90, 90),
+     st.sampled_from([0, 4326])),
 }  # fmt: skip
 
 

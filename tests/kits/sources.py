@@ -32,7 +32,8 @@ Step = Callable[[], object]
 
 
 class SourceSite(Protocol):
-    """A source with the empty tables `a` and `b`, and capture of them in stretches. `chunk_rows`: rows of a snapshot's chunk."""
+    """A source with the empty tables `a` and `b`, and capture of them in stretches. `chunk_rows`: rows of a
+    snapshot's chunk."""
 
     chunk_rows: int
     db: str
@@ -50,7 +51,8 @@ class SourceSite(Protocol):
         """Return what it holds: id → version."""
 
     def run(self, *steps: Step, kill: bool = False, tables: str = "*", snapshot: str = "initial") -> None:
-        """Capture, take the steps meanwhile, and end once all is in Kafka; or kill it while it still has to do."""
+        """Capture, take the steps meanwhile, and end once all is in Kafka; or kill it while it still has to
+        do."""
 
     def refused(self) -> str:
         """Start capture, which refuses the source; returns what it says."""

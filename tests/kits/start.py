@@ -1,4 +1,5 @@
-"""A start of capture in memory: topics written by hand, a source whose tables are said, and a writer that delivers when it is waited for."""
+"""A start of capture in memory: topics written by hand, a source whose tables are said, and a writer that
+delivers when it is waited for."""
 
 from __future__ import annotations
 
@@ -58,14 +59,16 @@ def event(
 ) -> bytes:
     """Return an event of a table of `bank`. `content`: `definition`, `stop`, `copy`, `chunk`, `log`."""
     place = {
-        "name": source, "db": "bank", "table": name, "row": position[3], "position": position, "prev": None, "gen": gen,
+        "name": source, "db": "bank", "table": name, "row": position[3], "position": position, "prev": None,
+        "gen": gen,
     }  # fmt: skip
     return msgspec.json.encode({"op": op, "source": place, **content})
 
 
 def a_stop(pos: int = 300, cause: str = "value") -> TableStop:
     return TableStop(
-        cause=cause, at=(0, 3, pos, -1), file="binlog.000003", pos=pos, reason="bank.acct …", remedy="x", since_ms=7
+        cause=cause, at=(0, 3, pos, -1), file="binlog.000003", pos=pos, reason="bank.acct …", remedy="x",
+        since_ms=7
     )  # fmt: skip
 
 
@@ -88,9 +91,9 @@ class Topics(Broker):
 class Start:
     """A start of source `b1`, all of whose tables are in `bank`.
 
-    What a test may set: `tables`, what the source has (a text: why it cannot be captured); `proofs`, what its catalogue proves otherwise;
-    `term`; `meanwhile`, what others do between its look at the topics and its claim; `config`, settings of the source.
-    """
+    What a test may set: `tables`, what the source has (a text: why it cannot be captured); `proofs`, what its
+    catalogue proves otherwise; `term`; `meanwhile`, what others do between its look at the topics and its
+    claim; `config`, settings of the source."""
 
     def __init__(self, **config: Any) -> None:
         self.tables: dict[TableName, Table | str] = {ACCT: table()}
@@ -100,7 +103,8 @@ class Start:
         self.captured = CapturedTables("rowlock", "b1")
         self.meanwhile: Callable[[], None] | None = None
         self._config = SourceConfig.model_validate({
-            "type": "mysql", "host": "127.0.0.1", "port": 1, "user": "u", "password": "p", "tables": ["bank.*"], **config,
+            "type": "mysql", "host": "127.0.0.1", "port": 1, "user": "u", "password": "p",
+            "tables": ["bank.*"], **config,
         })  # fmt: skip
         self.topics.ensure([POSITIONS], {})
 
@@ -126,7 +130,8 @@ class Start:
         writer.meanwhile = self.meanwhile
         self.before = {name: len(topic.records) for name, topic in self.topics.topics.items()}
         return CaptureStarter(
-            source, self._config, writer, self.topics, self.topics, PositionStore(POSITIONS), self.captured, self.term
+            source, self._config, writer, self.topics, self.topics, PositionStore(POSITIONS), self.captured,
+            self.term
         ).start_capture(new_snapshot=new_snapshot)  # fmt: skip
 
     def sent(self, name: str = "acct") -> list[EventEnvelope]:
@@ -149,7 +154,8 @@ class Start:
     def examine_tables(self, names: Collection[TableName]) -> dict[TableName, ExaminedTable]:
         found = {name: self.tables.get(name) for name in names}
         return {
-            name: MISSING if each is None else ExaminedTable(None, decode_problem(each)) if isinstance(each, str) else ExaminedTable(each, None)
+            name: MISSING if each is None else ExaminedTable(None, decode_problem(each)) if isinstance(each,
+            str) else ExaminedTable(each, None)
             for name, each in found.items()
         }  # fmt: skip
 

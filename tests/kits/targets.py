@@ -1,4 +1,5 @@
-"""What the tests of targets share: one target of each kind, a table with every trap, a judge that reads it back."""
+"""What the tests of targets share: one target of each kind, a table with every trap, a judge that reads it
+back."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ from tests.stands import oracle_on_h2, sqlite_target
 
 KINDS = ("postgres", "mariadb", "mysql")
 _DATABASES = {"postgres": "pg_db", "mariadb": "mariadb_db", "mysql": "mysql_db", "oracle": "oracle_db"}
-#: Kinds of which the tests have stands. (A server of one's own, ROWLOCK_ORACLE_DSN, is met by the product's own dialect.)
+#: Kinds of which the tests have stands. (A server of one's own, ROWLOCK_ORACLE_DSN, is met by the product's
+#: own dialect.)
 STANDS = {"sqlite": sqlite_target.KIND, **({} if real_oracle.dsn() else {"oracle": oracle_on_h2.KIND})}
 LAYOUT = '{"version":1}'
 
@@ -117,7 +119,8 @@ class Target:
 
 
 class SqliteTarget(Target):
-    """A file. There is no server: it has a port and a password only because every target's configuration does."""
+    """A file. There is no server: it has a port and a password only because every target's configuration
+    does."""
 
     def __init__(self, path: Path) -> None:
         path.touch()
@@ -134,8 +137,8 @@ class SqliteTarget(Target):
     def narrow(self, table: str, column: str, length: int) -> None:
         for change in ("INSERT", "UPDATE"):
             self.sql(
-                f"CREATE TRIGGER narrow_{change} BEFORE {change} ON {table} WHEN length(NEW.{column}) > {length} "
-                "BEGIN SELECT RAISE(ABORT, 'too long'); END"
+                f"CREATE TRIGGER narrow_{change} BEFORE {change} ON {table} WHEN length(NEW.{column}) > "
+                f"{length} BEGIN SELECT RAISE(ABORT, 'too long'); END"
             )
 
     @contextlib.contextmanager
@@ -151,7 +154,8 @@ class SqliteTarget(Target):
 
 
 class OracleTarget(Target):
-    """Oracle's dialect on H2, or on a server of one's own (`make test-oracle`). Tables are in the user's schema."""
+    """Oracle's dialect on H2, or on a server of one's own (`make test-oracle`). Tables are in the user's
+    schema."""
 
     @property
     def schema(self) -> str:

@@ -26,7 +26,8 @@ def usual_tables(topics: Iterable[str]) -> dict[str, TableName]:
 
 
 def make_topics(bootstrap: str, prefix: str, source: str, topics: Iterable[str]) -> None:
-    """Make empty topics and the record of capture that names their tables, as capture leaves them before the first event."""
+    """Make empty topics and the record of capture that names their tables, as capture leaves them before the
+    first event."""
     names = sorted(topics)
     record = StoredPosition(
         source=source, gen=1, epoch=0, file="binlog.000001", pos=4, ts_ms=1, identity=IDENTITY,

@@ -52,7 +52,8 @@ class CopyBench(Bench):
 
     def apply(self, start: int = 0, *, slice_size: int = 50, topic_id: str = "id") -> Report:
         spec = UnitSpec(
-            unit=self.unit, source="branch1", epoch=self.epoch, topic_id=topic_id, routes=self.routes, lanes=self.lanes,
+            unit=self.unit, source="branch1", epoch=self.epoch, topic_id=topic_id, routes=self.routes,
+            lanes=self.lanes,
             copy_at=self.hint, patient=self.patient, **self.more,  # type: ignore[arg-type]
         )  # fmt: skip
         return apply_topic(

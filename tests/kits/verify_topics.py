@@ -26,7 +26,8 @@ INT, TEXT = ColumnType(kind=Kind.INT, bits=32), ColumnType(kind=Kind.VARCHAR, le
 ACCT = Table(
     db="bank",
     name="acct",
-    columns=(Column(name="id", type=INT, nullable=False), Column(name="town", type=TEXT), Column(name="n", type=INT)),
+    columns=(Column(name="id", type=INT, nullable=False), Column(name="town", type=TEXT),
+     Column(name="n", type=INT)),
     key=UniqueIndex(name="PRIMARY", parts=(IndexPart(column="id"),)),
 )  # fmt: skip
 

@@ -8,12 +8,14 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 EVERY_S = 0.05
-#: Of the time that passes, asking takes half, where that means no longer pause than the second: some conditions read whole topics.
+#: Of the time that passes, asking takes half, where that means no longer pause than the second: some
+#: conditions read whole topics.
 _REST, _LONGEST_S = 1.0, 0.25
 
 
 def awaited(condition: Callable[[], T], what: str, seconds: float, every: float = EVERY_S) -> T:
-    """Return the first true value of `condition()`; fails naming `what` after `seconds`, which end a hang and decide nothing."""
+    """Return the first true value of `condition()`; fails naming `what` after `seconds`, which end a hang and
+    decide nothing."""
     deadline = time.monotonic() + seconds
     while True:
         asked = time.monotonic()

@@ -28,7 +28,8 @@ PATIENCE_S = 400
 
 @dataclass
 class WholeRun:
-    """A run, its sources and its targets, each by its name. `db`: the database in every server, and the Kafka prefix."""
+    """A run, its sources and its targets, each by its name. `db`: the database in every server, and the Kafka
+    prefix."""
 
     db: str
     sources: Mapping[str, Source]
@@ -135,7 +136,8 @@ def whole_run(
     targets: Mapping[str, Target],
     pipelines: dict[str, Any],
 ) -> Iterator[WholeRun]:
-    """Make the databases and the configuration of a run that is not started; at the end it is killed, and they are dropped."""
+    """Make the databases and the configuration of a run that is not started; at the end it is killed, and
+    they are dropped."""
     parts = make_parts(db, kafka, sources, targets, pipelines)
     run = Run(write_config(folder, **parts), folder / "run.log")
     servers = {id(each): each for each in (*sources.values(), *targets.values())}.values()

@@ -1,8 +1,9 @@
-"""One `rowlock run` from MySQL and MariaDB into PostgreSQL, MySQL and MariaDB at once, and a judge that shares no code with it.
+"""One `rowlock run` from MySQL and MariaDB into PostgreSQL, MySQL and MariaDB at once, and a judge that
+shares no code with it.
 
-Each pipeline reads both sources. `merged` of both goes into one table, kept apart by `add:`; every other table keeps its
-source's name at its end. The judge reads with the plain drivers, as text, and brings the servers' spellings together.
-"""
+Each pipeline reads both sources. `merged` of both goes into one table, kept apart by `add:`; every other
+table keeps its source's name at its end. The judge reads with the plain drivers, as text, and brings the
+servers' spellings together."""
 
 from __future__ import annotations
 
@@ -75,7 +76,8 @@ class WholeWay(WholeRun):
 def whole_way(
     folder: Path, kafka: Kafka, mysql: MySQL, mariadb: MariaDB, postgres: PostgreSQL
 ) -> Iterator[WholeWay]:
-    """Make the databases of both sources and all targets, and the configuration of a run that is not started."""
+    """Make the databases of both sources and all targets, and the configuration of a run that is not
+    started."""
     db = f"w{secrets.token_hex(4)}"
     sources: dict[str, Source] = {"my": mysql, "ma": mariadb}
     targets: dict[str, Target] = {"pg": postgres, **sources}
@@ -83,7 +85,10 @@ def whole_way(
     for name in SOURCES:
         parts["targets"][name]["database"] = f"{db}_t"
     made = WholeWay(db, sources, targets, Run(write_config(folder, **parts), folder / "run.log"), parts)
-    places: list[tuple[Any, str]] = [(postgres, db), *((each, name) for each in (mysql, mariadb) for name in (db, f"{db}_t"))]  # fmt: skip
+    places: list[tuple[Any, str]] = [
+        (postgres, db),
+        *((each, name) for each in (mysql, mariadb) for name in (db, f"{db}_t")),
+    ]
     for server, name in places:
         server.create_database(name)
     try:
@@ -188,7 +193,8 @@ def texts(server: Server, database: str, table: str) -> list[list[Any]]:
         cursor.execute(f"SELECT {shown} FROM {table}")
         found = cursor.fetchall()
     spelt = [
-        [None if value is None else _spelling(column.type.kind, str(value), postgres) for column, value in zip(TABLE.columns, row, strict=True)]
+        [None if value is None else _spelling(column.type.kind, str(value), postgres) for column,
+        value in zip(TABLE.columns, row, strict=True)]
         for row in found
     ]  # fmt: skip
     return sorted(spelt, key=lambda row: Decimal(row[0]))

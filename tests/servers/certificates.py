@@ -35,7 +35,8 @@ class Authority:
         self.ca.write_bytes(self._signed.public_bytes(serialization.Encoding.PEM))
 
     def issue(self, *names: str) -> Issued:
-        """Return a certificate whose common name is the first of `names` and whose alternative names are all."""
+        """Return a certificate whose common name is the first of `names` and whose alternative names are
+        all."""
         key = ec.generate_private_key(ec.SECP256R1())
         alternatives = x509.SubjectAlternativeName([_alternative(name) for name in names])
         begun = _begin(_name(names[0]), self._name, key.public_key()).add_extension(

@@ -1,4 +1,5 @@
-"""A relay before a server of MySQL's protocol that answers one chosen statement with an error, or cuts its connection."""
+"""A relay before a server of MySQL's protocol that answers one chosen statement with an error, or cuts its
+connection."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ UNKNOWN_COLUMN, DENIED, LOST = Fault(1054, "42S22"), Fault(1142, "42000"), Fault
 
 
 class FailingServer(Relay):
-    """Counts the statements of all connections from `reset` on, and lets number `fails` (from 0) fail with `fault`."""
+    """Counts the statements of all connections from `reset` on, and lets number `fails` (from 0) fail with
+    `fault`."""
 
     def __init__(self, behind: int) -> None:
         super().__init__(behind)

@@ -1,4 +1,5 @@
-"""Several brokers that are one cluster: everything is replicated, and a write is acknowledged by two of three."""
+"""Several brokers that are one cluster: everything is replicated, and a write is acknowledged by two of
+three."""
 
 from __future__ import annotations
 

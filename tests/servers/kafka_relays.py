@@ -1,4 +1,5 @@
-"""Brokers behind a relay that reads Kafka's frames: one that seems to be old, and one whose answers to some requests are lost."""
+"""Brokers behind a relay that reads Kafka's frames: one that seems to be old, and one whose answers to some
+requests are lost."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ API_VERSIONS, INIT_PRODUCER_ID, END_TXN = 18, 22, 26
 
 
 class RelayedKafka(Kafka):
-    """`bootstrap` is for the tests; clients of the other listener, at `relayed_port`, are told to come to `seen_port`, where a relay is to be."""
+    """`bootstrap` is for the tests; clients of the other listener, at `relayed_port`, are told to come to
+    `seen_port`, where a relay is to be."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -103,8 +105,8 @@ class _Old(FrameTalk):
 
 
 def without(frame: bytes, version: int) -> bytes:
-    """Return the answer to a request for what a broker can, without InitProducerId. From version 3 on an entry ends with a byte of tags, and
-    the count of entries is one more than they are; it is below 127."""
+    """Return the answer to a request for what a broker can, without InitProducerId. From version 3 on an
+    entry ends with a byte of tags, and the count of entries is one more than they are; it is below 127."""
     head, body = frame[:6], frame[6:]
     size, begin = (7, 1) if version >= 3 else (6, 4)
     count = body[0] - 1 if version >= 3 else struct.unpack(">i", body[:4])[0]
@@ -115,7 +117,8 @@ def without(frame: bytes, version: int) -> bytes:
 
 
 class LostAnswers(KafkaRelay):
-    """Once `lose` was called, the answer to the next request of this kind is lost, though the broker does what it asks for."""
+    """Once `lose` was called, the answer to the next request of this kind is lost, though the broker does
+    what it asks for."""
 
     def __init__(self, behind: int, port: int, api: int) -> None:
         super().__init__(behind, port)

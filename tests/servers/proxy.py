@@ -1,9 +1,9 @@
 """A TCP proxy for fault tests: cuts one direction or both without closing anything, as a broken network does.
 
-`up` is from the client to the server. A cut direction swallows nothing: what was on the way arrives when it heals, as with
-TCP's retransmissions. `close_connections` resets what there is. With `stall` a connection stops once a text has come down so many
-times, until `go_on`: a reader of a table whose rows hold the text is stopped within it, however fast the machine is.
-"""
+`up` is from the client to the server. A cut direction swallows nothing: what was on the way arrives when it
+heals, as with TCP's retransmissions. `close_connections` resets what there is. With `stall` a connection
+stops once a text has come down so many times, until `go_on`: a reader of a table whose rows hold the text is
+stopped within it, however fast the machine is."""
 
 from __future__ import annotations
 
@@ -69,7 +69,8 @@ class _Pipe:
 
 
 class TcpProxy:
-    """Listens on `listen` (port 0: a free one, see `port`) and passes on to `host`:`target_port` until `close`."""
+    """Listens on `listen` (port 0: a free one, see `port`) and passes on to `host`:`target_port` until
+    `close`."""
 
     def __init__(
         self,

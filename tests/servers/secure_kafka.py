@@ -1,4 +1,5 @@
-"""A broker with users: TLS and SCRAM on one listener, rights by ACL; beside a listener behind a relay (tests.servers.kafka_relays)."""
+"""A broker with users: TLS and SCRAM on one listener, rights by ACL; beside a listener behind a relay
+(tests.servers.kafka_relays)."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ PLAIN_USER, PLAIN_PASSWORD = "plain", "horse-correct"
 
 
 class SecureKafka(RelayedKafka):
-    """`bootstrap` is for the tests, who may everything there; `secure` asks for TLS and a user, by SCRAM or PLAIN."""
+    """`bootstrap` is for the tests, who may everything there; `secure` asks for TLS and a user, by SCRAM or
+    PLAIN."""
 
     def __init__(self, certificate: Issued) -> None:
         super().__init__()
@@ -44,12 +46,13 @@ class SecureKafka(RelayedKafka):
         pem.write_text(self._certificate.key.read_text() + self._certificate.cert.read_text())
         mine, login = super()._mine(), "org.apache.kafka.common.security"
         return mine | {
-            "listener.security.protocol.map": mine["listener.security.protocol.map"].replace("SECURE:PLAINTEXT", "SECURE:SASL_SSL"),
+            "listener.security.protocol.map": mine["listener.security.protocol.map"].replace("SECURE:PLAINTEXT", "SECURE:SASL_SSL"),  # noqa: E501
             "listener.name.secure.ssl.keystore.type": "PEM",
             "listener.name.secure.ssl.keystore.location": str(pem),
             "listener.name.secure.sasl.enabled.mechanisms": "SCRAM-SHA-512,PLAIN",
-            "listener.name.secure.scram-sha-512.sasl.jaas.config": f"{login}.scram.ScramLoginModule required;",
-            "listener.name.secure.plain.sasl.jaas.config": f'{login}.plain.PlainLoginModule required user_{PLAIN_USER}="{PLAIN_PASSWORD}";',
+            "listener.name.secure.scram-sha-512.sasl.jaas.config": f"{login}.scram.ScramLoginModule required;",  # noqa: E501
+            "listener.name.secure.plain.sasl.jaas.config": f'{login}.plain.PlainLoginModule required '
+                f'user_{PLAIN_USER}="{PLAIN_PASSWORD}";',
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": "User:ANONYMOUS",
         }  # fmt: skip
@@ -62,7 +65,8 @@ class SecureKafka(RelayedKafka):
 
     def allow(self, user: str, *rights: Right) -> None:
         bindings = [
-            AclBinding(kind, name, ResourcePatternType.PREFIXED, f"User:{user}", "*", operation, AclPermissionType.ALLOW)
+            AclBinding(kind, name, ResourcePatternType.PREFIXED, f"User:{user}", "*", operation,
+            AclPermissionType.ALLOW)
             for kind, name, operation in rights
         ]  # fmt: skip
         admin = self._admin()

@@ -1,8 +1,8 @@
-"""A replica that only acknowledges: semi-synchronous replication's other side, with its acknowledgements in our hand.
+"""A replica that only acknowledges: semi-synchronous replication's other side, with its acknowledgements in
+our hand.
 
-It asks for a dump like a semi-sync replica and answers each event that wants it with 0xEF, position and file name
-(MySQL's semisync plugin and MariaDB's semisync_slave.cc), unless `hold` is set.
-"""
+It asks for a dump like a semi-sync replica and answers each event that wants it with 0xEF, position and file
+name (MySQL's semisync plugin and MariaDB's semisync_slave.cc), unless `hold` is set."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ class SemiSyncReplica:
             host="127.0.0.1", port=port, user="root", autocommit=True, ssl_disabled=True
         )
         with self._connection.cursor() as cursor:
-            cursor.execute("SET @rpl_semi_sync_slave = 1, @rpl_semi_sync_replica = 1, @master_binlog_checksum = 'NONE',"
-                           " @source_binlog_checksum = 'NONE', @mariadb_slave_capability = 4")  # fmt: skip
+            cursor.execute("SET @rpl_semi_sync_slave = 1, @rpl_semi_sync_replica = 1, "
+            "@master_binlog_checksum = 'NONE', @source_binlog_checksum = 'NONE', "
+            "@mariadb_slave_capability = 4")  # fmt: skip
         self._file = file
         self._waiting: bytes | None = None
         self._held = False
@@ -62,7 +63,8 @@ class SemiSyncReplica:
             return  # closed
 
     def _read(self) -> bytes:
-        """Read a packet; the sequence number starts again after each acknowledgement, which PyMySQL does not expect."""
+        """Read a packet; the sequence number starts again after each acknowledgement, which PyMySQL does not
+        expect."""
         header: bytes = self._connection._read_bytes(4)
         data: bytes = self._connection._read_bytes(int.from_bytes(header[:3], "little"))
         return data

@@ -1,8 +1,8 @@
 """A standalone Spark cluster of one Master and one Worker, from the jars that PySpark brings.
 
-What operators would start with Spark's sbin scripts, which PySpark does not bring. Both are services as the databases are:
-loopback, free ports, a temporary home, and a guardian that ends them with everything they have started.
-"""
+What operators would start with Spark's sbin scripts, which PySpark does not bring. Both are services as the
+databases are: loopback, free ports, a temporary home, and a guardian that ends them with everything they have
+started."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 
 class _Member(Service):
-    """A process of the cluster; `port` is its RPC port, `ui` its web page. `logs`: folder of its log, which stays."""
+    """A process of the cluster; `port` is its RPC port, `ui` its web page. `logs`: folder of its log, which
+    stays."""
 
     def __init__(self, logs: Path) -> None:
         super().__init__(log=logs / f"{self.kind}.log")

@@ -1,4 +1,5 @@
-"""An attempt of the product as actors: its own machine and its lanes', which a schedule advances in any order, an effect a step or several."""
+"""An attempt of the product as actors: its own machine and its lanes', which a schedule advances in any
+order, an effect a step or several."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from tests.sim.target import Steps
 from tests.sim.truth import Wrong
 
 StepHandler = Callable[[Any, Any, "int | None"], Generator[None, None, Any]]
-"""(actors, effect, lane) → the steps in which an effect of a lane (None: of the attempt's own) is carried out."""
+"""(actors, effect, lane) → the steps in which an effect of a lane (None: of the attempt's own) is carried
+out."""
 StepBinding = tuple[type[Effect[Any]], StepHandler]
 StepTable = dict[type[Effect[Any]], StepHandler]
 
@@ -59,7 +61,8 @@ def build_step_table(*bindings: StepBinding) -> StepTable:
 
 
 class AttemptActors:
-    """The actors of one attempt. Whoever inherits it runs the attempt in `task`, and has the handlers of all effects."""
+    """The actors of one attempt. Whoever inherits it runs the attempt in `task`, and has the handlers of all
+    effects."""
 
     handlers: ClassVar[StepTable]
 

@@ -1,8 +1,8 @@
 """Queries that make task attempts of the product (consumer.attempt) against the model's target.
 
-Nothing of an attempt is written here: what it decides is the product's code. This is its driver in the simulation: an
-attempt's own machine and its lanes' are actors that the schedule advances in any order, an effect a step or several.
-"""
+Nothing of an attempt is written here: what it decides is the product's code. This is its driver in the
+simulation: an attempt's own machine and its lanes' are actors that the schedule advances in any order, an
+effect a step or several."""
 
 from __future__ import annotations
 
@@ -130,7 +130,8 @@ class Attempt(AttemptActors):
                 yield
                 if lane not in self._woken.lanes and effect.ready():
                     raise Wrong(
-                        f"nobody woke {'the attempt' if lane is None else f'lane {lane}'}: what it awaits is there"
+                        f"nobody woke {'the attempt' if lane is None else f'lane {lane}'}: "
+                        "what it awaits is there"
                     )
 
     def _transact(self, effect: fx.Transact, _lane: int | None) -> Steps:
@@ -244,13 +245,14 @@ class Query:
         world = self.world
         limits = LaneLimits(max_gather=world.max_gather, max_pending=world.max_pending, tries=8)
         return UnitSpec(
-            unit=ApplyUnit("p", self.unit), source="s", epoch=self.epoch, topic_id="id", routes=routes(self.branch),
-            lanes=self.lanes, limits=limits, small_batch=world.small_batch, real=self.real,
-            copy_at=world.hint(self), patient=world.asking.random() < 0.6,
+            unit=ApplyUnit("p", self.unit), source="s", epoch=self.epoch, topic_id="id",
+            routes=routes(self.branch), lanes=self.lanes, limits=limits, small_batch=world.small_batch,
+            real=self.real, copy_at=world.hint(self), patient=world.asking.random() < 0.6,
         )  # fmt: skip
 
     def _start(self) -> Steps:
-        """(Re)start: a higher epoch; the checkpoint from the progress rows (rule 11), or the one that is there."""
+        """(Re)start: a higher epoch; the checkpoint from the progress rows (rule 11), or the one that is
+        there."""
         self.epoch += 1
         self.lanes = self.world.rng.randint(1, self.world.max_lanes)
         layout = build_initial_layout(routes(self.branch), self.lanes).encode()

@@ -35,8 +35,8 @@ _GTID_LIST, _PREVIOUS_GTIDS = 163, 35
 _ARTIFICIAL = 0x20
 _HEADER = struct.Struct("<IBIIIH")
 _FORMAT = {False: bytes(58), True: bytes(53) + b"\1"}
-"""The body of a FORMAT_DESCRIPTION event, of which only the last five bytes are read: whether events have checksums. Those four are its own
-checksum, which it has also where others have none."""
+"""The body of a FORMAT_DESCRIPTION event, of which only the last five bytes are read: whether events have
+checksums. Those four are its own checksum, which it has also where others have none."""
 
 
 def file_name(number: int) -> str:
@@ -57,7 +57,8 @@ class RowPlace(NamedTuple):
 
 @dataclass
 class Binlog:
-    """The files of a server; `mysql`: with MySQL's events, else MariaDB's. `purged`: files below this number are gone.
+    """The files of a server; `mysql`: with MySQL's events, else MariaDB's. `purged`: files below this number
+    are gone.
 
     `life` grows when the server starts again: whoever read its log is cut off.
     """
@@ -101,7 +102,8 @@ class Binlog:
         self._log.add(_PREVIOUS_GTIDS if self.mysql else _GTID_LIST, struct.pack("<Q", self.last_gtid))
 
     def group(self, db: str = "d", *, standalone: bool = False, xa: str = "", ends: str = "") -> Group:
-        """Begin a transaction; `standalone`: of one statement that ends it; `xa`: that XA one; `ends`: that ends that one."""
+        """Begin a transaction; `standalone`: of one statement that ends it; `xa`: that XA one; `ends`: that
+        ends that one."""
         return Group(self, self._log, db, standalone=standalone, xa=xa, ends=ends)
 
     def cut_off(self) -> None:
@@ -111,7 +113,8 @@ class Binlog:
 
 
 class Group:
-    """A transaction that is being written. `start`, `gtid`: of it; `row`: rows so far, as positions count them."""
+    """A transaction that is being written. `start`, `gtid`: of it; `row`: rows so far, as positions count
+    them."""
 
     def __init__(
         self, binlog: Binlog, written: Log, db: str, *, standalone: bool, xa: str, ends: str
@@ -166,7 +169,8 @@ class Group:
         self._log.xid()
 
     def prepare(self, *, one_phase: bool = False) -> None:
-        """End an XA transaction: prepared, or committed at once (which only MySQL's log tells from others)."""
+        """End an XA transaction: prepared, or committed at once (which only MySQL's log tells from
+        others)."""
         if self._binlog.mysql:
             self.sql(f"XA END {xid_text(self._xa)}")
         self._log.add(log.XA_PREPARE, b"\1" if one_phase else b"\0")
@@ -178,7 +182,8 @@ def xid_text(xid: str) -> str:
 
 
 class Dump:
-    """A connection on which a server sends its log from `file`, `pos` on: what LogStream reads packets from."""
+    """A connection on which a server sends its log from `file`, `pos` on: what LogStream reads packets
+    from."""
 
     checksum = True
     """What the session has asked for."""
@@ -258,7 +263,8 @@ def _table_id(table: Table) -> bytes:
 
 def _table_map(table: Table) -> bytes:
     return (
-        _table_id(table) + b"\1\0" + sized(table.db.encode(), 1) + b"\0" + sized(table.name.encode(), 1) + b"\0"
+        _table_id(table) + b"\1\0" + sized(table.db.encode(), 1) + b"\0" + sized(table.name.encode(),
+        1) + b"\0"
         + lenenc(4) + bytes([15, 15, 15, 8]) + lenenc(6) + (40).to_bytes(2, "little") * 3
         + bitmap([column.nullable for column in table.columns])
     )  # fmt: skip

@@ -1,4 +1,5 @@
-"""Capture tasks of the product (producer.start, producer.loop and all below) on a modelled log, server and Kafka.
+"""Capture tasks of the product (producer.start, producer.loop and all below) on a modelled log, server and
+Kafka.
 
 Nothing of capture is written here: these are the ports that it acts on, and what happens to its process.
 """
@@ -62,7 +63,8 @@ _COMPILED: dict[tuple[str, tuple[str, ...]], Any] = {}
 
 
 def compiled_once(arguments: str, lines: Sequence[str], names: dict[str, Any]) -> Any:
-    """Stands in for producer.decoders.generate.compiled: the model has one table, whose decoders are made once for all seeds."""
+    """Stands in for producer.decoders.generate.compiled: the model has one table, whose decoders are made
+    once for all seeds."""
     made = (arguments, tuple(lines))
     if made not in _COMPILED:
         _COMPILED[made] = compile_function(arguments, list(lines), names)
@@ -150,7 +152,8 @@ class Kept:
 
 
 class Capture:
-    """A capture task. `dead`: it failed, or was killed; `refused`: a person must act; `busy`: it waits for Kafka in the middle of a step.
+    """A capture task. `dead`: it failed, or was killed; `refused`: a person must act; `busy`: it waits for
+    Kafka in the middle of a step.
 
     `gen`: the one that it has claimed, 0 before it has.
     """
@@ -256,11 +259,13 @@ class Capture:
             writer=self._writer, store=store, topics=broker,
             open_log=lambda record, is_captured: BinlogLog(
                 server.flavour, record, is_captured, opened.open_at,
-                TransactionBuffer(is_captured, limit=600 if self.rng.random() < world.large else MAX_HELD_BYTES, spill=self._spill),
+                TransactionBuffer(is_captured,
+                 limit=600 if self.rng.random() < world.large else MAX_HELD_BYTES, spill=self._spill),
             ),
             open_reader=lambda at: Reader(self.source, self.rng, at),
             server=lambda: server, names=EXACT, definitions=definitions,
             reaches=lambda changed: ImpactAnalyzer(definitions, lambda: port, changed),
             clock=Clock(lambda: self.now, lambda: int(self.now * 1000)), stopping=lambda: False,
-            reader=broker, requests=Requests(broker, started.record.copy_requests), on_watermark=self._heard, chunk_rows=2,
+            reader=broker, requests=Requests(broker, started.record.copy_requests), on_watermark=self._heard,
+            chunk_rows=2,
         ))  # fmt: skip

@@ -1,9 +1,10 @@
-"""Units of one target table whose sources change it, under a schedule: the product's attempts against a modelled database.
+"""Units of one target table whose sources change it, under a schedule: the product's attempts against a
+modelled database.
 
-Two branches have the same table and the same statements, each at its own time. The database runs a transaction as one step; a statement that
-changes a table commits by itself, and runs on at the server when its client is gone, unless somebody ends its connection. Whoever owns a unit is killed,
-or taken over while it goes on.
-"""
+Two branches have the same table and the same statements, each at its own time. The database runs a
+transaction as one step; a statement that changes a table commits by itself, and runs on at the server when
+its client is gone, unless somebody ends its connection. Whoever owns a unit is killed, or taken over while it
+goes on."""
 
 from __future__ import annotations
 
@@ -139,7 +140,8 @@ class Database:
         return self.state.tables.get(f"{schema}.{name}")
 
     def read_table_facts(self, schema: str, name: str) -> TableFacts:
-        """The modelled server knows no defaults: whoever writes a row gives it every column that takes no NULL."""
+        """The modelled server knows no defaults: whoever writes a row gives it every column that takes no
+        NULL."""
         table = self.read_table(schema, name)
         required = () if table is None else tuple(each.name for each in table.columns if not each.nullable)
         return TableFacts(required=required)
@@ -255,7 +257,8 @@ class Database:
         self.state = work
 
     def _stale(self, change: AlterTable) -> None:
-        """A statement that was made for another form of the table: the server refuses it, or does what it says all the same."""
+        """A statement that was made for another form of the table: the server refuses it, or does what it
+        says all the same."""
         there = self.state.tables[PLACE].column_names
         for step in change.steps:
             if isinstance(step, AddColumn) and step.column.name in there:
@@ -347,7 +350,8 @@ def _value(step: Alteration, column: str, row: Values, names: dict[str, str]) ->
 
 @dataclass(frozen=True)
 class Change:
-    """A statement: what it makes of a table, what capture says of it, what rows get; `copied`: a copy follows it."""
+    """A statement: what it makes of a table, what capture says of it, what rows get; `copied`: a copy follows
+    it."""
 
     columns: ColumnChanges
     fills: Values = field(default_factory=dict)
@@ -432,7 +436,8 @@ def draw_wide(rng: random.Random, table: Table, *, many: bool) -> Change | None:
 
 
 def _passed_over(table: Table, change: Change) -> bool:
-    """Tell whether rows behind a statement fit into a target table that does not follow it; others are held, and who is held is not simulated here."""
+    """Tell whether rows behind a statement fit into a target table that does not follow it; others are held,
+    and who is held is not simulated here."""
     columns = change.columns
     return not columns.modified and all(
         table.get_column(name).nullable for name in (*columns.dropped, *columns.renamed)
@@ -502,7 +507,8 @@ class Branch:
             self.copied()
 
     def copied(self) -> None:
-        """Write a copy, all at once. What was deleted since the unit stopped is said again: no marker ends this copy."""
+        """Write a copy, all at once. What was deleted since the unit stopped is said again: no marker ends
+        this copy."""
         self._write("m", None, None, definition=self.source.table, copy=CopyMark(id=str(len(self.topic))))
         nothing = {column.name: None for column in self.source.table.columns}
         for key in range(5):
@@ -673,8 +679,9 @@ class Unit:
     def spec(self) -> UnitSpec:
         world = self.world
         return UnitSpec(
-            unit=ApplyUnit("p", self.topic), source=self.branch.source.name, epoch=self.epoch, topic_id="id", routes=world.routes,
-            lanes=world.lanes, limits=LaneLimits(max_gather=world.gather, tries=8), small_batch=world.small, patient=True,
+            unit=ApplyUnit("p", self.topic), source=self.branch.source.name, epoch=self.epoch, topic_id="id",
+            routes=world.routes, lanes=world.lanes, limits=LaneLimits(max_gather=world.gather, tries=8),
+            small_batch=world.small, patient=True,
         )  # fmt: skip
 
     def take_over(self) -> None:
@@ -716,12 +723,12 @@ class WaitsForAPerson(Exception):  # noqa: N818  # nothing is wrong
 
 
 class World:
-    """One history. `often`: how many of a source's changes are statements; None: drawn. `policy`: None: one that changes target tables, drawn.
-    `wide`: statements of several actions. `mapped`: an earlier version has left a second column,
-    and `a` is written to `a_2`.
+    """One history. `often`: how many of a source's changes are statements; None: drawn. `policy`: None: one
+    that changes target tables, drawn. `wide`: statements of several actions. `mapped`: an earlier version has
+    left a second column, and `a` is written to `a_2`.
 
-    Under `ignore` and `stop` a person changes the target table, so the history is of one source: which of two the table is to fit is not asked here.
-    """
+    Under `ignore` and `stop` a person changes the target table, so the history is of one source: which of two
+    the table is to fit is not asked here."""
 
     def __init__(
         self,
@@ -821,8 +828,9 @@ class World:
         self.changed_by_hand += 1
 
     def _has_room(self, unit: Unit) -> bool:
-        """Tell whether the target holds every value of a branch that joins late; `check` warns of a column that does not, and some row would be held.
-        No other unit's statement comes any more: it is to go on then."""
+        """Tell whether the target holds every value of a branch that joins late; `check` warns of a column
+        that does not, and some row would be held. No other unit's statement comes any more: it is to go on
+        then."""
         real = self.database.state.tables[PLACE]
         columns = [each for each in unit.branch.source.table.columns if each.name in real.column_names]
         others = [each for each in self.units if each is not unit]
@@ -831,10 +839,11 @@ class World:
         ) or all(each.applied and not each.branch.changes for each in others)
 
     def _by_hand(self, unit: Unit) -> bool:
-        """A person makes the target table fit the source's of now. Ends with whether there was something to do: then the table is copied.
+        """A person makes the target table fit the source's of now. Ends with whether there was something to
+        do: then the table is copied.
 
-        Under `ignore` columns that the target lacks stay out. What new columns and other types have in the rows that are there comes with a copy.
-        """
+        Under `ignore` columns that the target lacks stay out. What new columns and other types have in the
+        rows that are there comes with a copy."""
         source, state = unit.branch.source.table, self.database.state
         real = state.tables[PLACE]
         there = set(real.column_names)
@@ -853,9 +862,10 @@ class World:
         return True
 
     def _joins_late(self, unit: Unit, report: Report) -> bool:
-        """Tell whether a branch that has written nothing yet finds a unique index that another's statement brought and its own table has not
-        (rows of its may need what the index forbids): it waits for its own statement, and a copy behind it. Or that its own table is ahead: it
-        waits for the other's unit, as a table that is there before rowlock is not altered for who comes first."""
+        """Tell whether a branch that has written nothing yet finds a unique index that another's statement
+        brought and its own table has not (rows of its may need what the index forbids): it waits for its own
+        statement, and a copy behind it. Or that its own table is ahead: it waits for the other's unit, as a
+        table that is there before rowlock is not altered for who comes first."""
         fresh = self.database.state.units[unit.topic].definition is None
         return fresh and any(
             words in report.message

@@ -144,7 +144,7 @@ RULES: dict[str, tuple[Callable[[], AbstractContextManager[None]], float]] = {
 """Rule → what switches it off, and how many of a source's changes are statements where that shows soon."""
 #: Rules that no seed has shown to be needed, and what holds them instead.
 UNSEEN = {
-    "values come first": "tests/unit/test_evolution.py: where the target has values of a column already, what is planned asks for the copy, too; no other "
-    "statement of the simulation changes values",
+    "values come first": "tests/unit/test_evolution.py: where the target has values of a column "
+    "already, what is planned asks for the copy, too; no other statement of the simulation changes values",
     "the end plans again": "tests/unit/test_evolving.py: what others come to need while the statement runs",
 }

@@ -1,5 +1,5 @@
-"""Statements of several actions, with names that columns had once, and with types of other values: the wider half of what sources of
-tests/sim/changing.py do to their tables."""
+"""Statements of several actions, with names that columns had once, and with types of other values: the wider
+half of what sources of tests/sim/changing.py do to their tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ NAMES = ("a", "b", "c", "d", "a_2", "b_2", "u_2")
 
 @dataclass
 class Wide:
-    """What a statement does, action by action; each is of other columns than those before it. `given`: columns that it makes or defines anew."""
+    """What a statement does, action by action; each is of other columns than those before it. `given`:
+    columns that it makes or defines anew."""
 
     table: Table
     rng: random.Random
@@ -46,7 +47,8 @@ class Wide:
         return self.rng.choice(names) if names else None
 
     def type(self, name: str = "") -> ColumnType:
-        """Several sources of one table have one kind for one name: no column holds two, and the last one would wait for a person."""
+        """Several sources of one table have one kind for one name: no column holds two, and the last one
+        would wait for a person."""
         if (name[:1] in "ac") if self.many else self.rng.random() < 0.5:
             return ColumnType(kind=Kind.VARCHAR, length=3, **TEXT)  # type: ignore[arg-type]
         return ColumnType(kind=Kind.INT, bits=16)

@@ -1,4 +1,5 @@
-"""How many seeds the model needs to show that a rule is needed: python -m tests.sim.findings > docs/explanation/model.md."""
+"""How many seeds the model needs to show that a rule is needed: python -m tests.sim.findings >
+docs/explanation/model.md."""
 
 from __future__ import annotations
 
@@ -66,8 +67,8 @@ RULE = {
 def seeds_needed(finding: str, limit: int = LIMIT) -> tuple[int, str] | None:
     """Return (seeds run until the first that goes wrong, what was wrong) without the rule of `finding`.
 
-    Any error but the judge's and those that the product's code raises on purpose is one of the model, and is raised.
-    """
+    Any error but the judge's and those that the product's code raises on purpose is one of the model, and is
+    raised."""
     for seed in range(limit):
         try:
             with switched_off(finding):
@@ -80,7 +81,8 @@ def seeds_needed(finding: str, limit: int = LIMIT) -> tuple[int, str] | None:
 
 
 def _on_purpose(error: Exception) -> bool:
-    """Whether the judge or the product's code refuses what it sees. A ValueError that nobody wrote down is the model's."""
+    """Whether the judge or the product's code refuses what it sees. A ValueError that nobody wrote down is
+    the model's."""
     if isinstance(error, Wrong | ConsumerError):
         return True
     *_, (frame, line) = traceback.walk_tb(error.__traceback__)

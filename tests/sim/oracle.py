@@ -1,8 +1,9 @@
-"""The model's Oracle: tables with materialized view logs by the documented rules, in memory, behind the driver of producer/sources/oracle/session.py.
+"""The model's Oracle: tables with materialized view logs by the documented rules, in memory, behind the
+driver of producer/sources/oracle/session.py.
 
-It answers the statements of producer/sources/oracle/sql.py by their text. Writers draw numbers when they write, and are seen when they commit,
-so that numbers do not follow commits. ROWIDs are given again. Statements are numbered for whoever kills capture: before one, or behind it.
-"""
+It answers the statements of producer/sources/oracle/sql.py by their text. Writers draw numbers when they
+write, and are seen when they commit, so that numbers do not follow commits. ROWIDs are given again.
+Statements are numbered for whoever kills capture: before one, or behind it."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ class ModelError(Exception):
 
 
 class Logged(NamedTuple):
-    """A row of the log. `version`: None where the log has keys only; `scn`: of its transaction's commit, where the log has that."""
+    """A row of the log. `version`: None where the log has keys only; `scn`: of its transaction's commit,
+    where the log has that."""
 
     sequence: int
     dml: str
@@ -47,7 +49,8 @@ class Logged(NamedTuple):
 
 @dataclass
 class Session:
-    """An application's open transaction: what it changed, its rows of the log, and the keys that it holds locked."""
+    """An application's open transaction: what it changed, its rows of the log, and the keys that it holds
+    locked."""
 
     xid: int
     build_changes: list[tuple[int, int | None]] = field(default_factory=list)
@@ -59,7 +62,9 @@ class Session:
 
 
 class ModelOracle:
-    """One table with its log. `committed`: numbers of all rows that it ever had; `old`: of those that a table had when it was taken up. `kind`: what the log has. `told`: called before each statement and each commit of capture, and behind it."""
+    """One table with its log. `committed`: numbers of all rows that it ever had; `old`: of those that a table
+    had when it was taken up. `kind`: what the log has. `told`: called before each statement and each commit
+    of capture, and behind it."""
 
     def __init__(self, rng: random.Random, kind: Kind) -> None:
         self.rng, self.kind = rng, kind
@@ -166,7 +171,8 @@ class ModelOracle:
         ]
         logged = own[:1] if self.kind == "keys" else own[:2]
         rows: Rows = [
-            (OWNER, table, name, type_, 22, 0, digits, None if digits is None else 0, "N" if name == "id" else "Y", "NO", None)
+            (OWNER, table, name, type_, 22, 0, digits, None if digits is None else 0,
+            "N" if name == "id" else "Y", "NO", None)
             for table, columns in ((TABLE, own), (_LOG, logged))
             for name, type_, digits in columns
         ]  # fmt: skip
@@ -207,7 +213,8 @@ _ANSWERS: list[tuple[str, Callable[[ModelOracle, re.Match[str], Sequence[Any]], 
     (r"FROM GV\$INSTANCE", lambda o, *_: [(2 if o.kind == "scn" else 1,)]),
     (r"SYSTIMESTAMP", lambda *_: [("2026-11-25T12:00:00.000", "2026-11-25T11:59:58")]),
     (r"FROM ALL_MVIEW_LOGS", lambda o, *_: o.options()),
-    (r"FROM ALL_OBJECTS", lambda *_: [(OWNER, name, "TABLE", i, 10 + i, "2026-11-01T00:00:00", "2026") for i, name in enumerate((TABLE, _LOG))]),
+    (r"FROM ALL_OBJECTS", lambda *_: [(OWNER, name, "TABLE", i, 10 + i, "2026-11-01T00:00:00", "2026") for i,
+     name in enumerate((TABLE, _LOG))]),
     (r"FROM ALL_SUMDELTA", lambda *_: []),
     (r"FROM ALL_TAB_COLS", lambda o, *_: o.columns()),
     (r"FROM ALL_CONSTRAINTS", lambda *_: [(OWNER, TABLE, "PK", "P", "id")]),
@@ -216,13 +223,15 @@ _ANSWERS: list[tuple[str, Callable[[ModelOracle, re.Match[str], Sequence[Any]], 
     (r"FROM ALL_BASE_TABLE_MVIEWS", lambda *_: []),
     (r"NUM_ROWS FROM ALL_TABLES", lambda *_: [(None,)]),
     (r"FROM ALL_TABLES", lambda *_: [(OWNER, TABLE), (OWNER, _LOG)]),
-    (r"""DMLTYPE.*FROM "BANK"."MLOG\$_a" l.*FIRST (\d+) ROWS""", lambda o, found, _: o.log_rows(int(found[1]))),
+    (r"""DMLTYPE.*FROM "BANK"."MLOG\$_a" l.*FIRST (\d+) ROWS""", lambda o, found,
+     _: o.log_rows(int(found[1]))),
     (r"""DMLTYPE.*FROM "BANK"."MLOG\$_a" l WHERE""",
      lambda o, _, binds: [row for row in o.log_rows(1 << 20) if row[6] in set(map(str, binds))]),
     (r"""^SELECT ROWIDTOCHAR.*FROM "BANK"."MLOG\$_a" l FETCH""", lambda o, *_: o.places()),
     (r"""FROM "BANK"."a" l (WHERE .*)?ORDER BY.*FIRST (\d+) ROWS""",
      lambda o, found, binds: o.chunk(int(binds[0]) if binds else -1, int(found[2]))),
-    (r"""FROM "BANK"."a" l WHERE""", lambda o, _, binds: [o.image(int(id_)) for id_ in binds if int(id_) in o.rows]),
+    (r"""FROM "BANK"."a" l WHERE""", lambda o, _,
+     binds: [o.image(int(id_)) for id_ in binds if int(id_) in o.rows]),
 ]  # fmt: skip
 
 
@@ -268,7 +277,8 @@ class Cursor:
         assert sql.startswith('DELETE FROM "BANK"."MLOG$_a" WHERE ROWID = :1 AND "SEQUENCE$$" = :2'), sql
         log, missing = self._oracle.log, self._deleted
         found = [
-            rowid for rowid, sequence in binds if rowid in log and log[rowid].sequence == sequence and rowid not in missing
+            rowid for rowid,
+            sequence in binds if rowid in log and log[rowid].sequence == sequence and rowid not in missing
         ]  # fmt: skip
         self._deleted += found
         self.rowcount = len(found)

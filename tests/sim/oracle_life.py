@@ -1,4 +1,5 @@
-"""A life of capture of the model's Oracle: processes that are killed and replaced, over the simulation's Kafka, and the judgement of its topic."""
+"""A life of capture of the model's Oracle: processes that are killed and replaced, over the simulation's
+Kafka, and the judgement of its topic."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ _POLL_ROWS = 5
 
 
 class Reader:
-    """`ChunkQueue`: a chunk is read when it is asked for or a while later, and answered later still; no thread."""
+    """`ChunkQueue`: a chunk is read when it is asked for or a while later, and answered later still; no
+    thread."""
 
     def __init__(self, chunks: OracleChunkReader, rng: random.Random) -> None:
         self._chunks, self._rng = chunks, rng

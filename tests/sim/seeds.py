@@ -16,7 +16,8 @@ PORTION = 20
 
 
 def over_seeds(run: Callable[[int], T], seeds: range) -> Iterator[T]:
-    """Yield `run(seed)` in the order of the seeds; the first error ends it. `run` is a function of a module under tests."""
+    """Yield `run(seed)` in the order of the seeds; the first error ends it. `run` is a function of a module
+    under tests."""
     cores = len(os.sched_getaffinity(0))
     if len(seeds) < FEW or cores < 2:
         yield from map(run, seeds)

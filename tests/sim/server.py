@@ -1,4 +1,5 @@
-"""What capture asks of a model's source beside its log, and the log as it opens it: ProvenLog and LogStream are the product's."""
+"""What capture asks of a model's source beside its log, and the log as it opens it: ProvenLog and LogStream
+are the product's."""
 
 from __future__ import annotations
 

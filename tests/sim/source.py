@@ -1,9 +1,8 @@
 """The model's source databases: tables, a log of transactions, and sessions that read with a consistent view.
 
-A table has rows (key, u1, u2, version) with case-insensitive key and unique values. With semi-synchronous replication a
-transaction is in the log before a SELECT sees it: `visible` lags behind. What the log says of each table is its history,
-by which the topics are judged.
-"""
+A table has rows (key, u1, u2, version) with case-insensitive key and unique values. With semi-synchronous
+replication a transaction is in the log before a SELECT sees it: `visible` lags behind. What the log says of
+each table is its history, by which the topics are judged."""
 
 from __future__ import annotations
 
@@ -35,8 +34,8 @@ RowChange = tuple[str, Change]
 
 @dataclass(frozen=True)
 class Logged:
-    """A transaction: where it starts and ends in the log, its changes; `left`: tables that a statement left with these rows,
-    and `defined` so (None: they are gone)."""
+    """A transaction: where it starts and ends in the log, its changes; `left`: tables that a statement left
+    with these rows, and `defined` so (None: they are gone)."""
 
     start: LogPoint
     end: LogPoint
@@ -98,7 +97,8 @@ class Source:
         self.logged(group)
 
     def rotate(self) -> None:
-        """Begin another file of the log. MySQL waits until the engine has committed all that is in the one before."""
+        """Begin another file of the log. MySQL waits until the engine has committed all that is in the one
+        before."""
         while self.mysql and self.visible < len(self.log):
             self.show()
         self.binlog.rotate()

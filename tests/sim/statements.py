@@ -1,4 +1,5 @@
-"""Statements that a model's source executes: those that stop a table, those that change its form, and those that do nothing to it.
+"""Statements that a model's source executes: those that stop a table, those that change its form, and those
+that do nothing to it.
 
 What each does to the rows is written here by hand; what capture makes of its text is the product's.
 """
@@ -68,7 +69,8 @@ def _create(source: Source, table: str) -> None:
 
 
 def _swap_columns(source: Source, table: str) -> None:
-    """u1 and u2 change places: a row that is read by the other definition has each one's value in the other."""
+    """u1 and u2 change places: a row that is read by the other definition has each one's value in the
+    other."""
     old = source.defined[table]
     k, one, other, v = old.columns
     group = source.binlog.group(standalone=True)

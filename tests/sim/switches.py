@@ -144,7 +144,8 @@ def _begin_anywhere(
 
 
 def _net_halves(self: Applier, lane: int, batch: LaneBatch) -> Machine[None]:
-    """After an error half of the net (its deletes) in a transaction of its own, before the rest is tried again."""
+    """After an error half of the net (its deletes) in a transaction of its own, before the rest is tried
+    again."""
     try:
         yield from _commit(self, lane, batch)
     except (FencedError, CommitUnknownError):
@@ -356,8 +357,8 @@ def _stays(rows: Sequence[LaneProgress], after: int, offset: int, raw: bytes | N
     return mark[0], max(row.position for row in rows), *mark[2:]
 
 
-#: Number of the finding → what is changed in the product: (where, name, what stands there instead). The other findings' rules
-#: stand in the model's target (tests.sim.rules).
+#: Number of the finding → what is changed in the product: (where, name, what stands there instead). The other
+#: findings' rules stand in the model's target (tests.sim.rules).
 SWITCHES: dict[str, tuple[tuple[object, str, object], ...]] = {
     "1": (
         (MariaDBVisibility, "begin_snapshot", _low_of_the_log),

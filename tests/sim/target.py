@@ -1,9 +1,8 @@
 """The model's target database: row and unique-entry locks, deadlock detection, guarded progress, backups.
 
-Every method that may wait is a generator: each `yield` is a moment at which the schedule may let others run. Changes are
-made in place under exclusive locks and undone at rollback; `committed` is what readers (and the judge) see. Keys and
-unique values are compared case-insensitively, as under a `_ci` collation.
-"""
+Every method that may wait is a generator: each `yield` is a moment at which the schedule may let others run.
+Changes are made in place under exclusive locks and undone at rollback; `committed` is what readers (and the
+judge) see. Keys and unique values are compared case-insensitively, as under a `_ci` collation."""
 
 from __future__ import annotations
 
@@ -116,10 +115,12 @@ class Target:
         self.alike = False  # its key's order is the source's
         self.shown: Callable[[str], str] = lambda key: key  # how it shows a key
 
-    # --- progress -------------------------------------------------------------------------------------------------
+    # --- progress
+    # -------------------------------------------------------------------------------------------------
 
     def take_over(self, owner: Any, unit: str, epoch: int, layout: str, lanes: int) -> Steps:
-        """Give the unit a new epoch, creating its rows where missing; waits for transactions that hold them."""
+        """Give the unit a new epoch, creating its rows where missing; waits for transactions that hold
+        them."""
         txn = Txn(owner)
         try:
             for n in sorted(self.progress.get(unit, {})):
@@ -230,7 +231,8 @@ class Target:
             return row.epoch == guard.epoch
         return (row.epoch, row.attempt, row.offset) == (guard.epoch, guard.attempt, guard.offset)
 
-    # --- locks ----------------------------------------------------------------------------------------------------
+    # --- locks
+    # ----------------------------------------------------------------------------------------------------
 
     def lock(self, txn: Txn, what: Any) -> Steps:
         """Take an exclusive lock until the end of the transaction. Raises TransientError for a deadlock."""
@@ -254,7 +256,8 @@ class Target:
             at = self.locks.get(at.waits_for) if at.waits_for is not None else None
         return at is txn
 
-    # --- rows -----------------------------------------------------------------------------------------------------
+    # --- rows
+    # -----------------------------------------------------------------------------------------------------
 
     def apply(self, txn: Txn, net: NetChange, displacing: str | None) -> Steps:
         for key in net.deletes:
@@ -315,7 +318,8 @@ class Target:
         for entry in entries(self.rows.pop(key)):
             del self.unique[entry]
 
-    # --- what a copy asks ---------------------------------------------------------------------------------------------
+    # --- what a copy asks
+    # ---------------------------------------------------------------------------------------------
 
     def list_keys(self, effect: fx.ListKeys) -> list[tuple[str, str]]:
         """Return the next two keys that readers see, in this target's order."""
@@ -341,7 +345,8 @@ class Target:
         found = [self.committed.get(key_of(key)) for key in keys]
         return [(row[BRANCH], self.shown(row[KEY])) for row in found if row is not None]
 
-    # --- ends -----------------------------------------------------------------------------------------------------
+    # --- ends
+    # -----------------------------------------------------------------------------------------------------
 
     def commit(self, txn: Txn) -> Steps:
         """Commit, or fail before, or fail behind it: then only the progress row can tell."""
@@ -388,7 +393,8 @@ class Target:
         for txn in {id(t): t for t in self.locks.values() if t.owner is owner}.values():
             self.rollback(txn)
 
-    # --- backups --------------------------------------------------------------------------------------------------
+    # --- backups
+    # --------------------------------------------------------------------------------------------------
 
     def backup(self) -> Any:
         return copy.deepcopy(

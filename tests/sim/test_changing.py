@@ -1,4 +1,5 @@
-"""Target tables that change while their units are killed, taken over and paused: all seeds end as the sources, and each rule is needed."""
+"""Target tables that change while their units are killed, taken over and paused: all seeds end as the
+sources, and each rule is needed."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from tests.sim.truth import Wrong
 SEEDS = 60
 SLOW, PARTS = 2000, 20
 OFTEN = 0.15
-"""So many of a source's changes are statements where each history is to have all of its own before it ends."""
+"""So many of a source's changes are statements where each history is to have all of its own before it
+ends."""
 OFTEN_AT_ONCE = 0.5
 """And so many where statements come while branches join."""
 NEEDED = 300
@@ -32,7 +34,8 @@ def test_every_history_ends_as_its_sources(part: int) -> None:
 
 @pytest.mark.parametrize("policy", ["ignore", "stop"])
 def test_where_a_person_changes_the_target_table_it_ends_as_its_source(policy: SchemaChangePolicy) -> None:
-    """Under `stop` the seeds 20, 29 and 40 asked the target without end: what an attempt was given ended in front of the copy at which it goes on."""
+    """Under `stop` the seeds 20, 29 and 40 asked the target without end: what an attempt was given ended in
+    front of the copy at which it goes on."""
     worlds = [World(seed, policy=policy) for seed in range(SEEDS)]
     for world in worlds:
         world.run()
@@ -41,9 +44,10 @@ def test_where_a_person_changes_the_target_table_it_ends_as_its_source(policy: S
 
 @pytest.mark.parametrize(("seed", "often"), [(65, None), (188, None), (330, None), (1655, None), (91, 0.15)])
 def test_a_history_that_went_wrong_once_ends_as_its_sources(seed: int, often: float | None) -> None:
-    """65: a branch joins behind another's unique index. 188, 330: what stops a unit in the middle of an alteration, and heals by a copy, did
-    not say behind which event the copy has to begin. 1655: a column got the name of one that the source had dropped and the target kept. 91:
-    behind a copy's rows, in their batch, one row takes the unique value that another gives up: that one was displaced."""
+    """65: a branch joins behind another's unique index. 188, 330: what stops a unit in the middle of an
+    alteration, and heals by a copy, did not say behind which event the copy has to begin. 1655: a column got
+    the name of one that the source had dropped and the target kept. 91: behind a copy's rows, in their batch,
+    one row takes the unique value that another gives up: that one was displaced."""
     World(seed, often).run()
 
 
@@ -82,7 +86,8 @@ def test_where_a_statement_is_not_read_by_the_names_of_the_target_some_seed_ends
 
 @pytest.mark.parametrize("seed", [1207, 1323])
 def test_a_statement_of_several_actions_that_went_wrong_once_ends_as_its_source(seed: int) -> None:
-    """1207: a branch joins behind another's column that takes no NULL, and says so. 1323: a required column gets another type: its rows get a value of that."""
+    """1207: a branch joins behind another's column that takes no NULL, and says so. 1323: a required column
+    gets another type: its rows get a value of that."""
     World(seed, OFTEN, wide=True).run()
 
 

@@ -1,4 +1,5 @@
-"""The whole way under many seeds is right; without any one of its rules it goes wrong within a bounded number of seeds."""
+"""The whole way under many seeds is right; without any one of its rules it goes wrong within a bounded number
+of seeds."""
 
 from __future__ import annotations
 
@@ -24,19 +25,22 @@ def test_every_seed_ends_with_the_target_equal_to_the_source() -> None:
 
 
 def test_a_seed_that_failed_once() -> None:
-    """A table was taken up by a predecessor that had not ended, and again by its successor further on in the log."""
+    """A table was taken up by a predecessor that had not ended, and again by its successor further on in the
+    log."""
     run_seed(4478)
 
 
 def test_a_seed_that_never_came_to_its_end() -> None:
-    """A predecessor had ended a copy and begun the one behind it, and stored neither: the first ran for ever."""
+    """A predecessor had ended a copy and begun the one behind it, and stored neither: the first ran for
+    ever."""
     run_seed(16738)
 
 
 @pytest.mark.parametrize("seed", [1616, 2561, 6344, 8550, 11263, 19031])
 def test_a_seed_of_which_the_judge_was_wrong_once(seed: int) -> None:
-    """1616: a stop within a transaction that a predecessor, with an older catalogue, had sent rightly. 2561, 8550: a predecessor that had
-    not ended took a table up, and stopped it. 6344: the last copy had begun behind the last watermark. 11263: a row's change stood between a stop and the copy behind it."""
+    """1616: a stop within a transaction that a predecessor, with an older catalogue, had sent rightly. 2561,
+    8550: a predecessor that had not ended took a table up, and stopped it. 6344: the last copy had begun
+    behind the last watermark. 11263: a row's change stood between a stop and the copy behind it."""
     run_seed(seed)
 
 

@@ -1,9 +1,10 @@
-"""Capture of an Oracle in the simulation: the product's start, loop, writer, poll and purge over the model's Oracle and Kafka.
+"""Capture of an Oracle in the simulation: the product's start, loop, writer, poll and purge over the model's
+Oracle and Kafka.
 
-Writers commit whenever capture waits; it is killed at each moment that it tells of, a successor starts beside it, messages fail. The judge: no
-row's version falls in the topic, no row of the log is in two events that count, nothing stops, and in the end the topic has the source's rows
-and the log is empty. Each rule of docs/adr/0028 is switched off, and found.
-"""
+Writers commit whenever capture waits; it is killed at each moment that it tells of, a successor starts beside
+it, messages fail. The judge: no row's version falls in the topic, no row of the log is in two events that
+count, nothing stops, and in the end the topic has the source's rows and the log is empty. Each rule of
+docs/adr/0028 is switched off, and found."""
 
 from __future__ import annotations
 
@@ -94,7 +95,8 @@ def _by_rowid(self: LogPurger, log: TableName, places: Collection[LogPlace]) -> 
 def _before_the_log(self: LogReader) -> Any:
     """Rows of the table are read in front of its log."""
     seen = {
-        name: dict(self._read_current_rows(logged, _every_key(logged))) for name, logged in self._following.list_readable_tables() if logged.unlogged
+        name: dict(self._read_current_rows(logged, _every_key(logged))) for name,
+        logged in self._following.list_readable_tables() if logged.unlogged
     }  # fmt: skip
     with mock.patch.object(
         LogReader,
@@ -120,7 +122,8 @@ def _by_number() -> AbstractContextManager[Any]:
     """Rows of two instances are put in the order of their numbers."""
     return mock.patch.multiple(
         mlog, _build_sort_key=lambda row: (0, row.sequence),
-        _group_by_transaction=lambda found: [change for _, change in sorted(found, key=lambda each: each[0].sequence)],
+        _group_by_transaction=lambda found: [change for _,
+         change in sorted(found, key=lambda each: each[0].sequence)],
     )  # fmt: skip
 
 
@@ -131,18 +134,27 @@ def _every_key(logged: Any) -> list[Any]:
 
 Switch = Callable[[], AbstractContextManager[Any]]
 SWITCHED_OFF: dict[str, tuple[Kind, Switch]] = {
-    "a start deletes what topics have": ("whole", lambda: mock.patch.object(LogPurger, "purge_published", _nothing)),
-    "a record never passes what is not deleted": ("whole", lambda: mock.patch.object(CapturePosition, "make_milestone", _passing)),
-    "deleted is what Kafka has": ("whole", lambda: mock.patch.object(CapturePosition, "purge_sent_rows", _undrained)),
-    "a process that was replaced deletes nothing": ("whole", lambda: mock.patch.object(PositionStore, "is_superseded", return_value=False)),
+    "a start deletes what topics have": ("whole",
+     lambda: mock.patch.object(LogPurger, "purge_published", _nothing)),
+    "a record never passes what is not deleted": ("whole",
+     lambda: mock.patch.object(CapturePosition, "make_milestone", _passing)),
+    "deleted is what Kafka has": ("whole",
+     lambda: mock.patch.object(CapturePosition, "purge_sent_rows", _undrained)),
+    "a process that was replaced deletes nothing": ("whole",
+     lambda: mock.patch.object(PositionStore, "is_superseded", return_value=False)),
     "never by a watermark": ("whole", lambda: mock.patch.object(LogPurger, "_delete_rows", _by_watermark)),
     "by ROWID and number": ("whole", lambda: mock.patch.object(LogPurger, "_delete_rows", _by_rowid)),
-    "a poll's number is above all": ("whole", lambda: mock.patch.object(log_module, "compute_next_poll", lambda stored, *_, **__: stored)),
-    "a chunk waits for the whole log": ("whole", lambda: mock.patch.object(OracleChunkQueue, "_must_wait", return_value=False)),
+    "a poll's number is above all": ("whole",
+     lambda: mock.patch.object(log_module, "compute_next_poll", lambda stored, *_, **__: stored)),
+    "a chunk waits for the whole log": ("whole",
+     lambda: mock.patch.object(OracleChunkQueue, "_must_wait", return_value=False)),
     "commits put rows in order": ("scn", _by_number),
-    "a log is read once the record names its table": ("lob", lambda: mock.patch.object(FollowedTables, "take_up", _read_at_once)),
-    "rows are read behind the log (keys)": ("keys", lambda: mock.patch.object(LogReader, "read_logs", _before_the_log)),
-    "rows are read behind the log (LOBs)": ("lob", lambda: mock.patch.object(LogReader, "read_logs", _before_the_log)),
+    "a log is read once the record names its table": ("lob",
+     lambda: mock.patch.object(FollowedTables, "take_up", _read_at_once)),
+    "rows are read behind the log (keys)": ("keys",
+     lambda: mock.patch.object(LogReader, "read_logs", _before_the_log)),
+    "rows are read behind the log (LOBs)": ("lob",
+     lambda: mock.patch.object(LogReader, "read_logs", _before_the_log)),
 }  # fmt: skip
 
 

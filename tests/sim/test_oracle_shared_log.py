@@ -1,7 +1,7 @@
 """The rules for a log from which others refresh their views, too, over a log in memory: many lives.
 
-The log is Oracle's by what is documented: a refresh stamps what nobody has stamped, and purges up to the oldest of all views' last refreshes.
-"""
+The log is Oracle's by what is documented: a refresh stamps what nobody has stamped, and purges up to the
+oldest of all views' last refreshes."""
 
 from __future__ import annotations
 
@@ -43,8 +43,9 @@ LOGGED = logged()
 
 
 class SharedLog:
-    """The log, its views, an application's transaction, and a clock of whole seconds; answers as a session. `busy`: others do something before
-    each statement, and capture may be killed there. Rows of the log: as they are selected, and their stamp before the image."""
+    """The log, its views, an application's transaction, and a clock of whole seconds; answers as a session.
+    `busy`: others do something before each statement, and capture may be killed there. Rows of the log: as
+    they are selected, and their stamp before the image."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)

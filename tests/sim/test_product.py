@@ -60,18 +60,21 @@ from producer.start import (
 from tests.sim.world import World
 
 MODULES: tuple[ModuleType, ...] = (
-    applier, attempt, attempt_state, next_definition, lane_group, reader, spec, transactions, dedup, dispatch, lane, batches,
-    layout, netchange, progress, tickets,
+    applier, attempt, attempt_state, next_definition, lane_group, reader, spec, transactions, dedup, dispatch,
+    lane, batches, layout, netchange, progress, tickets,
     begin, quarantined_keys, sweep, window, applied_copies,
 )  # fmt: skip
 CAPTURE: tuple[ModuleType, ...] = (
-    book, limits, states, table_copies, copy_begins, loop, position, rows, table_stops, ticker, assembly, event_groups, barriers, impact, new_tables, chunks, mariadb_gtids, writer, positions, log_proof,
-    snapshot, mysql_gtids, proven_log, log_stream, scheduler, chunk_sender, jobs, index, proof, logged_statements, scan, statement_search, startup, restored_stops, repeated_events, started, tables, topic_recovery,
+    book, limits, states, table_copies, copy_begins, loop, position, rows, table_stops, ticker, assembly,
+    event_groups, barriers, impact, new_tables, chunks, mariadb_gtids, writer, positions, log_proof, snapshot,
+    mysql_gtids, proven_log, log_stream, scheduler, chunk_sender, jobs, index, proof, logged_statements, scan,
+    statement_search, startup, restored_stops, repeated_events, started, tables, topic_recovery,
     source_transactions, prepared_xa, binlog_log, changes, chunk_data,
 )  # fmt: skip
 SEEDS = 150
-#: Functions that one seed in hundreds calls → a seed that does; others are tried where it no longer does. And a function whose failure the first
-#: seed that calls it survives, because the unit is assigned anew at that moment.
+#: Functions that one seed in hundreds calls → a seed that does; others are tried where it no longer does. And
+#: a function whose failure the first seed that calls it survives, because the unit is assigned anew at that
+#: moment.
 SELDOM = {
     "quarantined_keys._decode_quarantined_key": 334,
     "applier.Applier._log_drift": 19,
@@ -83,7 +86,8 @@ NOT_SIMULATED = {
     "producer.states.CopyStates.set_rate": "nobody asks for another rate (tests/unit/test_copies.py)",
     "transactions.AttemptProgress.commit_once": "on_drop: empty (tests/unit/test_evolving.py)",
     "attempt_state.describe_recreated_topic": "a topic that was made again",
-    "producer.proof.DefinitionReader.may_have_converted": "what a session's settings made of values (tests/unit/test_conversions.py)",
+    "producer.proof.DefinitionReader.may_have_converted": "what a session's settings made of values "
+    "(tests/unit/test_conversions.py)",
     "producer.changes.Barrier.build_from_verdict": "a source that judges them (tests/sim/test_oracle.py)",
     "producer.positions.PositionStore.is_superseded": "a log that is used up (tests/sim/test_oracle.py)",
     "sweep.build_reread_error": "Kafka loses nothing here",
@@ -108,13 +112,18 @@ NOT_SIMULATED = {
     "netchange.EveryChangeReducer.__init__": "a topic as a target (tests/integration/test_kafka_attempts.py)",
     "netchange.EveryChangeReducer.reduce": "a topic as a target (tests/integration/test_kafka_attempts.py)",
     "tickets.TicketTable.kept": "tests ask it",
-    "netchange.replace_snapshot_rows": "no batch of a seed may skip the look at old rows (tests/unit/test_kafka_formats_own.py)",
+    "netchange.replace_snapshot_rows": "no batch of a seed may skip the look at old rows "
+    "(tests/unit/test_kafka_formats_own.py)",
     "spec._find_no_table": "the simulation knows the table of each topic",
-    "producer.book.CopyBook.mark_table_altered": "no table is altered within its copy (tests/unit/test_copies.py)",
+    "producer.book.CopyBook.mark_table_altered": "no table is altered within its "
+    "copy (tests/unit/test_copies.py)",
     "producer.book.CopyBook._begin_anew": "no table is altered within its copy (tests/unit/test_copies.py)",
-    "producer.new_tables._build_taken_up_twice_stop": "a predecessor that takes a table up beside a successor that passed it over: one seed in thousands",
-    "producer.mariadb_gtids.has_reached_gtids": "the description of MariaDB holds it: breaking its name breaks nothing",
-    "producer.mariadb_gtids.MariadbGtids.parse": "the description of MariaDB holds it: breaking its name breaks nothing",
+    "producer.new_tables._build_taken_up_twice_stop": "a predecessor that takes a table up beside a "
+    "successor that passed it over: one seed in thousands",
+    "producer.mariadb_gtids.has_reached_gtids": "the description of MariaDB holds it: "
+    "breaking its name breaks nothing",
+    "producer.mariadb_gtids.MariadbGtids.parse": "the description of MariaDB holds it: "
+    "breaking its name breaks nothing",
 }
 _THREADS = "threads, connections and Kafka's client: the product's, not the simulation's"
 _STATEMENTS = "none of these statements stands in the log"
@@ -129,17 +138,17 @@ NOT_SIMULATED |= {
         _THREADS: """writer.make_client_factory writer.KafkaWriter.limit_waiting loop.CaptureLoop.write_heartbeat ticker.CaptureTicker.write_heartbeat
             reader.BackgroundChunkReader.__init__ reader.BackgroundChunkReader._run_reads reader.BackgroundChunkReader.close
             reader.BackgroundChunkReader.poll_answer reader.BackgroundChunkReader.submit reader.ChunkReader.close
-            reader.make_connection_opener mysql_gtids.GtidSet.encode scan.make_statement_scan log_stream.open_stream proven_log.ProvenLog._open_stream""",
-        _STATEMENTS: """barriers.BarrierHandler._build_unfit_stop startup.CaptureStarter._leave_out proof._await_statements""",
+            reader.make_connection_opener mysql_gtids.GtidSet.encode scan.make_statement_scan log_stream.open_stream proven_log.ProvenLog._open_stream""",  # noqa: E501
+        _STATEMENTS: """barriers.BarrierHandler._build_unfit_stop startup.CaptureStarter._leave_out proof._await_statements""",  # noqa: E501
         _ASKED: """limits.explain_unbalanced_condition""",
         _ONLY: """states.CopyStates.busy copies.TableCopies.busy""",
         _STOPS: """transactions.TransactionAssembler.skip_uncaptured transactions.CapturedRows.withdraw_rows binlog_log.BinlogLog.skip_uncaptured binlog_log._build_decoding_stop
             transactions._build_partial_rows_stop transactions._build_stream_stop transactions._build_unknown_event_stop
-            writer._build_too_large_error writer._explain_refused_messages""",
+            writer._build_too_large_error writer._explain_refused_messages""",  # noqa: E501
         _PROOF: """log_proof.build_other_history_error
-            assembly._reads_differently assembly.TransactionBuffer._handle_ungrouped mysql_gtids._merge_intervals""",
+            assembly._reads_differently assembly.TransactionBuffer._handle_ungrouped mysql_gtids._merge_intervals""",  # noqa: E501
         _SAID: """mysql_gtids.GtidSet.__eq__ mysql_gtids.GtidSet.__repr__ tables.CapturedTables.list_tables_in_schema
-            assembly._build_byte_class""",
+            assembly._build_byte_class""",  # noqa: E501
     }.items()
     for name in names.split()
 }

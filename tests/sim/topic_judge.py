@@ -1,4 +1,5 @@
-"""The judge of one source's topics: of all that capture writes, of every table, whatever becomes of it later."""
+"""The judge of one source's topics: of all that capture writes, of every table, whatever becomes of it
+later."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ _decode = msgspec.json.Decoder(EventEnvelope).decode
 
 @dataclass
 class Found:
-    """What a reader makes of a topic that drops duplicates and what a zombie wrote, as consumer.ordering.dedup does."""
+    """What a reader makes of a topic that drops duplicates and what a zombie wrote, as
+    consumer.ordering.dedup does."""
 
     table: str
     history: TableHistory
@@ -45,8 +47,9 @@ class Found:
     _floor: int = -1
 
     def behind(self, stop: TableStop) -> bool:
-        """Whether there are rows from behind the cause of the stop. Where the cause stands within a transaction, those of the transaction
-        are, if a predecessor had sent them: it had read a catalogue by which the statement changed nothing here."""
+        """Whether there are rows from behind the cause of the stop. Where the cause stands within a
+        transaction, those of the transaction are, if a predecessor had sent them: it had read a catalogue by
+        which the statement changed nothing here."""
         cause, published = stop.at[1:3], self.history.published
         if any(gen < self._stopped_by and published[where].at >= cause for where, gen in self.taken.items()):
             return True
@@ -74,7 +77,10 @@ class Found:
             elif event.copy is not None:
                 return
             elif where.row < 0 or _anew(event):
-                self.twice = f"{self.table}: taken up at {self.defined} and again at {where.position}: what stands between is missing"
+                self.twice = (
+                    f"{self.table}: taken up at {self.defined} and again at {where.position}: "
+                    "what stands between is missing"
+                )
         elif event.stop is not None:
             self.stop, self._stopped_by = event.stop, where.gen
         elif event.chunk is not None:
@@ -105,7 +111,8 @@ class Found:
         self.whole = self.whole or event.chunk.last
 
     def _all_live(self) -> None:
-        """All chunks are swept: what is left has come since the copy began, as a sweep of all keys at once would have it."""
+        """All chunks are swept: what is left has come since the copy began, as a sweep of all keys at once
+        would have it."""
         left = [key for key in self.rows if not self.living.get(key, (0, False))[1]]
         if left:
             raise Wrong(
@@ -113,7 +120,8 @@ class Found:
             )
 
     def _sweep(self, chunk: Chunk, since: int) -> None:
-        """Delete what the chunk's keys do not have any more, as apply does it: by what stands behind `since` alone."""
+        """Delete what the chunk's keys do not have any more, as apply does it: by what stands behind `since`
+        alone."""
         after, upto = (None if key is None else str(key[0]).lower() for key in (chunk.after, chunk.upto))
         for key in list(self.rows):
             offset, there = self.living.get(key, (0, False))
@@ -150,7 +158,8 @@ class Found:
 
 
 def _anew(event: EventEnvelope) -> bool:
-    """Whether a table is taken up by who knows of nothing in its topic: where there is something, a stop has to follow (`Found.twice`)."""
+    """Whether a table is taken up by who knows of nothing in its topic: where there is something, a stop has
+    to follow (`Found.twice`)."""
     return event.definition is not None and event.source.prev is None
 
 
@@ -164,8 +173,8 @@ def _row_of(image: Mapping[str, object] | None) -> SourceRow | None:
 class TopicJudge:
     """Looks at every message that reaches a topic of the source.
 
-    `topics`: table → its topic; `positions`: that of the records; `inside`: where each transaction starts and ends.
-    """
+    `topics`: table → its topic; `positions`: that of the records; `inside`: where each transaction starts and
+    ends."""
 
     def __init__(
         self,
@@ -180,7 +189,8 @@ class TopicJudge:
         self._there: dict[str, set[Where]] = {table: set() for table in topics}
         self._defined: dict[str, Position] = {}
         self._gens: dict[str, int] = {}
-        #: Where a process took a table up that knew nothing of its topic: a predecessor had stopped it there, and it stops again.
+        #: Where a process took a table up that knew nothing of its topic: a predecessor had stopped it there,
+        #: and it stops again.
         self._anew: dict[str, Position] = {}
         self._stops: dict[str, tuple[int, TableStop]] = {}  # by which gen, as readers have it
         self._inside = inside
@@ -250,7 +260,8 @@ class TopicJudge:
                 raise Wrong(f"the position {point} is stored without the stop of {table} at {cause}")
 
     def _stop_of(self, table: str, record: StoredPosition) -> TableStop | None:
-        """Return the table's stop as the record has it, or as a predecessor wrote it that had not ended: its readers are stopped."""
+        """Return the table's stop as the record has it, or as a predecessor wrote it that had not ended: its
+        readers are stopped."""
         gen, stop = self._stops.get(table, (record.gen, None))
         return record.stops.get(f"d.{table}") or (stop if gen < record.gen else None)
 
@@ -265,7 +276,8 @@ class TopicJudge:
     # --- the end
 
     def found(self, table: str, topic: Topic, *, up_to_stop: bool = False) -> Found:
-        """Return what a reader makes of a topic; `up_to_stop`: one that ends at the first stop, whatever follows."""
+        """Return what a reader makes of a topic; `up_to_stop`: one that ends at the first stop, whatever
+        follows."""
         found = Found(table, self._histories[table])
         for record in topic.records:
             if (value := record.value()) is not None:
@@ -322,7 +334,8 @@ class TopicJudge:
                 self._all_until(found, found.history.published[max(found.taken)].at)
 
     def _stop(self, table: str, found: Found) -> TableStop | None:
-        """Return the stop of a table, which its topic and the record must both have, if there was a cause, and not behind it."""
+        """Return the stop of a table, which its topic and the record must both have, if there was a cause,
+        and not behind it."""
         assert self.stored is not None
         stop, cause = self.stored.stops.get(f"d.{table}"), self._cause(table)
         # Open: below what a zombie wrote where nothing of this gen fenced it off, readers drop a stop.
@@ -339,7 +352,8 @@ class TopicJudge:
         return stop
 
     def _may_stop_early(self, stop: TableStop) -> bool:
-        """Whether capture cannot know better: a statement behind the stop hides what was there, or took a table away."""
+        """Whether capture cannot know better: a statement behind the stop hides what was there, or took a
+        table away."""
         if "is stopped again" in stop.reason:  # the copy that had ended a stop
             return True
         behind = any(at >= stop.at[1:3] for history in self._histories.values() for at in history.altered)

@@ -1,4 +1,5 @@
-"""What the log of a model's source says of each table: what a reader of its topic must have got, and where it had to stop."""
+"""What the log of a model's source says of each table: what a reader of its topic must have got, and where it
+had to stop."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ class Step(NamedTuple):
 
 
 class Cause(NamedTuple):
-    """What stops a table: where its transaction starts, where its own event does, and how many rows are before it there."""
+    """What stops a table: where its transaction starts, where its own event does, and how many rows are
+    before it there."""
 
     start: LogPoint
     at: LogPoint
@@ -40,9 +42,8 @@ class Cause(NamedTuple):
 
 @dataclass
 class TableHistory:
-    """One table. `emptied`: where a TRUNCATE stands → the highest version that there was; `altered`: where statements on it do.
-    `causes`: of stops, in the order of the log.
-    """
+    """One table. `emptied`: where a TRUNCATE stands → the highest version that there was; `altered`: where
+    statements on it do. `causes`: of stops, in the order of the log."""
 
     begun: Rows = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)

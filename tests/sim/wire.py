@@ -40,11 +40,13 @@ TABLE = Table(
 
 
 TABLES = {name: replace(TABLE, name=name) for name in ("t", "x", "n")}
-"""Every table of a source by its name; of `t` all that follows is simulated, too, the topics of the others are read. `n` is made later."""
+"""Every table of a source by its name; of `t` all that follows is simulated, too, the topics of the others
+are read. `n` is made later."""
 
 
 def routes(branch: str) -> tuple[TableRoute, ...]:
-    """Return the routes of a pipeline that keeps the source's rows apart by the column `branch`, the last of the target's."""
+    """Return the routes of a pipeline that keeps the source's rows apart by the column `branch`, the last of
+    the target's."""
     return (TableRoute("d.t", "public.t", ((BRANCH, branch),)),)
 
 

@@ -1,9 +1,8 @@
 """The whole way under one seed: sources, capture, topics, queries, target; faults; and the judge.
 
-`World(seed).run()` raises Wrong when, after any target commit, a row shows an older version than it has shown or a
-state it never had, when a unique value is held twice, when something was removed silently, or when at the end the
-target is not the source. Replay a seed with `python -m tests.sim.replay SEED [FINDING]`.
-"""
+`World(seed).run()` raises Wrong when, after any target commit, a row shows an older version than it has shown
+or a state it never had, when a unique value is held twice, when something was removed silently, or when at
+the end the target is not the source. Replay a seed with `python -m tests.sim.replay SEED [FINDING]`."""
 
 from __future__ import annotations
 
@@ -118,7 +117,8 @@ class World:
         for n in range(len(self.sources)):
             self._assign(n)
 
-    # --- what happens at the sources ----------------------------------------------------------------------------------
+    # --- what happens at the sources
+    # ----------------------------------------------------------------------------------
 
     def _branch(self, source: Source) -> str:
         return source.name if self.rules.topics_are_kept_apart else ""
@@ -135,7 +135,8 @@ class World:
                         self.happened(source, None, change[1])
 
     def random_change(self, source: Source, table: str, rng: random.Random) -> Change | None:
-        """Return a change that all unique indexes allow; two sources never hold one key or value of `t` at a time."""
+        """Return a change that all unique indexes allow; two sources never hold one key or value of `t` at a
+        time."""
         if table not in source.tables:
             return None
         old = source.tables[table].get(rng.choice(KEYS))
@@ -208,8 +209,9 @@ class World:
         table = rng.choice(("x", "t", "t", "n"))
         topic = broker.topics.get(TOPICS[table])
         request = CopyRequest(
-            id=f"asked {self._asked}", db=DB, table=table, by="pipeline p" if pipeline else "operator", requested_ms=self._asked,
-            limits=RepairLimits(max_rows=4, max_per_day=3) if pipeline else None, cause=rng.choice(("dropped", "value")),
+            id=f"asked {self._asked}", db=DB, table=table, by="pipeline p" if pipeline else "operator",
+            requested_ms=self._asked, limits=RepairLimits(max_rows=4, max_per_day=3) if pipeline else None,
+            cause=rng.choice(("dropped", "value")),
             after=len(topic.records) - rng.randint(1, 5) if pipeline and topic is not None else None,
             cancel=not pipeline and rng.random() < 0.2,
         )  # fmt: skip
@@ -225,8 +227,9 @@ class World:
         self._needed.add(place)
         person = self.asking.random() < 0.6
         request = CopyRequest(
-            id=f"{query.unit} {need.after}", db=DB, table="t", by="operator" if person else "pipeline p", requested_ms=self._asked,
-            limits=None if person else RepairLimits(max_rows=1000, max_per_day=3), cause=need.cause, after=need.after,
+            id=f"{query.unit} {need.after}", db=DB, table="t", by="operator" if person else "pipeline p",
+            requested_ms=self._asked, limits=None if person else RepairLimits(max_rows=1000, max_per_day=3),
+            cause=need.cause, after=need.after,
         )  # fmt: skip
         broker.ensure([REQUESTS], {})
         broker.append(REQUESTS, request.id.encode(), encode_copy_request(request))
@@ -263,12 +266,13 @@ class World:
         stored = self.judges[n].stored
         self.note(f"capture {source.name} is refused: {why}")
         if task is not self.captures[n][-1] or (stored is not None and 0 < task.gen < stored.gen):
-            return  # a zombie, or one that a process assigned earlier and started later has replaced: what is stored is ahead of it
+            return  # a zombie, or one that a process assigned earlier and started later has replaced: what is stored is ahead of it  # noqa: E501
         places = [] if stored is None else [stored.file, max(proof.file for proof in stored.proof)]
         if all(parse_binlog_file_number(file) >= source.binlog.purged for file in places):
             raise Wrong(f"capture of {source.name} ends: {why}")
 
-    # --- the judge ----------------------------------------------------------------------------------------------------
+    # --- the judge
+    # ----------------------------------------------------------------------------------------------------
 
     def _held_keys(self) -> set[RowKey]:
         return {key_of(msgspec.json.decode(held.key)) for _unit, held in self.target.held}
@@ -295,8 +299,8 @@ class World:
             self.note(f"shows {key} = {state}")
 
     def _made_room(self, row: Row | None) -> bool:
-        """Whether a row was displaced that had changed unseen, by a statement or between a stop and the copy behind it: another may have
-        its unique value until its own comes again."""
+        """Whether a row was displaced that had changed unseen, by a statement or between a stop and the copy
+        behind it: another may have its unique value until its own comes again."""
         unseen = any(source.histories["t"].causes for source in self.sources) or any(
             "t" in judge.skipped for judge in self.judges
         )
@@ -311,7 +315,8 @@ class World:
         }
 
     def _check_deleted(self) -> None:
-        """What the source has deleted, also by a change of its key, needs no retry: neither a row nor an entry of it is left."""
+        """What the source has deleted, also by a change of its key, needs no retry: neither a row nor an
+        entry of it is left."""
         alive = self._expected().keys()
         rows = {key for key in self.target.committed if not key[1].startswith(FOREIGN)}
         if left := sorted((rows | self._held_keys()) - alive):
@@ -338,7 +343,8 @@ class World:
             if row_key(row) not in self.target.committed and row not in missing:
                 raise Wrong(f"{row} was removed silently")
 
-    # --- faults -------------------------------------------------------------------------------------------------------
+    # --- faults
+    # -------------------------------------------------------------------------------------------------------
 
     def _assign(self, n: int) -> None:
         """Assign a capture unit anew; its predecessor may go on as a zombie."""
@@ -390,7 +396,8 @@ class World:
             self.target.unique[entry] = row_key(row)
         self.foreign.append(row)
 
-    # --- the run ------------------------------------------------------------------------------------------------------
+    # --- the run
+    # ------------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
         """Run to the end; raises Wrong, or whatever the core raised."""
@@ -455,7 +462,8 @@ class World:
         self._until(lambda: all(query.idle for query in self.queries))
 
     def _all_asked(self, n: int) -> bool:
-        """Whether capture has taken in all requests and stored that, and no copy is under way: its last watermark may be older."""
+        """Whether capture has taken in all requests and stored that, and no copy is under way: its last
+        watermark may be older."""
         stored, topics = self.judges[n].stored, self.brokers[n].topics
         return (
             stored is not None
@@ -481,7 +489,8 @@ class World:
             finally:
                 self._depth -= 1
 
-    # --- quarantine ---------------------------------------------------------------------------------------------------
+    # --- quarantine
+    # ---------------------------------------------------------------------------------------------------
 
     def _retry_held(self) -> None:
         """An operator has mended what the target refused, and retries everything that is held."""
@@ -533,7 +542,8 @@ class World:
 
 
 def _image(entry: QuarantineEntry, branch: str) -> Row | None:
-    """What a held entry leaves of its key: an event's after image, but nothing for the first half of a key move."""
+    """What a held entry leaves of its key: an event's after image, but nothing for the first half of a key
+    move."""
     event = msgspec.json.decode(entry.event)
     before, after = event.get("before"), event.get("after")
     if after is None or (before is not None and before["k"] != after["k"] and entry.part == 0):

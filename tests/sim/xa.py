@@ -1,4 +1,5 @@
-"""XA transactions of a model's source: prepared in one transaction of the log, and ended, if at all, in a later one."""
+"""XA transactions of a model's source: prepared in one transaction of the log, and ended, if at all, in a
+later one."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ def _one_phase(source: Source, rng: random.Random) -> None:
 
 
 def _end(source: Source, xid: str, rng: random.Random) -> None:
-    """COMMIT stops the tables that it changes, and all of them where nobody knows which; ROLLBACK changes nothing."""
+    """COMMIT stops the tables that it changes, and all of them where nobody knows which; ROLLBACK changes
+    nothing."""
     prepared, changes = source.prepared.pop(xid)
     commit = rng.random() < 0.5
     group = source.binlog.group(ends=xid)

@@ -1,4 +1,5 @@
-"""A coordinator as REST and the command line see it, without one: rows that a test sets, commands that it looks at."""
+"""A coordinator as REST and the command line see it, without one: rows that a test sets, commands that it
+looks at."""
 
 from __future__ import annotations
 
@@ -24,8 +25,9 @@ LEADER = LeaderView(7, "c1", "127.0.0.1:7701", "127.0.0.1:7780", 3.5, am_i=True)
 
 def agent(name: str, **more: object) -> AgentRow:
     fields = {
-        "incarnation": f"{name}-1", "agent_epoch": 11, "state": "synced", "liveness": "alive", "draining": False,
-        "last_heard_s": 0.25, "units": 2, "rows_per_s": 100, "connected": True, "counters": {"late": 1},
+        "incarnation": f"{name}-1", "agent_epoch": 11, "state": "synced", "liveness": "alive",
+        "draining": False, "last_heard_s": 0.25, "units": 2, "rows_per_s": 100, "connected": True,
+        "counters": {"late": 1},
     }  # fmt: skip
     return AgentRow(name=name, **{**fields, **more})  # type: ignore[arg-type]
 
@@ -34,9 +36,9 @@ def unit(name: str, **more: object) -> UnitRow:
     kind, _, rest = name.partition("/")
     pipeline = rest.partition("/")[0] if kind == "apply" else None
     fields = {
-        "kind": kind, "source": "b1", "pipeline": pipeline, "state": "replicating", "agent": "a1", "epoch": 12,
-        "checkpoint_ts": 1_790_000_000_000, "resolved_ts": 1_790_000_000_100, "position": "[0, 3, 4, 0]",
-        "rows_per_s": 50, "paused": False, "error": None, "since_s": 60.0,
+        "kind": kind, "source": "b1", "pipeline": pipeline, "state": "replicating", "agent": "a1",
+        "epoch": 12, "checkpoint_ts": 1_790_000_000_000, "resolved_ts": 1_790_000_000_100,
+        "position": "[0, 3, 4, 0]", "rows_per_s": 50, "paused": False, "error": None, "since_s": 60.0,
     }  # fmt: skip
     return UnitRow(unit=name, **{**fields, **more})  # type: ignore[arg-type]
 

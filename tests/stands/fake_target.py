@@ -1,8 +1,7 @@
 """A target in memory: consumer.targets.base without SQL, with faults to order.
 
-Guards, unique keys, quarantine and displacement behave as the contract says; a transaction works on a copy and
-replaces the state when it commits, so a rolled back one leaves nothing.
-"""
+Guards, unique keys, quarantine and displacement behave as the contract says; a transaction works on a copy
+and replaces the state when it commits, so a rolled back one leaves nothing."""
 
 from __future__ import annotations
 
@@ -70,11 +69,12 @@ class State:
 
 @dataclass
 class FakeTarget:
-    """`refuse`: row → an error to raise; `refuse_delete`: the same of a key that is to be deleted. `faults`: errors that the next transactions raise at commit, in turn (None:
-    none). `unknown_happened`: whether a CommitUnknownError comes after the commit happened; its connection is lost with it.
-    `transactional`: tables change in transactions. `at`: called with what comes next, or has just been done; a test dies there.
-    `altered`: changes of tables, as asked for. `alter_faults`: errors that the next of them raise, in turn.
-    `holds`: whether it can be asked for a key. `topic`: of the unit that `state.unit` is of."""
+    """`refuse`: row → an error to raise; `refuse_delete`: the same of a key that is to be deleted. `faults`:
+    errors that the next transactions raise at commit, in turn (None: none). `unknown_happened`: whether a
+    CommitUnknownError comes after the commit happened; its connection is lost with it. `transactional`:
+    tables change in transactions. `at`: called with what comes next, or has just been done; a test dies
+    there. `altered`: changes of tables, as asked for. `alter_faults`: errors that the next of them raise, in
+    turn. `holds`: whether it can be asked for a key. `topic`: of the unit that `state.unit` is of."""
 
     state: State = field(default_factory=State)
     transactional: bool = True
@@ -254,7 +254,8 @@ class FakeSession:
         *,
         upto: Key | None = None,
     ) -> list[Row]:
-        """In the order of `FakeTarget.order`; of a table with its key's columns only, the keys of rows whose last columns are `where`."""
+        """In the order of `FakeTarget.order`; of a table with its key's columns only, the keys of rows whose
+        last columns are `where`."""
         self._askable(*(key for key in (after, upto) if key is not None))
         order, rows = self._target.order, self._target.state.rows.get(f"{table.schema}.{table.name}", {})
         if where:
@@ -401,7 +402,8 @@ class FakeTransaction:
 
 
 def alter(target: FakeTarget, state: State, change: AlterTable | DropTable) -> None:
-    """Change a table and its rows, all steps or none. Raises what rows refuse, and what somebody asked for."""
+    """Change a table and its rows, all steps or none. Raises what rows refuse, and what somebody asked
+    for."""
     target.altered.append(change)
     if (fault := target.alter_faults.pop(0) if target.alter_faults else None) is not None:
         raise fault
@@ -449,7 +451,8 @@ def _value(step: Alteration, column: str, values: dict[str, Any], names: dict[st
 
 
 def converted(step: ChangeColumn, value: Any) -> Any:
-    """A lossless change keeps the value, in the form that the new type has; any other leaves something that is wrong."""
+    """A lossless change keeps the value, in the form that the new type has; any other leaves something that
+    is wrong."""
     kind, fsp = step.desired.type.kind, step.desired.type.fsp
     if not step.lossless:
         return None if step.desired.nullable else value

@@ -1,10 +1,10 @@
-"""A source that rowlock does not know: files of JSON lines stand for its log, a small file beside them for its tables.
+"""A source that rowlock does not know: files of JSON lines stand for its log, a small file beside them for
+its tables.
 
-It follows docs/how-to/add-a-source.md. A folder holds `id` (whose log this is), `log.000001`, `log.000002`, … and `tables.json`. A line of the
-log is a transaction: `{"ts": ms, "do": [{"row": table, "before": …, "after": …} | {"define": Table} | {"truncate": table} | {"drop":
-table}]}`. `tables.json` is what a SELECT sees: all tables, and the place of the log up to which they have it. A position is (log file, offset
-of a line).
-"""
+It follows docs/how-to/add-a-source.md. A folder holds `id` (whose log this is), `log.000001`, `log.000002`, …
+and `tables.json`. A line of the log is a transaction: `{"ts": ms, "do": [{"row": table, "before": …, "after":
+…} | {"define": Table} | {"truncate": table} | {"drop": table}]}`. `tables.json` is what a SELECT sees: all
+tables, and the place of the log up to which they have it. A position is (log file, offset of a line)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ Image = dict[str, Any] | None
 Records = list[tuple[bytes, bytes]]
 #: What a line calls a statement → what that is, and what it does to rows and to the definition.
 _STATEMENTS: dict[str, tuple[Any, Any, Any]] = {
-    "define": ("alter", "kept", "changed"), "truncate": ("truncate", "emptied", "kept"), "drop": ("drop", "gone", "changed"),
+    "define": ("alter", "kept", "changed"), "truncate": ("truncate", "emptied", "kept"),
+    "drop": ("drop", "gone", "changed"),
 }  # fmt: skip
 
 
@@ -96,11 +97,12 @@ class FileRows:
         at.total_order += 1
         position = (source.epoch, at.file_number, at.pos, self.row)
         event = EventEnvelope(
-            op="c" if self.before is None else "d" if self.after is None else "u", before=self.before, after=self.after,
+            op="c" if self.before is None else "d" if self.after is None else "u", before=self.before,
+            after=self.after,
             source=Source(
-                version=ENVELOPE_VERSION, connector=source.connector, name=source.name, ts_ms=at.ts_ms, snapshot="false",
-                db=self.table[0], table=self.table[1], server_id=at.server_id, gtid=None, file=at.file, pos=at.pos,
-                row=self.row, position=position, prev=tail.last, gen=source.gen,
+                version=ENVELOPE_VERSION, connector=source.connector, name=source.name, ts_ms=at.ts_ms,
+                snapshot="false", db=self.table[0], table=self.table[1], server_id=at.server_id, gtid=None,
+                file=at.file, pos=at.pos, row=self.row, position=position, prev=tail.last, gen=source.gen,
             ),
             transaction=Transaction(id=at.id, total_order=at.total_order, last=False), ts_ms=at.made_ms,
         )  # fmt: skip
@@ -173,7 +175,8 @@ def _barrier(header: TransactionHeader, change: dict[str, Any], row: int) -> Bar
 
 
 class FileReader:
-    """`ChunkQueue`: reads when it is asked, answers when it is looked at for the second time; by then the tables may be others."""
+    """`ChunkQueue`: reads when it is asked, answers when it is looked at for the second time; by then the
+    tables may be others."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -257,7 +260,8 @@ class FileSource:
         return {name: ExaminedTable(known[name], None) if name in known else MISSING for name in names}
 
     def prove_definition(self, place: DefinitionPlace, name: TableName) -> Proof:
-        """The last one in the log before the place is in force, and behind a statement the one that it makes."""
+        """The last one in the log before the place is in force, and behind a statement the one that it
+        makes."""
         found: Table | None = None
         for line in lines(self._folder, "", 0):
             point = _point(line.file, line.start)

@@ -1,4 +1,5 @@
-"""A Kafka target as the tests of databases know theirs: a stand with sessions, and attempts into it (tests.kits.targets, tests.integration.test_apply_targets).
+"""A Kafka target as the tests of databases know theirs: a stand with sessions, and attempts into it
+(tests.kits.targets, tests.integration.test_apply_targets).
 
 What a topic holds is what its last record of each key says: judged by a consumer of the tests' own.
 """
@@ -52,7 +53,8 @@ OPTIONS = TopicOptions(kinds=(("b1", "mariadb"),))
 
 
 def state_of(kafka: Kafka, topic: str) -> list[dict[str, Any]]:
-    """The rows that a reader of committed records has, who keeps the last one of each key, and knows rowlock's envelope."""
+    """The rows that a reader of committed records has, who keeps the last one of each key, and knows
+    rowlock's envelope."""
     rows: dict[tuple[int, bytes | None], tuple[dict[str, Any], str]] = {}
     for message, (_, value) in zip(found := messages(kafka, topic), documents(found), strict=True):
         at = message.partition(), message.key()
@@ -132,7 +134,8 @@ class KafkaStand:
 
 
 class StandSession:
-    """A Kafka target with a session's calls: what a transaction collects is one commit, and so is its guard."""
+    """A Kafka target with a session's calls: what a transaction collects is one commit, and so is its
+    guard."""
 
     def __init__(self, config: KafkaTargetConfig, kafka: Kafka | None) -> None:
         self.target = KafkaTarget(config, lambda: clock.read_clock_ms())  # noqa: PLW0108  # it is replaced by tests

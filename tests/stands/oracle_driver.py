@@ -1,8 +1,9 @@
-"""What stands in for the module `oracledb` in the processes of a whole run whose source is Oracle's stand (a).
+"""What stands in for the module `oracledb` in the processes of a whole run whose source is Oracle's stand
+(a).
 
-Tests put a package of that name before the real one (`installed`), so that the product's own way to its driver is gone: it opens a connection
-by `schemas.io.oracle_connection`, and finds a PostgreSQL behind it. No setting of the product leads here.
-"""
+Tests put a package of that name before the real one (`installed`), so that the product's own way to its
+driver is gone: it opens a connection by `schemas.io.oracle_connection`, and finds a PostgreSQL behind it. No
+setting of the product leads here."""
 
 from __future__ import annotations
 

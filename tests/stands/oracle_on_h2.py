@@ -1,7 +1,8 @@
-"""What stands in for python-oracledb where H2 stands in for Oracle: as much of its interface as the dialect uses.
+"""What stands in for python-oracledb where H2 stands in for Oracle: as much of its interface as the dialect
+uses.
 
-Statements reach H2 as the dialect wrote them, but for the phrases of PHRASES; H2's errors come back as the ORA numbers of ERRORS.
-"""
+Statements reach H2 as the dialect wrote them, but for the phrases of PHRASES; H2's errors come back as the
+ORA numbers of ERRORS."""
 
 from __future__ import annotations
 
@@ -28,26 +29,33 @@ from tests.servers.h2_server import CATALOGUE, PASSWORD, USER
 #: (what Oracle has and H2 has not, what H2 is sent, why it says the same).
 PHRASES: tuple[tuple[str, str, str], ...] = (
     (r"WITH LOCAL TIME ZONE", "WITH TIME ZONE", "sessions are in UTC, so both show the same instant"),
-    (r"NUMBER\(\*,0\)", "SYS.ORA_INTEGER", "a type of its own, so that the catalogue tells it from NUMBER(38,0)"),
-    (r"(?<=\") DATE(?= NOT NULL|,|\)| DEFAULT)", " SYS.ORA_DATE", "a type of its own, so that the catalogue tells it from TIMESTAMP(0)"),
+    (r"NUMBER\(\*,0\)", "SYS.ORA_INTEGER",
+     "a type of its own, so that the catalogue tells it from NUMBER(38,0)"),
+    (r"(?<=\") DATE(?= NOT NULL|,|\)| DEFAULT)", " SYS.ORA_DATE",
+     "a type of its own, so that the catalogue tells it from TIMESTAMP(0)"),
     (r"SYS_CONTEXT\('USERENV', 'INSTANCE'\)", "1", "there is one instance"),
     (r"SYS_CONTEXT\('USERENV', 'SESSION_USER'\)", "CURRENT_USER", "another name"),
     (r"^ALTER SYSTEM KILL SESSION '(\d+),.*$", r"SELECT ABORT_SESSION(\1)", "another name"),
-    (r"^ALTER SESSION SET DDL_LOCK_TIMEOUT = (\d+)$", r"SET LOCK_TIMEOUT \g<1>000", "one limit for all locks"),
+    (r"^ALTER SESSION SET DDL_LOCK_TIMEOUT = (\d+)$", r"SET LOCK_TIMEOUT \g<1>000",
+     "one limit for all locks"),
     (r" CASCADE CONSTRAINTS$", "", "H2 takes the column out of the way by itself, or refuses"),
-    (r"^(ALTER TABLE .*) MODIFY \((\"[^\"]*\") DEFAULT NULL\)$", r"\1 ALTER COLUMN \2 DROP DEFAULT", "another name"),
-    (r"^(CREATE UNIQUE) (INDEX .* ON \S+) \(CASE .*\)$", r"\1 NULLS DISTINCT \2 ({columns})", "rows with a NULL never collide"),
+    (r"^(ALTER TABLE .*) MODIFY \((\"[^\"]*\") DEFAULT NULL\)$", r"\1 ALTER COLUMN \2 DROP DEFAULT",
+     "another name"),
+    (r"^(CREATE UNIQUE) (INDEX .* ON \S+) \(CASE .*\)$", r"\1 NULLS DISTINCT \2 ({columns})",
+     "rows with a NULL never collide"),
     (r"NUMTODSINTERVAL\(([-\d.]+), 'SECOND'\)", r"(INTERVAL '1' SECOND * \1)", "another name"),
 )  # fmt: skip
 ERRORS = {
-    23505: "ORA-00001", 22001: "ORA-12899", 22003: "ORA-01438", 22004: "ORA-01438", 23502: "ORA-01400", 22018: "ORA-01722", 42101: "ORA-00955",
-    42111: "ORA-00955", 42102: "ORA-00942", 42103: "ORA-00942", 42104: "ORA-00942", 42122: "ORA-00904", 40001: "ORA-00060",
-    90067: "DPY-4011", 90098: "DPY-4011", 90007: "DPY-4011", 90121: "DPY-4011", 23506: "ORA-02291", 23503: "ORA-02292", 23513: "ORA-02290",
-    57014: "ORA-01013", 90131: "ORA-08177", 28000: "ORA-01017", 90146: "DPY-6001", 90149: "DPY-6001", 90107: "ORA-02449", 22007: "ORA-01861",
-    90083: "ORA-12991", 22025: "ORA-01438", 90106: "ORA-02266",
+    23505: "ORA-00001", 22001: "ORA-12899", 22003: "ORA-01438", 22004: "ORA-01438", 23502: "ORA-01400",
+    22018: "ORA-01722", 42101: "ORA-00955", 42111: "ORA-00955", 42102: "ORA-00942", 42103: "ORA-00942",
+    42104: "ORA-00942", 42122: "ORA-00904", 40001: "ORA-00060", 90067: "DPY-4011", 90098: "DPY-4011",
+    90007: "DPY-4011", 90121: "DPY-4011", 23506: "ORA-02291", 23503: "ORA-02292", 23513: "ORA-02290",
+    57014: "ORA-01013", 90131: "ORA-08177", 28000: "ORA-01017", 90146: "DPY-6001", 90149: "DPY-6001",
+    90107: "ORA-02449", 22007: "ORA-01861", 90083: "ORA-12991", 22025: "ORA-01438", 90106: "ORA-02266",
 }  # fmt: skip
 LOCK_TIMEOUT = 50200
-#: Names a file to which each process writes what H2 has executed of it, as the dialect wrote it, once each and ended by "\0".
+#: Names a file to which each process writes what H2 has executed of it, as the dialect wrote it, once each
+#: and ended by "\0".
 RECORD = "ROWLOCK_H2_RECORD"
 _recorded: set[str] = set()
 _QUOTED = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|:(\d+)")
@@ -61,8 +69,8 @@ def java() -> Any:
 
     if not jpype.isJVMStarted():
         jpype.startJVM(
-            "-Xrs", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Duser.timezone=UTC",
-            classpath=[str(fetch_h2_jar())], convertStrings=True,
+            "-Xrs", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto",
+            "-Duser.timezone=UTC", classpath=[str(fetch_h2_jar())], convertStrings=True,
         )  # fmt: skip
     return jpype
 
@@ -142,7 +150,8 @@ class Connection:
 
     @call_timeout.setter
     def call_timeout(self, millis: int) -> None:
-        """The time of a call is the wait for a lock here; a change of a table has a limit of its own for that (DDL_LOCK_TIMEOUT)."""
+        """The time of a call is the wait for a lock here; a change of a table has a limit of its own for that
+        (DDL_LOCK_TIMEOUT)."""
         self._call_timeout = millis
         if millis <= 600_000:
             with self.cursor() as cursor:

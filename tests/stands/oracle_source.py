@@ -1,9 +1,10 @@
-"""Oracle's stand (a): a PostgreSQL whose triggers keep `mlog$_…` by the rules that Oracle documents, behind the DB-API seam of producer/sources/oracle.
+"""Oracle's stand (a): a PostgreSQL whose triggers keep `mlog$_…` by the rules that Oracle documents, behind
+the DB-API seam of producer/sources/oracle.
 
-It runs capture's own SQL, but for `PHRASES`. What it has of Oracle: the catalogue's views as tables, logs with SEQUENCE$$ from a sequence that
-does not follow commits, ROWIDs (ctid) that are given again, rows that are seen at their commit, XID$$. What it does not have: everything that
-is Oracle's own (types, NLS, undo, RAC, refreshes): that is for `make test-oracle`.
-"""
+It runs capture's own SQL, but for `PHRASES`. What it has of Oracle: the catalogue's views as tables, logs
+with SEQUENCE$$ from a sequence that does not follow commits, ROWIDs (ctid) that are given again, rows that
+are seen at their commit, XID$$. What it does not have: everything that is Oracle's own (types, NLS, undo,
+RAC, refreshes): that is for `make test-oracle`."""
 
 from __future__ import annotations
 
@@ -40,51 +41,65 @@ PHRASES = (
 _CATALOGUE = """
 CREATE TABLE stand_clock (at timestamp);
 CREATE FUNCTION stand_now() RETURNS timestamp LANGUAGE sql AS
-    $body$ SELECT coalesce((SELECT at FROM stand_clock), date_trunc('second', clock_timestamp()::timestamp)) $body$;
+    $body$ SELECT coalesce((SELECT at FROM stand_clock), date_trunc('second', clock_timestamp()::timestamp))
+      $body$;
 CREATE FUNCTION stand_utc() RETURNS timestamp LANGUAGE sql AS
     $body$ SELECT coalesce((SELECT at FROM stand_clock), clock_timestamp() AT TIME ZONE 'UTC') $body$;
-CREATE FUNCTION spelled(t timestamp) RETURNS text LANGUAGE sql AS $body$ SELECT to_char(t, 'YYYY-MM-DD:HH24:MI:SS') $body$;
+CREATE FUNCTION spelled(t timestamp) RETURNS text LANGUAGE sql AS $body$ SELECT to_char(t,
+  'YYYY-MM-DD:HH24:MI:SS') $body$;
 CREATE SEQUENCE cdc_rsid_seq;
 CREATE SEQUENCE cdc_rsid_seq2 START 1000000; -- of the second instance
 CREATE SEQUENCE commit_scns START 5000;
 CREATE SEQUENCE object_ids START 100;
 CREATE TABLE dual (dummy text); INSERT INTO dual VALUES ('X');
-CREATE TABLE "v$database" (dbid numeric, resetlogs_change_no numeric); INSERT INTO "v$database" VALUES (4711, 1);
+CREATE TABLE "v$database" (dbid numeric, resetlogs_change_no numeric); INSERT INTO "v$database"
+  VALUES (4711, 1);
 CREATE TABLE "gv$instance" (n int); INSERT INTO "gv$instance" VALUES (1);
 CREATE TABLE product_component_version (product text, version text);
 INSERT INTO product_component_version VALUES ('Oracle Database 19c', '19.0.0.0.0');
-CREATE TABLE all_mview_logs (log_owner text, master text, log_table text, primary_key text DEFAULT 'YES', sequence text DEFAULT 'YES',
+CREATE TABLE all_mview_logs (log_owner text, master text, log_table text, primary_key text DEFAULT 'YES',
+  sequence text DEFAULT 'YES',
     include_new_values text DEFAULT 'YES', commit_scn_based text DEFAULT 'NO', staging_log text DEFAULT 'NO');
 CREATE TABLE all_tables (owner text, table_name text, num_rows numeric, avg_row_len numeric);
-CREATE TABLE all_objects (owner text, object_name text, object_type text, object_id numeric, data_object_id numeric,
-    last_ddl_time timestamp DEFAULT stand_now() - interval '1 hour', "timestamp" text DEFAULT spelled(stand_now() - interval '1 hour'));
+CREATE TABLE all_objects (owner text, object_name text, object_type text, object_id numeric,
+  data_object_id numeric,
+    last_ddl_time timestamp DEFAULT stand_now() - interval '1 hour',
+      "timestamp" text DEFAULT spelled(stand_now() - interval '1 hour'));
 CREATE TABLE all_sumdelta (tableobj_no numeric, scn numeric);
 CREATE TABLE all_summap (xid numeric PRIMARY KEY, commit_scn numeric);
 CREATE FUNCTION committed() RETURNS trigger LANGUAGE plpgsql AS $body$ BEGIN
-    IF NOT EXISTS (SELECT 1 FROM all_summap WHERE xid = NEW."XID$$") THEN INSERT INTO all_summap VALUES (NEW."XID$$", nextval('commit_scns')); END IF;
+    IF NOT EXISTS (SELECT 1 FROM all_summap WHERE xid = NEW."XID$$") THEN INSERT INTO all_summap
+      VALUES (NEW."XID$$", nextval('commit_scns')); END IF;
     RETURN NULL; END $body$;
-CREATE TABLE all_tab_cols (owner text, table_name text, column_name text, data_type text, data_length numeric, char_length numeric,
-    data_precision numeric, data_scale numeric, nullable text, virtual_column text DEFAULT 'NO', default_length numeric, hidden_column text
+CREATE TABLE all_tab_cols (owner text, table_name text, column_name text, data_type text, data_length numeric,
+  char_length numeric,
+    data_precision numeric, data_scale numeric, nullable text, virtual_column text DEFAULT 'NO',
+      default_length numeric, hidden_column text
     DEFAULT 'NO', column_id serial);
-CREATE TABLE all_constraints (owner text, table_name text, constraint_name text, constraint_type text, status text DEFAULT 'ENABLED');
+CREATE TABLE all_constraints (owner text, table_name text, constraint_name text, constraint_type text,
+  status text DEFAULT 'ENABLED');
 CREATE TABLE all_cons_columns (owner text, constraint_name text, column_name text, position numeric);
 CREATE TABLE all_indexes (owner text, index_name text, table_owner text, table_name text, uniqueness text);
 CREATE TABLE all_ind_columns (index_owner text, index_name text, column_name text, column_position numeric);
-CREATE TABLE all_base_table_mviews (owner text, master text, mview_id numeric, mview_last_refresh_time timestamp);
+CREATE TABLE all_base_table_mviews (owner text, master text, mview_id numeric,
+  mview_last_refresh_time timestamp);
 CREATE TABLE all_policies (object_owner text, object_name text, policy_name text, sel text, enable text);
 CREATE TABLE session_privs (privilege text);
 CREATE TABLE all_registered_mviews (name text, mview_id numeric);
 CREATE FUNCTION stamp(of_table text, t timestamp) RETURNS void LANGUAGE plpgsql AS $body$ BEGIN
-    EXECUTE format('UPDATE "BANK".%I SET "SNAPTIME$$" = $1 WHERE "SNAPTIME$$" > $1', 'MLOG$_' || of_table) USING t; END $body$;
-CREATE FUNCTION refresh(view text) RETURNS void LANGUAGE plpgsql AS $body$ DECLARE t timestamp := stand_now(); id numeric; of_table text; BEGIN
-    SELECT b.mview_id, b.master INTO STRICT id, of_table FROM all_base_table_mviews b JOIN all_registered_mviews r USING (mview_id) WHERE r.name = view;
+    EXECUTE format('UPDATE "BANK".%I SET "SNAPTIME$$" = $1 WHERE "SNAPTIME$$" > $1',
+      'MLOG$_' || of_table) USING t; END $body$;
+CREATE FUNCTION refresh(view text) RETURNS void LANGUAGE plpgsql AS $body$ DECLARE t timestamp := stand_now();
+  id numeric; of_table text; BEGIN
+    SELECT b.mview_id, b.master INTO STRICT id, of_table FROM all_base_table_mviews b
+    JOIN all_registered_mviews r USING (mview_id) WHERE r.name = view;
     PERFORM stamp(of_table, t);
     UPDATE all_base_table_mviews SET mview_last_refresh_time = t WHERE mview_id = id;
     EXECUTE format('DELETE FROM "BANK".%I WHERE "SNAPTIME$$" <= (SELECT min(mview_last_refresh_time) FROM all_base_table_mviews WHERE master = $1)',
         'MLOG$_' || of_table) USING of_table; END $body$;
 CREATE FUNCTION sys_context(text, text) RETURNS text LANGUAGE sql AS $$ SELECT 'PDB1' $$;
 CREATE FUNCTION to_char(numeric) RETURNS text LANGUAGE sql AS $$ SELECT $1::text $$;
-"""
+"""  # noqa: E501
 
 #: A log's trigger: DMLTYPE$$ and OLD_NEW$$ of each image, and a primary key that moves as D and I.
 _TRIGGER = """
@@ -192,8 +207,8 @@ class Connection:
 
 
 class OracleStand:
-    """One database of a PostgreSQL, as an Oracle with the schema BANK. `before`: is told each statement of capture before it runs, and may
-    raise."""
+    """One database of a PostgreSQL, as an Oracle with the schema BANK. `before`: is told each statement of
+    capture before it runs, and may raise."""
 
     def __init__(self, connect: Callable[..., psycopg.Connection[Any]]) -> None:
         self._connect = connect
@@ -212,7 +227,8 @@ class OracleStand:
         self.own.close()
 
     def session(self, instance: str = "") -> psycopg.Connection[Any]:
-        """An application's own connection, without autocommit. `instance`: "2" for the second one of RAC, whose numbers are all above the first one's."""
+        """An application's own connection, without autocommit. `instance`: "2" for the second one of RAC,
+        whose numbers are all above the first one's."""
         made = self._connect(autocommit=False)
         if instance:
             made.execute(b"SELECT set_config('stand.instance', %s, false)", (instance,))
@@ -237,8 +253,9 @@ class OracleStand:
         unique: Sequence[str] = (),
         when_checked: str = "",
     ) -> None:
-        """Make a table with its log. `columns`: name → (type of Oracle, type here). `when_checked`: DEFERRABLE for a key that is checked at
-        the end of a statement, as an Oracle does always (ON CONFLICT does not take it)."""
+        """Make a table with its log. `columns`: name → (type of Oracle, type here). `when_checked`:
+        DEFERRABLE for a key that is checked at the end of a statement, as an Oracle does always (ON CONFLICT
+        does not take it)."""
         listed = ", ".join(f'"{name}" {own}' for name, (_, own) in columns.items())
         keys = ", ".join(f'"{name}"' for name in key)
         with self.own.transaction():
@@ -270,34 +287,39 @@ class OracleStand:
         new_values: bool = True,
         commit_scn: bool = False,
     ) -> None:
-        """`logged`: its columns; None: all that a log can hold. Without new values an update is its image before alone. `commit_scn`: a log WITH
-        COMMIT SCN has no SNAPTIME$$, and ALL_SUMMAP gets a transaction's number when it commits."""
+        """`logged`: its columns; None: all that a log can hold. Without new values an update is its image
+        before alone. `commit_scn`: a log WITH COMMIT SCN has no SNAPTIME$$, and ALL_SUMMAP gets a
+        transaction's number when it commits."""
         log = f"MLOG$_{table}"
         lobs = {name for (name,) in self.do(
-            "SELECT column_name FROM all_tab_cols WHERE table_name = %s AND data_type LIKE '%%LOB'", (table,))}  # fmt: skip
+            "SELECT column_name FROM all_tab_cols WHERE table_name = %s AND data_type LIKE '%%LOB'",
+            (table,))}  # fmt: skip
         columns = [
             each for each in self._columns(table) if each[0] in (logged or [each[0]]) and each[0] not in lobs
         ]
         images = ", ".join(f'"{name}" {own}' for name, own in columns)
         with self.own.transaction():
             self.do(
-                f'CREATE TABLE "{OWNER}"."{log}" ({images}, "SNAPTIME$$" timestamp DEFAULT \'4000-01-01\', "DMLTYPE$$" varchar(1), '
-                '"OLD_NEW$$" varchar(1), "CHANGE_VECTOR$$" bytea, "XID$$" numeric, "SEQUENCE$$" numeric)'
+                f'CREATE TABLE "{OWNER}"."{log}" ({images}, "SNAPTIME$$" timestamp DEFAULT '
+                '\'4000-01-01\', "DMLTYPE$$" varchar(1), "OLD_NEW$$" varchar(1), "CHANGE_VECTOR$$" '
+                'bytea, "XID$$" numeric, "SEQUENCE$$" numeric)'
             )
             if commit_scn:
                 self.do(f'ALTER TABLE "{OWNER}"."{log}" DROP COLUMN "SNAPTIME$$"')
                 self.do(
-                    f'CREATE CONSTRAINT TRIGGER committed AFTER INSERT ON "{OWNER}"."{log}" DEFERRABLE INITIALLY DEFERRED FOR EACH ROW '
+                    f'CREATE CONSTRAINT TRIGGER committed AFTER INSERT ON "{OWNER}"."{log}" DEFERRABLE INITIALLY DEFERRED FOR EACH ROW '  # noqa: E501
                     "EXECUTE FUNCTION committed()"
                 )
             self.do(
-                "INSERT INTO all_mview_logs (log_owner, master, log_table, include_new_values, commit_scn_based) VALUES (%s, %s, %s, %s, %s)",
+                "INSERT INTO all_mview_logs (log_owner, master, log_table, include_new_values, "
+                "commit_scn_based) VALUES (%s, %s, %s, %s, %s)",
                 (OWNER, table, log, "YES" if new_values else "NO", "YES" if commit_scn else "NO"),
             )
             self._object(log)
             self.do(
-                "INSERT INTO all_tab_cols (owner, table_name, column_name, data_type, data_length, char_length, data_precision, data_scale, nullable) "
-                "SELECT owner, %s, column_name, data_type, data_length, char_length, data_precision, data_scale, 'Y' FROM all_tab_cols "
+                "INSERT INTO all_tab_cols (owner, table_name, column_name, data_type, data_length, "
+                "char_length, data_precision, data_scale, nullable) SELECT owner, %s, column_name, "
+                "data_type, data_length, char_length, data_precision, data_scale, 'Y' FROM all_tab_cols "
                 "WHERE owner = %s AND table_name = %s AND column_name = ANY(%s) ORDER BY column_id",
                 (log, OWNER, table, [name for name, _ in columns]),
             )  # fmt: skip
@@ -310,13 +332,17 @@ class OracleStand:
         with self.own.transaction():
             self.do(f'DROP TRIGGER mlog ON "{OWNER}"."{table}"')
             self.do(f'DROP TABLE "{OWNER}"."{log}"')
-            for view, column in (("all_objects", "object_name"), ("all_tab_cols", "table_name"), ("all_mview_logs", "log_table")):  # fmt: skip
+            for view, column in (
+                ("all_objects", "object_name"),
+                ("all_tab_cols", "table_name"),
+                ("all_mview_logs", "log_table"),
+            ):
                 self.do(f"DELETE FROM {view} WHERE {column} = %s", (log,))
 
     def _columns(self, table: str) -> list[tuple[str, str]]:
         return self.do(
-            "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AND NOT "
-            "attisdropped ORDER BY attnum", (f'"{OWNER}"."{table}"',),
+            "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = "
+            "%s::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum", (f'"{OWNER}"."{table}"',),
         )  # fmt: skip
 
     def _trigger(self, table: str) -> None:
@@ -331,8 +357,8 @@ class OracleStand:
             columns = ", ".join(f'"{name}"' for name in names)
             values = ", ".join(f'{image}."{name}"' for name in names)
             return (
-                f'INSERT INTO "{OWNER}"."MLOG$_{table}" ({columns}, "DMLTYPE$$", "OLD_NEW$$", "XID$$", "SEQUENCE$$") '
-                f"VALUES ({values}, '{dml}', '{old_new}', txid_current(), nextval('cdc_rsid_seq' || coalesce(current_setting('stand.instance', true), '')));"
+                f'INSERT INTO "{OWNER}"."MLOG$_{table}" ({columns}, "DMLTYPE$$", "OLD_NEW$$", "XID$$", "SEQUENCE$$") '  # noqa: E501
+                f"VALUES ({values}, '{dml}', '{old_new}', txid_current(), nextval('cdc_rsid_seq' || coalesce(current_setting('stand.instance', true), '')));"  # noqa: E501
             )
 
         ((new_values,),) = self.do(
@@ -340,8 +366,9 @@ class OracleStand:
         )
         moved = " OR ".join(f'OLD."{name}" IS DISTINCT FROM NEW."{name}"' for (name,) in keys)
         self.do(_TRIGGER.format(
-            owner=OWNER, table=table, key_moved=moved, new_i=insert("NEW", "I", "N"), old_d=insert("OLD", "D", "O"),
-            old_u=insert("OLD", "U", "U"), new_u=insert("NEW", "U", "N") if new_values else "",
+            owner=OWNER, table=table, key_moved=moved, new_i=insert("NEW", "I", "N"),
+            old_d=insert("OLD", "D", "O"), old_u=insert("OLD", "U", "U"),
+            new_u=insert("NEW", "U", "N") if new_values else "",
         ))  # fmt: skip
 
     def _object(self, name: str) -> None:
@@ -355,9 +382,10 @@ class OracleStand:
         text = type_.endswith(("CHAR", "CHAR2", "RAW"))
         digits = [None, None] if text else [*numbers, 0] if numbers else [None, None]
         self.do(
-            "INSERT INTO all_tab_cols (owner, table_name, column_name, data_type, data_length, char_length, data_precision, data_scale, "
-            "nullable) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)",
-            (OWNER, table, name, type_, *([numbers[0]] * 2 if text else [22, 0]), *digits[:2], "Y" if nullable else "N"),
+            "INSERT INTO all_tab_cols (owner, table_name, column_name, data_type, data_length, char_length, "
+            "data_precision, data_scale, nullable) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)",
+            (OWNER, table, name, type_, *([numbers[0]] * 2 if text else [22, 0]), *digits[:2],
+             "Y" if nullable else "N"),
         )  # fmt: skip
 
     # --- statements that are no DML
@@ -367,7 +395,8 @@ class OracleStand:
         more = ', "timestamp" = spelled(stand_now())' if columns else ""
         for name in names:
             self.do(
-                f"UPDATE all_objects SET last_ddl_time = stand_now(){more} WHERE object_name = %s AND object_type = 'TABLE'",
+                f"UPDATE all_objects SET last_ddl_time = stand_now(){more} WHERE object_name = "
+                "%s AND object_type = 'TABLE'",
                 (name,),
             )
 
@@ -410,7 +439,8 @@ class OracleStand:
     # --- other consumers of a log
 
     def add_view(self, table: str, name: str | None) -> None:
-        """A materialized view that is refreshed from the table's log; None: one of another database that nobody registered here."""
+        """A materialized view that is refreshed from the table's log; None: one of another database that
+        nobody registered here."""
         ((number,),) = self.do("SELECT nextval('object_ids')")
         self.do("INSERT INTO all_base_table_mviews VALUES (%s, %s, %s)", (OWNER, table, number))
         if name is not None:
@@ -421,13 +451,15 @@ class OracleStand:
         with self.own.transaction():
             self.add_view(table, name)
             self.do(
-                "UPDATE all_base_table_mviews SET mview_last_refresh_time = stand_now() WHERE mview_last_refresh_time IS NULL"
+                "UPDATE all_base_table_mviews SET mview_last_refresh_time = stand_now() WHERE "
+                "mview_last_refresh_time IS NULL"
             )
             self.do("SELECT stamp(%s, stand_now())", (table,))
 
     def drop_view(self, name: str) -> None:
         self.do(
-            "DELETE FROM all_base_table_mviews WHERE mview_id = (SELECT mview_id FROM all_registered_mviews WHERE name = %s)",
+            "DELETE FROM all_base_table_mviews WHERE mview_id = (SELECT mview_id FROM "
+            "all_registered_mviews WHERE name = %s)",
             (name,),
         )
         self.do("DELETE FROM all_registered_mviews WHERE name = %s", (name,))
@@ -447,7 +479,8 @@ class OracleStand:
         with self.own.transaction():
             self.do(f'TRUNCATE "{OWNER}"."{table}"')
             self.do(
-                "UPDATE all_objects SET data_object_id = nextval('object_ids') WHERE object_name = %s AND data_object_id IS NOT NULL",
+                "UPDATE all_objects SET data_object_id = nextval('object_ids') WHERE object_name = %s "
+                "AND data_object_id IS NOT NULL",
                 (table,),
             )
             self._ddl(table)
@@ -462,28 +495,32 @@ class OracleStand:
         """Of a table that has none before, too; its own row has no segment then."""
         with self.own.transaction():
             self.do(
-                "INSERT INTO all_objects SELECT %s, %s, 'TABLE PARTITION', n, n, stand_now() FROM nextval('object_ids') n",
+                "INSERT INTO all_objects SELECT %s, %s, 'TABLE PARTITION', n, n, stand_now() "
+                "FROM nextval('object_ids') n",
                 (OWNER, table),
             )
             self.do(
-                "UPDATE all_objects SET data_object_id = NULL WHERE object_name = %s AND object_type = 'TABLE'", (table,)
+                "UPDATE all_objects SET data_object_id = NULL WHERE object_name "
+                "= %s AND object_type = 'TABLE'", (table,)
             )  # fmt: skip
             self._ddl(table)
 
     def exchange_newest_partition(self, table: str, *rows: tuple[int, int], back: bool = False) -> None:
-        """EXCHANGE PARTITION: rows come without a row of the log, and the segment of another table with them. `back`: it was the partition's
-        own before, so that it has its number again."""
+        """EXCHANGE PARTITION: rows come without a row of the log, and the segment of another table with them.
+        `back`: it was the partition's own before, so that it has its number again."""
         with self.own.transaction():
             self.do(f'ALTER TABLE "{OWNER}"."{table}" DISABLE TRIGGER mlog')
             for row in rows:
                 self.do(
-                    f'INSERT INTO "{OWNER}"."{table}" VALUES (%s, %s) ON CONFLICT (id) DO UPDATE SET version = EXCLUDED.version', row
+                    f'INSERT INTO "{OWNER}"."{table}" VALUES (%s, %s) ON CONFLICT (id) DO UPDATE '
+                    'SET version = EXCLUDED.version', row
                 )  # fmt: skip
             self.do(f'ALTER TABLE "{OWNER}"."{table}" ENABLE TRIGGER mlog')
             moved = "" if back else ", data_object_id = nextval('object_ids')"
             self.do(
-                f"UPDATE all_objects SET last_ddl_time = stand_now(){moved} WHERE object_type = 'TABLE PARTITION' AND object_id = "
-                "(SELECT max(object_id) FROM all_objects WHERE object_name = %s AND object_type = 'TABLE PARTITION')",
+                f"UPDATE all_objects SET last_ddl_time = stand_now(){moved} WHERE object_type = 'TABLE "
+                "PARTITION' AND object_id = (SELECT max(object_id) FROM all_objects WHERE object_name = %s "
+                "AND object_type = 'TABLE PARTITION')",
                 (table,),
             )
             self._ddl(table)
@@ -493,7 +530,13 @@ class OracleStand:
         with self.own.transaction():
             self.do(f'DROP TABLE "{OWNER}"."{table}"')
             self.do(f'DROP TABLE "{OWNER}"."{log}"')
-            for view, column in (("all_tables", "table_name"), ("all_objects", "object_name"), ("all_tab_cols", "table_name"), ("all_constraints", "table_name"), ("all_mview_logs", "master")):  # fmt: skip
+            for view, column in (
+                ("all_tables", "table_name"),
+                ("all_objects", "object_name"),
+                ("all_tab_cols", "table_name"),
+                ("all_constraints", "table_name"),
+                ("all_mview_logs", "master"),
+            ):
                 self.do(f"DELETE FROM {view} WHERE {column} IN (%s, %s)", (table, log))
 
     def load_directly(self, table: str, *rows: tuple[int, int]) -> None:
@@ -504,25 +547,28 @@ class OracleStand:
                 self.do(f'INSERT INTO "{OWNER}"."{table}" VALUES (%s, %s)', row)
             self.do(f'ALTER TABLE "{OWNER}"."{table}" ENABLE TRIGGER mlog')
             self.do(
-                "INSERT INTO all_sumdelta SELECT object_id, txid_current() FROM all_objects WHERE object_name = %s",
+                "INSERT INTO all_sumdelta SELECT object_id, txid_current() FROM "
+                "all_objects WHERE object_name = %s",
                 (table,),
             )
 
     @contextmanager
     def deletes_held(self, table: str) -> Iterator[Callable[[], bool]]:
-        """Let whoever deletes from a log wait; gives what tells whether somebody does. Applications write on."""
+        """Let whoever deletes from a log wait; gives what tells whether somebody does. Applications write
+        on."""
         log = f'"{OWNER}"."MLOG$_{table}"'
         self.do(
             "CREATE OR REPLACE FUNCTION wait_at_the_gate() RETURNS trigger LANGUAGE plpgsql AS "
             f"$$ BEGIN PERFORM pg_advisory_xact_lock_shared({_GATE}); RETURN NULL; END $$"
         )
         self.do(
-            f"CREATE OR REPLACE TRIGGER gate BEFORE DELETE ON {log} FOR EACH STATEMENT EXECUTE FUNCTION wait_at_the_gate()"
+            f"CREATE OR REPLACE TRIGGER gate BEFORE DELETE ON {log} FOR EACH STATEMENT "
+            "EXECUTE FUNCTION wait_at_the_gate()"
         )
         self.do(f"SELECT pg_advisory_lock({_GATE})")
         waiting = (
-            "SELECT COUNT(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database WHERE d.datname = current_database() "
-            "AND l.locktype = 'advisory' AND NOT l.granted"
+            "SELECT COUNT(*) FROM pg_locks l JOIN pg_database d ON d.oid = l.database WHERE d.datname = "
+            "current_database() AND l.locktype = 'advisory' AND NOT l.granted"
         )
         try:
             yield lambda: bool(self.do(waiting)[0][0])

@@ -1,8 +1,9 @@
-"""Oracle's stand (b): a process with seekdb, an engine of its own that keeps materialized view logs; it knows nothing of rowlock.
+"""Oracle's stand (b): a process with seekdb, an engine of its own that keeps materialized view logs; it knows
+nothing of rowlock.
 
-`python tests/stands/seekdb_process.py WHEEL FOLDER SEED`: three sessions insert, update, delete and move keys, commit and roll back as the seed
-says. Printed are, as lines of JSON, what each look found ({"rows": …, "log": …}), and last what a purge by another consumer left.
-"""
+`python tests/stands/seekdb_process.py WHEEL FOLDER SEED`: three sessions insert, update, delete and move
+keys, commit and roll back as the seed says. Printed are, as lines of JSON, what each look found ({"rows": …,
+"log": …}), and last what a purge by another consumer left."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ def main(wheel: str, folder: str, seed: int) -> None:
     ask(own, "CREATE TABLE t (id INT PRIMARY KEY, version INT, name VARCHAR(20))")
     ask(
         own,
-        "CREATE MATERIALIZED VIEW LOG ON t WITH PRIMARY KEY, ROWID, SEQUENCE (version, name) INCLUDING NEW VALUES",
+        "CREATE MATERIALIZED VIEW LOG ON t WITH PRIMARY KEY, ROWID, SEQUENCE "
+        "(version, name) INCLUDING NEW VALUES",
     )
     locked: list[set[int]] = [set() for _ in sessions]
     version = 0

@@ -1,8 +1,8 @@
-"""SQLite as a target of sessions: what docs/how-to/add-a-target.md asks for, and nothing else of rowlock knows of it.
+"""SQLite as a target of sessions: what docs/how-to/add-a-target.md asks for, and nothing else of rowlock
+knows of it.
 
-`KIND` is its entry in schemas.config.kinds.targets. A target's `database` is the file. SQLite has one writer at a time: a lane's transaction
-begins by becoming it, so that its guard is a plain read.
-"""
+`KIND` is its entry in schemas.config.kinds.targets. A target's `database` is the file. SQLite has one writer
+at a time: a lane's transaction begins by becoming it, so that its guard is a plain read."""
 
 from __future__ import annotations
 
@@ -57,8 +57,9 @@ NOW = "strftime('%%Y-%%m-%%d %%H:%%M:%%f', 'now')"
 SYNTAX = Syntax(
     quote=quote,
     types={
-        "name": "TEXT NOT NULL", "topic": "TEXT NOT NULL", "int": "INTEGER NOT NULL", "big": "INTEGER NOT NULL",
-        "text": "TEXT NOT NULL", "text?": "TEXT", "now": f"TEXT NOT NULL DEFAULT ({NOW})", "id": "INTEGER",
+        "name": "TEXT NOT NULL", "topic": "TEXT NOT NULL", "int": "INTEGER NOT NULL",
+        "big": "INTEGER NOT NULL", "text": "TEXT NOT NULL", "text?": "TEXT",
+        "now": f"TEXT NOT NULL DEFAULT ({NOW})", "id": "INTEGER",
     },
     now=NOW,
     millis=lambda column: f"CAST(ROUND((julianday({column}) - 2440587.5) * 86400000) AS INTEGER)",
@@ -125,7 +126,8 @@ def connected(path: str) -> sqlite3.Connection:
 
 
 class SqliteLocks:
-    """`consumer.targets.dialect_components.ServerLocks`: nobody can see or end another process's transaction."""
+    """`consumer.targets.dialect_components.ServerLocks`: nobody can see or end another process's
+    transaction."""
 
     def end_blockers_of(self, waiting: int) -> list[int]:
         return []
@@ -207,7 +209,8 @@ class SqliteLink:
 # --- definitions and reads
 
 INDEXES = """
-SELECT l.name, l.origin, i.name, i.coll FROM pragma_index_list(%s) AS l, pragma_index_xinfo(l.name) AS i WHERE l."unique" AND i.key"""
+SELECT l.name, l.origin, i.name, i.coll FROM pragma_index_list(%s) AS l, pragma_index_xinfo(l.name) AS i
+WHERE l."unique" AND i.key"""
 COLUMNS = 'SELECT name, type, "notnull" FROM pragma_table_info(%s)'
 
 
@@ -267,7 +270,8 @@ def _columns(index: UniqueIndex) -> str:
 
 
 class SqliteApplier:
-    """A `consumer.targets.dialect_components.NetChangeApplier`: row by row, for there is no round trip to save."""
+    """A `consumer.targets.dialect_components.NetChangeApplier`: row by row, for there is no round trip to
+    save."""
 
     def __init__(self, link: SqliteLink, books: Bookkeeping) -> None:
         self._link = link

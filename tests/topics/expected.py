@@ -1,4 +1,5 @@
-"""What must be in a topic: what its route says, and what each source did, give the records by key in their order."""
+"""What must be in a topic: what its route says, and what each source did, give the records by key in their
+order."""
 
 from __future__ import annotations
 
@@ -81,7 +82,8 @@ class Written:
 
 @dataclass(frozen=True)
 class Entry:
-    """A record that must be there: under this routing key, saying this; those of one `group` are of one change."""
+    """A record that must be there: under this routing key, saying this; those of one `group` are of one
+    change."""
 
     key: str
     text: str

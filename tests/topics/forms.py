@@ -1,4 +1,5 @@
-"""The five formats as their readers know them: how a row's values are spelled, and what a record says. Nothing of the product is in it."""
+"""The five formats as their readers know them: how a row's values are spelled, and what a record says.
+Nothing of the product is in it."""
 
 from __future__ import annotations
 
@@ -14,12 +15,14 @@ from typing import Any, Literal
 Image = dict[str, Any]
 """Column → value."""
 Kind = Literal["r", "c", "u", "d", "-", "t", "m"]
-"""r: read by a snapshot, c: new, u: changed, d: gone, -: a null value, t: all rows are gone, m: a definition."""
+"""r: read by a snapshot, c: new, u: changed, d: gone, -: a null value, t: all rows are gone, m: a
+definition."""
 
 
 @dataclass(frozen=True)
 class Said:
-    """What a record says. `source`: of which source's row, where the format tells it; `columns`: those of a definition."""
+    """What a record says. `source`: of which source's row, where the format tells it; `columns`: those of a
+    definition."""
 
     kind: Kind
     before: Image | None = None
@@ -60,7 +63,8 @@ class RowlockForm:
 
 
 class DebeziumForm(RowlockForm):
-    """Debezium's: a DECIMAL is the bytes of its whole number, a DATETIME(3) the milliseconds since 1970 of its wall time."""
+    """Debezium's: a DECIMAL is the bytes of its whole number, a DATETIME(3) the milliseconds since 1970 of
+    its wall time."""
 
     def spell(self, value: Any) -> Any:
         if isinstance(value, datetime):
@@ -82,7 +86,8 @@ class SchemasForm(DebeziumForm):
 
 
 def _as_its_schema(schema: Any, value: Any) -> None:
-    """As Connect's JsonConverter reads it, which takes a NULL only where the schema allows it, or has a default for it."""
+    """As Connect's JsonConverter reads it, which takes a NULL only where the schema allows it, or has a
+    default for it."""
     assert value is not None or schema["optional"] or "default" in schema, schema
     if schema["type"] == "struct" and value is not None:
         assert [each["field"] for each in schema["fields"]] == list(value), (schema, value)

@@ -1,4 +1,5 @@
-"""A source under load whose every change is known: one writer, who keeps what he committed, in tables that all have the same rows."""
+"""A source under load whose every change is known: one writer, who keeps what he committed, in tables that
+all have the same rows."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from deploy.embedded.services import MariaDB, MySQL
 from tests.topics.expected import EMPTIED, History, Step
 from tests.topics.forms import Image
 
-DDL = """CREATE TABLE {name} (id BIGINT NOT NULL PRIMARY KEY, version BIGINT NOT NULL, town VARCHAR(20) NOT NULL,
+DDL = """CREATE TABLE {name} (id BIGINT NOT NULL PRIMARY KEY, version BIGINT NOT NULL,
+  town VARCHAR(20) NOT NULL,
          owner VARCHAR(40) NULL UNIQUE, amount DECIMAL(12,2) NOT NULL, at DATETIME(3) NOT NULL)"""
 COLUMNS = ("id", "version", "town", "owner", "amount", "at")
 TOWNS = ("ulm", "bonn", "köln", "jena")
@@ -23,11 +25,11 @@ OWNERS = [f"owner{i}" for i in range(40)]
 
 
 class Journal(threading.Thread):
-    """The writer: inserts, updates, deletes, keys and towns that change, unique owners handed from row to row, several a transaction.
+    """The writer: inserts, updates, deletes, keys and towns that change, unique owners handed from row to
+    row, several a transaction.
 
-    `history`: what was there before it began, and the changes of all that was committed. An error of it is raised by `finish`.
-    `pause_s`: between transactions.
-    """
+    `history`: what was there before it began, and the changes of all that was committed. An error of it is
+    raised by `finish`. `pause_s`: between transactions."""
 
     def __init__(
         self, server: MariaDB | MySQL, db: str, tables: Sequence[str], seed: int = 1, pause_s: float = 0.005

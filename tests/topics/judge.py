@@ -1,8 +1,9 @@
-"""The judge: whether a topic has each change of its sources exactly once, in order by key, and comes to the rows that they have.
+"""The judge: whether a topic has each change of its sources exactly once, in order by key, and comes to the
+rows that they have.
 
-It knows what a route says (`Written`) and what each source did (`History`), works out by itself what must be in the topic, and compares every
-record and every value. A finding is a sentence; a topic without findings is right.
-"""
+It knows what a route says (`Written`) and what each source did (`History`), works out by itself what must be
+in the topic, and compares every record and every value. A finding is a sentence; a topic without findings is
+right."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ def judge(
     histories: Mapping[str, History],
     rows: Mapping[str, Iterable[Image]],
 ) -> list[str]:
-    """Return what is wrong with a topic. `rows`: what each source has now, read from it and not from its history."""
+    """Return what is wrong with a topic. `rows`: what each source has now, read from it and not from its
+    history."""
     everything = found_in(written, records)
     found = [each for each in everything if each.key]
     desired = Expected(written, histories).entries
@@ -88,7 +90,8 @@ def _once_and_in_order(desired: Sequence[Entry], found: Sequence[Found]) -> Iter
 
 
 def _partitions(written: Written, found: Sequence[Found]) -> Iterator[str]:
-    """A key is in one partition, and that is the partitioner's (Java's own is judged by its known values, in a unit test)."""
+    """A key is in one partition, and that is the partitioner's (Java's own is judged by its known values, in
+    a unit test)."""
     where: dict[str, set[int]] = defaultdict(set)
     for each in found:
         where[each.key].add(each.record.partition)
@@ -143,7 +146,8 @@ def _state(written: Written, found: Sequence[Found], rows: Mapping[str, Iterable
 
 
 def _not_null(row: Image) -> str:
-    """A row that was not written since a column was added lacks it, where the source has NULL. What each record says is compared as it is."""
+    """A row that was not written since a column was added lacks it, where the source has NULL. What each
+    record says is compared as it is."""
     return json.dumps({name: value for name, value in row.items() if value is not None}, sort_keys=True)
 
 
@@ -152,7 +156,8 @@ def _of_others(rows: Mapping[str, Image], source: str | None) -> dict[str, Image
 
 
 def _clearings(written: Written, found: Sequence[Found], histories: Mapping[str, History]) -> Iterator[str]:
-    """A TRUNCATE is told once in every partition, with the source that it is of where the format says that."""
+    """A TRUNCATE is told once in every partition, with the source that it is of where the format says
+    that."""
     notified = Counter(
         (each.record.partition, each.reported.source or next(iter(histories)))
         for each in found
@@ -162,11 +167,15 @@ def _clearings(written: Written, found: Sequence[Found], histories: Mapping[str,
         desired = 0 if written.format == "plain" else history.steps.count(EMPTIED)
         for partition in range(written.partitions):
             if notified[partition, source] != desired:
-                yield f"TRUNCATE of {source}: {notified[partition, source]} times in partition {partition}, it happened {desired} times"
+                yield (
+                    f"TRUNCATE of {source}: {notified[partition, source]} times in partition {partition}, "
+                    f"it happened {desired} times"
+                )
 
 
 def _definitions(written: Written, found: Sequence[Found]) -> Iterator[str]:
-    """Where a format tells definitions, the columns of each row are those of the last one before it in the partition."""
+    """Where a format tells definitions, the columns of each row are those of the last one before it in the
+    partition."""
     in_force: dict[tuple[int, str | None], frozenset[str]] = {}
     wrong: list[str] = []
     for each in found if written.format in ("rowlock", "canal-json") else ():
@@ -175,12 +184,15 @@ def _definitions(written: Written, found: Sequence[Found]) -> Iterator[str]:
         if each.reported.kind == "m":
             in_force[place] = each.reported.columns
         elif image is not None and image.keys() != in_force.get(place):
-            wrong.append(f"{each.key}: {sorted(image)} where the definition has {sorted(in_force.get(place, ()))}")  # fmt: skip
+            wrong.append(
+                f"{each.key}: {sorted(image)} where the definition has {sorted(in_force.get(place, ()))}"
+            )
     yield from wrong[:SHOWN]
 
 
 def _halves(desired: Sequence[Entry], found: Sequence[Found]) -> Iterator[str]:
-    """The records of one change are of one transaction: in the one partition of one writer nothing, and so no commit, lies between them."""
+    """The records of one change are of one transaction: in the one partition of one writer nothing, and so no
+    commit, lies between them."""
     by_key: dict[str, list[Found]] = defaultdict(list)
     for each in found:
         by_key[each.key].append(each)

@@ -1,4 +1,5 @@
-"""A reader of topics of its own: it has nothing of the product in it, and keeps all that it was ever given."""
+"""A reader of topics of its own: it has nothing of the product in it, and keeps all that it was ever
+given."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ class Record:
 
 
 class TopicReader:
-    """Reads one topic from its begin, and with each call on to where it ends then. Close it. `records`: those of a partition in their order."""
+    """Reads one topic from its begin, and with each call on to where it ends then. Close it. `records`: those
+    of a partition in their order."""
 
     def __init__(self, bootstrap: str, topic: str, *, committed: bool = True) -> None:
         self._topic = topic
@@ -38,7 +40,8 @@ class TopicReader:
         self.records: list[Record] = []
 
     def read_topic(self, seconds: float = 60) -> list[Record]:
-        """Read to the end of what is committed now; nothing while the topic is not there. Raises AssertionError: no end within `seconds`."""
+        """Read to the end of what is committed now; nothing while the topic is not there. Raises
+        AssertionError: no end within `seconds`."""
         if not self._partitions and not self._assign():
             return []
         begin = dict.fromkeys(self._partitions, 0)

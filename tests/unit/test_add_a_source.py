@@ -1,4 +1,5 @@
-"""docs/how-to/add-a-source.md is true: what it names is there, and the source in the tests is made as it says."""
+"""docs/how-to/add-a-source.md is true: what it names is there, and the source in the tests is made as it
+says."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ TEXT = (ROOT / "docs" / "how-to" / "add-a-source.md").read_text()
 TABLE = re.findall(r"^\| [^|`]+ \| `(\w+)` \| `([\w/.]+)` \| `(\w+)` \|$", TEXT, re.MULTILINE)
 #: Protocol → what the source with a binlog has for it.
 BINLOG: dict[str, Any] = {
-    "SourceDatabase": BinlogSource, "SourceTables": BinlogTables, "DefinitionProver": DefinitionReader, "SourceLog": BinlogLog,
-    "LoggedRows": CapturedRows, "ChunkQueue": BackgroundChunkReader,
+    "SourceDatabase": BinlogSource, "SourceTables": BinlogTables, "DefinitionProver": DefinitionReader,
+    "SourceLog": BinlogLog, "LoggedRows": CapturedRows, "ChunkQueue": BackgroundChunkReader,
 }  # fmt: skip
 #: Words in backticks that are no names of code.
 WORDS = {"[era, file, pos, row]", "row", ".", "mlog.0", "make lint", "verdicts", "captured"}

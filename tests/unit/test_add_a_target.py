@@ -1,4 +1,5 @@
-"""docs/how-to/add-a-target.md is true: what it names is there, and the target in the tests is made as it says."""
+"""docs/how-to/add-a-target.md is true: what it names is there, and the target in the tests is made as it
+says."""
 
 from __future__ import annotations
 
@@ -22,7 +23,19 @@ TEXT = PAGE.read_text()
 #: (file, class, what SQLite has for it), of the table.
 TABLE = re.findall(r"^\| [^|`]+ \| `([\w/.]+)` \| `(\w+)` \| `(\w+)` \|$", TEXT, re.MULTILINE)
 #: Words in backticks that are no names of code.
-WORDS = {"%s", "%%", "deletes", "replaces", "snapshot", "updates", "displacing", "progress", "rowlock check", "rowlock_progress", "rowlock_displaced"}  # fmt: skip
+WORDS = {
+    "%s",
+    "%%",
+    "deletes",
+    "replaces",
+    "snapshot",
+    "updates",
+    "displacing",
+    "progress",
+    "rowlock check",
+    "rowlock_progress",
+    "rowlock_displaced",
+}
 WORDS |= {
     "lossless",
     "transactional",
@@ -44,7 +57,9 @@ def test_every_file_that_it_names_is_there() -> None:
 
 def test_every_name_is_defined_in_one_of_the_files_that_it_names() -> None:
     files = [ROOT / name for name in re.findall(r"`([\w/]+\.py)`", TEXT)]
-    known = set[str]().union(*(defined(path) for path in files)) | {path.stem for path in (ROOT / "consumer/targets").rglob("*.py")}  # fmt: skip
+    known = set[str]().union(*(defined(path) for path in files)) | {
+        path.stem for path in (ROOT / "consumer/targets").rglob("*.py")
+    }
     spoken = set(re.findall(r"`([^`\n]+)`", TEXT)) - WORDS
     assert sorted(name for name in spoken if "/" not in name and name not in known) == []
 

@@ -73,7 +73,8 @@ GOLDEN: dict[str, tuple[Sequence[Alteration], list[str], list[str]]] = {
             "ALTER COLUMN `n` SET DEFAULT 5, ALTER COLUMN `m` DROP DEFAULT",
         ],
     ),
-    "add nullable with a value in the rows: without any default MySQL refuses rows that lack it later (1364)": (
+    "add nullable with a value in the rows: without any default MySQL refuses "
+        "rows that lack it later (1364)": (
         [AddColumn(column("n"), fill=7)],
         ["ADD COLUMN \"n\" integer DEFAULT '7'", 'ALTER COLUMN "n" DROP DEFAULT'],
         ["ADD COLUMN `n` int NULL DEFAULT 7", "ALTER COLUMN `n` SET DEFAULT NULL"],
@@ -86,7 +87,8 @@ GOLDEN: dict[str, tuple[Sequence[Alteration], list[str], list[str]]] = {
     "add a time that rows have no value for": (
         [AddColumn(column("n", STAMP, null=False))],
         ['ADD COLUMN "n" timestamptz(0)'],
-        ["ADD COLUMN `n` timestamp(0) NOT NULL DEFAULT '0000-00-00 00:00:00'", "ALTER COLUMN `n` DROP DEFAULT"],
+        ["ADD COLUMN `n` timestamp(0) NOT NULL DEFAULT '0000-00-00 00:00:00'",
+         "ALTER COLUMN `n` DROP DEFAULT"],
     ),
     "add a geometry": (
         [AddColumn(column("n", ColumnType(kind=Kind.GEOMETRY), null=False))],
@@ -116,8 +118,10 @@ GOLDEN: dict[str, tuple[Sequence[Alteration], list[str], list[str]]] = {
     ),
     "widen": (
         [change("passport", BIG), change("note", TEXT)],
-        ['ALTER COLUMN "passport" TYPE bigint USING "passport"::bigint, ALTER COLUMN "note" TYPE text USING "note"::text'],
-        ["MODIFY COLUMN `passport` bigint NULL, MODIFY COLUMN `note` text CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NULL"],
+        [('ALTER COLUMN "passport" TYPE bigint USING "passport"::bigint, ALTER COLUMN "note" '
+            'TYPE text USING "note"::text')],
+        [("MODIFY COLUMN `passport` bigint NULL, MODIFY COLUMN `note` text CHARACTER SET "
+            "utf8mb4 COLLATE utf8mb4_bin NULL")],
     ),
     "allow NULL": (
         [ChangeColumn(column("n", null=False), column("n"), lossless=True)],
@@ -126,8 +130,10 @@ GOLDEN: dict[str, tuple[Sequence[Alteration], list[str], list[str]]] = {
     ),
     "require a value": (
         [change("note", text_type(100), null=False)],
-        ["UPDATE \"s\".\"people\" SET \"note\" = '' WHERE \"note\" IS NULL", 'ALTER COLUMN "note" SET NOT NULL'],
-        [mysql.LENIENT, "MODIFY COLUMN `note` varchar(100) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL"],
+        ["UPDATE \"s\".\"people\" SET \"note\" = '' WHERE \"note\" IS NULL",
+         'ALTER COLUMN "note" SET NOT NULL'],
+        [mysql.LENIENT,
+         "MODIFY COLUMN `note` varchar(100) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL"],
     ),
     "require a value that nothing stands for": (
         [ChangeColumn(column("n", STAMP), column("n", STAMP, null=False), lossless=True)],
@@ -141,18 +147,21 @@ GOLDEN: dict[str, tuple[Sequence[Alteration], list[str], list[str]]] = {
     ),
     "narrow": (
         [change("note", text_type(3), lossless=False)],
-        ['ALTER COLUMN "note" TYPE varchar(3) USING CASE WHEN pg_input_is_valid("note"::text, \'varchar(3)\') THEN "note"::text::varchar(3) END'],
+        [('ALTER COLUMN "note" TYPE varchar(3) USING CASE WHEN pg_input_is_valid("note"::text, '
+            '\'varchar(3)\') THEN "note"::text::varchar(3) END')],
         [mysql.LENIENT, "MODIFY COLUMN `note` varchar(3) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NULL"],
     ),
     "another kind": (
         [change("note", ColumnType(kind=Kind.VARBINARY, length=5), lossless=False, null=False)],
-        ["ALTER COLUMN \"note\" TYPE bytea USING COALESCE(NULL::bytea, E'\\\\x'::bytea), ALTER COLUMN \"note\" SET NOT NULL"],
+        [("ALTER COLUMN \"note\" TYPE bytea USING COALESCE(NULL::bytea, E'\\\\x'::bytea), ALTER "
+            "COLUMN \"note\" SET NOT NULL")],
         [mysql.LENIENT, "MODIFY COLUMN `note` varbinary(5) NOT NULL"],
     ),
     "another type of what is never NULL": (
-        [ChangeColumn(replace(column("n", text_type(9), null=False), default="'x'::text"), column("n", null=False), lossless=False)],
+        [ChangeColumn(replace(column("n", text_type(9), null=False), default="'x'::text"),
+         column("n", null=False), lossless=False)],
         [
-            """ALTER COLUMN "n" DROP DEFAULT, ALTER COLUMN "n" TYPE integer USING COALESCE(CASE WHEN pg_input_is_valid("n"::text, 'integer') THEN "n"::text::integer END, '0'::integer)""",
+            """ALTER COLUMN "n" DROP DEFAULT, ALTER COLUMN "n" TYPE integer USING COALESCE(CASE WHEN pg_input_is_valid("n"::text, 'integer') THEN "n"::text::integer END, '0'::integer)""",  # noqa: E501
         ],
         [mysql.LENIENT, "MODIFY COLUMN `n` int NOT NULL"],
     ),
@@ -162,7 +171,8 @@ GOLDEN: dict[str, tuple[Sequence[Alteration], list[str], list[str]]] = {
         ["DROP COLUMN `note`, ADD COLUMN `note` json NULL"],
     ),
     "more bits": (
-        [ChangeColumn(column("n", ColumnType(kind=Kind.BIT, length=3)), column("n", ColumnType(kind=Kind.BIT, length=9)), lossless=True)],
+        [ChangeColumn(column("n", ColumnType(kind=Kind.BIT, length=3)),
+         column("n", ColumnType(kind=Kind.BIT, length=9)), lossless=True)],
         ["ALTER COLUMN \"n\" TYPE bit(9) USING lpad(\"n\"::text, 9, '0')::bit(9)"],
         ["MODIFY COLUMN `n` bit(9) NULL"],
     ),
@@ -172,7 +182,8 @@ GOLDEN: dict[str, tuple[Sequence[Alteration], list[str], list[str]]] = {
         [mysql.LENIENT, "MODIFY COLUMN `id` varchar(30) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL"],
     ),
     "unique": (
-        [AddUnique(UniqueIndex(name="u", parts=(IndexPart(column="note", prefix=5), IndexPart(column="id"))))],
+        [AddUnique(UniqueIndex(name="u",
+         parts=(IndexPart(column="note", prefix=5), IndexPart(column="id"))))],
         ['ADD CONSTRAINT "people_u_key" UNIQUE ("note", "id")'],
         ["ADD UNIQUE KEY `u` (`note`(5), `id`)"],
     ),
@@ -192,12 +203,16 @@ GOLDEN: dict[str, tuple[Sequence[Alteration], list[str], list[str]]] = {
         ["DROP PRIMARY KEY, ADD PRIMARY KEY (`id`, `note`)"],
     ),
     "renamed, then changed, then dropped from an index": (
-        [RenameColumn("mail", "post"), ChangeColumn(column("post", text_type(60)), column("post", text_type(90)), lossless=True), DropUnique(index("mail", "post"))],
+        [RenameColumn("mail", "post"),
+         ChangeColumn(column("post", text_type(60)), column("post", text_type(90)), lossless=True),
+          DropUnique(index("mail", "post"))],
         [
             'RENAME COLUMN "mail" TO "post"',
-            'ALTER COLUMN "post" TYPE varchar(90) USING "post"::varchar(90), DROP CONSTRAINT IF EXISTS "people_mail_key"',
+            ('ALTER COLUMN "post" TYPE varchar(90) USING "post"::varchar(90), DROP '
+                'CONSTRAINT IF EXISTS "people_mail_key"'),
         ],
-        ["DROP INDEX `mail`, CHANGE COLUMN `mail` `post` varchar(90) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NULL"],
+        [("DROP INDEX `mail`, CHANGE COLUMN `mail` `post` varchar(90) CHARACTER SET "
+            "utf8mb4 COLLATE utf8mb4_bin NULL")],
     ),
     "dropped and new": (
         [DropColumn("note"), AddColumn(column("note"))],

@@ -1,4 +1,5 @@
-"""Carrying a change of a table out: who is named when it waits, which error it becomes, how a connection is ended."""
+"""Carrying a change of a table out: who is named when it waits, which error it becomes, how a connection is
+ended."""
 
 from __future__ import annotations
 
@@ -148,7 +149,8 @@ def test_who_was_seen_last_is_named() -> None:
         carried_out(link, locks=locks)
     reported = str(waited.value)
     assert reported.startswith(
-        "the change of target table s.people waits for a lock held by connection 12 (bank@10.0.0.3, for 812 s, SELECT * FROM people WHERE x"
+        "the change of target table s.people waits for a lock held by connection 12 (bank@10.0.0.3, for 812 "
+        "s, SELECT * FROM people WHERE x"
     )
     assert "…)" in reported
     assert "x" * 60 not in reported
@@ -160,8 +162,10 @@ def test_who_was_seen_last_is_named() -> None:
     [
         (LockHolders(), "rowlock cannot see which session holds it; "),
         (LockHolders(unseen="GRANT it"), "rowlock cannot see which session holds it (GRANT it); "),
-        (LockHolders((LockHolder(1, "u"), LockHolder(2, "v", 3))), "held by connection 1 (u), connection 2 (v, for 3 s); "),
-        (LockHolders((LockHolder(1, "u"),), guessed=True, unseen="INSTALL it"), "that may be held by connection 1 (u) (INSTALL it); "),
+        (LockHolders((LockHolder(1, "u"), LockHolder(2, "v", 3))), ("held by connection 1 (u), "
+        "connection 2 (v, for 3 s); ")),
+        (LockHolders((LockHolder(1, "u"),), guessed=True, unseen="INSTALL it"), ("that may be held by "
+        "connection 1 (u) (INSTALL it); ")),
     ],
 )  # fmt: skip
 def test_the_words(seen: LockHolders, words: str) -> None:

@@ -1,4 +1,5 @@
-"""Decimals of any scale (precision 0, Oracle's NUMBER): which columns take them, and that none is rounded without a word."""
+"""Decimals of any scale (precision 0, Oracle's NUMBER): which columns take them, and that none is rounded
+without a word."""
 
 from __future__ import annotations
 
@@ -49,10 +50,11 @@ def test_mysql_refuses_a_fraction_that_it_would_round(type_: ColumnType) -> None
 
 
 @pytest.mark.parametrize(("given", "wire"), [
-    ("1.500000000000000000000000000000", "1.5"), ("-0.50", "-0.5"), ("100.00", "100"), ("100", "100"), ("0.00", "0"), ("0E+2", "0"),
+    ("1.500000000000000000000000000000", "1.5"), ("-0.50", "-0.5"), ("100.00", "100"), ("100", "100"), ("0.00", "0"), ("0E+2", "0"),  # noqa: E501
 ])  # fmt: skip
 def test_they_are_read_back_as_the_source_writes_them(given: str, wire: str) -> None:
-    """A column of 30 digits shows them all, and `numeric` shows as many as somebody wrote: a key read so would be another one."""
+    """A column of 30 digits shows them all, and `numeric` shows as many as somebody wrote: a key read so
+    would be another one."""
     assert from_oracle(_table(ANY))((Decimal(given),)) == (wire,)
     if "E" not in given:
         assert make_select_row_converter(_table(ANY))((given,)) == (wire,)
@@ -77,7 +79,7 @@ def _table(type_: ColumnType) -> Table:
 
 
 @pytest.mark.parametrize(("shown", "wire"), [
-    (float("nan"), "NaN"), (float("inf"), "Infinity"), (float("-inf"), "-Infinity"), (-0.0, -0.0), (1.5, 1.5), (None, None),
+    (float("nan"), "NaN"), (float("inf"), "Infinity"), (float("-inf"), "-Infinity"), (-0.0, -0.0), (1.5, 1.5), (None, None),  # noqa: E501
 ])  # fmt: skip
 @pytest.mark.parametrize("kind", [Kind.FLOAT, Kind.DOUBLE])
 def test_what_is_no_finite_number_is_read_back_as_the_source_writes_it(

@@ -1,4 +1,5 @@
-"""Epochs within an assignment; what workers see of their units while a query runs; whether an attempt still runs."""
+"""Epochs within an assignment; what workers see of their units while a query runs; whether an attempt still
+runs."""
 
 from __future__ import annotations
 
@@ -67,8 +68,8 @@ def test_the_lock_of_an_attempt_tells_who_holds_it_and_goes_with_its_process(tmp
     path = str(tmp_path / "attempts")
     attempts = AttemptLocks(path)
     script = (
-        "import sys\nfrom consumer.spark.active_units import AttemptLocks\n"
-        "with AttemptLocks(sys.argv[1]).lock_attempt('t'):\n    print('runs', flush=True)\n    sys.stdin.read()\n"
+        "import sys\nfrom consumer.spark.active_units import AttemptLocks\nwith "
+        "AttemptLocks(sys.argv[1]).lock_attempt('t'):\n    print('runs', flush=True)\n    sys.stdin.read()\n"
     )
     command = [sys.executable, "-c", script, path]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:

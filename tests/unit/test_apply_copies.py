@@ -1,4 +1,5 @@
-"""A table that is copied again, applied: where a unit goes on, what is deleted, what becomes of held keys (docs/adr/0026-applying-a-copy.md)."""
+"""A table that is copied again, applied: where a unit goes on, what is deleted, what becomes of held keys
+(docs/adr/0026-applying-a-copy.md)."""
 
 from __future__ import annotations
 
@@ -250,7 +251,8 @@ def replaced_route() -> Any:
 
 
 def test_what_the_target_shows_otherwise_is_asked_for_and_stays() -> None:
-    """A target whose keys look otherwise when they are read (a padded CHAR, say): no row that lives is deleted."""
+    """A target whose keys look otherwise when they are read (a padded CHAR, say): no row that lives is
+    deleted."""
     bench, source = benched(text=True)
     bench.write([source.put(source.row(n, None, 1)) for n in range(7)])
     assert bench.apply().state == "ok"
@@ -265,7 +267,8 @@ def test_what_the_target_shows_otherwise_is_asked_for_and_stays() -> None:
         )
         patch.setattr(
             kind, "fetch_keys",
-            lambda self, table, keys: [shown(key) for key in fetch_keys(self, table, [(k[0].rstrip(),) for k in keys])],
+            lambda self, table,
+            keys: [shown(key) for key in fetch_keys(self, table, [(k[0].rstrip(),) for k in keys])],
         )  # fmt: skip
         apply = _deletes_padded(patch)
         start = len(bench.topic)
@@ -377,7 +380,8 @@ def test_a_task_leaves_to_a_hand_what_takes_long(monkeypatch: pytest.MonkeyPatch
 def test_any_history_with_copies_crashes_and_stale_rows_ends_as_the_source(
     seed: int, text: bool, late: bool, short: int, lanes: int, size: int
 ) -> None:
-    """Chunks of 3 among random changes; batches that begin anywhere; a target that fails again and again; rows that went away unseen."""
+    """Chunks of 3 among random changes; batches that begin anywhere; a target that fails again and again;
+    rows that went away unseen."""
     rng = random.Random(seed)
     limits = LaneLimits(max_gather=rng.choice([1, 3, 5000]), pause=0.001, max_pause=0.001, tries=3)
     bench, source = benched(text=text, small_batch=short, lanes=lanes, limits=limits)

@@ -12,7 +12,8 @@ from schemas.wire.records import Watermark
 
 def mark(ts: int, gen: int = 1, **topics: int) -> Watermark:
     return Watermark(
-        source="s", gen=gen, position=(0, 1, ts, -1), file="b.1", commit_ts_ms=ts, ts_ms=ts, idle=False, topics=topics
+        source="s", gen=gen, position=(0, 1, ts, -1), file="b.1", commit_ts_ms=ts, ts_ms=ts, idle=False,
+        topics=topics
     )  # fmt: skip
 
 
@@ -71,7 +72,8 @@ def test_a_long_list_becomes_coarser_and_stays_bounded() -> None:
 def test_never_ahead_of_what_is_applied(
     log: list[tuple[str, int]], late: str, most: int, seeded: bool
 ) -> None:
-    """The log: events of a and b at rising times, and watermarks (w), of which the first come before the reader."""
+    """The log: events of a and b at rising times, and watermarks (w), of which the first come before the
+    reader."""
     before, watermarks.MAX_TOPIC_ENTRIES = watermarks.MAX_TOPIC_ENTRIES, most
     try:
         _check(log, late, seeded)

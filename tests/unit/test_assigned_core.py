@@ -1,8 +1,9 @@
-"""The core of a pipeline's assigned units: any order of instructions, answers and trouble leaves no unit in two hands.
+"""The core of a pipeline's assigned units: any order of instructions, answers and trouble leaves no unit in
+two hands.
 
-`World` plays hands, workers and Spark at random; after every event the rules are checked, and once the trouble is over
-everything that was started must be applied by a query, and everything that was stopped must have ended.
-"""
+`World` plays hands, workers and Spark at random; after every event the rules are checked, and once the
+trouble is over everything that was started must be applied by a query, and everything that was stopped must
+have ended."""
 
 from __future__ import annotations
 
@@ -550,7 +551,8 @@ def stopped(run: Script, why: str = "gap") -> list[PipelineEffect]:
 
 
 def tried_once(run: Script, why: str) -> None:
-    """It may have been mended before the first look: so the second one leads to a try, and that to the same trouble."""
+    """It may have been mended before the first look: so the second one leads to a try, and that to the same
+    trouble."""
     run(PipelineTick(), PROBE_INTERVAL_S)
     (take,) = (effect for effect in run(StoppedProbed("a", 1, "x", "id")) if isinstance(effect, TakeOver))
     assert take.look, "whatever was written before, the target table is judged first"
@@ -599,7 +601,8 @@ def test_a_unit_that_waits_is_tried_again_when_something_has_changed_or_after_lo
 
 @pytest.mark.parametrize("seen_before", [True, False])
 def test_a_unit_that_could_not_be_looked_at_is_tried_when_it_can(seen_before: bool) -> None:
-    """Say the rights were revoked on everything: once they are back nothing looks different from before, or for the first time."""
+    """Say the rights were revoked on everything: once they are back nothing looks different from before, or
+    for the first time."""
     run = Script().lock_attempt("a")
     stopped(run, "no right")
     if seen_before:

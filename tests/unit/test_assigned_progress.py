@@ -1,4 +1,5 @@
-"""What an apply process says about its units' load: rows a second, measured over two seconds of its own clock."""
+"""What an apply process says about its units' load: rows a second, measured over two seconds of its own
+clock."""
 
 from __future__ import annotations
 
@@ -95,7 +96,8 @@ def test_only_a_unit_that_may_write_has_a_rate(driver: Driver, phase: ApplyPhase
 
 
 def test_without_watermarks_a_unit_is_as_far_as_its_last_event() -> None:
-    """More of that event's millisecond may follow; a unit that has seen no event of the log is nowhere yet."""
+    """More of that event's millisecond may follow; a unit that has seen no event of the log is nowhere
+    yet."""
     driver = Driver(debezium=frozenset({"s"}))
     (first,) = driver.after(0.0, applied=5)
     assert first.mark == UnitProgress(0, 0)

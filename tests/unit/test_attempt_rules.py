@@ -1,4 +1,5 @@
-"""Rules of one attempt, each in a short history: when one transaction is enough, what is read, what a change of definition leaves behind."""
+"""Rules of one attempt, each in a short history: when one transaction is enough, what is read, what a change
+of definition leaves behind."""
 
 from __future__ import annotations
 
@@ -156,7 +157,8 @@ def test_who_has_no_time_looks_for_no_begin_where_the_last_known_one_is_what_sto
 
 
 def test_a_definition_that_moves_the_key_makes_no_living_row_gone() -> None:
-    """Keys that were noted for a copy under one definition are read otherwise under the next: a window begins anew with it."""
+    """Keys that were noted for a copy under one definition are read otherwise under the next: a window begins
+    anew with it."""
     bench, source = benched(routes=(TableRoute("bank.*", "public.{table}", policy="evolve"),))
     bench.write([source.put(source.row(key, None, 1)) for key in range(1, 6)])
     assert bench.apply().state == "ok"

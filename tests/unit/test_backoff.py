@@ -1,4 +1,5 @@
-"""What is tried again: one back-off, its delays as a table, and who has which; nobody doubles a pause alone."""
+"""What is tried again: one back-off, its delays as a table, and who has which; nobody doubles a pause
+alone."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ from schemas.backoff import Backoff, pause_after
 ROOT = Path(__file__).resolve().parents[2]
 #: The pauses after each failure in a row, in seconds, until they stay.
 PAUSES = {
-    "capture of a source": (producer.capture._BACKOFF, [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0], 60.0),
+    "capture of a source": (producer.capture._BACKOFF, [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0],
+     60.0),
     "an apply unit, a query": (supervision.TROUBLE_BACKOFF, [0.5, 1, 2, 4, 8, 16, 20], 60.0),
     "a fence": (fencing.FENCE_BACKOFF, [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0], inf),
     "the apply process": (apply.APPLY_RESTART_BACKOFF, [1, 2, 4, 8, 16, 30], 60.0),
@@ -68,7 +70,7 @@ def test_quiet_is_counted_from_a_start_that_was_later_than_the_failure() -> None
         (statements.MAKE_PAUSE_S, inf, [0, 0.05, 0.1, 0.2, 0.4, 0.8]),
         (LeaderConfig().retry_first, LeaderConfig().retry_most, [0, 1, 2, 4, 8, 16, 32, 60, 60]),
         (HealthConfig().retry_first, HealthConfig().retry_most, [0, 10, 20, 40, 80, 160, 320, 600, 600]),
-        (client.ClientTiming().retry_first, client.ClientTiming().retry_most, [0, 0.05, 0.1, 0.2, 0.4, 0.8, 1]),
+        (client.ClientTiming().retry_first, client.ClientTiming().retry_most, [0, 0.05, 0.1, 0.2, 0.4, 0.8, 1]),  # noqa: E501
     ],
 )  # fmt: skip
 def test_pauses_of_what_counts_its_failures_itself(first: float, longest: float, pauses: list[float]) -> None:
@@ -77,7 +79,8 @@ def test_pauses_of_what_counts_its_failures_itself(first: float, longest: float,
 
 
 def test_nobody_doubles_a_pause_alone() -> None:
-    """`deploy` knows nothing of ours; what doubles elsewhere is how long is waited for a preparation, and is no pause."""
+    """`deploy` knows nothing of ours; what doubles elsewhere is how long is waited for a preparation, and is
+    no pause."""
     found = {
         str(path.relative_to(ROOT))
         for package in ("producer", "consumer", "coordinator", "rowlock", "schemas")
@@ -91,7 +94,8 @@ def test_nobody_doubles_a_pause_alone() -> None:
 
 
 def _doubles(node: ast.AST) -> bool:
-    """Tell whether a pause is doubled here: something times a power of two, two to the power of a count of failures, or twice a pause.
+    """Tell whether a pause is doubled here: something times a power of two, two to the power of a count of
+    failures, or twice a pause.
 
     A power of two that is a bound of a type is no factor, and its exponent counts bits.
     """
@@ -129,8 +133,8 @@ def _named(node: ast.AST, words: str) -> bool:
 @pytest.mark.parametrize(
     ("text", "doubles"),
     [
-        ("first * 2.0 ** failures", True), ("2 ** n * first", True), ("min(2 ** failures, 30)", True), ("pause *= 2", True),
-        ("2 * self._pause", True), ("-(2 ** (type_.bits - 1))", False), ("2**n - 1", False), ("2 * width", False),
+        ("first * 2.0 ** failures", True), ("2 ** n * first", True), ("min(2 ** failures, 30)", True), ("pause *= 2", True),  # noqa: E501
+        ("2 * self._pause", True), ("-(2 ** (type_.bits - 1))", False), ("2**n - 1", False), ("2 * width", False),  # noqa: E501
         ("16 * 2**20", False),
     ],
 )  # fmt: skip

@@ -105,7 +105,8 @@ def test_message_to_an_idle_machine_schedules_it_once() -> None:
 
 @pytest.mark.parametrize("send", ["try_send", "force_send"])
 def test_a_message_is_in_the_box_before_the_machine_is_woken(send: str) -> None:
-    """The quickest poller there can be handles and releases the machine within `notify`: it must have found the message."""
+    """The quickest poller there can be handles and releases the machine within `notify`: it must have found
+    the message."""
     found: list[int] = []
 
     def at_once(mailbox: Box, fsm: Counting) -> None:
@@ -194,7 +195,8 @@ def test_a_machine_released_with_messages_it_has_seen_sleeps_until_another_one_c
 
 
 def test_release_of_a_closed_mailbox_ends_the_machine() -> None:
-    """Closed between the poller's look and its release: nobody gets the machine back, and the mailbox does not keep it."""
+    """Closed between the poller's look and its release: nobody gets the machine back, and the mailbox does
+    not keep it."""
     box: Box = Mailbox("a", Counting(), 10, lambda mailbox, fsm: None)
     box.try_send(1)
     assert box.close() == [1]
@@ -243,7 +245,8 @@ def test_control_is_handled_first_and_stops_filling() -> None:
 
 
 class OneByOne(Handler):
-    """Its control machine takes all messages at once and handles one a round: what is left is not in the mailbox."""
+    """Its control machine takes all messages at once and handles one a round: what is left is not in the
+    mailbox."""
 
     left: tuple[Any, ...] = ()
 
@@ -430,7 +433,8 @@ def test_error_of_a_handler_ends_the_system_and_is_raised() -> None:
 
 @pytest.mark.parametrize("machines", [50, 100_000])
 def test_stress_every_message_handled_once_by_one_poller_at_a_time(machines: int) -> None:
-    """Senders in two threads, four pollers, small batches and turns: nothing lost, nothing twice, order kept."""
+    """Senders in two threads, four pollers, small batches and turns: nothing lost, nothing twice, order
+    kept."""
     log: deque[str] = deque(maxlen=1)
     fsms = [Counting() for _ in range(machines)]
     per_machine = 200 if machines < 1000 else 2
@@ -460,7 +464,8 @@ def test_stress_every_message_handled_once_by_one_poller_at_a_time(machines: int
 @given(st.lists(st.sampled_from(["send", "take", "release", "late", "close"]), max_size=40))
 @settings(max_examples=200)
 def test_mailbox_model(steps: list[str]) -> None:
-    """Whatever the order of calls: a message in an open mailbox is always somebody's duty (scheduled or held)."""
+    """Whatever the order of calls: a message in an open mailbox is always somebody's duty (scheduled or
+    held)."""
     scheduled: list[tuple[Box, Counting]] = []
     box: Box = Mailbox("a", Counting(), 1000, lambda mailbox, fsm: scheduled.append((mailbox, fsm)))
     held: Counting | None = None

@@ -1,4 +1,5 @@
-"""What the operations of a transaction come to as one commit of a target of whole batches: nothing is left out, and the order is theirs."""
+"""What the operations of a transaction come to as one commit of a target of whole batches: nothing is left
+out, and the order is theirs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What the driver makes of a micro-batch for a target of whole batches, without Spark and Kafka: the topics are lists, the target is a
-folder of JSON files that the configuration names."""
+"""What the driver makes of a micro-batch for a target of whole batches, without Spark and Kafka: the topics
+are lists, the target is a folder of JSON files that the configuration names."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ SLICE = 100
 
 @dataclass
 class Driven:
-    """Units of a pipeline into `folder`, and the driver's part in a query; `asked`: which records were read, by topic."""
+    """Units of a pipeline into `folder`, and the driver's part in a query; `asked`: which records were read,
+    by topic."""
 
     place: Path
     folder: JsonFolder
@@ -497,7 +498,8 @@ def test_the_end_of_a_query_waits_for_the_batch_under_way(driven: Driven) -> Non
 def test_an_attempt_in_this_process_is_waited_for_and_not_killed(
     driven: Driven, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever fences a unit, and has no answer of its target, ends workers; the driver is all units' process."""
+    """Whoever fences a unit, and has no answer of its target, ends workers; the driver is all units'
+    process."""
     fencer = object.__new__(UnitFencing)
     fencer._attempts = driven.attempts
     killed: list[int] = []

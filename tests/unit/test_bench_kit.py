@@ -39,7 +39,8 @@ def test_the_parts_of_a_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "kind"),
     [
-        ("java -cp x org.apache.spark.deploy.SparkSubmit --conf a.module=consumer.spark.daemon pyspark-shell", "Spark's JVM"),
+        (("java -cp x org.apache.spark.deploy.SparkSubmit --conf "
+        "a.module=consumer.spark.daemon pyspark-shell"), "Spark's JVM"),
         ("python -m consumer.spark.daemon pyspark.worker", "Python worker"),
         ("python -m pyspark.daemon pyspark.worker", "Python worker"),
         ("/usr/bin/python3 -S -c import os", "other (python3)"),

@@ -1,4 +1,5 @@
-"""A binlog as capture reads it: what concerns nobody lets a reader stop, and what cannot be followed ends nothing else."""
+"""A binlog as capture reads it: what concerns nobody lets a reader stop, and what cannot be followed ends
+nothing else."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ def is_captured(db: str, table: str) -> bool:
 
 
 def test_rows_of_nobody_let_a_reader_stop() -> None:
-    """Capture looks whether it is to end at whatever is yielded: a transaction of others' rows may take minutes."""
+    """Capture looks whether it is to end at whatever is yielded: a transaction of others' rows may take
+    minutes."""
     written = Log()
     written.mariadb_gtid(0)
     for value in range(5):

@@ -1,4 +1,5 @@
-"""Transactions assembled until their end is known: what came to be goes on, what did not is marked, memory is bounded."""
+"""Transactions assembled until their end is known: what came to be goes on, what did not is marked, memory is
+bounded."""
 
 from __future__ import annotations
 
@@ -444,7 +445,8 @@ def test_without_room_for_a_spill_the_log_is_read_again() -> None:
 
 
 def test_what_proves_the_log_before_a_large_transaction_is_not_lost_with_the_first_connection() -> None:
-    """Without it a start finds GTIDs that a server with semi-synchronous replication does not count yet, and refuses."""
+    """Without it a start finds GTIDs that a server with semi-synchronous replication does not count yet, and
+    refuses."""
     written = Log()
     written.gtid()
     written.query("BEGIN")

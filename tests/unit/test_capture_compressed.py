@@ -1,4 +1,5 @@
-"""Compressed transactions (MySQL), statements and rows (MariaDB): unpacked exactly, in bounded memory, or refused."""
+"""Compressed transactions (MySQL), statements and rows (MariaDB): unpacked exactly, in bounded memory, or
+refused."""
 
 from __future__ import annotations
 

@@ -146,7 +146,10 @@ def test_any_name_survives_quoting(db: str, table: str, blank: str) -> None:
 @pytest.mark.parametrize(
     "sql",
     [
-        "INSERT INTO acct VALUES (4711, 'secret', \"secret\", 0xDEADBEEF, 1.5e3, 'it\\'s secret', 'se''cret')",
+        (
+            "INSERT INTO acct VALUES (4711, 'secret', \"secret\", 0xDEADBEEF, 1.5e3, "
+            "'it\\'s secret', 'se''cret')"
+        ),
         "UPDATE acct SET owner = 'secret' WHERE id = 4711",
         "UPDATE acct SET owner = 'secret",
     ],
@@ -196,7 +199,7 @@ def test_rows_of_literals_are_one(sql: str, words: str) -> None:
 @pytest.mark.parametrize(
     "sql",
     [
-        "INSERT INTO [my t] VALUES (1)", "UPDATE [t] SET v = 1", "DROP DATABASE [x y]", "ALTER TABLE [t] DROP PARTITION p0",
+        "INSERT INTO [my t] VALUES (1)", "UPDATE [t] SET v = 1", "DROP DATABASE [x y]", "ALTER TABLE [t] DROP PARTITION p0",  # noqa: E501
         "RENAME TABLE a TO [b]", "DROP DATABASE `\ufffd`", "DROP TABLE t, `\ufffd`",
     ],
 )  # fmt: skip
@@ -210,7 +213,10 @@ def test_names_that_are_read_otherwise_may_be_any(sql: str) -> None:
     [
         ("CREATE TRIGGER x AFTER INSERT ON t FOR EACH ROW SET @a = 1", T, "INSERT"),
         (
-            "CREATE OR REPLACE DEFINER=`a`@`%` TRIGGER IF NOT EXISTS `y`.`x` AFTER delete ON `t` FOR EACH ROW BEGIN END",
+            (
+                "CREATE OR REPLACE DEFINER=`a`@`%` TRIGGER IF NOT EXISTS `y`.`x` AFTER delete "
+                "ON `t` FOR EACH ROW BEGIN END"
+            ),
             ("y", "t"),
             "DELETE",
         ),

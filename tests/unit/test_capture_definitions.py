@@ -1,4 +1,5 @@
-"""A definition is in its topic again well before retention takes the last one away: a run with a clock of its own."""
+"""A definition is in its topic again well before retention takes the last one away: a run with a clock of its
+own."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ def table_state(name: str) -> TableState:
 
 
 class World:
-    """Time, the log without a transaction (`inside`: in the middle of one, between the clock's two figures), and Kafka."""
+    """Time, the log without a transaction (`inside`: in the middle of one, between the clock's two figures),
+    and Kafka."""
 
     def __init__(self, ends: float) -> None:
         self.now = 0.0
@@ -88,9 +90,10 @@ def go(world: World) -> None:
     server = SimpleNamespace(log_end=lambda: world.point)
     topics: Any = SimpleNamespace(count_partitions=dict)
     ports = Ports(
-        writer=world.writer, store=PositionStore("rowlock.b1.position"), topics=topics, open_log=lambda *_: world,
-        open_reader=NOBODY, server=lambda: server, names=EXACT, definitions=NOBODY,
-        reaches=lambda _changed: NOBODY, clock=Clock(lambda: world.now, lambda: RECORD.ts_ms), stopping=world.stop.is_set,
+        writer=world.writer, store=PositionStore("rowlock.b1.position"), topics=topics,
+        open_log=lambda *_: world, open_reader=NOBODY, server=lambda: server, names=EXACT, definitions=NOBODY,
+        reaches=lambda _changed: NOBODY, clock=Clock(lambda: world.now, lambda: RECORD.ts_ms),
+        stopping=world.stop.is_set,
     )  # fmt: skip
     loop = CaptureLoop(source_config(mysql=False, snapshot="never"), world.started(), ports)
     while not world.stop.is_set():

@@ -165,7 +165,8 @@ def keyed(*key: str) -> Table:
 @pytest.mark.parametrize("key", [("nr",), ("id", "nr")])
 @pytest.mark.parametrize("reported", [True, False], ids=["with the definition of then", "without it"])
 def test_a_snapshot_does_not_go_on_behind_a_key_of_before(key: tuple[str, ...], reported: bool) -> None:
-    """ALTER TABLE … ADD PRIMARY KEY passed, and capture died before a chunk by the new key stood in the topic."""
+    """ALTER TABLE … ADD PRIMARY KEY passed, and capture died before a chunk by the new key stood in the
+    topic."""
     then: Position = (0, 1, 4, DEFINITION_ROW)
     definitions = {(0, 1, 9, DEFINITION_ROW): keyed(*key)} | ({then: keyed("id")} if reported else {})
     half = TableTail(markers=[marker(4, 30, 40), marker(5, 40, 50)], definitions=definitions)
@@ -195,7 +196,8 @@ def test_a_topic_s_highest_position_counts_what_prev_says_and_not_what_zombies_s
 
 
 class _Slow:
-    """A writer of records and a reader of the topic; `come` is when what was sent is there, in the order of the calls."""
+    """A writer of records and a reader of the topic; `come` is when what was sent is there, in the order of
+    the calls."""
 
     def __init__(self) -> None:
         self.keys: list[bytes] = []

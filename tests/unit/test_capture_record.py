@@ -1,4 +1,5 @@
-"""The record of the position: when capture stores one, and what it may delete at the source (producer.loop.position)."""
+"""The record of the position: when capture stores one, and what it may delete at the source
+(producer.loop.position)."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ class UsedUp:
 
 
 class Recorded:
-    """Capture of source `b1`, which has claimed it under gen 4 in a topic of positions, and has `bank.acct`."""
+    """Capture of source `b1`, which has claimed it under gen 4 in a topic of positions, and has
+    `bank.acct`."""
 
     def __init__(self, *, reader: bool = True, outstanding: bool = False) -> None:
         self.topics = Topics()
@@ -63,7 +65,8 @@ class Recorded:
         store = PositionStore(POSITIONS)
         store.claim_position(writer, self.topics, RECORD, [])
         ports: Any = SimpleNamespace(
-            writer=writer, store=store, reader=self.topics if reader else None, clock=SimpleNamespace(now_ms=lambda: 9)
+            writer=writer, store=store, reader=self.topics if reader else None,
+            clock=SimpleNamespace(now_ms=lambda: 9)
         )  # fmt: skip
         snapshots: Any = SimpleNamespace(tables=SimpleNamespace(done=set(), pending=set()))
         self.position = CapturePosition(
@@ -105,7 +108,8 @@ def test_what_is_stored_is_in_kafka_and_says_how_far_the_topics_are() -> None:
 def test_the_anchors_stay_while_a_row_is_held_or_rows_at_the_source_are_not_deleted(
     held: bool, outstanding: bool
 ) -> None:
-    """The next start looks for the rows behind the anchors: those it does not find there it would publish again, or lose."""
+    """The next start looks for the rows behind the anchors: those it does not find there it would publish
+    again, or lose."""
     capture = Recorded(outstanding=outstanding)
     capture.sends(3)
     capture.writer.drain()

@@ -1,4 +1,5 @@
-"""What a start of capture takes over from the position record and the topics, and what it writes: short histories, in memory."""
+"""What a start of capture takes over from the position record and the topics, and what it writes: short
+histories, in memory."""
 
 from __future__ import annotations
 
@@ -260,7 +261,8 @@ def test_a_new_table_waits_where_its_topic_has_rows_of_the_very_place(row_number
 def test_a_copy_begins_with_the_first_definition_of_an_era_where_the_topic_has_an_older_one(
     era: int, snapshots: bool, marked: bool
 ) -> None:
-    """A table that was dropped and made again within its era has its statement there, which says what readers do with its rows."""
+    """A table that was dropped and made again within its era has its statement there, which says what readers
+    do with its rows."""
     tail = TableTail(definitions={(era, 0, 9, DEFINITION_ROW): table()})
     record = msgspec.structs.replace(RECORD, epoch=1)
     context = SourceContext(connector="mysql", name="b1", epoch=1, gen=5)
@@ -305,7 +307,8 @@ def test_a_table_whose_topic_has_labels_one_of_which_is_empty_is_stopped() -> No
 
 
 def test_a_table_is_stopped_for_a_definition_with_an_empty_label_behind_the_stored_position() -> None:
-    """An earlier version published it, and was ended before it stored the position; the log brings the statement once more."""
+    """An earlier version published it, and was ended before it stored the position; the log brings the
+    statement once more."""
     start = Start()
     start.stored()
     start.has(defined(), event((0, 3, 600, DEFINITION_ROW), definition=labelled(Kind.SET)))
@@ -430,7 +433,8 @@ def test_a_stopped_table_without_a_topic_is_no_table_of_this_source() -> None:
 
 def running(begin: Position | None) -> CopyState:
     return CopyState(
-        id="r1", db="bank", table="acct", by="operator", phase="running" if begin else "waiting", requested_ms=1, begin=begin
+        id="r1", db="bank", table="acct", by="operator", phase="running" if begin else "waiting",
+        requested_ms=1, begin=begin
     )  # fmt: skip
 
 
@@ -458,8 +462,8 @@ def test_a_copy_whose_begin_no_record_has_is_found(altered: bool, stopped: bool)
 def test_the_highest_place_of_a_used_up_log_is_of_this_era() -> None:
     start = Start()
     found = {
-        "a": TopicFindings(highest=(0, 1, 90, 3)), "b": TopicFindings(highest=(1, 2, 5, 8)), "c": TopicFindings(highest=(1, 2, 7, 1)),
-        "d": TopicFindings(),
+        "a": TopicFindings(highest=(0, 1, 90, 3)), "b": TopicFindings(highest=(1, 2, 5, 8)),
+        "c": TopicFindings(highest=(1, 2, 7, 1)), "d": TopicFindings(),
     }  # fmt: skip
     assert collect_published(found, start.captured, 1, captured_before=False).highest == 7
     assert collect_published(found, start.captured, 2, captured_before=False).highest is None

@@ -1,4 +1,5 @@
-"""Capture, step by step: what it stores and when, and what it tells its snapshots of what the stream brought."""
+"""Capture, step by step: what it stores and when, and what it tells its snapshots of what the stream
+brought."""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ def test_no_position_is_stored_before_kafka_has_what_lies_before_it(mysql: bool)
 
 @BOTH
 def test_no_position_lies_inside_a_transaction_that_has_not_ended(mysql: bool) -> None:
-    """Its events come in several reads, with ticks between them; nothing of it is published before its end."""
+    """Its events come in several reads, with ticks between them; nothing of it is published before its
+    end."""
     story = Story(mysql=mysql)
 
     def telling() -> Iterator[Events]:
@@ -111,7 +113,8 @@ def test_a_large_transaction_is_published_piece_by_piece_and_its_position_stays_
 
 @BOTH
 def test_a_record_names_no_event_of_a_topic_that_kafka_may_never_have(mysql: bool) -> None:
-    """What was sent since is lost with the process: it must not be what the next start's events follow (see the judge)."""
+    """What was sent since is lost with the process: it must not be what the next start's events follow (see
+    the judge)."""
     story = Story(mysql=mysql)
 
     def telling() -> Iterator[Events]:
@@ -142,7 +145,8 @@ def _the_snapshot_is_unacknowledged(story: Story) -> Iterator[Events]:
 
 @BOTH
 def test_a_record_names_events_of_a_topic_up_to_where_it_says_it_ends(mysql: bool) -> None:
-    """Behind there a start reads everything: a definition from behind it would not tell what a zombie wrote before (see the judge)."""
+    """Behind there a start reads everything: a definition from behind it would not tell what a zombie wrote
+    before (see the judge)."""
     story = Story(mysql=mysql, snapshot=True)
 
     def telling() -> Iterator[Events]:
@@ -286,7 +290,8 @@ def test_a_key_move_tells_the_snapshot_both_keys(mysql: bool) -> None:
 
 @BOTH
 def test_a_snapshot_that_begins_later_does_not_show_what_was_delivered_before(mysql: bool) -> None:
-    """It waits until the stream has passed what the topic holds; the SELECT does not see yet what that brought."""
+    """It waits until the stream has passed what the topic holds; the SELECT does not see yet what that
+    brought."""
     story = Story(mysql=mysql, snapshot=True)
     events = [story.transaction([(1, 0, 1)]), story.transaction([(2, 0, 1)])]
     story.ceiling = (0, NUMBER, story.written[1].start + 1, DEFINITION_ROW)
@@ -457,7 +462,8 @@ def test_a_snapshot_is_called_complete_once_kafka_has_all_of_it(mysql: bool) -> 
 
 @BOTH
 def test_a_log_that_moves_without_a_transaction_is_followed(mysql: bool) -> None:
-    """Of a source that stands still, or only rotates: a position left behind would be deleted with its file, and no start possible."""
+    """Of a source that stands still, or only rotates: a position left behind would be deleted with its file,
+    and no start possible."""
     story = Story(mysql=mysql)
 
     def telling() -> Iterator[Events]:

@@ -1,4 +1,5 @@
-"""Who may capture a source: the process of the latest assignment, however often it or another one restarts."""
+"""Who may capture a source: the process of the latest assignment, however often it or another one
+restarts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The periodic work of capture: what is due and when, and what its watermarks say (producer.loop.ticker, .watermarks)."""
+"""The periodic work of capture: what is due and when, and what its watermarks say (producer.loop.ticker,
+.watermarks)."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ UNSAID: TableName = ("bank", "unsaid")
 
 
 class Ticking:
-    """Capture's ticker at second `now`, whose log stands still at binlog.000003:500; `did`: what it did, in order.
+    """Capture's ticker at second `now`, whose log stands still at binlog.000003:500; `did`: what it did, in
+    order.
 
     Kafka acknowledges all at once when `acknowledges`, else when it is waited for.
     """
@@ -66,12 +68,14 @@ class Ticking:
             make_milestone=lambda held: SimpleNamespace(boundary=HERE, pending=frozenset(self.pending)),
         )  # fmt: skip
         ports: Any = SimpleNamespace(
-            writer=self, server=lambda: SimpleNamespace(log_end=self.log_end), on_watermark=self.watermarks.append,
+            writer=self, server=lambda: SimpleNamespace(log_end=self.log_end),
+            on_watermark=self.watermarks.append,
             clock=SimpleNamespace(seconds=lambda: self.now, now_ms=lambda: 90), topics=self,
         )  # fmt: skip
         stops: Any = SimpleNamespace(
-            send_table_stop=lambda name: did(("stop", name)), select_visible_stops=dict, stop_tables=self._split,
-            explain_left_out_tables=lambda: {f"{db}.{name}": why for (db, name), why in self.started.errors.items()},
+            send_table_stop=lambda name: did(("stop", name)), select_visible_stops=dict,
+            stop_tables=self._split, explain_left_out_tables=lambda: {f"{db}.{name}": why for (db, name),
+             why in self.started.errors.items()},
         )  # fmt: skip
         copies: Any = SimpleNamespace(poll_requests=lambda: did("requests"), busy=False)
         self.copies = copies
@@ -137,7 +141,8 @@ def test_the_last_watermark_goes_with_the_position_and_what_proves_its_log() -> 
 
 
 def test_definitions_and_stops_are_sent_again_long_before_retention_takes_them_away() -> None:
-    """A table's definition unless it is stopped, and its stop if its topic has one; never within a transaction."""
+    """A table's definition unless it is stopped, and its stop if its topic has one; never within a
+    transaction."""
     ticking = Ticking()
     again = [("rowlock.b1.bank.acct", (0, 3, 400, DEFINITION_ROW)), ("stop", STOPPED)]
 
@@ -165,7 +170,8 @@ def test_definitions_and_stops_are_sent_again_long_before_retention_takes_them_a
     ],
 )
 def test_a_log_that_ends_before_what_was_read_of_it_is_another_one(end: Any, refused: str | None) -> None:
-    """A server that is reset goes on sending heartbeats from a file that it has deleted: only a look tells."""
+    """A server that is reset goes on sending heartbeats from a file that it has deleted: only a look
+    tells."""
     ticking = Ticking()
     ticking.end = end
     if refused is None:
@@ -229,8 +235,8 @@ def test_a_watermark_says_how_far_kafka_has_the_source_and_what_is_wrong() -> No
     ticking.sender.send_watermark(HERE, frozenset(), idle=False, events=8)
     first, second = (msgspec.structs.replace(each, stops={}) for each in ticking.watermarks)
     expected = Watermark(
-        source="b1", gen=4, position=(0, 3, 500, -1), file="binlog.000003", commit_ts_ms=90, ts_ms=90, idle=True,
-        snapshot_pending=("bank.a", "bank.b"), topics={"rowlock.b1.bank.acct": 12}, events=7,
+        source="b1", gen=4, position=(0, 3, 500, -1), file="binlog.000003", commit_ts_ms=90, ts_ms=90,
+        idle=True, snapshot_pending=("bank.a", "bank.b"), topics={"rowlock.b1.bank.acct": 12}, events=7,
     )  # fmt: skip
     assert first == expected
     assert second == msgspec.structs.replace(

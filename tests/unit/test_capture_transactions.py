@@ -50,7 +50,8 @@ def fold(events: list[BinlogEvent], folding: TransactionAssembler | None = None)
 
 
 transactions = st.lists(
-    st.lists(st.tuples(st.sampled_from([CAPTURED, OTHER]), st.lists(st.integers(0, 9), min_size=1, max_size=4)), max_size=5),
+    st.lists(st.tuples(st.sampled_from([CAPTURED, OTHER]),
+     st.lists(st.integers(0, 9), min_size=1, max_size=4)), max_size=5),
     max_size=6,
 )  # fmt: skip
 
@@ -292,7 +293,8 @@ def test_ignorable_and_unimportant_events_pass() -> None:
 
 
 def _parts(*parts: bytes) -> list[FoldedChange]:
-    """An ALTER as MariaDB logs it with binlog_alter_two_phase; each part is the GTID event's flags as a server wrote them."""
+    """An ALTER as MariaDB logs it with binlog_alter_two_phase; each part is the GTID event's flags as a
+    server wrote them."""
     written = Log()
     for extra in parts:
         written.mariadb_gtid(0x29, extra)

@@ -115,7 +115,8 @@ def test_of_records_those_fit_that_stand_before_the_first_one_that_is_too_large(
 
 
 def test_no_records_are_no_message(client: FakeProducer) -> None:
-    """A rows event with a single row, the last one read so far: its record is held back, and what is left is flushed."""
+    """A rows event with a single row, the last one read so far: its record is held back, and what is left is
+    flushed."""
     writer = KafkaWriter(lambda _: client, lambda: False)
     writer.send_all("a", [], 0)
     writer.flush()
@@ -321,7 +322,8 @@ def test_a_rotation_to_no_file_is_damage(name: bytes, checksum: bool) -> None:
 
 
 def test_a_log_never_goes_on_in_a_file_before_it() -> None:
-    """Events of there would have positions below those that their topics hold, and be dropped as repetitions."""
+    """Events of there would have positions below those that their topics hold, and be dropped as
+    repetitions."""
     for name, goes_on in ((b"b.000007", True), (b"b.000008", True), (b"b.000006", False), (b"b.7", True)):
         stream = LogStream(Recording(b"\0" + rotate(name)), "b.000007", 4, lambda: 0)
         if goes_on:
@@ -333,7 +335,8 @@ def test_a_log_never_goes_on_in_a_file_before_it() -> None:
 
 
 def test_a_checksum_that_looks_like_a_part_of_a_name_is_none() -> None:
-    """Of these positions' checksums, some hundred end in a dot and a digit, and a few are digits alone: as one name with them, another file."""
+    """Of these positions' checksums, some hundred end in a dot and a digit, and a few are digits alone: as
+    one name with them, another file."""
     alike = 0
     for pos in range(4, 500_000):
         event = rotate(b"binlog.000005", pos)

@@ -1,4 +1,5 @@
-"""`check` tries what a run will need: `state_dir` is tested by writing, ports are named for what answers there."""
+"""`check` tries what a run will need: `state_dir` is tested by writing, ports are named for what answers
+there."""
 
 from __future__ import annotations
 

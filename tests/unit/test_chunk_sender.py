@@ -1,4 +1,5 @@
-"""What a chunk is in Kafka: its rows and its marker, where they stand, and what is done about rows that Kafka does not take."""
+"""What a chunk is in Kafka: its rows and its marker, where they stand, and what is done about rows that Kafka
+does not take."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ class Sending:
             source="s", gen=5, epoch=0, file="binlog.000003", pos=4, identity=IDENTITY, ts_ms=1
         )
         started = StartedCapture(
-            record, SourceContext(connector="mysql", name="s", epoch=0, gen=5), CapturedTables("p", "s"), {}, {}, fresh=False,
+            record, SourceContext(connector="mysql", name="s", epoch=0, gen=5), CapturedTables("p", "s"), {},
+            {}, fresh=False,
         )  # fmt: skip
         writer: Any = self.writer
         unused: Any = None
@@ -93,7 +95,9 @@ def test_the_writer_is_told_how_many_bytes_the_rows_of_a_chunk_have() -> None:
 
 def test_a_chunk_with_a_row_that_kafka_does_not_take_stops_its_table_and_nothing_of_it_is_sent() -> None:
     sending = Sending()
-    with pytest.raises(TableStoppedError, match=r'the row \{"id":2\} of d\.t makes an event of (\d+) bytes') as stopped:  # fmt: skip
+    with pytest.raises(
+        TableStoppedError, match=r'the row \{"id":2\} of d\.t makes an event of (\d+) bytes'
+    ) as stopped:
         sending.store_position((1, "a"), (2, "b" * MAX_EVENT_BYTES), (3, "c"))
     assert (stopped.value.cause, stopped.value.tables) == ("size", frozenset([("d", "t")]))
     reported = int(str(stopped.value).partition("an event of ")[2].split()[0])
@@ -117,6 +121,7 @@ def test_rows_of_snapshots_rise_from_one_assignment_to_the_next_and_never_reach_
 
 
 def test_behind_a_row_of_a_snapshot_a_topic_goes_on_with_the_next_row() -> None:
-    """The assignments' stretches begin anew at some time: on an idle source all stands at one place of the log."""
+    """The assignments' stretches begin anew at some time: on an idle source all stands at one place of the
+    log."""
     assert compute_first_row(GENERATIONS + 1, (0, 3, 4711, -500)) == -499
     assert compute_first_row(7, (0, 3, 4711, compute_first_row(6, None) + 3)) == compute_first_row(7, None)

@@ -1,4 +1,5 @@
-"""The command line without servers: exit codes, one message for each mistake, and pages that name every option."""
+"""The command line without servers: exit codes, one message for each mistake, and pages that name every
+option."""
 
 from __future__ import annotations
 

@@ -118,7 +118,8 @@ def with_defaults() -> Table:
 
 
 class OfDebezium:
-    """`check` of a source whose topics Debezium writes. `topics`: name → partitions; `compression`: of its server."""
+    """`check` of a source whose topics Debezium writes. `topics`: name → partitions; `compression`: of its
+    server."""
 
     def __init__(self, judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
         self._judge = judge

@@ -141,8 +141,8 @@ def test_a_leader_that_is_said_to_be_where_another_system_answers_is_not_asked_f
 
 @pytest.mark.parametrize(
     ("reported", "at"),
-    [([], None), ([Claim(Candidate("c", "h:1", "h:2"), "n")], "h:2"), ([Claim(Candidate("c", "h:1", ""), "n")], None),
-     ([Claim(Candidate("c", "h:1", "h:2"), "n"), Resigned(0)], None), (KafkaException(KafkaError(KafkaError._TIMED_OUT)), None)],
+    [([], None), ([Claim(Candidate("c", "h:1", "h:2"), "n")], "h:2"), ([Claim(Candidate("c", "h:1", ""), "n")], None),  # noqa: E501
+     ([Claim(Candidate("c", "h:1", "h:2"), "n"), Resigned(0)], None), (KafkaException(KafkaError(KafkaError._TIMED_OUT)), None)],  # noqa: E501
 )  # fmt: skip
 def test_who_leads_by_the_control_topic(
     reported: list[Claim | Resigned] | KafkaException, at: str | None, monkeypatch: pytest.MonkeyPatch
@@ -276,9 +276,9 @@ def test_commands(
 @pytest.mark.parametrize(
     ("words", "asked", "reported"),
     [
-        ("--where id>3 --max-rows-per-second 5", CopyRequested("b.t", where="id>3", max_rows_per_second=5), "shows the progress"),
+        ("--where id>3 --max-rows-per-second 5", CopyRequested("b.t", where="id>3", max_rows_per_second=5), "shows the progress"),  # noqa: E501
         ("--source b1 --cancel", CopyRequested("b.t", source="b1", cancel=True), "cancelled"),
-        ("--rate-only --max-rows-per-second 5000", CopyRequested("b.t", max_rows_per_second=5000, rate_only=True), "at 5,000 rows a second at most"),
+        ("--rate-only --max-rows-per-second 5000", CopyRequested("b.t", max_rows_per_second=5000, rate_only=True), "at 5,000 rows a second at most"),  # noqa: E501
         ("--rate-only", CopyRequested("b.t", rate_only=True), "as fast as the source gives rows"),
         ("--rate-only --cancel", None, ""),
         ("--rate-only --where id>3", None, ""),
@@ -286,7 +286,8 @@ def test_commands(
     ],
 )  # fmt: skip
 def test_copies(
-    rowlock: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, words: str, asked: CopyRequested | None, reported: str
+    rowlock: Callable[..., Result], monkeypatch: pytest.MonkeyPatch, words: str, asked: CopyRequested | None,
+    reported: str
 ) -> None:  # fmt: skip
     given: list[CopyRequested] = []
     monkeypatch.setattr(
@@ -345,7 +346,8 @@ def test_no_coordinator_at_all_is_said_after_a_take_over_could_have_been(
 def test_where_the_leader_has_just_died_a_coordinator_that_is_electing_is_waited_for(
     control: FakeControl, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`rest` was the leader's; the other one answers over gRPC only, first that nobody leads. That is not "nobody answers"."""
+    """`rest` was the leader's; the other one answers over gRPC only, first that nobody leads. That is not
+    "nobody answers"."""
     waits: list[float] = []
 
     def wait(seconds: float) -> None:
@@ -498,11 +500,13 @@ def test_a_foreign_certificate_is_not_trusted(control: FakeControl, serve: Serve
 def test_units_list_says_why_a_unit_stands_since_when_and_what_to_do() -> None:
     rows = [
         {
-            "unit": name, "state": "absent", "agent": None, "epoch": 0, "checkpoint_ts": None, "rows_per_s": 0, "paused": False, "moving_to": None,
-            "health": health, "reason": reason, "remedy": remedy, "error": reason, "failures": 0, "since_s": 61.0,
+            "unit": name, "state": "absent", "agent": None, "epoch": 0, "checkpoint_ts": None,
+            "rows_per_s": 0, "paused": False, "moving_to": None, "health": health, "reason": reason,
+            "remedy": remedy, "error": reason, "failures": 0, "since_s": 61.0,
         }
         for name, health, reason, remedy in (
-            ("apply/p/a", "stopped", "the target table is gone", "start over"), ("apply/p/b", "running", None, None),
+            ("apply/p/a", "stopped", "the target table is gone", "start over"),
+            ("apply/p/b", "running", None, None),
         )
     ]  # fmt: skip
     out = Console(file=io.StringIO(), width=200)

@@ -143,8 +143,9 @@ def test_plain_lines_every_five_seconds(capsys: pytest.CaptureFixture[str]) -> N
 
 def event(op: EventOp, position: Position) -> EventEnvelope:
     source = Source(
-        version="1.0", connector="mariadb", name="n", ts_ms=0, snapshot="false", db="bank", table="acct", server_id=1,
-        gtid=None, file="f.000001", pos=position[2], row=position[3], position=position, prev=None, gen=1,
+        version="1.0", connector="mariadb", name="n", ts_ms=0, snapshot="false", db="bank", table="acct",
+        server_id=1, gtid=None, file="f.000001", pos=position[2], row=position[3], position=position,
+        prev=None, gen=1,
     )  # fmt: skip
     return EventEnvelope(op=op, source=source, ts_ms=0)
 
@@ -261,7 +262,8 @@ def test_the_log_of_the_run_is_followed_line_by_line(tmp_path: Path) -> None:
     assert follower.read_new_lines() == Milestones()
     with file.open("a") as log:
         log.write(
-            'rted", "seconds": 3}\nrowlock: refused to start\n26/01/01 WARN a line of Java\n{"event": "Spark query started"}\n'
+            'rted", "seconds": 3}\nrowlock: refused to start\n26/01/01 WARN a line of '
+            'Java\n{"event": "Spark query started"}\n'
         )
     assert follower.read_new_lines() == Milestones(spark=True, queries=1, error="refused to start")
     with file.open("a") as log:

@@ -49,8 +49,10 @@ def in_force(source: Table = SOURCE) -> ActiveDefinition:
     assert routed is not None
     desired = build_desired_table(source, routed)
     return ActiveDefinition(
-        text="", stored=StoredDefinition(source), written=source, routed=routed, expected=desired, real=desired, target=build_target_table(desired, desired, ("branch",)),
-        decode=make_event_decoder(source), decode_row=make_row_decoder(source, {"id"}), row=make_image_converter(source, routed.added),
+        text="", stored=StoredDefinition(source), written=source, routed=routed, expected=desired,
+        real=desired, target=build_target_table(desired, desired, ("branch",)),
+        decode=make_event_decoder(source), decode_row=make_row_decoder(source, {"id"}),
+        row=make_image_converter(source, routed.added),
     )  # fmt: skip
 
 
@@ -81,7 +83,8 @@ def test_the_last_image_counts() -> None:
 
 
 def test_entries_of_a_key_belong_together_whichever_version_wrote_them() -> None:
-    """Else a retry of the older ones would bring back an image that is no more, and leave the others behind."""
+    """Else a retry of the older ones would bring back an image that is no more, and leave the others
+    behind."""
     first, last, other = (
         held(1, 1, None, row(1, "a")),
         held(3, 1, row(1, "a"), row(1, "b")),
@@ -149,8 +152,8 @@ def test_what_debezium_wrote_is_read_as_its_unit_reads_it(
     """The entry holds its record as it came; how its connector is set says the configuration."""
     table, topic = account_table(), "rowlock.b1.bank.acct"
     values: Values = {
-        "id": 5, "email": "a", "owner": "o", "balance": "10.50", "version": 1, "opened": "2026-11-21 10:00:00.000001",
-        "note": None,
+        "id": 5, "email": "a", "owner": "o", "balance": "10.50", "version": 1,
+        "opened": "2026-11-21 10:00:00.000001", "note": None,
     }  # fmt: skip
     connector = Connector(table)
     connector.insert(values)
@@ -180,7 +183,8 @@ pipelines:
 
 
 def test_an_event_that_was_held_before_a_column_came_has_there_what_the_source_gave_to_its_row() -> None:
-    """ADD COLUMN gives the rows that are there a value without a row event; a retry that left it out would crash, or lose it."""
+    """ADD COLUMN gives the rows that are there a value without a row event; a retry that left it out would
+    crash, or lose it."""
     raw = encode_event_value(FakeSource(table=SOURCE).event("c", None, {"id": 1, "name": "old"}))
     extra = Column(name="w", type=ColumnType(kind=Kind.INT, bits=32), default="7", nullable=False)
     nullable = structs.replace(extra, default=None, nullable=True)

@@ -1,4 +1,5 @@
-"""`rowlock status` without servers: the state of a unit, its position and its lag, as Kafka and the target say them."""
+"""`rowlock status` without servers: the state of a unit, its position and its lag, as Kafka and the target
+say them."""
 
 from __future__ import annotations
 
@@ -80,7 +81,8 @@ def event(ts_ms: int) -> EventEnvelope:
 
 @dataclass
 class Seen:
-    """What Kafka and the target hold. `events`: those that can be read, by offset; `asked`: offsets that were."""
+    """What Kafka and the target hold. `events`: those that can be read, by offset; `asked`: offsets that
+    were."""
 
     lanes: list[LaneProgress] = field(default_factory=list)
     stopped: str | None = None
@@ -309,8 +311,8 @@ def test_the_clock_is_this_machines(config: Config, monkeypatch: pytest.MonkeyPa
 
 
 STOP = TableStop(
-    cause="dropped", at=(0, 3, 400, -1), file="f.000003", pos=400, reason="bank.acct was dropped", remedy="start over",
-    since_ms=NOW_MS - 60_000,
+    cause="dropped", at=(0, 3, 400, -1), file="f.000003", pos=400, reason="bank.acct was dropped",
+    remedy="start over", since_ms=NOW_MS - 60_000,
 )  # fmt: skip
 
 
@@ -405,7 +407,8 @@ def test_what_the_start_left_out_is_stopped(read: Any) -> None:
 def test_what_is_placed_and_begins_during_a_look_is_not_called_left_out(
     config: Config, monkeypatch: pytest.MonkeyPatch, *, applies: bool
 ) -> None:
-    """Whichever step of the look the placement comes before: what was not placed then has no progress and no watermark yet."""
+    """Whichever step of the look the placement comes before: what was not placed then has no progress and no
+    watermark yet."""
     seen = Seen()
     # By the read of the look that they come before: each that is made counts.
     for moment in range(6):
@@ -505,7 +508,8 @@ def test_a_source_whose_log_will_be_purged_is_an_alarm(read: Any) -> None:
     assert found.sources[0].headroom_seconds == 11 * 3600
     (reported,) = found.problems
     assert reported.startswith(
-        "source b1: its log is kept for 24.0 hours (binlog_expire_logs_seconds), and the oldest that capture has not read"
+        "source b1: its log is kept for 24.0 hours (binlog_expire_logs_seconds), and the "
+        "oldest that capture has not read"
     )
 
 
@@ -520,7 +524,7 @@ def test_a_log_that_is_cut_by_size_is_an_alarm_too(read: Any) -> None:
     )
 
 
-def test_neither_source_nor_kafka_is_asked_while_nothing_is_old_and_a_source_that_is_down_is_no_second_problem(
+def test_neither_source_nor_kafka_is_asked_while_nothing_is_old_and_a_source_that_is_down_is_no_second_problem(  # noqa: E501
     read: Any,
 ) -> None:
     found = read(Seen([lane(0, 9)]))

@@ -1,4 +1,5 @@
-"""What `rowlock run` decides: restarts with backoff, refusals, clean stops. Pure, with a clock of the test's own."""
+"""What `rowlock run` decides: restarts with backoff, refusals, clean stops. Pure, with a clock of the test's
+own."""
 
 from __future__ import annotations
 

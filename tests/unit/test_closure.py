@@ -1,4 +1,5 @@
-"""What a change logged as a statement may reach: through views, triggers, routines and keys; and that doubt is never no."""
+"""What a change logged as a statement may reach: through views, triggers, routines and keys; and that doubt
+is never no."""
 
 from __future__ import annotations
 
@@ -103,7 +104,8 @@ def test_bodies_that_are_not_shown_leave_no_answer() -> None:
 
 def test_circles_end() -> None:
     circle = source(
-        triggers={LOG: (("bank", "INSERT INTO traced VALUES (1)"),), ("bank", "traced"): (("bank", "DELETE FROM log"),)},
+        triggers={LOG: (("bank", "INSERT INTO traced VALUES (1)"),),
+         ("bank", "traced"): (("bank", "DELETE FROM log"),)},
         cascades={PARENT: frozenset([PARENT, CHILD]), CHILD: frozenset([PARENT])},
         routines={("bank", "f"): "RETURN f(1)"},
     )  # fmt: skip
@@ -127,7 +129,8 @@ def test_a_written_table_is_found_however_it_is_spelt(one: str, two: str, table:
 
 @pytest.mark.parametrize("mark", ["'\\'", "'it\\'s'"])
 def test_a_body_is_read_as_either_sql_mode_reads_it(mark: str) -> None:
-    """Under NO_BACKSLASH_ESCAPES the first string ends where otherwise it would go on, and hide the statement."""
+    """Under NO_BACKSLASH_ESCAPES the first string ends where otherwise it would go on, and hide the
+    statement."""
     body = f"BEGIN SET @x = {mark}; INSERT INTO acct VALUES (1); SET @y = 'z'; END"
     for more in ({"triggers": {LOG: (("bank", body),)}}, {"routines": {("bank", "f"): body}}):
         found = find_impacted_tables(tokenize_sql("INSERT INTO log VALUES (f(1))"), "bank", source(**more))

@@ -175,7 +175,10 @@ def test_secret_files_and_environment(tmp_path: Path) -> None:
         (
             "[bank.*,",
             "[bank,",
-            "c.yaml:9: sources.branch1.tables.0: 'bank' is no table pattern: database and table are not both there; write database.table",
+            (
+                "c.yaml:9: sources.branch1.tables.0: 'bank' is no table pattern: database and table are not "
+                "both there; write database.table"
+            ),
         ),
         (
             "[bank.*,",
@@ -196,7 +199,10 @@ def test_secret_files_and_environment(tmp_path: Path) -> None:
         (
             "public.{table}",
             "'{table}'",
-            "c.yaml:24: pipelines.to-hq.routes.0.to: '{table}' is no target table: database and table are not both there; write schema",
+            (
+                "c.yaml:24: pipelines.to-hq.routes.0.to: '{table}' is no target table: database and table are "  # noqa: E501
+                "not both there; write schema"
+            ),
         ),
         (
             "public.{table}",
@@ -227,12 +233,18 @@ def test_secret_files_and_environment(tmp_path: Path) -> None:
         (
             "host: 127.0.0.1",
             "decimals: string\n    host: 127.0.0.1",
-            "c.yaml:6: sources.branch1.decimals: 'string' is about a connector of Debezium's; remove it, or set events",
+            (
+                "c.yaml:6: sources.branch1.decimals: 'string' is about a connector of "
+                "Debezium's; remove it, or set events"
+            ),
         ),
         (
             "host: 127.0.0.1",
             "snapshot: never\n    events: debezium\n    host: 127.0.0.1",
-            "c.yaml:6: sources.branch1.snapshot: 'never' is not possible here: Debezium takes the snapshot; remove it",
+            (
+                "c.yaml:6: sources.branch1.snapshot: 'never' is not possible here: Debezium "
+                "takes the snapshot; remove it"
+            ),
         ),
     ],
 )
@@ -277,7 +289,8 @@ def test_what_is_not_built_yet_is_refused_as_such(tmp_path: Path, section: str, 
     line, (old, new), instead = {
         ("sources", "type"): (5, ("type: mariadb", "type: {}"), "use 'mysql', 'mariadb' or 'oracle'"),
         ("sources", "topics"): (6, ("host: 127.0.0.1", "topics: {}\n    host: 127.0.0.1"), "use 'table'"),
-        ("targets", "type"): (12, ("type: postgres", "type: {}"), "use 'mysql', 'mariadb', 'postgres', 'oracle' or 'kafka'"),
+        ("targets", "type"): (12, ("type: postgres", "type: {}"),
+         "use 'mysql', 'mariadb', 'postgres', 'oracle' or 'kafka'"),
         ("pipelines", "consistency"): (21, ("target: hq", "consistency: {}\n    target: hq"), "use 'row'"),
     }[section, key]  # fmt: skip
     (found,) = problems(tmp_path, GOOD.replace(old, new.format(value), 1))
@@ -312,7 +325,7 @@ def coordination(tmp_path: Path, section: str) -> Config:
 @pytest.mark.parametrize(
     ("written", "master"),
     [
-        ("local", "local[1,4]"), ("local[*]", "local[*,4]"), ("local[3]", "local[3,4]"), ("local[3, 2]", "local[3,2]"),
+        ("local", "local[1,4]"), ("local[*]", "local[*,4]"), ("local[3]", "local[3,4]"), ("local[3, 2]", "local[3,2]"),  # noqa: E501
         ("local[*,4]", "local[*,4]"), ("spark://h:7077", "spark://h:7077"),
     ],
 )  # fmt: skip
@@ -377,7 +390,7 @@ def test_agents_prove_themselves_beyond_loopback_by_certificate_or_token(
 def test_coordination_of_several_machines(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("very-secret\n")
     section = """{coordinators: [a:1, b:1], listen: "0.0.0.0:1", rest: "[::]:2", advertise: a, token_file: token,
-      tls: {ca: ca.pem, cert: /c.pem, key: k.pem}, apart: {branch1: x}}"""
+      tls: {ca: ca.pem, cert: /c.pem, key: k.pem}, apart: {branch1: x}}"""  # noqa: E501
     config = coordination(tmp_path, section).coordination
     assert (config.get_reachable_address(config.listen), config.advertised_rest) == ("a:1", "a:2")
     assert config.token is not None
@@ -410,7 +423,10 @@ def test_coordination_of_several_machines(tmp_path: Path) -> None:
         ("{listen: 'host:80', token: x}", "listen: host can be reached from other machines without TLS"),
         (
             "{listen: 'host:80', tls: {ca: a, cert: b, key: c, mutual: false}}",
-            "tls: host can be reached from other machines, and agents are not authenticated; set coordination.tls.mutual",
+            (
+                "tls: host can be reached from other machines, and agents are not "
+                "authenticated; set coordination.tls.mutual"
+            ),
         ),
         ("{coordinators: ['[::]:80']}", "coordinators.0: '[::]:80' is no place to connect to; name the host"),
         ("{coordinators: [a]}", "coordinators.0: 'a' is no address; write host:port"),

@@ -1,4 +1,5 @@
-"""A configuration that changes: handed on whole, compared key by key, told apart by digests without secrets; held by coordinator and agent."""
+"""A configuration that changes: handed on whole, compared key by key, told apart by digests without secrets;
+held by coordinator and agent."""
 
 from __future__ import annotations
 
@@ -22,11 +23,13 @@ from schemas.config.changes.plan import HIDDEN_VALUE, plan_config_change
 from schemas.config.model import Config, ConfigErrors, PipelineConfig, Route, SourceConfig, load_config
 
 RAW: dict[str, Any] = {
-    "kafka": {"bootstrap": "127.0.0.1:1", "prefix": "x", "options": {"sasl.password": "s3cret", "client.rack": "a"}},
+    "kafka": {"bootstrap": "127.0.0.1:1", "prefix": "x",
+     "options": {"sasl.password": "s3cret", "client.rack": "a"}},
     "sources": {
         "b1": {"type": "mariadb", "host": "h1", "user": "u", "password_file": "pw", "tables": ["bank.*"]},
         "b2": {"type": "mysql", "host": "h2", "user": "u", "password": "${RELOAD_PW}", "tables": ["bank.*"]},
-        "d": {"type": "mysql", "host": "h3", "user": "u", "password": "p", "tables": ["bank.*"], "events": "debezium"},
+        "d": {"type": "mysql", "host": "h3", "user": "u", "password": "p", "tables": ["bank.*"],
+         "events": "debezium"},
     },
     "targets": {
         "hq": {"type": "postgres", "host": "t", "port": 5432, "user": "u", "password": "p", "database": "d"},
@@ -120,18 +123,19 @@ def _reordered(raw: dict[str, Any]) -> None:
     [
         (_same, set(), ()),
         (_reordered, set(), ()),
-        (lambda r: r["sources"]["b1"]["tables"].append("!bank.tmp"), {"source/b1"}, ("sources.b1.tables: [bank.*] → [bank.*, !bank.tmp]",)),
+        (lambda r: r["sources"]["b1"]["tables"].append("!bank.tmp"), {"source/b1"}, ("sources.b1.tables: [bank.*] → [bank.*, !bank.tmp]",)),  # noqa: E501
         (lambda r: r["sources"]["b1"].update(port=3307), {"source/b1"}, ("sources.b1.port: 3306 → 3307",)),
         (lambda r: r["sources"]["d"].update(port=3307), {"pipeline/p"}, ("sources.d.port: 3306 → 3307",)),
-        (lambda r: r["sources"]["d"].update(events="rowlock"), {"source/d", "pipeline/p"}, ("sources.d.events: debezium → rowlock",)),
+        (lambda r: r["sources"]["d"].update(events="rowlock"), {"source/d", "pipeline/p"}, ("sources.d.events: debezium → rowlock",)),  # noqa: E501
         (lambda r: r["targets"]["dr"].update(user="other"), {"pipeline/q"}, ("targets.dr.user: u → other",)),
-        (lambda r: r["targets"]["dr"].update(password="other"), {"pipeline/q"}, ("targets.dr.password: another value",)),
-        (lambda r: r["pipelines"]["p"].update(conflicts="quarantine"), {"pipeline/p"}, ("pipelines.p.conflicts: replace → quarantine",)),
-        (lambda r: r["pipelines"]["p"].update(repair="stop"), {"pipeline/p", "source/b1"}, ("pipelines.p.repair.mode: copy → stop",)),
+        (lambda r: r["targets"]["dr"].update(password="other"), {"pipeline/q"}, ("targets.dr.password: another value",)),  # noqa: E501
+        (lambda r: r["pipelines"]["p"].update(conflicts="quarantine"), {"pipeline/p"}, ("pipelines.p.conflicts: replace → quarantine",)),  # noqa: E501
+        (lambda r: r["pipelines"]["p"].update(repair="stop"), {"pipeline/p", "source/b1"}, ("pipelines.p.repair.mode: copy → stop",)),  # noqa: E501
         (lambda r: r["pipelines"]["p"]["routes"][0].update(schema_changes="evolve"), {"pipeline/p"},
-         ("pipelines.p.routes: [{from: bank.*, to: public.{table}}] → [{from: bank.*, to: public.{table}, schema_changes: evolve}]",)),
+         (("pipelines.p.routes: [{from: bank.*, to: public.{table}}] → [{from: bank.*, to: "
+         "public.{table}, schema_changes: evolve}]"),)),
         (lambda r: r["pipelines"].pop("q"), set(), ("pipelines.q: removed",)),
-        (lambda r: r["pipelines"].update(n={"sources": ["b2"], "target": "hq"}), {"pipeline/n"}, ("pipelines.n: new",)),
+        (lambda r: r["pipelines"].update(n={"sources": ["b2"], "target": "hq"}), {"pipeline/n"}, ("pipelines.n: new",)),  # noqa: E501
     ],
 )  # fmt: skip
 def test_a_change_is_shown_and_concerns_whoever_runs_under_it(

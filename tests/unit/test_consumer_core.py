@@ -256,7 +256,8 @@ def test_what_a_snapshot_read_is_written_in_place_unless_the_row_is_a_new_one() 
 
 
 def test_unique_values_that_rows_hand_on_behind_a_snapshot_s_are_replaced_and_meet_no_other_row() -> None:
-    """As in two gathers. In place the second row's old value would be in the first one's way: at a table with columns of its own it was displaced."""
+    """As in two gathers. In place the second row's old value would be in the first one's way: at a table with
+    columns of its own it was displaced."""
     a, b, c = (1, "x", 1, 0), (2, "y", 2, 0), (3, "z", 3, 0)
     given_up, taken = (2, None, 2, 1), (1, "y", 1, 1)
     net = NetChangeReducer(TABLE).reduce(

@@ -81,7 +81,7 @@ def test_a_column_may_be_called_like_a_field_of_ours(name: str) -> None:
         key=UniqueIndex(name="PRIMARY", parts=(IndexPart(column="id"),)),
     )
     source = '{"version":"1.0","ts_ms":1,"db":"d","table":"t","position":[0,1,2,3],"prev":null,"gen":1}'
-    raw = f'{{"op":"u","before":{{"id":1,"{name}":2}},"after":{{"id":1,"{name}":3}},"source":{source}}}'.encode()
+    raw = f'{{"op":"u","before":{{"id":1,"{name}":2}},"after":{{"id":1,"{name}":3}},"source":{source}}}'.encode()  # noqa: E501
     event, row = make_row_decoder(table, {"id"})(raw), make_image_converter(table, ())
     assert (row(event.before), row(event.after)) == ((1, None), (1, 3))
 

@@ -325,8 +325,9 @@ def test_a_unique_violation_is_tried_again_then_displaces_or_is_refused() -> Non
 
 @pytest.mark.parametrize("more", [False, True])
 def test_rows_of_a_snapshot_that_pass_a_unique_value_on_replace_what_is_there(*, more: bool) -> None:
-    """Written in place each would meet the value of the other; nobody is displaced, for the target has not drifted. Where the target has
-    columns of its own, in which a new row has nothing, the old row is displaced, whole."""
+    """Written in place each would meet the value of the other; nobody is displaced, for the target has not
+    drifted. Where the target has columns of its own, in which a new row has nothing, the old row is
+    displaced, whole."""
     bench = Bench()
     bench.plan = bench.dispatcher.plan_table(other(TABLE, more=more))
     (lane,) = bench.lanes
@@ -427,7 +428,8 @@ def group_of(bench: Bench, applied: list[int], **limits: int) -> LaneGroup:
 
     lanes = len(bench.lanes)
     return LaneGroup(
-        bench.dispatcher, bench.locks, commit, limits=LaneLimits(**limits), signals=lane_driver().make_signals(lanes)
+        bench.dispatcher, bench.locks, commit, limits=LaneLimits(**limits),
+        signals=lane_driver().make_signals(lanes)
     )  # fmt: skip
 
 
@@ -516,7 +518,8 @@ def test_text_folds_by_its_collation(collation: str, left: str, right: str, equa
 
 
 def test_only_the_target_s_collation_counts() -> None:
-    """Two keys that the source alone holds equal are two rows of the target; by hand a target may also be the coarser end."""
+    """Two keys that the source alone holds equal are two rows of the target; by hand a target may also be the
+    coarser end."""
     table = _table("utf8mb4_general_ci")
     for real, equal in ((None, False), ("utf8mb4_bin", False), ("utf8mb4_general_ci", True)):
         routed = resolved(table, _table(real))

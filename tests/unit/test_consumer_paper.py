@@ -1,8 +1,8 @@
 """The paper's scenario, word for word: `sync_table(id int primary key, name varchar(11) unique, age int)`.
 
-insert (1,lucy,18), delete (1,lucy,18), insert (2,lucy,20). Rows 1 and 2 go to two lanes; the deletes and the insert are
-three transactions, which two lanes can interleave in three ways. A script, not time, decides which.
-"""
+insert (1,lucy,18), delete (1,lucy,18), insert (2,lucy,20). Rows 1 and 2 go to two lanes; the deletes and the
+insert are three transactions, which two lanes can interleave in three ways. A script, not time, decides
+which."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ class Unlocked(TicketTable):
 
 
 class Script:
-    """A driver that lets the lanes' transactions happen in the order of `order`; an event whose lane waits is passed over."""
+    """A driver that lets the lanes' transactions happen in the order of `order`; an event whose lane waits is
+    passed over."""
 
     def __init__(self, order: list[ChangeId], target: FakeTarget) -> None:
         self.left = list(order)
@@ -82,7 +83,8 @@ class Script:
                     self._transaction()
 
     def _transaction(self) -> None:
-        """Let every lane go on to its next transaction, or until it must wait; then let one of these happen."""
+        """Let every lane go on to its next transaction, or until it must wait; then let one of these
+        happen."""
         moved = True
         while moved:
             moved = False
@@ -143,7 +145,8 @@ LANE_OF: dict[ChangeId, int] = dict(_lanes(LAYOUT))
 
 
 def _play(order: list[ChangeId], locks: TicketTable) -> tuple[list[Row], list[ChangeId]]:
-    """Run the scenario by script, row at a time and with the paper's statements; return the rows and the real order."""
+    """Run the scenario by script, row at a time and with the paper's statements; return the rows and the real
+    order."""
     target = FakeTarget()
     script = Script(order, target)
 

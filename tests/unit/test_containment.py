@@ -1,4 +1,5 @@
-"""No error of one unit, whatever its class and wherever it comes from, touches another unit or leaves this one silent."""
+"""No error of one unit, whatever its class and wherever it comes from, touches another unit or leaves this
+one silent."""
 
 from __future__ import annotations
 
@@ -259,7 +260,8 @@ def test_a_hand_never_raises(
 def test_a_unit_whose_rows_are_lost_waits_also_where_nothing_comes(
     hands: UnitOperations, lost: FakeTarget
 ) -> None:
-    """Another one has made the shared target table anew: it is seen at a start, and while an idle unit runs."""
+    """Another one has made the shared target table anew: it is seen at a start, and while an idle unit
+    runs."""
     unit = UnitRef(TOPIC, "b1", 1, "id")
     reported = f"the rows of this source are not in it: {format_debezium_remedy('bank', 'acct')}"
     hands.queue_takeover()
@@ -309,7 +311,8 @@ def test_a_running_unit_that_cannot_be_checked_goes_on(
 def test_a_watermark_that_cannot_be_read_is_its_sources_own(monkeypatch: pytest.MonkeyPatch) -> None:
     times = SourceTimes(KafkaConfig(bootstrap="h:1", prefix="p"), ["a", "b"])
     good = Watermark(
-        source="b", gen=1, position=(0, 1, 2, 3), file="f", commit_ts_ms=7, ts_ms=7, idle=False, topics={"t": 1}
+        source="b", gen=1, position=(0, 1, 2, 3), file="f", commit_ts_ms=7, ts_ms=7, idle=False,
+        topics={"t": 1}
     )  # fmt: skip
     odd = msgspec.json.encode(good)
     for raw in (b"{", b"\xff", b'{"source":"\xff"}', odd):

@@ -1,4 +1,5 @@
-"""The control topic's messages and what their sequence means: round trip, size, terms, snapshots, strangers."""
+"""The control topic's messages and what their sequence means: round trip, size, terms, snapshots,
+strangers."""
 
 from __future__ import annotations
 

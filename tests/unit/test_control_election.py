@@ -1,4 +1,5 @@
-"""The election: each transition, and any number of candidates with pauses and lost commits on a modelled broker."""
+"""The election: each transition, and any number of candidates with pauses and lost commits on a modelled
+broker."""
 
 from __future__ import annotations
 

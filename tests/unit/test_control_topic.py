@@ -23,7 +23,8 @@ def failed(code: int) -> Future[Any]:
 
 
 class Broker:
-    """One that lists no topic, answers a creation with `created`, and knows no topic that it is to describe."""
+    """One that lists no topic, answers a creation with `created`, and knows no topic that it is to
+    describe."""
 
     def __init__(self, created: Future[Any]) -> None:
         self.created = created

@@ -1,4 +1,5 @@
-"""Values that a statement may have changed by its session's settings: what is doubted, what is asked of the source, and what its answer leads to."""
+"""Values that a statement may have changed by its session's settings: what is doubted, what is asked of the
+source, and what its answer leads to."""
 
 from __future__ import annotations
 
@@ -32,11 +33,13 @@ PADDED = SessionSettings(padded=True)
 
 
 def table(**columns: Kind | str) -> Table:
-    """Return a table of columns name → kind; a text is the expression of a generated one ("?": nobody knows it)."""
+    """Return a table of columns name → kind; a text is the expression of a generated one ("?": nobody knows
+    it)."""
     made = [
         Column(name=name, type=ColumnType(kind=kind))
         if isinstance(kind, Kind)
-        else Column(name=name, type=ColumnType(kind=Kind.VARCHAR), generated=True, expression=None if kind == "?" else kind)
+        else Column(name=name, type=ColumnType(kind=Kind.VARCHAR), generated=True,
+        expression=None if kind == "?" else kind)
         for name, kind in {"id": Kind.INT, **columns}.items()
     ]  # fmt: skip
     key = UniqueIndex(name="PRIMARY", parts=(IndexPart(column="id"),))
@@ -123,14 +126,17 @@ def test_of_a_tool_s_session_nothing_is_known() -> None:
 
 
 IN_PLACE = (
-    "ADD COLUMN w INT", "ADD INDEX (n)", "ADD UNIQUE (n)", "DROP COLUMN n", "DROP INDEX i", "RENAME COLUMN a TO b", "ALTER n SET DEFAULT 1",
-    "COMMENT 'x'", "AUTO_INCREMENT = 7, COMMENT = 'x'", "MODIFY n BIGINT, ALGORITHM=INPLACE", "ALGORITHM INSTANT, MODIFY n INT",
+    "ADD COLUMN w INT", "ADD INDEX (n)", "ADD UNIQUE (n)", "DROP COLUMN n", "DROP INDEX i",
+    "RENAME COLUMN a TO b", "ALTER n SET DEFAULT 1", "COMMENT 'x'", "AUTO_INCREMENT = 7, COMMENT = 'x'",
+    "MODIFY n BIGINT, ALGORITHM=INPLACE", "ALGORITHM INSTANT, MODIFY n INT",
     "ADD PARTITION (PARTITION p VALUES LESS THAN (9))", "DEFAULT CHARACTER SET latin1",
 )  # fmt: skip
 COPYING = (
-    "MODIFY n BIGINT", "CHANGE n m BIGINT", "FORCE", "ENGINE=InnoDB", "PARTITION BY HASH (id)", "COMMENT 'x' PARTITION BY HASH (id)", "REMOVE PARTITIONING",
-    "CONVERT TO CHARACTER SET utf8mb4", "ADD COLUMN g INT AS (n + 1) STORED", "ADD COLUMN w INT, ALGORITHM=COPY", "ALGORITHM = COPY, ADD INDEX (n)",
-    "DROP PRIMARY KEY, ADD INDEX (n)", "ORDER BY n", "ADD CHECK (n > 0)", "ROW_FORMAT=COMPRESSED", "ADD COLUMN w INT, FORCE",
+    "MODIFY n BIGINT", "CHANGE n m BIGINT", "FORCE", "ENGINE=InnoDB", "PARTITION BY HASH (id)",
+    "COMMENT 'x' PARTITION BY HASH (id)", "REMOVE PARTITIONING", "CONVERT TO CHARACTER SET utf8mb4",
+    "ADD COLUMN g INT AS (n + 1) STORED", "ADD COLUMN w INT, ALGORITHM=COPY",
+    "ALGORITHM = COPY, ADD INDEX (n)", "DROP PRIMARY KEY, ADD INDEX (n)", "ORDER BY n", "ADD CHECK (n > 0)",
+    "ROW_FORMAT=COMPRESSED", "ADD COLUMN w INT, FORCE",
 )  # fmt: skip
 
 
@@ -186,7 +192,7 @@ ALLOWED, ZERO_IN, ZERO, TRANS, ALL, PAD = 1 << 25, 1 << 23, 1 << 24, 1 << 21, 1 
 @pytest.mark.parametrize(
     ("mode", "zeroes_dates"),
     [
-        (0, True), (None, True), (TRANS, False), (ALL, False), (ALLOWED, False), (ALLOWED | ZERO_IN, True), (ALLOWED | ZERO, True), (ZERO, True),
+        (0, True), (None, True), (TRANS, False), (ALL, False), (ALLOWED, False), (ALLOWED | ZERO_IN, True), (ALLOWED | ZERO, True), (ZERO, True),  # noqa: E501
         (TRANS | ZERO | ZERO_IN, False), (PAD, True),
     ],
 )  # fmt: skip

@@ -1,4 +1,5 @@
-"""The agent's core: whom it obeys, its leases, and that it says Stopped only when nothing can write any more."""
+"""The agent's core: whom it obeys, its leases, and that it says Stopped only when nothing can write any
+more."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ HISTORIES = {
         "replicate u; prepare u#9 ⇒ remove u#5, answer u#5 stopping; prepare u#9 ⇒ answer u#5 stopping;"
         "u#5: ended; prepare u#9 ⇒ prepare u#9, answer u#9 preparing"
     ),
-    "a lease that is over when it arrives stops the unit": "replicate u; wait 15; grant u#5 after 10 ⇒ remove u#5",
+    "a lease that is over when it arrives stops the unit": "replicate u; wait 15; grant u#5 after 10 ⇒ remove u#5",  # noqa: E501
     "a start whose lease is over starts nothing": (
         "announce; prepare u#5; u#5: prepared; start u#5 after 10 ⇒ answer u#5 prepared"
     ),

@@ -1,4 +1,5 @@
-"""What operators ask for outlives its owner or is refused; and a list of topics that is suddenly short is doubted."""
+"""What operators ask for outlives its owner or is refused; and a list of topics that is suddenly short is
+doubted."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""One unit, two agents, one change of owner, at most three messages in flight: every order of events there is.
+"""One unit, two agents, one change of owner, at most three messages in flight: every order of events there
+is.
 
-The replication set and the agents' unit machine are the real ones; the owner around them is the least that carries them.
-Every message can be delivered in any order, lost, or doubled. Nobody is ever declared gone without being gone, so no
-lease and no fence is needed: in no reachable state do two workers write. And no state is a dead end.
-"""
+The replication set and the agents' unit machine are the real ones; the owner around them is the least that
+carries them. Every message can be delivered in any order, lost, or doubled. Nobody is ever declared gone
+without being gone, so no lease and no fence is needed: in no reachable state do two workers write. And no
+state is a dead end."""
 
 from __future__ import annotations
 
@@ -58,7 +59,8 @@ class Agent(NamedTuple):
 
 
 class World(NamedTuple):
-    """`held` and `current` are numbers of interned values: a world is hashed a million times. `*_left`: how often something may still happen. `heard`: per agent the last seq, -1 before its sync."""
+    """`held` and `current` are numbers of interned values: a world is hashed a million times. `*_left`: how
+    often something may still happen. `heard`: per agent the last seq, -1 before its sync."""
 
     agents: tuple[Agent, Agent] = (Agent(), Agent())
     net: tuple[Message, ...] = ()
@@ -166,7 +168,8 @@ class Explorer:
                 pending=(),
                 heard=(-1, -1),
                 owners_left=0,
-                # the epochs of the record; one that was never durable is given again, and nobody was told of it
+                # the epochs of the record; one that was never durable is given again, and nobody was told of
+                # it
                 assignment=max((r.assignment for r in world.record), default=0),
             )
         for index in range(2):
@@ -292,7 +295,8 @@ def put(pair: tuple[T, T], index: int, value: T) -> tuple[T, T]:
 
 
 def canonical(world: World) -> World:
-    """Number each agent's messages from 1 without holes, and sort the network: equal futures become one state."""
+    """Number each agent's messages from 1 without holes, and sort the network: equal futures become one
+    state."""
     agents, heard = list(world.agents), list(world.heard)
     net = list(world.net)
     if not any(m.seq for m in net):

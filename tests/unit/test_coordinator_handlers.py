@@ -82,8 +82,8 @@ def sent(out: list[LeaderDecision]) -> list[type]:
 
 def test_the_order_of_the_chain() -> None:
     assert [type(handler) for handler in CHAIN] == [
-        CheckLeader, RegisterAgent, CheckMember, CheckTerm, KeepWithinBounds, RenewAgentLease, CollectStatistics, ReportUnits, AnswerUnit,
-        GrantLeases,
+        CheckLeader, RegisterAgent, CheckMember, CheckTerm, KeepWithinBounds, RenewAgentLease,
+        CollectStatistics, ReportUnits, AnswerUnit, GrantLeases,
     ]  # fmt: skip
 
 

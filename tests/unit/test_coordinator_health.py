@@ -1,4 +1,5 @@
-"""An agent that gets nothing ready: judged as a whole, backed off, tried again, cleared; what that does to plans."""
+"""An agent that gets nothing ready: judged as a whole, backed off, tried again, cleared; what that does to
+plans."""
 
 from __future__ import annotations
 
@@ -141,7 +142,8 @@ def well(cluster: Cluster, agent: str) -> list[UnitStatus]:
         Role.UNDETERMINED: UnitPhase.STOPPED,
     }
     return [
-        UnitStatus(unit, r.assignment, UnitPhase.STOPPED if r is s.primary and s.secondary and s.state is SetState.COMMIT else reported[r.role])
+        UnitStatus(unit, r.assignment,
+        UnitPhase.STOPPED if r is s.primary and s.secondary and s.state is SetState.COMMIT else reported[r.role])  # noqa: E501
         for unit, s in cluster.state.sets.by_unit.items() for r in s.replicas if r.agent == agent
     ]  # fmt: skip
 

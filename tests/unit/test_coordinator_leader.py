@@ -1,4 +1,5 @@
-"""The owner's core: registration, one agent at a time, recovery, fencing, commands, silence when unconfirmed."""
+"""The owner's core: registration, one agent at a time, recovery, fencing, commands, silence when
+unconfirmed."""
 
 from __future__ import annotations
 
@@ -137,7 +138,8 @@ def test_a_unit_goes_through_prepare_and_start_with_a_durable_epoch() -> None:
 
 
 def test_an_unreachable_agent_keeps_nobody_else_waiting() -> None:
-    """The record names a and b; b answers, a does not: what only b can hold goes on, and new units are placed."""
+    """The record names a and b; b answers, a does not: what only b can hold goes on, and new units are
+    placed."""
     records: dict[str, DurableRecord] = {
         "agent/a": AgentRecord("a", "a-1", 1),
         "agent/b": AgentRecord("b", "b-1", 2),
@@ -312,7 +314,8 @@ def test_paused_units_are_stopped_and_resumed_ones_started() -> None:
 
 
 def test_a_target_is_fenced_under_an_epoch_that_is_durable() -> None:
-    """A later owner whose clock is behind would give out lower ones for ever, and the target would refuse them all."""
+    """A later owner whose clock is behind would give out lower ones for ever, and the target would refuse
+    them all."""
     cluster = play("a joins; +u; tick; u on a")
     cluster.do(Pause("u"))
     cluster.do(Tick())
@@ -349,7 +352,8 @@ def test_only_the_latest_fence_of_a_unit_is_requested() -> None:
 
 
 def test_an_answer_does_not_make_the_owner_say_the_same_again() -> None:
-    """Found by the simulation: while an older replica stops, prepare and its answer went back and forth in a storm."""
+    """Found by the simulation: while an older replica stops, prepare and its answer went back and forth in a
+    storm."""
     cluster = play("a joins; +u; tick")
     cluster.dispatched()
     older = UnitStatus("u", 1, UnitPhase.STOPPING)

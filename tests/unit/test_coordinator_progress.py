@@ -73,7 +73,8 @@ def test_a_unit_added_behind_does_not_take_the_pipeline_back() -> None:
 
 
 def test_a_source_that_is_held_where_it_was_does_not_let_the_pipeline_pass_its_new_unit() -> None:
-    """Found by the simulation: source b2 stays at 12 for its readers, but its unit c was created again and is at 0."""
+    """Found by the simulation: source b2 stays at 12 for its readers, but its unit c was created again and is
+    at 0."""
     before = PipelineProgress(5, 5, {"b1": 5, "b2": 12})
     after = advance_pipeline(
         before, UNITS, {"a": UnitProgress(10, 10), "b": UnitProgress(10, 10), "c": UnitProgress(0, 0)}

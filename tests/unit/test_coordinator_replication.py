@@ -1,4 +1,5 @@
-"""The replication set: every cell of its table written down again by hand, commands, recovery, and any order of events."""
+"""The replication set: every cell of its table written down again by hand, commands, recovery, and any order
+of events."""
 
 from __future__ import annotations
 
@@ -393,7 +394,8 @@ AGENTS = st.sampled_from(["A", "B", "C"])
 
 
 class AnyOrder(RuleBasedStateMachine):
-    """Any event at any time, also ones that no correct agent or owner sends: the invariants hold, no instruction is early."""
+    """Any event at any time, also ones that no correct agent or owner sends: the invariants hold, no
+    instruction is early."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,5 @@
-"""Schedulers: who gets what, in which order, within which limits; what is unreachable disturbs nobody else."""
+"""Schedulers: who gets what, in which order, within which limits; what is unreachable disturbs nobody
+else."""
 
 from __future__ import annotations
 
@@ -205,7 +206,8 @@ UNITS = st.lists(
 def test_plans_repeated_come_to_rest_balanced(
     raw: list[tuple[str | None, UnitKind, int, str | None]], weight: int, rebalance: bool
 ) -> None:
-    """No thrashing: in bounded plans nothing is left to do, everything is placed, counts are even when only they count."""
+    """No thrashing: in bounded plans nothing is left to do, everything is placed, counts are even when only
+    they count."""
     now = view(
         "ABC",
         *[

@@ -1,4 +1,5 @@
-"""The coordinator's shell without Kafka and gRPC: outboxes, the owner's machine over a term, views, helpers that may block."""
+"""The coordinator's shell without Kafka and gRPC: outboxes, the owner's machine over a term, views, helpers
+that may block."""
 
 from __future__ import annotations
 
@@ -185,7 +186,8 @@ def test_whatever_agents_say_reaches_the_owner_once_and_in_order() -> None:
 
 
 def test_what_an_agent_says_to_a_full_mailbox_or_to_none_is_counted() -> None:
-    """By coordinator and agent; what was taken before that reaches the owner, and what comes after it as well."""
+    """By coordinator and agent; what was taken before that reaches the owner, and what comes after it as
+    well."""
 
     def refuse(unit: str, uid: str, assignment: int) -> None:
         raise AssertionError("nothing is to be fenced")
@@ -301,7 +303,8 @@ def test_who_does_not_lead_says_who_does() -> None:
 
 
 def test_a_leader_that_nobody_has_heard_from_is_not_named() -> None:
-    """A claim that is read from the topic's past says who led once; a dead leader is silent for longer than a lease."""
+    """A claim that is read from the topic's past says who led once; a dead leader is silent for longer than a
+    lease."""
     world = World()
     world.report_event(NewLeader(4, Candidate("other", "h:1", "h:2")))
     assert world.machine.leadership.find_leader(world.now) is None

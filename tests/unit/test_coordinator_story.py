@@ -1,4 +1,5 @@
-"""What a coordinator tells those who watch it: every unit and agent that comes or goes, why, and how long it took."""
+"""What a coordinator tells those who watch it: every unit and agent that comes or goes, why, and how long it
+took."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The leader's view of units as REST reads it: a small one is never older than the request, a large one is kept."""
+"""The leader's view of units as REST reads it: a small one is never older than the request, a large one is
+kept."""
 
 from __future__ import annotations
 

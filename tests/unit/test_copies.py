@@ -44,8 +44,8 @@ def request(
     requested_ms: int = 0,
 ) -> CopyRequest:
     return CopyRequest(
-        id=f"r{number}", db="bank", table=table, by=by, requested_ms=requested_ms, cause=cause, limits=limits, after=after,
-        where=where, cancel=cancel,
+        id=f"r{number}", db="bank", table=table, by=by, requested_ms=requested_ms, cause=cause, limits=limits,
+        after=after, where=where, cancel=cancel,
     )  # fmt: skip
 
 
@@ -184,8 +184,8 @@ def test_a_larger_table_is_not_copied_by_itself() -> None:
     assert refused(CopyBook(), request(1), KnownTable(estimate=10**9)) == ""
     reason = refused(CopyBook(), repair(1), KnownTable(estimate=1001))
     assert (
-        reason
-        == f"{ACCT} has about 1001 rows, and `repair` copies up to 1000 by itself: rowlock copy {ACCT} (about 1001 rows)"
+        reason == f"{ACCT} has about 1001 rows, and `repair` copies up to 1000 by itself: rowlock "
+        f"copy {ACCT} (about 1001 rows)"
     )
 
 
@@ -301,9 +301,11 @@ def config(**repairs: tuple[str, object]) -> Config:
     raw = {
         "kafka": {"bootstrap": "h:1"},
         "sources": {"s": {"type": "mysql", "host": "h", "user": "u", "password": "", "tables": ["*.*"]}},
-        "targets": {name: {"type": "postgres", "host": "h", "port": 1, "user": "u", "password": "", "database": name} for name in repairs},
+        "targets": {name: {"type": "postgres", "host": "h", "port": 1, "user": "u", "password": "",
+         "database": name} for name in repairs},
         "pipelines": {
-            name: {"sources": ["s"], "target": name, "routes": [{"from": where, "to": "x.{table}"}], "repair": how}
+            name: {"sources": ["s"], "target": name, "routes": [{"from": where, "to": "x.{table}"}],
+            "repair": how}
             for name, (where, how) in repairs.items()
         },
     }  # fmt: skip
@@ -439,7 +441,8 @@ def test_a_copy_goes_on_at_another_rate(waits: bool) -> None:
 
 
 def test_a_copy_without_a_rate_has_the_sources_and_zero_is_no_limit() -> None:
-    """The changes of other tables wait behind a copy's rows, so that a copy without any limit is one that somebody asked for."""
+    """The changes of other tables wait behind a copy's rows, so that a copy without any limit is one that
+    somebody asked for."""
     for given, rate in ((None, 10), (7, 7), (0, None)):
         book = CopyBook(rate=10)
         book.accept_request(replace(request(1), max_rows_per_second=given), KnownTable(), 100)
@@ -565,7 +568,8 @@ def test_a_copy_that_is_to_begin_anew_does_not_go_on_after_a_start() -> None:
 
 @pytest.mark.parametrize("altered", [False, True])
 def test_a_copy_that_began_behind_one_that_ended_runs_after_a_start(altered: bool) -> None:
-    """A predecessor stored neither the end of the one nor the begin of the other: the first ran for ever, and nobody took up the second."""
+    """A predecessor stored neither the end of the one nor the begin of the other: the first ran for ever, and
+    nobody took up the second."""
     book = running()
     book.accept_request(repair(2, after=50), KnownTable(estimate=3), 300)
     again = CopyBook(book.states.all)
@@ -630,7 +634,8 @@ def test_a_state_survives_its_record() -> None:
 
 
 def test_a_copy_fulfils_the_request_that_it_was_made_for_and_no_other() -> None:
-    """Another one waits for its own begin: it gives no condition and no pace to the copy that runs in the topic."""
+    """Another one waits for its own begin: it gives no condition and no pace to the copy that runs in the
+    topic."""
     book = running()
     column = Column(name="id", type=ColumnType(kind=Kind.INT, bits=32), nullable=False)
     table = Table(db="bank", name="acct", columns=(column,), key=UniqueIndex(name="", parts=()))
@@ -647,7 +652,7 @@ def test_a_copy_fulfils_the_request_that_it_was_made_for_and_no_other() -> None:
 
 @pytest.mark.parametrize(
     "where",
-    ["v > 1", "(v > 1) OR (v < 0)", "v = ')'", "v = \"(\"", "`)` = 1", "v LIKE '5%'", "v IN (SELECT 1)", "v = 1 -- (", "v /* ) */ = 1"],
+    ["v > 1", "(v > 1) OR (v < 0)", "v = ')'", "v = \"(\"", "`)` = 1", "v LIKE '5%'", "v IN (SELECT 1)", "v = 1 -- (", "v /* ) */ = 1"],  # noqa: E501
 )  # fmt: skip
 def test_a_condition_is_whole_in_itself(where: str) -> None:
     assert explain_unbalanced_condition(where) is None

@@ -122,20 +122,21 @@ def test_a_refused_copy_is_shown_with_its_remedy() -> None:
 
 @pytest.mark.parametrize(
     ("phase", "rows", "estimate", "seconds"),
-    [("running", 250, 1000, 30.0), ("running", 0, 1000, None), ("running", 9, None, None), ("done", 5, 9, None),
+    [("running", 250, 1000, 30.0), ("running", 0, 1000, None), ("running", 9, None, None), ("done", 5, 9, None),  # noqa: E501
      ("running", 2000, 1000, 0.0)],
 )  # fmt: skip
 def test_how_long_it_will_take(phase: Any, rows: int, estimate: int | None, seconds: float | None) -> None:
     state = CopyState(
-        id="1", db="d", table="t", by="operator", phase=phase, requested_ms=0, began_ms=1000, rows=rows, estimate=estimate
+        id="1", db="d", table="t", by="operator", phase=phase, requested_ms=0, began_ms=1000, rows=rows,
+        estimate=estimate
     )  # fmt: skip
     assert estimate_remaining_s(state, 11_000) == seconds
 
 
 def _row(**more: object) -> dict[str, Any]:
     row = {
-        "source": "b1", "table": "bank.acct", "id": "7", "phase": "running", "by": "operator", "cause": "", "rows": 4000,
-        "estimate": 120_000, "eta_s": 12.0, "requested_ms": 0, "reason": "", "where": None,
+        "source": "b1", "table": "bank.acct", "id": "7", "phase": "running", "by": "operator", "cause": "",
+        "rows": 4000, "estimate": 120_000, "eta_s": 12.0, "requested_ms": 0, "reason": "", "where": None,
     }  # fmt: skip
     return row | more
 

@@ -1,4 +1,5 @@
-"""Asking for copies (consumer.process.operations.copy_desk), and what a unit that waits for one says and does (consumer.units)."""
+"""Asking for copies (consumer.process.operations.copy_desk), and what a unit that waits for one says and does
+(consumer.units)."""
 
 from __future__ import annotations
 
@@ -90,7 +91,8 @@ def test_a_copy_is_asked_for_once_with_the_pipelines_limits(tmp_path: Path) -> N
         seen = desk.desk.check_needed_copy(UNIT, NEED, WHY)
         assert (
             str(decode_problem(seen.waiting_reason))
-            == "topic offset 41: rows are gone; a copy of the table is requested: nothing to do, it begins automatically (rowlock status)"
+            == "topic offset 41: rows are gone; a copy of the table is requested: nothing to do, it "
+            "begins automatically (rowlock status)"
         )
         assert not seen.has_begun
     [(source, request)] = desk.sent
@@ -122,7 +124,8 @@ def test_dots_in_names_divide_nothing(tmp_path: Path, place: tuple[str, str]) ->
 def test_a_state_of_another_table_that_is_written_alike_says_nothing() -> None:
     mark = Watermark(
         source="s", gen=1, position=(0, 1, 1, 0), file="f", commit_ts_ms=1, ts_ms=1, idle=True,
-        copies={"`bank.2024`.acct": CopyState(id="x", db="bank.2024", table="acct", by="operator", phase="done", requested_ms=1)},
+        copies={"`bank.2024`.acct": CopyState(id="x", db="bank.2024", table="acct", by="operator",
+         phase="done", requested_ms=1)},
     )  # fmt: skip
     assert find_copy_state(mark.copies, "bank.2024", "acct") is mark.copies["`bank.2024`.acct"]
     assert find_copy_state(mark.copies, "bank", "2024.acct") is None
@@ -149,7 +152,8 @@ def test_a_unit_says_why_capture_did_not_copy_what_is_there_again(tmp_path: Path
     dropped = desk.desk.check_needed_copy(UNIT, CopyNeed(41, "dropped"), "it was dropped: rowlock copy")
     assert (
         str(decode_problem(dropped.waiting_reason))
-        == "it was dropped; a copy was requested and refused: too large: rowlock copy bank.acct (about 9 rows)"
+        == "it was dropped; a copy was requested and refused: too large: rowlock "
+        "copy bank.acct (about 9 rows)"
     )
     other = desk.desk.check_needed_copy(UNIT, CopyNeed(41, "policy"), "it is another one: rowlock copy")
     assert other.waiting_reason is None

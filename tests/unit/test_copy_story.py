@@ -1,4 +1,5 @@
-"""Copies in a run of capture in one thread: what its topic has, what is stored, and what the reading of chunks is told."""
+"""Copies in a run of capture in one thread: what its topic has, what is stored, and what the reading of
+chunks is told."""
 
 from __future__ import annotations
 
@@ -76,7 +77,8 @@ def test_a_copy_beside_live_changes(mysql: bool) -> None:
 
 
 def test_on_an_idle_source_a_copy_follows_the_other() -> None:
-    """All of it stands at one place of the log: only the rows of the positions rise, which the story's judge looks at."""
+    """All of it stands at one place of the log: only the rows of the positions rise, which the story's judge
+    looks at."""
     story = Story(mysql=False)
 
     def telling() -> Iterator[Events]:
@@ -303,7 +305,7 @@ def test_a_definition_that_is_not_proven_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("proof", "reason"), [(ProvenDefinition(None, None), "does not exist"), (ProvenDefinition(None, Problem("it is odd", "mend it")), "it is odd: mend it")]
+    ("proof", "reason"), [(ProvenDefinition(None, None), "does not exist"), (ProvenDefinition(None, Problem("it is odd", "mend it")), "it is odd: mend it")]  # noqa: E501
 )  # fmt: skip
 def test_what_is_not_there_or_unfit_is_refused(proof: ProvenDefinition, reason: str) -> None:
     story = Story(mysql=False)
@@ -360,7 +362,8 @@ def test_a_part_of_a_table_is_copied_at_its_pace() -> None:
 
 
 def test_the_rate_of_a_copy_changes_while_it_runs() -> None:
-    """A chunk that was asked for before keeps its size: fewer rows than the new one's are not the table's last."""
+    """A chunk that was asked for before keeps its size: fewer rows than the new one's are not the table's
+    last."""
     story = Story(mysql=False)
 
     def telling() -> Iterator[Events]:

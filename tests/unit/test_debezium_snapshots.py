@@ -193,7 +193,8 @@ def test_a_row_of_it_that_does_not_fit_stops_the_unit_there_until_the_next_one()
 
 
 def test_held_keys_that_are_gone_are_let_go_and_the_others_are_tried_anew() -> None:
-    """Row 4 is the snapshot's last one: when the rest is judged it is not applied yet, and is not gone for all that."""
+    """Row 4 is the snapshot's last one: when the rest is judged it is not applied yet, and is not gone for
+    all that."""
     bench = stopped()
     refuse: set[Any] = {"poison"}
     bench.target.refuse = lambda values: RefusedError("no") if values[1] in refuse else None
@@ -267,7 +268,8 @@ def test_a_takeover_in_the_middle_of_the_snapshot_ends_it() -> None:
 
 
 def test_what_a_real_connector_wrote() -> None:
-    """Recorded: Debezium 3.5.0, MariaDB 11.4. A first snapshot of several tables, an update, a delete, the signal for this table alone, an update."""
+    """Recorded: Debezium 3.5.0, MariaDB 11.4. A first snapshot of several tables, an update, a delete, the
+    signal for this table alone, an update."""
     records: list[Record] = [None if line == b"null" else line for line in GOLDEN.read_bytes().split(b"\n")]
     scan = DebeziumSnapshotScan(0)
     scan.scan_records(enumerate(records))
@@ -371,8 +373,9 @@ class TestWhatIsASnapshot:
         connector.insert(row(1))
         read = {"op": "r", "source": {"snapshot": "last"}}
         for raw in (
-            connector.records[0], b"", b"\xff", b"null", b"[]", b'{"op":"r"}', b'{"payload":null}', b'{"snapshot":"last"}',
-            json.dumps(read | {"op": "c"}).encode(), json.dumps({"op": "c", "after": read, "source": {}}).encode(),
+            connector.records[0], b"", b"\xff", b"null", b"[]", b'{"op":"r"}', b'{"payload":null}',
+            b'{"snapshot":"last"}', json.dumps(read | {"op": "c"}).encode(),
+            json.dumps({"op": "c", "after": read, "source": {}}).encode(),
         ):  # fmt: skip
             assert read_snapshot_place(raw or b"") is SnapshotPlace.OTHER, raw
         assert read_snapshot_place(json.dumps(read).encode()) is SnapshotPlace.LAST
@@ -385,7 +388,8 @@ class TestWhatIsASnapshot:
     def test_found_a_little_at_a_time_it_is_the_same(self, marks: list[str], chance: random.Random) -> None:
         log = b'{"op":"c","source":{"snapshot":"false"}}'
         topic: RecordSlice = [
-            (at, None if mark == "tombstone" else log if mark == "log" else b'{"op":"r","source":{"snapshot":"%s"}}' % mark.encode())
+            (at,
+            None if mark == "tombstone" else log if mark == "log" else b'{"op":"r","source":{"snapshot":"%s"}}' % mark.encode())  # noqa: E501
             for at, mark in enumerate(marks)
         ]  # fmt: skip
         whole, parts = DebeziumSnapshotScan(0), DebeziumSnapshotScan(0)

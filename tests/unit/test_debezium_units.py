@@ -1,4 +1,5 @@
-"""Units of Debezium's topics: where their definition comes from, what a hand does with it, and when a run has caught up."""
+"""Units of Debezium's topics: where their definition comes from, what a hand does with it, and when a run has
+caught up."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Where a form of the log ends and the next begins: each decoder at its boundaries, as fixed cases.
 
-Two neighbours stand behind every column that is asked, so that a value read a byte too short or too long is another row.
-"""
+Two neighbours stand behind every column that is asked, so that a value read a byte too short or too long is
+another row."""
 
 from __future__ import annotations
 
@@ -147,7 +147,8 @@ LEFT = {0: 0, 1: 1, 2: 1, 3: 2, 4: 2, 5: 3, 6: 3, 7: 4, 8: 4, 9: 4}
 
 
 def stored_decimal(whole: str, fraction: str, *, negative: bool) -> bytes:
-    """Return a DECIMAL's bytes: groups of nine digits around the point, the first bit for the sign, all bits turned where it is negative."""
+    """Return a DECIMAL's bytes: groups of nine digits around the point, the first bit for the sign, all bits
+    turned where it is negative."""
     head = len(whole) % 9
     groups = [whole[:head], *(whole[at : at + 9] for at in range(head, len(whole), 9))]
     groups += [fraction[at : at + 9] for at in range(0, len(fraction), 9)]

@@ -1,4 +1,5 @@
-"""What real servers wrote to their logs is read as SELECT said: every type at its bounds, without a server (tests/decoder_golden.py)."""
+"""What real servers wrote to their logs is read as SELECT said: every type at its bounds, without a server
+(tests/decoder_golden.py)."""
 
 from __future__ import annotations
 

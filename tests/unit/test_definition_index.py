@@ -53,7 +53,10 @@ def test_which_definitions_a_statement_may_change(sql: str, tables: list[tuple[s
         "CREATE TABLE IF NOT EXISTS t (a int)",
         "CREATE INDEX i ON t (a)",
         "ALTER TABLE t ADD INDEX (a), COMMENT 'x'",
-        "ALTER TABLE t REORGANIZE PARTITION pmax INTO (PARTITION p VALUES LESS THAN (5), PARTITION pmax VALUES LESS THAN MAXVALUE)",
+        (
+            "ALTER TABLE t REORGANIZE PARTITION pmax INTO (PARTITION p VALUES LESS THAN (5), PARTITION "
+            "pmax VALUES LESS THAN MAXVALUE)"
+        ),
         "ALTER TABLE t REMOVE PARTITIONING",
         "ALTER TABLE t ENGINE=InnoDB",
     ],
@@ -115,7 +118,8 @@ def test_a_statement_that_leaves_the_definition_alone_is_asked_for_by_itself() -
 
 @given(st.lists(st.tuples(_POINTS, _POINTS), max_size=8))
 def test_a_stretch_is_known_once_and_read_once(asked: list[tuple[tuple[int, int], tuple[int, int]]]) -> None:
-    """Every question is covered afterwards, by reading exactly what was not known of one stretch that holds it."""
+    """Every question is covered afterwards, by reading exactly what was not known of one stretch that holds
+    it."""
     index, read = StatementIndex(), set()
     points = [(file, pos) for file in range(1, 4) for pos in range(4, 21)]
     for begin, end in asked:

@@ -167,14 +167,16 @@ def test_names_of_log_files_go_on_beyond_their_digits() -> None:
 # --- what a reading proves
 
 TABLE = Table(
-    db="bank", name="t", columns=(Column(name="id", type=ColumnType(kind=Kind.INT, bits=32), nullable=False),),
+    db="bank", name="t", columns=(Column(name="id", type=ColumnType(kind=Kind.INT, bits=32), nullable=False),
+     ),
     key=UniqueIndex(name="PRIMARY", parts=(IndexPart(column="id"),)),
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_a_definition_is_proven_exactly_if_the_catalogue_shows_what_was_in_force(seed: int) -> None:
-    """A history of definitions, a reading somewhere in it, and every place of the log asked for: the model decides."""
+    """A history of definitions, a reading somewhere in it, and every place of the log asked for: the model
+    decides."""
     randomness = random.Random(seed)
     changes = sorted(randomness.sample(range(10, 1000, 10), 5))
     read_at = randomness.randrange(0, 1010, 10)  # the catalogue shows what the last change before this made
@@ -205,7 +207,8 @@ def test_what_is_missing_or_unfit_is_proven_too() -> None:
     index = StatementIndex()
     found = {T: MISSING, ("bank", "u"): ExaminedTable(None, Problem("table bank.u is odd", "exclude it"))}
     assert judge_definitions(index, (7, 4), (7, 9), found) == {
-        T: ProvenDefinition(None, None), ("bank", "u"): ProvenDefinition(None, Problem("table bank.u is odd", "exclude it")),
+        T: ProvenDefinition(None, None),
+        ("bank", "u"): ProvenDefinition(None, Problem("table bank.u is odd", "exclude it")),
     }  # fmt: skip
 
 

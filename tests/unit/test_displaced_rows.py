@@ -1,4 +1,5 @@
-"""Rows that had to make room: which of them a copy has made meaningless, and how they are listed (consumer.targets.displaced_rows)."""
+"""Rows that had to make room: which of them a copy has made meaningless, and how they are listed
+(consumer.targets.displaced_rows)."""
 
 from __future__ import annotations
 

@@ -62,7 +62,8 @@ def merged(rest: Any, part: Any) -> Any:
 
 
 def load_documented(text: str, folder: Path) -> Config:
-    """Load a documented configuration: secret files exist in `folder`, and each variable of the environment is set."""
+    """Load a documented configuration: secret files exist in `folder`, and each variable of the environment
+    is set."""
     (folder / "secret").write_text("x\n")
     text = re.sub(r"/run/secrets/[\w-]+", str(folder / "secret"), completed(text))
     file = folder / "rowlock.yaml"

@@ -1,4 +1,5 @@
-"""What both drivers make of the effects that ask for the target, for Kafka and for keys: which connection is asked for what."""
+"""What both drivers make of the effects that ask for the target, for Kafka and for keys: which connection is
+asked for what."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ ASKED = [
     (fx.DropSession(0), None, [(0, "drop")]),
     (fx.ReadTable(ANY), ["read_table", "more"], [(0, "read_table", "s", X)]),
     (fx.PrepareDefinition(ANY, first=True), ("resolve_definition", 0, X, ("first", True)), []),
-    (fx.ExplainMisfit(StoredDefinition(ANY)), ("explain_changed_table", 0, StoredDefinition(ANY), "b1", (), ("debezium", False)), []),
+    (fx.ExplainMisfit(StoredDefinition(ANY)),
+     ("explain_changed_table", 0, StoredDefinition(ANY), "b1", (), ("debezium", False)), []),
     (fx.NextSlice(), [(1, b"one")], []),
     (fx.ReadMissing(3, 9), [(3, b"read")], []),
     (fx.ReadPassed(4, 8), [(4, b"read")], []),
@@ -95,7 +97,7 @@ def test_a_pause_outside_lanes_lasts_as_long_as_it_is_asked_for(stage: Stage, dr
 @pytest.mark.parametrize(
     ("effect", "sent", "reported"),
     [
-        (fx.ListKeys(ANY, (1,), (9,), {"a": "b"}), ["fetch_rows", "more"], [(0, "fetch_rows", X, (1,), KEYS_PER_FETCH, {"a": "b"}, ("upto", (9,)))]),
+        (fx.ListKeys(ANY, (1,), (9,), {"a": "b"}), ["fetch_rows", "more"], [(0, "fetch_rows", X, (1,), KEYS_PER_FETCH, {"a": "b"}, ("upto", (9,)))]),  # noqa: E501
         (fx.LookUpKeys(ANY, [(1,)]), ["fetch_keys", "more"], [(0, "fetch_keys", X, [(1,)])]),
         (fx.OwnConnection(), ["get_connection_id", "more"], [(0, "get_connection_id")]),
         (fx.AlterTarget(ANY, 3), None, [(0, "alter_table", X, ("connection", 3))]),
@@ -126,7 +128,8 @@ def test_operations_that_look_at_the_target_get_its_session(
     for name in ("follow_definition", "drop_target", "lose_others", "require_table_unchanged"):
         monkeypatch.setattr(
             threads, name,
-            lambda spec, session, transaction, asked, name=name: did.append((name, session._number, transaction._number, asked)),
+            lambda spec, session, transaction, asked,
+            name=name: did.append((name, session._number, transaction._number, asked)),
         )  # fmt: skip
     monkeypatch.setattr(
         threads,
@@ -139,9 +142,17 @@ def test_operations_that_look_at_the_target_get_its_session(
         ops.MarkSharersIncomplete(ANY),
     )
     same = ops.RequireTableUnchanged(ANY, ANY)
-    stage.did("threads", fx.Transact(2, [], [followed, dropped, lost, ops.RequireRowsPresent(), same, ops.CloseQuarantine([(5, 1)], "why")]))  # fmt: skip
+    stage.did(
+        "threads",
+        fx.Transact(
+            2,
+            [],
+            [followed, dropped, lost, ops.RequireRowsPresent(), same, ops.CloseQuarantine([(5, 1)], "why")],
+        ),
+    )
     assert did == [
-        ("follow_definition", 2, -1, followed), ("drop_target", 2, -1, dropped), ("lose_others", 2, -1, lost), ("not_lost", -1), ("require_table_unchanged", 2, -1, same),
+        ("follow_definition", 2, -1, followed), ("drop_target", 2, -1, dropped), ("lose_others", 2, -1, lost),
+        ("not_lost", -1), ("require_table_unchanged", 2, -1, same),
     ]  # fmt: skip
     assert stage.connections.reported == [
         (2, "transaction", U, []), (-1, "close_held", [(5, 1)], "why"), (2, "commit")
@@ -202,7 +213,9 @@ def test_whole_batches_are_told_what_a_definition_comes_to(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = ops.FollowDefinition(ANY, "whole", ANY)
-    monkeypatch.setattr(batches, "build_unaltered_state", lambda spec, target, operation: ("state", target._number, operation))  # fmt: skip
+    monkeypatch.setattr(
+        batches, "build_unaltered_state", lambda spec, target, operation: ("state", target._number, operation)
+    )
     stage.did("batches", fx.Transact(0, [], [asked]))
     progress = stage.connections.reported[0][-1]
     assert progress.state == ("state", 0, asked)

@@ -1,4 +1,5 @@
-"""The page "What stops what, and what does not" is what the code decides, and says of every cause where it comes from."""
+"""The page "What stops what, and what does not" is what the code decides, and says of every cause where it
+comes from."""
 
 from __future__ import annotations
 

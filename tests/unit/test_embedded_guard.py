@@ -20,7 +20,8 @@ from deploy.guard import guardian
 
 ROOT = Path(__file__).parents[2]
 
-# Starts a process that itself starts one in a session of its own, and a temporary folder; tells their names; waits.
+# Starts a process that itself starts one in a session of its own, and a temporary folder; tells their names;
+# waits.
 PARENT = """
 import json, os, subprocess, sys, time
 from deploy.guard.processes import make_temporary_folder, spawn_process
@@ -29,14 +30,15 @@ folder = make_temporary_folder("rowlock-test-")
 inner = "import subprocess,time; p=subprocess.Popen(['sleep','600'],start_new_session=True); print(p.pid, flush=True); p.wait()"
 child = spawn_process([sys.executable, "-S", "-c", inner], output=subprocess.PIPE)
 pids = [child.pid, int(child.stdout.readline())]
-"""
+"""  # noqa: E501
 FORK = "if os.fork() == 0: time.sleep(600)\n"
 TELL = 'print(json.dumps({"pids": pids, "folder": str(folder)}), flush=True)\n'
 WAIT = "sys.stdin.read()\n"
 
 
 class Parent:
-    """The parent process, and handles on all that it started; it lives until its input ends, or it is killed."""
+    """The parent process, and handles on all that it started; it lives until its input ends, or it is
+    killed."""
 
     def __init__(self, *lines: str) -> None:
         pipe = subprocess.PIPE
@@ -114,7 +116,10 @@ def test_another_process_under_a_recycled_number_is_spared() -> None:
 
 
 def test_kill_tree_returns_when_all_are_gone() -> None:
-    inner = "import subprocess; p=subprocess.Popen(['sleep','600'],start_new_session=True); print(p.pid,flush=True); p.wait()"
+    inner = (
+        "import subprocess; p=subprocess.Popen(['sleep','600'],start_new_session=True); "
+        "print(p.pid,flush=True); p.wait()"
+    )
     with subprocess.Popen([sys.executable, "-S", "-c", inner], stdout=subprocess.PIPE) as top:
         assert top.stdout is not None
         below = os.pidfd_open(int(top.stdout.readline()))

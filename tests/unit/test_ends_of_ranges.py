@@ -44,7 +44,8 @@ def test_as_many_events_as_the_limit_wait_for_nothing_and_one_more_does(most: in
     locks = TicketTable(1)
     dispatcher = Dispatcher(Layout(lanes=1), locks, [LaneProgress(0, 1, 1, "id", -1, ZERO, 0, "")])
     group = LaneGroup(
-        dispatcher, locks, lambda _lane, _batch: iter(()), limits=LaneLimits(max_pending=most), signals=SingleThreadSignals(),  # type: ignore[arg-type,return-value]
+        dispatcher, locks, lambda _lane, _batch: iter(()), limits=LaneLimits(max_pending=most),
+        signals=SingleThreadSignals(),  # type: ignore[arg-type,return-value]
     )  # fmt: skip
     plan = dispatcher.plan_table(target_table())
     changes = [RowChange((n, 0), None, (n, None, None, 0), wire=b"{}") for n in range(most + 1)]

@@ -1,4 +1,5 @@
-"""What an event means for a unit (consumer.tables.evolution), and what the target table gets of it (target_steps): pure."""
+"""What an event means for a unit (consumer.tables.evolution), and what the target table gets of it
+(target_steps): pure."""
 
 from __future__ import annotations
 
@@ -89,25 +90,34 @@ def verdict(
 # --- decide
 
 COPIED: dict[str, tuple[Table, ColumnChanges | None, str]] = {
-    "narrower": (changed(TABLE, "note", type=text(20)), CHANGES(modified=("note",)), "note change with its type"),
-    "another kind": (changed(TABLE, "version", type=text(20)), CHANGES(modified=("version",)), "version change"),
+    "narrower": (changed(TABLE, "note", type=text(20)), CHANGES(modified=("note",)),
+     "note change with its type"),
+    "another kind": (changed(TABLE, "version", type=text(20)), CHANGES(modified=("version",)),
+     "version change"),
     "an expression as default": (
-        added(TABLE, column("n", default_expression="uuid()")), CHANGES(added=("n",)), "only the source knows",
+        added(TABLE, column("n", default_expression="uuid()")), CHANGES(added=("n",)),
+        "only the source knows",
     ),
-    "generated": (added(TABLE, column("n", generated=True, expression="1")), CHANGES(added=("n",)), "only the source knows"),
+    "generated": (added(TABLE, column("n", generated=True, expression="1")), CHANGES(added=("n",)),
+     "only the source knows"),
     "becomes generated": (
-        changed(TABLE, "version", generated=True, expression="1"), CHANGES(modified=("version",)), "generated column version",
+        changed(TABLE, "version", generated=True, expression="1"), CHANGES(modified=("version",)),
+        "generated column version",
     ),
     "not null": (changed(TABLE, "note", nullable=False), CHANGES(modified=("note",)), "became NOT NULL"),
-    "numbered": (changed(TABLE, "version", auto_increment=True), CHANGES(modified=("version",)), "AUTO_INCREMENT"),
+    "numbered": (changed(TABLE, "version", auto_increment=True), CHANGES(modified=("version",)),
+     "AUTO_INCREMENT"),
     "another key": (replace(TABLE, key=unique("PRIMARY", "id", "owner")), CHANGES(), "the key of the table"),
-    "a prefix of the key": (replace(TABLE, key=unique("PRIMARY", "id", prefix=3)), CHANGES(), "the key of the table"),
+    "a prefix of the key": (replace(TABLE, key=unique("PRIMARY", "id", prefix=3)), CHANGES(),
+     "the key of the table"),
     "names change places": (
         TABLE, CHANGES(renamed={"note": "owner", "owner": "note"}), "was the name of another",
     ),
     "nothing is known": (added(TABLE, column("n")), None, "may have changed or removed rows"),
-    "one is missing": (added(TABLE, column("n"), column("m")), CHANGES(added=("n",)), "do not explain the new columns"),
-    "two at once": (without(TABLE, "note"), CHANGES(renamed={"note": "remark"}), "do not explain the new columns"),
+    "one is missing": (added(TABLE, column("n"), column("m")), CHANGES(added=("n",)),
+     "do not explain the new columns"),
+    "two at once": (without(TABLE, "note"), CHANGES(renamed={"note": "remark"}),
+     "do not explain the new columns"),
 }  # fmt: skip
 
 
@@ -387,8 +397,8 @@ def test_under_lenient_a_type_that_does_not_fit_stops_the_table(name: str) -> No
     kind = TABLE.get_column(name).type.kind
     message = (
         f"public.acct: column {name} is {kind} in the target and date at the source, and no type holds the "
-        "values of both: set `schema_changes: evolve`, or change its type in the target by hand, or change it back "
-        "at the source and copy the table"
+        "values of both: set `schema_changes: evolve`, or change its type in the target by hand, or change "
+        "it back at the source and copy the table"
     )
     with pytest.raises(UnitStoppedError, match=f"^{re.escape(message)}$"):
         planned(new, policy="lenient", rewrite=True)
@@ -535,7 +545,8 @@ def test_a_mapped_column_that_is_dropped_and_added_is_another_column() -> None:
 
 
 def test_an_index_over_a_column_that_is_dropped_and_added_comes_again() -> None:
-    """MySQL's `DROP COLUMN v, ADD COLUMN v …` keeps the index, over the new column. A target's server drops it with the old one."""
+    """MySQL's `DROP COLUMN v, ADD COLUMN v …` keeps the index, over the new column. A target's server drops
+    it with the old one."""
     index = unique("u1", "version", "owner")
     both, statement = (
         replace(TABLE, unique=(*TABLE.unique, index)),
@@ -680,7 +691,8 @@ def test_who_shares_a_target_table_is_told_by_definitions_and_routes() -> None:
     state = UnitState(StoredDefinition(TABLE).encode(), None, None)
     other = replace(TABLE, name="other")
     units = {
-        "rl.b1.bank.acct": state, "rl.b2.bank.acct": state, "rl.b2.bank.other": UnitState(StoredDefinition(other).encode(), None, None),
+        "rl.b1.bank.acct": state, "rl.b2.bank.acct": state,
+        "rl.b2.bank.other": UnitState(StoredDefinition(other).encode(), None, None),
         "rl.b3.bank.acct": UnitState(None, None, None), "elsewhere": state,
     }  # fmt: skip
     found = find_sharers(units, "rl.b1.bank.acct", routes, ("public", "acct"))
@@ -724,7 +736,8 @@ def test_an_index_that_a_long_column_cannot_have_is_left_out_once_the_target_ref
     """MySQL has no unique index over TEXT (1170), which MariaDB, PostgreSQL and a MariaDB source have."""
 
     def unit(type_: ColumnType) -> Table:
-        return Table(db="bank", name="acct", columns=(column("id", nullable=False), column("v", type_)), key=unique("PRIMARY", "id"),
+        return Table(db="bank", name="acct", columns=(column("id", nullable=False), column("v", type_)),
+        key=unique("PRIMARY", "id"),
                      unique=(unique("u", "v"),))  # fmt: skip
 
     change = TableChange(StoredDefinition(unit(text(20))), unit(text(65535, Kind.TEXT)), "lenient")
@@ -802,7 +815,8 @@ def test_a_spelling_is_followed_where_names_are_and_else_the_column_is_written_a
 
 @pytest.mark.parametrize("policy", ["lenient", "evolve"])
 def test_a_spelling_that_the_server_does_not_keep_is_no_change(policy: SchemaChangePolicy) -> None:
-    """Oracle has `note` and `NOTE` as one name, and shows it in one way: a RENAME between them would be refused."""
+    """Oracle has `note` and `NOTE` as one name, and shows it in one way: a RENAME between them would be
+    refused."""
     new = renamed(TABLE, "note", "NOTE")
     renames = CHANGES(renamed={"note": "NOTE"})
     assert planned(new, renames, policy, same=COLUMN_NAMES) == ChangePlan(

@@ -1,4 +1,5 @@
-"""A source that rowlock does not know passes the tests of the real ones: product's capture, on files and the simulation's Kafka."""
+"""A source that rowlock does not know passes the tests of the real ones: product's capture, on files and the
+simulation's Kafka."""
 
 from __future__ import annotations
 
@@ -138,8 +139,8 @@ class FileSite:
 
     def config(self, tables: str = "*", snapshot: str = "initial") -> Config:
         own = {
-            "type": "file", "host": str(self.folder), "port": 1, "user": "u", "password": "p", "tables": [f"{self.db}.{tables}"],
-            "snapshot": snapshot,
+            "type": "file", "host": str(self.folder), "port": 1, "user": "u", "password": "p",
+            "tables": [f"{self.db}.{tables}"], "snapshot": snapshot,
         }  # fmt: skip
         return Config.model_validate({"kafka": {"bootstrap": "h:1", "prefix": PREFIX}, "sources": {"s": own}})
 
@@ -163,10 +164,11 @@ class FileSite:
         ).start_capture(new_snapshot=False)
         notified: list[Watermark] = []
         loop = CaptureLoop(own, started, Ports(
-            writer=writer, store=store, topics=self.broker, open_log=source.open_log, open_reader=source.open_reader,
-            server=lambda: source, names=source.tables.names, definitions=source.definitions, reaches=source.make_impact_finder,
-            clock=Clock(lambda: self.now, lambda: int(self.now * 1000)), stopping=lambda: False, on_watermark=notified.append,
-            chunk_rows=self.chunk_rows,
+            writer=writer, store=store, topics=self.broker, open_log=source.open_log,
+            open_reader=source.open_reader, server=lambda: source, names=source.tables.names,
+            definitions=source.definitions, reaches=source.make_impact_finder,
+            clock=Clock(lambda: self.now, lambda: int(self.now * 1000)), stopping=lambda: False,
+            on_watermark=notified.append, chunk_rows=self.chunk_rows,
         ))  # fmt: skip
         for step in steps:
             self._step(loop)

@@ -1,4 +1,5 @@
-"""What is done more often just after a start: an agent asks for its leader, and a new leader for the topics."""
+"""What is done more often just after a start: an agent asks for its leader, and a new leader for the
+topics."""
 
 from __future__ import annotations
 

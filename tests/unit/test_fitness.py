@@ -1,4 +1,5 @@
-"""A target table that must not be written stops the unit that would: at its take-over, and at its first definition."""
+"""A target table that must not be written stops the unit that would: at its take-over, and at its first
+definition."""
 
 from __future__ import annotations
 
@@ -85,7 +86,8 @@ def test_a_missing_table_of_several_sources_needs_a_copy_of_each() -> None:
 def test_a_column_in_another_spelling_is_the_source_s_where_the_server_says_so(
     names: NameRules, policy: SchemaChangePolicy
 ) -> None:
-    """To MySQL `NOTE` is the source's `note`: left out, its values would be lost without a word. To PostgreSQL it is another column."""
+    """To MySQL `NOTE` is the source's `note`: left out, its values would be lost without a word. To
+    PostgreSQL it is another column."""
     route = TableRoute("bank.*", "public.{table}", policy=policy)
     session = target(respelled(real_table(), "note", "NOTE"), names=names)
     why = find_table_misfit(session, StoredDefinition(SOURCE), "b1", (route,))
@@ -191,7 +193,9 @@ def test_a_column_there_is_one_of_the_source_s_by_one_spelling(
     source: tuple[str, ...], there: tuple[str, ...], names: dict[str, str], found: dict[str, str]
 ) -> None:
     def table(columns: tuple[str, ...]) -> Table:
-        return structs.replace(SOURCE, columns=tuple(structs.replace(SOURCE.columns[-1], name=each) for each in columns))  # fmt: skip
+        return structs.replace(
+            SOURCE, columns=tuple(structs.replace(SOURCE.columns[-1], name=each) for each in columns)
+        )
 
     assert match_other_spellings(table(source), table(there), names, (), NameRules(folds=True)) == found
 
@@ -199,14 +203,16 @@ def test_a_column_there_is_one_of_the_source_s_by_one_spelling(
 @pytest.mark.parametrize("names", [EXACT, NameRules(folds=True)])
 @pytest.mark.parametrize("given", ["note", "NOTE", "branch"])
 def test_a_column_that_the_route_gives_is_none_of_the_source_s(given: str, names: NameRules) -> None:
-    """Two columns of one name: each statement failed at the target, and a record of a topic had one of the two values."""
+    """Two columns of one name: each statement failed at the target, and a record of a topic had one of the
+    two values."""
     route = TableRoute("bank.*", "public.{table}", add=((given, "{source}"),))
     twice = names.fold_name(given) == "note"
     session = target(None, names=names)
     why = find_table_misfit(session, StoredDefinition(SOURCE), "b1", (route,))
     assert (why and str(why)) == (
-        f"target table public.acct: the route adds the column {given} (`add`), but bank.acct already has a column of that name: "
-        "give the route's column another name, in the target as well, and copy the table"
+        f"target table public.acct: the route adds the column {given} (`add`), but "
+        "bank.acct already has a column of that name: give the route's column another name, "
+        "in the target as well, and copy the table"
         if twice
         else None
     )
@@ -241,7 +247,8 @@ def of_type(table: Table, column: str, type_: ColumnType) -> Table:
 
 
 def test_what_is_left_out_is_no_finding() -> None:
-    """Under `ignore` a column that the target lacks is not written, and `check` said that the table must not be."""
+    """Under `ignore` a column that the target lacks is not written, and `check` said that the table must not
+    be."""
     [routed] = [resolve_route((replace(ROUTES[0], policy="ignore"),), "b1", "bank", "acct")]
     assert routed is not None
     lacking = target(without(real_table(), "note"))
@@ -381,7 +388,8 @@ def test_a_table_that_was_judged_at_the_take_over_is_not_asked_for_again() -> No
 
 
 def test_what_is_in_force_is_kept_by_unit_and_not_by_topic_alone() -> None:
-    """Two pipelines that read one topic may be at equal numbers of their epochs: rows of the one would go to the other's table."""
+    """Two pipelines that read one topic may be at equal numbers of their epochs: rows of the one would go to
+    the other's table."""
     text, tables = StoredDefinition(SOURCE).encode(), {}  # type: ignore[var-annotated]
     found = []
     for pipeline in ("p", "q"):

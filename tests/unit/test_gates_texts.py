@@ -1,8 +1,10 @@
-"""The gates of language, documents and lines find what is planted, and samples are drawn from texts for
-people."""
+"""The gates of language and documents, and of lines by ruff, find what is planted; samples are drawn from
+texts for people."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -85,19 +87,32 @@ def test_documents_are_looked_for_in_docstrings_comments_and_messages() -> None:
     assert len(documents.find_missing([Source("tests/a.py", code.text)])) == 2
 
 
-def test_lines_of_more_than_110_characters_are_counted() -> None:
-    text = f"{'x' * 110}\n{'x' * 111}\n"
-    assert documents.measure_long_lines([Source("consumer/a.py", text), Source("tests/a.py", "")]) == {
-        "consumer": 1,
-        "tests": 0,
-    }
+def test_ruff_refuses_lines_of_more_than_110_characters() -> None:
+    """`make lint` runs it with the same settings; a line that is a value of its own has `noqa: E501`."""
+    text = f"a = '{'x ' * 52}'\nb = '{'x ' * 53}'\n"
+    assert [len(line) for line in text.splitlines()] == [110, 112]
+    command = [
+        sys.executable,
+        "-m",
+        "ruff",
+        "check",
+        "--output-format",
+        "concise",
+        "--stdin-filename",
+        "consumer/a.py",
+        "-",
+    ]
+    ended = subprocess.run(command, cwd=ROOT, input=text, capture_output=True, text=True, check=False)
+    assert ["E501" in line for line in ended.stdout.splitlines() if line.startswith("consumer/a.py")] == [
+        True
+    ], ended
+    assert "a.py:2:" in ended.stdout
 
 
 def test_what_is_counted_is_shown_line_by_line() -> None:
-    text = f"def table():\n    pass  # nobody\n{'x' * 111}\n"
+    text = "def table():\n    pass  # nobody\n"
     assert list(figures.list_breaches([Source("consumer/a.py", text)])) == [
         "consumer/a.py:2: words: pass  # nobody",
-        "consumer/a.py:3: 111 characters",
         "consumer/a.py:1: no verb: table",
     ]
 

@@ -1,4 +1,5 @@
-"""`rowlock quarantine retry` of rows that were held before columns of their table were renamed or dropped: the source's values, or a refusal."""
+"""`rowlock quarantine retry` of rows that were held before columns of their table were renamed or dropped:
+the source's values, or a refusal."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ BARE = without(TABLE, "note")
 NOTE = column("note", text(200))
 ANEW = added(BARE, NOTE)
 
-#: Statements in turn, each with the definition behind it: behind the last, a name of the held image is not that of its column.
+#: Statements in turn, each with the definition behind it: behind the last, a name of the held image is not
+#: that of its column.
 OTHER_COLUMNS: dict[str, list[tuple[Table, ColumnChanges]]] = {
     "rename": [RENAMED],
     "rename, and something else": [

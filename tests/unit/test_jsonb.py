@@ -1,4 +1,5 @@
-"""MySQL's binary JSON, written byte by byte by the format's description (sql-common/json_binary.h), against the text that MySQL prints."""
+"""MySQL's binary JSON, written byte by byte by the format's description (sql-common/json_binary.h), against
+the text that MySQL prints."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ PLAIN: list[tuple[int, bytes, str]] = [
     (6, struct.pack("<H", 0), "0"), (6, struct.pack("<H", 2**16 - 1), "65535"),
     (7, struct.pack("<i", -(2**31)), "-2147483648"), (7, struct.pack("<i", 2**31 - 1), "2147483647"),
     (8, struct.pack("<I", 2**32 - 1), "4294967295"),
-    (9, struct.pack("<q", -(2**63)), "-9223372036854775808"), (9, struct.pack("<q", 2**63 - 1), "9223372036854775807"),
+    (9, struct.pack("<q", -(2**63)), "-9223372036854775808"),
+    (9, struct.pack("<q", 2**63 - 1), "9223372036854775807"),
     (10, struct.pack("<Q", 2**64 - 1), "18446744073709551615"),
     (11, struct.pack("<d", 0.5), "0.5"),
 ]  # fmt: skip
@@ -121,7 +123,8 @@ def opaque(kind: int, data: bytes) -> str:
 
 
 def packed_decimal(text: str) -> bytes:
-    """Precision, scale, and groups of nine digits counted from the point, the sign bit inverted, a negative number's bits all so."""
+    """Precision, scale, and groups of nine digits counted from the point, the sign bit inverted, a negative
+    number's bits all so."""
     negative, digits = text.startswith("-"), text.lstrip("-")
     whole, _, fraction = digits.partition(".")
     sizes = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
@@ -201,8 +204,8 @@ def test_long_bytes_are_broken_into_lines_of_76(length: int) -> None:
     ("value", "text"),
     [
         (0.0, "0.0"), (-0.0, "-0.0"), (1.0, "1.0"), (10.0, "10.0"), (-1.5, "-1.5"), (123.25, "123.25"),
-        (1e14, "100000000000000.0"), (123456789012345.0, "123456789012345.0"), (1e15, "1e15"), (1.25e15, "1.25e15"),
-        (0.1, "0.1"), (0.05, "0.05"), (1e-14, "0.00000000000001"), (1e-15, "0.000000000000001"), (1.5e-15, "0.0000000000000015"),
+        (1e14, "100000000000000.0"), (123456789012345.0, "123456789012345.0"), (1e15, "1e15"), (1.25e15, "1.25e15"),  # noqa: E501
+        (0.1, "0.1"), (0.05, "0.05"), (1e-14, "0.00000000000001"), (1e-15, "0.000000000000001"), (1.5e-15, "0.0000000000000015"),  # noqa: E501
         (1e-16, "1e-16"), (1.5e-16, "1.5e-16"), (1e300, "1e300"), (-2.5e-300, "-2.5e-300"), (100.5, "100.5"),
     ],
 )  # fmt: skip

@@ -1,4 +1,5 @@
-"""What statements do to rows: the allow-list, how its items join, and that what it does not know never passes."""
+"""What statements do to rows: the allow-list, how its items join, and that what it does not know never
+passes."""
 
 from __future__ import annotations
 
@@ -38,13 +39,13 @@ def passes(sql: str, *, same: bool) -> bool:
         ("/*M!100301 CREATE OR REPLACE*/ TABLE t (a INT)", {T: "replaced"}),
         ("RENAME TABLE t TO t_old", {T: "gone", ("db", "t_old"): "kept"}),
         ("RENAME TABLE t TO old, new TO t", {T: "replaced", ("db", "old"): "kept", ("db", "new"): "gone"}),
-        ("RENAME TABLE t TO x, u TO t, x TO u", {T: "replaced", ("db", "x"): "replaced", ("db", "u"): "replaced"}),
+        ("RENAME TABLE t TO x, u TO t, x TO u", {T: "replaced", ("db", "x"): "replaced", ("db", "u"): "replaced"}),  # noqa: E501
         ("ALTER TABLE t RENAME TO u", {T: "gone", ("db", "u"): "kept"}),
         ("ALTER TABLE t TRUNCATE PARTITION p0", {T: "emptied"}),
         ("ALTER TABLE t DROP PARTITION p0, p1", {T: "emptied"}),
-        ("ALTER TABLE t EXCHANGE PARTITION p0 WITH TABLE x.u WITHOUT VALIDATION", {T: "replaced", ("x", "u"): "replaced"}),
+        ("ALTER TABLE t EXCHANGE PARTITION p0 WITH TABLE x.u WITHOUT VALIDATION", {T: "replaced", ("x", "u"): "replaced"}),  # noqa: E501
         ("ALTER TABLE t CONVERT PARTITION p0 TO TABLE x.u", {T: "replaced", ("x", "u"): "replaced"}),
-        ("ALTER TABLE t CONVERT TABLE u TO PARTITION p VALUES LESS THAN (9)", {T: "replaced", ("db", "u"): "replaced"}),
+        ("ALTER TABLE t CONVERT TABLE u TO PARTITION p VALUES LESS THAN (9)", {T: "replaced", ("db", "u"): "replaced"}),  # noqa: E501
         ("ALTER TABLE t DISCARD PARTITION p0 TABLESPACE", {T: "emptied"}),
         ("ALTER TABLE t IMPORT TABLESPACE", {T: "replaced"}),
         ("ALTER IGNORE TABLE t ADD UNIQUE (a)", {T: "unknown"}),
@@ -101,7 +102,8 @@ def test_rows(sql: str, rows: dict[tuple[str, str], str]) -> None:
     ],
 )
 def test_values_that_change_without_events(sql: str, same: bool, other: bool) -> None:
-    """A new definition says of itself that it is one; an equal one passes only where no value can be another."""
+    """A new definition says of itself that it is one; an equal one passes only where no value can be
+    another."""
     assert (passes(sql, same=True), passes(sql, same=False)) == (same, other)
     if verdicts(sql)[T].rows != "kept":
         assert verdicts(sql)[T].get_effect(same_definition=False) is None

@@ -24,7 +24,7 @@ TYPES = (
     '"mysqlType":{"id":"bigint","naïve":"varchar(20)","sum":"decimal(10,2)","branch":"varchar(64)"}',
     '"pkNames":["branch","id"],"sql":"","sqlType":{"id":-5,"naïve":12,"sum":3,"branch":12},"table":"acct"',
 )
-START = '{"data":[{"id":"1","naïve":"lucy","sum":"10.50","branch":"b1"}],"database":"head","es":1790000000123,"id":4711,"isDdl":false'
+START = '{"data":[{"id":"1","naïve":"lucy","sum":"10.50","branch":"b1"}],"database":"head","es":1790000000123,"id":4711,"isDdl":false'  # noqa: E501
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,8 @@ WRITTEN: list[tuple[ColumnType, Value, str, str, int]] = [
     (ColumnType(kind=Kind.BLOB, length=255), "AP8=", "\0ÿ", "tinyblob", 2004),
     (ColumnType(kind=Kind.DATE), "0000-00-00", "0000-00-00", "date", 91),
     (ColumnType(kind=Kind.TIME, fsp=1), "-838:59:59.0", "-838:59:59.0", "time(1)", 92),
-    (ColumnType(kind=Kind.TIMESTAMP, fsp=1), "2026-01-02T03:04:05.6Z", "2026-01-02 03:04:05.6", "timestamp(1)", 93),
+    (ColumnType(kind=Kind.TIMESTAMP, fsp=1), "2026-01-02T03:04:05.6Z", "2026-01-02 03:04:05.6",
+     "timestamp(1)", 93),
     (ColumnType(kind=Kind.TIMESTAMP), "0000-00-00 00:00:00", "0000-00-00 00:00:00", "timestamp(0)", 93),
     (ColumnType(kind=Kind.ENUM, members=("a", "b")), "b", "2", "enum('a','b')", 4),
     (ColumnType(kind=Kind.ENUM, members=("a", "b")), "", "0", "enum('a','b')", 4),
@@ -156,7 +157,8 @@ def test_a_truncate_of_one_source_of_many_deletes_its_rows_alone() -> None:
     message = json.loads(record.value or b"")
     assert (message["isDdl"], message["type"]) == (True, "QUERY")
     assert message["sql"] == (
-        "DELETE FROM `head`.`acct` WHERE `branch` = 'it''s' AND `area` = 'n' /* rowlock [\"branch1\",\"bank\",\"acct\"] */"
+        "DELETE FROM `head`.`acct` WHERE `branch` = 'it''s' AND `area` = 'n' /* rowlock "
+        '["branch1","bank","acct"] */'
     )
     assert form.decode_state(None, record.value) == State(
         None, cleared=True, origin=("branch1", "bank", "acct")
@@ -187,8 +189,8 @@ def test_a_definition_is_a_statement() -> None:
     message = json.loads(record.value or b"")
     assert (record.key, message["isDdl"], message["type"]) == (None, True, "CREATE")
     assert message["sql"] == (
-        "CREATE TABLE IF NOT EXISTS `head`.`acct` (`id` bigint NOT NULL, `na``me` varchar(9), PRIMARY KEY (`branch`, `id`), "
-        "UNIQUE KEY `n` (`na``me`(5), `id`))"
+        "CREATE TABLE IF NOT EXISTS `head`.`acct` (`id` bigint NOT NULL, `na``me` varchar(9), PRIMARY KEY "
+        "(`branch`, `id`), UNIQUE KEY `n` (`na``me`(5), `id`))"
     )
     assert form.decode_state(record.key, record.value) is None
 

@@ -1,7 +1,8 @@
-"""Which clients of Kafka there are, and each one's settings, to the letter: what guarantees rest on is not changed by a tidy hand.
+"""Which clients of Kafka there are, and each one's settings, to the letter: what guarantees rest on is not
+changed by a tidy hand.
 
-The library's constructors are replaced wherever they are known, so that the table says what a client really begins with.
-"""
+The library's constructors are replaced wherever they are known, so that the table says what a client really
+begins with."""
 
 from __future__ import annotations
 
@@ -38,54 +39,58 @@ CLIENTS: dict[str, tuple[str, dict[str, Any], int | None, bool]] = {
             **USERS, "linger.ms": "7", "compression.type": "lz4", "batch.num.messages": 20000,
             "sticky.partitioning.linger.ms": 0, "acks": "all", "enable.idempotence": True,
             "enable.gapless.guarantee": True, "message.timeout.ms": 0, "queue.buffering.max.messages": 0,
-            "queue.buffering.max.kbytes": 2147483647, "message.max.bytes": 16842752, "client.id": "rowlock-capture",
-            "reconnect.backoff.max.ms": 1000,
+            "queue.buffering.max.kbytes": 2147483647, "message.max.bytes": 16842752,
+            "client.id": "rowlock-capture", "reconnect.backoff.max.ms": 1000,
         }, LOUD, True,
     ),
     "capture's topics": ("AdminClient", {**OF_NO_PRODUCER, "reconnect.backoff.max.ms": 1000}, LOUD, False),
     "capture reads": (
         "Consumer",
         {
-            **OF_NO_PRODUCER, **FIRST, "reconnect.backoff.max.ms": 1000, "group.id": "rowlock-capture-reads-by-offset",
-            "enable.auto.offset.store": False, "enable.partition.eof": True, "fetch.wait.max.ms": 20,
-            "receive.message.max.bytes": 33619968, "fetch.max.bytes": 16842752, "fetch.message.max.bytes": 1048576,
+            **OF_NO_PRODUCER, **FIRST, "reconnect.backoff.max.ms": 1000,
+            "group.id": "rowlock-capture-reads-by-offset", "enable.auto.offset.store": False,
+            "enable.partition.eof": True, "fetch.wait.max.ms": 20, "receive.message.max.bytes": 33619968,
+            "fetch.max.bytes": 16842752, "fetch.message.max.bytes": 1048576,
             "queued.max.messages.kbytes": 16384,
         }, LOUD, False,
     ),
     "apply's topics": ("AdminClient", USERS, LOUD, False),
     "apply reads": (
         "Consumer",
-        {**USERS, **FIRST, "group.id": "rowlock-apply", "enable.partition.eof": True, "fetch.wait.max.ms": 20},
+        {**USERS, **FIRST, "group.id": "rowlock-apply", "enable.partition.eof": True,
+         "fetch.wait.max.ms": 20},
         LOUD, False,
     ),
     "watermarks": (
         "Consumer",
-        {**USERS, **FIRST, "group.id": "rowlock-apply", "enable.partition.eof": True, "fetch.wait.max.ms": 500},
+        {**USERS, **FIRST, "group.id": "rowlock-apply", "enable.partition.eof": True,
+         "fetch.wait.max.ms": 500},
         LOUD, False,
     ),
     "the control topic": ("AdminClient", {**USERS, "reconnect.backoff.max.ms": 500}, QUIET, False),
     "a term": (
         "Producer",
         {
-            **USERS, "reconnect.backoff.max.ms": 500, "transactional.id": "pre.coordinator", "enable.idempotence": True,
-            "acks": "all", "transaction.timeout.ms": 15000, "message.timeout.ms": 14000, "socket.timeout.ms": 14000,
-            "linger.ms": 0, "compression.type": "lz4", "client.id": "rowlock-coordinator",
+            **USERS, "reconnect.backoff.max.ms": 500, "transactional.id": "pre.coordinator",
+            "enable.idempotence": True, "acks": "all", "transaction.timeout.ms": 15000,
+            "message.timeout.ms": 14000, "socket.timeout.ms": 14000, "linger.ms": 0,
+            "compression.type": "lz4", "client.id": "rowlock-coordinator",
         }, QUIET, False,
     ),
     "the control topic's reader": (
         "Consumer",
         {
             **USERS, "reconnect.backoff.max.ms": 500, "group.id": "pre.coordinator-reads-by-offset",
-            "isolation.level": "read_committed", "enable.auto.commit": False, "enable.auto.offset.store": False,
-            "auto.offset.reset": "earliest", "enable.partition.eof": True, "fetch.wait.max.ms": 50,
-            "client.id": "rowlock-coordinator",
+            "isolation.level": "read_committed", "enable.auto.commit": False,
+            "enable.auto.offset.store": False, "auto.offset.reset": "earliest", "enable.partition.eof": True,
+            "fetch.wait.max.ms": 50, "client.id": "rowlock-coordinator",
         }, QUIET, False,
     ),
     "status and verify": (
         "Consumer",
         {
-            **USERS, **FIRST, "group.id": "rowlock-view", "fetch.wait.max.ms": 20, "allow.auto.create.topics": False,
-            "socket.connection.setup.timeout.ms": 5000,
+            **USERS, **FIRST, "group.id": "rowlock-view", "fetch.wait.max.ms": 20,
+            "allow.auto.create.topics": False, "socket.connection.setup.timeout.ms": 5000,
         }, SILENT, True,
     ),
     "check of retention": ("AdminClient", USERS, SILENT, False),
@@ -93,9 +98,9 @@ CLIENTS: dict[str, tuple[str, dict[str, Any], int | None, bool]] = {
         "Consumer",
         {
             **USERS, "reconnect.backoff.max.ms": 500, "group.id": "pre.coordinator-reads-by-offset",
-            "isolation.level": "read_committed", "enable.auto.commit": False, "enable.auto.offset.store": False,
-            "auto.offset.reset": "earliest", "enable.partition.eof": True, "fetch.wait.max.ms": 50,
-            "client.id": "rowlock-coordinator", "allow.auto.create.topics": False,
+            "isolation.level": "read_committed", "enable.auto.commit": False,
+            "enable.auto.offset.store": False, "auto.offset.reset": "earliest", "enable.partition.eof": True,
+            "fetch.wait.max.ms": 50, "client.id": "rowlock-coordinator", "allow.auto.create.topics": False,
         }, QUIET, True,
     ),
     "the demo": (

@@ -1,4 +1,5 @@
-"""A commit whose answer is not known is told as such: who took it for a "no" would write again what must not be written twice."""
+"""A commit whose answer is not known is told as such: who took it for a "no" would write again what must not
+be written twice."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ FENCED = WriterFencedError("another producer has it")
 
 
 class Steps:
-    """A target without a broker: what beginning a producer and committing come to, one after another; None: it goes well."""
+    """A target without a broker: what beginning a producer and committing come to, one after another; None:
+    it goes well."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *steps: tuple[str, Exception | None]) -> None:
         self.left = list(steps)

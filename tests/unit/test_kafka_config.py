@@ -1,4 +1,5 @@
-"""A Kafka target in the configuration: what it takes, what it refuses, and that a file with every default written out loads again."""
+"""A Kafka target in the configuration: what it takes, what it refuses, and that a file with every default
+written out loads again."""
 
 from __future__ import annotations
 
@@ -70,27 +71,48 @@ def change(old: str, new: str) -> str:
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        (change("prefix: feed", "prefix: ö"), "14: targets.feed.prefix: 'ö' cannot begin a topic's name; use up to"),
-        (change("prefix: feed", "host: h"), "14: targets.feed.host: it is about a database; write bootstrap: host:port"),
-        (change("prefix: feed", "password: x"), "14: targets.feed.password: it is about a database; write options: {sasl"),
-        (change("prefix: feed", "tls: {}"), "14: targets.feed.tls: it is about a database; write options: {security"),
-        (change("prefix: feed", "options: {acks: 1}"), "14: targets.feed.options.acks: this setting cannot be changed; an event"),
-        (change("    bootstrap: 127.0.0.1:9092\n    prefix", "    bootstrap: here\n    prefix"), "13: targets.feed.bootstrap: 'here' is no broker"),
-        (change("    bootstrap: 127.0.0.1:9092\n    prefix", "    prefix"), "11: targets.feed.bootstrap: 'bootstrap' is missing; add bootstrap: Brokers"),
-        (change("to: head.{table}", "to: rowlock.{table}"), "21: pipelines.out.routes.0.to: topics that begin with 'rowlock' are rowlock's own"),
-        (change("to: head.{table}", "to: ä.{table}"), "21: pipelines.out.routes.0.to: 'ä.{table}' cannot be a topic's name; use letters"),
-        (change("format: rowlock", "format: avro"), "24: pipelines.out.routes.0.kafka.format: 'avro' is not known; one of 'rowlock', 'debezium'"),
-        (change("format: rowlock", "form: plain"), "24: pipelines.out.routes.0.kafka.form: unknown key 'form'; did you mean 'format'?"),
-        (change("format: rowlock", "format: plain\n          tombstones: false"), "25: pipelines.out.routes.0.kafka.tombstones: format plain marks"),
-        (change("[branch, id]", "[branch, branch]"), "25: pipelines.out.routes.0.kafka.key.1: column 'branch' is named twice; name it once"),
-        (change("columns: [branch, id, ", "columns: [branch, "), "26: pipelines.out.routes.0.kafka.columns: 'id' is missing: the routing key"),
-        (change('masks: {name: "***"}', 'masks: {id: "***"}'), "28: pipelines.out.routes.0.kafka.masks.id: 'id' is in the routing key"),
-        (change('masks: {name: "***"}', "masks: {branch: sha256}"), "28: pipelines.out.routes.0.kafka.masks.branch: 'branch' is in the primary key"),
-        (change('masks: {name: "***"}', "masks: {pan: sha256}"), "28: pipelines.out.routes.0.kafka.masks.pan: 'pan' is not written; remove it"),
-        (change("    target: feed", "    target: feed\n    lanes: 2"), "19: pipelines.out.lanes: a target of type 'kafka' takes whole batches"),
-        (change("    target: feed", "    target: feed\n    on_drop: drop"), "19: pipelines.out.on_drop: 'drop' would delete a topic"),
-        (change("    target: feed", "    target: feed\n    schema_changes: ignore"), "19: pipelines.out.schema_changes: 'ignore' leaves out"),
-        (change("    target: feed", "    target: feed\n    conflicts: quarantine"), "19: pipelines.out.conflicts: a topic has no unique values"),
+        (change("prefix: feed", "prefix: ö"), ("14: targets.feed.prefix: 'ö' cannot "
+        "begin a topic's name; use up to")),
+        (change("prefix: feed", "host: h"), ("14: targets.feed.host: it is about a "
+        "database; write bootstrap: host:port")),
+        (change("prefix: feed", "password: x"), ("14: targets.feed.password: it is about a "
+        "database; write options: {sasl")),
+        (change("prefix: feed", "tls: {}"), ("14: targets.feed.tls: it is about a "
+        "database; write options: {security")),
+        (change("prefix: feed", "options: {acks: 1}"), ("14: targets.feed.options.acks: this "
+        "setting cannot be changed; an event")),
+        (change("    bootstrap: 127.0.0.1:9092\n    prefix", "    bootstrap: here\n    prefix"), ("13: "
+        "targets.feed.bootstrap: 'here' is no broker")),
+        (change("    bootstrap: 127.0.0.1:9092\n    prefix", "    prefix"), ("11: targets.feed.bootstrap: "
+        "'bootstrap' is missing; add bootstrap: Brokers")),
+        (change("to: head.{table}", "to: rowlock.{table}"), ("21: pipelines.out.routes.0.to: topics that "
+        "begin with 'rowlock' are rowlock's own")),
+        (change("to: head.{table}", "to: ä.{table}"), ("21: pipelines.out.routes.0.to: 'ä.{table}' cannot "
+        "be a topic's name; use letters")),
+        (change("format: rowlock", "format: avro"), ("24: pipelines.out.routes.0.kafka.format: 'avro' is not "
+        "known; one of 'rowlock', 'debezium'")),
+        (change("format: rowlock", "form: plain"), ("24: pipelines.out.routes.0.kafka.form: unknown key "
+        "'form'; did you mean 'format'?")),
+        (change("format: rowlock", "format: plain\n          tombstones: false"), ("25: "
+        "pipelines.out.routes.0.kafka.tombstones: format plain marks")),
+        (change("[branch, id]", "[branch, branch]"), ("25: pipelines.out.routes.0.kafka.key.1: column "
+        "'branch' is named twice; name it once")),
+        (change("columns: [branch, id, ", "columns: [branch, "), ("26: pipelines.out.routes.0.kafka.columns: "
+        "'id' is missing: the routing key")),
+        (change('masks: {name: "***"}', 'masks: {id: "***"}'), ("28: pipelines.out.routes.0.kafka.masks.id: "
+        "'id' is in the routing key")),
+        (change('masks: {name: "***"}', "masks: {branch: sha256}"), ("28: "
+        "pipelines.out.routes.0.kafka.masks.branch: 'branch' is in the primary key")),
+        (change('masks: {name: "***"}', "masks: {pan: sha256}"), ("28: "
+        "pipelines.out.routes.0.kafka.masks.pan: 'pan' is not written; remove it")),
+        (change("    target: feed", "    target: feed\n    lanes: 2"), ("19: pipelines.out.lanes: a target of "  # noqa: E501
+        "type 'kafka' takes whole batches")),
+        (change("    target: feed", "    target: feed\n    on_drop: drop"), ("19: pipelines.out.on_drop: "
+        "'drop' would delete a topic")),
+        (change("    target: feed", "    target: feed\n    schema_changes: ignore"), ("19: "
+        "pipelines.out.schema_changes: 'ignore' leaves out")),
+        (change("    target: feed", "    target: feed\n    conflicts: quarantine"), ("19: "
+        "pipelines.out.conflicts: a topic has no unique values")),
     ],
 )  # fmt: skip
 def test_what_cannot_work_is_refused_with_its_line(tmp_path: Path, text: str, line: str) -> None:

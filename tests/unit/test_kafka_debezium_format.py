@@ -1,4 +1,5 @@
-"""Debezium's envelope, as a Kafka target writes it: whole texts, every type's bounds, and what rowlock's own reader of Debezium makes of it."""
+"""Debezium's envelope, as a Kafka target writes it: whole texts, every type's bounds, and what rowlock's own
+reader of Debezium makes of it."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ def test_the_schemas_are_these() -> None:
         {**text, "field": "branch"},
     ]  # fmt: skip
     assert key == {
-        "schema": {"type": "struct", "fields": [fields[3], fields[0]], "optional": False, "name": "head.acct.Key"},
+        "schema": {"type": "struct", "fields": [fields[3], fields[0]], "optional": False,
+         "name": "head.acct.Key"},
         "payload": {"branch": "b1", "id": 1},
     }  # fmt: skip
     schema = value["schema"]
@@ -324,7 +326,7 @@ def test_a_key_of_an_older_type_is_said(keys: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize(
     ("bits", "signed", "unsigned"),
-    [(8, "int16", "int16"), (16, "int16", "int32"), (24, "int32", "int32"), (32, "int32", "int64"), (64, "int64", "int64")],
+    [(8, "int16", "int16"), (16, "int16", "int32"), (24, "int32", "int32"), (32, "int32", "int64"), (64, "int64", "int64")],  # noqa: E501
 )  # fmt: skip
 def test_an_integer_has_the_type_of_connect_that_holds_all_of_it(
     bits: int, signed: str, unsigned: str

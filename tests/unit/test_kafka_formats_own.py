@@ -1,4 +1,5 @@
-"""Tables that are written as events keep every change; the formats `rowlock` and `plain` write rows under their routing key and read them back."""
+"""Tables that are written as events keep every change; the formats `rowlock` and `plain` write rows under
+their routing key and read them back."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ INT, TEXT = ColumnType(kind=Kind.INT, bits=32), ColumnType(kind=Kind.VARCHAR, le
 TABLE = Table(
     db="head",
     name="acct",
-    columns=(Column(name="id", type=INT, nullable=False), Column(name="town", type=TEXT), Column(name="n", type=INT)),
+    columns=(Column(name="id", type=INT, nullable=False), Column(name="town", type=TEXT),
+     Column(name="n", type=INT)),
     key=UniqueIndex(name="PRIMARY", parts=(IndexPart(column="id"),)),
     unique=(UniqueIndex(name="town", parts=(IndexPart(column="town"),)),),
 )  # fmt: skip
@@ -58,7 +60,10 @@ def written() -> TargetTable:
 
 
 def test_every_change_of_a_topic_is_kept_in_order_and_of_a_table_the_net_one() -> None:
-    changes = [RowChange((n, 0), before, after) for n, (before, after) in enumerate([(None, OLD), (OLD, NEW), (NEW, None)])]  # fmt: skip
+    changes = [
+        RowChange((n, 0), before, after)
+        for n, (before, after) in enumerate([(None, OLD), (OLD, NEW), (NEW, None)])
+    ]
     target = written()
     kept = make_reducer(target).reduce(changes)
     assert isinstance(kept, EveryChange)
@@ -128,7 +133,11 @@ def test_the_envelope() -> None:
     own: RecordFormat = FORMATS["rowlock"](topic())
     (record,) = own.build_change_records(OLD, NEW, PLACE)
     event = decode_event(record.value or b"")
-    assert (event.op, event.before, event.after) == ("u", {"id": 1, "town": "Ulm", "n": 7}, {"id": 1, "town": "Ulm", "n": 8})  # fmt: skip
+    assert (event.op, event.before, event.after) == (
+        "u",
+        {"id": 1, "town": "Ulm", "n": 7},
+        {"id": 1, "town": "Ulm", "n": 8},
+    )
     source = event.source
     assert (source.name, source.connector, source.db, source.table) == ("b1", "mysql", "bank", "acct")
     assert (source.position, source.gen, source.ts_ms, source.prev) == ((1, 2, 3, 4), 5, 1_000, None)
@@ -155,7 +164,8 @@ def test_a_row_that_leaves_its_routing_key_is_deleted_there(*, tombstones: bool)
 
 @pytest.mark.parametrize("word", ["rowlock", "debezium", "debezium-schemas", "canal-json"])
 def test_a_primary_key_that_moves_under_one_routing_key_is_a_delete_and_a_create(word: str) -> None:
-    """An update would leave the old row with whoever keeps rows by primary key. A null value between them would delete all rows of the key."""
+    """An update would leave the old row with whoever keeps rows by primary key. A null value between them
+    would delete all rows of the key."""
     form: RecordFormat = FORMATS[word](topic())
     missing, new = form.build_change_records(NEW, (2, *NEW[1:]), PLACE)
     assert (missing.key, missing.headers, new.headers) == (new.key, (), ()), "the key has not moved"

@@ -1,4 +1,5 @@
-"""The way in which a unit's records are written is kept: a definition, mask or added value that would give rows other keys is noticed, and no other is."""
+"""The way in which a unit's records are written is kept: a definition, mask or added value that would give
+rows other keys is noticed, and no other is."""
 
 from __future__ import annotations
 
@@ -121,7 +122,7 @@ def test_a_unit_stops_with_what_differs_and_what_to_do() -> None:
     with pytest.raises(UnitStoppedError) as found:
         require_one_scheme(UNIT, was, [now])
     assert (
-        "key column id was written as decimal with 2 digits after the point, now as decimal with 4 digits" in str(found.value)
+        "key column id was written as decimal with 2 digits after the point, now as decimal with 4 digits" in str(found.value)  # noqa: E501
     )  # fmt: skip
     assert "start over (docs/how-to/start-over.md) with another topic" in str(found.value)
     assert require_one_scheme(UNIT, was, [was]) == was

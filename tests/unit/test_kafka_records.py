@@ -1,4 +1,5 @@
-"""The records that delete what the topic has of a table: which rows, in which pages, and what they say: judged by the formats' readers."""
+"""The records that delete what the topic has of a table: which rows, in which pages, and what they say:
+judged by the formats' readers."""
 
 from __future__ import annotations
 
@@ -113,7 +114,7 @@ class Many:
 
 @pytest.mark.parametrize(
     ("count", "rows", "size", "expected"),
-    [(0, 3, 1 << 20, [0]), (2, 3, 1 << 20, [2]), (3, 3, 1 << 20, [3, 0]), (7, 3, 1 << 20, [3, 3, 1]), (3, 9, 1500, [2, 1])],
+    [(0, 3, 1 << 20, [0]), (2, 3, 1 << 20, [2]), (3, 3, 1 << 20, [3, 0]), (7, 3, 1 << 20, [3, 3, 1]), (3, 9, 1500, [2, 1])],  # noqa: E501
 )  # fmt: skip
 def test_a_table_is_emptied_row_by_row_in_pages(
     count: int, rows: int, size: int, expected: list[int], monkeypatch: pytest.MonkeyPatch
@@ -211,7 +212,8 @@ class Reader:
 def test_records_of_another_table_are_not_read_by_the_types_of_this_one(
     word: str, key: tuple[str, ...]
 ) -> None:
-    """Two tables of one topic, told apart by an added column of the key: their own keys are of other types. Neither format names the table."""
+    """Two tables of one topic, told apart by an added column of the key: their own keys are of other types.
+    Neither format names the table."""
     mine = records_of(word, name="a", added=(("t", "a"),), key=key)
     theirs = records_of(
         word, name="b", added=(("t", "b"),), key=key, id_=Column(name="id", type=WORD, nullable=False)

@@ -1,4 +1,5 @@
-"""No test of the database targets is forgotten for Kafka: it runs there, or a reason is given (tests/kits/kafka_shared.py)."""
+"""No test of the database targets is forgotten for Kafka: it runs there, or a reason is given
+(tests/kits/kafka_shared.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The error that says why a cluster does not answer: the client tells it beside the call that failed, and others after it."""
+"""The error that says why a cluster does not answer: the client tells it beside the call that failed, and
+others after it."""
 
 from __future__ import annotations
 

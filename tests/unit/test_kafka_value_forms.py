@@ -1,4 +1,5 @@
-"""Values that were written when their column was of another type: read only where they are the same ones in today's, and left out else."""
+"""Values that were written when their column was of another type: read only where they are the same ones in
+today's, and left out else."""
 
 from __future__ import annotations
 
@@ -128,7 +129,9 @@ def masked_table() -> TargetTable:
         columns=(id_of(INT), value(text())),
         key=UniqueIndex(name="PRIMARY", parts=(IndexPart(column="id"),)),
     )
-    routed = ResolvedRoute("head", "acct", topic=TopicOptions(kinds=(("b1", "mysql"),), masks=(("value", "sha256"),)))  # fmt: skip
+    routed = ResolvedRoute(
+        "head", "acct", topic=TopicOptions(kinds=(("b1", "mysql"),), masks=(("value", "sha256"),))
+    )
     return build_topic_table(build_desired_table(table, routed), routed, "b1", table)
 
 
@@ -140,7 +143,12 @@ def test_a_key_of_large_numbers_goes_on_as_one_with_a_sign() -> None:
 
 def test_the_columns_of_a_record_by_its_place() -> None:
     values = (ValueForm("a", "text"), ValueForm("b", "text", (), (5, 7)))
-    assert [list_older_columns(values, *at) for at in ((0, 4), (0, 5), (1, 6), (1, 7))] == [{"b"}, set(), {"b"}, set()]  # fmt: skip
+    assert [list_older_columns(values, *at) for at in ((0, 4), (0, 5), (1, 6), (1, 7))] == [
+        {"b"},
+        set(),
+        {"b"},
+        set(),
+    ]
 
 
 class Message:
@@ -234,7 +242,20 @@ def test_numbers_that_were_too_large_for_a_sign_are_not_read_as_negative() -> No
 
 # --- the topic itself
 
-TOPIC = TargetTopic("head.acct", TopicOptions(), "b1", "mysql", "bank", "acct", Table(db="bank", name="acct", columns=(id_of(INT),), key=UniqueIndex(name="PRIMARY", parts=(IndexPart(column="id"),))))  # fmt: skip
+TOPIC = TargetTopic(
+    "head.acct",
+    TopicOptions(),
+    "b1",
+    "mysql",
+    "bank",
+    "acct",
+    Table(
+        db="bank",
+        name="acct",
+        columns=(id_of(INT),),
+        key=UniqueIndex(name="PRIMARY", parts=(IndexPart(column="id"),)),
+    ),
+)
 
 
 @pytest.mark.parametrize(
@@ -271,7 +292,9 @@ def test_a_topic_that_is_not_the_one_that_was_written_to_is_told_with_the_remedy
 def test_what_was_written_counts_no_more_where_every_row_comes_anew_in_a_topic_that_was_made_again() -> None:
     was = records_of("plain").written
     same, other = [was], [replace(was, topic_id="two", partitions=9)]
-    assert [choose_compared_scheme(was, each, anew=anew) for each in (same, other) for anew in (False, True)] == [was, was, was, None]  # fmt: skip
+    assert [
+        choose_compared_scheme(was, each, anew=anew) for each in (same, other) for anew in (False, True)
+    ] == [was, was, was, None]
     assert choose_compared_scheme(replace(was, topic_id=""), other, anew=True) is not None, (
         "nobody knows which it was"
     )

@@ -32,7 +32,8 @@ def test_a_record_that_is_no_event_ends_no_look(monkeypatch: pytest.MonkeyPatch,
 
 
 class Making:
-    """A client whose topic has its partition at the `ready`-th question; others of Kafka's errors are as they are."""
+    """A client whose topic has its partition at the `ready`-th question; others of Kafka's errors are as they
+    are."""
 
     def __init__(self, ready: int, code: int = KafkaError._UNKNOWN_PARTITION) -> None:
         self.asked, self._ready, self._code = 0, ready, code

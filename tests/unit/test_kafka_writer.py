@@ -75,7 +75,12 @@ def test_no_transaction_is_open_for_longer_than_the_lease(
     source = {"type": "mariadb", "host": "h", "user": "u", "password": "", "tables": ["bank.*"]}
     target = {"type": "kafka", "bootstrap": "k:1", "prefix": "feed"}
     pipeline = {"sources": ["s"], "target": "t", "routes": [{"from": "bank.*", "to": "head.{table}"}]}
-    whole = {"kafka": {"bootstrap": "k:1"}, "sources": {"s": source}, "targets": {"t": target}, "pipelines": {"p": pipeline}}  # fmt: skip
+    whole = {
+        "kafka": {"bootstrap": "k:1"},
+        "sources": {"s": source},
+        "targets": {"t": target},
+        "pipelines": {"p": pipeline},
+    }
     path.write_text(json.dumps(whole | section))
     found = load_config(path, {}).targets["t"]
     made: list[dict[str, Any]] = []
@@ -85,7 +90,9 @@ def test_no_transaction_is_open_for_longer_than_the_lease(
     make_unit_producer(
         cast(KafkaTargetConfig, pickle.loads(pickle.dumps(found))), "id", 1
     )  # as a worker gets it
-    assert [made[0][name] for name in ("transaction.timeout.ms", "message.timeout.ms", "socket.timeout.ms")] == [transaction, call, call]  # fmt: skip
+    assert [
+        made[0][name] for name in ("transaction.timeout.ms", "message.timeout.ms", "socket.timeout.ms")
+    ] == [transaction, call, call]
 
 
 def test_a_broker_that_allows_no_such_transactions_is_told_how_long_they_are(
@@ -98,7 +105,9 @@ def test_a_broker_that_allows_no_such_transactions_is_told_how_long_they_are(
         abort_transaction = purge = close = lambda *_: None
 
     monkeypatch.setattr("consumer.targets.kafka.writer.make_unit_producer", lambda *_: Refusing())
-    with pytest.raises(TargetConfigError, match=r"of 9\.5 s at most, .* raise its transaction\.max\.timeout\.ms"):  # fmt: skip
+    with pytest.raises(
+        TargetConfigError, match=r"of 9\.5 s at most, .* raise its transaction\.max\.timeout\.ms"
+    ):
         UnitWriter(CONFIG, ApplyUnit("pipe", "topic"), 1, lambda: UNKNOWN_UNIT)
 
 

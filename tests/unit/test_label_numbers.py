@@ -218,7 +218,8 @@ def test_labels_of_debezium_become_numbers(type_: ColumnType, text: str, number:
 @pytest.mark.parametrize("kind", [Kind.SET, Kind.SET_NUMBER])
 @pytest.mark.parametrize("text", ["a,b,c", "c"])
 def test_a_text_of_debezium_is_refused_that_may_hide_the_empty_label(kind: Kind, text: str) -> None:
-    """The servers show 14 and 15 of SET('', 'a', 'b', 'c') as "a,b,c", and a connector's snapshot has what they show."""
+    """The servers show 14 and 15 of SET('', 'a', 'b', 'c') as "a,b,c", and a connector's snapshot has what
+    they show."""
     with pytest.raises(CONVERSION_ERRORS, match="does not show whether the empty label precedes it"):
         make_debezium_converter(replace(SET, kind=kind), decimal_strings=False)(text)
 

@@ -1,4 +1,5 @@
-"""What holds events of different lanes in their order, step by step, and with it what a unit's lanes together have reached."""
+"""What holds events of different lanes in their order, step by step, and with it what a unit's lanes together
+have reached."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ def lanes_at(*offsets: int, topic_id: str = "id") -> list[LaneProgress]:
 
 
 class Steps:
-    """Two lanes whose machines the test advances one effect at a time. A commit is in the target after a Pause."""
+    """Two lanes whose machines the test advances one effect at a time. A commit is in the target after a
+    Pause."""
 
     def __init__(self) -> None:
         self.locks = TicketTable(2)

@@ -1,4 +1,5 @@
-"""A table that is born, filled and altered while capture is behind: every history, against a model of what was in force."""
+"""A table that is born, filled and altered while capture is behind: every history, against a model of what
+was in force."""
 
 from __future__ import annotations
 
@@ -54,8 +55,8 @@ def version(number: int) -> Table:
 
 
 class World:
-    """`history`: of each place of the log whether a statement or a row of the table stands there. `ahead`: how far the
-    catalogue is beyond what capture reads."""
+    """`history`: of each place of the log whether a statement or a row of the table stands there. `ahead`:
+    how far the catalogue is beyond what capture reads."""
 
     def __init__(self, history: list[str], ahead: int, *, snapshots: bool) -> None:
         self.history, self.ahead = history, ahead
@@ -86,7 +87,8 @@ class World:
         self.sender._begins = self.started.begins
 
     def begins_as(self, former: World) -> World:
-        """Let a start have found in the topic what `former` had sent, and stored no position behind its beginning."""
+        """Let a start have found in the topic what `former` had sent, and stored no position behind its
+        beginning."""
         tail = TableTail(definitions=dict(former.definitions))
         starter: Any = SimpleNamespace(captured=self.captured, writer=SimpleNamespace(send=lambda *_: None))
         self.captured.known.add(NAME)
@@ -187,7 +189,8 @@ def test_a_new_table_is_right_late_or_stopped(snapshots: bool) -> None:
 
 @pytest.mark.parametrize("snapshots", [True, False])
 def test_a_start_before_where_a_table_was_taken_up_publishes_the_same_rows_again(snapshots: bool) -> None:
-    """Capture was killed before it stored a position behind that: what it passed over until then it passes over again, and nothing else."""
+    """Capture was killed before it stored a position behind that: what it passed over until then it passes
+    over again, and nothing else."""
     late = 0
     for history, ahead in histories():
         former = World(history, ahead, snapshots=snapshots)
@@ -203,7 +206,8 @@ def test_a_start_before_where_a_table_was_taken_up_publishes_the_same_rows_again
 
 @pytest.mark.parametrize(("late", "sql"), [(False, None), (True, None), (True, "ALTER TABLE n …")])
 def test_a_table_that_a_predecessor_took_up_meanwhile_stops(late: bool, sql: str | None) -> None:
-    """It had not ended, and wrote after our start had read the topic: readers take what it wrote, and then ours, without what is between."""
+    """It had not ended, and wrote after our start had read the topic: readers take what it wrote, and then
+    ours, without what is between."""
     for there, taken in ((0, True), (2, False)):
         world = World(["statement", "row"], 0, snapshots=True)
         world.there, world.here = there, 1
@@ -230,7 +234,8 @@ def test_a_table_that_both_take_up_at_its_statement_goes_on() -> None:
 
 @pytest.mark.parametrize("row", [DEFINITION_ROW, 0])
 def test_what_stands_before_the_beginning_of_a_table_concerns_nobody(row: int) -> None:
-    """A row or a statement led to it: rows at its place count; the statement takes the position that its definition has."""
+    """A row or a statement led to it: rows at its place count; the statement takes the position that its
+    definition has."""
     former = World(["row"] * 9, 0, snapshots=False)
     former.definitions = {(0, 3, 5, row): version(1)}
     again = World(former.history, 0, snapshots=False).begins_as(former)
@@ -295,7 +300,8 @@ def test_a_table_waits_until_its_definition_stands_above_all_that_its_topic_has(
 def test_a_late_table_is_defined_behind_all_that_is_unproven_and_all_that_its_topic_has(
     unproven: tuple[int, int], ceiling: Position | None, taken: bool
 ) -> None:
-    """It is defined as of where the stream stands; what stops it there stands just before, above all that was sent."""
+    """It is defined as of where the stream stands; what stops it there stands just before, above all that was
+    sent."""
     captured = CapturedTables("rowlock", "b1")
     captured.get_topic(NAME).ceiling = ceiling
     started = StartedCapture(RECORD, CONTEXT, captured, {}, {}, fresh=False, late={NAME: unproven})

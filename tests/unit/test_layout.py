@@ -23,8 +23,9 @@ MAY_IMPORT = {
     "rowlock": {"schemas", "producer", "consumer", "coordinator", "deploy"},
 }
 FILES = (
-    "setup.cfg", "pyproject.toml", "ruff.toml", "Makefile", "LICENSE", "README.md", "CHANGELOG.md", "SECURITY.md",
-    "CONTRIBUTING.md", ".ci/run", "docs/adr", "docs/benchmarks.md", "deploy/config.example.yaml", "deploy/embedded",
+    "setup.cfg", "pyproject.toml", "ruff.toml", "Makefile", "LICENSE", "README.md", "CHANGELOG.md",
+    "SECURITY.md", "CONTRIBUTING.md", ".ci/run", "docs/adr", "docs/benchmarks.md",
+    "deploy/config.example.yaml", "deploy/embedded",
 )  # fmt: skip
 TARGETS = {"help", "demo", "test", "test-slow", "test-sim", "test-mutants", "lint", "bench", "clean"}
 
@@ -63,7 +64,12 @@ def test_a_package_imports_only_what_it_may(package: str) -> None:
     files = list((ROOT / package).rglob("*.py"))
     assert files
     ours = {*MAY_IMPORT, "tests"} - MAY_IMPORT[package] - {package}
-    wrong = [f"{file.relative_to(ROOT)}: {name}" for file in files for name in imported(file) if name.split(".")[0] in ours]  # fmt: skip
+    wrong = [
+        f"{file.relative_to(ROOT)}: {name}"
+        for file in files
+        for name in imported(file)
+        if name.split(".")[0] in ours
+    ]
     assert wrong == []
 
 
@@ -88,7 +94,8 @@ def test_modules_do_not_import_in_circles() -> None:
 
 
 def test_capture_asks_its_flavour_and_not_for_a_servers_make() -> None:
-    """What MySQL and MariaDB do each in its own way is in producer/sources/mysql and mariadb; the kinds of log events are data of the log."""
+    """What MySQL and MariaDB do each in its own way is in producer/sources/mysql and mariadb; the kinds of
+    log events are data of the log."""
     wrong = []
     for file in sorted((ROOT / "producer").rglob("*.py")):
         if file.parent.name in ("mysql", "mariadb"):

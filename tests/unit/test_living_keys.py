@@ -1,4 +1,5 @@
-"""Which keys live, which of the target's are gone, and where that may be asked of a range (consumer.attempt.copies, key_order)."""
+"""Which keys live, which of the target's are gone, and where that may be asked of a range
+(consumer.attempt.copies, key_order)."""
 
 from __future__ import annotations
 
@@ -84,9 +85,9 @@ def seconds(kind: Kind, fsp: int) -> ColumnType:
     ("source", "real"),
     [
         (INT, BIG), (INT, ColumnType(kind=Kind.DECIMAL)), (BIG, ColumnType(kind=Kind.DECIMAL, precision=20)),
-        (MONEY, MONEY), (MONEY, ColumnType(kind=Kind.DECIMAL)), (MONEY, ColumnType(kind=Kind.DECIMAL, precision=20, scale=6)),
+        (MONEY, MONEY), (MONEY, ColumnType(kind=Kind.DECIMAL)), (MONEY, ColumnType(kind=Kind.DECIMAL, precision=20, scale=6)),  # noqa: E501
         (ColumnType(kind=Kind.DECIMAL, precision=10), BIG), (DATE, DATE), (ColumnType(kind=Kind.YEAR), INT),
-        *((seconds(kind, 3), seconds(kind, fsp)) for kind in (Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP) for fsp in (3, 6)),
+        *((seconds(kind, 3), seconds(kind, fsp)) for kind in (Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP) for fsp in (3, 6)),  # noqa: E501
         (ColumnType(kind=Kind.BINARY, length=4), ColumnType(kind=Kind.BINARY, length=4)),
         (ColumnType(kind=Kind.BINARY, length=4), ColumnType(kind=Kind.BLOB)),
         (ColumnType(kind=Kind.VARBINARY, length=4), ColumnType(kind=Kind.VARBINARY, length=9)),
@@ -102,15 +103,15 @@ def test_these_have_one_order_everywhere(source: ColumnType, real: ColumnType) -
 @pytest.mark.parametrize(
     ("source", "real"),
     [
-        *((ColumnType(kind=kind, length=9), ColumnType(kind=kind, length=9)) for kind in (Kind.CHAR, Kind.VARCHAR, Kind.TEXT)),
-        (ColumnType(kind=Kind.VARCHAR, collation="utf8mb4_bin"), ColumnType(kind=Kind.VARCHAR, collation="utf8mb4_bin")),
-        *((ColumnType(kind=kind, members=("a",)), ColumnType(kind=kind, members=("a",))) for kind in (Kind.ENUM, Kind.SET)),
+        *((ColumnType(kind=kind, length=9), ColumnType(kind=kind, length=9)) for kind in (Kind.CHAR, Kind.VARCHAR, Kind.TEXT)),  # noqa: E501
+        (ColumnType(kind=Kind.VARCHAR, collation="utf8mb4_bin"), ColumnType(kind=Kind.VARCHAR, collation="utf8mb4_bin")),  # noqa: E501
+        *((ColumnType(kind=kind, members=("a",)), ColumnType(kind=kind, members=("a",))) for kind in (Kind.ENUM, Kind.SET)),  # noqa: E501
         (ColumnType(kind=Kind.BIT, length=8), ColumnType(kind=Kind.BIT, length=8)),
-        (ColumnType(kind=Kind.FLOAT), ColumnType(kind=Kind.FLOAT)), (ColumnType(kind=Kind.DOUBLE), ColumnType(kind=Kind.DOUBLE)),
+        (ColumnType(kind=Kind.FLOAT), ColumnType(kind=Kind.FLOAT)), (ColumnType(kind=Kind.DOUBLE), ColumnType(kind=Kind.DOUBLE)),  # noqa: E501
         (INT, ColumnType(kind=Kind.VARCHAR, length=20)), (INT, ColumnType(kind=Kind.DOUBLE)),
         (MONEY, BIG), (MONEY, ColumnType(kind=Kind.DECIMAL, precision=10, scale=1)),
         (DATE, seconds(Kind.DATETIME, 0)), (seconds(Kind.DATETIME, 6), seconds(Kind.DATETIME, 3)),
-        (seconds(Kind.TIMESTAMP, 0), seconds(Kind.DATETIME, 0)), (DATE, ColumnType(kind=Kind.VARCHAR, length=10)),
+        (seconds(Kind.TIMESTAMP, 0), seconds(Kind.DATETIME, 0)), (DATE, ColumnType(kind=Kind.VARCHAR, length=10)),  # noqa: E501
         (ColumnType(kind=Kind.VARBINARY, length=4), ColumnType(kind=Kind.BINARY, length=4)),
         (ColumnType(kind=Kind.BINARY, length=4), ColumnType(kind=Kind.BINARY, length=8)),
         (ColumnType(kind=Kind.BINARY, length=4), ColumnType(kind=Kind.VARCHAR, length=8)),
@@ -271,7 +272,7 @@ def replace_lane(lane: LaneProgress, **changes: Any) -> LaneProgress:
     ("remedy", "first"),
     [
         (START_OVER, ""), ("", ""), ("rowlock copy bank.acct", ""),
-        (f"mend it, then {START_OVER}", "mend it"), (f"mend it, reconnect, and {START_OVER}", "mend it, reconnect"),
+        (f"mend it, then {START_OVER}", "mend it"), (f"mend it, reconnect, and {START_OVER}", "mend it, reconnect"),  # noqa: E501
         ("mend it, then rowlock copy bank.acct", "mend it"), ("add a key", "add a key"),
     ],
 )  # fmt: skip
@@ -307,7 +308,8 @@ def test_a_key_that_the_target_refuses_is_not_there_and_hides_no_other(refused: 
 
 
 def test_only_what_the_target_shows_under_its_very_key_is_deleted() -> None:
-    """Between the list and the look a row may have gone, or be shown as another: a delete by its key could meet one that is alike."""
+    """Between the list and the look a row may have gone, or be shown as another: a delete by its key could
+    meet one that is alike."""
     deleted: list[list[Key]] = []
 
     def delete(_table: TargetTable, keys: list[Key]) -> Machine[None]:
@@ -376,7 +378,8 @@ def test_a_copy_whose_event_kafka_has_no_more_is_not_read_again(offset: int, raw
 
 
 class TestKeysThatAreTooManyForMemory:
-    """They go to the disk as they come, so that a table of any size fits: a disk that takes no more is met at once."""
+    """They go to the disk as they come, so that a table of any size fits: a disk that takes no more is met at
+    once."""
 
     @pytest.fixture
     def missing(self, tmp_path: Path) -> Path:
@@ -386,7 +389,8 @@ class TestKeysThatAreTooManyForMemory:
 
     @pytest.mark.parametrize("most", [0, 2, 100])
     def test_none_is_forgotten_on_the_way(self, tmp_path: Path, most: int) -> None:
-        """Doubts that were in memory go to the disk, too; and what lives can be asked for where the target shows nothing."""
+        """Doubts that were in memory go to the disk, too; and what lives can be asked for where the target
+        shows nothing."""
         keys = ScratchKeys(tmp_path, most=most)
         keys.note_key((4,), True)
         keys.note_key((1,), True)
@@ -423,7 +427,8 @@ class TestKeysThatAreTooManyForMemory:
 
 
 class Sweeping:
-    """A sweep of a table whose target shows the keys `there`, `page` at a time, each as `shown`; it is the last chunk of a copy from offset 5 on."""
+    """A sweep of a table whose target shows the keys `there`, `page` at a time, each as `shown`; it is the
+    last chunk of a copy from offset 5 on."""
 
     def __init__(
         self,

@@ -1,4 +1,5 @@
-"""Children of an agent: lines both ways, everything of theirs ended with them, every unit ended exactly once."""
+"""Children of an agent: lines both ways, everything of theirs ended with them, every unit ended exactly
+once."""
 
 from __future__ import annotations
 
@@ -45,14 +46,15 @@ def config(tmp_path: Path) -> Config:
           t: {type: postgres, host: 127.0.0.1, port: 1, user: u, password: p, database: d}
         pipelines:
           p: {sources: [s], target: t}
-        """)
+        """)  # noqa: E501
     )
     return load_config(path)
 
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Let children run a script instead of rowlock's modules; `say` writes a line, `lines` are those of stdin."""
+    """Let children run a script instead of rowlock's modules; `say` writes a line, `lines` are those of
+    stdin."""
     head = """
         import json, os, sys, signal, time, subprocess
         def say(**fields): print(json.dumps(fields), flush=True)
@@ -121,7 +123,8 @@ REFUSES = """
 def waiting(
     config: Config, script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[CaptureWorkers, Said, list[str], Path]]:
-    """A capture unit that waits for a person until a file is there. Yields workers, events, what a person was told, the file."""
+    """A capture unit that waits for a person until a file is there. Yields workers, events, what a person was
+    told, the file."""
     mended = tmp_path / "mended"
     monkeypatch.setenv("ROWLOCK_TEST_MENDED", str(mended))
     script(REFUSES)
@@ -176,7 +179,8 @@ def _ended(reported: Said) -> bool:
 def test_a_capture_unit_whose_source_another_process_captures_ends(workers: Any, script: Any) -> None:
     """It waits for nobody: the coordinator has assigned it elsewhere, or does so now."""
     script(
-        f'say(kind="prepared"); next(lines); say(kind="failed", error="captured elsewhere"); sys.exit({EXIT_SUPERSEDED})'
+        'say(kind="prepared"); next(lines); say(kind="failed", error="captured elsewhere"); '
+        f"sys.exit({EXIT_SUPERSEDED})"
     )
     local, reported = workers
     local.prepare("capture/s", 7, None)
@@ -268,7 +272,7 @@ APPLY = """
             sys.exit(9)
         said["event"] = {"prepare": "prepared", "start": "progressed", "remove": "ended"}[asked["do"]]
         say(kind="unit", unit=asked["unit"], event=said)
-"""
+"""  # noqa: E501
 
 
 def test_apply_units_share_a_process_that_comes_again(

@@ -1,4 +1,5 @@
-"""What proves that a log is the one that was captured: digests of events, read again from their own start, and GTIDs."""
+"""What proves that a log is the one that was captured: digests of events, read again from their own start,
+and GTIDs."""
 
 from __future__ import annotations
 
@@ -41,8 +42,9 @@ def test_a_digest_tells_apart_what_a_server_wrote() -> None:
         "flags and the checksum's bytes are not the event"
     )
     other = [
-        EVENT._replace(body=b"\x0e" + bytes(7)), EVENT._replace(timestamp=EVENT.timestamp + 1), EVENT._replace(start=101),
-        EVENT._replace(server_id=8), EVENT._replace(type=log.QUERY), EVENT._replace(body=EVENT.body + b"\0"),
+        EVENT._replace(body=b"\x0e" + bytes(7)), EVENT._replace(timestamp=EVENT.timestamp + 1),
+        EVENT._replace(start=101), EVENT._replace(server_id=8), EVENT._replace(type=log.QUERY),
+        EVENT._replace(body=EVENT.body + b"\0"),
     ]  # fmt: skip
     assert len({digest_event(event) for event in [EVENT, *other]}) == len(other) + 1
 
@@ -222,7 +224,8 @@ def test_a_source_that_sends_only_heartbeats_is_not_waited_for() -> None:
 
 
 class Server:
-    """What dumps from its places give: a stream, or an error of the driver. `opened`: where dumps were begun."""
+    """What dumps from its places give: a stream, or an error of the driver. `opened`: where dumps were
+    begun."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **at: list[bytes] | pymysql.MySQLError) -> None:
         self._at = {int(place.removeprefix("at_")): found for place, found in at.items()}
@@ -299,7 +302,8 @@ def test_a_record_without_a_proof_gets_one_by_its_file(monkeypatch: pytest.Monke
 
 
 class Catalogue:
-    """What is asked of the source besides its log, by its session and of its server; `has`: whether it has executed the captured GTIDs."""
+    """What is asked of the source besides its log, by its session and of its server; `has`: whether it has
+    executed the captured GTIDs."""
 
     def __init__(self, *, has: bool, flavour: BinlogFlavour = MYSQL_FLAVOUR) -> None:
         self.has, self.flavour = has, flavour
@@ -318,7 +322,8 @@ class Catalogue:
 
 
 def test_gtids_under_way_are_no_reason_to_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MySQL shows a transaction in its log before it has executed it; with semi-synchronous replication long before."""
+    """MySQL shows a transaction in its log before it has executed it; with semi-synchronous replication long
+    before."""
     Server(monkeypatch, at_100=THERE, at_50=[description(), packet(log.XID, EVENT.body, 81)])
     stored = record(build_proofs([PROVEN]), "u:1-9")
     source: Any = Catalogue(has=False)

@@ -1,4 +1,5 @@
-"""The loop beside what it is told most often: which tables it captures, what stops them, what it waits for, and a log that is used up."""
+"""The loop beside what it is told most often: which tables it captures, what stops them, what it waits for,
+and a log that is used up."""
 
 from __future__ import annotations
 
@@ -97,7 +98,8 @@ def test_a_table_whose_first_rows_prove_nothing_waits_and_its_snapshot_brings_th
 
 
 def test_rows_behind_a_statement_in_one_transaction_stand_above_it() -> None:
-    """CREATE … SELECT of MariaDB: both have the place where the transaction begins, and readers drop what does not rise."""
+    """CREATE … SELECT of MariaDB: both have the place where the transaction begins, and readers drop what
+    does not rise."""
     story = Story(mysql=False)
     story.found = _unknown
     story.judge_topic = lambda: None  # type: ignore[method-assign]  # it begins without a predecessor
@@ -145,7 +147,8 @@ class ToldToStop(Story):
 
 
 def test_told_to_stop_it_leaves_a_transaction_as_it_is_but_not_a_statement_without_its_end() -> None:
-    """The statement is in Kafka: where a record says that it is not, the next start would judge it once more."""
+    """The statement is in Kafka: where a record says that it is not, the next start would judge it once
+    more."""
     story = ToldToStop(mysql=False)
     story.notify(iter([story.truncate()]))
     assert [each.op for each in story.broker.events()] == ["t"]
@@ -157,7 +160,8 @@ def test_told_to_stop_it_leaves_a_transaction_as_it_is_but_not_a_statement_witho
 
 
 def test_what_a_tool_does_to_its_shadow_table_is_in_the_record() -> None:
-    """gh-ost's swap follows from its statements before: a start in between that did not know of them would stop the table."""
+    """gh-ost's swap follows from its statements before: a start in between that did not know of them would
+    stop the table."""
     story = Story(mysql=False)
     story.notify(iter([story.statement("CREATE /* gh-ost */ TABLE `bank`.`_acct_gho` LIKE `bank`.`acct`")]))
     assert [each.name for each in story.broker.stored[-1].record.shadows] == ["_acct_gho"]
@@ -432,5 +436,6 @@ def row_of_another_table(*, whole: bool) -> tuple[str, ...]:
 
 
 def test_rows_stand_where_they_would_if_no_table_had_stopped_before_them() -> None:
-    """The next start reads them again, and does not meet the stop: readers know what they have by its position alone."""
+    """The next start reads them again, and does not meet the stop: readers know what they have by its
+    position alone."""
     assert row_of_another_table(whole=False) == row_of_another_table(whole=True)

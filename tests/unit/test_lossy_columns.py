@@ -1,4 +1,5 @@
-"""What a target's server would change without an error is refused in its stead; what it refuses itself, or stores as it is, is left to it."""
+"""What a target's server would change without an error is refused in its stead; what it refuses itself, or
+stores as it is, is left to it."""
 
 from __future__ import annotations
 
@@ -48,17 +49,23 @@ CASES: list[tuple[ColumnType, ColumnType, list[Any], list[Any]]] = [
     (decimal(12, 4), decimal(12, 2), [None, "1.50", "1.5000", "-0.2500", "7"], ["1.505", "-0.0001"]),
     (decimal(0, 0), decimal(65, 30), ["1." + "0" * 31, "1." + "1" * 30], ["1." + "1" * 31]),
     (decimal(12, 4), decimal(12, 0), ["3.0000"], ["3.4999"]),
-    (time(Kind.DATETIME, 6), time(Kind.DATETIME, 3), ["2026-01-01 00:00:00.123000"], ["2026-01-01 00:00:00.123400"]),
-    (time(Kind.TIMESTAMP, 3), time(Kind.TIMESTAMP, 0), ["2026-01-01T00:00:00.000Z", "2026-01-01T00:00:00Z"], ["2026-01-01T00:00:00.500Z"]),
+    (time(Kind.DATETIME, 6), time(Kind.DATETIME, 3), ["2026-01-01 00:00:00.123000"],
+     ["2026-01-01 00:00:00.123400"]),
+    (time(Kind.TIMESTAMP, 3), time(Kind.TIMESTAMP, 0), ["2026-01-01T00:00:00.000Z", "2026-01-01T00:00:00Z"],
+     ["2026-01-01T00:00:00.500Z"]),
     (time(Kind.TIME, 1), time(Kind.TIME, 0), ["-01:00:00.0"], ["-01:00:00.1"]),
     (text(20), text(4), ["abcd", "ab  ", "abcde", "abcd e"], ["abcd ", "a       ", "     "]),
     (text(0, Kind.TEXT), text(4), ["abcd"], ["abcd "]),
     (text(20), text(20, Kind.CHAR), ["", "ab", " a b"], ["ab ", " "]),
-    (text(65535, Kind.TEXT), text(255, Kind.TEXT), ["a" * 255, "é" * 127 + "a", "é" * 127 + " ", "é" * 128, "a" * 256], ["é" * 127 + "  ", "a" * 255 + " "]),
+    (text(65535, Kind.TEXT), text(255, Kind.TEXT),
+     ["a" * 255, "é" * 127 + "a", "é" * 127 + " ", "é" * 128, "a" * 256],
+      ["é" * 127 + "  ", "a" * 255 + " "]),
     (text(100), text(255, Kind.TEXT), ["é" * 100], ["😀" * 63 + "    "]),
-    (text(4, Kind.VARBINARY), text(4, Kind.BINARY), [b64(b"abcd"), b64(b"abcde")], ["", b64(b"abc"), b64(b"ab")]),
+    (text(4, Kind.VARBINARY), text(4, Kind.BINARY), [b64(b"abcd"), b64(b"abcde")],
+     ["", b64(b"abc"), b64(b"ab")]),
     (text(2, Kind.BINARY), text(3, Kind.BINARY), [b64(b"abc")], [b64(b"ab")]),
-    (ColumnType(kind=Kind.ENUM, members=("a",)), ColumnType(kind=Kind.ENUM_NUMBER, members=("a", "")), [None, "a"], [""]),
+    (ColumnType(kind=Kind.ENUM, members=("a",)), ColumnType(kind=Kind.ENUM_NUMBER, members=("a", "")),
+     [None, "a"], [""]),
 ]  # fmt: skip
 #: The target has room for all, or its server refuses what it has no room for.
 WHOLE = [
@@ -92,7 +99,7 @@ def test_a_value_that_would_change_is_refused(
     for value in bad:
         with pytest.raises(
             RefusedError,
-            match=r"^column v of s\.t (has|is a CHAR).* server would (round|drop|pad with zero bytes|store the value.* as that label)$",
+            match=r"^column v of s\.t (has|is a CHAR).* server would (round|drop|pad with zero bytes|store the value.* as that label)$",  # noqa: E501
         ):
             refuse_losses(NetChange(target, [], **{where: [(1, good[0]), (2, value)]}))
 

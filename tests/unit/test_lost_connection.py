@@ -1,4 +1,5 @@
-"""Capture goes on after a connection to the source is lost, whichever question it was that was not answered."""
+"""Capture goes on after a connection to the source is lost, whichever question it was that was not
+answered."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ TABLE = ("bank", "acct")
 PLACE = DefinitionPlace("binlog.000001", 4)
 #: Who opens connections of its own, or asks nothing.
 ASKS_NOTHING = {
-    "check_source", "require_usable", "close", "open_log", "open_reader", "make_impact_finder", "connector", "tables", "definitions",
+    "check_source", "require_usable", "close", "open_log", "open_reader", "make_impact_finder", "connector",
+    "tables", "definitions",
 }  # fmt: skip
 
 

@@ -122,7 +122,8 @@ def test_fresh_mutants_change_what_runs_and_nothing_else(tmp_path: Path) -> None
 
 
 def test_every_survivor_is_one_that_may_be_drawn() -> None:
-    """A reason holds for a line as it is: if the line has changed, the mutant needs a test or a new reason."""
+    """A reason holds for a line as it is: if the line has changed, the mutant needs a test or a new
+    reason."""
     every = {mutant[:3] for mutant in drawn(ROOT, 10**6, 1)}
     assert [each for each in SURVIVORS if each[:3] not in every] == []
     assert all(each.why for each in SURVIVORS)

@@ -25,8 +25,8 @@ def future(error: int | None) -> Future[Any]:
 
 
 class Admin:
-    """A cluster whose leaders learn of a topic after `late` questions; as librdkafka's client, it repeats that a topic has
-    none until the topic is listed again."""
+    """A cluster whose leaders learn of a topic after `late` questions; as librdkafka's client, it repeats
+    that a topic has none until the topic is listed again."""
 
     def __init__(self, late: int, *, already: bool = False) -> None:
         self.late, self.already = late, already

@@ -1,4 +1,5 @@
-"""How a definition comes into force, as rules: what is written with it, for whom rows are lost, and what a mark of another target does."""
+"""How a definition comes into force, as rules: what is written with it, for whom rows are lost, and what a
+mark of another target does."""
 
 from __future__ import annotations
 
@@ -54,15 +55,18 @@ def routes(*, shared: bool) -> tuple[TableRoute, ...]:
 
 
 class TestWhatIsWrittenWithADefinition:
-    """A table that several units write may have been made anew by one of them: the others' rows are lost then."""
+    """A table that several units write may have been made anew by one of them: the others' rows are lost
+    then."""
 
     def written(
         self, *, first: bool, shared: bool, batches: bool = False, topic: bool = False, moved: int = 0
     ) -> list[list[Operation]]:
-        """Return the operations of the transactions, in front of the target table's making and behind it. `moved`: so often the table is another one."""
+        """Return the operations of the transactions, in front of the target table's making and behind it.
+        `moved`: so often the table is another one."""
         tries = moved + 1
         spec = UnitSpec(
-            unit=ApplyUnit("p", "t"), source="b1", epoch=1, topic_id="id", routes=routes(shared=shared), lanes=1, batches=batches,
+            unit=ApplyUnit("p", "t"), source="b1", epoch=1, topic_id="id", routes=routes(shared=shared),
+            lanes=1, batches=batches,
         )  # fmt: skip
         begun: list[str] = []
 
@@ -175,7 +179,8 @@ def test_a_table_that_several_units_write_is_as_it_was_read_or_is_looked_at_agai
 def test_a_unit_whose_rows_were_lost_meanwhile_follows_no_definition_but_that_of_a_copy(
     lost: bool, rewrite: bool, followed: bool
 ) -> None:
-    """Another one has made the table anew since the attempt began: the rows that are in force here are not in it."""
+    """Another one has made the table anew since the attempt began: the rows that are in force here are not in
+    it."""
     spec: Any = SimpleNamespace(
         unit=ApplyUnit("p", "t"), source="b1", routes=routes(shared=True), debezium=None
     )

@@ -1,4 +1,5 @@
-"""The code of the first version, taken from the repository's history, reads what this one writes: it stops where it would misread it."""
+"""The code of the first version, taken from the repository's history, reads what this one writes: it stops
+where it would misread it."""
 
 from __future__ import annotations
 
@@ -50,14 +51,25 @@ def first_version(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ).returncode:
         pytest.skip(f"the repository's history does not reach back to {FIRST}")
     folder = tmp_path_factory.mktemp("first")
-    archive = subprocess.run(["git", "archive", FIRST, "consumer", "producer", "schemas"], cwd=ROOT, capture_output=True, check=True)  # fmt: skip
+    archive = subprocess.run(
+        ["git", "archive", FIRST, "consumer", "producer", "schemas"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    )
     subprocess.run(["tar", "x", "-C", folder], input=archive.stdout, check=True)
     return folder
 
 
 def asked(folder: Path, *texts: tuple[str, str]) -> list[str]:
     """Return what the readers in `folder` answer: (reader, text) each."""
-    done = subprocess.run([sys.executable, "-c", _ASK], cwd=folder, input=json.dumps(texts).encode(), capture_output=True, check=False)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", _ASK],
+        cwd=folder,
+        input=json.dumps(texts).encode(),
+        capture_output=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr.decode()
     answers: list[str] = json.loads(done.stdout)
     return answers
@@ -69,7 +81,8 @@ def with_labels(kind: Kind) -> Table:
 
 
 def texts_of(table: Table) -> list[tuple[str, str]]:
-    """Return the table's definition as each reader meets it: in its topic, in the target, and at a start of capture."""
+    """Return the table's definition as each reader meets it: in its topic, in the target, and at a start of
+    capture."""
     source = SourceContext(connector="mysql", name="north", epoch=0, gen=5)
     moment: dict[str, Any] = {"file": "binlog.000001", "file_number": 1, "pos": 4, "ts_ms": 1, "made_ms": 2}
     transaction = TransactionContext(id="t", gtid=None, server_id=7, **moment)

@@ -88,7 +88,7 @@ def test_the_configuration(given: object, names: ToolNames) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [["ghost"], 7, {"shadow": ["_new"]}, {"shadow": ["{table}"]}, {"trash": ["{table}_{x}"]}, {"shadow": ["{table}{table}_"]}]
+    "given", [["ghost"], 7, {"shadow": ["_new"]}, {"shadow": ["{table}"]}, {"trash": ["{table}_{x}"]}, {"shadow": ["{table}{table}_"]}]  # noqa: E501
 )  # fmt: skip
 def test_what_the_configuration_refuses(given: object) -> None:
     with pytest.raises(ValidationError):

@@ -1,4 +1,5 @@
-"""What Oracle's catalogue says: which tables can be captured and as what, what has happened to them, how values are read."""
+"""What Oracle's catalogue says: which tables can be captured and as what, what has happened to them, how
+values are read."""
 
 from __future__ import annotations
 
@@ -81,7 +82,8 @@ def test_a_table_with_a_whole_log_is_captured() -> None:
     ({"log": GOOD._replace(new_values=False)}, "lacks INCLUDING NEW VALUES:"),
     ({"logged": [NAMED]}, "lacks column ID:"),
     ({"more": [column("X")], "logged": [KEY, NAMED]}, "lacks column X:"),
-    ({"logged": [KEY], "constraints": [PRIMARY, Constraint("U", "U", ("NAME",))]}, "has keys only, without the values of its unique index U"),
+    ({"logged": [KEY], "constraints": [PRIMARY, Constraint("U", "U", ("NAME",))]}, ("has keys only, "
+    "without the values of its unique index U")),
     ({"own": OWN[1:]}, "lacks SEQUENCE:"),
     ({"log": GOOD._replace(commit_scn=True), "own": OWN[:3]}, "WITH COMMIT SCN and has no XID"),
     ({"views": ["MV"]}, "other materialized views use its log too (MV)"),
@@ -98,7 +100,8 @@ def test_what_a_log_lacks_is_said(lacks: dict[str, Any], output: str) -> None:
 def test_the_log_that_is_wanted_is_a_statement_and_the_remedy() -> None:
     reason, _ = judged(KEY, NAMED, log=None)
     assert reason.endswith(
-        ': CREATE MATERIALIZED VIEW LOG ON "BANK"."ACCT" WITH PRIMARY KEY, SEQUENCE ("NAME") INCLUDING NEW VALUES'
+        ': CREATE MATERIALIZED VIEW LOG ON "BANK"."ACCT" WITH PRIMARY KEY, SEQUENCE '
+        '("NAME") INCLUDING NEW VALUES'
     )
     reason, _ = judged(KEY, NAMED, several=True)
     assert 'SEQUENCE, COMMIT SCN ("NAME")' in reason
@@ -233,8 +236,8 @@ _GIVEN: dict[str, Any] = {"nan": float("nan"), "inf": float("inf"), "-inf": floa
 
 @pytest.mark.parametrize("case", golden(), ids=lambda case: f"{case['type']} {case['given']}")
 def test_extremes_of_every_type(case: dict[str, Any]) -> None:
-    """`given`: what the driver gives for `select` (hex: RAW), by Oracle's reference; `wire`: what stands in an event; `targets`: the column
-    that a target gets."""
+    """`given`: what the driver gives for `select` (hex: RAW), by Oracle's reference; `wire`: what stands in
+    an event; `targets`: the column that a target gets."""
     name, precision, scale = case["type"], case.get("precision"), case.get("scale")
     form = build_column_form(
         OracleColumn(
@@ -268,13 +271,13 @@ def test_a_type_nobody_knows_is_refused() -> None:
 def test_the_rows_of_a_log_are_asked_for_in_the_order_of_commits_where_it_has_them() -> None:
     plain, _ = sql.select_log_rows(LOG, ['l."ID"'], (), 5)
     assert plain == (
-        'SELECT ROWIDTOCHAR(l.ROWID), l."SEQUENCE$$", l."DMLTYPE$$", l."OLD_NEW$$", NULL, 0, l."ID" FROM "BANK"."MLOG$_ACCT" l '
-        'ORDER BY l."SEQUENCE$$" FETCH FIRST 5 ROWS ONLY'
+        'SELECT ROWIDTOCHAR(l.ROWID), l."SEQUENCE$$", l."DMLTYPE$$", l."OLD_NEW$$", NULL, 0, l."ID" FROM '
+        '"BANK"."MLOG$_ACCT" l ORDER BY l."SEQUENCE$$" FETCH FIRST 5 ROWS ONLY'
     )
     scn, _ = sql.select_log_rows(LOG, ['l."ID"'], ("XID$$", "COMMIT_SCN"), 5)
     assert scn == (
-        'SELECT ROWIDTOCHAR(l.ROWID), l."SEQUENCE$$", l."DMLTYPE$$", l."OLD_NEW$$", TO_CHAR(l."XID$$"), s.COMMIT_SCN, l."ID" '
-        'FROM "BANK"."MLOG$_ACCT" l LEFT JOIN ALL_SUMMAP s ON s.XID = l."XID$$" ORDER BY s.COMMIT_SCN NULLS FIRST, l."SEQUENCE$$" '
+        'SELECT ROWIDTOCHAR(l.ROWID), l."SEQUENCE$$", l."DMLTYPE$$", l."OLD_NEW$$", TO_CHAR(l."XID$$"), s.COMMIT_SCN, l."ID" '  # noqa: E501
+        'FROM "BANK"."MLOG$_ACCT" l LEFT JOIN ALL_SUMMAP s ON s.XID = l."XID$$" ORDER BY s.COMMIT_SCN NULLS FIRST, l."SEQUENCE$$" '  # noqa: E501
         "FETCH FIRST 5 ROWS ONLY"
     )
 
@@ -288,8 +291,8 @@ def test_chunks_behind_a_key_of_two_columns() -> None:
         NAME, ['l."A"'], [("A", "{}"), ("B", "CAST({} AS CHAR(3 CHAR))")], 2, None, has_lower_bound=True
     )
     assert found == (
-        'SELECT l."A" FROM "BANK"."ACCT" l WHERE ((l."A" > :1) OR (l."A" = :2 AND l."B" > CAST(:3 AS CHAR(3 CHAR)))) '
-        'ORDER BY l."A", l."B" FETCH FIRST 2 ROWS ONLY'
+        'SELECT l."A" FROM "BANK"."ACCT" l WHERE ((l."A" > :1) OR (l."A" = :2 AND l."B" > CAST(:3 AS CHAR(3 '
+        'CHAR)))) ORDER BY l."A", l."B" FETCH FIRST 2 ROWS ONLY'
     )
     assert sql.build_chunk_binds([1, "x"]) == [1, 1, "x"]
 
@@ -305,8 +308,8 @@ def test_rows_by_their_keys() -> None:
 def test_rows_of_a_log_by_their_keys_are_as_all_rows_of_it_are() -> None:
     found = sql.select_log_rows_by_keys(LOG, ['l."A"'], [("A", "{}")], 2)
     assert found == (
-        'SELECT ROWIDTOCHAR(l.ROWID), l."SEQUENCE$$", l."DMLTYPE$$", l."OLD_NEW$$", NULL, 0, l."A" FROM "BANK"."MLOG$_ACCT" l '
-        'WHERE (l."A" = :1) OR (l."A" = :2)'
+        'SELECT ROWIDTOCHAR(l.ROWID), l."SEQUENCE$$", l."DMLTYPE$$", l."OLD_NEW$$", NULL, 0, l."A" FROM '
+        '"BANK"."MLOG$_ACCT" l WHERE (l."A" = :1) OR (l."A" = :2)'
     )
 
 

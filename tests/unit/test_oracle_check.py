@@ -1,4 +1,5 @@
-"""`check` of an Oracle as source and as target, at the driver's seam: which right or version is missing, and the statement that gives it."""
+"""`check` of an Oracle as source and as target, at the driver's seam: which right or version is missing, and
+the statement that gives it."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ class RefusalError(Exception):
 
 
 Answers = dict[str, list[tuple[object, ...]]]
-#: What the catalogue of a server answers that has everything capture wants: beginning of a statement → its rows.
+#: What the catalogue of a server answers that has everything capture wants: beginning of a statement → its
+#: rows.
 GOOD: Answers = {
     "SELECT VERSION FROM PRODUCT": [("19.0.0.0.0",)],
     "SELECT TO_CHAR(DBID)": [("7", "1", "PDB1")],
@@ -45,11 +47,13 @@ GOOD: Answers = {
     "SELECT LOG_OWNER": [("BANK", "ACCT", "MLOG$_ACCT", "YES", "YES", "YES", "NO", "NO")],
     "SELECT OWNER, TABLE_NAME, COLUMN_NAME": [
         ("BANK", table, name, "NUMBER", 22, 0, 10, 0, "N", "NO", None)
-        for table, names in (("ACCT", ("ID", "V")), ("MLOG$_ACCT", ("ID", "V", "SEQUENCE$$", "DMLTYPE$$", "OLD_NEW$$", "XID$$")))
+        for table, names in (("ACCT", ("ID", "V")),
+         ("MLOG$_ACCT", ("ID", "V", "SEQUENCE$$", "DMLTYPE$$", "OLD_NEW$$", "XID$$")))
         for name in names
     ],
     "SELECT C.OWNER": [("BANK", "ACCT", "PK", "P", "ID")],
-    "SELECT I.TABLE_OWNER": [], "SELECT B.OWNER": [], "SELECT P.OBJECT_OWNER": [], "SELECT COUNT(*)": [(0,)], "DELETE FROM": [],
+    "SELECT I.TABLE_OWNER": [], "SELECT B.OWNER": [], "SELECT P.OBJECT_OWNER": [], "SELECT COUNT(*)": [(0,)],
+    "DELETE FROM": [],
 }  # fmt: skip
 
 
@@ -84,7 +88,8 @@ class Server:
 
 def source(connect: Callable[[], Any]) -> OracleSource:
     config = SourceConfig.model_validate({
-        "type": "oracle", "host": "h", "port": 1521, "database": "PDB1", "user": "rowlock", "password": "p", "tables": ["BANK.*"],
+        "type": "oracle", "host": "h", "port": 1521, "database": "PDB1", "user": "rowlock", "password": "p",
+        "tables": ["BANK.*"],
     })  # fmt: skip
     pace = PollPace(5, 0.0, lambda: 0.0, lambda _seconds: None)
     return OracleSource(config, "core", OracleDriver(connect, RefusalError), pace)
@@ -99,8 +104,9 @@ MISSING = "Oracle refuses: ORA-00942: table or view does not exist"
 DENIED = "Oracle refuses: ORA-01031: insufficient privileges"
 TABLE = "source core, table BANK.ACCT"
 ALL_OF_THE_TABLE = (
-    'GRANT CREATE SESSION TO "ROWLOCK"; GRANT SELECT ON SYS.V_$DATABASE TO "ROWLOCK"; GRANT SELECT ON SYS.GV_$INSTANCE TO "ROWLOCK"; '
-    'GRANT SELECT ON "BANK"."ACCT" TO "ROWLOCK"; GRANT SELECT, DELETE ON "BANK"."MLOG$_ACCT" TO "ROWLOCK"'
+    'GRANT CREATE SESSION TO "ROWLOCK"; GRANT SELECT ON SYS.V_$DATABASE TO "ROWLOCK"; GRANT SELECT ON '
+    'SYS.GV_$INSTANCE TO "ROWLOCK"; GRANT SELECT ON "BANK"."ACCT" TO "ROWLOCK"; GRANT SELECT, DELETE ON '
+    '"BANK"."MLOG$_ACCT" TO "ROWLOCK"'
 )
 
 
@@ -132,7 +138,7 @@ def test_a_missing_grant_is_named_with_the_statement_that_gives_it(
 
 
 @pytest.mark.parametrize(("version", "refused"), [
-    ("11.2.0.4.0", True), ("12.1.0.1.0", False), ("9.2.0.8.0", True), ("12.0.9.0.0", True), ("23.4.0.24.05", False), ("", True),
+    ("11.2.0.4.0", True), ("12.1.0.1.0", False), ("9.2.0.8.0", True), ("12.0.9.0.0", True), ("23.4.0.24.05", False), ("", True),  # noqa: E501
 ])  # fmt: skip
 def test_a_server_that_is_too_old_is_refused(version: str, refused: bool) -> None:
     rows: list[tuple[object, ...]] = [(version,)] if version else []
@@ -166,10 +172,13 @@ def test_a_log_that_the_user_does_not_see_is_asked_for_as_one_that_is_not_there(
 
 
 def of_log(*options: str, columns: Sequence[str] = ("ID", "V"), more: Answers | None = None) -> Answers:
-    """Return answers where the log has these options (PRIMARY KEY, SEQUENCE, new values, COMMIT SCN, staging) and columns."""
+    """Return answers where the log has these options (PRIMARY KEY, SEQUENCE, new values, COMMIT SCN, staging)
+    and columns."""
     own = [row for row in GOOD["SELECT OWNER, TABLE_NAME, COLUMN_NAME"] if row[1] == "ACCT"]
     hidden = ("SEQUENCE$$", "DMLTYPE$$", "OLD_NEW$$", "XID$$")
-    logged: list[tuple[object, ...]] = [("BANK", "MLOG$_ACCT", name, "NUMBER", 22, 0, 10, 0, "N", "NO", None) for name in (*columns, *hidden)]  # fmt: skip
+    logged: list[tuple[object, ...]] = [
+        ("BANK", "MLOG$_ACCT", name, "NUMBER", 22, 0, 10, 0, "N", "NO", None) for name in (*columns, *hidden)
+    ]
     return {
         "SELECT LOG_OWNER": [("BANK", "ACCT", "MLOG$_ACCT", *options)],
         "SELECT OWNER, TABLE_NAME, COLUMN_NAME": [*own, *logged],
@@ -179,9 +188,13 @@ def of_log(*options: str, columns: Sequence[str] = ("ID", "V"), more: Answers | 
 
 YES, NO = "YES", "NO"
 GOOD_LOG = (YES, YES, YES, NO, NO)
-WANTED = 'CREATE MATERIALIZED VIEW LOG ON "BANK"."ACCT" WITH PRIMARY KEY, SEQUENCE ("V") INCLUDING NEW VALUES in its place'
+WANTED = (
+    'CREATE MATERIALIZED VIEW LOG ON "BANK"."ACCT" WITH PRIMARY KEY, SEQUENCE ("V") '
+    "INCLUDING NEW VALUES in its place"
+)
 LOB_TOO: Answers = {
-    "SELECT OWNER, TABLE_NAME, COLUMN_NAME": [*GOOD["SELECT OWNER, TABLE_NAME, COLUMN_NAME"], ("BANK", "ACCT", "SCAN", "BLOB", 4000, 0, None, None, "Y", "NO", None)]
+    "SELECT OWNER, TABLE_NAME, COLUMN_NAME": [*GOOD["SELECT OWNER, TABLE_NAME, COLUMN_NAME"],
+    ("BANK", "ACCT", "SCAN", "BLOB", 4000, 0, None, None, "Y", "NO", None)]
 }  # fmt: skip
 
 
@@ -189,20 +202,22 @@ LOB_TOO: Answers = {
     (of_log(NO, YES, YES, NO, NO), "error", "MLOG$_ACCT lacks PRIMARY KEY", WANTED),
     (of_log(YES, NO, YES, NO, NO), "error", "MLOG$_ACCT lacks SEQUENCE", WANTED),
     (of_log(YES, YES, NO, NO, NO), "error", "MLOG$_ACCT lacks INCLUDING NEW VALUES", WANTED),
-    (of_log(NO, NO, NO, NO, NO), "error", "MLOG$_ACCT lacks PRIMARY KEY, SEQUENCE, INCLUDING NEW VALUES", WANTED),
+    (of_log(NO, NO, NO, NO, NO), "error", "MLOG$_ACCT lacks PRIMARY KEY, SEQUENCE, INCLUDING NEW VALUES", WANTED),  # noqa: E501
     (of_log(*GOOD_LOG, columns=["V"]), "error", "MLOG$_ACCT lacks column ID", WANTED),
-    (of_log(YES, YES, YES, NO, YES), "error", "MLOG$_ACCT is a staging log (FOR SYNCHRONOUS REFRESH)", "exclude the table, or drop that log"),
-    (of_log(*GOOD_LOG, columns=["ID"]), "warning", "its log MLOG$_ACCT has keys only", "no action if that is acceptable"),
+    (of_log(YES, YES, YES, NO, YES), "error", "MLOG$_ACCT is a staging log (FOR SYNCHRONOUS REFRESH)", "exclude the table, or drop that log"),  # noqa: E501
+    (of_log(*GOOD_LOG, columns=["ID"]), "warning", "its log MLOG$_ACCT has keys only", "no action if that is acceptable"),  # noqa: E501
     (
         LOB_TOO,
         "warning",
         "materialized view logs do not contain SCAN",
         "no action if that is acceptable; otherwise exclude the table",
     ),
-    ({"SELECT B.OWNER": [("BANK", "ACCT", "SALES_MV", 3)]}, "error", "other materialized views use its log too (SALES_MV)", "drop them, or exclude the table"),
-    ({"SELECT B.OWNER": [("BANK", "ACCT", None, 3)]}, "error", "MVIEW_ID 3, which is not registered", "drop them, or exclude the table"),
-    ({"SELECT COUNT(*) FROM GV$INSTANCE": [(2,)]}, "error", "several instances (RAC) write its log", WANTED.replace("SEQUENCE", "SEQUENCE, COMMIT SCN")),
-    ({"SELECT P.OBJECT_OWNER": [("BANK", "ACCT", "BRANCH")]}, "error", "row level policies (BRANCH) may hide rows of it", "GRANT EXEMPT ACCESS POLICY"),
+    ({"SELECT B.OWNER": [("BANK", "ACCT", "SALES_MV", 3)]}, "error", ("other materialized views "
+    "use its log too (SALES_MV)"), "drop them, or exclude the table"),
+    ({"SELECT B.OWNER": [("BANK", "ACCT", None, 3)]}, "error", "MVIEW_ID 3, which is not registered", "drop them, or exclude the table"),  # noqa: E501
+    ({"SELECT COUNT(*) FROM GV$INSTANCE": [(2,)]}, "error", "several instances (RAC) write its log", WANTED.replace("SEQUENCE", "SEQUENCE, COMMIT SCN")),  # noqa: E501
+    ({"SELECT P.OBJECT_OWNER": [("BANK", "ACCT", "BRANCH")]}, "error", ("row level policies (BRANCH) "
+    "may hide rows of it"), "GRANT EXEMPT ACCESS POLICY"),
     ({"SELECT C.OWNER": []}, "error", "it has no primary key", "exclude the table, or change it"),
 ])  # fmt: skip
 def test_each_thing_that_is_wrong_with_a_table_is_said_with_its_remedy(
@@ -244,9 +259,12 @@ TARGET = TargetConfig(
     type="oracle", host="h", port=1521, user="rowlock", password=SecretStr("x"), database="S"
 )
 HAS: Answers = {
-    "SELECT SYS_CONTEXT('USERENV', 'INSTANCE')": [(1,)], "SELECT SYS_CONTEXT('USERENV', 'SESSION_USER')": [("ROWLOCK",)],
-    "SELECT privilege": [("CREATE SESSION",), ("CREATE TABLE",), ("CREATE SEQUENCE",)], "SELECT owner, table_name": [("BANK", "ACCT")],
-    "\nSELECT DISTINCT table_schema": [("BANK", "ACCT", right) for right in ("SELECT", "INSERT", "UPDATE", "DELETE")],
+    "SELECT SYS_CONTEXT('USERENV', 'INSTANCE')": [(1,)],
+    "SELECT SYS_CONTEXT('USERENV', 'SESSION_USER')": [("ROWLOCK",)],
+    "SELECT privilege": [("CREATE SESSION",), ("CREATE TABLE",), ("CREATE SEQUENCE",)],
+    "SELECT owner, table_name": [("BANK", "ACCT")],
+    "\nSELECT DISTINCT table_schema": [("BANK", "ACCT", right) for right in ("SELECT", "INSERT", "UPDATE",
+     "DELETE")],
     "\nSELECT DISTINCT b.inst_id": [],
 }  # fmt: skip
 
@@ -294,10 +312,14 @@ def test_a_target_as_it_should_be_has_no_findings() -> None:
 @pytest.mark.parametrize(
     ("answers", "refused", "more", "message", "remedy"),
     [
-        ({}, {"blocking_session": "ORA-00942"}, {}, "to end a dead worker's connection rowlock must see who holds a lock", 'GRANT SELECT ON SYS.GV_$SESSION TO "ROWLOCK";'),
-        ({"SELECT privilege": [("CREATE SESSION",)]}, {}, {}, "user ROWLOCK lacks CREATE TABLE and CREATE SEQUENCE", 'GRANT CREATE TABLE, CREATE SEQUENCE TO "ROWLOCK";'),
-        ({"SELECT owner, table_name": []}, {}, {}, "may not create tables of other schemas, or does not see them (BANK.ACCT)", 'GRANT CREATE ANY TABLE, CREATE ANY INDEX TO "ROWLOCK";'),
-        ({"\nSELECT DISTINCT table_schema": [("BANK", "ACCT", "SELECT")]}, {}, {}, "lacks INSERT, UPDATE, DELETE on BANK.ACCT", 'GRANT INSERT, UPDATE, DELETE ON "BANK"."ACCT" TO "ROWLOCK";'),
+        ({}, {"blocking_session": "ORA-00942"}, {}, ("to end a dead worker's connection "
+        "rowlock must see who holds a lock"), 'GRANT SELECT ON SYS.GV_$SESSION TO "ROWLOCK";'),
+        ({"SELECT privilege": [("CREATE SESSION",)]}, {}, {}, ("user ROWLOCK lacks CREATE "
+        "TABLE and CREATE SEQUENCE"), 'GRANT CREATE TABLE, CREATE SEQUENCE TO "ROWLOCK";'),
+        ({"SELECT owner, table_name": []}, {}, {}, ("may not create tables of other schemas, or "
+        "does not see them (BANK.ACCT)"), 'GRANT CREATE ANY TABLE, CREATE ANY INDEX TO "ROWLOCK";'),
+        ({"\nSELECT DISTINCT table_schema": [("BANK", "ACCT", "SELECT")]}, {}, {}, "lacks INSERT, UPDATE, DELETE on BANK.ACCT", ('GRANT '  # noqa: E501
+        'INSERT, UPDATE, DELETE ON "BANK"."ACCT" TO "ROWLOCK";')),
         ({}, {}, {"alter": True}, "lacks ALTER on BANK.ACCT", 'GRANT ALTER ON "BANK"."ACCT" TO "ROWLOCK";'),
         ({}, {}, {"drop": True}, "lacks DROP on BANK.ACCT", 'GRANT DROP ANY TABLE TO "ROWLOCK";'),
     ],

@@ -1,7 +1,8 @@
-"""Whole events with `connector: oracle`: the extremes of every type, as bytes on the wire, from a golden file.
+"""Whole events with `connector: oracle`: the extremes of every type, as bytes on the wire, from a golden
+file.
 
-`python -m tests.unit.test_oracle_events > tests/golden/oracle_events.jsonl` writes it; the values themselves are judged in tests/golden/oracle_types.jsonl.
-"""
+`python -m tests.unit.test_oracle_events > tests/golden/oracle_events.jsonl` writes it; the values themselves
+are judged in tests/golden/oracle_types.jsonl."""
 
 from __future__ import annotations
 
@@ -33,11 +34,13 @@ def _given(case: dict[str, Any]) -> Any:
 
 
 def lines() -> list[str]:
-    """Return key and value of the events of a table with a column for each case: a row that comes, changes to NULLs, and goes."""
+    """Return key and value of the events of a table with a column for each case: a row that comes, changes to
+    NULLs, and goes."""
     cases = [json.loads(line) for line in (_GOLDEN / "oracle_types.jsonl").read_text().splitlines()]
     columns = [OracleColumn("ID", "NUMBER", 22, 0, 10, 0, False, False, False)]
     columns += [
-        OracleColumn(f"C{i}", case["type"], size := case.get("size", 0), size, case.get("precision"), case.get("scale"), True, False, False)
+        OracleColumn(f"C{i}", case["type"], size := case.get("size", 0), size, case.get("precision"),
+        case.get("scale"), True, False, False)
         for i, case in enumerate(cases)
     ]  # fmt: skip
     own = [columns[0]._replace(name=name) for name in ("SEQUENCE$$", "DMLTYPE$$", "OLD_NEW$$", "XID$$")]
@@ -48,13 +51,15 @@ def lines() -> list[str]:
     made = make_log_row_converter(logged)
     rows = [
         made([f"AAAR3sAAEAAAACXAA{number}", number, dml, kind, "281474976710657", 0, *image])
-        for number, (dml, kind, image) in enumerate((("I", "N", full), ("U", "U", full), ("U", "N", empty), ("D", "O", empty)), 1)
+        for number, (dml, kind,
+         image) in enumerate((("I", "N", full), ("U", "U", full), ("U", "N", empty), ("D", "O", empty)), 1)
     ]  # fmt: skip
     changes = OracleRows(logged.table, parse_log_rows(rows, make_key_extractor(logged), whole=True).changes)
     changes.set_position(TransactionHeader(FILE, 43, 1, 4711, None), 0)
     table = TableState(NAME, TopicState("t", TopicTail()), logged.table, (1, 0, 2, 0))
     at = TransactionContext(
-        id="mlog.0:43", gtid=None, file=FILE, file_number=0, pos=43, ts_ms=1_790_000_000_000, server_id=4711, made_ms=1_790_000_000_012
+        id="mlog.0:43", gtid=None, file=FILE, file_number=0, pos=43, ts_ms=1_790_000_000_000, server_id=4711,
+        made_ms=1_790_000_000_012
     )  # fmt: skip
     records = changes.encode_rows(table, SourceContext(connector="oracle", name="core", epoch=1, gen=12), at)
     return [part.decode() for record in records for part in record]
@@ -72,7 +77,8 @@ def test_they_are_read_as_the_types_say() -> None:
     image = events[0].after or {}
     assert [image[f"C{i}"] for i in range(len(cases))] == [case["wire"] for case in cases]
     assert [event.log.rows for event in events if event.log] == [
-        (("AAAR3sAAEAAAACXAA1", 1),), (("AAAR3sAAEAAAACXAA2", 2), ("AAAR3sAAEAAAACXAA3", 3)), (("AAAR3sAAEAAAACXAA4", 4),),
+        (("AAAR3sAAEAAAACXAA1", 1),), (("AAAR3sAAEAAAACXAA2", 2), ("AAAR3sAAEAAAACXAA3", 3)),
+        (("AAAR3sAAEAAAACXAA4", 4),),
     ]  # fmt: skip
 
 

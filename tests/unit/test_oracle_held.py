@@ -1,4 +1,5 @@
-"""What targets hold of Oracle's values (tests/golden/oracle_held.jsonl, seen on servers) is what the how-to says: held, but for the named refusals."""
+"""What targets hold of Oracle's values (tests/golden/oracle_held.jsonl, seen on servers) is what the how-to
+says: held, but for the named refusals."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ HELD: dict[str, dict[str, Any]] = {
 
 
 def refused(case: Case, kind: str) -> bool:
-    """Tell whether the how-to says that this kind of target refuses the value (docs/how-to/oracle-source.md, Values)."""
+    """Tell whether the how-to says that this kind of target refuses the value (docs/how-to/oracle-source.md,
+    Values)."""
     value, my = value_of(case), kind in ("mysql", "mariadb")
     match case["kind"]:
         case "datetime":
@@ -53,5 +55,9 @@ def test_a_topic_refuses_what_debeziums_form_cannot_say_alone() -> None:
         for word in ("rowlock", "plain", "canal-json"):
             assert not str(line.get(word, "")).startswith("refused: "), name
         for word in ("debezium", "debezium-schemas"):
-            bc = name in {name_of(case) for case in cases() if refused(case, "postgres") and "\0" not in str(value_of(case))}  # fmt: skip
+            bc = name in {
+                name_of(case)
+                for case in cases()
+                if refused(case, "postgres") and "\0" not in str(value_of(case))
+            }
             assert str(line.get(word, "")).startswith("refused: ") == bc, name

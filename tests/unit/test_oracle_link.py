@@ -1,4 +1,5 @@
-"""The link to Oracle over a driver that fails as it is told: what each error is to the consumer, and what is taken back."""
+"""The link to Oracle over a driver that fails as it is told: what each error is to the consumer, and what is
+taken back."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ TARGET = TargetConfig(
 
 
 class Driver:
-    """A connection and its cursors at once. `fails`: text that a statement begins with → code of its error."""
+    """A connection and its cursors at once. `fails`: text that a statement begins with → code of its
+    error."""
 
     version, session_id, serial_num, rowcount, description = "19.0.0.0.0", 7, 9, 1, None
 
@@ -103,11 +105,11 @@ def linked(driver: Driver) -> OracleLink:
 @pytest.mark.parametrize(
     ("code", "kind"),
     [
-        ("ORA-00001", UniqueViolationError), ("ORA-02299", UniqueViolationError), ("ORA-00955", AlreadyExistsError),
-        ("ORA-00054", LockWaitError), ("ORA-30006", LockWaitError), ("DPY-4024", LockWaitError), ("ORA-12899", RefusedError),
-        ("ORA-01400", RefusedError), ("ORA-01438", RefusedError), ("ORA-02291", RefusedError), ("ORA-00942", TargetConfigError),
-        ("ORA-00904", TargetConfigError), ("ORA-01031", TargetConfigError), ("ORA-01950", TargetConfigError), ("ORA-00060", TransientError),
-        ("ORA-03113", TransientError), ("DPY-4011", TransientError), ("ORA-99999", TransientError), ("", TransientError),
+        ("ORA-00001", UniqueViolationError), ("ORA-02299", UniqueViolationError), ("ORA-00955", AlreadyExistsError),  # noqa: E501
+        ("ORA-00054", LockWaitError), ("ORA-30006", LockWaitError), ("DPY-4024", LockWaitError), ("ORA-12899", RefusedError),  # noqa: E501
+        ("ORA-01400", RefusedError), ("ORA-01438", RefusedError), ("ORA-02291", RefusedError), ("ORA-00942", TargetConfigError),  # noqa: E501
+        ("ORA-00904", TargetConfigError), ("ORA-01031", TargetConfigError), ("ORA-01950", TargetConfigError), ("ORA-00060", TransientError),  # noqa: E501
+        ("ORA-03113", TransientError), ("DPY-4011", TransientError), ("ORA-99999", TransientError), ("", TransientError),  # noqa: E501
     ],
 )  # fmt: skip
 def test_what_an_error_is(code: str, kind: type[ConsumerError]) -> None:

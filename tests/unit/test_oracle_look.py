@@ -1,4 +1,5 @@
-"""Polls that look at the catalogue: what a look says of a table, and what is published of rows that were read before it."""
+"""Polls that look at the catalogue: what a look says of a table, and what is published of rows that were read
+before it."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ def stopped(table: FollowedTable, now: TableSegments) -> str:
 def test_a_table_that_was_altered_stops_though_its_columns_look_the_same(
     before: LoggedTable | None, output: str
 ) -> None:
-    """Its last column was dropped, and added again: rows of the log may have values that the table has lost."""
+    """Its last column was dropped, and added again: rows of the log may have values that the table has
+    lost."""
     assert stopped(FollowedTable(HERE, before), HERE) == ""
     assert stopped(FollowedTable(HERE, before), ALTERED).startswith(output)
 
@@ -122,7 +124,8 @@ class Session:
 
 
 def test_rows_that_were_read_before_a_definition_are_published_with_those_behind_it() -> None:
-    """Two that were equal in a unique index, which came then, differ at the end of the first poll behind it."""
+    """Two that were equal in a unique index, which came then, differ at the end of the first poll behind
+    it."""
     session: Any = Session(("R1", 1, "I", "N", None, 0, "1", "10"), ("R2", 2, "I", "N", None, 0, "2", "10"))
     catalog: Any = Catalog(logged(Constraint("U", "U", ("V",))))
     following = FollowedTables({NAME: FollowedTable(HERE, logged())})

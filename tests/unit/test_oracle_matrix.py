@@ -33,8 +33,10 @@ def test_a_test_that_the_matrix_names_is_there(node: str) -> None:
 
 def test_every_mark_has_tests_of_its_stand() -> None:
     own = {
-        "a": ("test_oracle_stand", "test_oracle_view", "test_oracle_source", "test_oracle_shared"), "b": ("test_oracle_seekdb",), "sim": ("sim/",),
-        "c": ("test_oracle_target", "test_oracle_statements", "test_oracle_values"), "d": ("unit/", "test_oracle_values"),
+        "a": ("test_oracle_stand", "test_oracle_view", "test_oracle_source", "test_oracle_shared"),
+        "b": ("test_oracle_seekdb",), "sim": ("sim/",),
+        "c": ("test_oracle_target", "test_oracle_statements", "test_oracle_values"),
+        "d": ("unit/", "test_oracle_values"),
     }  # fmt: skip
     command = (ROOT / "Makefile").read_text().partition("test-oracle:")[2].partition("\nlint:")[0]
     own["e"] = tuple(re.findall(r"integration/(\w+)\.py", command))

@@ -1,4 +1,5 @@
-"""Rows of a materialized view log as changes: each rule of producer/sources/oracle/mlog.py, and what is deleted of the log."""
+"""Rows of a materialized view log as changes: each rule of producer/sources/oracle/mlog.py, and what is
+deleted of the log."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ def test_a_key_that_moves_is_a_delete_and_an_insert() -> None:
 def test_images_of_an_update_are_paired_by_key_and_not_by_number() -> None:
     """Between them other sessions draw numbers."""
     rows = [
-        log(1, "UU", 1, 10, "1"), log(2, "UU", 2, 20, "2"), log(3, "UN", 2, 21, "2"), log(4, "UN", 1, 11, "1"),
+        log(1, "UU", 1, 10, "1"), log(2, "UU", 2, 20, "2"), log(3, "UN", 2, 21, "2"),
+        log(4, "UN", 1, 11, "1"),
     ]  # fmt: skip
     assert ops(rows) == [("u", (2, 20), (2, 21)), ("u", (1, 10), (1, 11))]
 
@@ -79,7 +81,7 @@ def test_an_update_cut_by_the_end_of_a_poll_is_left_in_the_log() -> None:
 
 
 @pytest.mark.parametrize("rows", [
-    [log(2, "UU", 1, 10)], [log(3, "UN", 1, 11)], [log(2, "UU", 1, 10), log(3, "UU", 1, 10)], [log(2, "UU", 1, 10), log(3, "DO", 1, 10)],
+    [log(2, "UU", 1, 10)], [log(3, "UN", 1, 11)], [log(2, "UU", 1, 10), log(3, "UU", 1, 10)], [log(2, "UU", 1, 10), log(3, "DO", 1, 10)],  # noqa: E501
     [log(2, "IO", 1, 10)], [log(2, "DN", 1, 10)], [log(2, "XN", 1, 10)],
 ])  # fmt: skip
 def test_a_log_with_holes_is_broken(rows: list[LogRow]) -> None:
@@ -89,7 +91,13 @@ def test_a_log_with_holes_is_broken(rows: list[LogRow]) -> None:
 
 def test_changes_of_a_transaction_stand_together_and_behind_what_they_waited_for() -> None:
     """1 begins first; 2 changes row 7 and commits; then 1 changes it too."""
-    rows = [log(1, "IN", 1, 1, "1"), log(2, "IN", 7, 1, "2"), log(3, "IN", 8, 1, "2"), log(4, "UU", 7, 1, "1"), log(5, "UN", 7, 2, "1")]  # fmt: skip
+    rows = [
+        log(1, "IN", 1, 1, "1"),
+        log(2, "IN", 7, 1, "2"),
+        log(3, "IN", 8, 1, "2"),
+        log(4, "UU", 7, 1, "1"),
+        log(5, "UN", 7, 2, "1"),
+    ]
     assert ops(rows) == [("c", None, (7, 1)), ("c", None, (8, 1)), ("c", None, (1, 1)), ("u", (7, 1), (7, 2))]
 
 
@@ -100,18 +108,29 @@ def test_without_transactions_the_numbers_count() -> None:
 
 def test_commit_scns_come_before_numbers() -> None:
     """Instances draw numbers of their own: the later commit has the lower one."""
-    rows = [log(1, "UU", 1, 11, "2", 900), log(2, "UN", 1, 12, "2", 900), log(50, "UU", 1, 10, "1", 800), log(51, "UN", 1, 11, "1", 800)]  # fmt: skip
+    rows = [
+        log(1, "UU", 1, 11, "2", 900),
+        log(2, "UN", 1, 12, "2", 900),
+        log(50, "UU", 1, 10, "1", 800),
+        log(51, "UN", 1, 11, "1", 800),
+    ]
     assert ops(rows) == [("u", (1, 10), (1, 11)), ("u", (1, 11), (1, 12))]
 
 
 def test_images_of_an_update_are_paired_within_their_commit() -> None:
     """An instance goes on in another stretch of numbers between them."""
-    rows = [log(60, "UU", 1, 10, "1", 800), log(1001, "UN", 1, 11, "1", 800), log(500, "UU", 1, 11, "2", 900), log(501, "UN", 1, 12, "2", 900)]  # fmt: skip
+    rows = [
+        log(60, "UU", 1, 10, "1", 800),
+        log(1001, "UN", 1, 11, "1", 800),
+        log(500, "UU", 1, 11, "2", 900),
+        log(501, "UN", 1, 12, "2", 900),
+    ]
     assert ops(rows) == [("u", (1, 10), (1, 11)), ("u", (1, 11), (1, 12))]
 
 
 def test_histories_of_rows_keep_their_order_whatever_commits_first() -> None:
-    """Random transactions that lock their rows, cut into polls of their commits: each row's versions rise, all of them come."""
+    """Random transactions that lock their rows, cut into polls of their commits: each row's versions rise,
+    all of them come."""
     for seed in range(60):
         rng = random.Random(seed)
         versions, sequence, committed, polls = (
@@ -192,7 +211,8 @@ def test_high_is_behind_the_next_poll_that_surely_reads_later() -> None:
 
 def test_keys_alone_are_one_change_each_in_the_order_of_their_last_rows() -> None:
     rows = [
-        log(1, "IN", 1, 0, "1"), log(2, "IN", 2, 0, "2"), log(3, "UU", 1, 0, "3"), log(4, "DO", 3, 0, "3"), log(5, "UU", 2, 0, None, scn=9),
+        log(1, "IN", 1, 0, "1"), log(2, "IN", 2, 0, "2"), log(3, "UU", 1, 0, "3"), log(4, "DO", 3, 0, "3"),
+        log(5, "UU", 2, 0, None, scn=9),
     ]  # fmt: skip
     found = merge_log_rows(reversed(rows), {(1,): (1, 10), (2,): (2, 20)}, key)
     assert [(each.op, each.before, each.after, each.xid) for each in found] == [
@@ -218,8 +238,8 @@ def test_columns_that_the_log_lacks_come_from_the_row() -> None:
     ]
     found = with_current(changes, {(1,): (1, 99, "x"), (2,): (2, 98, "y")}, key, {2})
     assert [(each.op, each.before, each.after) for each in found] == [
-        ("c", None, (1, 5, "x")), ("u", (2, 5, None), (2, 6, "y")), ("d", (3, 7, None), None), ("d", (4, 7, None), None),
-        ("d", (1, 5, None), None),
+        ("c", None, (1, 5, "x")), ("u", (2, 5, None), (2, 6, "y")), ("d", (3, 7, None), None),
+        ("d", (4, 7, None), None), ("d", (1, 5, None), None),
     ]  # fmt: skip
     assert [each.places for each in found] == [each.places for each in changes]
 

@@ -21,7 +21,7 @@ HERE = TableSegments(7, frozenset([7, 8]), "2026-01-01T00:00:00", 9, "", "2025:1
 
 
 @pytest.mark.parametrize(("now", "output"), [
-    (HERE, None), (HERE._replace(ddl="2027-01-01T00:00:00"), None), (HERE._replace(data=frozenset([7, 8, 12])), None),
+    (HERE, None), (HERE._replace(ddl="2027-01-01T00:00:00"), None), (HERE._replace(data=frozenset([7, 8, 12])), None),  # noqa: E501
     (HERE._replace(data=frozenset([7, 12])), "truncated or moved"), (HERE._replace(id=10), "created again"),
     (HERE._replace(log_id=10), "another log"), (HERE._replace(load="55"), "direct path"),
 ])  # fmt: skip
@@ -86,11 +86,11 @@ PARTED = HERE._replace(parts=frozenset([(7, "2026-01-01T00:00:00"), (8, "2026-01
 
 
 @pytest.mark.parametrize(("now", "output"), [
-    (PARTED._replace(data=frozenset([7, 8, 12]), parts=PARTED.parts | {(12, "2026-02-01T00:00:00")}), None),  # a new one
-    (PARTED._replace(data=frozenset([7, 8, 12]), came=frozenset([12])), "EXCHANGE"),  # new, and filled by a statement
+    (PARTED._replace(data=frozenset([7, 8, 12]), parts=PARTED.parts | {(12, "2026-02-01T00:00:00")}), None),  # a new one  # noqa: E501
+    (PARTED._replace(data=frozenset([7, 8, 12]), came=frozenset([12])), "EXCHANGE"),  # new, and filled by a statement  # noqa: E501
     (PARTED._replace(came=frozenset([8])), None),  # was so before
-    (PARTED._replace(parts=frozenset([(7, "2026-02-01T00:00:00"), (8, "2026-01-02T00:00:00")])), "exchanged away and back"),
-    (PARTED._replace(parts=frozenset([(7, "2026-01-01T00:00:01"), (8, "2026-01-02T00:00:00")])), None),  # older than what was known by then
+    (PARTED._replace(parts=frozenset([(7, "2026-02-01T00:00:00"), (8, "2026-01-02T00:00:00")])), "exchanged away and back"),  # noqa: E501
+    (PARTED._replace(parts=frozenset([(7, "2026-01-01T00:00:01"), (8, "2026-01-02T00:00:00")])), None),  # older than what was known by then  # noqa: E501
 ])  # fmt: skip
 def test_partitions_tell_of_rows_that_came_with_them(now: TableSegments, output: str | None) -> None:
     for before in (PARTED, *parse_segments_proofs([build_segments_proof(NAME, PARTED)]).values()):

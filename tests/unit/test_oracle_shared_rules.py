@@ -1,5 +1,5 @@
-"""A log that others are refreshed from, too: when a view of rowlock's own is refreshed, and which rows are read. Played in
-tests/sim/test_oracle_shared_log.py."""
+"""A log that others are refreshed from, too: when a view of rowlock's own is refreshed, and which rows are
+read. Played in tests/sim/test_oracle_shared_log.py."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def test_rows_between_the_two_refreshes_are_read() -> None:
         ("BANK", "MLOG$_ACCT"), ['l."ID"'], (), 5, shared.OwnViews("A", EARLY, LATE)
     )
     assert text == (
-        'SELECT ROWIDTOCHAR(l.ROWID), l."SEQUENCE$$", l."DMLTYPE$$", l."OLD_NEW$$", NULL, 0, l."ID" FROM "BANK"."MLOG$_ACCT" l '
-        "WHERE l.\"SNAPTIME$$\" > TO_DATE(:1, 'YYYY-MM-DD HH24:MI:SS') AND l.\"SNAPTIME$$\" <= TO_DATE(:2, 'YYYY-MM-DD HH24:MI:SS') "
+        'SELECT ROWIDTOCHAR(l.ROWID), l."SEQUENCE$$", l."DMLTYPE$$", l."OLD_NEW$$", NULL, 0, l."ID" FROM "BANK"."MLOG$_ACCT" l '  # noqa: E501
+        "WHERE l.\"SNAPTIME$$\" > TO_DATE(:1, 'YYYY-MM-DD HH24:MI:SS') AND l.\"SNAPTIME$$\" <= TO_DATE(:2, 'YYYY-MM-DD HH24:MI:SS') "  # noqa: E501
         'ORDER BY l."SEQUENCE$$" FETCH FIRST 5 ROWS ONLY'
     )
     assert binds == [EARLY, LATE]

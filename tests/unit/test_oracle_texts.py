@@ -1,5 +1,6 @@
-"""Oracle's dialect without a server: its statements as they are sent (golden texts, read against Oracle's reference), types, values, names,
-errors and rights. What H2 executes of it is in tests/integration/test_oracle_target.py."""
+"""Oracle's dialect without a server: its statements as they are sent (golden texts, read against Oracle's
+reference), types, values, names, errors and rights. What H2 executes of it is in
+tests/integration/test_oracle_target.py."""
 
 from __future__ import annotations
 
@@ -109,14 +110,15 @@ def test_marks_are_the_drivers() -> None:
 def test_bookkeeping_texts() -> None:
     guard, _ = BOOKS.lanes.build_select(UNIT, [0, 1], lock=True)
     assert guard.endswith(
-        'FROM "ROWLOCK"."ROWLOCK_PROGRESS" WHERE pipeline = %s AND topic = %s AND lane IN (%s, %s) ORDER BY lane FOR UPDATE WAIT 10'
+        'FROM "ROWLOCK"."ROWLOCK_PROGRESS" WHERE pipeline = %s AND topic = %s AND lane IN (%s, %s) '
+        "ORDER BY lane FOR UPDATE WAIT 10"
     )
     assert render_lock_wait(guard, 3.6).endswith("FOR UPDATE WAIT 4")
     assert render_lock_wait(guard, 0.2).endswith("FOR UPDATE WAIT 1"), "WAIT 0 is NOWAIT"
     assert render_lock_wait("SELECT 1 FROM dual", 4) == "SELECT 1 FROM dual"
     assert BOOKS.tables.build_create("rowlock_displaced") == (
-        'CREATE TABLE "ROWLOCK"."ROWLOCK_DISPLACED" (id NUMBER(19) GENERATED ALWAYS AS IDENTITY, pipeline VARCHAR2(100 CHAR) NOT NULL, '
-        "topic VARCHAR2(249 CHAR) NOT NULL, table_name CLOB NOT NULL, row_data CLOB NOT NULL, displaced_by CLOB NOT NULL, "
+        'CREATE TABLE "ROWLOCK"."ROWLOCK_DISPLACED" (id NUMBER(19) GENERATED ALWAYS AS IDENTITY, pipeline VARCHAR2(100 CHAR) NOT NULL, '  # noqa: E501
+        "topic VARCHAR2(249 CHAR) NOT NULL, table_name CLOB NOT NULL, row_data CLOB NOT NULL, displaced_by CLOB NOT NULL, "  # noqa: E501
         "displaced_at TIMESTAMP(3) WITH LOCAL TIME ZONE DEFAULT SYSTIMESTAMP NOT NULL, PRIMARY KEY (id))"
     )
     assert BOOKS.displaced.build_insert(3) == BOOKS.displaced.build_insert(1), (
@@ -149,8 +151,8 @@ def made(table: Table) -> list[str]:
 def test_a_new_table() -> None:
     create, *indexes = made(PEOPLE)
     assert create == (
-        'CREATE TABLE "BANK"."PEOPLE" ("ID" NUMBER(19) NOT NULL, "MAIL" VARCHAR2(60 CHAR), "LAND" VARCHAR2(3 CHAR), '
-        '"PASSPORT" NUMBER(10), "NOTE" VARCHAR2(100 CHAR), PRIMARY KEY ("ID"))'
+        'CREATE TABLE "BANK"."PEOPLE" ("ID" NUMBER(19) NOT NULL, "MAIL" VARCHAR2(60 CHAR), "LAND" '
+        'VARCHAR2(3 CHAR), "PASSPORT" NUMBER(10), "NOTE" VARCHAR2(100 CHAR), PRIMARY KEY ("ID"))'
     )
     given = '"LAND" IS NOT NULL AND "PASSPORT" IS NOT NULL'
     assert indexes == [
@@ -172,8 +174,8 @@ def test_a_text_that_is_never_null_at_the_source_may_be_empty_there() -> None:
     )
     [create, _] = made(replace(table, unique=(index("u", "u"),)))
     assert (
-        '"ID" VARCHAR2(9 CHAR) NOT NULL, "A" VARCHAR2(9 CHAR), "U" VARCHAR2(9 CHAR) NOT NULL, "N" NUMBER(10) NOT NULL'
-        in create
+        '"ID" VARCHAR2(9 CHAR) NOT NULL, "A" VARCHAR2(9 CHAR), "U" VARCHAR2(9 CHAR) NOT '
+        'NULL, "N" NUMBER(10) NOT NULL' in create
     )
 
 
@@ -219,7 +221,7 @@ def test_a_generated_column_is_one_whose_values_the_server_computes() -> None:
 @pytest.mark.parametrize(
     ("expressions", "columns"),
     [
-        (('CASE  WHEN ("A" IS NOT NULL AND "B" IS NOT NULL) THEN "A" END ', 'CASE  WHEN ("A" IS NOT NULL AND "B" IS NOT NULL) THEN "B" END '), ["A", "B"]),
+        (('CASE  WHEN ("A" IS NOT NULL AND "B" IS NOT NULL) THEN "A" END ', 'CASE  WHEN ("A" IS NOT NULL AND "B" IS NOT NULL) THEN "B" END '), ["A", "B"]),  # noqa: E501
         (('CASE WHEN "B" IS NOT NULL THEN "A" END', 'CASE WHEN "B" IS NOT NULL THEN "B" END'), ["A", "B"]),
         (('CASE WHEN "C" IS NOT NULL THEN "A" END', 'CASE WHEN "C" IS NOT NULL THEN "B" END'), None),
         (('CASE WHEN "A" IS NOT NULL THEN "A" END', 'CASE WHEN "B" IS NOT NULL THEN "B" END'), None),
@@ -245,7 +247,8 @@ CASES: list[tuple[list[Alteration], list[str]]] = [
     ([AddColumn(column("n", TEXT, null=False))], [ALTER + 'ADD ("N" CLOB)']),
     (  # a literal without a type would be a NUMBER, which has no such values
         [AddColumn(column("n", ColumnType(kind=Kind.DOUBLE), null=False), fill=5e-324)],
-        [ALTER + "ADD (\"N\" BINARY_DOUBLE DEFAULT CAST('5e-324' AS BINARY_DOUBLE) NOT NULL)", ALTER + 'MODIFY ("N" DEFAULT NULL)'],
+        [ALTER + "ADD (\"N\" BINARY_DOUBLE DEFAULT CAST('5e-324' AS BINARY_DOUBLE) NOT NULL)",
+         ALTER + 'MODIFY ("N" DEFAULT NULL)'],
     ),
     (
         [AddColumn(column("n", text_type(9), default="5%'"))],
@@ -260,9 +263,11 @@ CASES: list[tuple[list[Alteration], list[str]]] = [
     ([RenameColumn("note", "Remark")], [ALTER + 'RENAME COLUMN "NOTE" TO "Remark"']),
     (
         [RenameColumn("land", "country")],
-        ['DROP INDEX "BANK"."PEOPLE_PASS_KEY"', ALTER + 'RENAME COLUMN "LAND" TO "COUNTRY"', LAND_INDEX.replace('"LAND"', '"COUNTRY"')],
+        ['DROP INDEX "BANK"."PEOPLE_PASS_KEY"', ALTER + 'RENAME COLUMN "LAND" TO "COUNTRY"',
+         LAND_INDEX.replace('"LAND"', '"COUNTRY"')],
     ),
-    ([ChangeColumn(PEOPLE.columns[4], column("note", text_type(500)), lossless=True)], [ALTER + 'MODIFY ("NOTE" VARCHAR2(500 CHAR))']),
+    ([ChangeColumn(PEOPLE.columns[4], column("note", text_type(500)), lossless=True)],
+     [ALTER + 'MODIFY ("NOTE" VARCHAR2(500 CHAR))']),
     (
         [ChangeColumn(PEOPLE.columns[3], column("passport", BIG), lossless=True)],
         ['DROP INDEX "BANK"."PEOPLE_PASS_KEY"', ALTER + 'MODIFY ("PASSPORT" NUMBER(19))', LAND_INDEX],
@@ -270,9 +275,11 @@ CASES: list[tuple[list[Alteration], list[str]]] = [
     ([ChangeColumn(PEOPLE.columns[4], replace(PEOPLE.columns[4], nullable=False), lossless=True)], []),
     (
         [RenameColumn("land", "country"), DropColumn("passport")],
-        ['DROP INDEX "BANK"."PEOPLE_PASS_KEY"', ALTER + 'RENAME COLUMN "LAND" TO "COUNTRY"', ALTER + 'DROP ("PASSPORT") CASCADE CONSTRAINTS'],
+        ['DROP INDEX "BANK"."PEOPLE_PASS_KEY"', ALTER + 'RENAME COLUMN "LAND" TO "COUNTRY"',
+         ALTER + 'DROP ("PASSPORT") CASCADE CONSTRAINTS'],
     ),
-    ([AddUnique(index("n", "note"))], ['CREATE UNIQUE INDEX "BANK"."PEOPLE_N_KEY" ON "BANK"."PEOPLE" ("NOTE")']),
+    ([AddUnique(index("n", "note"))],
+     ['CREATE UNIQUE INDEX "BANK"."PEOPLE_N_KEY" ON "BANK"."PEOPLE" ("NOTE")']),
 ]  # fmt: skip
 #: As the real table's are: a constraint's, and one over expressions.
 REAL = {"PEOPLE_MAIL_KEY": "PEOPLE_MAIL_KEY", "PEOPLE_PASS_KEY": None}
@@ -458,7 +465,10 @@ class OneTable:
 
     def execute(self, text: str, params: list[object]) -> list[tuple[object, ...]]:
         if "data_type, char_length" in text:
-            return [(name, type_, 10, 10, None, None, "N" if name == self._key else "Y", "NO", None) for name, type_ in self._types.items()]  # fmt: skip
+            return [
+                (name, type_, 10, 10, None, None, "N" if name == self._key else "Y", "NO", None)
+                for name, type_ in self._types.items()
+            ]
         if "ALL_CONS_COLUMNS" in text and "'P'" in text:
             return [("PK", self._key)]
         if "'UNIQUE'" in text:

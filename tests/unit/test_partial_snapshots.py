@@ -1,4 +1,5 @@
-"""A snapshot of Debezium's that is of a part of the table deletes nothing: the source is asked for what would be deleted."""
+"""A snapshot of Debezium's that is of a part of the table deletes nothing: the source is asked for what would
+be deleted."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ def paused(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
 
 
 def partial(report: Report, bench: HealBench) -> None:
-    """The unit has stopped in front of the last row of the snapshot that ends the topic's rows read, and says why."""
+    """The unit has stopped in front of the last row of the snapshot that ends the topic's rows read, and says
+    why."""
     assert report.state == "stopped"
     problem = decode_problem(report.message)
     seen, remedy = problem.what, problem.action
@@ -137,7 +139,8 @@ class TestDeletedAndInsertedAnew:
         assert bench.list_copies() == of(*now())
 
     def test_a_stop_ends_by_itself_once_the_event_has_come(self, bench: HealBench) -> None:
-        """Debezium takes longer than anybody waits: the unit stops, and is tried again now and then, as every stopped one."""
+        """Debezium takes longer than anybody waits: the unit stops, and is tried again now and then, as every
+        stopped one."""
         partial(bench.again(), bench)
         assert 1 in keys(bench)
         bench.connector.insert(row(1, "1@z"))
@@ -164,7 +167,8 @@ class TestDeletedAndInsertedAnew:
     ],
 )
 def test_no_other_event_vouches_for_a_row(write: Callable[[HealBench], object]) -> None:
-    """An update is of a row that was there all the time; an insert that comes once more is applied already, and will be dropped."""
+    """An update is of a row that was there all the time; an insert that comes once more is applied already,
+    and will be dropped."""
     bench = stopped()
     bench.connector.snapshot(*PART)
     bench.there = [*PART, row(3)]

@@ -1,4 +1,5 @@
-"""What a lane has passed by its progress row it is not given again: at, below and above that offset, for every shape of a change."""
+"""What a lane has passed by its progress row it is not given again: at, below and above that offset, for
+every shape of a change."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ PASSED = (AT - 1, AT, AT + 1)
 
 
 def dispatched(passed: tuple[int, int]) -> tuple[Dispatcher, TablePlan]:
-    """A dispatcher whose lanes have passed these offsets; their rows come in another order than their numbers."""
+    """A dispatcher whose lanes have passed these offsets; their rows come in another order than their
+    numbers."""
     rows = [LaneProgress(lane, 1, 1, "id", passed[lane], ZERO, 0, "") for lane in (1, 0)]
     dispatcher = Dispatcher(LAYOUT, TicketTable(2), rows)
     return dispatcher, dispatcher.plan_table(target_table())

@@ -1,4 +1,5 @@
-"""Statements are found in texts of every kind, only those that a case may run, and their databases are marked."""
+"""Statements are found in texts of every kind, only those that a case may run, and their databases are
+marked."""
 
 from __future__ import annotations
 
@@ -54,12 +55,15 @@ def test_only_what_changes_a_case_s_own_tables_runs(statement: str, runs: bool) 
 
 
 def test_databases_become_marks_that_are_filled_in() -> None:
-    text = "INSERT INTO `shop`.t (shop) SELECT shop.u.shop, 'shop.x' FROM shop.u JOIN other . u ON shop.u.a = u.b"
+    text = (
+        "INSERT INTO `shop`.t (shop) SELECT shop.u.shop, 'shop.x' FROM shop.u "
+        "JOIN other . u ON shop.u.a = u.b"
+    )
     assert databases(text) == {"shop", "other"}
     there = marked(text, {"shop", "other"})
     assert (
-        there
-        == "INSERT INTO ⟦shop⟧.t (shop) SELECT ⟦shop⟧.u.shop, 'shop.x' FROM ⟦shop⟧.u JOIN ⟦other⟧ . u ON ⟦shop⟧.u.a = u.b"
+        there == "INSERT INTO ⟦shop⟧.t (shop) SELECT ⟦shop⟧.u.shop, 'shop.x' FROM ⟦shop⟧.u JOIN "
+        "⟦other⟧ . u ON ⟦shop⟧.u.a = u.b"
     )
     assert filled("USE ⟦shop⟧", {"shop": "p1"}) == "USE `p1`"
     assert marked("DROP DATABASE IF EXISTS shop", {"shop"}) == "DROP DATABASE IF EXISTS ⟦shop⟧"
@@ -165,8 +169,8 @@ def test_what_a_test_expects_is_taken_out() -> None:
 def test_files_of_a_case_stand_together_in_their_order() -> None:
     repository = Repository("x", "o/x", (r"\.sql$",), leave="skip", together="/data/")
     paths = [
-        "a/data/db1.increment10.sql", "a/data/db1.increment2.sql", "a/data/db1.prepare.sql", "a/data/db2.prepare.sql",
-        "a/one.sql", "a/two.sql", "a/skip.sql", "a/none.txt",
+        "a/data/db1.increment10.sql", "a/data/db1.increment2.sql", "a/data/db1.prepare.sql",
+        "a/data/db2.prepare.sql", "a/one.sql", "a/two.sql", "a/skip.sql", "a/none.txt",
     ]  # fmt: skip
     assert sorted(repository.groups(paths)) == [
         ("a/data/db1.prepare.sql", "a/data/db1.increment2.sql", "a/data/db1.increment10.sql"),

@@ -1,4 +1,5 @@
-"""The judge of the peers' cases finds what differs, what is late and what is not explained; a held log stays held."""
+"""The judge of the peers' cases finds what differs, what is late and what is not explained; a held log stays
+held."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A target that cannot commit progress with its rows names another place for it: what takes units over and fences them goes there."""
+"""A target that cannot commit progress with its rows names another place for it: what takes units over and
+fences them goes there."""
 
 from __future__ import annotations
 

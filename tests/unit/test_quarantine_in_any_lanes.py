@@ -1,14 +1,16 @@
-"""Histories of which a target refuses rows end alike with any number of lanes: rows, quarantine, displaced rows.
+"""Histories of which a target refuses rows end alike with any number of lanes: rows, quarantine, displaced
+rows.
 
-The judge applies each half of each change for itself, in the order of the topic. Two things depend on when a lane commits, so the histories
-leave them out:
+The judge applies each half of each change for itself, in the order of the topic. Two things depend on when a
+lane commits, so the histories leave them out:
 
-- *A row that fits follows one that was refused* (or a key that folds like a refused one is deleted), and both are in one batch: the
-  batch never shows the refused row to the target. So with batches of several events no such row comes while its key is held. A key
-  recovers by a later row in no way yet; once it does, this limit goes.
-- *A value that a held key has given up at the source*, and its older row in the target still has: whether another row meets it depends on
-  whether the held key's delete has come by then, for the delete has no ticket of a value that the source's row no longer had. So no
-  row takes such a value.
+- *A row that fits follows one that was refused* (or a key that folds like a refused one is deleted), and both
+  are in one batch: the batch never shows the refused row to the target. So with batches of several events no
+  such row comes while its key is held. A key recovers by a later row in no way yet; once it does, this limit
+  goes.
+- *A value that a held key has given up at the source*, and its older row in the target still has: whether
+  another row meets it depends on whether the held key's delete has come by then, for the delete has no ticket
+  of a value that the source's row no longer had. So no row takes such a value.
 """
 
 from __future__ import annotations
@@ -54,10 +56,11 @@ KEEP: Any = "keep"
 
 
 class Op(NamedTuple):
-    """What the source does: `put` or `drop` the row of `key`, or `move` it to the key `other`. `a`, `b`: its unique values, or KEEP.
+    """What the source does: `put` or `drop` the row of `key`, or `move` it to the key `other`. `a`, `b`: its
+    unique values, or KEEP.
 
-    `refused`: None, "bad" (by the target), or "unsent" (known to be refused before it is sent), of the new row.
-    """
+    `refused`: None, "bad" (by the target), or "unsent" (known to be refused before it is sent), of the new
+    row."""
 
     what: str
     key: float
@@ -113,12 +116,14 @@ class Judge:
 
 
 class Play:
-    """The events that `ops` lead to, and what they must come to. What the source would refuse does nothing."""
+    """The events that `ops` lead to, and what they must come to. What the source would refuse does
+    nothing."""
 
     def __init__(
         self, ops: Sequence[Op], *, replaces: bool = True, drift: bool = False, recovers: bool = True
     ) -> None:
-        """`drift`: the target has a row of somebody else. `recovers`: a row that fits may come while its key is held."""
+        """`drift`: the target has a row of somebody else. `recovers`: a row that fits may come while its key
+        is held."""
         self.start: dict[Key, Row] = {(DRIFT[0],): DRIFT} if drift else {}
         self.judge = Judge(replaces, dict(self.start))
         self.topic: list[Event] = []

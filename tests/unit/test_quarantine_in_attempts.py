@@ -1,4 +1,5 @@
-"""A refused key move, and a delete of a held key, in attempts: one transaction, whatever becomes of its commit, and on the short way too."""
+"""A refused key move, and a delete of a held key, in attempts: one transaction, whatever becomes of its
+commit, and on the short way too."""
 
 from __future__ import annotations
 

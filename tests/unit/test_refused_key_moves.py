@@ -1,4 +1,5 @@
-"""A key move that the target refuses: only the refused half is quarantined, and the number of lanes changes nothing."""
+"""A key move that the target refuses: only the refused half is quarantined, and the number of lanes changes
+nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ Entry = tuple[int, int, str, str]
 
 @dataclass
 class Refusals:
-    """What the target refuses: rows with one of the values `rows` in their last column, and deletes of the keys `deletes`."""
+    """What the target refuses: rows with one of the values `rows` in their last column, and deletes of the
+    keys `deletes`."""
 
     rows: set[int] = field(default_factory=set)
     deletes: set[int] = field(default_factory=set)

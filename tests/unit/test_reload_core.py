@@ -1,4 +1,5 @@
-"""Which configuration is in force, who is given units, and what is placed anew: the owner's core and the agent's."""
+"""Which configuration is in force, who is given units, and what is placed anew: the owner's core and the
+agent's."""
 
 from __future__ import annotations
 
@@ -54,7 +55,8 @@ RELOAD = Reload("new", NEW_PARTS, frozenset({"pipeline/p"}))
 
 
 def running(held: str = "old", *more: str) -> Cluster:
-    """All three units replicate on a, which has the configuration `held`; agents `more` are there and have it, too."""
+    """All three units replicate on a, which has the configuration `held`; agents `more` are there and have
+    it, too."""
     cluster = Cluster()
     cluster.do(OLD)
     cluster.join("a")
@@ -243,7 +245,8 @@ def test_an_agent_with_another_configuration_keeps_what_it_has_and_gets_nothing(
 
 
 def test_a_later_owner_knows_what_is_in_force_and_what_is_left_to_do() -> None:
-    """The first owner dies when the reload is durable, before anything was stopped; the second one's file holds the same."""
+    """The first owner dies when the reload is durable, before anything was stopped; the second one's file
+    holds the same."""
     cluster = running()
     before = assignments(cluster)
     cluster.do(RELOAD)
@@ -296,7 +299,8 @@ def test_an_owner_without_a_record_restarts_nothing() -> None:
 
 
 def test_a_reload_before_the_first_catalogue_of_a_term_is_compared_with_what_was_in_force() -> None:
-    """This coordinator's process started with the new file, so that nothing differs there; a catalogue of before comes late. (Found by the model.)"""
+    """This coordinator's process started with the new file, so that nothing differs there; a catalogue of
+    before comes late. (Found by the model.)"""
     cluster = running()
     before = assignments(cluster)
     later = Cluster(rev=11, records=cluster.records)

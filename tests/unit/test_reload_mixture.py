@@ -1,8 +1,8 @@
-"""Nothing runs under a mixture: an owner, two agents, files that are edited, brought and lost, messages that are lost, restarts of everybody.
+"""Nothing runs under a mixture: an owner, two agents, files that are edited, brought and lost, messages that
+are lost, restarts of everybody.
 
-After every step: a worker whose assignment is not below its part's number runs what is in force of that part. Once it is calm: every unit runs, under
-what is in force, on agents that have it.
-"""
+After every step: a worker whose assignment is not below its part's number runs what is in force of that part.
+Once it is calm: every unit runs, under what is in force, on agents that have it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,8 @@ def inventory(file: File) -> Inventory:
 
 
 class Machine:
-    """An agent's: its file, the process with its workers. `workers`: unit → (assignment, its part's version)."""
+    """An agent's: its file, the process with its workers. `workers`: unit → (assignment, its part's
+    version)."""
 
     def __init__(self, name: str, file: File) -> None:
         self.name, self.file, self.starts = name, file, 0
@@ -122,7 +123,8 @@ class World:
     # the owner
 
     def elect(self) -> None:
-        """Another coordinator leads, whose file is the same by now, or a process starts: either goes by its file."""
+        """Another coordinator leads, whose file is the same by now, or a process starts: either goes by its
+        file."""
         self.rev, self.held = self.rev + 1, self.file
         self.state, out = steps.begin_leader_term("o", self.rev, self.records, CONFIG, self.now)
         for machine in self.machines.values():
@@ -190,7 +192,8 @@ class World:
         self.any().file = self.file
 
     def reload(self) -> None:
-        """The leader reads its file; nothing is read while a reload is under way (server.coordinator holds a lock)."""
+        """The leader reads its file; nothing is read while a reload is under way (server.coordinator holds a
+        lock)."""
         if self.state.configuration.reloading is not None:
             return
         self.reading = self.file

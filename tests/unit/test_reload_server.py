@@ -1,4 +1,5 @@
-"""A reload through the owner's machine, REST, the command line and the apply process's shells: who is answered what, and when."""
+"""A reload through the owner's machine, REST, the command line and the apply process's shells: who is
+answered what, and when."""
 
 from __future__ import annotations
 
@@ -222,7 +223,8 @@ def config(tmp_path: Path) -> Config:
     raw = {
         "kafka": {"bootstrap": "127.0.0.1:1"},
         "sources": {"s": {"type": "mariadb", "host": "h", "user": "u", "password": "p", "tables": ["b.*"]}},
-        "targets": {"t": {"type": "postgres", "host": "h", "port": 1, "user": "u", "password": "p", "database": "d"}},
+        "targets": {"t": {"type": "postgres", "host": "h", "port": 1, "user": "u", "password": "p",
+         "database": "d"}},
         "pipelines": {name: {"sources": ["s"], "target": "t"} for name in "pq"},
     }  # fmt: skip
     file = tmp_path / "c.yaml"
@@ -277,7 +279,16 @@ SOURCE = StoredSource(
 
 
 def flow(table: str, there: tuple[str, ...] | None, **more: Any) -> StoredFlow:
-    return StoredFlow("p", "s", table, "t", f"public.{table}", ("id", "v", "w"), there, **{"create": True, "layout": (4, "r2"), **more})  # fmt: skip
+    return StoredFlow(
+        "p",
+        "s",
+        table,
+        "t",
+        f"public.{table}",
+        ("id", "v", "w"),
+        there,
+        **{"create": True, "layout": (4, "r2"), **more},
+    )
 
 
 def test_tables_that_are_new_back_again_or_no_more() -> None:
@@ -300,8 +311,8 @@ def test_a_column_that_is_written_under_another_name_is_in_the_lines() -> None:
     assert plan_lines(found)[:2] == [
         "nothing changes in what is stored",
         (
-            "target t: public.acct: the column v of s:acct is written to the column v_2 until the source renames "
-            "or drops it (pipeline p)"
+            "target t: public.acct: the column v of s:acct is written to the column v_2 until the source "
+            "renames or drops it (pipeline p)"
         ),
     ]
     assert "renames" not in found.as_dict()
@@ -364,9 +375,15 @@ def test_a_plan_for_people() -> None:
     lines = plan_lines(build_run_plan([SOURCE], [flow("made", None)], asked))
     assert lines == [
         "source s: b.again is selected again; it stays as it is until it is copied: rowlock copy b.again",
-        "source s: b.back is captured newly into the topic x.s.b.back that is there; about 5 rows (100 bytes) are copied",
+        (
+            "source s: b.back is captured newly into the topic x.s.b.back that is there; about "
+            "5 rows (100 bytes) are copied"
+        ),
         "source s: b.new is captured newly, topic x.s.b.new is made; about 1,000 rows (2.0 MiB) are copied",
-        "source s: b.out is no longer captured; its topic and the target's rows stay; selected again later, it has to be copied",
+        (
+            "source s: b.out is no longer captured; its topic and the target's rows stay; selected "
+            "again later, it has to be copied"
+        ),
         "target t: public.made is made with columns id, v, w (pipeline p)",
         "copies: 2 tables, about 1,005 rows, 2.0 MiB",
         "its own file, to the coordinator that leads:",

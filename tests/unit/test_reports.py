@@ -19,7 +19,8 @@ from consumer.attempt.reports import (
 from schemas.problems import Problem, decode_problem, encode_problem
 
 ONE = Report(
-    "t", "ok", 3, 9, applied=1, dropped=2, held=3, displaced=4, commit_ts_ms=5, position=(0, 1, 2, 3), query="q", message="m"
+    "t", "ok", 3, 9, applied=1, dropped=2, held=3, displaced=4, commit_ts_ms=5, position=(0, 1, 2, 3),
+    query="q", message="m"
 )  # fmt: skip
 #: A hang's end; what has come is returned at once.
 LONG_S = 60.0
@@ -111,7 +112,8 @@ def test_figures_are_said_once() -> None:
 
 @pytest.mark.parametrize("over", [0, 1])
 def test_as_much_as_udp_takes_goes_at_once_and_a_byte_more_in_two(over: int) -> None:
-    """One report that is too long alone is tried: what Kafka calls a topic and a source a query ends far below."""
+    """One report that is too long alone is tried: what Kafka calls a topic and a source a query ends far
+    below."""
     sender = ReportSender(9, "token")
     sent: list[bytes] = []
 

@@ -276,7 +276,8 @@ def test_without_the_token_nothing_is_told_or_done(
 
 @pytest.mark.parametrize(("asked_as", "status"), [("other", 421), ("", 202), (None, 202), ("rowlock", 202)])
 def test_who_means_another_system_is_refused(control: FakeControl, asked_as: str | None, status: int) -> None:
-    """Two systems on one machine: the second one's command at the first one's address. Who names none is not refused."""
+    """Two systems on one machine: the second one's command at the first one's address. Who names none is not
+    refused."""
     server = RestServer(create_app(control, FakeDesk(), token=None, prefix="rowlock"), "127.0.0.1:0")
     headers = {} if asked_as is None else {SYSTEM: asked_as}
     try:
@@ -324,7 +325,8 @@ MOVE = f"/v1/units/{UNIT}/move"
 
 
 def _raw(address: str, head: str, chunks: list[bytes]) -> tuple[bytes, int]:
-    """Send a request by hand, until the server answers or closes; return its answer and how many chunks it let be sent."""
+    """Send a request by hand, until the server answers or closes; return its answer and how many chunks it
+    let be sent."""
     host, _, port = address.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=120) as connection:
         connection.sendall(head.encode())
@@ -422,10 +424,11 @@ def test_the_description_says_what_the_interface_does(client: Client, control: F
     rest = client()
     reported = rest.get("/v1/openapi.json").json()
     assert set(reported["paths"]) == {
-        "/v1/leader", "/v1/counters", "/v1/agents", "/v1/agents/{name}", "/v1/agents/{name}/drain", "/v1/pipelines",
-        "/v1/agents/{name}/undrain", "/v1/units/{unit}/cancel",
-        "/v1/units", "/v1/units/{unit}", "/v1/units/{unit}/pause", "/v1/units/{unit}/resume", "/v1/units/{unit}/move",
-        "/v1/copies", "/v1/copies/cancel", "/v1/copies/rate", "/v1/events", "/v1/rebalance", "/v1/reload", "/v1/resign", "/healthz", "/readyz",
+        "/v1/leader", "/v1/counters", "/v1/agents", "/v1/agents/{name}", "/v1/agents/{name}/drain",
+        "/v1/pipelines", "/v1/agents/{name}/undrain", "/v1/units/{unit}/cancel",
+        "/v1/units", "/v1/units/{unit}", "/v1/units/{unit}/pause", "/v1/units/{unit}/resume",
+        "/v1/units/{unit}/move", "/v1/copies", "/v1/copies/cancel", "/v1/copies/rate", "/v1/events",
+        "/v1/rebalance", "/v1/reload", "/v1/resign", "/healthz", "/readyz",
     }  # fmt: skip
     assert "ValidationError" not in str(reported)
     for path, methods in reported["paths"].items():

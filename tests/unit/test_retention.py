@@ -17,11 +17,11 @@ SECONDS, DAYS = "binlog_expire_logs_seconds", "expire_logs_days"
     [
         ({}, RetentionLimits(None, DAYS)),
         ({SECONDS: "0", DAYS: "0"}, RetentionLimits(None, DAYS)),
-        ({SECONDS: "2592000", DAYS: "0", "binlog_expire_logs_auto_purge": "ON"}, RetentionLimits(2_592_000.0, SECONDS)),
+        ({SECONDS: "2592000", DAYS: "0", "binlog_expire_logs_auto_purge": "ON"}, RetentionLimits(2_592_000.0, SECONDS)),  # noqa: E501
         ({SECONDS: "2592000", "binlog_expire_logs_auto_purge": "OFF"}, RetentionLimits(None, SECONDS)),
         ({SECONDS: "60", DAYS: "3"}, RetentionLimits(60.0, SECONDS)),
         ({DAYS: "0.5"}, RetentionLimits(43_200.0, DAYS)),
-        ({SECONDS: "0", "max_binlog_total_size": "5000", "binlog_space_limit": "5000"}, RetentionLimits(None, DAYS, 5000, "max_binlog_total_size")),
+        ({SECONDS: "0", "max_binlog_total_size": "5000", "binlog_space_limit": "5000"}, RetentionLimits(None, DAYS, 5000, "max_binlog_total_size")),  # noqa: E501
         ({DAYS: "7", "binlog_space_limit": "9"}, RetentionLimits(604_800.0, DAYS, 9, "binlog_space_limit")),
         ({"max_binlog_total_size": "0"}, RetentionLimits(None, DAYS)),
     ],
@@ -33,9 +33,9 @@ def test_of_a_log(variables: dict[str, str], kept: RetentionLimits) -> None:
 @pytest.mark.parametrize(
     ("settings", "kept"),
     [
-        ({"retention.ms": "-1", "retention.bytes": "-1"}, RetentionLimits(None, "retention.ms", None, "retention.bytes")),
-        ({"retention.ms": "1500", "retention.bytes": "-1"}, RetentionLimits(1.5, "retention.ms", None, "retention.bytes")),
-        ({"retention.ms": "0", "retention.bytes": "0"}, RetentionLimits(0.0, "retention.ms", 0, "retention.bytes")),
+        ({"retention.ms": "-1", "retention.bytes": "-1"}, RetentionLimits(None, "retention.ms", None, "retention.bytes")),  # noqa: E501
+        ({"retention.ms": "1500", "retention.bytes": "-1"}, RetentionLimits(1.5, "retention.ms", None, "retention.bytes")),  # noqa: E501
+        ({"retention.ms": "0", "retention.bytes": "0"}, RetentionLimits(0.0, "retention.ms", 0, "retention.bytes")),  # noqa: E501
     ],
 )  # fmt: skip
 def test_of_a_topic(settings: dict[str, str], kept: RetentionLimits) -> None:

@@ -169,6 +169,7 @@ def test_of_debezium_s_topics_those_of_the_source_s_tables_are_read() -> None:
     )
     assert sorted(found) == ["rl.north.bank.acct", "rl.north.bank.odd_x24_name"]
     assert select_topics(
-        names[3:4], prefix="rl", sources=["north"], routes=[TableRoute("bank.odd_x24_name", "public.{table}")],
-        assigned={}, debezium={"north": ["bank.odd_*"]},
+        names[3:4], prefix="rl", sources=["north"],
+        routes=[TableRoute("bank.odd_x24_name", "public.{table}")], assigned={},
+        debezium={"north": ["bank.odd_*"]},
     ) == {"rl.north.bank.odd_x24_name": "north"}  # fmt: skip

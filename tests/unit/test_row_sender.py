@@ -40,7 +40,8 @@ class Rows:
 def test_rows_from_the_one_that_is_too_large_on_are_taken_back_and_not_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Else what follows would name them as the events before it, and a row that Kafka refuses would end the process."""
+    """Else what follows would name them as the events before it, and a row that Kafka refuses would end the
+    process."""
     sent: list[tuple[bytes, bytes]] = []
 
     def send_all(_topic: str, records: Records, _size: int) -> None:
@@ -69,7 +70,8 @@ def test_rows_from_the_one_that_is_too_large_on_are_taken_back_and_not_sent(
 
 
 class Fed:
-    """A sender of the rows of `bank.acct`, and what it did, in its order. `full`: whether the writer wants to send."""
+    """A sender of the rows of `bank.acct`, and what it did, in its order. `full`: whether the writer wants to
+    send."""
 
     def __init__(self, *, known: bool = True, begins: Any = None) -> None:
         self.did: list[Any] = []
@@ -87,7 +89,8 @@ class Fed:
         snapshots: Any = SimpleNamespace(tables=SimpleNamespace(is_under_way=lambda _name: False))
         new_tables: Any = SimpleNamespace(take_up_unknown_table=lambda _name, _at: None)
         self.sender = RowSender(
-            self.started, ports, log=log, new_tables=new_tables, snapshots=snapshots, on_batch=lambda: did("batch left")
+            self.started, ports, log=log, new_tables=new_tables, snapshots=snapshots,
+            on_batch=lambda: did("batch left")
         )  # fmt: skip
 
     def send(self, _topic: str, key: bytes, _value: bytes) -> None:
@@ -101,7 +104,8 @@ class Fed:
 
     def take(self, *records: tuple[bytes, bytes], pos: int = 100) -> Any:
         rows: Any = SimpleNamespace(
-            table=Rows.table, header=TransactionHeader("binlog.000003", pos, 7, 1, None), encode_rows=lambda *_: list(records)
+            table=Rows.table, header=TransactionHeader("binlog.000003", pos, 7, 1, None),
+            encode_rows=lambda *_: list(records)
         )  # fmt: skip
         self.sender.send_rows(rows)
         return rows
@@ -118,7 +122,8 @@ def test_rows_of_a_table_whose_definition_nobody_knows_are_passed_over_and_the_t
 
 
 def test_rows_before_the_place_where_a_former_start_took_the_table_up_are_passed_over() -> None:
-    """Its snapshot had them; the log learns of it, or its next row of the transaction would be counted wrong."""
+    """Its snapshot had them; the log learns of it, or its next row of the transaction would be counted
+    wrong."""
     fed = Fed(begins=(0, 3, 100, 0))
     before = fed.take((b"1", b"x"), pos=99)
     fed.take((b"2", b"x"), pos=100)

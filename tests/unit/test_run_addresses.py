@@ -1,4 +1,5 @@
-"""A second `rowlock run` where one runs already ends before it has started anything, and not the first one with it."""
+"""A second `rowlock run` where one runs already ends before it has started anything, and not the first one
+with it."""
 
 from __future__ import annotations
 

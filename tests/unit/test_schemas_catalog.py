@@ -47,7 +47,8 @@ _LABEL = st.text(st.characters(codec="utf-8"), max_size=8)
 
 
 def _declared(labels: list[str]) -> str:
-    """What both servers show: quotes doubled, backslash and line ends escaped (seen on MySQL 9.7 and MariaDB 11.4)."""
+    """What both servers show: quotes doubled, backslash and line ends escaped (seen on MySQL 9.7 and MariaDB
+    11.4)."""
     table = str.maketrans({"'": "''", "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\0": "\\0"})
     return "enum(" + ",".join(f"'{label.translate(table)}'" for label in labels) + ")"
 

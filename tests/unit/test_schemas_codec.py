@@ -1,4 +1,5 @@
-"""The envelope's bytes: pinned by golden files, described by a JSON Schema, readable by older readers within a major."""
+"""The envelope's bytes: pinned by golden files, described by a JSON Schema, readable by older readers within
+a major."""
 
 from __future__ import annotations
 
@@ -35,8 +36,9 @@ from tests.kits.schemas_strategies import TABLE, rows
 SCHEMAS = Path(codec.__file__).parent.parent
 GOLDEN = SCHEMAS / "golden" / "v1"
 EVENTS = (
-    "c", "u", "u-undecodable", "u-oracle", "d", "r", "t", "m-definition", "m-expression", "m-default-expression", "m-label-numbers", "m-ddl", "m-ddl-kept", "m-ddl-columns",
-    "m-chunk", "m-copy", "m-copy-chunk", "m-stop",
+    "c", "u", "u-undecodable", "u-oracle", "d", "r", "t", "m-definition", "m-expression",
+    "m-default-expression", "m-label-numbers", "m-ddl", "m-ddl-kept", "m-ddl-columns", "m-chunk", "m-copy",
+    "m-copy-chunk", "m-stop",
 )  # fmt: skip
 RECORDS: dict[str, tuple[Callable[[bytes], Any], Callable[[Any], bytes]]] = {
     **dict.fromkeys(EVENTS, (codec.decode_event, codec.encode_event_value)),
@@ -96,11 +98,11 @@ def test_golden_records_fit_the_schema() -> None:
 
 
 _DESCRIBED: dict[str, type[msgspec.Struct]] = {
-    "source": Source, "transaction": Transaction, "chunk": Chunk, "table": Table, "column": Column, "type": ColumnType,
-    "index": UniqueIndex, "part": IndexPart, "stored_position": StoredPosition, "identity": Identity, "anchor": Anchor,
-    "watermark": Watermark, "stop": TableStop, "proof": LogProof, "undecodable": Undecodable, "log_rows": LogRows,
-    "copy_mark": CopyMark, "columns": ColumnChanges, "copy_state": CopyState, "copy_request": CopyRequest, "limits": RepairLimits,
-    "shadow": ShadowTable,
+    "source": Source, "transaction": Transaction, "chunk": Chunk, "table": Table, "column": Column,
+    "type": ColumnType, "index": UniqueIndex, "part": IndexPart, "stored_position": StoredPosition,
+    "identity": Identity, "anchor": Anchor, "watermark": Watermark, "stop": TableStop, "proof": LogProof,
+    "undecodable": Undecodable, "log_rows": LogRows, "copy_mark": CopyMark, "columns": ColumnChanges,
+    "copy_state": CopyState, "copy_request": CopyRequest, "limits": RepairLimits, "shadow": ShadowTable,
 }  # fmt: skip
 
 
@@ -142,16 +144,18 @@ _TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
 _POSITION = st.tuples(_NATURAL, _NATURAL, _NATURAL, st.integers(FIRST_SNAPSHOT_ROW - 1, 2**53))
 _ROW = rows(TABLE).map(lambda row: dict(zip(TABLE.column_names, row, strict=True)))
 _SOURCE = st.builds(
-    Source, version=st.just(ENVELOPE_VERSION), connector=st.sampled_from(["mysql", "mariadb"]), name=_TEXT, ts_ms=_NATURAL,
-    snapshot=st.sampled_from(["true", "false"]), db=_TEXT, table=_TEXT, server_id=_NATURAL, gtid=st.none() | _TEXT, file=_TEXT,
-    pos=_NATURAL, row=st.integers(FIRST_SNAPSHOT_ROW, 2**53), position=_POSITION, prev=st.none() | _POSITION, gen=_NATURAL,
+    Source, version=st.just(ENVELOPE_VERSION), connector=st.sampled_from(["mysql", "mariadb"]), name=_TEXT,
+    ts_ms=_NATURAL, snapshot=st.sampled_from(["true", "false"]), db=_TEXT, table=_TEXT, server_id=_NATURAL,
+    gtid=st.none() | _TEXT, file=_TEXT, pos=_NATURAL, row=st.integers(FIRST_SNAPSHOT_ROW, 2**53),
+    position=_POSITION, prev=st.none() | _POSITION, gen=_NATURAL,
 )  # fmt: skip
 _TRANSACTION = st.none() | st.builds(
     Transaction, id=_TEXT, total_order=st.integers(1, 2**53), last=st.booleans()
 )
 _CHUNK = st.builds(
-    Chunk, number=_NATURAL, after=st.none() | st.tuples(_NATURAL, _TEXT), upto=st.none() | st.tuples(_NATURAL, _TEXT),
-    first_row=st.integers(FIRST_SNAPSHOT_ROW, -1), rows=_NATURAL, last=st.booleans(), repeated=st.booleans(),
+    Chunk, number=_NATURAL, after=st.none() | st.tuples(_NATURAL, _TEXT),
+    upto=st.none() | st.tuples(_NATURAL, _TEXT), first_row=st.integers(FIRST_SNAPSHOT_ROW, -1), rows=_NATURAL,
+    last=st.booleans(), repeated=st.booleans(),
 )  # fmt: skip
 _STOP = st.builds(
     TableStop,

@@ -1,4 +1,5 @@
-"""Debezium's events become changes of rows: by the encodings that Debezium's documentation gives for each type."""
+"""Debezium's events become changes of rows: by the encodings that Debezium's documentation gives for each
+type."""
 
 from __future__ import annotations
 
@@ -79,9 +80,10 @@ def record(
         "before": before, "after": after, "op": op, "ts_ms": 1790000000012, "ts_us": 1790000000012000,
         "transaction": {"id": "x:23", "total_order": 2, "data_collection_order": 1},
         "source": {
-            "version": "3.0.1.Final", "connector": "mysql", "name": "branch1", "ts_ms": 1790000000000, "snapshot": "false",
-            "db": "bank", "sequence": None, "table": "acct", "server_id": 7, "gtid": None, "file": "binlog.000003",
-            "pos": 4711, "row": 1, "thread": 9, "query": None, **source,
+            "version": "3.0.1.Final", "connector": "mysql", "name": "branch1", "ts_ms": 1790000000000,
+            "snapshot": "false", "db": "bank", "sequence": None, "table": "acct", "server_id": 7,
+            "gtid": None, "file": "binlog.000003", "pos": 4711, "row": 1, "thread": 9, "query": None,
+            **source,
         },
     }  # fmt: skip
     whole = {"schema": schema or {"type": "struct"}, "payload": payload}
@@ -118,7 +120,8 @@ def test_the_halves_of_a_moved_key_have_positions_in_order() -> None:
 
 @pytest.mark.parametrize("snapshot", ["true", "last", True])
 def test_an_event_of_the_log_is_one_whatever_it_says_of_snapshots(snapshot: object) -> None:
-    """So 3.5.0 marks them once it was killed in a blocking snapshot: without their positions a repeated one would be applied again."""
+    """So 3.5.0 marks them once it was killed in a blocking snapshot: without their positions a repeated one
+    would be applied again."""
     raw = record("c", None, DEBEZIUM, snapshot=snapshot)
     assert decode(raw).source == decode(record("c", None, DEBEZIUM)).source
     assert read_debezium_commit_ms(raw) == read_debezium_commit_ms(record("c", None, DEBEZIUM)) is not None
@@ -216,18 +219,19 @@ DECIMAL = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal"}
     [
         ("decimal", {**DECIMAL, "parameters": {"scale": "2"}}, {**DECIMAL, "parameters": {"scale": "3"}}),
         ("decimal", {**DECIMAL, "parameters": {"scale": "2"}}, {"type": "double"}),
-        ("wall_ms", {"type": "int64", "name": f"{TIME}Timestamp"}, {"type": "int64", "name": f"{TIME}MicroTimestamp"}),
-        ("wall_us", {"type": "int64", "name": f"{TIME}MicroTimestamp"}, {"type": "int64", "name": f"{TIME}Timestamp"}),
+        ("wall_ms", {"type": "int64", "name": f"{TIME}Timestamp"}, {"type": "int64", "name": f"{TIME}MicroTimestamp"}),  # noqa: E501
+        ("wall_us", {"type": "int64", "name": f"{TIME}MicroTimestamp"}, {"type": "int64", "name": f"{TIME}Timestamp"}),  # noqa: E501
         ("time", {"type": "int64", "name": f"{TIME}MicroTime"}, {"type": "int32", "name": f"{TIME}Time"}),
-        ("date", {"type": "int32", "name": f"{TIME}Date"}, {"type": "int32", "name": "org.apache.kafka.connect.data.Date"}),
-        ("moment", {"type": "string", "name": f"{TIME}ZonedTimestamp"}, {"type": "int64", "name": f"{TIME}MicroTimestamp"}),
+        ("date", {"type": "int32", "name": f"{TIME}Date"}, {"type": "int32", "name": "org.apache.kafka.connect.data.Date"}),  # noqa: E501
+        ("moment", {"type": "string", "name": f"{TIME}ZonedTimestamp"}, {"type": "int64", "name": f"{TIME}MicroTimestamp"}),  # noqa: E501
         ("blob", {"type": "bytes"}, {"type": "string"}),
         ("int", {"type": "int32"}, {"type": "string"}),
         ("text", {"type": "string"}, {"type": "int32"}),
     ],
 )  # fmt: skip
 def test_a_schema_that_means_something_else_is_refused(case: str, fits: Any, altered: Any) -> None:
-    """Bare numbers would be read with the wrong scale or unit. What was accepted once is not believed for other schemas."""
+    """Bare numbers would be read with the wrong scale or unit. What was accepted once is not believed for
+    other schemas."""
     type_, value, wire = CASES[case]
     decode = DebeziumDecoder(one(type_), ConnectorModes())
     for _ in range(2):
@@ -301,7 +305,8 @@ MODES: list[tuple[ColumnType, object, str | None]] = [
 def test_a_value_that_could_be_another_in_another_mode_is_refused(
     type_: ColumnType, value: object, why: str | None
 ) -> None:
-    """binary.handling.mode=hex and time mode `connect` cannot be told from the events where these have no schema."""
+    """binary.handling.mode=hex and time mode `connect` cannot be told from the events where these have no
+    schema."""
     table = one(type_)
     raw = record("c", None, {"v": value})
     if why is None:

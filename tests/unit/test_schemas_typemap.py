@@ -91,8 +91,8 @@ def test_collations_are_kept_replaced_or_left_to_the_server() -> None:
 )
 def test_what_mariadb_has_for_collations_of_mysql(source: str, near: str, key: str) -> None:
     mariadb = [
-        "utf8mb4_bin", "utf8mb4_nopad_bin", "utf8mb4_unicode_520_ci", "utf8mb4_uca1400_nopad_ai_ci", "utf8mb3_general_ci",
-        "utf8mb4_uca1400_nopad_as_cs", "utf8mb4_uca1400_turkish_nopad_as_cs",
+        "utf8mb4_bin", "utf8mb4_nopad_bin", "utf8mb4_unicode_520_ci", "utf8mb4_uca1400_nopad_ai_ci",
+        "utf8mb3_general_ci", "utf8mb4_uca1400_nopad_as_cs", "utf8mb4_uca1400_turkish_nopad_as_cs",
     ]  # fmt: skip
     assert (
         make_collation_chooser(mariadb)(_text(source)),
@@ -115,8 +115,8 @@ def test_what_mariadb_has_for_collations_of_mysql(source: str, near: str, key: s
 )
 def test_what_mysql_has_for_collations_of_mariadb(source: str, near: str, key: str) -> None:
     mysql = [
-        "utf8mb4_bin", "utf8mb4_0900_bin", "utf8mb4_0900_ai_ci", "utf8mb4_tr_0900_as_cs", "utf8mb3_bin", "utf8mb3_turkish_ci",
-        "gbk_chinese_ci", "gbk_bin",
+        "utf8mb4_bin", "utf8mb4_0900_bin", "utf8mb4_0900_ai_ci", "utf8mb4_tr_0900_as_cs", "utf8mb3_bin",
+        "utf8mb3_turkish_ci", "gbk_chinese_ci", "gbk_bin",
     ]  # fmt: skip
     assert (
         make_collation_chooser(mysql)(_text(source)),
@@ -388,6 +388,7 @@ def test_literals_are_quoted() -> None:
 def test_a_text_has_room_for_all_in_another_character_set(
     length: int, charset: str | None, there: str, made: str
 ) -> None:
-    """Its limit is one of bytes: a TEXT of gb18030 did not go into the TEXT of utf8mb4 that MariaDB was given for it."""
+    """Its limit is one of bytes: a TEXT of gb18030 did not go into the TEXT of utf8mb4 that MariaDB was given
+    for it."""
     text = ColumnType(kind=Kind.TEXT, length=length, charset=charset, collation=charset and f"{charset}_bin")
     assert render_mysql_type(text, lambda _: there).partition(" ")[0] == made

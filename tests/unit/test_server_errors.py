@@ -1,4 +1,5 @@
-"""Versions that are refused, what a statement reads, and the words for a driver's error: no server is needed."""
+"""Versions that are refused, what a statement reads, and the words for a driver's error: no server is
+needed."""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.parametrize(
     "version",
     [
-        "10.1.23-MariaDB", "5.5.5-10.1.23-MariaDB", "10.2.11-MariaDB-log", "10.9.8-MariaDB-1:10.9.8+maria~ubu2204", "5.5.68-MariaDB",
+        "10.1.23-MariaDB", "5.5.5-10.1.23-MariaDB", "10.2.11-MariaDB-log", "10.9.8-MariaDB-1:10.9.8+maria~ubu2204", "5.5.68-MariaDB",  # noqa: E501
         "5.7.44-log", "8.0.12", "5.6.51", "5.7.17-11-V2.0R540D002-20191226-1152-log",
     ],
 )  # fmt: skip
@@ -388,8 +389,9 @@ def test_fault_of_rowlock_keeps_its_traceback() -> None:
 
 #: The modules that open connections of a driver, each for all of its side.
 _OPENERS = {
-    "schemas/io/mysql_connection.py", "schemas/io/oracle_connection.py", "consumer/targets/postgres/connection.py",
-    "consumer/targets/shared/inspection.py", "deploy/embedded/mariadb.py", "deploy/embedded/postgres.py",
+    "schemas/io/mysql_connection.py", "schemas/io/oracle_connection.py",
+    "consumer/targets/postgres/connection.py", "consumer/targets/shared/inspection.py",
+    "deploy/embedded/mariadb.py", "deploy/embedded/postgres.py",
 }  # fmt: skip
 
 

@@ -1,4 +1,5 @@
-"""Services that a test stopped go on before the next one, and tests that stop none are not held up by that."""
+"""Services that a test stopped go on before the next one, and tests that stop none are not held up by
+that."""
 
 from __future__ import annotations
 

@@ -24,7 +24,8 @@ TRASH = "_t_del"
 
 
 class Log:
-    """Statements of a log that knows the table `t`, told to ShadowTables one behind the other, 10 bytes each."""
+    """Statements of a log that knows the table `t`, told to ShadowTables one behind the other, 10 bytes
+    each."""
 
     def __init__(self, names: NameRules | None = None) -> None:
         self.shadows = ShadowTables(enable_all_tools().names, names or NameRules())
@@ -64,10 +65,14 @@ GHOST = (
 )
 GHOST_SWAP = "rename /* gh-ost */ table `db`.`t` to `db`.`_t_del`, `db`.`_t_gho` to `db`.`t`"
 PERCONA = (
-    "CREATE TABLE `db`.`_t_new` (\n  `id` int NOT NULL,\n  `a` int,\n  `b` int,\n  PRIMARY KEY (`id`)\n) ENGINE=InnoDB",
+    (
+        "CREATE TABLE `db`.`_t_new` (\n  `id` int NOT NULL,\n  `a` int,\n  `b` int,\n  "
+        "PRIMARY KEY (`id`)\n) ENGINE=InnoDB"
+    ),
     "ALTER TABLE `db`.`_t_new` ADD COLUMN c INT DEFAULT 7",
     *(
-        f"CREATE DEFINER=`root`@`%` TRIGGER `db`.`pt_osc_db_t` AFTER {event} ON `db`.`t` FOR EACH ROW REPLACE INTO `db`.`_t_new` (id) VALUES (1)"
+        f"CREATE DEFINER=`root`@`%` TRIGGER `db`.`pt_osc_db_t` AFTER {event} ON `db`.`t` FOR EACH ROW "
+        "REPLACE INTO `db`.`_t_new` (id) VALUES (1)"
         for event in ("DELETE", "UPDATE", "INSERT")
     ),
 )
@@ -102,7 +107,8 @@ def test_two_statements_swap_as_well() -> None:
 
 
 def test_what_was_read_before_changes_nothing_when_it_is_read_again() -> None:
-    """A record may be of a moment behind the position that it names; capture reads what stands between once more."""
+    """A record may be of a moment behind the position that it names; capture reads what stands between once
+    more."""
     log = Log()
     log.notify(*GHOST)
     log.move("ALTER TABLE t RENAME _t_del")
@@ -281,10 +287,10 @@ def test_what_keeps_rows_and_values(
         ("DROP COLUMN a, ADD COLUMN a INT", FORM),
         ("MODIFY a FLOAT(5,1)", table("id", "a float", "b")),
         ("ADD c INT", FORM),
-        ("DROP PRIMARY KEY, ADD PRIMARY KEY (a)", msgspec.structs.replace(FORM, key=UniqueIndex(name="PRIMARY", parts=(IndexPart(column="a"),)))),
+        ("DROP PRIMARY KEY, ADD PRIMARY KEY (a)", msgspec.structs.replace(FORM, key=UniqueIndex(name="PRIMARY", parts=(IndexPart(column="a"),)))),  # noqa: E501
         ("ADD UNIQUE u (a)", with_unique(FORM, "a")),
-        ("MODIFY id SMALLINT", table(Column(name="id", type=msgspec.structs.replace(TYPES["int"], bits=16)), "a", "b")),
-        ("MODIFY id INT UNSIGNED", table(Column(name="id", type=msgspec.structs.replace(TYPES["int"], unsigned=True)), "a", "b")),
+        ("MODIFY id SMALLINT", table(Column(name="id", type=msgspec.structs.replace(TYPES["int"], bits=16)), "a", "b")),  # noqa: E501
+        ("MODIFY id INT UNSIGNED", table(Column(name="id", type=msgspec.structs.replace(TYPES["int"], unsigned=True)), "a", "b")),  # noqa: E501
         ("MODIFY id FLOAT", table("id float", "a", "b")),
     ],
 )  # fmt: skip

@@ -126,7 +126,8 @@ def state(table: Table = ACCT, emptied: int | None = None) -> UnitState:
         ({"a.b.b2.bank.acct": UnitState(None, None, None)}, {}, "b2:bank.acct writes it, too"),
         ({"a.b.b2.bank.other": UnitState(None, None, None)}, {}, ""),
         ({"a.b.b2.bank.acct": state()}, {"branch": "{source}"}, ""),
-        # what writes no more: another prefix's, a source that is no more, a table whose rows went when it was dropped
+        # what writes no more: another prefix's, a source that is no more, a table whose rows went when it was
+        # dropped
         ({"b.b.b2.bank.acct": state()}, {}, ""),
         ({"a.b.b3.bank.acct": state()}, {}, ""),
         ({"a.b.b2.bank.acct": state(emptied=8)}, {}, ""),

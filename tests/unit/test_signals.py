@@ -1,4 +1,5 @@
-"""SIGTERM and SIGINT end what runs long: also what has not begun yet, and in whatever step of its main thread they come."""
+"""SIGTERM and SIGINT end what runs long: also what has not begun yet, and in whatever step of its main thread
+they come."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ def test_a_signal_sets_the_event_and_the_handlers_of_before_come_back(number: si
 
 
 def test_a_handler_takes_no_lock_that_the_main_thread_may_hold() -> None:
-    """An event that is set in the handler itself deadlocks where the signal comes while the main thread is inside `wait`."""
+    """An event that is set in the handler itself deadlocks where the signal comes while the main thread is
+    inside `wait`."""
     lock, asked = threading.Lock(), threading.Event()
 
     def ask(_name: str) -> None:

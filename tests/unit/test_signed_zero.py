@@ -1,4 +1,5 @@
-"""-0.0 and 0.0 are one key to every SQL server and to Python, and two values: no step takes a change between them for none."""
+"""-0.0 and 0.0 are one key to every SQL server and to Python, and two values: no step takes a change between
+them for none."""
 
 from __future__ import annotations
 
@@ -55,8 +56,9 @@ def in_force() -> ActiveDefinition:
     assert routed is not None
     desired = build_desired_table(SOURCE, routed)
     return ActiveDefinition(
-        text="", stored=StoredDefinition(SOURCE), written=SOURCE, routed=routed, expected=desired, real=desired, target=build_target_table(desired, desired),
-        decode=make_event_decoder(SOURCE), decode_row=make_row_decoder(SOURCE, {"f"}), row=make_image_converter(SOURCE, ()),
+        text="", stored=StoredDefinition(SOURCE), written=SOURCE, routed=routed, expected=desired,
+        real=desired, target=build_target_table(desired, desired), decode=make_event_decoder(SOURCE),
+        decode_row=make_row_decoder(SOURCE, {"f"}), row=make_image_converter(SOURCE, ()),
     )  # fmt: skip
 
 
@@ -69,7 +71,8 @@ def change(before: Row | None, after: Row | None, offset: int = 5, **more: Any) 
         "op": "c" if before is None else "d" if after is None else "u",
         "before": None if before is None else dict(zip(SOURCE.column_names, before, strict=True)),
         "after": None if after is None else dict(zip(SOURCE.column_names, after, strict=True)),
-        "source": {"version": "1.0", "ts_ms": 1, "db": "bank", "table": "acct", "position": [0, 1, 2, 3], "prev": None, "gen": 1},
+        "source": {"version": "1.0", "ts_ms": 1, "db": "bank", "table": "acct", "position": [0, 1, 2, 3],
+         "prev": None, "gen": 1},
     }  # fmt: skip
     return RowChange((offset, 0), before, after, (0, 1, 2, 3), wire=msgspec.json.encode(event), **more)
 
@@ -112,7 +115,8 @@ def test_every_form_in_which_a_value_is_sent_keeps_the_sign() -> None:
 
 
 def applied(*changes: RowChange) -> tuple[list[QuarantineEntry], list[NetChange]]:
-    """Apply `changes` one by one, the first of which the target refuses. Returns the entries that are left, and what was applied."""
+    """Apply `changes` one by one, the first of which the target refuses. Returns the entries that are left,
+    and what was applied."""
     dispatcher = Dispatcher(
         Layout(lanes=1), TicketTable(1), [LaneProgress(0, 1, 1, "", -1, (0, 0, 0, 0), 0, "")]
     )
@@ -134,7 +138,8 @@ def applied(*changes: RowChange) -> tuple[list[QuarantineEntry], list[NetChange]
 
 @pytest.mark.parametrize("later", [False, True])
 def test_a_retry_of_a_refused_change_between_zeros_leaves_the_new_row(*, later: bool) -> None:
-    """Recorded under the key of before, it would be taken for a row that moved away: a retry would delete it."""
+    """Recorded under the key of before, it would be taken for a row that moved away: a retry would delete
+    it."""
     last = (0.0, 7.0, "y")
     changes = [change(OLD, NEW), *([change(NEW, last, 6)] if later else [])]
     entries, nets = applied(*changes)

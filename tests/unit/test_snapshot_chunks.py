@@ -1,9 +1,8 @@
 """The chunk machine against a modelled source: whatever is interleaved, the topic reproduces the source.
 
-The model has the visibility gap (a transaction is delivered by the stream before a SELECT sees it), chunk reads that
-take their time, DDL, restarts of capture at any step that re-send the log from an older position, and a consumer that
-drops duplicates by position.
-"""
+The model has the visibility gap (a transaction is delivered by the stream before a SELECT sees it), chunk
+reads that take their time, DDL, restarts of capture at any step that re-send the log from an older position,
+and a consumer that drops duplicates by position."""
 
 from __future__ import annotations
 
@@ -59,7 +58,8 @@ class Transaction:
 
 @dataclass
 class Source:
-    """A log, and what of it SELECTs see: commits become visible in any order of disjoint keys, later than logged."""
+    """A log, and what of it SELECTs see: commits become visible in any order of disjoint keys, later than
+    logged."""
 
     mysql: bool
     rows: dict[int, int]
@@ -111,7 +111,8 @@ class Source:
 
 @dataclass
 class Capture:
-    """Capture's side: the stream's place, the machine, the topic. `naive`: LOW := the log's end (the wrong rule)."""
+    """Capture's side: the stream's place, the machine, the topic. `naive`: LOW := the log's end (the wrong
+    rule)."""
 
     source: Source
     limit: int
@@ -307,7 +308,8 @@ HISTORIES: dict[str, tuple[dict[int, int], int, list[tuple[object, ...]]]] = {
         {1: 1}, 3, [("commit", {3: 1}), ("show", 0), ("commit", {1: 1}), ("read",), ("stream",), ("stream",)],
     ),
     "a row that goes while its chunk waits for HIGH": (
-        {1: 1, 2: 1}, 3, [("commit", {3: 1}), ("show", 0), ("commit", {1: None}), ("read",), ("stream",), ("stream",)],
+        {1: 1, 2: 1}, 3, [("commit", {3: 1}), ("show", 0), ("commit", {1: None}), ("read",), ("stream",),
+         ("stream",)],
     ),
     "rows that a TRUNCATE removes while their chunk is being read": (
         {1: 1}, 3, [("read",), ("truncate",), ("stream",), ("show", 0)],
@@ -316,17 +318,20 @@ HISTORIES: dict[str, tuple[dict[int, int], int, list[tuple[object, ...]]]] = {
         {1: 1}, 3, [("truncate",), ("stream",), ("read",), ("stream",), ("show", 0)],
     ),
     "rows before a TRUNCATE that waits behind them": (
-        {1: 1}, 3, [("commit", {2: 1}), ("truncate",), ("read",), ("stream",), ("stream",), ("read",), ("stream",)],
+        {1: 1}, 3, [("commit", {2: 1}), ("truncate",), ("read",), ("stream",), ("stream",), ("read",),
+         ("stream",)],
     ),
     "the last row of a chunk changes": (
         {1: 1, 2: 1, 3: 1}, 2, [("commit", {2: 1}), ("read",), ("stream",), ("read",), ("stream",)],
     ),
     "a chunk as large as the limit that is not the last": ({1: 1, 2: 1}, 1, [("read",), ("stream",)]),
     "an answer to a request that is no longer asked": (
-        {1: 1}, 3, [("read",), ("truncate",), ("commit", {1: 1}), ("stream",), ("stream",), ("read",), ("stream",)],
+        {1: 1}, 3, [("read",), ("truncate",), ("commit", {1: 1}), ("stream",), ("stream",), ("read",),
+         ("stream",)],
     ),
     "a chunk that is emitted, and capture dies before it stores where it stands": (
-        {1: 1, 2: 1}, 1, [("commit", {1: 1}), ("store",), ("read",), ("stream",), ("restart",), ("read",), ("stream",)],
+        {1: 1, 2: 1}, 1, [("commit", {1: 1}), ("store",), ("read",), ("stream",), ("restart",), ("read",),
+         ("stream",)],
     ),
 }  # fmt: skip
 
@@ -339,7 +344,8 @@ def test_a_history(name: str, mysql: bool) -> None:
 
 
 def test_a_chunk_waits_for_high() -> None:
-    """Else, after a restart, it would stand below what the topic already holds, and be dropped as a duplicate."""
+    """Else, after a restart, it would stand below what the topic already holds, and be dropped as a
+    duplicate."""
     steps: list[tuple[object, ...]] = [
         ("commit", {1: 1}),
         ("commit", {2: 1}),
@@ -444,6 +450,11 @@ def test_a_table_that_is_done_is_not_read_again(resumed: bool) -> None:
         state, effects = machine.apply_event(state, StreamReached((1, 500)), 0.0)
     assert isinstance(effects[-1], SnapshotDone)
     mark = LogMark((1, 510), None)
-    for event in TableChanged(mark, TABLE), RowsPassed(mark, [(1,)]), ChunkFailed(1, "late"), StreamReached((1, 520)):  # fmt: skip
+    for event in (
+        TableChanged(mark, TABLE),
+        RowsPassed(mark, [(1,)]),
+        ChunkFailed(1, "late"),
+        StreamReached((1, 520)),
+    ):
         state, effects = machine.apply_event(state, event, 1.0)
         assert effects == []

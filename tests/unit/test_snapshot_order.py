@@ -1,4 +1,5 @@
-"""The order in which a chunk is read: LOW, SELECT, HIGH. A server that commits a transaction before every statement shows it."""
+"""The order in which a chunk is read: LOW, SELECT, HIGH. A server that commits a transaction before every
+statement shows it."""
 
 from __future__ import annotations
 
@@ -30,8 +31,8 @@ SIZE = 10
 
 
 class Server:
-    """Transaction number n writes row (1, n), starts in the log at n·SIZE and is visible at once; `logged_ahead`: so many more
-    are in the log and not visible yet."""
+    """Transaction number n writes row (1, n), starts in the log at n·SIZE and is visible at once;
+    `logged_ahead`: so many more are in the log and not visible yet."""
 
     def __init__(self, *, mysql: bool, logged_ahead: int = 0) -> None:
         self.mysql, self.logged_ahead = mysql, logged_ahead
@@ -163,7 +164,8 @@ def test_mariadb_takes_the_place_that_belongs_to_its_snapshot() -> None:
 
 
 def test_what_was_logged_before_the_stream_must_be_visible_first(server: Server) -> None:
-    """MariaDB's LOW is a position, which the machine compares; MySQL's says nothing of what the stream did not deliver."""
+    """MariaDB's LOW is a position, which the machine compares; MySQL's says nothing of what the stream did
+    not deliver."""
     for first, waits in ((1, 3), True), ((1, 4), False), ((1, 9), False), (None, False):
         server.first_outside = first
         assert isinstance(read(server), ChunkFailed) == (waits and server.mysql)
@@ -197,7 +199,8 @@ def test_a_connection_that_failed_is_closed_and_the_next_chunk_is_read_on_anothe
 
 
 def test_chunks_are_read_in_utc_and_utf8_whatever_the_settings_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And what is asked between two chunks is in no transaction: that would keep old versions of rows alive at the source."""
+    """And what is asked between two chunks is in no transaction: that would keep old versions of rows alive
+    at the source."""
     given: dict[str, Any] = {}
     monkeypatch.setattr(reader, "open_connection", lambda **settings: given.update(settings))
     reader.make_connection_opener({"host": "h", "charset": "latin1", "autocommit": False})()
@@ -205,7 +208,8 @@ def test_chunks_are_read_in_utc_and_utf8_whatever_the_settings_say(monkeypatch: 
 
 
 def test_a_row_that_stops_its_table_leaves_no_transaction_open(server: Server) -> None:
-    """The connection may have nothing more to read until capture ends: the source would keep old versions of all rows for it."""
+    """The connection may have nothing more to read until capture ends: the source would keep old versions of
+    all rows for it."""
     text = ColumnType(kind=Kind.VARCHAR, length=9, charset="utf8mb4", collation="utf8mb4_bin")
     table = replace(TABLE, columns=(Column(name="id", type=text, nullable=False), TABLE.columns[1]))
     server.key = b"a\xff"

@@ -31,14 +31,14 @@ INT = ColumnType(kind=Kind.INT, bits=32)
     [
         (INT, 7, "`k0`", 7),
         (ColumnType(kind=Kind.INT, bits=64), str(2**60), "`k0`", 2**60),
-        (ColumnType(kind=Kind.DECIMAL, precision=20, scale=2), "12345678901234567.89", "`k0`", Decimal("12345678901234567.89")),
+        (ColumnType(kind=Kind.DECIMAL, precision=20, scale=2), "12345678901234567.89", "`k0`", Decimal("12345678901234567.89")),  # noqa: E501
         (ColumnType(kind=Kind.ENUM, members=LABELS, charset="utf8mb4"), "small", "CAST(`k0` AS UNSIGNED)", 1),
         (ColumnType(kind=Kind.ENUM, members=LABELS, charset="utf8mb4"), "large", "CAST(`k0` AS UNSIGNED)", 3),
         (ColumnType(kind=Kind.ENUM, members=LABELS, charset="utf8mb4"), "", "CAST(`k0` AS UNSIGNED)", 0),
         (ColumnType(kind=Kind.SET, members=LABELS, charset="utf8mb4"), "", "CAST(`k0` AS UNSIGNED)", 0),
-        (ColumnType(kind=Kind.SET, members=LABELS, charset="utf8mb4"), "small,large", "CAST(`k0` AS UNSIGNED)", 5),
-        (ColumnType(kind=Kind.SET_NUMBER, members=("", "a"), charset="utf8mb4"), 3, "CAST(`k0` AS UNSIGNED)", 3),
-        (ColumnType(kind=Kind.ENUM_NUMBER, members=("", "a"), charset="utf8mb4"), 0, "CAST(`k0` AS UNSIGNED)", 0),
+        (ColumnType(kind=Kind.SET, members=LABELS, charset="utf8mb4"), "small,large", "CAST(`k0` AS UNSIGNED)", 5),  # noqa: E501
+        (ColumnType(kind=Kind.SET_NUMBER, members=("", "a"), charset="utf8mb4"), 3, "CAST(`k0` AS UNSIGNED)", 3),  # noqa: E501
+        (ColumnType(kind=Kind.ENUM_NUMBER, members=("", "a"), charset="utf8mb4"), 0, "CAST(`k0` AS UNSIGNED)", 0),  # noqa: E501
         (ColumnType(kind=Kind.YEAR), 2026, "CAST(`k0` AS UNSIGNED)", 2026),
         (ColumnType(kind=Kind.VARCHAR, length=9, charset="utf8mb4"), "50%", "`k0`", "50%"),
         (ColumnType(kind=Kind.VARBINARY, length=9), "AAE=", "`k0`", b"\0\1"),
@@ -66,7 +66,8 @@ def test_the_first_chunk_has_no_condition() -> None:
 def test_a_condition_holds_for_every_chunk_and_nothing_of_it_is_taken_for_a_parameter(
     after: Key | None, behind: str, parameters: tuple[object, ...]
 ) -> None:
-    """The driver puts parameters in where it is given some; a `%` says so then, and must stand for itself in both."""
+    """The driver puts parameters in where it is given some; a `%` says so then, and must stand for itself in
+    both."""
     column = Column(name="100%", type=INT, nullable=False)
     percent = replace(
         table(INT), columns=(column,), key=UniqueIndex(name="PRIMARY", parts=(IndexPart(column="100%"),))

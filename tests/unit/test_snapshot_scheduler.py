@@ -1,4 +1,5 @@
-"""The snapshots of several tables at once: which are under way, whose answers are taken, and what becomes of one whose table changes."""
+"""The snapshots of several tables at once: which are under way, whose answers are taken, and what becomes of
+one whose table changes."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ def table(name: str, *key: str) -> Table:
 
 
 class Run:
-    """A run of capture on MariaDB over the tables `names` of schema d; `copies`: those of which a copy runs that was asked for."""
+    """A run of capture on MariaDB over the tables `names` of schema d; `copies`: those of which a copy runs
+    that was asked for."""
 
     def __init__(self, *names: str, copies: tuple[str, ...] = (), expected: bool = True) -> None:
         self.readers: list[ScriptedChunks] = []
@@ -48,7 +50,8 @@ class Run:
             if each in copies:
                 state.begun = BegunCopy(CopyMark(id=each), BEGUN, 0)
                 asked[f"d.{each}"] = CopyState(
-                    id=each, db="d", table=each, by="operator", phase="running", requested_ms=1, begin=BEGUN, offset=0,
+                    id=each, db="d", table=each, by="operator", phase="running", requested_ms=1, begin=BEGUN,
+                    offset=0,
                 )  # fmt: skip
         captured = CapturedTables("p", "s", tables={state.name: state for state in self.states.values()})
         self.book = CopyBook(asked)
@@ -58,7 +61,8 @@ class Run:
         self.writer = TopicWriter()
         writer: Any = self.writer
         self.snapshots = SnapshotScheduler(
-            started, writer, self._open, Clock(lambda: 1.0, lambda: 1000), 10, enabled=expected, delivered=None,
+            started, writer, self._open, Clock(lambda: 1.0, lambda: 1000), 10, enabled=expected,
+            delivered=None,
         )  # fmt: skip
 
     def _open(self, _began: object) -> ScriptedChunks:
@@ -70,10 +74,13 @@ class Run:
 
     def reader(self, name: str) -> ScriptedChunks:
         """Return who was asked last for rows of a table."""
-        return next(each for each in reversed(self.readers) if each.asked and each.asked[-1].table.name == name)  # fmt: skip
+        return next(
+            each for each in reversed(self.readers) if each.asked and each.asked[-1].table.name == name
+        )
 
     def answer(self, name: str, *rows: Row, high: int = START) -> None:
-        """The oldest request to the reader of a table is answered with `rows`, which are all, of all that was before `START`."""
+        """The oldest request to the reader of a table is answered with `rows`, which are all, of all that was
+        before `START`."""
         low = LowWatermark((3, START), None)
         self.reader(name).answer(lambda request: ChunkRead(request, rows, low, (3, high)))
 
@@ -102,7 +109,9 @@ class Run:
         return [title for title, there in found.items() if there]
 
 
-def test_a_few_tables_are_read_at_once_each_by_a_reader_of_its_own_and_the_next_one_follows_the_first_that_ends() -> None:  # fmt: skip
+def test_a_few_tables_are_read_at_once_each_by_a_reader_of_its_own_and_the_next_one_follows_the_first_that_ends() -> (  # noqa: E501
+    None
+):
     names = [f"t{n}" for n in range(MAX_CONCURRENT_SNAPSHOTS + 2)]
     run = Run(*names)
     run.advance()
@@ -190,7 +199,9 @@ def test_an_answer_for_a_table_that_is_read_anew_is_nobodys() -> None:
     assert [each.after for each in run.events("t") if each.op == "r"] == [{"id": 1, "nr": 2}]
 
 
-def test_what_stops_a_table_while_it_is_read_is_raised_and_the_readers_next_answer_is_the_next_tables() -> None:  # fmt: skip
+def test_what_stops_a_table_while_it_is_read_is_raised_and_the_readers_next_answer_is_the_next_tables() -> (
+    None
+):
     run = Run("t", "u")
     run.advance()
     error = TableStoppedError(frozenset([("d", "t")]), "value", "a row of d.t", "correct it")
@@ -233,7 +244,8 @@ def test_a_copy_of_a_table_that_is_altered_begins_anew() -> None:
 
 @pytest.mark.parametrize("expected", [True, False])
 def test_a_table_is_taken_up_by_a_statement_once(expected: bool) -> None:
-    """A table that is new to capture is; not one whose rows are in its topic, nor one whose copy is to begin."""
+    """A table that is new to capture is; not one whose rows are in its topic, nor one whose copy is to
+    begin."""
     run = Run("t", expected=expected)
     if expected:
         run.advance()

@@ -1,4 +1,5 @@
-"""Text of snapshot rows: bytes that are no text are raw and marked, and stop the table in its key (producer.snapshot.text)."""
+"""Text of snapshot rows: bytes that are no text are raw and marked, and stop the table in its key
+(producer.snapshot.text)."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ def test_in_the_key_they_stop_the_table() -> None:
 
 
 def test_texts_are_read_as_the_bytes_that_the_source_stores() -> None:
-    """The server would make question marks of what the connection's character set lacks; what is no text is read as it is."""
+    """The server would make question marks of what the connection's character set lacks; what is no text is
+    read as it is."""
     number = Column(name="n", type=ColumnType(kind=Kind.INT, bits=32))
     table = replace(TABLE, columns=(*COLUMNS, number))
     assert build_select_expressions(table) == ["CAST(`id` AS BINARY)", "CAST(`note` AS BINARY)", "`n`"]

@@ -60,11 +60,11 @@ def test_a_column_right_is_no_table_right() -> None:
 def test_foreign_keys_are_read_from_both_servers_texts() -> None:
     """MariaDB leaves backticks in names of constraints and columns as they are, MySQL doubles them."""
     keys = (
-        "CREATE TABLE `child` (\n  `p``q` int DEFAULT NULL COMMENT 'CONSTRAINT `no` FOREIGN KEY',\n"
-        "  CONSTRAINT `of a `parent`` FOREIGN KEY (`p`q`) REFERENCES `b``k`.`pa``r.x` (`i`d`) ON DELETE CASCADE,\n"
-        "  CONSTRAINT `two` FOREIGN KEY (`a`, `b`) REFERENCES `p` (`a`, `b`) ON DELETE SET NULL ON UPDATE CASCADE,\n"
-        "  CONSTRAINT `four` FOREIGN KEY (`a`) REFERENCES `p` (`a`) ON UPDATE NO ACTION,\n"
-        "  CONSTRAINT `check` CHECK (`a` > 0)\n) ENGINE=InnoDB"
+        "CREATE TABLE `child` (\n  `p``q` int DEFAULT NULL COMMENT 'CONSTRAINT `no` FOREIGN KEY',\n  "
+        "CONSTRAINT `of a `parent`` FOREIGN KEY (`p`q`) REFERENCES `b``k`.`pa``r.x` (`i`d`) ON DELETE "
+        "CASCADE,\n  CONSTRAINT `two` FOREIGN KEY (`a`, `b`) REFERENCES `p` (`a`, `b`) ON DELETE SET NULL "
+        "ON UPDATE CASCADE,\n  CONSTRAINT `four` FOREIGN KEY (`a`) REFERENCES `p` (`a`) ON UPDATE NO "
+        "ACTION,\n  CONSTRAINT `check` CHECK (`a` > 0)\n) ENGINE=InnoDB"
     )
     found = parse_foreign_keys(keys, "bank")
     assert [(key.name, key.columns, key.parent, key.action) for key in found] == [

@@ -1,4 +1,5 @@
-"""SQLite, a target that rowlock does not know, passes the tests of the real ones: the same functions, without a service."""
+"""SQLite, a target that rowlock does not know, passes the tests of the real ones: the same functions, without
+a service."""
 
 from __future__ import annotations
 
@@ -31,11 +32,11 @@ EXCLUDED = {
     "test_a_lost_connection_is_transient_and_the_session_recovers": "there is no server that could stop",
     "test_a_wrong_password_and_a_closed_port_are_told_apart": "there is neither",
     "test_a_commit_that_readers_see_survives_a_crash": "about settings of the tests' servers",
-    "test_a_stopped_worker_never_writes_after_the_take_over": "it has one writer, whose transaction nobody else can end",
+    "test_a_stopped_worker_never_writes_after_the_take_over": "it has one writer, whose transaction nobody else can end",  # noqa: E501
     "test_postgres_finds_the_rows_of_a_gather_by_their_key": "about a planner",
     "test_rows_under_a_unique_prefix_are_found": "it has no prefix indexes",
     "test_a_row_larger_than_the_target_takes_is_refused": "it has no such limit",
-    "test_refused_key_moves_free_their_values_and_come_with_a_retry": "it refuses by a trigger, which keeps a retry away",
+    "test_refused_key_moves_free_their_values_and_come_with_a_retry": "it refuses by a trigger, which keeps a retry away",  # noqa: E501
     "test_keys_that_the_target_alone_holds_equal_go_to_one_lane": "about collations of PostgreSQL",
 }
 

@@ -32,34 +32,35 @@ def changed(**parts: object) -> ColumnChanges:
     [
         ("ADD COLUMN c INT", table("id", "a", "b", "c"), changed(added=("c",))),
         ("ADD c INT FIRST, ADD d INT AFTER a", table("c", "id", "a", "d", "b"), changed(added=("c", "d"))),
-        ("ADD COLUMN (c INT, `d-e` INT DEFAULT (1, 2), INDEX (c))", table("id", "a", "b", "c", "d-e"), changed(added=("c", "d-e"))),
-        ("ADD COLUMN IF NOT EXISTS c INT, ADD IF NOT EXISTS A INT", table("id", "a", "b", "c"), changed(added=("c",))),
+        ("ADD COLUMN (c INT, `d-e` INT DEFAULT (1, 2), INDEX (c))", table("id", "a", "b", "c", "d-e"), changed(added=("c", "d-e"))),  # noqa: E501
+        ("ADD COLUMN IF NOT EXISTS c INT, ADD IF NOT EXISTS A INT", table("id", "a", "b", "c"), changed(added=("c",))),  # noqa: E501
         ("ADD COLUMN vector INT", table("id", "a", "b", "vector"), changed(added=("vector",))),
-        ("ADD COLUMN period INT, ADD `column` INT", table("id", "a", "b", "period", "column"), changed(added=("period", "column"))),
+        ("ADD COLUMN period INT, ADD `column` INT", table("id", "a", "b", "period", "column"), changed(added=("period", "column"))),  # noqa: E501
         ("DROP COLUMN A", table("id", "b"), changed(dropped=("a",))),
-        ("DROP a, DROP COLUMN IF EXISTS zzz, DROP COLUMN IF EXISTS `b`", table("id"), changed(dropped=("a", "b"))),
-        ("DROP COLUMN IF EXISTS a, ADD COLUMN IF NOT EXISTS a INT", table("id", "b"), changed(dropped=("a",))),
+        ("DROP a, DROP COLUMN IF EXISTS zzz, DROP COLUMN IF EXISTS `b`", table("id"), changed(dropped=("a", "b"))),  # noqa: E501
+        ("DROP COLUMN IF EXISTS a, ADD COLUMN IF NOT EXISTS a INT", table("id", "b"), changed(dropped=("a",))),  # noqa: E501
         ("DROP a, ADD a INT", table("id", "b", "a"), changed(added=("a",), dropped=("a",))),
-        ("ADD COLUMN a INT AFTER id, DROP COLUMN a", table("id", "a", "b"), changed(added=("a",), dropped=("a",))),
+        ("ADD COLUMN a INT AFTER id, DROP COLUMN a", table("id", "a", "b"), changed(added=("a",), dropped=("a",))),  # noqa: E501
         ("RENAME COLUMN a TO c", table("id", "c", "b"), changed(renamed={"a": "c"})),
-        ("RENAME COLUMN a TO b, RENAME COLUMN b TO a", table("id", "b", "a"), changed(renamed={"a": "b", "b": "a"})),
+        ("RENAME COLUMN a TO b, RENAME COLUMN b TO a", table("id", "b", "a"), changed(renamed={"a": "b", "b": "a"})),  # noqa: E501
         ("RENAME COLUMN IF EXISTS zzz TO c", T, changed()),
-        ("RENAME COLUMN a TO c, ADD a INT, DROP b", table("id", "c", "a"), changed(renamed={"a": "c"}, added=("a",), dropped=("b",))),
-        ("RENAME COLUMN a TO c, ALTER c SET DEFAULT 1", table("id", "c", "b"), changed(renamed={"a": "c"}, modified=("c",))),
-        ("CHANGE a c BIGINT NOT NULL FIRST", table("c big", "id", "b"), changed(renamed={"a": "c"}, modified=("c",))),
-        ("CHANGE COLUMN IF EXISTS a A INT", table("id", "A", "b"), changed(renamed={"a": "A"}, modified=("A",))),
-        ("CHANGE a b INT, CHANGE b a INT", table("id", "b", "a"), changed(renamed={"a": "b", "b": "a"}, modified=("b", "a"))),
+        ("RENAME COLUMN a TO c, ADD a INT, DROP b", table("id", "c", "a"), changed(renamed={"a": "c"}, added=("a",), dropped=("b",))),  # noqa: E501
+        ("RENAME COLUMN a TO c, ALTER c SET DEFAULT 1", table("id", "c", "b"), changed(renamed={"a": "c"}, modified=("c",))),  # noqa: E501
+        ("CHANGE a c BIGINT NOT NULL FIRST", table("c big", "id", "b"), changed(renamed={"a": "c"}, modified=("c",))),  # noqa: E501
+        ("CHANGE COLUMN IF EXISTS a A INT", table("id", "A", "b"), changed(renamed={"a": "A"}, modified=("A",))),  # noqa: E501
+        ("CHANGE a b INT, CHANGE b a INT", table("id", "b", "a"), changed(renamed={"a": "b", "b": "a"}, modified=("b", "a"))),  # noqa: E501
         ("MODIFY COLUMN A BIGINT AFTER b", table("id", "b", "a big"), changed(modified=("a",))),
         ("MODIFY IF EXISTS zzz INT", T, changed()),
         ("ALTER COLUMN a SET DEFAULT 7, ALTER b DROP DEFAULT", T, changed(modified=("a", "b"))),
         ("ALTER COLUMN a SET INVISIBLE", T, changed(modified=("a",))),
         ("WAIT 5 MODIFY a BIGINT", table("id", "a big", "b"), changed(modified=("a",))),
-        ("ADD INDEX i (a), ADD UNIQUE (b), COMMENT='x, y' ENGINE=InnoDB, FORCE, ALGORITHM=COPY, ADD c INT", table("id", "a", "b", "c"), changed(added=("c",))),
+        (("ADD INDEX i (a), ADD UNIQUE (b), COMMENT='x, y' ENGINE=InnoDB, "
+        "FORCE, ALGORITHM=COPY, ADD c INT"), table("id", "a", "b", "c"), changed(added=("c",))),
         ("ORDER BY a, b", T, changed()),
         ("DROP INDEX i, DROP PRIMARY KEY, ADD PRIMARY KEY (a)", T, changed()),
         ("CREATE UNIQUE INDEX i ON t (a)", T, changed()),
         ("DROP INDEX i ON t", T, changed()),
-        ("ALTER ONLINE TABLE db.t ADD c INT /* , ADD d INT */", table("id", "a", "b", "c"), changed(added=("c",))),
+        ("ALTER ONLINE TABLE db.t ADD c INT /* , ADD d INT */", table("id", "a", "b", "c"), changed(added=("c",))),  # noqa: E501
     ],
 )  # fmt: skip
 def test_what_is_known(sql: str, after: Table, expected: ColumnChanges) -> None:

@@ -1,4 +1,5 @@
-"""A statement of the log is split into tokens once, on its way from the event to what becomes of its tables."""
+"""A statement of the log is split into tokens once, on its way from the event to what becomes of its
+tables."""
 
 from __future__ import annotations
 
@@ -81,7 +82,7 @@ class Capture:
         ["ALTER TABLE t ADD INDEX (id)", "ALTER TABLE t REBUILD PARTITION p0"],
         ["ALTER IGNORE TABLE t ADD UNIQUE (id)"],
         ["CREATE INDEX i ON t (id)", "DROP INDEX i ON t", "OPTIMIZE TABLE t"],
-        ["CREATE TABLE n (id INT)", "CREATE TABLE m AS SELECT * FROM n", "RENAME TABLE m TO o", "DROP TABLE o"],
+        ["CREATE TABLE n (id INT)", "CREATE TABLE m AS SELECT * FROM n", "RENAME TABLE m TO o", "DROP TABLE o"],  # noqa: E501
         ["TRUNCATE TABLE t", "DROP DATABASE bank"],
         ["INSERT INTO log VALUES (1, 'a')", "UPDATE t SET note = 'b'"],
         ["CREATE TRIGGER x AFTER INSERT ON t FOR EACH ROW SET @a = 1"],

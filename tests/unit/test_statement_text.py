@@ -1,4 +1,5 @@
-"""The text of statements in the character set of their client: names and strings end where the server ends them."""
+"""The text of statements in the character set of their client: names and strings end where the server ends
+them."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from producer.statements.statement import parse_statement
 from producer.statements.tokens import tokenize_sql
 
 #: Collation id of a client, its codec, and a character of it whose second byte is a backslash, or a backtick.
-CLIENTS = [(28, "gbk", "昞昤"), (87, "gbk", "昞"), (1052, "gbk", "昞"), (248, "gb18030", "昞昤"), (1, "big5", "功"),
+CLIENTS = [(28, "gbk", "昞昤"), (87, "gbk", "昞"), (1052, "gbk", "昞"), (248, "gb18030", "昞昤"), (1, "big5", "功"),  # noqa: E501
            (13, "shift_jis", "表"), (95, "cp932", "表")]  # fmt: skip
 
 
@@ -64,7 +65,7 @@ def test_a_string_ends_where_the_server_ends_it(client: int, codec: str, charact
 
 @pytest.mark.parametrize(
     ("client", "codec", "name"),
-    [(28, "gbk", "客户"), (8, "latin1", "é"), (51, "cp1251", "счёт"), (33, "utf8", "客户"), (45, "utf8", "ü"), (24, "gb2312", "客户"),
+    [(28, "gbk", "客户"), (8, "latin1", "é"), (51, "cp1251", "счёт"), (33, "utf8", "客户"), (45, "utf8", "ü"), (24, "gb2312", "客户"),  # noqa: E501
      (19, "euc_kr", "계좌"), (12, "euc_jp", "表"), (304, "utf8", "é"), (2304, "utf8", "é")],
 )  # fmt: skip
 def test_a_name_is_the_one_that_the_client_wrote(client: int, codec: str, name: str) -> None:

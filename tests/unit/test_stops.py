@@ -1,4 +1,5 @@
-"""Stops of tables: where they stand in their topics, what a start takes up, and what is stopped by what it finds."""
+"""Stops of tables: where they stand in their topics, what a start takes up, and what is stopped by what it
+finds."""
 
 from __future__ import annotations
 
@@ -55,8 +56,9 @@ def an_event(
     copy: CopyMark | None = None,
 ) -> bytes:
     source = Source(
-        version="1.0", connector="mysql", name="b1", ts_ms=7, snapshot="false", db="bank", table="acct", server_id=1, gtid=None,
-        file="binlog.000003", pos=position[2], row=position[3], position=position, prev=None, gen=gen,
+        version="1.0", connector="mysql", name="b1", ts_ms=7, snapshot="false", db="bank", table="acct",
+        server_id=1, gtid=None, file="binlog.000003", pos=position[2], row=position[3], position=position,
+        prev=None, gen=gen,
     )  # fmt: skip
     return encode_event_value(
         EventEnvelope(op="m", source=source, ts_ms=7, stop=stop, definition=definition, copy=copy)
@@ -195,8 +197,9 @@ def test_two_tables_that_a_dot_made_alike_have_their_own_stops_and_anchors() -> 
 def test_a_record_of_an_older_version_speaks_of_every_table_that_it_may_mean() -> None:
     state = CopyState(id="x", db="a", table="b.c", by="operator", phase="waiting", requested_ms=1)
     former = StoredPosition(
-        source="b1", gen=1, epoch=0, file="f.000001", pos=4, identity=Identity(server_uuid=None, server_id=1, version="8", gtid_set=None),
-        ts_ms=1, snapshot_done=("a.b.c", "bank.acct"), anchors={"a.b.c": Anchor(end=4), "bank.acct": Anchor(end=5)},
+        source="b1", gen=1, epoch=0, file="f.000001", pos=4,
+        identity=Identity(server_uuid=None, server_id=1, version="8", gtid_set=None), ts_ms=1,
+        snapshot_done=("a.b.c", "bank.acct"), anchors={"a.b.c": Anchor(end=4), "bank.acct": Anchor(end=5)},
         stops={"a.b.c": a_stop(), "bank.acct": a_stop()}, copies={"a.b.c": state},
     )  # fmt: skip
     both = {"`a.b`.c", "a.`b.c`", "bank.acct"}
@@ -218,7 +221,7 @@ def test_several_causes_of_one_statement_are_told_apart() -> None:
 def test_a_record_of_an_older_version_has_no_stops() -> None:
     from schemas.wire.records import StoredPosition
 
-    raw = b'{"source":"b1","gen":1,"epoch":0,"file":"f.1","pos":4,"identity":{"server_uuid":null,"server_id":1,"version":"1","gtid_set":null},"ts_ms":1}'
+    raw = b'{"source":"b1","gen":1,"epoch":0,"file":"f.1","pos":4,"identity":{"server_uuid":null,"server_id":1,"version":"1","gtid_set":null},"ts_ms":1}'  # noqa: E501
     assert msgspec.json.decode(raw, type=StoredPosition).stops == {}
 
 
@@ -298,9 +301,9 @@ def test_what_lies_in_front_of_where_a_table_was_taken_up_does_not_stop_it(pos: 
     name, captured = ("bank", "acct"), CapturedTables("rowlock", "b1")
     captured.known = {name}
     parts: Any = SimpleNamespace(
-        captured=captured, context=SimpleNamespace(epoch=0), begins={name: (0, 9, 100, 0)}, errors={}, late={},
-        copies=SimpleNamespace(handle_table_stop=lambda *_: None), names=EXACT, writer=None, clock=SimpleNamespace(now_ms=lambda: 7),
-        tables=SimpleNamespace(forget_table=lambda _name: None),
+        captured=captured, context=SimpleNamespace(epoch=0), begins={name: (0, 9, 100, 0)}, errors={},
+        late={}, copies=SimpleNamespace(handle_table_stop=lambda *_: None), names=EXACT, writer=None,
+        clock=SimpleNamespace(now_ms=lambda: 7), tables=SimpleNamespace(forget_table=lambda _name: None),
     )  # fmt: skip
     error = TableStoppedError(frozenset([name]), "value", "a row cannot be read", "copy it")
     TableStops(parts, parts, parts, parts).stop_tables(error, LogMoment("binlog.000009", pos, 7))
@@ -308,7 +311,8 @@ def test_what_lies_in_front_of_where_a_table_was_taken_up_does_not_stop_it(pos: 
 
 
 class Stopping:
-    """The stops of a source's tables, `names` of which are captured; `sent`: (topic, position) of what their topics were told."""
+    """The stops of a source's tables, `names` of which are captured; `sent`: (topic, position) of what their
+    topics were told."""
 
     def __init__(self, *names: tuple[str, str]) -> None:
         self.sent: list[tuple[str, Position]] = []
@@ -334,7 +338,8 @@ class Stopping:
     def stopped(
         self, name: tuple[str, str], ceiling: Position | None, place: Position | None = None
     ) -> TopicState:
-        """Let a table be stopped whose topic ends at `ceiling`; its cause has a `place` in what is read, or none."""
+        """Let a table be stopped whose topic ends at `ceiling`; its cause has a `place` in what is read, or
+        none."""
         self.captured.stop_table(name, StoppedTable(a_stop(), place=place))
         topic = self.captured.get_topic(name)
         topic.ceiling = ceiling
@@ -369,7 +374,8 @@ def test_a_stop_waits_until_the_stream_is_above_what_its_topic_has_and_others_do
 
 
 def test_a_stop_stands_above_rows_that_were_just_sent() -> None:
-    """The topic's tail is further than its ceiling, which is only noted now and then; readers would drop what stands below."""
+    """The topic's tail is further than its ceiling, which is only noted now and then; readers would drop what
+    stands below."""
     stopping = Stopping(ACCT)
     topic = stopping.stopped(ACCT, (0, 3, 100, 0), place=(0, 3, 700, STOP_ROW))
     topic.tail.last = (0, 3, 800, 3)

@@ -1,4 +1,5 @@
-"""Bytes that are stored or transmitted: golden files hold them, of this version and of all before (docs/reference/stored-formats.md)."""
+"""Bytes that are stored or transmitted: golden files hold them, of this version and of all before
+(docs/reference/stored-formats.md)."""
 
 from __future__ import annotations
 
@@ -57,7 +58,8 @@ def test_nothing_of_an_older_golden_file_is_lost() -> None:
 
 
 def lost(structure: Structure, case: Case, old: bytes) -> list[str]:
-    """Return the members of an older version's bytes that the present version reads no longer, or does not write any more."""
+    """Return the members of an older version's bytes that the present version reads no longer, or does not
+    write any more."""
     if case.decode is None:
         now = golden(structure.files(case)[-1])
         had, has = ({path for path, _ in _members(data)} for data in (old, now))
@@ -132,7 +134,8 @@ def test_partial_readers_read_every_member_that_they_name(view: View) -> None:
 
 
 def _read(value: Any, document: Any) -> Iterator[tuple[str, str, Any, Any]]:
-    """Yield (type, member, what was read, what the document has) of each member that is read as another value than the default."""
+    """Yield (type, member, what was read, what the document has) of each member that is read as another value
+    than the default."""
     if isinstance(value, list):
         for each, part in zip(value, document, strict=True):
             yield from _read(each, part)

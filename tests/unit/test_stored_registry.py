@@ -1,4 +1,5 @@
-"""The registry of stored and transmitted formats is complete: types, modules, and the page that describes them."""
+"""The registry of stored and transmitted formats is complete: types, modules, and the page that describes
+them."""
 
 from __future__ import annotations
 
@@ -66,7 +67,8 @@ def test_every_type_is_registered_or_exempt_with_a_reason() -> None:
 
 
 def _is_named(kind: type) -> bool:
-    """Return whether a class statement made the type: those that `defstruct` makes have the columns of a table, or names in quotes."""
+    """Return whether a class statement made the type: those that `defstruct` makes have the columns of a
+    table, or names in quotes."""
     return "[" not in kind.__qualname__ and hasattr(
         importlib.import_module(kind.__module__), kind.__qualname__
     )
@@ -99,7 +101,8 @@ def unnamed(kind: type) -> list[str]:
 
 
 def _has_name(value: ast.expr | None) -> bool:
-    """Return whether a field is written as `msgspec.field(name="…")`, or `Field(alias="…")` of a pydantic model."""
+    """Return whether a field is written as `msgspec.field(name="…")`, or `Field(alias="…")` of a pydantic
+    model."""
     if not isinstance(value, ast.Call):
         return False
     words = {"msgspec.field": {"name"}, "Field": {"alias", "serialization_alias"}}[ast.unparse(value.func)]

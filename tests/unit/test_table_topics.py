@@ -1,4 +1,5 @@
-"""Topics of tables at a start and while capture runs: names that are stored first, and trouble that stays a table's own (docs/adr/0034)."""
+"""Topics of tables at a start and while capture runs: names that are stored first, and trouble that stays a
+table's own (docs/adr/0034)."""
 
 from __future__ import annotations
 

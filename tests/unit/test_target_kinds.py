@@ -1,5 +1,5 @@
-"""A kind of target that somebody else's package brings is one like those of rowlock's own, in whatever process; and what only one of the two
-kinds of target obeys is refused for the other."""
+"""A kind of target that somebody else's package brings is one like those of rowlock's own, in whatever
+process; and what only one of the two kinds of target obeys is refused for the other."""
 
 from __future__ import annotations
 
@@ -73,13 +73,21 @@ def test_what_is_no_kind_is_refused(package: Path, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("package")
 def test_what_the_other_kind_of_target_obeys_is_refused(tmp_path: Path) -> None:
-    assert load(tmp_path, JSON.replace("target: hq", "target: hq\n    commit_every: 2.5")).pipelines["to-hq"].commit_every == 2.5  # fmt: skip
+    assert (
+        load(tmp_path, JSON.replace("target: hq", "target: hq\n    commit_every: 2.5"))
+        .pipelines["to-hq"]
+        .commit_every
+        == 2.5
+    )
     assert problems(tmp_path, JSON.replace("target: hq", "target: hq\n    lanes: 8")) == [
         "22: pipelines.to-hq.lanes: a target of type 'json' takes whole batches and has no lanes; remove it"
     ]
     text = GOOD.replace("${SECRET}", "x").replace("target: hq", "target: hq\n    commit_every: 2.5")
     assert problems(tmp_path, text) == [
-        "22: pipelines.to-hq.commit_every: a target of type 'postgres' is committed to by each lane, as changes come; remove it"
+        (
+            "22: pipelines.to-hq.commit_every: a target of type 'postgres' is committed to by each "
+            "lane, as changes come; remove it"
+        )
     ]
 
 

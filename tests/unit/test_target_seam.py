@@ -1,4 +1,5 @@
-"""Only the files of a dialect know it: nothing else asks which database it has before it, nor writes SQL that one of them takes."""
+"""Only the files of a dialect know it: nothing else asks which database it has before it, nor writes SQL that
+one of them takes."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from schemas.config.kinds.targets import TARGET_KINDS
 
 ROOT = Path(__file__).parents[2]
 TARGETS = ROOT / "consumer" / "targets"
-#: "mysql" of consumer.targets.mysql.dialect, or of consumer.targets.mysql_dialect: files or a folder of that name are the dialect's own.
+#: "mysql" of consumer.targets.mysql.dialect, or of consumer.targets.mysql_dialect: files or a folder of that
+#: name are the dialect's own.
 FAMILIES = {
     re.split(r"[._]", kind.module.removeprefix("consumer.targets."))[0] for kind in TARGET_KINDS.values()
 }
@@ -29,7 +31,7 @@ NAMING = {
 NAMES = re.compile(r"mysql|mariadb|postgres|psycopg|\bpg_|innodb|tdsql|sqlite|oracle", re.IGNORECASE)
 #: SQL that only some databases take, or that does not mean the same in all of them.
 BOUND = re.compile(
-    r"\bLIMIT\b|\bFETCH FIRST\b|\bFOR UPDATE\b|\bCURRENT_TIMESTAMP\b|\bNOW\(|IF NOT EXISTS \S|\bON CONFLICT\b|\bON DUPLICATE\b|\bRETURNING\b"
+    r"\bLIMIT\b|\bFETCH FIRST\b|\bFOR UPDATE\b|\bCURRENT_TIMESTAMP\b|\bNOW\(|IF NOT EXISTS \S|\bON CONFLICT\b|\bON DUPLICATE\b|\bRETURNING\b"  # noqa: E501
     r"|\bSET (GLOBAL|SESSION|LOCAL)\b|\bENGINE\b|\bALTER (TABLE|ROLE)\b|\w::\w|\bBEGIN\b|\bROWNUM\b"
 )
 

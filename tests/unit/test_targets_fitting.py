@@ -17,11 +17,12 @@ def col(kind: str, **more: object) -> ColumnType:
 
 SAMPLES = [
     *(col("int", bits=bits, unsigned=unsigned) for bits in (8, 16, 24, 32, 64) for unsigned in (False, True)),
-    col("decimal", precision=12, scale=3), col("decimal", precision=65, scale=30, unsigned=True), col("float"), col("double"),
-    col("bit", length=7), col("year"), col("char", length=3), col("varchar", length=300), col("text", length=2**32 - 1),
-    col("binary", length=4), col("varbinary", length=9), col("blob", length=65535), col("date"), col("time", fsp=3),
-    col("datetime", fsp=6), col("timestamp", fsp=0), col("json"), col("enum", members=("a", "b")), col("set", members=("a", "b")),
-    col("geometry"),
+    col("decimal", precision=12, scale=3), col("decimal", precision=65, scale=30, unsigned=True),
+    col("float"), col("double"), col("bit", length=7), col("year"), col("char", length=3),
+    col("varchar", length=300), col("text", length=2**32 - 1), col("binary", length=4),
+    col("varbinary", length=9), col("blob", length=65535), col("date"), col("time", fsp=3),
+    col("datetime", fsp=6), col("timestamp", fsp=0), col("json"), col("enum", members=("a", "b")),
+    col("set", members=("a", "b")), col("geometry"),
 ]  # fmt: skip
 
 

@@ -1,4 +1,5 @@
-"""Which GRANT a server's message asks for, and which rights `check` finds missing: texts as real servers write them."""
+"""Which GRANT a server's message asks for, and which rights `check` finds missing: texts as real servers
+write them."""
 
 from __future__ import annotations
 
@@ -32,11 +33,14 @@ BOOKS = build_bookkeeping().tables.list_rights()
         ("permission denied for database hq", 'CREATE ON DATABASE "hq"'),
         ('permission denied to create temporary tables in database "hq"', 'TEMPORARY ON DATABASE "hq"'),
         (
-            'connection failed: … FATAL:  permission denied for database "hq"\nDETAIL:  User does not have CONNECT privilege.',
+            ('connection failed: … FATAL:  permission denied for database "hq"\nDETAIL:  User '
+            'does not have CONNECT privilege.'),
             'CONNECT ON DATABASE "hq"',
         ),
         (
-            'permission denied to terminate process\nDETAIL:  Only roles with privileges of the role whose process is being terminated or with privileges of the "pg_signal_backend" role may terminate this process.',
+            ('permission denied to terminate process\nDETAIL:  Only roles with privileges of the '
+            'role whose process is being terminated or with privileges of the "pg_signal_backend" '
+            'role may terminate this process.'),
             "pg_signal_backend",
         ),
         (
@@ -60,7 +64,10 @@ def test_a_table_that_is_to_be_changed_needs_its_owner() -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        "permission denied to terminate process\nDETAIL:  Only roles with the SUPERUSER attribute may terminate processes of roles with the SUPERUSER attribute.",
+        (
+            "permission denied to terminate process\nDETAIL:  Only roles with the SUPERUSER attribute may "
+            "terminate processes of roles with the SUPERUSER attribute."
+        ),
         "must be a superuser to terminate superuser process",
         'new row violates row-level security policy for table "people"',
         "must be owner of function f",
@@ -78,14 +85,14 @@ HERE = "`u`@`10.%`"
     ("message", "grant"),
     [
         ("INSERT command denied to user 'u'@'localhost' for table 'people'", "INSERT ON `h_q`.`people`"),
-        ("INSERT command denied to user 'u'@'localhost' for table `h_q`.`people`", "INSERT ON `h_q`.`people`"),
-        ("SELECT, UPDATE command denied to user 'u'@'::1' for table 'people'", "SELECT, UPDATE ON `h_q`.`people`"),
+        ("INSERT command denied to user 'u'@'localhost' for table `h_q`.`people`", "INSERT ON `h_q`.`people`"),  # noqa: E501
+        ("SELECT, UPDATE command denied to user 'u'@'::1' for table 'people'", "SELECT, UPDATE ON `h_q`.`people`"),  # noqa: E501
         (
             "SELECT with locking clause command denied to user 'u'@'h' for table 'people'",
             "SELECT, UPDATE ON `h_q`.`people`",
         ),
         ("CREATE command denied to user 'u'@'h' for table 'people'", r"CREATE ON `h\_q`.*"),
-        ("SELECT command denied to user 'u'@'h' for column 'a' in table 'people'", "SELECT ON `h_q`.`people`"),
+        ("SELECT command denied to user 'u'@'h' for column 'a' in table 'people'", "SELECT ON `h_q`.`people`"),  # noqa: E501
         ("DELETE command denied to user 'u'@'h' for table 'it`s'", "DELETE ON `h_q`.`it``s`"),
         ("execute command denied to user 'u'@'h' for routine 'h_q.f'", r"EXECUTE ON `h\_q`.*"),
         ("Access denied for user 'u'@'10.%' to database 'h_q'", rf"{ALL}, CREATE ON `h\_q`.*"),
@@ -94,14 +101,16 @@ HERE = "`u`@`10.%`"
             "PROCESS ON *.*",
         ),
         (
-            "Access denied; you need (at least one of) the SUPER or CONNECTION_ADMIN privilege(s) for this operation",
+            ("Access denied; you need (at least one of) the SUPER or CONNECTION_ADMIN "
+            "privilege(s) for this operation"),
             "CONNECTION_ADMIN ON *.*",
         ),
         (
-            "Access denied; you need (at least one of) the SUPER, CONNECTION ADMIN privilege(s) for this operation",
+            ("Access denied; you need (at least one of) the SUPER, CONNECTION ADMIN "
+            "privilege(s) for this operation"),
             "CONNECTION ADMIN ON *.*",
         ),
-        ("Access denied; you need (at least one of) the SUPER privilege(s) for this operation", "SUPER ON *.*"),
+        ("Access denied; you need (at least one of) the SUPER privilege(s) for this operation", "SUPER ON *.*"),  # noqa: E501
     ],
 )  # fmt: skip
 def test_what_mysql_refuses(message: str, grant: str) -> None:

@@ -1,4 +1,5 @@
-"""What is left of a text for the lock of a unique value (consumer.ordering.collations): never less alike than the server finds texts."""
+"""What is left of a text for the lock of a unique value (consumer.ordering.collations): never less alike than
+the server finds texts."""
 
 from __future__ import annotations
 
@@ -10,10 +11,12 @@ from consumer.ordering.collations import make_text_fold
 @pytest.mark.parametrize(
     ("collation", "one", "other"),
     [
-        # unicode_ci and general_ci know no character beyond the first plane: all of them are one to the server
+        # unicode_ci and general_ci know no character beyond the first plane: all of them are one to the
+        # server
         ("utf8mb4_unicode_ci", "\U00010000", "\U0001f600"),
         ("utf8mb4_general_ci", "\U00010000", "\U0001f600"),
-        # Hungarian has letters of two and three characters, whose first is written twice for a long one: ccs is cs, twice
+        # Hungarian has letters of two and three characters, whose first is written twice for a long one: ccs
+        # is cs, twice
         ("utf8mb4_hungarian_ci", "eccs", "ecs"),
         ("utf8mb4_hungarian_ci", "hossz", "hosz"),
         # ß is ss, and s to general_ci

@@ -22,17 +22,18 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
 
 def test_a_transaction_does_its_operations_in_their_order(stage: Stage) -> None:
     operations = [
-        ops.WriteChanges(X), ops.QuarantineEvents([X]), ops.TruncateTarget(X, {"a": "b"}), ops.CloseQuarantineBefore(5, "why"),
-        ops.SupersedeDisplaced("s.t", 4, "why"), ops.WriteChanges(X, "why"), ops.WriteProgress([X]),
-        ops.WriteUnit(X), ops.ReplaceLaneRows([X]),
+        ops.WriteChanges(X), ops.QuarantineEvents([X]), ops.TruncateTarget(X, {"a": "b"}),
+        ops.CloseQuarantineBefore(5, "why"), ops.SupersedeDisplaced("s.t", 4, "why"),
+        ops.WriteChanges(X, "why"), ops.WriteProgress([X]), ops.WriteUnit(X), ops.ReplaceLaneRows([X]),
     ]  # fmt: skip
     effect = fx.Transact(2, [X], operations)
     stage.did("threads", effect)
     names = (-1, "apply_net_change", X)
     assert stage.connections.reported == [
-        (2, "transaction", U, [X]), (*names, ("displacing", None)), (-1, "write_quarantine", [X]), (-1, "truncate_table", X, {"a": "b"}), (-1, "close_held_before", 5, "why"),
-        (-1, "supersede_displaced", "s.t", 4, "why"),
-        (*names, ("displacing", "why")), (-1, "write_progress", [X]), (-1, "write_unit", X), (-1, "replace_lanes", [X]), (2, "commit"),
+        (2, "transaction", U, [X]), (*names, ("displacing", None)), (-1, "write_quarantine", [X]),
+        (-1, "truncate_table", X, {"a": "b"}), (-1, "close_held_before", 5, "why"),
+        (-1, "supersede_displaced", "s.t", 4, "why"), (*names, ("displacing", "why")),
+        (-1, "write_progress", [X]), (-1, "write_unit", X), (-1, "replace_lanes", [X]), (2, "commit"),
     ]  # fmt: skip
     assert effect.displaced == [["apply_net_change", "more"]] * 2
 

@@ -95,12 +95,14 @@ DAMAGES: dict[str, Damage] = {
         replace(found[10], offset=12),
         replace(found[9], offset=13),
     ],
-    # a record of a transaction that was aborted: the source undid it, or another worker had written it already
+    # a record of a transaction that was aborted: the source undid it, or another worker had written it
+    # already
     "not of the source": lambda found: [*found, reported("u", row(2, 6), row(2, 99), 15)],
     "a row that no source has": lambda found: [*found, reported("c", None, row(9, 99), 15)],
     "a row that the topic lacks": lambda found: found[:-1],
     "behind": lambda found: [*found, reported("u", row(2, 6), row(2, 5), 15)],
-    "is of one change": lambda found: [*found[:6], *(replace(each, offset=each.offset + 1) for each in found[6:])],
+    "is of one change": lambda found: [*found[:6],
+     *(replace(each, offset=each.offset + 1) for each in found[6:])],
     "where the definition has": lambda found: [*found[:3], defined(2, "id"), *found[3:]],
     "in the partitions": lambda found: [*found[:-1], replace(found[-1], partition=1)],
 }  # fmt: skip
@@ -114,7 +116,13 @@ def test_damage_is_found(name: str) -> None:
 
 def test_a_value_that_differs_is_found() -> None:
     (found,) = [each for each in topic() if each.offset == 13]
-    other = replace(found, value=(found.value or b"").replace(b'"-1.50", "at": "2026-11-21 07:05:09.007"}, "source"', b'"1.50", "at": "2026-11-21 07:05:09.007"}, "source"'))  # fmt: skip
+    other = replace(
+        found,
+        value=(found.value or b"").replace(
+            b'"-1.50", "at": "2026-11-21 07:05:09.007"}, "source"',
+            b'"1.50", "at": "2026-11-21 07:05:09.007"}, "source"',
+        ),
+    )
     assert other != found
     seen = findings([*topic()[:10], other])
     assert any("not of the source" in each for each in seen), seen
@@ -144,7 +152,9 @@ def test_a_row_that_was_not_written_since_a_column_was_added_has_null_there() ->
 
 def test_a_table_that_was_emptied_is_expected_once_in_every_partition() -> None:
     history = History([row(1, 1)], [EMPTIED, (None, row(2, 2))])
-    cleared = Record(0, 1, None, json.dumps({"op": "t", "before": None, "after": None, "source": {"name": "b1"}}).encode())  # fmt: skip
+    cleared = Record(
+        0, 1, None, json.dumps({"op": "t", "before": None, "after": None, "source": {"name": "b1"}}).encode()
+    )
     found = [DEFINED, reported("r", None, row(1, 1), 0), cleared, reported("c", None, row(2, 2), 3)]
 
     def seen(records: list[Record]) -> list[str]:

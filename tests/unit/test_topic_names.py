@@ -1,4 +1,5 @@
-"""Names of tables' topics: unique for every set of tables in every order, kept for ever, and readable again (docs/adr/0034)."""
+"""Names of tables' topics: unique for every set of tables in every order, kept for ever, and readable again
+(docs/adr/0034)."""
 
 from __future__ import annotations
 
@@ -40,14 +41,17 @@ PIECES = st.sampled_from(
 )
 ANY = st.one_of(
     st.lists(PIECES, min_size=1, max_size=5).map("".join),
-    st.sampled_from(["账" * 64, "é" * 64, "x" * 64, "." * 64, "_x2e_" * 12, "watermark", "position", "copy", "control", "audit"]),
-    st.text(st.characters(min_codepoint=1, max_codepoint=0xFFFF, exclude_categories=["Cs"]), min_size=1, max_size=64),
+    st.sampled_from(["账" * 64, "é" * 64, "x" * 64, "." * 64, "_x2e_" * 12, "watermark", "position", "copy",
+     "control", "audit"]),
+    st.text(st.characters(min_codepoint=1, max_codepoint=0xFFFF, exclude_categories=["Cs"]), min_size=1,
+     max_size=64),
 )  # fmt: skip
 TABLES = st.tuples(ANY, ANY)
 
 
 class Kafka:
-    """Topics of a cluster, which refuses what Kafka refuses. `owners`: of topics that have events, the table."""
+    """Topics of a cluster, which refuses what Kafka refuses. `owners`: of topics that have events, the
+    table."""
 
     def __init__(self, *topics: str) -> None:
         self.topics = dict.fromkeys(topics)
@@ -75,7 +79,7 @@ def started(kafka: Kafka, stored: bytes | None, prefix: str, source: str) -> Top
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from(["s", "s_a", "s-a"]), TABLES, st.sampled_from(["go on", "restart", "crash before the record", "crash before the topic", "foreign"])), max_size=14),
+    st.lists(st.tuples(st.sampled_from(["s", "s_a", "s-a"]), TABLES, st.sampled_from(["go on", "restart", "crash before the record", "crash before the topic", "foreign"])), max_size=14),  # noqa: E501
     st.sampled_from(["p", "p.s", "p_s", "p" * 80, "."]),
     st.lists(st.sampled_from(["p.s.a.b", "p.s_a.b", "p_s_a_b", "p.s.a_b.a"]), max_size=2),
 )  # fmt: skip

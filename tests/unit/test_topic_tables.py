@@ -1,4 +1,5 @@
-"""Readers learn the table of a topic from capture's position records alone (docs/adr/0034-topic-names-are-assigned.md)."""
+"""Readers learn the table of a topic from capture's position records alone
+(docs/adr/0034-topic-names-are-assigned.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The messages' bytes: pinned by golden files, bounded field by field, and refused with one kind of error where they are none of ours."""
+"""The messages' bytes: pinned by golden files, bounded field by field, and refused with one kind of error
+where they are none of ours."""
 
 from __future__ import annotations
 
@@ -126,7 +127,8 @@ def enums(value: Any) -> Iterator[enum.Enum]:
 
 @pytest.mark.parametrize("name", sorted(GOLDEN))
 def test_the_encoding_is_the_golden_one(name: str) -> None:
-    """A difference is a change of the protocol: what may be changed, and how, is said in tests/wire_golden.py."""
+    """A difference is a change of the protocol: what may be changed, and how, is said in
+    tests/wire_golden.py."""
     assert encoded()[name] == GOLDEN[name]
     expected = {"leader": LEADER, "question": None}.get(name, [MESSAGES.get(name)])
     assert read(name, GOLDEN[name]) == expected
@@ -379,7 +381,8 @@ def test_random_bytes_raise_nothing_else(data: bytes, headed: bool) -> None:
 
 @st.composite
 def mutated(draw: st.DrawFn) -> bytes:
-    """A golden file with some of its bytes changed, taken away, repeated, or those of another in their place."""
+    """A golden file with some of its bytes changed, taken away, repeated, or those of another in their
+    place."""
     data = bytearray(draw(st.sampled_from(sorted(GOLDEN.values()))))
     for _ in range(draw(st.integers(1, 5))):
         at = draw(st.integers(0, len(data)))
@@ -401,7 +404,8 @@ def test_mutated_messages_raise_nothing_else(data: bytes) -> None:
 def nested(draw: st.DrawFn) -> bytes:
     """A golden message with any value in the place of any of its parts: well-formed msgpack, and wrong."""
     anything = st.recursive(
-        st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | words | st.binary(max_size=5),
+        st.none() | st.booleans() | st.integers(-(2**63),
+         2**64 - 1) | st.floats() | words | st.binary(max_size=5),
         lambda inner: st.lists(inner, max_size=4) | st.dictionaries(words, inner, max_size=3),
         max_leaves=8,
     )  # fmt: skip

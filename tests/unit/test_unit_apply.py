@@ -33,7 +33,8 @@ from tests.stands.fake_target import ConnectionFaultError, FakeSession
 
 
 def test_rows_that_nobody_could_apply_are_never_taken_for_applied(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader gives no rows while no definition is in force; should one do so, the unit stops and its lanes stay."""
+    """A reader gives no rows while no definition is in force; should one do so, the unit stops and its lanes
+    stay."""
     bench = Bench()
     bench.topic = [b"{}"]
     rows = RowBatch([RowChange((0, 0), None, (1,))], (0, (0, 1, 1, 0), 1, 0))
@@ -64,7 +65,8 @@ def test_a_history_ends_as_the_source(short: int, lanes: int) -> None:
 def test_any_batches_and_any_replay_end_as_the_source(
     seed: int, lanes: int, short: int, gather: int, cuts: list[int]
 ) -> None:
-    """Batches that begin before, at or behind the progress: covered is dropped, missing is read from Kafka."""
+    """Batches that begin before, at or behind the progress: covered is dropped, missing is read from
+    Kafka."""
     bench, source = started(lanes=lanes, small_batch=short, limits=LaneLimits(max_gather=gather, pause=0.001))
     bench.write(source.history(random.Random(seed), 60, keys=6))
     whole = bench.topic
@@ -170,8 +172,8 @@ def test_an_equal_definition_changes_nothing() -> None:
 def test_a_stop_in_the_topic_stops_the_unit_there() -> None:
     bench, source = started()
     stop = TableStop(
-        cause="dropped", at=(0, 1, 500, -1), file="binlog.000001", pos=500, reason="bank.acct was dropped: DROP TABLE acct",
-        remedy=START_OVER, since_ms=7,
+        cause="dropped", at=(0, 1, 500, -1), file="binlog.000001", pos=500,
+        reason="bank.acct was dropped: DROP TABLE acct", remedy=START_OVER, since_ms=7,
     )  # fmt: skip
     bench.write(
         [source.put(source.row(1, None, 1)), source.event("m", stop=stop), source.put(source.row(2, None, 1))]
@@ -223,7 +225,8 @@ def test_a_statement_under_an_equal_definition_must_say_that_it_kept_the_rows(
 
 
 def test_expressions_that_an_older_topic_lacks_are_learnt_and_then_compared() -> None:
-    """Capture older than the expressions, upgraded: its next definition is no change, the one behind it is."""
+    """Capture older than the expressions, upgraded: its next definition is no change, the one behind it
+    is."""
     source = FakeSource()
     old, now = with_generated(source.table, None), with_generated(source.table, "a + 1")
     found = judge_table_event(old, source.definition(None, now), "evolve")
@@ -369,7 +372,8 @@ RAW = {"undecodable": "qqE="}
 
 
 def test_a_key_that_an_older_version_holds_is_not_overtaken_after_an_upgrade() -> None:
-    """The older version folded otherwise, and so sent keys to other lanes; the lanes stood equal when it ended."""
+    """The older version folded otherwise, and so sent keys to other lanes; the lanes stood equal when it
+    ended."""
     bench, source = started()
     bench.target.refuse = lambda row: RefusedError("too long") if row[2] == "poison" else None
     poison = {**source.row(7, "p@x", 1), "owner": "poison"}
@@ -472,7 +476,8 @@ def test_a_row_with_a_value_that_cannot_be_decoded_before_any_definition_stops_t
 @pytest.mark.parametrize("short", [0, 500])
 @pytest.mark.parametrize("batches", [1, 2, 3])
 def test_a_truncate_ends_what_the_quarantine_holds(short: int, batches: int) -> None:
-    """Else `retry` brings a deleted row back, and the key stays held for ever. In one batch, and over several."""
+    """Else `retry` brings a deleted row back, and the key stays held for ever. In one batch, and over
+    several."""
     bench, source = started(small_batch=short)
     bench.target.refuse = lambda row: RefusedError("too long") if row[2] == "poison" else None
     poison = {**source.row(7, "p@x", 1), "owner": "poison"}

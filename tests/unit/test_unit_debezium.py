@@ -1,4 +1,5 @@
-"""A topic that Debezium writes, in attempts: duplicates, snapshots, moved keys, TRUNCATE, and what stops it."""
+"""A topic that Debezium writes, in attempts: duplicates, snapshots, moved keys, TRUNCATE, and what stops
+it."""
 
 from __future__ import annotations
 
@@ -120,7 +121,8 @@ def test_commit_times_are_those_of_the_log() -> None:
 
 
 def test_an_event_that_comes_again_may_be_later_than_the_last_one() -> None:
-    """Rows carry the time of their statement: a transaction that took long comes behind others with later times."""
+    """Rows carry the time of their statement: a transaction that took long comes behind others with later
+    times."""
     bench = Bench(lanes=1)
     bench.connector.insert(row(1))
     bench.connector.ts_ms -= 600_000
@@ -257,7 +259,8 @@ def test_without_a_definition_nothing_is_guessed() -> None:
 @settings(max_examples=25, deadline=None)
 @given(data=st.data(), lanes=st.integers(1, 4))
 def test_any_history_any_restarts_of_either_side(data: Any, lanes: int) -> None:
-    """Debezium goes back to any event of its log now and then, and so do we; the target ends as the source."""
+    """Debezium goes back to any event of its log now and then, and so do we; the target ends as the
+    source."""
     bench = Bench(lanes=lanes)
     debezium, rows = bench.connector, {key: row(key) for key in range(4)}
     debezium.snapshot(*rows.values())

@@ -1,4 +1,5 @@
-"""The pieces around an attempt: grouping of Arrow batches, reports, supervision, Spark's settings, the daemon's patches."""
+"""The pieces around an attempt: grouping of Arrow batches, reports, supervision, Spark's settings, the
+daemon's patches."""
 
 from __future__ import annotations
 
@@ -89,7 +90,8 @@ def test_reports_arrive_and_strangers_are_ignored() -> None:
 
 
 def test_reports_of_another_version_are_understood() -> None:
-    """A worker of an older version says nothing of displaced rows; one of a newer version says more than we know."""
+    """A worker of an older version says nothing of displaced rows; one of a newer version says more than we
+    know."""
     receiver = ReportReceiver()
     known = {"topic": "t", "state": "ok", "epoch": 1, "offset": 5, "held": 3}
     lines = [known, {**known, "displaced": 2}, {**known, "later": [1]}]
@@ -139,7 +141,8 @@ def test_figures_add_up_and_a_stopped_unit_stays_stopped() -> None:
 def test_a_unit_that_was_given_up_says_its_figures_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every later batch gets the last attempt's report again: the apply process would add the same rows each time."""
+    """Every later batch gets the last attempt's report again: the apply process would add the same rows each
+    time."""
     spec = UnitSpec(unit=ApplyUnit("p", "t"), source="s", epoch=0, topic_id="id", routes=(), lanes=1)
     config = _task_config(
         units={"t": spec}, board=str(tmp_path / "board"), attempts=str(tmp_path / "attempts")

@@ -1,4 +1,5 @@
-"""One vocabulary of a unit's life: its phases, what it is told and what it says, from the coordinator to the process that works."""
+"""One vocabulary of a unit's life: its phases, what it is told and what it says, from the coordinator to the
+process that works."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ EVENTS = {
     '{"kind":"unit","unit":"u","event":{"event":"getting on","assignment":7}}': PrepareProgress(7),
     '{"kind":"unit","unit":"u","event":{"event":"progressed","assignment":7,"mark":[5,9,[0,1,2,-1]],"rows_per_s":3,'
     '"error":"a person"}}': UnitProgressed(7, MARK, 3, "a person"),
-    '{"kind":"unit","unit":"u","event":{"event":"ended","assignment":7,"mark":null,"error":null}}': WorkerEnded(
+    '{"kind":"unit","unit":"u","event":{"event":"ended","assignment":7,"mark":null,"error":null}}': WorkerEnded(  # noqa: E501
         7
     ),
 }

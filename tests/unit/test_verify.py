@@ -1,4 +1,5 @@
-"""verify: reads both sides to their ends, whatever is under way meanwhile, and never says "equal" of what it did not read."""
+"""verify: reads both sides to their ends, whatever is under way meanwhile, and never says "equal" of what it
+did not read."""
 
 from __future__ import annotations
 
@@ -95,7 +96,8 @@ def kinds(result: PairResult) -> dict[Any, Difference]:
 
 
 def test_it_reads_on_where_more_keys_were_suspect_than_are_kept_and_these_settled() -> None:
-    """The first rows arrive while it waits; those behind them never do. (Then it said "equal" of the whole table.)"""
+    """The first rows arrive while it waits; those behind them never do. (Then it said "equal" of the whole
+    table.)"""
     left, right = Side(rows(*range(60))), Side({})
     result = compare(left, right, clock=Clock(lambda: right.read_rows.update(rows(*range(20)))))
     assert not result.equal
@@ -155,7 +157,8 @@ def test_without_time_to_settle_what_differs_differs() -> None:
 
 
 def test_a_key_that_the_target_cannot_hold_is_missing_there_and_the_others_are_compared() -> None:
-    """A zero date in the key, into PostgreSQL: its row is in the quarantine. (Then the whole table was not compared.)"""
+    """A zero date in the key, into PostgreSQL: its row is in the quarantine. (Then the whole table was not
+    compared.)"""
 
     class Strict(Side):
         def fetch_keys(self, of: TargetTable, keys: Sequence[Key]) -> list[Row]:

@@ -1,4 +1,5 @@
-"""verify of a Kafka target: what a topic's records leave is compared with the source, in every format, and nothing is called equal that is not."""
+"""verify of a Kafka target: what a topic's records leave is compared with the source, in every format, and
+nothing is called equal that is not."""
 
 from __future__ import annotations
 
@@ -160,7 +161,8 @@ def test_tables_of_one_topic_are_told_apart_by_what_records_say(word: str) -> No
     """Another table's column of the same name is of another type."""
     other = Table(
         db="bank", name="other", key=replace(ACCT.key, parts=(IndexPart(column="id"),)),
-        columns=(Column(name="id", type=INT, nullable=False), Column(name="n", type=ColumnType(kind=Kind.DATE))),
+        columns=(Column(name="id", type=INT, nullable=False),
+         Column(name="n", type=ColumnType(kind=Kind.DATE))),
     )  # fmt: skip
     one = World(word)
     two = World(word, table=other, topic=one.topic)
@@ -337,7 +339,8 @@ def test_a_record_older_than_a_column_has_the_value_that_the_definition_gives_it
 def test_a_record_older_than_a_columns_type_differs_and_stops_nothing(
     word: str, type_: ColumnType, value: Any, old: int | None
 ) -> None:
-    """A NULL is one in every type. What is there of an older type is never called equal, not even to the default of a column that is not there."""
+    """A NULL is one in every type. What is there of an older type is never called equal, not even to the
+    default of a column that is not there."""
     older = World(word)
     older.put(1, "Ulm", old)
     older.put(2, "Bonn", 2)
@@ -402,7 +405,8 @@ def test_many_differences_end_it_and_are_never_called_equal() -> None:
 
 
 def test_a_message_of_canals_has_one_row() -> None:
-    """rowlock writes one row a message: what has more, or none, is somebody else's, and is not read as its first row."""
+    """rowlock writes one row a message: what has more, or none, is somebody else's, and is not read as its
+    first row."""
     one, types = {"id": "1"}, {"id": "int"}
     assert decode_canal_values({"data": [one], "mysqlType": types}, {"id"}) == {"id": 1}
     for several in ([one, {"id": "2"}], []):

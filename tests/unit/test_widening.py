@@ -1,4 +1,5 @@
-"""Which changes of a type keep every value, and what a target column holds: every pair of types, judged value by value."""
+"""Which changes of a type keep every value, and what a target column holds: every pair of types, judged value
+by value."""
 
 from __future__ import annotations
 
@@ -107,8 +108,8 @@ def belongs(value: Value, type_: ColumnType) -> bool:
 
 
 KINDS = {
-    (Kind.INT, Kind.DECIMAL), (Kind.YEAR, Kind.INT), (Kind.CHAR, Kind.VARCHAR), (Kind.CHAR, Kind.TEXT), (Kind.VARCHAR, Kind.TEXT),
-    (Kind.VARBINARY, Kind.BLOB),
+    (Kind.INT, Kind.DECIMAL), (Kind.YEAR, Kind.INT), (Kind.CHAR, Kind.VARCHAR), (Kind.CHAR, Kind.TEXT),
+    (Kind.VARCHAR, Kind.TEXT), (Kind.VARBINARY, Kind.BLOB),
 }  # fmt: skip
 
 
@@ -135,17 +136,20 @@ def test_a_lossless_change_keeps_values_that_nobody_chose(data: st.DataObject) -
 
 #: What is told to be lossless, so that no rule gives up more than it must.
 WIDENINGS = {
-    ("i8", "i16"), ("i32", "i64"), ("u8", "i16"), ("u32", "i64"), ("i64", "dec_20"), ("dec", "dec_wide"), ("dec_u", "dec_u8"),
-    ("yr", "i16"), ("ch", "ch20"), ("ch", "vc"), ("vc10", "vc"), ("vc", "vc80"), ("vc", "tx8"), ("tx8", "tx16"), ("tx16", "tx24"),
-    ("ch_l", "ch"), ("vc_l", "vc"), ("vc_l", "vc3"), ("vca", "vc_l"), ("vc3", "vc"), ("vc", "vcci"), ("vcci", "vc"), ("tx_l", "tx24"),
-    ("vb9", "vb"), ("vb", "bl8"), ("bl8", "bl16"), ("ti0", "ti3"), ("dt3", "dt6"), ("ts0", "ts6"), ("en", "en_more"), ("st", "st_more"),
-    ("flt_u", "flt"),
+    ("i8", "i16"), ("i32", "i64"), ("u8", "i16"), ("u32", "i64"), ("i64", "dec_20"), ("dec", "dec_wide"),
+    ("dec_u", "dec_u8"), ("yr", "i16"), ("ch", "ch20"), ("ch", "vc"), ("vc10", "vc"), ("vc", "vc80"),
+    ("vc", "tx8"), ("tx8", "tx16"), ("tx16", "tx24"), ("ch_l", "ch"), ("vc_l", "vc"), ("vc_l", "vc3"),
+    ("vca", "vc_l"), ("vc3", "vc"), ("vc", "vcci"), ("vcci", "vc"), ("tx_l", "tx24"), ("vb9", "vb"),
+    ("vb", "bl8"), ("bl8", "bl16"), ("ti0", "ti3"), ("dt3", "dt6"), ("ts0", "ts6"), ("en", "en_more"),
+    ("st", "st_more"), ("flt_u", "flt"),
 }  # fmt: skip
 LOSSES = {
-    ("i16", "i8"), ("i8", "u8"), ("u64", "i64"), ("dec_wide", "dec"), ("dec", "dec0"), ("dec", "dec_u"), ("vc80", "vc"), ("vc", "ch20"),
-    ("tx16", "vc"), ("tx16", "tx8"), ("tx_l", "tx16"), ("vc", "vc_l"), ("vc", "vc3"), ("vc3", "vca"), ("bin", "bin9"), ("bin", "vb"),
-    ("bl16", "bl8"), ("ti3", "ti0"), ("dt0", "ts0"), ("dt", "dt0"), ("en", "en_less"), ("en", "en_other"), ("en_more", "en"), ("en", "vc"),
-    ("i32", "vc"), ("flt", "dbl"), ("flt", "flt_u"), ("bit8", "bit53"), ("js", "tx32"), ("vc", "js"), ("yr", "i8"),
+    ("i16", "i8"), ("i8", "u8"), ("u64", "i64"), ("dec_wide", "dec"), ("dec", "dec0"), ("dec", "dec_u"),
+    ("vc80", "vc"), ("vc", "ch20"), ("tx16", "vc"), ("tx16", "tx8"), ("tx_l", "tx16"), ("vc", "vc_l"),
+    ("vc", "vc3"), ("vc3", "vca"), ("bin", "bin9"), ("bin", "vb"), ("bl16", "bl8"), ("ti3", "ti0"),
+    ("dt0", "ts0"), ("dt", "dt0"), ("en", "en_less"), ("en", "en_other"), ("en_more", "en"), ("en", "vc"),
+    ("i32", "vc"), ("flt", "dbl"), ("flt", "flt_u"), ("bit8", "bit53"), ("js", "tx32"), ("vc", "js"),
+    ("yr", "i8"),
 }  # fmt: skip
 
 

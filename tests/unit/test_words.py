@@ -1,4 +1,5 @@
-"""The words and sentences that the project has given up stay away: they told a stranger less than the field's own."""
+"""The words and sentences that the project has given up stay away: they told a stranger less than the field's
+own."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ RETIRED = {
     r"\bnobody shall run\b": "dropped or paused",
     r"\*\*Believe\*\*": "**Verify**",
     r"\blane_threads\b": "attempt/lane_group",
-    r"\ba hand \(unit\)|\bthat a hand applies itself": "what the agent itself applies on takeover, before a query gets the unit",
+    r"\ba hand \(unit\)|\bthat a hand applies itself": "what the agent itself applies on takeover, "
+    "before a query gets the unit",
     r"\bis done for a unit by asking\b": "blocking operations on one unit",
     r"\bwho is on which board\b": "which query applies which unit",
     r"\bask a hand to see to it\b": "fence the unit",
@@ -35,7 +37,8 @@ RETIRED = {
     r"\b(leader_feed|owner_ticks|own_folder\.py|TopicRun|SHORT_BATCH)\b": "the names of house.md §3",
 }
 SUBJECTLESS = re.compile(r"(What|Whoever|Who|Where|Why|Which|When|How|Nobody|That|Whether)\b")
-"""A first line that opens with one of these has no subject. (A description of a field may open with "Whether": it is a yes or no.)"""
+"""A first line that opens with one of these has no subject. (A description of a field may open with
+"Whether": it is a yes or no.)"""
 HISTORY = {"docs/adr"}
 
 

@@ -1,4 +1,5 @@
-"""The earlier versions that a system is upgraded from: those of docs/releases.md, each installed from the repository's own history."""
+"""The earlier versions that a system is upgraded from: those of docs/releases.md, each installed from the
+repository's own history."""
 
 from __future__ import annotations
 
@@ -55,12 +56,14 @@ def earlier_releases() -> list[Release]:
 
 
 def installed(release: Release) -> Program:
-    """Return the program of an earlier version; it is installed if it is not there yet. Skips the test where the history is missing."""
+    """Return the program of an earlier version; it is installed if it is not there yet. Skips the test where
+    the history is missing."""
     commit = _git("rev-parse", "--verify", "--quiet", f"{release.commit}^{{commit}}")
     if commit is None:
         _without_history(f"commit {release.commit} of version {release.version} is not in this clone")
     environment = ensure_cached(f"rowlock-{commit[:12]}", lambda folder: _install(commit, folder), SPACE)
-    # PYTHONSAFEPATH: `python -m`, in its children too, shall not find the present tree in the working directory.
+    # PYTHONSAFEPATH: `python -m`, in its children too, shall not find the present tree in the working
+    # directory.
     program = Program(str(environment / "bin/python"), {"PYTHONSAFEPATH": "1"}, environment)
     found = subprocess.run(
         [program.python, "-P", "-c", "import rowlock; print(rowlock.__file__)"],

@@ -1,8 +1,9 @@
-"""A system that two versions run in turn: MariaDB into PostgreSQL, and MySQL into MySQL, each with its situations.
+"""A system that two versions run in turn: MariaDB into PostgreSQL, and MySQL into MySQL, each with its
+situations.
 
-Every source is read through a proxy that stalls each connection within the second chunk of `big`, so that a snapshot ends only when the test lets
-it. The target's `narrow` takes fewer characters than the source's, so that rows of it are quarantined.
-"""
+Every source is read through a proxy that stalls each connection within the second chunk of `big`, so that a
+snapshot ends only when the test lets it. The target's `narrow` takes fewer characters than the source's, so
+that rows of it are quarantined."""
 
 from __future__ import annotations
 
@@ -38,8 +39,9 @@ TABLES = {
 _TABLES_DDL = (
     DDL,
     (
-        "CREATE TABLE typed (id INT PRIMARY KEY, kind ENUM('a', 'b', 'c') NULL, tags SET('x', 'y', 'z') NULL, at DATETIME(3) NULL, "
-        "data VARBINARY(20) NULL, price DECIMAL(20, 5) NULL) CHARACTER SET utf8mb4"
+        "CREATE TABLE typed (id INT PRIMARY KEY, kind ENUM('a', 'b', 'c') NULL, tags "
+        "SET('x', 'y', 'z') NULL, at DATETIME(3) NULL, data VARBINARY(20) NULL, price "
+        "DECIMAL(20, 5) NULL) CHARACTER SET utf8mb4"
     ),
     "CREATE TABLE big (id INT PRIMARY KEY, pad VARCHAR(250) CHARACTER SET utf8mb4)",
     "CREATE TABLE altered (id INT PRIMARY KEY, note VARCHAR(20) CHARACTER SET utf8mb4)",
@@ -91,8 +93,8 @@ class Route:
             )
         else:
             waiting = (
-                "SELECT 1 FROM information_schema.processlist WHERE state = 'Waiting for table metadata lock' "
-                f"AND db = '{self.target_database}'"
+                "SELECT 1 FROM information_schema.processlist WHERE state = 'Waiting for table metadata "
+                f"lock' AND db = '{self.target_database}'"
             )
         return bool(self.target.execute(waiting, database=self.target_database))
 
@@ -101,15 +103,16 @@ class Route:
         schema = "public" if isinstance(self.target, PostgreSQL) else self.target_database
         return bool(
             self.target.execute(
-                "SELECT 1 FROM information_schema.columns WHERE table_name = 'altered' AND column_name = %s AND table_schema = %s",
+                "SELECT 1 FROM information_schema.columns WHERE table_name = 'altered' AND "
+                "column_name = %s AND table_schema = %s",
                 (column, schema),
                 database=self.target_database,
             )
         )
 
     def is_altering(self, column: str) -> bool:
-        """Whether an ALTER that adds a column has begun in the target and has not ended. PostgreSQL shows no begin: there the mark is part of its
-        transaction."""
+        """Whether an ALTER that adds a column has begun in the target and has not ended. PostgreSQL shows no
+        begin: there the mark is part of its transaction."""
         marked = "SELECT 1 FROM rowlock_unit WHERE ddl IS NOT NULL"
         begun = isinstance(self.target, PostgreSQL) or self.target.execute(
             marked, database=self.target_database
@@ -130,7 +133,8 @@ class Route:
 
 
 def rows(server: Server, database: str, table: str) -> Rows:
-    """Return the rows of a table in key order, with the columns in the order of their names where all are compared."""
+    """Return the rows of a table in key order, with the columns in the order of their names where all are
+    compared."""
     with contextlib.closing(server.connect(database)) as connection, connection.cursor() as cursor:
         cursor.execute(f"SELECT {TABLES[table]} FROM {table} ORDER BY id")
         names = [str(each[0]) for each in cursor.description]
@@ -261,7 +265,8 @@ def system(
     """Make the tables and the first rows, at the sources and of `narrow` at the targets; nothing runs yet."""
     there = f"{database}_t"
     routes = tuple(
-        Route(name, kind, source, database, target_kind, target, place, _proxy(source), Load(source, database, pause_s=0.05))
+        Route(name, kind, source, database, target_kind, target, place, _proxy(source),
+        Load(source, database, pause_s=0.05))
         for name, kind, source, target_kind, target, place in (
             ("ma", "mariadb", mariadb, "postgres", postgres, database),
             ("my", "mysql", mysql, "mysql", mysql, there),
@@ -304,6 +309,6 @@ def _numbers() -> str:
     powers = " + ".join(f"d{at}.n * {10**at}" for at in range(5))
     joined = ", ".join(f"{digit} d{at}" for at in range(5))
     return (
-        f"INSERT INTO big SELECT id, CONCAT('~row~', id, REPEAT('.', 60)) FROM (SELECT {powers} AS id FROM {joined}) numbers "
-        f"WHERE id < {BIG_ROWS}"
+        f"INSERT INTO big SELECT id, CONCAT('~row~', id, REPEAT('.', 60)) FROM (SELECT {powers} AS id FROM "
+        f"{joined}) numbers WHERE id < {BIG_ROWS}"
     )

@@ -1,4 +1,5 @@
-"""A coordinator and two agents of an earlier version are killed within a move, and continued by this one; agents of both versions work under either."""
+"""A coordinator and two agents of an earlier version are killed within a move, and continued by this one;
+agents of both versions work under either."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ GIVER, TAKER = "a1", "a2"
 
 
 class Cluster:
-    """A coordinator and two agents, each of a version; one table under load that goes from MariaDB to PostgreSQL."""
+    """A coordinator and two agents, each of a version; one table under load that goes from MariaDB to
+    PostgreSQL."""
 
     def __init__(self, processes: Processes, database: str) -> None:
         self.processes, self.database = processes, database
@@ -112,7 +114,8 @@ def cluster(
         spark={"memory": "512m"},
         sources={"b": source_config(mariadb, "mariadb", database)},
         targets={"hq": target_config(postgres, "postgres", database)},
-        pipelines={"p": {"sources": ["b"], "target": "hq", "routes": [{"from": f"{database}.*", "to": "public.{table}"}]}},
+        pipelines={"p": {"sources": ["b"], "target": "hq",
+         "routes": [{"from": f"{database}.*", "to": "public.{table}"}]}},
         coordination=addresses.config,
     )  # fmt: skip
     processes = Processes(config, addresses)

@@ -1,4 +1,5 @@
-"""`rowlock run` of an earlier version is stopped within a snapshot, an ALTER and with rows in quarantine, and continued by this one; and back."""
+"""`rowlock run` of an earlier version is stopped within a snapshot, an ALTER and with rows in quarantine, and
+continued by this one; and back."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ TOO_LONG = "too long for it"
 
 
 def altered_but_blocked(tried: System, column: str) -> contextlib.ExitStack:
-    """Add a column at the sources while the targets' tables are locked; returns once both units wait, with the locks."""
+    """Add a column at the sources while the targets' tables are locked; returns once both units wait, with
+    the locks."""
     locks = contextlib.ExitStack()
     for route in tried.routes:
         locks.enter_context(route.locked_target())
@@ -39,7 +41,8 @@ def altered_but_blocked(tried: System, column: str) -> contextlib.ExitStack:
 
 
 def reject(tried: System, program: Program, key: int, then: str) -> list[dict[str, Any]]:
-    """Write a row that the targets reject, and once it is held another note, which has to wait; return the quarantine."""
+    """Write a row that the targets reject, and once it is held another note, which has to wait; return the
+    quarantine."""
     tried.change(f"INSERT INTO narrow VALUES ({key}, '{TOO_LONG}')")
     held(tried, program, lambda keys: keys.get(key) == 2)
     tried.change(f"UPDATE narrow SET note = '{then}' WHERE id = {key}")
@@ -76,7 +79,8 @@ def nothing_stopped(tried: System) -> None:
 
 @pytest.mark.parametrize("release", earlier_releases(), ids=lambda each: each.version)
 def test_a_run_is_continued_by_this_version_and_by_the_earlier_one(
-    release: Release, kafka: Kafka, mariadb: MariaDB, mysql: MySQL, postgres: PostgreSQL, unique: str, tmp_path: Path
+    release: Release, kafka: Kafka, mariadb: MariaDB, mysql: MySQL, postgres: PostgreSQL, unique: str,
+    tmp_path: Path
 ) -> None:  # fmt: skip
     old = installed(release)
     with system(kafka, mariadb, mysql, postgres, unique, tmp_path) as tried:
@@ -106,7 +110,8 @@ def _stopped_within_everything(tried: System, old: Program) -> list[dict[str, An
 
 
 def _continued(tried: System, begun: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], int]:
-    """Continue with this version; kill it in the same situations. Returns what it holds, and the rows of `big` that have arrived."""
+    """Continue with this version; kill it in the same situations. Returns what it holds, and the rows of
+    `big` that have arrived."""
     before = min(route.copied() for route in tried.routes)
     tried.start(HERE)
     tried.equal("altered", "typed")
@@ -131,7 +136,8 @@ def _continued(tried: System, begun: list[dict[str, Any]]) -> tuple[list[dict[st
 
 
 def _entries_of_the_earlier_version(tried: System) -> None:
-    """Apply what fits by now, skip one key, and leave nothing held of what the earlier version has written."""
+    """Apply what fits by now, skip one key, and leave nothing held of what the earlier version has
+    written."""
     tried.change("UPDATE narrow SET note = 'ok10' WHERE id = 10")
     entries = held(tried, HERE, lambda keys: keys.get(10) == 4)
     assert tried.resolve(HERE, "retry") == 1, "11 and 21 do not fit"
@@ -160,7 +166,8 @@ def _and_back(tried: System, old: Program, now: list[dict[str, Any]], before: in
 
 
 def _to_the_end(tried: System) -> None:
-    """Let this version continue once more, until everything has arrived: all rows are equal, nothing is held, nothing has stopped."""
+    """Let this version continue once more, until everything has arrived: all rows are equal, nothing is held,
+    nothing has stopped."""
     for route in tried.routes:
         route.proxy.go_on()
         route.load.finish()

@@ -68,24 +68,38 @@ EXAMPLES: tuple[LoggedChange, ...] = (
 )
 
 EFFECTS: tuple[DocumentedEffect, ...] = (
-    DocumentedEffect("a table that was captured is missing at a start", "the table", "cause `dropped`; what the log still holds of it is not published"),
-    DocumentedEffect("a table that was captured became unfit (engine, key, types, cascading foreign keys)", "the table", "cause `unfit`"),
-    DocumentedEffect("a table that was captured is taken out of `tables:`", "the table", "cause `deselected`; not shown while it is"),
-    DocumentedEffect("a table that was never captured is unfit", "nothing", "it is left out, with its reason, and begins once it is fit"),
-    DocumentedEffect("a pattern of `tables:` that takes no table yet", "a warning", "its tables are captured when they are created"),
+    DocumentedEffect("a table that was captured is missing at a start", "the table",
+     "cause `dropped`; what the log still holds of it is not published"),
+    DocumentedEffect("a table that was captured became unfit (engine, key, types, cascading foreign keys)",
+     "the table", "cause `unfit`"),
+    DocumentedEffect("a table that was captured is taken out of `tables:`", "the table",
+     "cause `deselected`; not shown while it is"),
+    DocumentedEffect("a table that was never captured is unfit", "nothing",
+     "it is left out, with its reason, and begins once it is fit"),
+    DocumentedEffect("a pattern of `tables:` that takes no table yet", "a warning",
+     "its tables are captured when they are created"),
     DocumentedEffect("rows that do not fit the active definition", "the table", "cause `definition`"),
-    DocumentedEffect("a definition that cannot be proven for its place of the log", "the table", "cause `definition`"),
-    DocumentedEffect("anything of a table that is not captured: definition, metadata, row images, compression, statements", "nothing",
+    DocumentedEffect("a definition that cannot be proven for its place of the log", "the table",
+     "cause `definition`"),
+    DocumentedEffect("anything of a table that is not captured: definition, metadata, row "
+    "images, compression, statements", "nothing",
            "what concerns no captured table never matters"),
-    DocumentedEffect("rows of a transaction that is rolled back", "nothing", "rows are published once their transaction's commit is known"),
-    DocumentedEffect("an XA transaction that changes a captured table", "the table", "cause `xa`, at its XA COMMIT"),
-    DocumentedEffect("TRUNCATE that may be of a temporary table hiding the captured one (a session in STATEMENT; MariaDB: also MIXED)", "the table",
+    DocumentedEffect("rows of a transaction that is rolled back", "nothing",
+     "rows are published once their transaction's commit is known"),
+    DocumentedEffect("an XA transaction that changes a captured table", "the table",
+     "cause `xa`, at its XA COMMIT"),
+    DocumentedEffect("TRUNCATE that may be of a temporary table hiding the captured one (a session in "
+    "STATEMENT; MariaDB: also MIXED)", "the table",
            "cause `statement`; the target keeps its rows"),
-    DocumentedEffect("an ALTER, OPTIMIZE TABLE or a tool's swap that may have changed values by its session's settings (MySQL: times of an hour that the time zone "
-           "has twice; dates that a sql_mode without STRICT does not allow; CHAR under PAD_CHAR_TO_FULL_LENGTH)", "the table",
-           "cause `rows-replaced`, if the source has a row that may be one of them, or does not say so within 3 s"),
-    DocumentedEffect("a statement with names that cannot be read: in a character set of its client that has no decoder, or in brackets (MariaDB, "
-           "sql_mode MSSQL)", "the source", "it may concern every table: each of them stops"),
-    DocumentedEffect("an event of an unknown type", "the source", "it might carry rows: the server is newer than rowlock"),
+    DocumentedEffect("an ALTER, OPTIMIZE TABLE or a tool's swap that may have changed values by its "
+    "session's settings (MySQL: times of an hour that the time zone has twice; dates that a sql_mode without "
+    "STRICT does not allow; CHAR under PAD_CHAR_TO_FULL_LENGTH)", "the table",
+           "cause `rows-replaced`, if the source has a row that may be one of them, "
+           "or does not say so within 3 s"),
+    DocumentedEffect("a statement with names that cannot be read: in a character set of its client that has "
+    "no decoder, or in brackets (MariaDB, sql_mode MSSQL)", "the source",
+     "it may concern every table: each of them stops"),
+    DocumentedEffect("an event of an unknown type", "the source",
+     "it might carry rows: the server is newer than rowlock"),
     DocumentedEffect("an INCIDENT event", "the source", "the server reports that it lost events"),
 )  # fmt: skip

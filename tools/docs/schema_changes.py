@@ -54,8 +54,8 @@ _TEXT = {"charset": "utf8mb4", "collation": "utf8mb4_bin"}
 _INT = ColumnType(kind=Kind.INT, bits=32)
 #: The table of the statements, as a source creates it.
 CREATE = (
-    "CREATE TABLE {name} (id INT PRIMARY KEY, v VARCHAR(20), n INT NOT NULL, u VARCHAR(20), l VARCHAR(20) CHARACTER SET latin1, "
-    "e ENUM('a', 'b'), UNIQUE KEY uq (u)) CHARACTER SET utf8mb4"
+    "CREATE TABLE {name} (id INT PRIMARY KEY, v VARCHAR(20), n INT NOT NULL, u VARCHAR(20), l VARCHAR(20) "
+    "CHARACTER SET latin1, e ENUM('a', 'b'), UNIQUE KEY uq (u)) CHARACTER SET utf8mb4"
 )
 
 
@@ -154,8 +154,9 @@ _modified: Callable[..., ColumnChanges] = lambda *names: ColumnChanges(modified=
 _kept = partial(Statement, effect="kept", columns=ColumnChanges())
 #: A partitioned table: each of its unique indexes would need the partitioning column.
 PARTITIONED = (
-    "CREATE TABLE {name} (id INT PRIMARY KEY, v VARCHAR(20), n INT NOT NULL, u VARCHAR(20), l VARCHAR(20) CHARACTER SET latin1, "
-    "e ENUM('a', 'b')) CHARACTER SET utf8mb4 PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (2), PARTITION p1 VALUES LESS THAN (1000))"
+    "CREATE TABLE {name} (id INT PRIMARY KEY, v VARCHAR(20), n INT NOT NULL, u VARCHAR(20), l VARCHAR(20) "
+    "CHARACTER SET latin1, e ENUM('a', 'b')) CHARACTER SET utf8mb4 PARTITION BY RANGE (id) (PARTITION p0 "
+    "VALUES LESS THAN (2), PARTITION p1 VALUES LESS THAN (1000))"
 )
 _PLAIN = replace(TABLE, unique=())
 _parted = partial(
@@ -182,57 +183,74 @@ def moved(column: str, at: int) -> Table:
 STATEMENTS: tuple[Statement, ...] = (
     Statement("ALTER TABLE t ADD w INT", added(TABLE), _adds),
     Statement("ALTER TABLE t ADD w INT DEFAULT 7", added(TABLE, default="7"), _adds),
-    Statement("ALTER TABLE t ADD w INT NOT NULL DEFAULT 7 FIRST", added(TABLE, default="7", nullable=False), _adds),
-    Statement("ALTER TABLE t ADD w VARCHAR(10) NOT NULL AFTER id", added(TABLE, type_=_text(10), nullable=False), _adds),
+    Statement("ALTER TABLE t ADD w INT NOT NULL DEFAULT 7 FIRST", added(TABLE, default="7", nullable=False),
+     _adds),
+    Statement("ALTER TABLE t ADD w VARCHAR(10) NOT NULL AFTER id",
+     added(TABLE, type_=_text(10), nullable=False), _adds),
     Statement(
         "ALTER TABLE t ADD w DATETIME DEFAULT CURRENT_TIMESTAMP",
         added(TABLE, type_=ColumnType(kind=Kind.DATETIME), default_expression="CURRENT_TIMESTAMP"), _adds,
     ),
-    Statement("ALTER TABLE t ADD w INT AS (n + 1) STORED", added(TABLE, generated=True, expression="n + 1"), _adds),
+    Statement("ALTER TABLE t ADD w INT AS (n + 1) STORED", added(TABLE, generated=True, expression="n + 1"),
+     _adds),
     Statement("ALTER TABLE t DROP COLUMN v", without(TABLE, "v"), _of(dropped=("v",))),
     Statement("ALTER TABLE t DROP COLUMN n", without(TABLE, "n"), _of(dropped=("n",))),
     Statement("ALTER TABLE t DROP COLUMN u", without(TABLE, "u"), _of(dropped=("u",))),
-    Statement("ALTER TABLE t DROP COLUMN v, ADD COLUMN v VARCHAR(20)", TABLE, _of(dropped=("v",), added=("v",))),
+    Statement("ALTER TABLE t DROP COLUMN v, ADD COLUMN v VARCHAR(20)", TABLE,
+     _of(dropped=("v",), added=("v",))),
     Statement("ALTER TABLE t RENAME COLUMN v TO w", changed(TABLE, "v", name="w"), _of(renamed={"v": "w"})),
     Statement(
-        "ALTER TABLE t CHANGE v w VARCHAR(40)", changed(TABLE, "v", name="w", type=_text(40)), _of(renamed={"v": "w"}, modified=("w",)),
+        "ALTER TABLE t CHANGE v w VARCHAR(40)", changed(TABLE, "v", name="w", type=_text(40)),
+        _of(renamed={"v": "w"}, modified=("w",)),
     ),
-    Statement("ALTER TABLE t RENAME COLUMN v TO u, RENAME COLUMN u TO v", TABLE, _of(renamed={"v": "u", "u": "v"})),
+    Statement("ALTER TABLE t RENAME COLUMN v TO u, RENAME COLUMN u TO v", TABLE,
+     _of(renamed={"v": "u", "u": "v"})),
     Statement("ALTER TABLE t MODIFY v VARCHAR(40)", changed(TABLE, "v", type=_text(40)), _modified("v")),
-    Statement("ALTER TABLE t MODIFY v TEXT", changed(TABLE, "v", type=_text(65535, Kind.TEXT)), _modified("v")),
-    Statement("ALTER TABLE t MODIFY n BIGINT NOT NULL", changed(TABLE, "n", type=ColumnType(kind=Kind.INT, bits=64)), _modified("n")),
+    Statement("ALTER TABLE t MODIFY v TEXT", changed(TABLE, "v", type=_text(65535, Kind.TEXT)),
+     _modified("v")),
+    Statement("ALTER TABLE t MODIFY n BIGINT NOT NULL",
+     changed(TABLE, "n", type=ColumnType(kind=Kind.INT, bits=64)), _modified("n")),
     Statement("ALTER TABLE t MODIFY n INT NULL", changed(TABLE, "n", nullable=True), _modified("n")),
     Statement("ALTER TABLE t MODIFY v VARCHAR(10)", changed(TABLE, "v", type=_text(10)), _modified("v")),
-    Statement("ALTER TABLE t MODIFY n VARCHAR(10) NOT NULL", changed(TABLE, "n", type=_text(10)), _modified("n")),
-    Statement("ALTER TABLE t MODIFY v VARCHAR(20) NOT NULL", changed(TABLE, "v", nullable=False), _modified("v")),
+    Statement("ALTER TABLE t MODIFY n VARCHAR(10) NOT NULL", changed(TABLE, "n", type=_text(10)),
+     _modified("n")),
+    Statement("ALTER TABLE t MODIFY v VARCHAR(20) NOT NULL", changed(TABLE, "v", nullable=False),
+     _modified("v")),
     Statement(
         "ALTER TABLE t MODIFY e ENUM('a', 'b', 'c')",
-        changed(TABLE, "e", type=replace(TABLE.get_column("e").type, members=("a", "b", "c"))), _modified("e"),
+        changed(TABLE, "e", type=replace(TABLE.get_column("e").type, members=("a", "b", "c"))),
+        _modified("e"),
     ),
     Statement(
-        "ALTER TABLE t MODIFY e ENUM('b', 'a')", changed(TABLE, "e", type=replace(TABLE.get_column("e").type, members=("b", "a"))),
+        "ALTER TABLE t MODIFY e ENUM('b', 'a')",
+        changed(TABLE, "e", type=replace(TABLE.get_column("e").type, members=("b", "a"))),
         _modified("e"),
     ),
     Statement(
         "ALTER TABLE t MODIFY e ENUM('a', 'b', '')",
-        changed(TABLE, "e", type=replace(TABLE.get_column("e").type, kind=Kind.ENUM_NUMBER, members=("a", "b", ""))), _modified("e"),
+        changed(TABLE, "e", type=replace(TABLE.get_column("e").type, kind=Kind.ENUM_NUMBER,
+         members=("a", "b", ""))), _modified("e"),
     ),
-    Statement("ALTER TABLE t CONVERT TO CHARACTER SET utf8mb4", changed(TABLE, "l", type=_text(20)), _of(converted=True)),
+    Statement("ALTER TABLE t CONVERT TO CHARACTER SET utf8mb4", changed(TABLE, "l", type=_text(20)),
+     _of(converted=True)),
     _kept("ALTER TABLE t ADD UNIQUE u2 (n)", replace(TABLE, unique=(*TABLE.unique, _unique("u2", "n")))),
     _kept("ALTER TABLE t DROP INDEX uq", replace(TABLE, unique=())),
     _kept("ALTER TABLE t ADD INDEX i (v)"),
     _kept("ALTER TABLE t ALTER COLUMN v SET DEFAULT 'x'", changed(TABLE, "v", default="x")),
     _kept("ALTER TABLE t COMMENT = 'x'"),
     _kept("ALTER TABLE t FORCE"),
-    Statement("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (id, n)", replace(TABLE, key=_unique("PRIMARY", "id", "n")), _of()),
+    Statement("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (id, n)",
+     replace(TABLE, key=_unique("PRIMARY", "id", "n")), _of()),
     Statement("ALTER TABLE t MODIFY n INT NOT NULL FIRST", moved("n", 0), _modified("n")),
     Statement("ALTER TABLE t MODIFY u VARCHAR(20) AFTER id", moved("u", 1), _modified("u")),
     Statement("ALTER TABLE t ADD w INT INVISIBLE", added(TABLE), _adds),
     Statement("ALTER TABLE t MODIFY v VARCHAR(20) INVISIBLE", TABLE, _modified("v")),
     Statement("TRUNCATE TABLE t", truncates=True),
-    _parted("ALTER TABLE t ADD PARTITION (PARTITION p2 VALUES LESS THAN (2000))", effect="kept", columns=_of()),
+    _parted("ALTER TABLE t ADD PARTITION (PARTITION p2 VALUES LESS THAN (2000))", effect="kept",
+     columns=_of()),
     _parted(
-        "ALTER TABLE t REORGANIZE PARTITION p1 INTO (PARTITION p1 VALUES LESS THAN (50), PARTITION p2 VALUES LESS THAN (1000))",
+        "ALTER TABLE t REORGANIZE PARTITION p1 INTO (PARTITION p1 VALUES LESS THAN (50), "
+        "PARTITION p2 VALUES LESS THAN (1000))",
         effect="kept", columns=_of(),
     ),
     _parted("ALTER TABLE t REMOVE PARTITIONING", effect="kept", columns=_of()),
@@ -282,8 +300,8 @@ STATEMENTS: tuple[Statement, ...] = (
 def event_of(statement: Statement) -> EventEnvelope:
     """Return the event that capture sends for a statement."""
     source = Source(
-        version=ENVELOPE_VERSION, connector="mysql", name="s", ts_ms=1, snapshot="false", db="d", table="t", server_id=1, gtid=None,
-        file="f", pos=1, row=0, position=(0, 1, 1, 0), prev=None, gen=1,
+        version=ENVELOPE_VERSION, connector="mysql", name="s", ts_ms=1, snapshot="false", db="d", table="t",
+        server_id=1, gtid=None, file="f", pos=1, row=0, position=(0, 1, 1, 0), prev=None, gen=1,
     )  # fmt: skip
     stop = None
     if statement.stop is not None:
@@ -297,8 +315,8 @@ def event_of(statement: Statement) -> EventEnvelope:
             since_ms=1,
         )
     return EventEnvelope(
-        op="m", source=source, ts_ms=1, stop=stop, definition=None if stop else statement.after, ddl=None if stop else statement.sql,
-        effect=statement.effect, columns=statement.columns,
+        op="m", source=source, ts_ms=1, stop=stop, definition=None if stop else statement.after,
+        ddl=None if stop else statement.sql, effect=statement.effect, columns=statement.columns,
     )  # fmt: skip
 
 

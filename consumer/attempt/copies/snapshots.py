@@ -88,8 +88,8 @@ def begin_snapshot(
     if found is None:
         return None
     log.info(
-        "unit skips to a snapshot of Debezium", pipeline=spec.unit.pipeline, topic=spec.unit.topic, first=found.first,
-        skipped=error.seen[:300],
+        "unit skips to a snapshot of Debezium", pipeline=spec.unit.pipeline, topic=spec.unit.topic,
+        first=found.first, skipped=error.seen[:300],
     )  # fmt: skip
     stored = replace(before, snapshot=(found.first, found.last))
     yield from progress.commit_guarded([WriteUnit(UnitState(stored.encode(), None, None))])

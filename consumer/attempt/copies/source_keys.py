@@ -31,7 +31,10 @@ LOOKUP_DELAYS_S = (1.0, 2.0, 4.0, 8.0, 15.0)
 """Pauses in seconds before the topic is read again for inserts that Debezium had not written. A unit
 that stops after them is retried like any other."""
 INSERT = "c"
-WHOLE = "let the snapshot be of the whole table (no `additional-conditions` in the signal, no `snapshot.select.statement.overrides` of the connector)"
+WHOLE = (
+    "let the snapshot be of the whole table (no `additional-conditions` in the signal, no "
+    "`snapshot.select.statement.overrides` of the connector)"
+)
 
 
 class SourceKeyProof:
@@ -80,11 +83,12 @@ class SourceKeyProof:
             return (yield from ask_driver(AskSource(self._active.source, keys)))
         except TargetConfigError as error:
             raise CopyNeededError(
-                f"{self._topic}: the snapshot at offsets {self._first} to {self._last} lacks {len(keys)} rows "
-                f"of the target, and the source could not confirm that they were deleted: {error}; no row was "
-                "deleted in the target",
+                f"{self._topic}: the snapshot at offsets {self._first} to {self._last} lacks {len(keys)} "
+                f"rows of the target, and the source could not confirm that they were deleted: {error}; no "
+                "row was deleted in the target",
                 cause="partial", after=self._last,
-                first="make the source reachable, and the table continues by itself; if it was altered or dropped",
+                first="make the source reachable, and the table continues by itself; "
+                "if it was altered or dropped",
             ) from error  # fmt: skip
 
     def _yield_written_keys(self, records: Iterable[tuple[int, bytes | None]]) -> Iterator[Key]:
@@ -108,8 +112,9 @@ class SourceKeyProof:
         source = self._active.source
         shown = msgspec.json.encode(left[0]).decode()
         return CopyNeededError(
-            f"{self._topic}: the snapshot at the offsets {self._first} to {self._last} covers only a part of the table: it lacks rows that {source.db}.{source.name} "
-            f"has, {len(left)} of {asked} that were looked up, one of them with the key {shown}; nothing was deleted",
+            f"{self._topic}: the snapshot at the offsets {self._first} to {self._last} covers only a part of "
+            f"the table: it lacks rows that {source.db}.{source.name} has, {len(left)} of {asked} that were "
+            f"looked up, one of them with the key {shown}; nothing was deleted",
             cause="partial", after=self._last, first=WHOLE,
         )  # fmt: skip
 

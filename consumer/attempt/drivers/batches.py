@@ -86,8 +86,8 @@ class BatchDriver(AttemptDriver[BatchTarget]):
         outcome = self._connections.get_connection(0).apply_changes(self._spec.unit, *build_commit(plain))
         if isinstance(outcome, BatchFenced):
             raise FencedError(
-                f"another worker now owns {self._spec.unit.topic} of pipeline {self._spec.unit.pipeline}: expected "
-                f"{list(effect.guards)}, the target has {outcome.seen}"
+                f"another worker now owns {self._spec.unit.topic} of pipeline {self._spec.unit.pipeline}: "
+                f"expected {list(effect.guards)}, the target has {outcome.seen}"
             )
 
     def _simplify_operation(self, operation: ops.Operation) -> ops.Operation:

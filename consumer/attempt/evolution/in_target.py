@@ -39,7 +39,8 @@ def resolve_target(spec: UnitSpec, source: Table) -> ResolvedRoute:
     routed = resolve_route(spec.routes, spec.source, source.db, source.name)
     if routed is None:
         raise UnitStoppedError(
-            f"{spec.unit.topic}: no route of pipeline {spec.unit.pipeline} matches {source.db}.{source.name} now",
+            f"{spec.unit.topic}: no route of pipeline {spec.unit.pipeline} matches "
+            f"{source.db}.{source.name} now",
             "add one, or take the table out of the source's `tables`",
         )
     return routed

@@ -226,8 +226,8 @@ class TableChanges:
             _log_change(self._spec.unit, change, logged)
             return planned.stored
         raise UnitStoppedError(
-            f"{self._spec.unit.topic}: rowlock's ALTER statements leave the target table different from what is "
-            f"needed ({_describe_steps(planned)})",
+            f"{self._spec.unit.topic}: rowlock's ALTER statements leave the target table different from "
+            f"what is needed ({_describe_steps(planned)})",
             "alter it by hand as `rowlock check` describes",
         )
 
@@ -263,8 +263,8 @@ class TableChanges:
         )
         log.warning(
             "schema change refused by the target",
-            pipeline=self._spec.unit.pipeline, topic=self._spec.unit.topic, steps=_describe_steps(found[-1]), reason=str(error)[:300],
-            rowlock=what,
+            pipeline=self._spec.unit.pipeline, topic=self._spec.unit.topic, steps=_describe_steps(found[-1]),
+            reason=str(error)[:300], rowlock=what,
         )  # fmt: skip
         return other
 
@@ -369,8 +369,8 @@ def _log_change(unit: ApplyUnit, change: TableChange, planned: ChangePlan) -> No
     for name, column in planned.stored.names.items():
         if change.before.names.get(name) != column:
             log.warning(
-                "column written under another name", pipeline=unit.pipeline, topic=unit.topic, source=name, target=column,
-                reason="the target has its name in another spelling",
+                "column written under another name", pipeline=unit.pipeline, topic=unit.topic, source=name,
+                target=column, reason="the target has its name in another spelling",
             )  # fmt: skip
 
 
@@ -427,7 +427,8 @@ def build_copy_stop(verdict: DefinitionVerdict, event: EventEnvelope, place: str
             return CopyNeededError(f"{place}: {verdict.why}", cause=DROPPED_CAUSE, table=table, first=first)
         case StopForPerson():
             return CopyNeededError(
-                f"{place}: {verdict.why}: the definition of the table has changed, and `schema_changes` is stop", cause="policy",
+                f"{place}: {verdict.why}: the definition of the table has changed, "
+                "and `schema_changes` is stop", cause="policy",
                 table=table, first="alter the target table by hand as the source's was",
             )  # fmt: skip
         case _:

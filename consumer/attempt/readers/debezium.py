@@ -129,8 +129,8 @@ class DebeziumReader(RecordReader):
         if place.ts_ms > self._newest + LOG_REPEAT_MS:
             raise UnitStoppedError(
                 f"{at}: the event was committed after everything that was applied, but its log position "
-                f"{place.position} is not above {self._dedup.position}: the source's log was reset, or Debezium "
-                "reads another server",
+                f"{place.position} is not above {self._dedup.position}: the source's log was reset, or "
+                "Debezium reads another server",
                 START_OVER,
             )
         known = self._rows_there.get(place.position) if place.position is not None else None

@@ -110,8 +110,8 @@ def find_offset_problem(topic: str, start: int, low: int, high: int) -> UnitStop
         return build_retention_error(topic, start, low)
     if start > high:
         return UnitStoppedError(
-            f"{topic}: the target has applied offset {start - 1}, but the topic ends at {high - 1}: the topic "
-            "has lost records or was replaced by another one",
+            f"{topic}: the target has applied offset {start - 1}, but the topic ends at {high - 1}: the "
+            "topic has lost records or was replaced by another one",
             START_OVER,
         )
     return None
@@ -121,5 +121,6 @@ def build_retention_error(topic: str, start: int | None, low: int | None) -> Cop
     seen = "" if start is None else f" (next needed {start}, the topic begins at {low})"
     return CopyNeededError(
         f"{topic}: Kafka's retention has deleted events that the target does not have{seen}",
-        cause="gap", after=start, first="raise the topic's retention.ms above the longest outage that you expect",
+        cause="gap", after=start,
+        first="raise the topic's retention.ms above the longest outage that you expect",
     )  # fmt: skip

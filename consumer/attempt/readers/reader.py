@@ -175,8 +175,9 @@ class EnvelopeReader(RecordReader):
         source = decode_full_event(topic, offset, raw).source  # checks the version
         if active is not None and (source.db, source.table) != (active.source.db, active.source.name):
             raise UnitStoppedError(
-                f"{topic} offset {offset}: the topic of {active.source.db}.{active.source.name} has an event of "
-                f"{source.db}.{source.table}, and rows of two tables in one topic cannot be distinguished",
+                f"{topic} offset {offset}: the topic of {active.source.db}.{active.source.name} "
+                f"has an event of {source.db}.{source.table}, and rows of two tables in one "
+                "topic cannot be distinguished",
                 START_OVER,
             )
         return event

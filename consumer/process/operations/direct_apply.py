@@ -173,7 +173,8 @@ class DirectApplier:
         raise UnitStoppedError(
             f"{what}: these offsets are commit markers of Kafka transactions, and rowlock reads only topics "
             "that are written without transactions",
-            f"set exactly.once.source.support=disabled for the workers of Debezium's connector, and {START_OVER}",
+            "set exactly.once.source.support=disabled for the workers of Debezium's "
+            f"connector, and {START_OVER}",
         )
 
     def _apply_records(self, spec: UnitSpec, sessions: ConnectionCache, start: int, end: int) -> Report:

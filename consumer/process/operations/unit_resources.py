@@ -141,8 +141,8 @@ def build_failure(unit: UnitRef, error: Exception) -> OperationFailed:
     if trouble.fault:
         log.error("unit failed by an internal error", topic=unit.topic, exc_info=error)
     return OperationFailed(
-        unit.topic, unit.assignment, encode_problem(trouble.problem, MAX_ERROR_CHARS), should_retry=trouble.state == "behind",
-        waits=trouble.state == "stopped", copy=trouble.copy,
+        unit.topic, unit.assignment, encode_problem(trouble.problem, MAX_ERROR_CHARS),
+        should_retry=trouble.state == "behind", waits=trouble.state == "stopped", copy=trouble.copy,
     )  # fmt: skip
 
 

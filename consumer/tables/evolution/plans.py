@@ -145,9 +145,9 @@ def _refuse_spelling(change: TableChange, there: Mapping[str, str], real: Table)
     for name, spelled in there.items():
         if name not in known and change.before.get_target_name(was.get(name, "")) != spelled:
             raise CopyNeededError(
-                f"target table {real.db}.{real.name} already has a column {spelled}, whose name its server does "
-                f"not distinguish from {name}, which is new or renamed at the source; its values may differ "
-                "from the source's",
+                f"target table {real.db}.{real.name} already has a column {spelled}, whose name its "
+                f"server does not distinguish from {name}, which is new or renamed at the source; its "
+                "values may differ from the source's",
                 cause="definition",
             )
 
@@ -161,8 +161,8 @@ def _refuse_old_values(goal: TargetGoal, before: StoredDefinition, real: Table) 
     for name in _list_new_names(goal, before, real):
         if name in real.column_names and not _empty_there(goal, before, real, name):
             raise CopyNeededError(
-                f"target table {real.db}.{real.name} already has a column {name}, which is new or renamed at the "
-                "source; its values may differ from the source's",
+                f"target table {real.db}.{real.name} already has a column {name}, which is new or renamed "
+                "at the source; its values may differ from the source's",
                 cause="definition",
             )
 

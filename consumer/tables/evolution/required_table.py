@@ -96,8 +96,8 @@ def _join_columns(column: Column, tables: Sequence[Table]) -> Column:
         wide = join_types(type_, other.type)
         if wide is None:
             raise UnitStoppedError(
-                f"{table.db}.{table.name}: column {column.name} is {column.type.kind} here and {other.type.kind} for another source that writes "
-                "this table",
+                f"{table.db}.{table.name}: column {column.name} is {column.type.kind} here and "
+                f"{other.type.kind} for another source that writes this table",
                 "change the other sources alike, or route this one to a table of its own",
             )
         type_, nullable = wide, nullable or other.nullable

@@ -108,7 +108,8 @@ def _check_shared_target(table: Table, added: tuple[str, ...], sources: int) -> 
                 f"({', '.join(index.columns)}) contains no column that distinguishes the sources (`add`): "
                 "rows of different sources would conflict"
             ),
-            'add a column to the route (add: {branch: "{source}"}) and put it into every unique index of the table',
+            'add a column to the route (add: {branch: "{source}"}) and put it into '
+            "every unique index of the table",
         )
         for index in (table.key, *table.unique)
         if not set(added).intersection(index.columns)
@@ -144,28 +145,30 @@ def _check_types(case: _TableComparison) -> Iterator[Finding]:
             )
         elif has_shifted_labels(column.type, there.type):
             yield case.build_error(
-                f"column {column.name} has other labels in the target than at the source, or in another order; "
-                "one label is empty, so rowlock writes the labels' numbers, which would mean other labels "
-                "in the target",
+                f"column {column.name} has other labels in the target than at the source, or in "
+                "another order; one label is empty, so rowlock writes the labels' numbers, which "
+                "would mean other labels in the target",
                 "give it the source's labels in the source's order",
             )
         elif not accepts_kind(column.type, there.type):
             yield case.build_error(
-                f"column {column.name} is {there.type.kind} in the target and {column.type.kind} at the source",
+                f"column {column.name} is {there.type.kind} in the target and "
+                f"{column.type.kind} at the source",
                 "change its type (docs/reference/types.md)",
             )
         elif not has_room(column.type, there.type) or find_value_loss(column.type, there.type) is not None:
             yield case.build_warning(
                 (
-                    f"column {column.name} cannot store every value of the source's type unchanged: rows with "
-                    "other values are quarantined (`schema_changes: ignore`: the first such row stops the "
-                    "table)"
+                    f"column {column.name} cannot store every value of the source's type "
+                    "unchanged: rows with other values are quarantined (`schema_changes: "
+                    "ignore`: the first such row stops the table)"
                 ),
                 "make the column as wide as the source's (docs/reference/types.md)",
             )
         elif column.nullable and not there.nullable and column.name not in case.expected.key.columns:
             yield case.build_warning(
-                f"column {column.name} is NOT NULL there and may be NULL at the source: such rows are quarantined (`schema_changes: ignore`: the first one stops the table)",
+                f"column {column.name} is NOT NULL there and may be NULL at the source: such rows are "
+                "quarantined (`schema_changes: ignore`: the first one stops the table)",
                 "allow NULL in the target",
             )
 
@@ -179,8 +182,8 @@ def _check_key(case: _TableComparison) -> Iterator[Finding]:
     missing = [name for name in expected.columns if name not in real.columns]
     if missing:
         yield case.build_error(
-            f"its key ({', '.join(real.columns)}) lacks {', '.join(missing)} of the source's key: rows that differ at the "
-            "source would be one row",
+            f"its key ({', '.join(real.columns)}) lacks {', '.join(missing)} of the source's key: rows that "
+            "differ at the source would be one row",
             f"make the key ({', '.join(expected.columns)})",
         )
     foreign = [name for name in real.columns if name not in case.expected.column_names]
@@ -206,15 +209,16 @@ def _check_unique_indexes(case: _TableComparison) -> Iterator[Finding]:
         ]
         if not implied:
             yield case.build_error(
-                f"unique index {real.name} ({', '.join(real.columns)}) is stricter than the source's indexes: of two "
-                "rows that the source allows, the target could have only one",
+                f"unique index {real.name} ({', '.join(real.columns)}) is stricter than the source's "
+                "indexes: of two rows that the source allows, the target could have only one",
                 "drop the index, or make it an ordinary one",
             )
         elif not real.nulls_distinct and all(index.nulls_distinct for index in implied):
             nullable = [name for name in real.columns if case.expected.get_column(name).nullable]
             if nullable:
                 yield case.build_error(
-                    f"unique index {real.name} treats NULLs as equal (NULLS NOT DISTINCT), the source does not",
+                    f"unique index {real.name} treats NULLs as equal (NULLS NOT "
+                    "DISTINCT), the source does not",
                     "create the index without NULLS NOT DISTINCT",
                 )
         else:
@@ -238,8 +242,9 @@ def _check_index_prefixes(
         collation = part.collation or case.real.get_column(part.column).type.collation
         if not is_not_coarser(source, collation):
             yield case.build_error(
-                f"unique index {real.name} compares {part.column} by {collation}, the source by {source or 'bytes'}: values "
-                "that differ at the source may be equal there, and only one of their rows would stay",
+                f"unique index {real.name} compares {part.column} by {collation}, the source by "
+                f"{source or 'bytes'}: values that differ at the source may be equal there, and only "
+                "one of their rows would stay",
                 _build_finer_remedy(case, source),
             )
 
@@ -254,13 +259,14 @@ def _check_surroundings(case: _TableComparison) -> Iterator[Finding]:
     facts = case.facts
     if facts.foreign_keys:
         yield case.build_error(
-            f"has foreign keys: {', '.join(facts.foreign_keys)}; rowlock writes tables independently of each other, and a "
-            "cascade would change rows that the source did not change",
+            f"has foreign keys: {', '.join(facts.foreign_keys)}; rowlock writes tables independently of "
+            "each other, and a cascade would change rows that the source did not change",
             "drop them in the target: the source already guarantees them",
         )
     if facts.triggers:
         yield case.build_error(
-            f"has triggers: {', '.join(facts.triggers)}; they would run a second time for changes that the source has already made",
+            f"has triggers: {', '.join(facts.triggers)}; they would run a second time for changes "
+            "that the source has already made",
             "drop them in the target",
         )
     if facts.unordered:
@@ -296,5 +302,6 @@ def _check_unseen_facts(case: _TableComparison) -> Iterator[Finding]:
 
 
 _RULES: tuple[Callable[[_TableComparison], Iterator[Finding]], ...] = (
-    _check_columns, _check_types, _check_key, _check_unique_indexes, _check_surroundings, _yield_remarks, _check_unseen_facts,
+    _check_columns, _check_types, _check_key, _check_unique_indexes, _check_surroundings, _yield_remarks,
+    _check_unseen_facts,
 )  # fmt: skip

@@ -15,22 +15,32 @@ depend on where the broker detects that.
 TOO_LARGE = frozenset({"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"})
 
 _UNTRUSTED = "certificate verify failed"
-_NO_TRANSACTIONS = "the broker has no transactions, without which records and progress could not be written together: use Kafka 0.11 or newer"
+_NO_TRANSACTIONS = (
+    "the broker has no transactions, without which records and progress could not be written "
+    "together: use Kafka 0.11 or newer"
+)
 _REMEDIES = {
     "_UNSUPPORTED_FEATURE": _NO_TRANSACTIONS,
     "UNSUPPORTED_VERSION": _NO_TRANSACTIONS,
     "UNSUPPORTED_FOR_MESSAGE_FORMAT": _NO_TRANSACTIONS,
-    "_AUTHENTICATION": "the broker does not accept the user: correct the target's `options` (sasl.username, sasl.password)",
-    "_SSL": "TLS with the broker fails: correct the target's `options` (ssl.ca.location: the authority of the broker's certificate; security.protocol)",
-    "SASL_AUTHENTICATION_FAILED": "the broker does not accept the user: correct the target's `options` (sasl.username, sasl.password)",
-    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "the user may not write transactions: allow Write and Describe on the transactional ids that begin with the target's `prefix`",
-    "TOPIC_AUTHORIZATION_FAILED": "the user may not use the topic: allow Read, Write, DescribeConfigs and, where rowlock makes it, Create on it",
-    "CLUSTER_AUTHORIZATION_FAILED": "the user lacks a right on the cluster: grant it, or create the topics yourself",
+    "_AUTHENTICATION": "the broker does not accept the user: correct the target's `options` "
+    "(sasl.username, sasl.password)",
+    "_SSL": "TLS with the broker fails: correct the target's `options` (ssl.ca.location: the authority of "
+    "the broker's certificate; security.protocol)",
+    "SASL_AUTHENTICATION_FAILED": "the broker does not accept the user: correct the target's `options` "
+    "(sasl.username, sasl.password)",
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "the user may not write transactions: allow Write and Describe "
+    "on the transactional ids that begin with the target's `prefix`",
+    "TOPIC_AUTHORIZATION_FAILED": "the user may not use the topic: allow Read, Write, DescribeConfigs and, "
+    "where rowlock makes it, Create on it",
+    "CLUSTER_AUTHORIZATION_FAILED": "the user lacks a right on the cluster: grant "
+    "it, or create the topics yourself",
     "INVALID_TRANSACTION_TIMEOUT": (
         "the broker does not allow transactions of that length: raise its "
         "transaction.max.timeout.ms to that value, or shorten `coordination.lease_s`"
     ),
-    "INVALID_REPLICATION_FACTOR": "the cluster has too few brokers: set the target's `replication` to at most their number",
+    "INVALID_REPLICATION_FACTOR": "the cluster has too few brokers: set the target's "
+    "`replication` to at most their number",
     "POLICY_VIOLATION": "a policy of the cluster refuses it: make the topic yourself",
     "INVALID_TOPIC_EXCEPTION": "this is not a valid topic name: correct `to` of the route",
 }

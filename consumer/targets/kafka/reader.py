@@ -66,8 +66,8 @@ class CommittedReader:
             if message is None:
                 if time.monotonic() - last > TOPIC_READ_TIMEOUT_S:
                     raise TransientError(
-                        f"topic {self._name} could not be read to its end in {TOPIC_READ_TIMEOUT_S:.0f} s: a broker does not answer, or a transaction "
-                        "of another producer stays open"
+                        f"topic {self._name} could not be read to its end in {TOPIC_READ_TIMEOUT_S:.0f} s: "
+                        "a broker does not answer, or a transaction of another producer stays open"
                     )
                 continue
             error, partition = message.error(), message.partition()

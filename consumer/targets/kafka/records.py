@@ -54,13 +54,14 @@ class TableRecords:
         masked = sorted({name for name, _ in options.masks}.intersection(table.key.columns))
         if masked:
             raise TargetConfigError(
-                f"topic {topic.name}: {', '.join(masked)} belongs to the primary key, which identifies the rows",
+                f"topic {topic.name}: {', '.join(masked)} belongs to the primary "
+                "key, which identifies the rows",
                 "take it out of the route's `masks`",
             )
         if options.partitions not in (None, facts.partitions):
             raise TargetConfigError(
-                f"topic {topic.name} has {facts.partitions} partitions, but its route sets {options.partitions}: "
-                "keys would move to other partitions",
+                f"topic {topic.name} has {facts.partitions} partitions, but its route sets "
+                f"{options.partitions}: keys would move to other partitions",
                 f"set `partitions: {facts.partitions}`, or route to another topic",
             )
         self._shaping = RowShaper(table, options, salt)

@@ -38,9 +38,10 @@ def require_one_scheme(
             )
         if changes := before.list_incompatibilities(now):
             raise UnitStoppedError(
-                f"{unit.topic}: records in the topic {before.topic} exist already, and rows would be written under two keys: {'; '.join(changes)}",
-                f"if that comes from the configuration, set the route back, or `mask_salt`; if it is intended, or the source's definition has changed, "
-                f"{START_OVER} with another topic",
+                f"{unit.topic}: records in the topic {before.topic} exist already, and rows would be "
+                f"written under two keys: {'; '.join(changes)}",
+                "if that comes from the configuration, set the route back, or `mask_salt`; if it is "
+                f"intended, or the source's definition has changed, {START_OVER} with another topic",
             )
     return every[-1] if every else None
 
@@ -62,20 +63,24 @@ def explain_misplaced_records(
     if seen is None:
         return Problem(
             f"topic {name} of the target was deleted, and its records are lost",
-            f"find out who deleted it, then {copy_remedy}, which creates it again where `create_tables` allows "
-            "it; readers that stored offsets of the old topic must start from the beginning of the new one",
+            f"find out who deleted it, then {copy_remedy}, which creates it again where "
+            "`create_tables` allows it; readers that stored offsets of the old topic must start "
+            "from the beginning of the new one",
         )
     if written.topic_id and seen.id and seen.id != written.topic_id:
         if anew:
             return None
         return Problem(
-            f"topic {name} of the target was deleted and created again (its id was {written.topic_id} and is {seen.id}): the records that were written to it are lost",
-            f"find out who did that, then {copy_remedy}, which writes all rows to the new one; readers that kept offsets of the old one must start from its beginning",
+            f"topic {name} of the target was deleted and created again (its id was {written.topic_id} and "
+            f"is {seen.id}): the records that were written to it are lost",
+            f"find out who did that, then {copy_remedy}, which writes all rows to the new one; readers that "
+            "kept offsets of the old one must start from its beginning",
         )
     if seen.partitions != written.partitions:
         return Problem(
-            f"topic {name} of the target had {written.partitions} partitions and has {seen.partitions}: keys would change their partitions, and a row's "
-            "later changes would be in another partition than its earlier ones",
+            f"topic {name} of the target had {written.partitions} partitions and has {seen.partitions}: "
+            "keys would change their partitions, and a row's later changes would be in another "
+            "partition than its earlier ones",
             f"Kafka cannot remove partitions, so {START_OVER} with another topic",
         )
     return None

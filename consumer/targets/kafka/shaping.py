@@ -124,21 +124,22 @@ def _check_options(table: Table, options: ShapeOptions) -> None:
             value is None or value.isdecimal() for value in values
         ):
             raise TargetConfigError(
-                f"{place}: `where` of its route compares column {name} with labels, but rowlock has their numbers, "
-                "because one label is empty",
+                f"{place}: `where` of its route compares column {name} with labels, but rowlock has their "
+                "numbers, because one label is empty",
                 f"write the numbers (SELECT {name}+0)",
             )
     routing = set(options.key)
     if options.columns and (lacks := sorted((routing | set(table.key.columns)) - set(options.columns))):
         raise TargetConfigError(
-            f"{place}: `columns` of its route omits key columns ({', '.join(lacks)}), without which rows cannot "
-            "be identified",
+            f"{place}: `columns` of its route omits key columns ({', '.join(lacks)}), without "
+            "which rows cannot be identified",
             "add them",
         )
     for name, mask in options.masks:
         if mask != SHA256 and name in routing.union(table.key.columns):
             raise TargetConfigError(
-                f"{place}: column {name} is of the key, and one text for all its values would make one row of many",
+                f"{place}: column {name} is of the key, and one text for all its "
+                "values would make one row of many",
                 f"mask it by {SHA256}",
             )
 

@@ -270,8 +270,10 @@ def log_reshaped_topic(unit: ApplyUnit, was: RecordScheme | None, now: RecordSch
         log.warning(
             "rows of the topic follow the previous route",
             pipeline=unit.pipeline, topic=unit.topic, written=now.topic, changed=changed,
-            reason="rows that the new filter admits are missing; rows that it excludes and values that it hides are still there",
-            remedy="rowlock copy of the table writes all its rows, and deletes those that the filter excludes",
+            reason="rows that the new filter admits are missing; rows that it excludes and values "
+            "that it hides are still there",
+            remedy="rowlock copy of the table writes all its rows, and deletes those that the filter "
+            "excludes",
         )  # fmt: skip
 
 

@@ -88,7 +88,8 @@ class UnitWriter:
             raise translate_kafka_error(self._find_failure(), self._what)
         if left:
             raise TransientError(
-                f"{self._what}: {left} of {len(records)} records were not accepted within {self._limits.call_s:g} s"
+                f"{self._what}: {left} of {len(records)} records were not accepted "
+                f"within {self._limits.call_s:g} s"
             )
         try:
             self._producer.commit_transaction(self._limits.call_s)

@@ -126,8 +126,8 @@ class MySqlApplier:
         body = ",".join(rendered)
         if len(rendered) == 1 and measure_bytes(body) > self._link.max_packet - PACKET_RESERVE:
             raise RefusedError(
-                f"a row of {prepared.plan.table_name} needs {measure_bytes(body)} bytes, more than the target takes in one "
-                f"statement (max_allowed_packet = {self._link.max_packet})",
+                f"a row of {prepared.plan.table_name} needs {measure_bytes(body)} bytes, more than the "
+                f"target takes in one statement (max_allowed_packet = {self._link.max_packet})",
                 "raise it there",
             )
         self._link.send_statement(f"{prepared.plan.insert}{body}{tail}")

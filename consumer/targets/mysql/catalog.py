@@ -72,7 +72,10 @@ class MySqlTargetCatalog(KeyedReads):
         self._link.connect()
         lines = [str(row[0]) for row in self._link.execute("SHOW GRANTS", [])]
         schemas = required.list_schemas()
-        query = f"SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema IN {render_placeholders(len(schemas))}"
+        query = (
+            "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema IN "
+            f"{render_placeholders(len(schemas))}"
+        )
         there = {(str(schema), str(name)) for schema, name in self._link.execute(query, [*schemas])}
         return rights.find_lacking_rights(lines, self._link.account, required, there)
 
@@ -90,10 +93,13 @@ class MySqlTargetCatalog(KeyedReads):
             _list_exact_columns(table),
         )
         try:
-            body = [
-                f"{quote(column.name)} "
-                f"{render_mysql_type(column.type, exact if column.name in keyed else near).replace('%', '%%')}{_render_null(column)}"
+            types = [
+                render_mysql_type(column.type, exact if column.name in keyed else near)
                 for column in table.columns
+            ]
+            body = [
+                f"{quote(column.name)} {kind.replace('%', '%%')}{_render_null(column)}"
+                for column, kind in zip(table.columns, types, strict=True)
             ]
         except SchemaError as error:
             raise TargetConfigError.wrap_error(f"target table {table.db}.{table.name}", error) from error
@@ -125,7 +131,8 @@ class MySqlTargetCatalog(KeyedReads):
                 continue
             log.warning(
                 "target table created without a unique index",
-                reason="MySQL has no unique index over a whole TEXT or BLOB (error 1170)", table=f"{table.db}.{table.name}", columns=list(index.columns),
+                reason="MySQL has no unique index over a whole TEXT or BLOB (error 1170)",
+                table=f"{table.db}.{table.name}", columns=list(index.columns),
             )  # fmt: skip
 
     def _create_database(self, database: str) -> list[str]:

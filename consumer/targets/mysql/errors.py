@@ -30,14 +30,16 @@ COMMIT_UNKNOWN = CONNECTION_LOST | {1180, 1317, 3024}
 _UNIQUE = frozenset({1062, 1169, 1586})
 #: 1095: KILL of another user's connection.
 _CONFIG = frozenset({
-    1044, 1045, 1049, 1054, 1064, 1095, 1109, 1142, 1143, 1146, 1227, 1305, 1370, 1698, 1103, 1115, 1273, 3730,
+    1044, 1045, 1049, 1054, 1064, 1095, 1109, 1142, 1143, 1146, 1227, 1305, 1370, 1698, 1103, 1115, 1273,
+    3730,
     1031, 1036, 1288, 1348, 1471, 1906, 3105,  # views, tables that cannot be written, generated columns
-    1488, 1503, 1553, 1828, 1829, 1832, 1833, 1834, 3108, 3780, 3837, 3855, 3959,  # what uses a column or index that would change
+    1488, 1503, 1553, 1828, 1829, 1832, 1833, 1834, 3108, 3780, 3837, 3855,
+    3959,  # what uses a column or index that would change
 })  # fmt: skip
 _REFUSED = frozenset({
-    1048, 1138, 1118, 1136, 1153, 1216, 1217, 1263, 1264, 1265, 1267, 1270, 1271, 1292, 1300, 1364, 1365, 1366, 1367, 1406, 1411,
-    1416, 1425, 1426, 1439, 1441, 1451, 1452, 1526, 1644, 1690, 1748, 3032, 3036, 3037, 3140, 3141, 3143, 3146,
-    3156, 3617, 3643, 3819, 3854, 3903, 3988, 4025, 4078,
+    1048, 1138, 1118, 1136, 1153, 1216, 1217, 1263, 1264, 1265, 1267, 1270, 1271, 1292, 1300, 1364, 1365,
+    1366, 1367, 1406, 1411, 1416, 1425, 1426, 1439, 1441, 1451, 1452, 1526, 1644, 1690, 1748, 3032, 3036,
+    3037, 3140, 3141, 3143, 3146, 3156, 3617, 3643, 3819, 3854, 3903, 3988, 4025, 4078,
 })  # fmt: skip
 _LOCK_WAIT = frozenset({1205})
 #: Deadlock, changed since read, read-only server (failover), disk full, too many connections, interrupted.
@@ -50,7 +52,8 @@ _ENTRY = re.compile(r"Duplicate entry '.*' for key")
 REMEDIES = {
     **dict.fromkeys(
         DENIED,
-        "give the user the right that it lacks, `rowlock check` prints the GRANT (docs/how-to/target-setup.md)",
+        "give the user the right that it lacks, `rowlock check` prints the GRANT "
+        "(docs/how-to/target-setup.md)",
     ),
     **dict.fromkeys(
         (3108, 3837),
@@ -92,7 +95,10 @@ _USED = re.compile(r"Unknown column .* in '(?:GENERATED ALWAYS AS|CHECK|DEFAULT)
 def find_remedy(code: int, message: str) -> str | None:
     """Return what a person should do about an error; None: no specific remedy is known."""
     if _USED.search(message):
-        return "drop what uses the column in the target (generated column, check constraint, default), and create it again afterwards"
+        return (
+            "drop what uses the column in the target (generated column, check constraint, default), "
+            "and create it again afterwards"
+        )
     return REMEDIES.get(code)
 
 

@@ -19,20 +19,22 @@ _FACTS = {
     "AND event_object_table = %s",
     "foreign_keys": "SELECT CONCAT(constraint_name, ' (', table_schema, '.', table_name, ' to ', "
     "referenced_table_schema, '.', referenced_table_name, ')') FROM information_schema.key_column_usage "
-    "WHERE referenced_table_name IS NOT NULL AND ordinal_position = 1 "
-    "AND ((table_schema = %s AND table_name = %s) OR (referenced_table_schema = %s AND referenced_table_name = %s))",
-    "required": "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s "
-    "AND is_nullable = 'NO' AND column_default IS NULL AND extra NOT LIKE '%%auto_increment%%' "
-    "AND extra NOT LIKE '%%generated%%'",
+    "WHERE referenced_table_name IS NOT NULL AND ordinal_position = 1 AND ((table_schema = %s AND table_name "
+    "= %s) OR (referenced_table_schema = %s AND referenced_table_name = %s))",
+    "required": "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = "
+    "%s AND is_nullable = 'NO' AND column_default IS NULL AND extra NOT LIKE '%%auto_increment%%' AND "
+    "extra NOT LIKE '%%generated%%'",
 }
 #: Partitionings by RANGE and LIST with the bounds of their partitions, in one row for each partition.
 _PARTITIONS = """
-SELECT DISTINCT partition_method, partition_expression, partition_description FROM information_schema.partitions
+SELECT DISTINCT partition_method, partition_expression, partition_description
+FROM information_schema.partitions
 WHERE table_schema = %s AND table_name = %s AND partition_name IS NOT NULL
 UNION SELECT DISTINCT subpartition_method, subpartition_expression, NULL FROM information_schema.partitions
 WHERE table_schema = %s AND table_name = %s AND subpartition_name IS NOT NULL"""
 _ENGINE = """
-SELECT t.engine, e.transactions FROM information_schema.tables t JOIN information_schema.engines e ON e.engine = t.engine
+SELECT t.engine, e.transactions FROM information_schema.tables t JOIN information_schema.engines e
+  ON e.engine = t.engine
 WHERE t.table_schema = %s AND t.table_name = %s"""
 
 

@@ -32,19 +32,26 @@ JOIN information_schema.innodb_trx b ON b.trx_id = w.blocking_trx_id
 WHERE r.trx_mysql_thread_id = %s AND b.trx_mysql_thread_id <> 0"""
 _METADATA_LOCKS = """
 SELECT t.PROCESSLIST_ID, CONCAT(MAX(t.PROCESSLIST_USER), '@', MAX(t.PROCESSLIST_HOST)),
-  MAX(GREATEST(t.PROCESSLIST_TIME, COALESCE(x.TIMER_WAIT DIV 1000000000000, 0))), MAX(COALESCE(t.PROCESSLIST_INFO, s.SQL_TEXT))
+  MAX(GREATEST(t.PROCESSLIST_TIME, COALESCE(x.TIMER_WAIT DIV 1000000000000, 0))),
+    MAX(COALESCE(t.PROCESSLIST_INFO, s.SQL_TEXT))
 FROM `performance_schema`.`metadata_locks` w
 JOIN `performance_schema`.`threads` r ON r.THREAD_ID = w.OWNER_THREAD_ID
-JOIN `performance_schema`.`metadata_locks` h ON h.OBJECT_TYPE = w.OBJECT_TYPE AND h.OBJECT_SCHEMA = w.OBJECT_SCHEMA
+JOIN `performance_schema`.`metadata_locks` h ON h.OBJECT_TYPE = w.OBJECT_TYPE
+  AND h.OBJECT_SCHEMA = w.OBJECT_SCHEMA
   AND h.OBJECT_NAME = w.OBJECT_NAME AND h.LOCK_STATUS = 'GRANTED' AND h.OWNER_THREAD_ID <> w.OWNER_THREAD_ID
 JOIN `performance_schema`.`threads` t ON t.THREAD_ID = h.OWNER_THREAD_ID AND t.PROCESSLIST_ID IS NOT NULL
-LEFT JOIN `performance_schema`.`events_transactions_current` x ON x.THREAD_ID = t.THREAD_ID AND x.STATE = 'ACTIVE'
+LEFT JOIN `performance_schema`.`events_transactions_current` x ON x.THREAD_ID = t.THREAD_ID
+  AND x.STATE = 'ACTIVE'
 LEFT JOIN `performance_schema`.`events_statements_current` s ON s.THREAD_ID = t.THREAD_ID
-WHERE r.PROCESSLIST_ID = %s AND w.LOCK_STATUS = 'PENDING' GROUP BY t.PROCESSLIST_ID ORDER BY t.PROCESSLIST_ID"""
+WHERE r.PROCESSLIST_ID = %s AND w.LOCK_STATUS = 'PENDING' GROUP BY t.PROCESSLIST_ID
+ORDER BY t.PROCESSLIST_ID"""
 _WAITS = (
     "SELECT 1 FROM information_schema.processlist WHERE id = %s AND state = 'Waiting for table metadata lock'"
 )
-_PLUGIN = "SELECT 1 FROM information_schema.plugins WHERE plugin_name = 'METADATA_LOCK_INFO' AND plugin_status = 'ACTIVE'"
+_PLUGIN = (
+    "SELECT 1 FROM information_schema.plugins WHERE plugin_name = 'METADATA_LOCK_INFO' "
+    "AND plugin_status = 'ACTIVE'"
+)
 _SHOWN = """
 SELECT DISTINCT p.id, CONCAT(p.user, '@', p.host), p.time, p.info FROM information_schema.metadata_lock_info l
 JOIN information_schema.processlist p ON p.id = l.thread_id
@@ -52,7 +59,8 @@ WHERE l.table_schema = %s AND l.table_name = %s AND p.id <> %s ORDER BY p.id"""
 _MAY = """
 SELECT p.id, CONCAT(p.user, '@', p.host), p.time, p.info FROM information_schema.processlist p
 LEFT JOIN information_schema.innodb_trx t ON t.trx_mysql_thread_id = p.id
-WHERE p.id NOT IN (%s, CONNECTION_ID()) AND (t.trx_id IS NOT NULL OR (p.command = 'Query' AND LOCATE(%s, p.info) > 0))
+WHERE p.id NOT IN (%s, CONNECTION_ID()) AND (t.trx_id IS NOT NULL OR (p.command = 'Query'
+  AND LOCATE(%s, p.info) > 0))
 ORDER BY t.trx_started IS NULL, t.trx_started LIMIT 5"""
 _INSTALL = "MariaDB shows who holds it after INSTALL SONAME 'metadata_lock_info'"
 

@@ -54,7 +54,8 @@ _COLUMNS = (
 )
 _INDEXES = """
 SELECT i.index_name, c.constraint_name FROM SYS.ALL_INDEXES i
-LEFT JOIN SYS.ALL_CONSTRAINTS c ON c.index_owner = i.owner AND c.index_name = i.index_name AND c.constraint_type = 'U'
+LEFT JOIN SYS.ALL_CONSTRAINTS c ON c.index_owner = i.owner AND c.index_name = i.index_name
+  AND c.constraint_type = 'U'
 WHERE i.table_owner = %s AND i.table_name = %s AND i.uniqueness = 'UNIQUE'"""
 _BY_HAND = (
     "change the target table by hand as the source's is, or drop it and let `rowlock copy` fill it again"

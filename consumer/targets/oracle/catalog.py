@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from consumer.targets.oracle.connection import OracleLink
 
 _COLUMNS = """
-SELECT column_name, data_type, char_length, data_length, data_precision, data_scale, nullable, virtual_column, data_default
+SELECT column_name, data_type, char_length, data_length, data_precision, data_scale, nullable, virtual_column,
+  data_default
 FROM SYS.ALL_TAB_COLS WHERE owner = %s AND table_name = %s AND hidden_column = 'NO' ORDER BY column_id"""
 _PRIMARY = """
 SELECT c.index_name, k.column_name FROM SYS.ALL_CONSTRAINTS c
@@ -52,14 +53,16 @@ SELECT i.index_name, c.column_name, e.column_expression FROM SYS.ALL_INDEXES i
 JOIN SYS.ALL_IND_COLUMNS c ON c.index_owner = i.owner AND c.index_name = i.index_name
 LEFT JOIN SYS.ALL_IND_EXPRESSIONS e
   ON e.index_owner = c.index_owner AND e.index_name = c.index_name AND e.column_position = c.column_position
-WHERE i.table_owner = %s AND i.table_name = %s AND i.uniqueness = 'UNIQUE' ORDER BY i.index_name, c.column_position"""
+WHERE i.table_owner = %s AND i.table_name = %s AND i.uniqueness = 'UNIQUE'
+ORDER BY i.index_name, c.column_position"""
 _USER = "SELECT 1 FROM SYS.ALL_USERS WHERE username = %s"
 _ROLE = "SELECT SYS_CONTEXT('USERENV', 'SESSION_USER') FROM dual"
 _PRIVILEGES = "SELECT privilege FROM SYS.SESSION_PRIVS"
 _THERE = "SELECT owner, table_name FROM SYS.ALL_TABLES WHERE owner IN {schemas}"
 _GRANTED = """
 SELECT DISTINCT table_schema, table_name, privilege FROM SYS.ALL_TAB_PRIVS WHERE table_schema IN {schemas}
-AND (grantee IN (SYS_CONTEXT('USERENV', 'SESSION_USER'), 'PUBLIC') OR grantee IN (SELECT role FROM SYS.SESSION_ROLES))"""
+AND (grantee IN (SYS_CONTEXT('USERENV', 'SESSION_USER'), 'PUBLIC') OR grantee IN (SELECT role
+FROM SYS.SESSION_ROLES))"""
 #: The only expression index that is understood: it leaves out rows that have a NULL in one of its
 #: columns.
 _UNLESS_NULL = re.compile(r'\s*CASE\s+WHEN\s+(?P<given>.+?)\s+THEN\s+"(?P<column>[^"]+)"\s+END\s*', re.S)
@@ -144,7 +147,8 @@ class OracleTargetCatalog(KeyedReads):
         self._link.connect()
         if not self._link.execute(_USER, [normalize_name(table.db)]):
             raise TargetConfigError(
-                f"target table {place}: Oracle has no user {normalize_name(table.db)}, and so no schema of that name",
+                f"target table {place}: Oracle has no user {normalize_name(table.db)}, "
+                "and so no schema of that name",
                 "create the user, or send the table elsewhere by a route (`to`)",
             )
         body = [render_column_definition(table, column) for column in table.columns]
@@ -274,8 +278,8 @@ def _refuse_padded(types: Mapping[str, str], indexes: Sequence[UniqueIndex], pla
             if (type_ := types.get(column)) in PADDED:
                 what = "the primary key" if index.name == "PRIMARY" else f"unique index {index.name}"
                 raise TargetConfigError(
-                    f"target table {place}: column {column} of {what} is {type_}, which Oracle pads with blanks: rows with shorter values "
-                    "would not be found again, and deletes be lost",
+                    f"target table {place}: column {column} of {what} is {type_}, which Oracle pads with "
+                    "blanks: rows with shorter values would not be found again, and deletes be lost",
                     "make the column VARCHAR2 (NVARCHAR2) and take the blanks off "
                     f"(UPDATE … SET {column} = RTRIM({column})), or drop the table and let rowlock create it",
                 )
@@ -301,8 +305,8 @@ def _build_index(
         restore_spelling(each, table) for each in _parse_given_columns(parts)
     }:
         raise TargetConfigError(
-            f"unique index {name} of target table {place} is on an expression, so rowlock cannot keep the order "
-            "of rows that conflict in it",
+            f"unique index {name} of target table {place} is on an expression, so rowlock cannot keep the "
+            "order of rows that conflict in it",
             "make it an ordinary unique index on columns, or drop it",
         )
     return UniqueIndex(

@@ -24,8 +24,9 @@ from schemas.io.server_errors import UNKNOWN_THERE, name_catalog_read
 
 #: The connection is lost or unusable.
 CONNECTION_LOST = frozenset({
-    "DPY-1001", "DPY-4011", "DPY-6005", "DPY-6000", "ORA-00028", "ORA-01012", "ORA-01033", "ORA-01034", "ORA-01041", "ORA-01089", "ORA-01092",
-    "ORA-02396", "ORA-02399", "ORA-03113", "ORA-03114", "ORA-03135", "ORA-12537", "ORA-12547", "ORA-12570",
+    "DPY-1001", "DPY-4011", "DPY-6005", "DPY-6000", "ORA-00028", "ORA-01012", "ORA-01033", "ORA-01034",
+    "ORA-01041", "ORA-01089", "ORA-01092", "ORA-02396", "ORA-02399", "ORA-03113", "ORA-03114", "ORA-03135",
+    "ORA-12537", "ORA-12547", "ORA-12570",
 })  # fmt: skip
 #: A statement was given up after `call_timeout`; the outcome of a COMMIT is then unknown.
 TIMED_OUT = "DPY-4024"
@@ -37,14 +38,17 @@ UNIQUE = "ORA-00001"
 DENIED = frozenset({"ORA-01031", "ORA-41900"})
 _LOCK_WAIT = frozenset({"ORA-00054", "ORA-30006", TIMED_OUT})
 _REFUSED = frozenset({
-    "ORA-00932", "ORA-01400", "ORA-01407", "ORA-01426", "ORA-01438", "ORA-01440", "ORA-01461", "ORA-01465", "ORA-01704", "ORA-01722", "ORA-01801", "ORA-01830",
-    "ORA-01839", "ORA-01841", "ORA-01847", "ORA-01858", "ORA-01861", "ORA-01873", "ORA-01878", "ORA-02290", "ORA-02291", "ORA-02292", "ORA-12899",
-    "ORA-14400", "ORA-14402", "ORA-22835", "ORA-40441", "ORA-22295", "DPY-2016", "DPY-3002", "DPY-3013", "DPY-4000",
+    "ORA-00932", "ORA-01400", "ORA-01407", "ORA-01426", "ORA-01438", "ORA-01440", "ORA-01461", "ORA-01465",
+    "ORA-01704", "ORA-01722", "ORA-01801", "ORA-01830", "ORA-01839", "ORA-01841", "ORA-01847", "ORA-01858",
+    "ORA-01861", "ORA-01873", "ORA-01878", "ORA-02290", "ORA-02291", "ORA-02292", "ORA-12899", "ORA-14400",
+    "ORA-14402", "ORA-22835", "ORA-40441", "ORA-22295", "DPY-2016", "DPY-3002", "DPY-3013", "DPY-4000",
 })  # fmt: skip
 _CONFIG = frozenset({
-    "ORA-00900", "ORA-00904", "ORA-00942", "ORA-00972", "ORA-01017", "ORA-01045", "ORA-01031", "ORA-01441", "ORA-01439", "ORA-01451", "ORA-01442", "ORA-01536",
-    "ORA-01653", "ORA-01950", "ORA-02256", "ORA-02264", "ORA-02266", "ORA-02273", "ORA-02327", "ORA-02329", "ORA-02449", "ORA-12991", "ORA-12992", "ORA-12983",
-    "ORA-26002", "ORA-32795", "ORA-38104", "ORA-41900", "ORA-54013", "ORA-54017", "ORA-01732", "ORA-01733", "ORA-01779", "ORA-16000", "ORA-00959",
+    "ORA-00900", "ORA-00904", "ORA-00942", "ORA-00972", "ORA-01017", "ORA-01045", "ORA-01031", "ORA-01441",
+    "ORA-01439", "ORA-01451", "ORA-01442", "ORA-01536", "ORA-01653", "ORA-01950", "ORA-02256", "ORA-02264",
+    "ORA-02266", "ORA-02273", "ORA-02327", "ORA-02329", "ORA-02449", "ORA-12991", "ORA-12992", "ORA-12983",
+    "ORA-26002", "ORA-32795", "ORA-38104", "ORA-41900", "ORA-54013", "ORA-54017", "ORA-01732", "ORA-01733",
+    "ORA-01779", "ORA-16000", "ORA-00959",
 })  # fmt: skip
 #: A unique index cannot be built because rows are equal in it.
 _EQUAL_ROWS = frozenset({"ORA-01452", "ORA-02299", "ORA-02437"})
@@ -54,7 +58,8 @@ _GRANT = (
 )
 REMEDIES = {
     **dict.fromkeys(DENIED, _GRANT),
-    "ORA-00942": "create it, or let rowlock create it (create_tables); a table that the user may not see is answered alike: `rowlock check` prints the GRANT",
+    "ORA-00942": "create it, or let rowlock create it (create_tables); a table that the user may not see is "
+    "answered alike: `rowlock check` prints the GRANT",
     "ORA-00904": "add the column to the target table, or leave it out of the route",
     "ORA-01400": "Oracle holds an empty text as NULL: let the column take NULL in the target",
     "ORA-01407": "Oracle holds an empty text as NULL: let the column take NULL in the target",

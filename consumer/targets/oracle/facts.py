@@ -14,19 +14,24 @@ if TYPE_CHECKING:
     from consumer.targets.oracle.connection import OracleLink
 
 _NAMES = {
-    "triggers": "SELECT trigger_name FROM SYS.ALL_TRIGGERS WHERE table_owner = %s AND table_name = %s AND status = 'ENABLED'",
-    "foreign_keys": "SELECT c.constraint_name || ' (' || c.owner || '.' || c.table_name || ' to ' || p.owner || '.' || p.table_name || ')' "
-    "FROM SYS.ALL_CONSTRAINTS c JOIN SYS.ALL_CONSTRAINTS p ON p.owner = c.r_owner AND p.constraint_name = c.r_constraint_name "
-    "WHERE c.constraint_type = 'R' AND ((c.owner = %s AND c.table_name = %s) OR (p.owner = %s AND p.table_name = %s))",
-    "required": "SELECT column_name FROM SYS.ALL_TAB_COLS WHERE owner = %s AND table_name = %s AND hidden_column = 'NO' "
-    "AND nullable = 'N' AND default_length IS NULL AND virtual_column = 'NO'",
+    "triggers": "SELECT trigger_name FROM SYS.ALL_TRIGGERS WHERE table_owner = %s AND "
+    "table_name = %s AND status = 'ENABLED'",
+    "foreign_keys": "SELECT c.constraint_name || ' (' || c.owner || '.' || c.table_name || ' to ' || p.owner "
+    "|| '.' || p.table_name || ')' FROM SYS.ALL_CONSTRAINTS c JOIN SYS.ALL_CONSTRAINTS p ON p.owner = "
+    "c.r_owner AND p.constraint_name = c.r_constraint_name WHERE c.constraint_type = 'R' AND ((c.owner = %s "
+    "AND c.table_name = %s) OR (p.owner = %s AND p.table_name = %s))",
+    "required": "SELECT column_name FROM SYS.ALL_TAB_COLS WHERE owner = %s AND table_name = %s AND "
+    "hidden_column = 'NO' AND nullable = 'N' AND default_length IS NULL AND virtual_column = 'NO'",
     "unordered": "SELECT constraint_name FROM SYS.ALL_CONSTRAINTS WHERE owner = %s AND table_name = %s "
     "AND constraint_type IN ('P', 'U') AND deferrable = 'DEFERRABLE'",
-    "always": "SELECT column_name FROM SYS.ALL_TAB_IDENTITY_COLS WHERE owner = %s AND table_name = %s AND generation_type = 'ALWAYS'",
-    "temporary": "SELECT table_name FROM SYS.ALL_TABLES WHERE owner = %s AND table_name = %s AND temporary = 'Y'",
-    "policies": "SELECT policy_name FROM SYS.ALL_POLICIES WHERE object_owner = %s AND object_name = %s AND enable = 'YES'",
-    "padded": "SELECT column_name FROM SYS.ALL_TAB_COLS WHERE owner = %s AND table_name = %s AND hidden_column = 'NO' "
-    "AND data_type IN ('CHAR', 'NCHAR')",
+    "always": "SELECT column_name FROM SYS.ALL_TAB_IDENTITY_COLS WHERE owner = %s AND table_name = %s "
+    "AND generation_type = 'ALWAYS'",
+    "temporary": "SELECT table_name FROM SYS.ALL_TABLES WHERE owner = %s AND "
+    "table_name = %s AND temporary = 'Y'",
+    "policies": "SELECT policy_name FROM SYS.ALL_POLICIES WHERE object_owner = %s AND "
+    "object_name = %s AND enable = 'YES'",
+    "padded": "SELECT column_name FROM SYS.ALL_TAB_COLS WHERE owner = %s AND table_name = %s AND "
+    "hidden_column = 'NO' AND data_type IN ('CHAR', 'NCHAR')",
     "views": "SELECT view_name FROM SYS.ALL_VIEWS WHERE owner = %s AND view_name = %s",
 }
 _COLUMNS = ("required", "always", "padded")
@@ -53,15 +58,16 @@ def _describe_generated_always(place: str, names: tuple[str, ...]) -> Remark:
 
 def _describe_temporary(_place: str, names: tuple[str, ...]) -> Remark:
     return Remark(
-        f"is a temporary table ({', '.join(names)}): its rows are lost when the session ends, while its progress stays",
+        f"is a temporary table ({', '.join(names)}): its rows are lost when the session "
+        "ends, while its progress stays",
         "route the source's table to an ordinary one",
     )
 
 
 def _describe_padded(place: str, names: tuple[str, ...]) -> Remark:
     return Remark(
-        "its columns {columns} are CHAR or NCHAR, which Oracle pads with blanks: blanks of a source's CHAR are removed when it is read, but a value of any "
-        "other type differs there, and verify reports it",
+        "its columns {columns} are CHAR or NCHAR, which Oracle pads with blanks: blanks of a source's CHAR "
+        "are removed when it is read, but a value of any other type differs there, and verify reports it",
         (
             f"no action if the source's columns are CHAR; else ALTER TABLE {place} MODIFY ({{column}} "
             "VARCHAR2(n CHAR)), and remove the trailing blanks of the existing rows"
@@ -77,7 +83,8 @@ def _describe_views(_place: str, names: tuple[str, ...]) -> Remark:
 
 def _describe_policies(_place: str, names: tuple[str, ...]) -> Remark:
     return Remark(
-        f"has row level policies ({', '.join(names)}): rows that they hide would be neither updated nor deleted, without an error",
+        f"has row level policies ({', '.join(names)}): rows that they hide would be neither updated "
+        "nor deleted, without an error",
         "let the user pass them (GRANT EXEMPT ACCESS POLICY), or drop them",
     )
 

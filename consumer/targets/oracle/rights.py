@@ -72,7 +72,10 @@ def _find_create_rights(has: OracleRights, places: list[TablePlace]) -> Iterator
     others = [place for place in places if place[0] != has.user]
     lacks = [right for right in ("CREATE ANY TABLE", "CREATE ANY INDEX") if right not in has.privileges]
     if others and lacks:
-        message = f"user {has.user} may not create tables of other schemas, or does not see them ({_join_names(others)})"
+        message = (
+            f"user {has.user} may not create tables of other schemas, or does not see "
+            f"them ({_join_names(others)})"
+        )
         yield MissingRight(message, f"GRANT {', '.join(lacks)} TO {quote_bare(has.user)};", frozenset(others))
 
 

@@ -72,8 +72,10 @@ def require_fit(place: str, *names: str) -> None:
     for name in names:
         if len(name.encode()) > IDENTIFIER_BYTES or '"' in name or "\0" in name or not name:
             raise TargetConfigError(
-                f"target table {place}: Oracle has names of 1 to {IDENTIFIER_BYTES} bytes without quotation marks, and {name!r} is none",
-                "shorten the table's name by a route of its own (`to`), a column's at the source, or leave the table out",
+                f"target table {place}: Oracle has names of 1 to {IDENTIFIER_BYTES} bytes without quotation "
+                f"marks, and {name!r} is none",
+                "shorten the table's name by a route of its own (`to`), a column's at the "
+                "source, or leave the table out",
             )
 
 
@@ -154,7 +156,8 @@ def build_oracle_plan(table: TargetTable) -> OraclePlan:
         delete=f"DELETE FROM {name} WHERE {_render_equality(key, 1)}",
         insert=f"INSERT INTO {name} ({listed}) VALUES ({marks})",
         upsert=None if lobs else _render_merge(name, columns, key),
-        update=f"UPDATE {name} SET {sets or f'{key[0]} = {key[0]}'} WHERE {_render_equality(key, len(others) + 1)}",
+        update=f"UPDATE {name} SET {sets or f'{key[0]} = {key[0]}'} WHERE "
+        f"{_render_equality(key, len(others) + 1)}",
         unique=tuple(index for index in table.table.unique if written.issuperset(index.columns)),
         others_at=tuple(others),
     )

@@ -32,14 +32,16 @@ if TYPE_CHECKING:
     from consumer.targets.postgres.connection import PostgresLink
 
 _COLUMNS = """
-SELECT attname FROM pg_catalog.pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped"""
+SELECT attname FROM pg_catalog.pg_attribute WHERE attrelid = %s::regclass AND attnum > 0
+  AND NOT attisdropped"""
 _INDEXES = """
 SELECT i.relname::text, k.oid IS NOT NULL, x.indisprimary, ARRAY(
   SELECT a.attname::text FROM unnest(x.indkey::int2[]) WITH ORDINALITY AS c (number, place)
   JOIN pg_catalog.pg_attribute a ON a.attrelid = x.indrelid AND a.attnum = c.number
   WHERE c.place <= x.indnkeyatts ORDER BY c.place)
 FROM pg_catalog.pg_index x JOIN pg_catalog.pg_class i ON i.oid = x.indexrelid
-LEFT JOIN pg_catalog.pg_constraint k ON k.conindid = x.indexrelid AND k.conrelid = x.indrelid AND k.contype IN ('p', 'u')
+LEFT JOIN pg_catalog.pg_constraint k ON k.conindid = x.indexrelid AND k.conrelid = x.indrelid
+  AND k.contype IN ('p', 'u')
 WHERE x.indrelid = %s::regclass AND x.indisunique ORDER BY i.relname"""
 _TAKEN = """
 SELECT c.relname::text FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
@@ -47,8 +49,10 @@ WHERE n.nspname = %s AND c.relname = ANY(%s)"""
 #: (column, kind of the object that uses it, its name, the statement that removes it)
 _USED = """
 SELECT a.attname::text, u.what, u.name, u.remedy FROM (
-  SELECT d.refobjsubid AS number, k.what, v.oid::regclass::text AS name, 'DROP ' || upper(k.what) || ' ' || v.oid::regclass AS remedy
-  FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_rewrite r ON r.oid = d.objid JOIN pg_catalog.pg_class v ON v.oid = r.ev_class
+  SELECT d.refobjsubid AS number, k.what, v.oid::regclass::text AS name,
+    'DROP ' || upper(k.what) || ' ' || v.oid::regclass AS remedy
+  FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_rewrite r ON r.oid = d.objid JOIN pg_catalog.pg_class v
+    ON v.oid = r.ev_class
   CROSS JOIN LATERAL (SELECT CASE v.relkind WHEN 'm' THEN 'materialized view' ELSE 'view' END AS what) AS k
   WHERE d.classid = 'pg_rewrite'::regclass AND d.refobjid = %s::regclass AND v.oid <> d.refobjid
   UNION SELECT d.refobjsubid, 'generated column', g.attname::text,
@@ -59,7 +63,8 @@ SELECT a.attname::text, u.what, u.name, u.remedy FROM (
   UNION SELECT unnest(c.conkey), 'check constraint', c.conname::text,
     'ALTER TABLE ' || c.conrelid::regclass || ' DROP CONSTRAINT ' || quote_ident(c.conname)
   FROM pg_catalog.pg_constraint c WHERE c.contype = 'c' AND c.conrelid = %s::regclass
-) AS u JOIN pg_catalog.pg_attribute a ON a.attnum = u.number WHERE a.attrelid = %s::regclass ORDER BY 1, 2, 3"""
+) AS u JOIN pg_catalog.pg_attribute a ON a.attnum = u.number WHERE a.attrelid = %s::regclass
+ORDER BY 1, 2, 3"""
 _OF_TYPES = frozenset({"view", "materialized view", "generated column"})
 
 
@@ -121,7 +126,8 @@ class PostgresAlterer:
             if what in concerned.get(str(column), ()):
                 table = change.table
                 raise TargetConfigError(
-                    f"target table {table.db}.{table.name}: column {column} cannot be changed as at the source, for {what} {name} uses it",
+                    f"target table {table.db}.{table.name}: column {column} cannot be changed as at the "
+                    f"source, for {what} {name} uses it",
                     f"run {remedy} in the target, and create it again afterwards",
                 )
 

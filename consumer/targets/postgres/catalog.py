@@ -39,7 +39,8 @@ IDENTIFIER_BYTES = 63
 
 _LOOSE = """
 SELECT a.attname, n.nspname || '.' || c.collname
-FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_collation c ON c.oid = a.attcollation JOIN pg_catalog.pg_namespace n ON n.oid = c.collnamespace
+FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_collation c ON c.oid = a.attcollation
+JOIN pg_catalog.pg_namespace n ON n.oid = c.collnamespace
 WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped AND NOT c.collisdeterministic"""
 _TYPES = """
 SELECT a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_catalog.pg_attribute a
@@ -156,7 +157,10 @@ def _render_column(column: Column) -> str:
 
 def _render_unique_index(table: Table, index: UniqueIndex) -> str:
     nulls = "" if index.nulls_distinct else " NULLS NOT DISTINCT"
-    return f"CONSTRAINT {quote(build_index_name(table.name, index.name))} UNIQUE{nulls} ({_render_columns(index)})"
+    return (
+        f"CONSTRAINT {quote(build_index_name(table.name, index.name))} "
+        f"UNIQUE{nulls} ({_render_columns(index)})"
+    )
 
 
 def build_index_name(table: str, index: str) -> str:
@@ -229,8 +233,8 @@ def _read_unique_indexes(inspector: Inspector, schema: str, name: str) -> list[U
         options = index.get("dialect_options", {})
         if index.get("expressions") or options.get("postgresql_where"):
             raise TargetConfigError(
-                f"unique index {index['name']} of target table {schema}.{name} is over an expression or a part of the "
-                "rows: its conflicts cannot be put in order",
+                f"unique index {index['name']} of target table {schema}.{name} is over an expression or a "
+                "part of the rows: its conflicts cannot be put in order",
                 "make it an ordinary unique index over columns, or drop it",
             )
         found.append(_build_index(str(index["name"]), index["column_names"], options))

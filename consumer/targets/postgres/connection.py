@@ -101,9 +101,10 @@ class PostgresLink:
         return {
             "host": target.host, "port": target.port, "user": target.user, "dbname": target.database,
             "password": target.password.get_secret_value(), "application_name": self._name[:63],
-            "connect_timeout": 10, "keepalives_idle": 10, "keepalives_interval": 5, "tcp_user_timeout": 30_000,
-            "client_encoding": "UTF8",
-            "options": " ".join(f"-c {key}={value.replace(' ', chr(92) + ' ')}" for key, value in _SETTINGS.items()),
+            "connect_timeout": 10, "keepalives_idle": 10, "keepalives_interval": 5,
+            "tcp_user_timeout": 30_000, "client_encoding": "UTF8",
+            "options": " ".join(f"-c {key}={value.replace(' ', chr(92) + ' ')}" for key,
+             value in _SETTINGS.items()),
             **build_tls_arguments(target),
         }  # fmt: skip
 

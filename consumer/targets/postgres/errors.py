@@ -45,7 +45,8 @@ _UNKNOWN = frozenset({"42703", "42883", "42704", "42601"})
 _STALE_PLAN = "cached plan must not change result type"
 _WITH_VALUES = frozenset({"22", "23", "44"})
 REMEDIES = {
-    DENIED: "give the user the right that it lacks, `rowlock check` prints the GRANT (docs/how-to/target-setup.md)",
+    DENIED: "give the user the right that it lacks, `rowlock check` prints the GRANT "
+    "(docs/how-to/target-setup.md)",
     "42P01": "create it, or let rowlock create it (create_tables)",
     "428C9": "make the column an ordinary one (no GENERATED ALWAYS), for its values come from the source",
     "2BP01": "drop what depends on it in the target, and create it again afterwards",

@@ -10,27 +10,34 @@ from consumer.targets.checks.table_facts import Remark, Remarks, TableFacts, bui
 from consumer.targets.dialect_components import Rows
 
 #: The table with all its partitions: what applies to a partition applies to rows of the table.
-_TREE = "(SELECT t.oid FROM (SELECT %s::regclass AS oid UNION SELECT relid FROM pg_partition_tree(%s::regclass)) AS t)"
+_TREE = (
+    "(SELECT t.oid FROM (SELECT %s::regclass AS oid UNION SELECT relid FROM "
+    "pg_partition_tree(%s::regclass)) AS t)"
+)
 _NAMES = {
-    "triggers": f"SELECT DISTINCT tgname FROM pg_catalog.pg_trigger WHERE tgrelid IN {_TREE} AND NOT tgisinternal",
-    "foreign_keys": "SELECT DISTINCT conname || ' (' || conrelid::regclass || ' to ' || confrelid::regclass || ')' "
-    f"FROM pg_catalog.pg_constraint WHERE contype = 'f' AND (conrelid IN {_TREE} OR confrelid IN {_TREE})",
+    "triggers": "SELECT DISTINCT tgname FROM pg_catalog.pg_trigger WHERE tgrelid IN "
+    f"{_TREE} AND NOT tgisinternal",
+    "foreign_keys": "SELECT DISTINCT conname || ' (' || conrelid::regclass || ' to ' || "
+    "confrelid::regclass || ')' FROM pg_catalog.pg_constraint WHERE contype = 'f' AND (conrelid IN "
+    f"{_TREE} OR confrelid IN {_TREE})",
     "rules": "SELECT DISTINCT rulename FROM pg_catalog.pg_rewrite "
     f"WHERE ev_class IN {_TREE} AND rulename <> '_RETURN'",
     "always": "SELECT attname FROM pg_catalog.pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 "
     "AND NOT attisdropped AND attidentity = 'a'",
-    "unlogged": f"SELECT oid::regclass::text FROM pg_catalog.pg_class WHERE oid IN {_TREE} AND relpersistence <> 'p' "
-    "AND relkind NOT IN ('v', 'm')",
-    "row_security": "SELECT oid::regclass::text FROM pg_catalog.pg_class WHERE oid = %s::regclass AND row_security_active(oid)",
-    "kinds": "SELECT oid::regclass || CASE relkind WHEN 'v' THEN ', a view' WHEN 'm' THEN ', a materialized view' "
-    "WHEN 'f' THEN ', a foreign table' ELSE ', of kind ' || relkind::text END "
-    f"FROM pg_catalog.pg_class WHERE oid IN {_TREE} AND relkind NOT IN ('r', 'p')",
-    "children": "SELECT i.inhrelid::regclass::text FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhparent "
-    "WHERE i.inhparent = %s::regclass AND c.relkind = 'r'",
-    "uncovered": "SELECT p.partrelid::regclass || ' by ' || pg_get_partkeydef(p.partrelid) FROM pg_catalog.pg_partitioned_table p "
-    f"WHERE p.partrelid IN {_TREE} AND p.partdefid = 0 AND NOT (p.partstrat = 'h' AND 1 = (SELECT sum(1.0 / "
-    "(regexp_match(pg_get_expr(c.relpartbound, c.oid), 'modulus (\\d+)'))[1]::int) FROM pg_catalog.pg_inherits i "
-    "JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = p.partrelid))",
+    "unlogged": f"SELECT oid::regclass::text FROM pg_catalog.pg_class WHERE oid IN {_TREE} AND "
+    "relpersistence <> 'p' AND relkind NOT IN ('v', 'm')",
+    "row_security": "SELECT oid::regclass::text FROM pg_catalog.pg_class WHERE oid = %s::regclass "
+    "AND row_security_active(oid)",
+    "kinds": "SELECT oid::regclass || CASE relkind WHEN 'v' THEN ', a view' WHEN 'm' THEN ', a materialized "
+    "view' WHEN 'f' THEN ', a foreign table' ELSE ', of kind ' || relkind::text END FROM pg_catalog.pg_class "
+    f"WHERE oid IN {_TREE} AND relkind NOT IN ('r', 'p')",
+    "children": "SELECT i.inhrelid::regclass::text FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c "
+    "ON c.oid = i.inhparent WHERE i.inhparent = %s::regclass AND c.relkind = 'r'",
+    "uncovered": "SELECT p.partrelid::regclass || ' by ' || pg_get_partkeydef(p.partrelid) FROM "
+    f"pg_catalog.pg_partitioned_table p WHERE p.partrelid IN {_TREE} AND p.partdefid = 0 AND NOT "
+    "(p.partstrat = 'h' AND 1 = (SELECT sum(1.0 / (regexp_match(pg_get_expr(c.relpartbound, c.oid), "
+    "'modulus (\\d+)'))[1]::int) FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = "
+    "i.inhrelid WHERE i.inhparent = p.partrelid))",
     "required": "SELECT attname FROM pg_catalog.pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 "
     "AND NOT attisdropped AND attnotnull AND NOT atthasdef AND attidentity = '' AND attgenerated = ''",
     "unordered": "SELECT conname FROM pg_catalog.pg_constraint WHERE conrelid = %s::regclass "
@@ -82,8 +89,8 @@ def _describe_unlogged(_place: str, names: tuple[str, ...]) -> Remark:
 
 def _describe_row_security(_place: str, names: tuple[str, ...]) -> Remark:
     return Remark(
-        f"has row level security that applies to this user ({', '.join(names)}): rows that it hides would be neither "
-        "updated nor deleted, without an error",
+        f"has row level security that applies to this user ({', '.join(names)}): rows that it hides would "
+        "be neither updated nor deleted, without an error",
         "let the user pass it (ALTER ROLE … BYPASSRLS, or own the table without FORCE ROW LEVEL SECURITY)",
     )
 

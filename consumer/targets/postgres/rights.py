@@ -19,8 +19,10 @@ SCHEMAS = """
 SELECT nspname, has_schema_privilege(oid, 'USAGE'), has_schema_privilege(oid, 'CREATE')
 FROM pg_catalog.pg_namespace WHERE nspname = ANY(%s)"""
 TABLE_RIGHTS_SQL = """
-SELECT n.nspname, c.relname, has_any_column_privilege(c.oid, 'SELECT'), has_any_column_privilege(c.oid, 'INSERT'),
-  has_any_column_privilege(c.oid, 'UPDATE'), has_table_privilege(c.oid, 'DELETE'), pg_has_role(c.relowner, 'USAGE')
+SELECT n.nspname, c.relname, has_any_column_privilege(c.oid, 'SELECT'), has_any_column_privilege(c.oid,
+  'INSERT'),
+  has_any_column_privilege(c.oid, 'UPDATE'), has_table_privilege(c.oid, 'DELETE'), pg_has_role(c.relowner,
+    'USAGE')
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p', 'f', 'v', 'm')
   AND (n.nspname, c.relname) IN (SELECT * FROM unnest(%s::text[], %s::text[]))"""
@@ -112,7 +114,10 @@ def _find_ownership_rights(has: PostgresRights, required: RequiredRights) -> Ite
     """
     for place in sorted((required.alter | required.drop) & has.tables.keys() - has.owned):
         schema, name = place
-        message = f"user {has.user} does not own {schema}.{name}, and may not change it as the source's table is changed"
+        message = (
+            f"user {has.user} does not own {schema}.{name}, and may not change it as "
+            "the source's table is changed"
+        )
         yield MissingRight(message, _render_owner_change(f"{bare(schema)}.{bare(name)}", has.user))
 
 

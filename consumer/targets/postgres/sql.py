@@ -63,7 +63,8 @@ def build_postgres_plan(table: TargetTable, number: int) -> PostgresPlan:
         copy=f"COPY {temp} ({listed}, {op}) FROM STDIN".replace("%%", "%"),  # sent as it is, without values
         key_columns=tuple(key),
         delete_where=f"DELETE FROM {name} WHERE",
-        delete_copied=f"DELETE FROM {name} AS t USING {temp} AS n WHERE {_render_equality(key)} AND n.{op} IN ('{DELETE}', '{REPLACE}')",
+        delete_copied=f"DELETE FROM {name} AS t USING {temp} AS n WHERE {_render_equality(key)} AND n.{op} "
+        f"IN ('{DELETE}', '{REPLACE}')",
         insert_values=f"{into} VALUES",
         insert_copied=f"{into} SELECT {listed} FROM {temp} WHERE {op} = '{REPLACE}'",
         upsert_copied=f"{into} SELECT {listed} FROM {temp} WHERE {op} = '{UPDATE}'{conflict}",

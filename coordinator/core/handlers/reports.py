@@ -149,7 +149,10 @@ def report_status(
     """
     unit = status.unit
     if status.assignment > state.numbers.counter:
-        seen = f"it holds {unit} under assignment {status.assignment}, and none above {state.numbers.counter} was ever given"
+        seen = (
+            f"it holds {unit} under assignment {status.assignment}, and none above "
+            f"{state.numbers.counter} was ever given"
+        )
         refuse_claim(state, member.name, now, out, what="epoch refused", about=seen)
     if unit in state.sets.restricted:
         return

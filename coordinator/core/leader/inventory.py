@@ -43,7 +43,11 @@ def receive_inventory(state: LeaderState, event: Inventory, now: float, out: lis
 def _list_unchanged_pipelines(before: Inventory | None, now: Inventory) -> list[str]:
     """Return the pipelines with an unchanged configuration: only there are missing units suspicious."""
     parts = {} if before is None else before.parts
-    return [name for name in now.sources if (part := format_pipeline_part(name)) not in parts or parts[part] == now.parts.get(part)]  # fmt: skip
+    return [
+        name
+        for name in now.sources
+        if (part := format_pipeline_part(name)) not in parts or parts[part] == now.parts.get(part)
+    ]
 
 
 def _map_known_units(state: LeaderState) -> dict[str, str]:

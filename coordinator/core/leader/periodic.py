@@ -185,7 +185,13 @@ def _summarize_steady_units(state: LeaderState) -> tuple[list[str], Counter[Agen
         spec = inventory.get(unit)
         memo = memos[unit]
         undisturbed = current.state is SetState.REPLICATING and len(current.replicas) == 1
-        if not undisturbed or spec is None or memo.uid != spec.uid or unit in unsteady or (since and is_stale(state, spec, current)):  # fmt: skip
+        if (
+            not undisturbed
+            or spec is None
+            or memo.uid != spec.uid
+            or unit in unsteady
+            or (since and is_stale(state, spec, current))
+        ):
             others.append(unit)
             continue
         place = (current.replicas[0].agent, spec.kind, spec.apart)

@@ -284,7 +284,8 @@ class LeaderTerm:
     # operators
 
     def execute_command(self, asked: CommandRequested) -> None:
-        """Execute an operator's command. The command is answered when its records are durable, or at once if it stores none."""
+        """Execute an operator's command. The command is answered when its records are durable, or at once if
+        it stores none."""
         if not self.may_speak():
             asked.answer.fail_with(NotLeaderError(None))
             return

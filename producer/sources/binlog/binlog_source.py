@@ -136,7 +136,8 @@ class BinlogTables:
 
 
 class BinlogSource:
-    """A source with a binlog: `SourceDatabase` of producer/sources/protocols.py, which documents the methods."""
+    """A source with a binlog: `SourceDatabase` of producer/sources/protocols.py, which documents the
+    methods."""
 
     def __init__(self, config: Config, name: str) -> None:
         self._config = config

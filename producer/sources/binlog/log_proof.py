@@ -65,8 +65,8 @@ def select_remaining_proofs(proofs: Sequence[LogProof], oldest: str) -> list[Log
     if proofs and not left:
         purged = ", ".join(f"{proof.file}:{proof.start}" for proof in proofs)
         raise SourceRefusedError(
-            f"nothing proves that the source's log is the one that was captured: the events that would ({purged}) are purged, "
-            f"the oldest file is {oldest}",
+            "nothing proves that the source's log is the one that was captured: the events that would "
+            f"({purged}) are purged, the oldest file is {oldest}",
             START_OVER,
         )
     return left
@@ -86,8 +86,8 @@ def check_event(proof: LogProof, event: BinlogEvent) -> None:
 def build_other_history_error(place: str, seen: str) -> SourceRefusedError:
     """Return the error for a log with other content at `place` than was captured."""
     return SourceRefusedError(
-        f"the source's log at {place} is not the one that was captured ({seen}): it was reset, restored from a backup or "
-        f"replaced, and changes before and after it may be unknown here",
+        f"the source's log at {place} is not the one that was captured ({seen}): it was reset, restored "
+        "from a backup or replaced, and changes before and after it may be unknown here",
         START_OVER,
     )
 

@@ -187,8 +187,8 @@ class LogStream:
             raise StreamStoppedError.wrap_error(f"{self.file}:{self._pos}", error) from error
         if parse_binlog_file_number(file) < parse_binlog_file_number(self.file):
             raise StreamStoppedError(
-                f"{self.file}:{self._pos}: the log continues in {file}, which precedes it: its events would be mistaken for those that were "
-                f"captured before",
+                f"{self.file}:{self._pos}: the log continues in {file}, which precedes it: its events would "
+                "be mistaken for those that were captured before",
                 f"if the log was reset, {START_OVER}",
             )
         if body is not None:

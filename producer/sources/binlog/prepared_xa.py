@@ -35,7 +35,8 @@ class PreparedXaTransactions:
         if changed is None:
             return TableStoppedError(
                 None, "xa",
-                f"XA COMMIT of a transaction that was prepared before capture began ({xid}): which rows it changed is unknown",
+                f"XA COMMIT of a transaction that was prepared before capture began ({xid}): "
+                "which rows it changed is unknown",
                 COPY_EACH,
             )  # fmt: skip
         tables = frozenset(name for name in changed if captured(*name))

@@ -101,8 +101,10 @@ class ProvenLog:
         """
         if not stored.proof:
             _log.warning(
-                "stored position has no proof of the log", source=stored.source, file=stored.file, pos=stored.pos,
-                reason="until the next record, only the source's uuid, GTIDs and size show whether it was reset or restored",
+                "stored position has no proof of the log", source=stored.source, file=stored.file,
+                pos=stored.pos,
+                reason="until the next record, only the source's uuid, GTIDs and size show "
+                "whether it was reset or restored",
             )  # fmt: skip
             return self.read_head_proof(stored.file)
         left = select_remaining_proofs(stored.proof, files[0].name)

@@ -327,7 +327,8 @@ def _build_partial_rows_stop(table_map: TableMap) -> TableStoppedError:
     name = (table_map.db, table_map.name)
     return TableStoppedError(
         frozenset([name]), "log", f"a partial JSON image (PARTIAL_UPDATE_ROWS) of {name[0]}.{name[1]}",
-        f"SET GLOBAL binlog_row_value_options='' at the source, reconnect its clients, and {format_copy_remedy(*name)}",
+        "SET GLOBAL binlog_row_value_options='' at the source, reconnect its clients, and "
+        f"{format_copy_remedy(*name)}",
     )  # fmt: skip
 
 

@@ -89,7 +89,8 @@ class OracleCatalog:
             for name in group:
                 log, others = logs.get(name), views.get(name, ())
                 found[name] = judge_oracle_table(
-                    name, columns, constraints[name], log, others, policies=policies.get(name, ()), several=several
+                    name, columns, constraints[name], log, others, policies=policies.get(name, ()),
+                    several=several
                 )  # fmt: skip
         return {name: found.get(name, (MISSING, None)) for name in names}
 
@@ -146,8 +147,8 @@ class OracleCatalog:
         ) in self._session.fetch_rows(*sql.select_columns(names)):
             found[owner, table].append(
                 OracleColumn(
-                    name, type_, int(size or 0), int(chars or 0), _parse_int(precision), _parse_int(scale), null == "Y",
-                    virtual == "YES", bool(default),
+                    name, type_, int(size or 0), int(chars or 0), _parse_int(precision), _parse_int(scale),
+                    null == "Y", virtual == "YES", bool(default),
                 )
             )  # fmt: skip
         return found
@@ -189,8 +190,8 @@ def _build_segments(
     kept = [row for row in own if row[4] is not None]
     times = frozenset(row[5] for row in [*own, log])
     return TableSegments(
-        int(table[3]), frozenset(int(row[4]) for row in kept), max(times), int(log[3]), load, f"{table[6]}/{log[6]}",
-        came=frozenset(int(row[4]) for row in kept if int(row[4]) != int(row[3])),
+        int(table[3]), frozenset(int(row[4]) for row in kept), max(times), int(log[3]), load,
+        f"{table[6]}/{log[6]}", came=frozenset(int(row[4]) for row in kept if int(row[4]) != int(row[3])),
         parts=frozenset((int(row[4]), row[5]) for row in kept if row[2] != "TABLE"), times=times,
     )  # fmt: skip
 

@@ -26,8 +26,9 @@ from schemas.findings import format_copy_remedy
 from schemas.wire.position import LogPoint
 
 _NOT_OF_A_CONDITION = frozenset({
-    0, 18, 20, 28, 60, 603, 604, 942, 1012, 1013, 1031, 1033, 1034, 1089, 1092, 1109, 1555, 1652, 2396, 2399, 3113, 3114, 3135, 4021, 4031, 4036,
-    8103, 12170, 12514, 12516, 12519, 12520, 12528, 12537, 12541, 12547, 12571, 22924,
+    0, 18, 20, 28, 60, 603, 604, 942, 1012, 1013, 1031, 1033, 1034, 1089, 1092, 1109, 1555, 1652, 2396, 2399,
+    3113, 3114, 3135, 4021, 4031, 4036, 8103, 12170, 12514, 12516, 12519, 12520, 12528, 12537, 12541, 12547,
+    12571, 22924,
 })  # fmt: skip
 """Errors that do not depend on the statement: lost and killed connections, locks, time-outs, lack of
 undo, memory or rights. 0: an error that has no number of the server.

@@ -68,7 +68,10 @@ def judge_followed_table(
     now = look.segments.get(name)
     survey, logged = look.surveyed.get(name, (None, table.logged))
     if survey == MISSING:
-        reason = f"{format_table_name(name)} was captured and no longer exists (dropped or renamed, or the user may no longer see it)"
+        reason = (
+            f"{format_table_name(name)} was captured and no longer exists (dropped or renamed, or "
+            "the user may no longer see it)"
+        )
         return TableStoppedError(frozenset([name]), "dropped", reason, explain_dropped_remedy(name))
     if now is not None and (what := explain_replaced_rows(table.segments, now)) is not None:
         return _build_stop(

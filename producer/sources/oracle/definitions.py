@@ -110,7 +110,8 @@ class OracleDefinitions:
             if len(rows) > MOST_OLD:
                 log = format_table_name(logged.log)
                 problem = Problem(
-                    f"{log}, the log of {format_table_name(name)}, holds more than {MOST_OLD} rows from before the capture, which are not needed",
+                    f"{log}, the log of {format_table_name(name)}, holds more than {MOST_OLD} rows from "
+                    "before the capture, which are not needed",
                     f"DELETE FROM {sql.quote_names(*logged.log)} and COMMIT, then restart capture",
                 )
                 found[name] = ProvenDefinition(None, problem)
@@ -145,6 +146,7 @@ class OracleDefinitions:
 
 def _explain_unsettled_table(name: TableName) -> Problem:
     return Problem(
-        f"{format_table_name(name)}, or its log, has had a statement (DDL) in every second for a minute, so the last one cannot be determined",
+        f"{format_table_name(name)}, or its log, has had a statement (DDL) in every second for a minute, so "
+        "the last one cannot be determined",
         "start capture, or copy the table, when these statements have ended",
     )

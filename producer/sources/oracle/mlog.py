@@ -89,7 +89,8 @@ def parse_log_rows(rows: Sequence[LogRow], key: Callable[[Row], Key], *, whole: 
         kind = (row.dml, row.old_new)
         if (old is not None) != (kind == ("U", "N")):
             raise LogBrokenError(
-                f"SEQUENCE$$ {row.sequence} is {kind}, and {'an' if old else 'no'} image before an update precedes it"
+                f"SEQUENCE$$ {row.sequence} is {kind}, and {'an' if old else 'no'} image "
+                "before an update precedes it"
             )
         if kind == ("U", "U"):
             open_updates[here] = row
@@ -248,9 +249,8 @@ def compute_next_poll(stored: int, highest: int | None, *, captured_before: bool
     """Return the number of the first poll of a run.
 
     `stored`: the number from which the record continues. `highest`: the highest number in any topic; an
-    earlier process may have assigned it without a record. `captured_before`: there was an earlier process; its
-    watermarks may contain numbers after its last record.
-    """
+    earlier process may have assigned it without a record. `captured_before`: there was an earlier process;
+    its watermarks may contain numbers after its last record."""
     at_least = stored if highest is None else max(stored, highest + 1)
     if captured_before:
         at_least += _APART

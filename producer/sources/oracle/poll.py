@@ -94,7 +94,10 @@ class LogReader:
                 what = f"{format_table_name(name)}: {error.problem.what}"
                 found[name] = TableStoppedError(frozenset([name]), "log", what, error.problem.action)
             except (ValueError, ArithmeticError) as error:
-                reason = f"a value in {format_table_name(logged.log)}, the log of {format_table_name(name)}, cannot be read ({error})"
+                reason = (
+                    f"a value in {format_table_name(logged.log)}, the log of "
+                    f"{format_table_name(name)}, cannot be read ({error})"
+                )
                 found[name] = TableStoppedError(frozenset([name]), "value", reason, format_copy_remedy(*name))
             else:
                 more = more or len(raw) >= most
@@ -109,7 +112,8 @@ class LogReader:
         waits = logged.by_commit and any(not row.scn for row in rows)
         if table.count_waiting_poll(waits=waits) > MOST_HELD:
             raise SourceRefusedError(
-                f"ALL_SUMMAP has no commit SCN for rows of {format_table_name(logged.log)}, and nothing else defines their order",
+                f"ALL_SUMMAP has no commit SCN for rows of {format_table_name(logged.log)}, and "
+                "nothing else defines their order",
                 f"let the user read it, stop what purges it, and {format_copy_remedy(*name)}",
             )
         return waits
@@ -183,8 +187,8 @@ class LogReader:
         try:
             if moved is not None:
                 raise LogBrokenError(
-                    f"the published row with SEQUENCE$$ {moved.sequence} now has another ROWID: the materialized "
-                    "view log was moved"
+                    f"the published row with SEQUENCE$$ {moved.sequence} now has another ROWID: the "
+                    "materialized view log was moved"
                 )
             changes = _build_logged_changes(followed.logged, part, whole=whole)
         except LogBrokenError as error:

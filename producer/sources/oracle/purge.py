@@ -77,5 +77,6 @@ def _build_deleted_rows_stop(
 f"{format_table_name(name)}, {missing} were missing or moved when capture deleted them: "
 "another process purges or moves the log, and may have removed rows that were never "
 "captured"),
-        f"end that (DBMS_MVIEW.PURGE_LOG, another consumer, ALTER TABLE … MOVE), and {format_copy_remedy(*name)}",
+        "end that (DBMS_MVIEW.PURGE_LOG, another consumer, ALTER TABLE … MOVE), and "
+        f"{format_copy_remedy(*name)}",
     )  # fmt: skip

@@ -77,9 +77,9 @@ class OracleRows:
         event = EventEnvelope(
             op=change.op, before=_build_image(names, change.before), after=_build_image(names, change.after),
             source=Source(
-                version=ENVELOPE_VERSION, connector=source.connector, name=source.name, ts_ms=at.ts_ms, snapshot="false",
-                db=self.table[0], table=self.table[1], server_id=at.server_id, gtid=None, file=at.file, pos=at.pos,
-                row=row, position=position, prev=tail.last, gen=source.gen,
+                version=ENVELOPE_VERSION, connector=source.connector, name=source.name, ts_ms=at.ts_ms,
+                snapshot="false", db=self.table[0], table=self.table[1], server_id=at.server_id, gtid=None,
+                file=at.file, pos=at.pos, row=row, position=position, prev=tail.last, gen=source.gen,
             ),
             transaction=Transaction(id=at.id, total_order=at.total_order, last=False), ts_ms=at.made_ms,
             log=LogRows(rows=tuple((rowid, sequence) for rowid, sequence in change.places), xid=change.xid),

@@ -1,6 +1,5 @@
-"""Oracle as a source: implements `SourceDatabase` of producer/sources/protocols.py, which documents the methods
-(docs/adr/0028).
-"""
+"""Oracle as a source: implements `SourceDatabase` of producer/sources/protocols.py, which documents the
+methods (docs/adr/0028)."""
 
 from __future__ import annotations
 
@@ -96,7 +95,8 @@ class OracleSource:
         require_recorded_server(stored, now)
         if stored.file != FILE:
             raise SourceRefusedError(
-                f"the source was captured as another kind of database (its stored position is in {stored.file})",
+                "the source was captured as another kind of database (its stored "
+                f"position is in {stored.file})",
                 START_OVER,
             )
         self._following.restore_tables(stored.proof)

@@ -23,24 +23,25 @@ SELECT_TIME_PAIR = (
 """The present time in UTC, and the time two seconds ago by the server's clock, which LAST_DDL_TIME uses."""
 
 LOGS = (
-    "SELECT LOG_OWNER, MASTER, LOG_TABLE, PRIMARY_KEY, SEQUENCE, INCLUDE_NEW_VALUES, COMMIT_SCN_BASED, STAGING_LOG "
-    "FROM ALL_MVIEW_LOGS"
+    "SELECT LOG_OWNER, MASTER, LOG_TABLE, PRIMARY_KEY, SEQUENCE, INCLUDE_NEW_VALUES, COMMIT_SCN_BASED, "
+    "STAGING_LOG FROM ALL_MVIEW_LOGS"
 )
 """A table and its log have the same owner."""
 SELECT_TABLES = "SELECT OWNER, TABLE_NAME FROM ALL_TABLES"
 _OBJECTS = (
-    "SELECT OWNER, OBJECT_NAME, OBJECT_TYPE, OBJECT_ID, DATA_OBJECT_ID, TO_CHAR(LAST_DDL_TIME, 'YYYY-MM-DD\"T\"HH24:MI:SS'), TIMESTAMP "
-    "FROM ALL_OBJECTS WHERE OBJECT_TYPE IN ('TABLE', 'TABLE PARTITION', 'TABLE SUBPARTITION') AND"
+    "SELECT OWNER, OBJECT_NAME, OBJECT_TYPE, OBJECT_ID, DATA_OBJECT_ID, TO_CHAR(LAST_DDL_TIME, "
+    "'YYYY-MM-DD\"T\"HH24:MI:SS'), TIMESTAMP FROM ALL_OBJECTS WHERE OBJECT_TYPE IN ('TABLE', 'TABLE "
+    "PARTITION', 'TABLE SUBPARTITION') AND"
 )
 _LOADS = "SELECT TABLEOBJ#, TO_CHAR(MAX(SCN)) FROM ALL_SUMDELTA WHERE TABLEOBJ# IN ({}) GROUP BY TABLEOBJ#"
 _COLUMNS = (
-    "SELECT OWNER, TABLE_NAME, COLUMN_NAME, DATA_TYPE, DATA_LENGTH, CHAR_LENGTH, DATA_PRECISION, DATA_SCALE, NULLABLE, "
-    "VIRTUAL_COLUMN, DEFAULT_LENGTH FROM ALL_TAB_COLS WHERE HIDDEN_COLUMN = 'NO' AND"
+    "SELECT OWNER, TABLE_NAME, COLUMN_NAME, DATA_TYPE, DATA_LENGTH, CHAR_LENGTH, DATA_PRECISION, "
+    "DATA_SCALE, NULLABLE, VIRTUAL_COLUMN, DEFAULT_LENGTH FROM ALL_TAB_COLS WHERE HIDDEN_COLUMN = 'NO' AND"
 )
 _CONSTRAINTS = (
-    "SELECT C.OWNER, C.TABLE_NAME, C.CONSTRAINT_NAME, C.CONSTRAINT_TYPE, P.COLUMN_NAME FROM ALL_CONSTRAINTS C "
-    "JOIN ALL_CONS_COLUMNS P ON P.OWNER = C.OWNER AND P.CONSTRAINT_NAME = C.CONSTRAINT_NAME "
-    "WHERE C.CONSTRAINT_TYPE IN ('P', 'U') AND C.STATUS = 'ENABLED' AND"
+    "SELECT C.OWNER, C.TABLE_NAME, C.CONSTRAINT_NAME, C.CONSTRAINT_TYPE, P.COLUMN_NAME FROM ALL_CONSTRAINTS "
+    "C JOIN ALL_CONS_COLUMNS P ON P.OWNER = C.OWNER AND P.CONSTRAINT_NAME = C.CONSTRAINT_NAME WHERE "
+    "C.CONSTRAINT_TYPE IN ('P', 'U') AND C.STATUS = 'ENABLED' AND"
 )
 _CONSTRAINTS_END = "ORDER BY C.OWNER, C.TABLE_NAME, C.CONSTRAINT_NAME, P.POSITION"
 _INDEXES = (
@@ -111,8 +112,9 @@ def select_policies(names: Sequence[TableName]) -> SqlStatement:
     """
     condition, binds = _build_name_condition(names, "P.OBJECT_OWNER", "P.OBJECT_NAME")
     return (
-        "SELECT P.OBJECT_OWNER, P.OBJECT_NAME, P.POLICY_NAME FROM ALL_POLICIES P WHERE P.ENABLE = 'YES' AND P.SEL = 'YES' AND NOT EXISTS "
-        f"(SELECT 1 FROM SESSION_PRIVS WHERE PRIVILEGE = 'EXEMPT ACCESS POLICY') AND {condition}"
+        "SELECT P.OBJECT_OWNER, P.OBJECT_NAME, P.POLICY_NAME FROM ALL_POLICIES P WHERE P.ENABLE = "
+        "'YES' AND P.SEL = 'YES' AND NOT EXISTS (SELECT 1 FROM SESSION_PRIVS WHERE PRIVILEGE = "
+        f"'EXEMPT ACCESS POLICY') AND {condition}"
     ), binds
 
 
@@ -156,7 +158,10 @@ def select_log_rows(
 def select_log_places(log: TableName, limit: int) -> SqlStatement:
     """Return the SELECT of ROWID and SEQUENCE$$ of at most `limit` rows of a log."""
     return (
-        f'SELECT ROWIDTOCHAR(l.ROWID), l."SEQUENCE$$" FROM {quote_names(*log)} l FETCH FIRST {limit:d} ROWS ONLY',
+        (
+            f'SELECT ROWIDTOCHAR(l.ROWID), l."SEQUENCE$$" FROM {quote_names(*log)} l '
+            f"FETCH FIRST {limit:d} ROWS ONLY"
+        ),
         [],
     )
 
@@ -204,10 +209,9 @@ def build_chunk_select(
 ) -> str:
     """Return the SELECT of a chunk of a table in key order; the table has the alias `l`.
 
-    `keys`: name of each key column, and the expression of its bind (with `{}` for the bind). `has_lower_bound`:
-    select the rows after a key; its values are bound once for each comparison (`build_chunk_binds`).
-    `where`: a complete condition that the rows must meet.
-    """
+    `keys`: name of each key column, and the expression of its bind (with `{}` for the bind).
+    `has_lower_bound`: select the rows after a key; its values are bound once for each comparison
+    (`build_chunk_binds`). `where`: a complete condition that the rows must meet."""
     conditions = [f"({where}\n)"] if where is not None else []
     if has_lower_bound:
         conditions.append(_build_key_condition(keys))

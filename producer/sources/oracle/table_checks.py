@@ -94,8 +94,8 @@ class LoggedTable(NamedTuple):
             return seen, f"no action if that is acceptable; otherwise {statement} in its place"
         lobs = ", ".join(each.name for each in self.columns if each.name in self.unlogged)
         seen = (
-            f"materialized view logs do not contain {lobs}, so capture reads their current values at the poll: "
-            "an event may have a later value, and has no earlier one; a change through a locator "
+            f"materialized view logs do not contain {lobs}, so capture reads their current values at the "
+            "poll: an event may have a later value, and has no earlier one; a change through a locator "
             "(DBMS_LOB.WRITE) may leave no row in the log, and is then not captured"
         )
         return seen, "no action if that is acceptable; otherwise exclude the table"
@@ -121,7 +121,10 @@ def judge_oracle_table(
     if not own:
         return MISSING, None
     if policies:
-        seen = f"row level policies ({', '.join(sorted(policies))}) may hide rows of it, which would be missing or taken for deleted"
+        seen = (
+            f"row level policies ({', '.join(sorted(policies))}) may hide rows of it, which would be "
+            "missing or taken for deleted"
+        )
         remedy = "GRANT EXEMPT ACCESS POLICY to rowlock's user, or exclude the table"
         return ExaminedTable(None, Problem(f"{place}: {seen}", remedy)), None
     kept = [column for column in own if not column.virtual]
@@ -187,7 +190,8 @@ def _build_keys(
     for part in primary.columns:
         if build_column_form(by_name[part]).bind is None:
             raise UnsupportedTypeError(
-                f"column {part} of its primary key has type {by_name[part].declared}, by which it cannot be read in chunks"
+                f"column {part} of its primary key has type {by_name[part].declared}, by "
+                "which it cannot be read in chunks"
             )
     found: dict[tuple[str, ...], UniqueIndex] = {}
     for each in sorted(constraints):
@@ -223,14 +227,16 @@ def log_refusal(
         return Problem("it has no materialized view log, or the user may not see it", statement)
     if log.staging:
         return Problem(
-            f"its log {log.table} is a staging log (FOR SYNCHRONOUS REFRESH), which is not read, and a table has one log only",
+            f"its log {log.table} is a staging log (FOR SYNCHRONOUS REFRESH), which is not read, "
+            "and a table has one log only",
             "exclude the table, or drop that log",
         )
     names = {column.name for column in all_columns.get(log.log, ())}
     keys_only = _has_keys_only(log, columns, key, all_columns)
     if keys_only and unique:
         return Problem(
-            f"its log {log.table} has keys only, without the values of its unique index {unique[0].name} before a change",
+            f"its log {log.table} has keys only, without the values of its unique index "
+            f"{unique[0].name} before a change",
             f"{statement} in its place",
         )
     missing = [each for each in _list_required_columns(columns, key) if each not in names and not keys_only]
@@ -238,7 +244,8 @@ def log_refusal(
     lacks = [
         text for there, text in (
             (log.primary_key, "PRIMARY KEY"), (log.sequence and names >= _OWN, "SEQUENCE"),
-            (log.new_values or keys_only, "INCLUDING NEW VALUES"), (not missing, f"column {', '.join(missing)}"),
+            (log.new_values or keys_only, "INCLUDING NEW VALUES"),
+            (not missing, f"column {', '.join(missing)}"),
         ) if not there
     ]  # fmt: skip
     if lacks:
@@ -272,7 +279,10 @@ def explain_unordered_log(log: str) -> str:
 def build_log_statement(name: TableName, columns: Sequence[str], more: str = "") -> str:
     """Return the statement that creates the log that capture needs."""
     listed = f" ({', '.join(quote_names(each) for each in columns)})" if columns else ""
-    return f"CREATE MATERIALIZED VIEW LOG ON {quote_names(*name)} WITH PRIMARY KEY, SEQUENCE{more}{listed} INCLUDING NEW VALUES"
+    return (
+        f"CREATE MATERIALIZED VIEW LOG ON {quote_names(*name)} WITH PRIMARY KEY, "
+        f"SEQUENCE{more}{listed} INCLUDING NEW VALUES"
+    )
 
 
 def is_followable(before: LoggedTable, now: LoggedTable) -> bool:

@@ -215,10 +215,11 @@ def _build_raw_form(column: OracleColumn) -> OracleColumnForm:
 
 
 _FORMS: dict[str, Callable[[OracleColumn], OracleColumnForm]] = {
-    "CHAR": _build_char_form, "NCHAR": _build_char_form, "VARCHAR2": _build_text_form, "NVARCHAR2": _build_text_form,
-    "ROWID": _build_rowid_form, "UROWID": _build_rowid_form,
+    "CHAR": _build_char_form, "NCHAR": _build_char_form, "VARCHAR2": _build_text_form,
+    "NVARCHAR2": _build_text_form, "ROWID": _build_rowid_form, "UROWID": _build_rowid_form,
     "NUMBER": _build_number_form, "FLOAT": _build_float_form,
-    "BINARY_FLOAT": _make_binary_float_builder(Kind.FLOAT), "BINARY_DOUBLE": _make_binary_float_builder(Kind.DOUBLE),
+    "BINARY_FLOAT": _make_binary_float_builder(Kind.FLOAT),
+    "BINARY_DOUBLE": _make_binary_float_builder(Kind.DOUBLE),
     "DATE": _build_date_form, "TIMESTAMP": _build_timestamp_form,
     "TIMESTAMP WITH TIME ZONE": _build_instant_form, "TIMESTAMP WITH LOCAL TIME ZONE": _build_instant_form,
     "INTERVAL YEAR TO MONTH": _build_interval_form, "INTERVAL DAY TO SECOND": _build_interval_form,

@@ -1,4 +1,5 @@
-"""Oracle for the command line: `SourceView` of producer/sources/source_view.py, which documents the methods."""
+"""Oracle for the command line: `SourceView` of producer/sources/source_view.py, which documents the
+methods."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ class OracleSourceView:
         logged = self._get_logged_table(table)
         binds = sql.build_chunk_binds(bind_key(logged, after)) if after is not None else []
         statement = sql.build_chunk_select(
-            (table.db, table.name), list_column_expressions(logged), list_key_binds(logged), limit, None, has_lower_bound=after is not None
+            (table.db, table.name), list_column_expressions(logged), list_key_binds(logged), limit, None,
+            has_lower_bound=after is not None
         )  # fmt: skip
         return list(map(make_row_converter(logged), self._session.fetch_rows(statement, binds)))
 

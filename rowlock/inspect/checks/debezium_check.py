@@ -50,7 +50,8 @@ def _yield_shared_topic_findings(name: str, topics: dict[str, list[str]]) -> Ite
             yield Finding(
                 "error",
                 f"source {name}",
-                f"{', '.join(places)} all go to the topic {topic}: Debezium writes '_' for what Kafka refuses in a name",
+                f"{', '.join(places)} all go to the topic {topic}: Debezium writes '_' for "
+                "what Kafka refuses in a name",
                 "take all but one out of `tables`",
             )
 
@@ -98,17 +99,19 @@ def _yield_setting_findings(config: Config, name: str, tables: Sequence[Table]) 
                 yield Finding(
                     "warning",
                     place,
-                    f"foreign keys change its rows ({'; '.join(cascades)}), which MariaDB, and MySQL before 9.6, do not log: "
-                    "Debezium does not see it either",
-                    "use NO ACTION and change the child rows in the application, or take the table out of `tables`",
+                    f"foreign keys change its rows ({'; '.join(cascades)}), which MariaDB, and MySQL before "
+                    "9.6, do not log: Debezium does not see it either",
+                    "use NO ACTION and change the child rows in the application, or "
+                    "take the table out of `tables`",
                 )
     if found is not None and str(found[1]).upper() in ("ON", "1"):
         yield Finding(
             "error",
             f"source {name}",
-            "binlog_transaction_compression is ON: Debezium gives all rows of a transaction one position then, and their "
-            "duplicates cannot be distinguished from other rows",
-            "SET GLOBAL binlog_transaction_compression = OFF; sessions that are connected go on as they began",
+            "binlog_transaction_compression is ON: Debezium gives all rows of a transaction one position "
+            "then, and their duplicates cannot be distinguished from other rows",
+            "SET GLOBAL binlog_transaction_compression = OFF; sessions that are "
+            "connected go on as they began",
         )
 
 
@@ -125,9 +128,10 @@ def yield_null_findings(name: str, tables: Sequence[Table]) -> Iterator[Finding]
         yield Finding(
             "warning",
             f"source {name}",
-            f"{', '.join(places[:3])}{more} may be NULL and have a default, which Kafka Connect's JSON converter writes for NULL "
-            "unless it is configured not to",
-            "set value.converter.replace.null.with.default=false in the connector, before it takes its snapshot",
+            f"{', '.join(places[:3])}{more} may be NULL and have a default, which Kafka Connect's JSON "
+            "converter writes for NULL unless it is configured not to",
+            "set value.converter.replace.null.with.default=false in the connector, "
+            "before it takes its snapshot",
         )
 
 
@@ -141,6 +145,7 @@ def yield_empty_label_findings(name: str, tables: Sequence[Table]) -> Iterator[F
             yield Finding(
                 "warning",
                 f"source {name}, table {format_table_text(table.db, table.name)}",
-                f"column {', '.join(columns)} has an empty label, and Debezium writes labels: a text that can mean two values stops the table",
+                f"column {', '.join(columns)} has an empty label, and Debezium writes labels: a text that "
+                "can mean two values stops the table",
                 UNNAMED_LABEL_REMEDY,
             )

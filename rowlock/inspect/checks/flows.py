@@ -56,7 +56,8 @@ def yield_mixed_row_findings(config: Config, feeding: list[TableFlow]) -> Iterat
             one, two = (f"{each.source}:{each.table.db}.{each.table.name}" for each in (other, flow))
             yield Finding(
                 "error",
-                f"{config.find_line('pipelines', flow.pipeline, 'routes')}: target table {flow.place[1]}.{flow.place[2]}",
+                f"{config.find_line('pipelines', flow.pipeline, 'routes')}: target table "
+                f"{flow.place[1]}.{flow.place[2]}",
                 f"{one} and {two} write it with the same added values {dict(flow.routed.added)}",
                 'let the added text distinguish them, for example add: {branch: "{source}"}',
             )
@@ -72,7 +73,8 @@ def _yield_mixed_topic_findings(config: Config, feeding: list[TableFlow]) -> Ite
                 one, two = (f"{each.source}:{each.table.db}.{each.table.name}" for each in (other, flow))
                 yield Finding(
                     "error",
-                    f"{config.find_line('pipelines', flow.pipeline, 'routes')}: topic {flow.place[1]}.{flow.place[2]}",
+                    f"{config.find_line('pipelines', flow.pipeline, 'routes')}: topic "
+                    f"{flow.place[1]}.{flow.place[2]}",
                     f"{one} and {two} write it, and {why}",
                     SHARED_TOPIC_REMEDY,
                 )

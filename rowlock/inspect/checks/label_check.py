@@ -31,6 +31,7 @@ def yield_ambiguous_row_findings(
             yield Finding(
                 "warning",
                 f"table {format_table_text(*place)}",
-                f"column {', '.join(columns)} has an empty label, and the target's rows were written as labels, which can mean two values: some may be wrong",
+                f"column {', '.join(columns)} has an empty label, and the target's rows were written as "
+                "labels, which can mean two values: some may be wrong",
                 UNNAMED_LABEL_REMEDY if place in debezium else copy_remedy,
             )

@@ -60,6 +60,7 @@ def list_displaced_rows(config: Config) -> list[DisplacedRows]:
 def format_displaced_lines(found: Sequence[DisplacedRows]) -> list[str]:
     """Return the listing for people."""
     return [
-        f"{each.pipeline} {each.topic}: {each.rows} displaced, {each.superseded} more superseded by a copy (rowlock_displaced)"
+        f"{each.pipeline} {each.topic}: {each.rows} displaced, {each.superseded} more "
+        "superseded by a copy (rowlock_displaced)"
         for each in found
     ]

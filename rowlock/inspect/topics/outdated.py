@@ -17,7 +17,10 @@ def explain_outdated(options: Sequence[str]) -> str:
         "masks": "values that should be hidden are still there",
     }
     differences = "; ".join(left[name] for name in sorted(options))
-    return f"`{'`, `'.join(sorted(options))}` of the route changed, and until its rows are written again the topic is as before: {differences}"
+    return (
+        f"`{'`, `'.join(sorted(options))}` of the route changed, and until its rows are written again the "
+        f"topic is as before: {differences}"
+    )
 
 
 def explain_rewrite(db: str, table: str, *, debezium: bool) -> str:

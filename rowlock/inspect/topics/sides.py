@@ -79,8 +79,10 @@ def explain_unclaimed(pair: TablePair, others: Iterable[TablePair]) -> str:
             continue
         if all(theirs.get(name, value) == value for name, value in mine.items()):
             return (
-                f"records of format {topic.format} do not name their table, and {other.source}:{other.table.db}.{other.table.name} "
-                "also goes to the topic: nothing was compared; distinguish them by a column of the route (`add`), or use format rowlock or debezium"
+                f"records of format {topic.format} do not name their table, and "
+                f"{other.source}:{other.table.db}.{other.table.name} also goes to the topic: "
+                "nothing was compared; distinguish them by a column of the route (`add`), or "
+                "use format rowlock or debezium"
             )
     return ""
 

@@ -33,7 +33,7 @@ _LIBRARIES = """
     click confluent_kafka cryptography.x509 fastapi.testclient grpc httpx hypothesis.strategies msgspec oracledb
     orjson pandas psycopg pyarrow pydantic pymysql pymysqlreplication pyspark.sql rich.table sqlalchemy structlog
     uvicorn xxhash yaml zstandard
-"""
+"""  # noqa: E501
 """What product and tests import from elsewhere."""
 _OPTIONS = (
     "-q", "-s", "--no-header", "--no-summary", "--tb=native", "--assert=plain",

@@ -83,7 +83,8 @@ class Candidates(Ground):
         self.vote(node, elections.Discarded(self.rng.uniform(0.0, 0.5)))
 
     def claim(self, node: LeaderNode) -> None:
-        """A new producer and its first transaction; the claim at offset 0 is made twice, as that is no term."""
+        """A new producer and its first transaction; the claim at offset 0 is made twice, as that is no
+        term."""
         node.producer = Producer()
         node.claim_began = self.clock(node)
         message = Claim(node.candidate, f"{node.name}-{node.life}")
@@ -119,7 +120,8 @@ class Candidates(Ground):
             self.on(node, 1.0, lambda: self._read_topics(node))
 
     def give_catalogue(self, node: LeaderNode) -> None:
-        """As the poller does: the same object while it says the same. Kafka may list no topic for a moment."""
+        """As the poller does: the same object while it says the same. Kafka may list no topic for a
+        moment."""
         units = tuple(self.inventory.values())
         read = {spec.source for spec in units if spec.kind is UnitKind.APPLY}
         if self.now < self.unlisted_until:
@@ -209,14 +211,16 @@ class Candidates(Ground):
         self.at(self.rng.uniform(0.003, 0.05), land)
 
     def _answer_takes(self, node: LeaderNode) -> float:
-        """How long the node's writer waits after its transaction has landed: what it learns then was true then, and not now."""
+        """How long the node's writer waits after its transaction has landed: what it learns then was true
+        then, and not now."""
         if self.healed or "late answer" not in self.faults or self.later.random() > 0.1:
             return 0.001
         self.happened["control: answered late"] += 1
         return self.later.uniform(0.5, 4.0)
 
     def _land(self, node: LeaderNode, producer: Producer, messages: tuple[Message, ...]) -> int | None:
-        """A transaction is at the broker; returns its offset where its writer is told. Otherwise it never uses it again."""
+        """A transaction is at the broker; returns its offset where its writer is told. Otherwise it never
+        uses it again."""
         fate = self._fate_of_commit(node, producer)
         offset = None
         if fate != "unreachable" and isinstance(messages[0], Claim) and not producer.number:
@@ -244,7 +248,8 @@ class Candidates(Ground):
         return "hangs" if "hanging commit" in self.faults and self.rng.random() < 0.04 else ""
 
     def _end_late(self, hanging: Open) -> None:
-        """What was asked for before the process gave up or died arrives after all; a later producer has fenced it, or not."""
+        """What was asked for before the process gave up or died arrives after all; a later producer has
+        fenced it, or not."""
         landed = self.topic.commit(hanging)
         self._durable(hanging.messages if landed else ())
         self.happened["control: ended late"] += landed

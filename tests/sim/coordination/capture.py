@@ -1,9 +1,9 @@
 """A captured source's topic as a model: claims of the gen, events, and a reader that judges them.
 
-What differs from an apply unit: Kafka locks nothing and refuses nobody. A capture worker claims a gen in the position topic,
-writes its tables' definition under it, reads the topic up to there, and goes on from what stands before it. Whatever of a
-lower gen comes after that definition is dropped by readers, so a paused worker that goes on writes into the air.
-"""
+What differs from an apply unit: Kafka locks nothing and refuses nobody. A capture worker claims a gen in the
+position topic, writes its tables' definition under it, reads the topic up to there, and goes on from what
+stands before it. Whatever of a lower gen comes after that definition is dropped by readers, so a paused
+worker that goes on writes into the air."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class CaptureRules:
-    """`refuse_late`: a start of an earlier assignment than the latest that has claimed is refused. Off is a mutation: it
-    takes the next gen."""
+    """`refuse_late`: a start of an earlier assignment than the latest that has claimed is refused. Off is a
+    mutation: it takes the next gen."""
 
     refuse_late: bool = True
 
 
 @dataclass(slots=True)
 class CaptureTopic:
-    """`claimed`: highest gen in the position topic; `latest`: of the assignments that have claimed. `seen`, `accepted`: the
-    reader's highest gen, and how far it got.
+    """`claimed`: highest gen in the position topic; `latest`: of the assignments that have claimed. `seen`,
+    `accepted`: the reader's highest gen, and how far it got.
 
     `writes`: every (gen, end) that the reader took, in order.
     """
@@ -50,8 +50,9 @@ class CaptureTopic:
         return self.accepted
 
     def append(self, assignment: int, gen: int, start: int, end: int) -> None:
-        """Events (start, end] of the assignment `epoch` arrive. Raises AssertionError where a reader would find that some
-        are missing, or drop those of the latest assignment: it would go on for ever, and nobody would read it."""
+        """Events (start, end] of the assignment `epoch` arrive. Raises AssertionError where a reader would
+        find that some are missing, or drop those of the latest assignment: it would go on for ever, and
+        nobody would read it."""
         if gen < self.seen:
             self.dropped += 1
             if assignment == self.latest:

@@ -1,9 +1,10 @@
-"""The control topic as a model: one partition, transactions of one id that all candidates share, readers of what is committed.
+"""The control topic as a model: one partition, transactions of one id that all candidates share, readers of
+what is committed.
 
-A claim's producer fences the older ones and aborts what they left open. An open transaction hides what it has written until it
-is ended, fenced, or too old; nothing stands behind it, for whoever writes next has ended it by its claim. What is before a snapshot may be deleted, also behind a slow reader.
-What the messages mean is coordinator/control/fold.py's business; it reads this topic in the simulation, too.
-"""
+A claim's producer fences the older ones and aborts what they left open. An open transaction hides what it has
+written until it is ended, fenced, or too old; nothing stands behind it, for whoever writes next has ended it
+by its claim. What is before a snapshot may be deleted, also behind a slow reader. What the messages mean is
+coordinator/control/fold.py's business; it reads this topic in the simulation, too."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ Wrote = Callable[[int], None]
 
 @dataclass(slots=True, eq=False)
 class Producer:
-    """`busy`: one transaction is under way; `jobs` wait for it. `broken`: one failed, or its outcome is not known."""
+    """`busy`: one transaction is under way; `jobs` wait for it. `broken`: one failed, or its outcome is not
+    known."""
 
     number: int = 0
     busy: bool = False
@@ -38,8 +40,8 @@ class Open:
 
 @dataclass(slots=True)
 class ControlTopic:
-    """`claims`: every owner_rev in order, with its owner. `log`: what is committed. `start`: what is before it is deleted;
-    `end`: the next offset. `fencing` off is a mutation: older producers still write."""
+    """`claims`: every owner_rev in order, with its owner. `log`: what is committed. `start`: what is before
+    it is deleted; `end`: the next offset. `fencing` off is a mutation: older producers still write."""
 
     fencing: bool = True
     timeout: float = 4.0
@@ -106,7 +108,8 @@ class ControlTopic:
         return old
 
     def read(self, position: int) -> list[tuple[int, Message]]:
-        """Return what is committed from there on; a reader that is behind the beginning goes on at the beginning."""
+        """Return what is committed from there on; a reader that is behind the beginning goes on at the
+        beginning."""
         return [entry for entry in self.log if entry[0] >= position]
 
     def trim(self, before: int) -> None:

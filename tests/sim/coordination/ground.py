@@ -1,4 +1,5 @@
-"""The ground of the modelled world: one heap of what happens, clocks, a bad network, and what all processes stand on."""
+"""The ground of the modelled world: one heap of what happens, clocks, a bad network, and what all processes
+stand on."""
 
 from __future__ import annotations
 
@@ -165,7 +166,8 @@ class Ground:
         request: Callable[[], T],
         answered: Callable[[T | None], None],
     ) -> None:
-        """A worker asks the target or Kafka. None: the outcome is not known, it was carried out, or not, or will be."""
+        """A worker asks the target or Kafka. None: the outcome is not known, it was carried out, or not, or
+        will be."""
         node = self.agents[worker.agent]
         fate = self._fate(node, server)
 
@@ -184,7 +186,8 @@ class Ground:
         self.at(delay, land)
 
     def _fate(self, node: Node, server: str) -> str:
-        """What becomes of a request: lost itself, its answer lost, or so late that the answer is not waited for."""
+        """What becomes of a request: lost itself, its answer lost, or so late that the answer is not waited
+        for."""
         if (node.name, server) in self.cuts:
             fate = self.rng.choice(("request lost", "late"))  # sent again once the way is free
         elif self.healed or "commit lost" not in self.faults or self.rng.random() >= 0.04:

@@ -1,12 +1,13 @@
-"""The oracles: what must hold after every event, and what must be true again some time after all faults have ended.
+"""The oracles: what must hold after every event, and what must be true again some time after all faults have
+ended.
 
-I1 an epoch is one worker, and at most one live worker has the target's epoch · I2 the target never goes back · I3 no
-checkpoint is ahead of the target or goes back, nor does what is shown of it, from one term to the next · I4 owner_rev
-grows, and no agent acts for a lower one · I5 and I7 `owner.check` · I6 no orphan in the end · I8 nothing runs in the end that
-is not wanted · I9 limits · I10 and liveness `converged` · C4 nobody starts beside another that was not taken for gone · C9
-no worker goes on past its lease, and whoever granted it waits for it (`leases`) · C11 a final mark is taken. A captured topic has no gap, and its reader takes events of
-one writer at a time.
-"""
+I1 an epoch is one worker, and at most one live worker has the target's epoch · I2 the target never goes back
+· I3 no checkpoint is ahead of the target or goes back, nor does what is shown of it, from one term to the
+next · I4 owner_rev grows, and no agent acts for a lower one · I5 and I7 `owner.check` · I6 no orphan in the
+end · I8 nothing runs in the end that is not wanted · I9 limits · I10 and liveness `converged` · C4 nobody
+starts beside another that was not taken for gone · C9 no worker goes on past its lease, and whoever granted
+it waits for it (`leases`) · C11 a final mark is taken. A captured topic has no gap, and its reader takes
+events of one writer at a time."""
 
 from __future__ import annotations
 
@@ -225,7 +226,8 @@ class Judge:
                 )
 
     def _showed(self, pipeline: str, what: str, rev: int, ts: int) -> None:
-        """No term shows less than an earlier one has shown or, where that does not know yet that it is over, will show."""
+        """No term shows less than an earlier one has shown or, where that does not know yet that it is over,
+        will show."""
         terms = self.shown.setdefault((pipeline, what), {})
         first, last = terms.get(rev, (ts, ts))
         if rev in terms and ts == last:
@@ -333,7 +335,8 @@ class Judge:
                 )
 
     def _given_away(self, node: AgentNode, effect: StartWorker) -> bool:
-        """An owner whose clock leapt took this one for gone within its lease: what holds it back is the fence."""
+        """An owner whose clock leapt took this one for gone within its lease: what holds it back is the
+        fence."""
         judged = self.missing.get((node.name, node.state.leader.agent_epoch), {})
         return any(effect.assignment <= given for given in judged.values())
 
@@ -362,8 +365,9 @@ class Judge:
         self._assigned(unit, transaction.worker.assignment)
 
     def _assigned(self, unit: str, assignment: int) -> None:
-        """I8 and C2: who writes has been assigned durably, and the unit has not been removed since. Also over the
-        life of the unit, whose row begins anew with another uid: an epoch that has been followed never writes again."""
+        """I8 and C2: who writes has been assigned durably, and the unit has not been removed since. Also over
+        the life of the unit, whose row begins anew with another uid: an epoch that has been followed never
+        writes again."""
         held = self.holders.get(unit, ())
         require_invariant(bool(held), f"{unit} is removed, and is written by epoch {assignment}")
         require_invariant(
@@ -435,7 +439,8 @@ class Judge:
         return self._behind(state)
 
     def _behind(self, state: o.LeaderState) -> str:
-        """A pipeline is shown at its sources' head; higher only where a unit that was created again stands behind it."""
+        """A pipeline is shown at its sources' head; higher only where a unit that was created again stands
+        behind it."""
         for row in views.list_pipeline_rows(state):
             if state.sets.restricted:
                 continue  # the marks of such a unit may not be known

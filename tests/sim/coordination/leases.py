@@ -1,8 +1,9 @@
-"""Oracles of leases: whoever grants one waits for it, may grant it, and grants it to nobody who has been told to stop.
+"""Oracles of leases: whoever grants one waits for it, may grant it, and grants it to nobody who has been told
+to stop.
 
-They look at what was said, not at what came of it: also a lease that its agent never hears of is waited for. Deadlines are on
-the agent's own clock, so pauses, crashes and drift are in them; where clocks leap nothing of this can be promised.
-"""
+They look at what was said, not at what came of it: also a lease that its agent never hears of is waited for.
+Deadlines are on the agent's own clock, so pauses, crashes and drift are in them; where clocks leap nothing of
+this can be promised."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ class LeaseJudge:
         for unit, assignment in message.granted:
             require_invariant(
                 _stays(state, agent, message.header.agent_epoch, unit, assignment),
-                f"{agent} is granted a lease for {unit} at {assignment}, which shall stop: {state.sets.by_unit.get(unit)}",
+                f"{agent} is granted a lease for {unit} at {assignment}, which shall stop: "
+                f"{state.sets.by_unit.get(unit)}",
             )
 
     def _note(self, state: o.LeaderState, agent: str, message: HeartbeatResponse | Dispatch) -> None:
@@ -62,7 +64,8 @@ class LeaseJudge:
         self._rightful(state)
 
     def _rightful(self, state: o.LeaderState) -> None:
-        """An owner that nobody has confirmed since another one claimed says nothing for longer than `leader_lease`."""
+        """An owner that nobody has confirmed since another one claimed says nothing for longer than
+        `leader_lease`."""
         later = [at for rev, at in self.claimed.items() if rev > state.rev]
         if later and "clock" not in self.world.faults:
             for_ = self.world.now - min(later)
@@ -72,8 +75,9 @@ class LeaseJudge:
             )
 
     def missing(self, rev: int, node: AgentNode, agent_epoch: int) -> None:
-        """The owner of term `rev` takes the agent for gone, for its silence: every lease of it, whoever granted it, has ended. One
-        that a later claim has overtaken may take for gone whom it likes: it can store nothing, so it gives nothing away."""
+        """The owner of term `rev` takes the agent for gone, for its silence: every lease of it, whoever
+        granted it, has ended. One that a later claim has overtaken may take for gone whom it likes: it can
+        store nothing, so it gives nothing away."""
         if "clock" in self.world.faults or rev != self.world.topic.claims[-1][0]:
             return
         left = self.granted.get((node.name, agent_epoch), 0.0) - self.world.clock(node)

@@ -1,7 +1,8 @@
-"""Known bugs put back one by one, by a switch; the simulation has to find each (the acceptance test of the simulation).
+"""Known bugs put back one by one, by a switch; the simulation has to find each (the acceptance test of the
+simulation).
 
-`python -m tests.sim.coordination.mutations` prints the table of docs/explanation/coordination.md: bug → seeds needed.
-"""
+`python -m tests.sim.coordination.mutations` prints the table of docs/explanation/coordination.md: bug → seeds
+needed."""
 
 from __future__ import annotations
 
@@ -56,8 +57,8 @@ Patch = Callable[[], AbstractContextManager[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """`ref`: the bug as the research names it. `faults`: what a run needs for it (None: the seed chooses). `scenario`: the script that
-    finds it where seeds seldom would."""
+    """`ref`: the bug as the research names it. `faults`: what a run needs for it (None: the seed chooses).
+    `scenario`: the script that finds it where seeds seldom would."""
 
     name: str
     ref: str
@@ -377,63 +378,111 @@ S, R, N = SetState, Role, ReplicaPhase
 #: Modules that know `fence_unless_desired`.
 _FENCING = (leader_feed, inventory, leader_commands, periodic)
 MUTATIONS = (
-    Mutation("agent epoch is not compared", "B1, PR#6113", (attribute(members, "judge_message", _any_incarnation),), faults=("ancient", "crash agent", "delay", "double")),
+    Mutation("agent epoch is not compared", "B1, PR#6113",
+     (attribute(members, "judge_message", _any_incarnation),),
+      faults=("ancient", "crash agent", "delay", "double")),
     Mutation("a worker's failure is swallowed", "B2", options={"swallow": True}),
     Mutation(
         "a stopping primary is cleared",
         "B3",
-        (cells((ReplicaAction.DROP,), (S.PREPARE, R.PRIMARY, N.STOPPING), (S.COMMIT, R.PRIMARY, N.STOPPING)),),
+        (cells((ReplicaAction.DROP,), (S.PREPARE, R.PRIMARY, N.STOPPING), (S.COMMIT, R.PRIMARY, N.STOPPING)),
+         ),
     ),
-    Mutation("a late remove stops a later assignment", "B3, no generation", (attribute(agent_unit, "_remove_worker", _remove_whatever),), faults=("ancient", "delay", "double", "commands", "worker fails", "second thoughts")),
+    Mutation("a late remove stops a later assignment", "B3, no generation",
+     (attribute(agent_unit, "_remove_worker", _remove_whatever),),
+      faults=("ancient", "delay", "double", "commands", "worker fails", "second thoughts")),
     Mutation("orphans are ignored", "B4", (attribute(replication, "_apply_report", _no_orphans),)),
-    Mutation("orphans are told now and then", "B4", (attribute(leader_feed, "_send_instruction", _orphans_now_and_then),)),
-    Mutation("the last replica's crash leaves the set", "B5, #6477", (cells((ReplicaAction.KEEP,), (S.REMOVING, R.UNDETERMINED, N.LOST)),)),
-    Mutation("a primary's crash is only logged", "B6", (cells((ReplicaAction.KEEP,), (S.REPLICATING, R.PRIMARY, N.LOST)),)),
-    Mutation("the limit on moves is not kept", "B7", (attribute(AgentLoads, "has_room", _no_limit),), faults=("commands", "crash agent")),
+    Mutation("orphans are told now and then", "B4",
+     (attribute(leader_feed, "_send_instruction", _orphans_now_and_then),)),
+    Mutation("the last replica's crash leaves the set", "B5, #6477",
+     (cells((ReplicaAction.KEEP,), (S.REMOVING, R.UNDETERMINED, N.LOST)),)),
+    Mutation("a primary's crash is only logged", "B6",
+     (cells((ReplicaAction.KEEP,), (S.REPLICATING, R.PRIMARY, N.LOST)),)),
+    Mutation("the limit on moves is not kept", "B7", (attribute(AgentLoads, "has_room", _no_limit),),
+     faults=("commands", "crash agent")),
     Mutation("a plan adds more than a burst", "B7", (_plan_with(burst=9),)),
     Mutation("a plan gives one agent more than its share", "B7", (_plan_with(agent_burst=9),)),
-    Mutation("the moves to one agent are not limited", "B7", (_plan_with(per_agent=9),), faults=("commands", "stop agent")),
-    Mutation("an agent that cannot prepare attracts moves", "found here", (attribute(health, "record_agent_failure", _never_ill), attribute(balances, "_may_go", _whatever_failed)), {"fault_time": 60.0}, ("black hole",)),
-    Mutation("a new owner forgets what is stopping", "tiflow#6538", (attribute(replication, "_classify_replicas", _blind_classify),), faults=("commands", "slow target", "crash owner", "two owners")),
+    Mutation("the moves to one agent are not limited", "B7", (_plan_with(per_agent=9),),
+     faults=("commands", "stop agent")),
+    Mutation("an agent that cannot prepare attracts moves", "found here",
+     (attribute(health, "record_agent_failure", _never_ill),
+      attribute(balances, "_may_go", _whatever_failed)), {"fault_time": 60.0}, ("black hole",)),
+    Mutation("a new owner forgets what is stopping", "tiflow#6538",
+     (attribute(replication, "_classify_replicas", _blind_classify),),
+      faults=("commands", "slow target", "crash owner", "two owners")),
     Mutation("start beside one that is stopping", "tiflow#6538", (_promote_beside_leaving,)),
     Mutation("stopped before the sink is closed", "tiflow#9618", options={"early_stop": True}),
-    Mutation("a final mark is refused as stale", "ticdc#6283", (attribute(reports, "_find_reporting_replica", _only_primaries),)),
-    Mutation("a unit's old mark is kept", "tiflow#4464", (attribute(agent_unit, "_prepare_worker", _keep_old_mark), attribute(agent_unit, "step_agent_unit", _keep_on_forget))),
+    Mutation("a final mark is refused as stale", "ticdc#6283",
+     (attribute(reports, "_find_reporting_replica", _only_primaries),)),
+    Mutation("a unit's old mark is kept", "tiflow#4464",
+     (attribute(agent_unit, "_prepare_worker", _keep_old_mark),
+      attribute(agent_unit, "step_agent_unit", _keep_on_forget))),
     Mutation(
         "a dropped unit is added again", "ticdc#4874",
-        (attribute(leader_feed, "find_desired_unit", _resurrect), attribute(periodic, "find_desired_unit", _resurrect)),
+        (attribute(leader_feed, "find_desired_unit", _resurrect),
+         attribute(periodic, "find_desired_unit", _resurrect)),
     ),
     Mutation(
         "a removed unit is not fenced", "found here",
         tuple(attribute(m, "fence_unless_desired", _forget_at_once) for m in _FENCING),
         faults=("catalogue", "pause agent", "commands"),
     ),
-    Mutation("the minimum skips a missing unit", "tiflow PR#5761", (attribute(pipelines, "advance_pipeline", _skip_missing),)),
-    Mutation("the minimum waits for a dropped unit", "ticdc#5710", (attribute(periodic, "collect_pipeline_units", _wait_for_dropped),), faults=("catalogue",)),
-    Mutation("progress is shown before it is stored", "found here", (attribute(views, "list_pipeline_rows", _shown_before_stored),)),
-    Mutation("dispatched before it is durable", "ticdc PR#5434", (attribute(replication, "_assign_replica", _assign_at_once),), faults=("two owners", "crash owner", "clock", "commands", "commit unknown", "hanging commit")),
-    Mutation("of a round only the last decision is told", "ADR 18", (attribute(LeaderRound, "confirm_durable", _last_durable),), faults=("long rounds", "commands", "crash agent", "catalogue")),
-    Mutation("a removed epoch can be prepared again", "ticdc#5083", (attribute(agent_unit, "_remove_worker", _told_without_tombstone),), faults=("ancient", "delay", "double", "stuck worker", "commands", "drop")),
-    Mutation("an older owner is obeyed", "ticdc#4827", (attribute(agents, "_receive_message", _any_term),), faults=("ancient", "delay", "double", "two owners", "crash owner", "crash agent")),
-    Mutation("an older owner can still store", "KIP-618", (_unfenced_topic,), faults=("hanging commit", "crash owner", "two owners", "pause owner", "commands", "reader lags")),
-    Mutation("an agent answers only what changes something", "§5 I10", (attribute(agents, "_handle_dispatch", _silent_unless_changed),)),
+    Mutation("the minimum skips a missing unit", "tiflow PR#5761",
+     (attribute(pipelines, "advance_pipeline", _skip_missing),)),
+    Mutation("the minimum waits for a dropped unit", "ticdc#5710",
+     (attribute(periodic, "collect_pipeline_units", _wait_for_dropped),), faults=("catalogue",)),
+    Mutation("progress is shown before it is stored", "found here",
+     (attribute(views, "list_pipeline_rows", _shown_before_stored),)),
+    Mutation("dispatched before it is durable", "ticdc PR#5434",
+     (attribute(replication, "_assign_replica", _assign_at_once),),
+      faults=("two owners", "crash owner", "clock", "commands", "commit unknown", "hanging commit")),
+    Mutation("of a round only the last decision is told", "ADR 18",
+     (attribute(LeaderRound, "confirm_durable", _last_durable),),
+      faults=("long rounds", "commands", "crash agent", "catalogue")),
+    Mutation("a removed epoch can be prepared again", "ticdc#5083",
+     (attribute(agent_unit, "_remove_worker", _told_without_tombstone),),
+      faults=("ancient", "delay", "double", "stuck worker", "commands", "drop")),
+    Mutation("an older owner is obeyed", "ticdc#4827", (attribute(agents, "_receive_message", _any_term),),
+     faults=("ancient", "delay", "double", "two owners", "crash owner", "crash agent")),
+    Mutation("an older owner can still store", "KIP-618", (_unfenced_topic,),
+     faults=("hanging commit", "crash owner", "two owners", "pause owner", "commands", "reader lags")),
+    Mutation("an agent answers only what changes something", "§5 I10",
+     (attribute(agents, "_handle_dispatch", _silent_unless_changed),)),
     Mutation("late reports are applied", "no op_seq", (attribute(members, "judge_message", _late_is_fine),)),
-    Mutation("the lease counts from receipt", "GreptimeDB", (attribute(agents, "_receive_message", _lease_from_receipt),), faults=("delay", "cut", "ancient")),
+    Mutation("the lease counts from receipt", "GreptimeDB",
+     (attribute(agents, "_receive_message", _lease_from_receipt),), faults=("delay", "cut", "ancient")),
     Mutation("the lease is never over", "ticdc#5202", (attribute(agent_unit, "_expire_lease", _no_expiry),)),
-    Mutation("an agent is gone after 80 % of its lease", "found here", (attribute(members, "expire_member", _impatient),), faults=("crash agent", "pause agent")),
-    Mutation("leases are 120 % of what the owner waits", "found here", (attribute(leases, "HeartbeatResponse", _generous),), faults=("crash agent", "pause agent")),
-    Mutation("a new owner does not wait for the old one's leases", "found here", (attribute(steps, "begin_leader_term", _begins_at_once),), scenario="an_agent_dies_with_a_lease_of_an_owner_that_is_no_longer_one"),
-    Mutation("a move that was accepted dies with its owner", "found here", (attribute(leader_commands, "MoveRecord", _unstored_move),), scenario="a_move_waits_for_another_and_the_owner_dies"),
-    Mutation("a claim counts as confirmed from the answer", "found here", (attribute(steps, "step_leader", _confirmed_now),), faults=("late answer", "two owners", "reader lags")),
-    Mutation("a term counts as confirmed from the claim's answer", "found here", (attribute(steps, "begin_leader_term", _confirmed_by_election),), scenario="a_candidate_hears_late_that_it_has_claimed"),
-    Mutation("leases are renewed for what is told to stop", "found here", (attribute(leases, "_list_granted", _granted_to_all),)),
-    Mutation("an empty list of topics is believed", "found here", (attribute(inventory, "find_suspicious_shrink", _credulous),), faults=("empty metadata",)),
-    Mutation("an agent's word raises the epochs", "found here", (attribute(reports, "refuse_claim", _raise_counter),), faults=("hostile agent",)),
-    Mutation("marks later than now are believed", "found here", (attribute(bounds, "compute_latest_ts", _no_clock),), faults=("hostile agent",)),
-    Mutation("an agent's word ends a term", "found here", (attribute(entrance, "refuse_claim", _step_down_at_a_word),), faults=("hostile agent",)),
-    Mutation("a slow preparation is given up and begun anew", "found here", (attribute(periodic, "has_prepare_timed_out", _time_is_up),), faults=("busy machine",)),
-    Mutation("who is replaced waits for an announcement", "found here", (attribute(agents, "_receive_message", _deaf_to_strangers),)),
-    Mutation("a late start claims a topic", "found here", (_late_claims,), faults=("crash agent", "slow target", "commands")),
+    Mutation("an agent is gone after 80 % of its lease", "found here",
+     (attribute(members, "expire_member", _impatient),), faults=("crash agent", "pause agent")),
+    Mutation("leases are 120 % of what the owner waits", "found here",
+     (attribute(leases, "HeartbeatResponse", _generous),), faults=("crash agent", "pause agent")),
+    Mutation("a new owner does not wait for the old one's leases", "found here",
+     (attribute(steps, "begin_leader_term", _begins_at_once),),
+      scenario="an_agent_dies_with_a_lease_of_an_owner_that_is_no_longer_one"),
+    Mutation("a move that was accepted dies with its owner", "found here",
+     (attribute(leader_commands, "MoveRecord", _unstored_move),),
+      scenario="a_move_waits_for_another_and_the_owner_dies"),
+    Mutation("a claim counts as confirmed from the answer", "found here",
+     (attribute(steps, "step_leader", _confirmed_now),), faults=("late answer", "two owners", "reader lags")),
+    Mutation("a term counts as confirmed from the claim's answer", "found here",
+     (attribute(steps, "begin_leader_term", _confirmed_by_election),),
+      scenario="a_candidate_hears_late_that_it_has_claimed"),
+    Mutation("leases are renewed for what is told to stop", "found here",
+     (attribute(leases, "_list_granted", _granted_to_all),)),
+    Mutation("an empty list of topics is believed", "found here",
+     (attribute(inventory, "find_suspicious_shrink", _credulous),), faults=("empty metadata",)),
+    Mutation("an agent's word raises the epochs", "found here",
+     (attribute(reports, "refuse_claim", _raise_counter),), faults=("hostile agent",)),
+    Mutation("marks later than now are believed", "found here",
+     (attribute(bounds, "compute_latest_ts", _no_clock),), faults=("hostile agent",)),
+    Mutation("an agent's word ends a term", "found here",
+     (attribute(entrance, "refuse_claim", _step_down_at_a_word),), faults=("hostile agent",)),
+    Mutation("a slow preparation is given up and begun anew", "found here",
+     (attribute(periodic, "has_prepare_timed_out", _time_is_up),), faults=("busy machine",)),
+    Mutation("who is replaced waits for an announcement", "found here",
+     (attribute(agents, "_receive_message", _deaf_to_strangers),)),
+    Mutation("a late start claims a topic", "found here", (_late_claims,),
+     faults=("crash agent", "slow target", "commands")),
     Mutation("the fence is read without a lock", "§7 (A)", (_weak(locked=False),)),
     Mutation("no fence at all", "ticdc#6045", (_weak(checked=False),)),
 )  # fmt: skip
@@ -448,8 +497,8 @@ BY_NAME = {mutation.name: mutation for mutation in MUTATIONS}
 def find(mutation: Mutation, seeds: Iterable[int]) -> tuple[int, str] | None:
     """Return how many seeds it took to find the bug, and by what; None if they did not.
 
-    Found is what an oracle, an invariant or a core refuses; any other error is one of the mutation, and is raised.
-    """
+    Found is what an oracle, an invariant or a core refuses; any other error is one of the mutation, and is
+    raised."""
     for tried, seed in enumerate(seeds, 1):
         with ExitStack() as stack:
             for patch in mutation.patches:

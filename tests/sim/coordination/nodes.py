@@ -45,10 +45,10 @@ UNITS = ("apply/p/u1", "apply/p/u2", "apply/p/u3", "apply/p/u4")
 CAPTURES = ("capture/k1",)
 SERVERS = ("target", "kafka")
 FAULTS = (
-    "drop", "double", "delay", "ancient", "crash agent", "pause agent", "crash owner", "pause owner", "two owners",
-    "cut", "clock", "stop agent", "worker fails", "slow target", "commit unknown", "catalogue", "commands", "stuck worker",
-    "cut server", "commit lost", "deadlock", "target restart", "failover", "broker restart", "join", "leave",
-    "hanging commit", "reader lags",
+    "drop", "double", "delay", "ancient", "crash agent", "pause agent", "crash owner", "pause owner",
+    "two owners", "cut", "clock", "stop agent", "worker fails", "slow target", "commit unknown", "catalogue",
+    "commands", "stuck worker", "cut server", "commit lost", "deadlock", "target restart", "failover",
+    "broker restart", "join", "leave", "hanging commit", "reader lags",
 )  # fmt: skip
 #: Drawn apart from the others, so that seeds mean what they did before there were these.
 LATER_FAULTS = (
@@ -60,7 +60,8 @@ LATER_FAULTS = (
     "busy machine",
     "long rounds",
 )
-#: What a hostile agent says of epochs, marks and terms; also "later than now" in the modelled clock of the day.
+#: What a hostile agent says of epochs, marks and terms; also "later than now" in the modelled clock of the
+#: day.
 FAR = 10**15
 MESSAGE_FAULTS = ("drop", "double", "delay", "ancient")
 #: What outlives its sender's patience, in seconds: a request whose answer does not come.
@@ -70,7 +71,8 @@ FOCUS = ("commands", "drop", "delay", "stuck worker", "stop agent", "slow target
 
 
 class Violation(AssertionError):  # noqa: N818  # it is the verdict, not an error of the program
-    """An oracle or an invariant does not hold: what a run is for. Anything else that it raises is an error of the test."""
+    """An oracle or an invariant does not hold: what a run is for. Anything else that it raises is an error of
+    the test."""
 
 
 @dataclass(slots=True)
@@ -88,8 +90,8 @@ class Options:
 
 @dataclass(slots=True)
 class Node:
-    """A process. `queue`: what waits while it is paused. `paused_at`: when it was last not running (for the lease).
-    `wall`: by how much its clock of the day is wrong. `left`: it is never started again."""
+    """A process. `queue`: what waits while it is paused. `paused_at`: when it was last not running (for the
+    lease). `wall`: by how much its clock of the day is wrong. `left`: it is never started again."""
 
     name: str
     alive: bool = True
@@ -106,8 +108,9 @@ class Node:
 
 @dataclass(slots=True)
 class LeaderNode(Node):
-    """`fold`: what it has read of the control topic. `records`, `base`, `end`: as its writer knows the topic while it leads.
-    `round`: what it has decided and not handed on yet; `rounding`: the end of the round will come."""
+    """`fold`: what it has read of the control topic. `records`, `base`, `end`: as its writer knows the topic
+    while it leads. `round`: what it has decided and not handed on yet; `rounding`: the end of the round will
+    come."""
 
     state: LeaderState | None = None
     round: LeaderRound = field(default_factory=LeaderRound)

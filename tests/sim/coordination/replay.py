@@ -15,7 +15,8 @@ def main(seed: int, mutation: str | None) -> None:
         return
     world = run(Options(seed))
     print(
-        f"seed {seed}: {world.events} events, well {world.now - 20:.1f} s after healing, faults {sorted(world.faults)}"
+        f"seed {seed}: {world.events} events, well {world.now - 20:.1f} s after healing, "
+        f"faults {sorted(world.faults)}"
     )
 
 

@@ -1,10 +1,11 @@
-"""The world outside the coordinator, as models: source heads, the target with its guard, and workers that apply.
+"""The world outside the coordinator, as models: source heads, the target with its guard, and workers that
+apply.
 
-A transaction of a worker holds the unit's row from its guard to its commit. Once the commit is on its way it lands,
-whatever becomes of the worker's process. A take-over that meets a held row waits; past its limit it kills the holder's
-connection, which aborts what has not been committed. A restart breaks every connection and aborts what is open; a
-failover besides goes back to what the standby had, with rows, progress and epochs alike.
-"""
+A transaction of a worker holds the unit's row from its guard to its commit. Once the commit is on its way it
+lands, whatever becomes of the worker's process. A take-over that meets a held row waits; past its limit it
+kills the holder's connection, which aborts what has not been committed. A restart breaks every connection and
+aborts what is open; a failover besides goes back to what the standby had, with rows, progress and epochs
+alike."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ class Transaction:
 
 @dataclass(slots=True)
 class Row:
-    """The unit's progress row. `take`: the n of docs/adr/0006, the holder's own take-overs under `epoch`. `writes`: every
-    (epoch, end) that was committed."""
+    """The unit's progress row. `take`: the n of docs/adr/0006, the holder's own take-overs under `epoch`.
+    `writes`: every (epoch, end) that was committed."""
 
     assignment: int = 0
     take: int = 0
@@ -69,7 +70,8 @@ class Guard:
 
 @dataclass(slots=True)
 class Target:
-    """`connections`: counts restarts. `standby`: per unit epoch, take, offset and number of writes that it has."""
+    """`connections`: counts restarts. `standby`: per unit epoch, take, offset and number of writes that it
+    has."""
 
     guard: Guard = field(default_factory=Guard)
     rows: dict[str, Row] = field(default_factory=dict)
@@ -80,7 +82,8 @@ class Target:
         return self.rows.setdefault(unit, Row())
 
     def take_over(self, worker: Worker, take: int, kill: bool) -> tuple[str, int]:
-        """Try to raise the epoch; returns taken, fenced, or busy (the row is locked), and the offset to go on from."""
+        """Try to raise the epoch; returns taken, fenced, or busy (the row is locked), and the offset to go on
+        from."""
         row = self.row(worker.unit)
         if row.holder is not None:
             if not kill:
@@ -102,7 +105,8 @@ class Target:
         self.standby = {u: (r.assignment, r.take, r.offset, len(r.writes)) for u, r in self.rows.items()}
 
     def restart(self, lost: bool) -> bool:
-        """Break all connections; `lost`: go on as the standby, which may not have the newest. Returns whether it had not."""
+        """Break all connections; `lost`: go on as the standby, which may not have the newest. Returns whether
+        it had not."""
         self.connections += 1
         for row in self.rows.values():
             if row.holder is not None:
@@ -134,8 +138,8 @@ class Target:
         return transaction
 
     def commit(self, transaction: Transaction) -> bool:
-        """The commit arrives at the server; False if the connection had been killed. Raises AssertionError where the rows
-        between the last commit and this one are missing."""
+        """The commit arrives at the server; False if the connection had been killed. Raises AssertionError
+        where the rows between the last commit and this one are missing."""
         row = self.row(transaction.worker.unit)
         if row.holder is transaction:
             row.holder = None

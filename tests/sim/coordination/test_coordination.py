@@ -1,4 +1,5 @@
-"""The coordinator's cores in the modelled world: seeds, coverage of the transition table, and that it can fail."""
+"""The coordinator's cores in the modelled world: seeds, coverage of the transition table, and that it can
+fail."""
 
 from __future__ import annotations
 
@@ -27,9 +28,9 @@ PAGE = Path(__file__).parents[3] / "docs/explanation/coordination.md"
 SEEDS = int(os.environ.get("ROWLOCK_SIM_SEEDS", "200"))
 
 _S, _R, _N = SetState, Role, ReplicaPhase
-#: Cells that correct agents and owners cannot reach; tests/unit has each of them by hand. Why not: an agent reports
-#: Stopped until it is noted, so what was heard once is never just absent; states only go forward in one epoch; an
-#: undetermined replica of a set that prepares or commits had been seen to stop.
+#: Cells that correct agents and owners cannot reach; tests/unit has each of them by hand. Why not: an agent
+#: reports Stopped until it is noted, so what was heard once is never just absent; states only go forward in
+#: one epoch; an undetermined replica of a set that prepares or commits had been seen to stop.
 UNREACHABLE: set[Cell] = {
     *(
         (s, _R.PRIMARY, n)
@@ -62,7 +63,8 @@ def test_seeds_that_failed_once(seed: int) -> None:
 
 @pytest.mark.timeout(1800)
 def test_every_seed_keeps_every_invariant_and_becomes_well_again() -> None:
-    """Seeds and scenarios together reach every cell of the table that can be reached; faults strike in every state."""
+    """Seeds and scenarios together reach every cell of the table that can be reached; faults strike in every
+    state."""
     cells: Counter[Cell] = Counter()
     struck: Counter[tuple[str, SetState]] = Counter()
     events = dropped = refused = 0

@@ -1,7 +1,7 @@
 """The models outside the cores: every fault happens, and each of them finds what it is there for.
 
-The rules that are broken here are the models' and the workers', not the coordinator's; its own known bugs are in mutations.py.
-"""
+The rules that are broken here are the models' and the workers', not the coordinator's; its own known bugs are
+in mutations.py."""
 
 from __future__ import annotations
 
@@ -62,9 +62,13 @@ BROKEN = {
     "target restart": Mutation("old connection", "", (UNLOCKED,), _BELIEVING, ("target restart",)),
     "failover": Mutation("old connection", "", (UNLOCKED,), _BELIEVING, ("failover",)),
     "clock: behind": Mutation("lease longer than thought", "", (UNLOCKED,), faults=("clock",)),
-    "clock: set back": Mutation("", "", (attribute(steps, "begin_leader_term", _floor_alone),), faults=("clock", *_OWNERS)),
-    "leave": Mutation("", "", (cells((ReplicaAction.KEEP,), (SetState.REPLICATING, Role.PRIMARY, ReplicaPhase.LOST)),), faults=("leave",)),
-    "hanging commit": Mutation("", "", (attribute(World, "_land", _believe),), faults=("hanging commit", *_OWNERS)),
+    "clock: set back": Mutation("", "", (attribute(steps, "begin_leader_term", _floor_alone),),
+     faults=("clock", *_OWNERS)),
+    "leave": Mutation("", "",
+     (cells((ReplicaAction.KEEP,), (SetState.REPLICATING, Role.PRIMARY, ReplicaPhase.LOST)),),
+      faults=("leave",)),
+    "hanging commit": Mutation("", "", (attribute(World, "_land", _believe),),
+     faults=("hanging commit", *_OWNERS)),
     "cut of the topic": Mutation("", "", (attribute(ControlTopic, "trim", _marker_too),), faults=_OWNERS),
     "snapshot": Mutation("", "", (attribute(ControlFold, "fold_message", _skip_snapshot),), faults=_OWNERS),
 }  # fmt: skip
@@ -78,10 +82,11 @@ def test_each_model_finds_what_it_is_there_for(name: str) -> None:
 #: What must have happened in the few seeds of the next test.
 HAPPENS = {
     "target: cut", "kafka: cut", "target: request lost", "target: answer lost", "target: late", "kafka: late",
-    "kafka: request lost", "kafka: answer lost", "outcome unknown to a live worker", "deadlock", "target restart",
-    "failover that lost commits", "broker restart", "join", "leave", "clock: leap", "clock: sleep", "clock: set back",
-    "clock: set forward", "control: snapshot", "control: cut before a reader", "control: hangs", "control: ended late",
-    "control: fenced while open", "control: open for too long", "control: unknown", "control: resigned", "reader lags",
+    "kafka: request lost", "kafka: answer lost", "outcome unknown to a live worker", "deadlock",
+    "target restart", "failover that lost commits", "broker restart", "join", "leave", "clock: leap",
+    "clock: sleep", "clock: set back", "clock: set forward", "control: snapshot",
+    "control: cut before a reader", "control: hangs", "control: ended late", "control: fenced while open",
+    "control: open for too long", "control: unknown", "control: resigned", "reader lags",
 }  # fmt: skip
 
 

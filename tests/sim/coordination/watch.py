@@ -1,4 +1,5 @@
-"""Oracles that look at how things go on: the limits of a plan (I9), orphans (I6), and dispatches without an answer (I10)."""
+"""Oracles that look at how things go on: the limits of a plan (I9), orphans (I6), and dispatches without an
+answer (I10)."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ SOON = 0.5
 
 
 class LimitsJudge:
-    """I9. What an event starts is what has an epoch that no set had before it; only a tick may start anything."""
+    """I9. What an event starts is what has an epoch that no set had before it; only a tick may start
+    anything."""
 
     def __init__(self) -> None:
         self.known: dict[str, int] = {}
@@ -71,8 +73,8 @@ class LimitsJudge:
 
 
 class BlackHoleJudge:
-    """An agent that cannot get a unit ready is not sent one after the other: in a term, what is moved there unasked is what it
-    takes to find out, and then one on trial after each pause."""
+    """An agent that cannot get a unit ready is not sent one after the other: in a term, what is moved there
+    unasked is what it takes to find out, and then one on trial after each pause."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -198,7 +200,8 @@ class Watch:
         )
 
     def _orphans(self, state: o.LeaderState) -> None:
-        """I6: what an agent holds and the owner does not know is told to end at the agent's next heartbeat."""
+        """I6: what an agent holds and the owner does not know is told to end at the agent's next
+        heartbeat."""
         now, found = self.world.now, {}
         for agent in self.world.agents.values():
             if not self._obeys(state, agent):
@@ -247,7 +250,8 @@ class Watch:
         require_invariant(head.op_seq in answers, f"agent {node.name} does not answer {message}")
 
     def _unanswered(self, state: o.LeaderState) -> None:
-        """I10: an answer arrives, unless somebody else is asked by now: another owner, another incarnation."""
+        """I10: an answer arrives, unless somebody else is asked by now: another owner, another
+        incarnation."""
         for (name, unit), asked in list(self.asked.items()):
             agent = self.world.agents[name]
             mine = self._obeys(state, agent) and agent.state.leader.agent_epoch == asked.agent_epoch

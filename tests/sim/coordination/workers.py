@@ -1,4 +1,5 @@
-"""Workers: they take over progress rows and captured topics, write, and end; they do not always know what became of a request."""
+"""Workers: they take over progress rows and captured topics, write, and end; they do not always know what
+became of a request."""
 
 from __future__ import annotations
 
@@ -76,7 +77,8 @@ class Workers(Agents):
             self._apply(node, worker)
 
     def _retake(self, node: AgentNode, worker: Worker, tries: int = 0) -> None:
-        """Nobody knows what the target did: a new connection, and the row says it. Given up after some tries."""
+        """Nobody knows what the target did: a new connection, and the row says it. Given up after some
+        tries."""
         worker.unknown += 1
         if worker.unknown > 5:
             self._end(node, worker, "failed")
@@ -85,7 +87,8 @@ class Workers(Agents):
         self.on(node, self.rng.uniform(0.1, 0.5), lambda: self._take(node, worker, tries))
 
     def _claim(self, node: AgentNode, worker: Worker) -> None:
-        """A capture worker's start: claim a gen, define under it, go on from what the topic holds before that."""
+        """A capture worker's start: claim a gen, define under it, go on from what the topic holds before
+        that."""
         topic = self.captured[worker.unit]
 
         def claimed(gen: int | None) -> None:
@@ -125,7 +128,8 @@ class Workers(Agents):
         )
 
     def _orphan(self, worker: Worker) -> None:
-        """A capture process of its own that was paused when its agent died: it does one more thing before it sees that."""
+        """A capture process of its own that was paused when its agent died: it does one more thing before it
+        sees that."""
         topic, sent = self.captured[worker.unit], worker.transaction
         if worker.gen == 0:
             worker.gen = topic.claim(worker.assignment) or 0
@@ -186,7 +190,8 @@ class Workers(Agents):
         )
 
     def _landed(self, transaction: Transaction) -> str:
-        """The commit, or the statement before it, is at the target: committed, aborted (by a kill), or deadlock."""
+        """The commit, or the statement before it, is at the target: committed, aborted (by a kill), or
+        deadlock."""
         unlucky = "deadlock" in self.faults and not self.healed and self.rng.random() < 0.04
         if unlucky and transaction.open:
             self.happened["deadlock"] += 1

@@ -1,9 +1,9 @@
 """Candidates, agents, workers and a bad network under one seed and one clock; nothing here knows real time.
 
-Everything that happens is an entry of one heap, in the order of (time, number). A paused process takes no step; what is
-meant for it waits in its queue, while commits that it has already sent land at the target. What a worker asks of the
-target or of Kafka may be cut off on the way there or back: then it does not know the outcome. `judge` looks at everything.
-"""
+Everything that happens is an entry of one heap, in the order of (time, number). A paused process takes no
+step; what is meant for it waits in its queue, while commits that it has already sent land at the target. What
+a worker asks of the target or of Kafka may be cut off on the way there or back: then it does not know the
+outcome. `judge` looks at everything."""
 
 from __future__ import annotations
 
@@ -152,7 +152,8 @@ class World(Workers):
         self.at(self.rng.uniform(0.5, 9.0), lambda: self.cuts.difference_update(pairs))
 
     def _restart_target(self, lost: bool) -> None:
-        """For a moment nobody answers; what was open is gone, and after a failover what the standby had not got yet."""
+        """For a moment nobody answers; what was open is gone, and after a failover what the standby had not
+        got yet."""
         behind = self.target.restart(lost)
         self.happened["failover that lost commits"] += behind
         self.happened["target restart"] += not lost
@@ -194,8 +195,8 @@ class World(Workers):
             self.crash_agent(node, 0.0)
 
     def _clock(self) -> None:
-        """A clock leaps forward; a machine sleeps, and its monotonic clock with it: it is behind from then on; or the clock of
-        the day is set, forward or back."""
+        """A clock leaps forward; a machine sleeps, and its monotonic clock with it: it is behind from then
+        on; or the clock of the day is set, forward or back."""
         node: Node = self.rng.choice([self._some_agent(), self._some_owner()])
         kind = self.rng.choice(("leap", "sleep", "set back", "set forward"))
         far = self.rng.uniform(0.1, 6.0)
@@ -218,8 +219,8 @@ class World(Workers):
         self._tell_catalogue()
 
     def _create(self, unit: str) -> None:
-        """A unit of an old name, with nothing in the target: its row begins at zero, its epoch stays. A source stays what
-        it was: its capture goes on where its topic ends."""
+        """A unit of an old name, with nothing in the target: its row begins at zero, its epoch stays. A
+        source stays what it was: its capture goes on where its topic ends."""
         if unit in CAPTURES:
             self.inventory[unit] = self.spec(unit)
             return
@@ -243,7 +244,8 @@ class World(Workers):
             return
         unit, agent = self.rng.choice((*UNITS, *CAPTURES)), self._some_agent().name
         commands: list[o.LeaderCommand] = [
-            o.Move(unit, agent), o.Move(unit, agent), o.Drain(agent), o.Rebalance(), o.Pause(unit), o.Resume(unit), o.Resign(),
+            o.Move(unit, agent), o.Move(unit, agent), o.Drain(agent), o.Rebalance(), o.Pause(unit),
+            o.Resume(unit), o.Resign(),
         ]  # fmt: skip
         command = self.rng.choice(commands)
         if "second thoughts" in self.faults and self.later.random() < 0.4:
@@ -284,7 +286,8 @@ class World(Workers):
 
 
 def run(options: Options) -> World:
-    """Run one seed: faults, then heal, then until everything is as it shall be. Raises Violation with how to replay it."""
+    """Run one seed: faults, then heal, then until everything is as it shall be. Raises Violation with how to
+    replay it."""
     world = World(options)
     try:
         world.run_until(options.fault_time)
@@ -302,9 +305,9 @@ def run(options: Options) -> World:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What is counted over many seeds. `dropped`: events of a capture worker that readers dropped by their gen; `refused`:
-    starts of capture workers that a later assignment had overtaken; `struck`: (fault, state of a unit when it struck);
-    `happened`: faults by name."""
+    """What is counted over many seeds. `dropped`: events of a capture worker that readers dropped by their
+    gen; `refused`: starts of capture workers that a later assignment had overtaken; `struck`: (fault, state
+    of a unit when it struck); `happened`: faults by name."""
 
     cells: Counter[Cell]
     events: int

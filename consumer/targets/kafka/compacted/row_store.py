@@ -34,7 +34,8 @@ class RowStore:
         with self._translate_errors():
             self._db = open_nameless_database(self._folder, "rows-")
             self._db.execute(
-                "CREATE TABLE rows (place BLOB PRIMARY KEY, k BLOB NOT NULL, value BLOB NOT NULL) WITHOUT ROWID"
+                "CREATE TABLE rows (place BLOB PRIMARY KEY, k BLOB NOT NULL, value "
+                "BLOB NOT NULL) WITHOUT ROWID"
             )
 
     def put_row(self, place: bytes, key: bytes, value: bytes) -> None:

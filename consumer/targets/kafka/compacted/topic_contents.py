@@ -110,8 +110,8 @@ class TopicContents:
         except (EnvelopeError, msgspec.MsgspecError) as error:
             self.broken = True
             raise UnitStoppedError(
-                f"the records of the target's topic cannot be read: {error}: another program writes there, its "
-                "format was changed, or a key column's type was changed",
+                f"the records of the target's topic cannot be read: {error}: another program writes there, "
+                "its format was changed, or a key column's type was changed",
                 "in the last two cases write to another topic",
             ) from error
         except BaseException:

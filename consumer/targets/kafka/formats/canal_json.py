@@ -133,7 +133,8 @@ class CanalJson(KeyedRecords):
             return State(key, deleted=image) if kind == "DELETE" else State(key, image)
         except (msgspec.DecodeError, AttributeError, IndexError, *VALUE_ERRORS) as error:
             raise EnvelopeError(
-                f"topic {self.routed.topic} has a record that format {self.word} does not write ({type(error).__name__}: {error})",
+                f"topic {self.routed.topic} has a record that format {self.word} does not write "
+                f"({type(error).__name__}: {error})",
                 "nothing else may write to the topic, and another format needs another topic",
             ) from error
 
@@ -175,7 +176,8 @@ class CanalJson(KeyedRecords):
 
     def _render_create_table(self, table: Table) -> str:
         lines = [
-            f"{_quote_name(column.name)} {self._get_canal_column(column).mysql}{'' if column.nullable else ' NOT NULL'}"
+            f"{_quote_name(column.name)} "
+            f"{self._get_canal_column(column).mysql}{'' if column.nullable else ' NOT NULL'}"
             for column in table.columns
         ]
         lines.append(f"PRIMARY KEY {_render_index_parts(table.key)}")

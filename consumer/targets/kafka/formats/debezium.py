@@ -34,7 +34,8 @@ from schemas.table.model import Row, Table
 DEBEZIUM_VERSION = "3.0.0.rowlock"
 """`source.version`: the version of the form, marked as written by rowlock."""
 _REFUSAL = Problem(
-    "Debezium's form cannot hold this value (a zero date, a day that no calendar has, a year beyond 1 to 9999, an SRID beyond int32)",
+    "Debezium's form cannot hold this value (a zero date, a day that no calendar has, a year beyond 1 "
+    "to 9999, an SRID beyond int32)",
     "take `format: rowlock` or `canal-json`, or leave the column out of the route (`columns`)",
 )
 _dumps = msgspec.json.encode
@@ -122,7 +123,8 @@ class Debezium(KeyedRecords):
             )
         except (msgspec.DecodeError, AttributeError, *VALUE_ERRORS) as error:
             raise EnvelopeError(
-                f"topic {self.routed.topic} has a record that format {self.word} does not write ({type(error).__name__}: {error})",
+                f"topic {self.routed.topic} has a record that format {self.word} does not write "
+                f"({type(error).__name__}: {error})",
                 "nothing else may write to the topic, and another format needs another topic",
             ) from error
 
@@ -178,7 +180,8 @@ class _SourceBlock:
         ms = place.ts_ms
         snapshot = "true" if place.snapshot else "false"
         return (
-            f'{self._start}{ms},"snapshot":"{snapshot}",{self._db}{ms * 1000},"ts_ns":{ms * 1_000_000},{self._table}{file:06d}",'
+            f'{self._start}{ms},"snapshot":"{snapshot}",{self._db}{ms * 1000},'
+            f'"ts_ns":{ms * 1_000_000},{self._table}{file:06d}",'
             f'"pos":{pos},"row":{max(row, 0)},"thread":null,"query":null}}'
         )
 

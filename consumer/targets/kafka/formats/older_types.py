@@ -22,7 +22,10 @@ UNREAD = (AttributeError, IndexError, struct.error, *VALUE_ERRORS)
 
 def explain_older_key(column: str, error: Exception) -> str:
     """Return a message about a value of a key that does not convert, without the value."""
-    return f"column {column} belongs to the key, and a value there does not fit its type ({type(error).__name__}): it may be of an older type of the column"
+    return (
+        f"column {column} belongs to the key, and a value there does not fit its type "
+        f"({type(error).__name__}): it may be of an older type of the column"
+    )
 
 
 class ImageReader:

@@ -113,8 +113,8 @@ class KafkaProgress(ProgressTopicUnits):
             record = known.record
             if record is None or any(row.epoch != epoch for row in record.lanes):
                 raise FencedError(
-                    f"another worker owns {unit.topic} of pipeline {unit.pipeline} now: expected epoch {epoch}, the target has "
-                    f"{[row.epoch for row in known.lanes]}"
+                    f"another worker owns {unit.topic} of pipeline {unit.pipeline} now: expected epoch "
+                    f"{epoch}, the target has {[row.epoch for row in known.lanes]}"
                 )
             rows = tuple(replace(row, attempt=row.attempt + 1) for row in record.lanes)
             return KnownUnit(replace(record, lanes=rows), known.held)
@@ -247,7 +247,8 @@ def log_lost_writer(config: KafkaTargetConfig, unit: ApplyUnit) -> None:
         "transactional id taken by another producer",
         pipeline=unit.pipeline, topic=unit.topic, transactional_id=build_transactional_id(config, unit),
         reason="the progress topic decides which process owns the unit",
-        remedy="none if it happens once, after a worker was paused; if it repeats, find what else uses this transactional id",
+        remedy="none if it happens once, after a worker was paused; if it repeats, find what "
+        "else uses this transactional id",
     )  # fmt: skip
 
 

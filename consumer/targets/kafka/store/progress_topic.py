@@ -41,7 +41,8 @@ class ProgressTopic:
     def _require_usable(self, found: TopicFacts | None) -> None:
         if found is not None and found.partitions != 1:
             raise TargetConfigError(
-                f"topic {self.name} has {found.partitions} partitions and must have one, because it keeps the units' progress in order",
+                f"topic {self.name} has {found.partitions} partitions and must have one, because it keeps "
+                "the units' progress in order",
                 "create it again while "
                 "nothing writes to the target, or choose another `prefix` of the target",
             )
@@ -111,7 +112,8 @@ def check_size(record: Outgoing, facts: TopicFacts) -> None:
     size = measure_record(record)
     if size > facts.limit:
         raise UnitStoppedError(
-            f"topic {facts.name} of the target: a record of {size} bytes is above its max.message.bytes of {facts.limit}",
+            f"topic {facts.name} of the target: a record of {size} bytes is above its "
+            f"max.message.bytes of {facts.limit}",
             "raise it there, and in the "
             "consumers that read it, or leave the large column out of the route (`columns`)",
         )

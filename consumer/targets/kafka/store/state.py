@@ -57,7 +57,8 @@ class RecordScheme(msgspec.Struct, frozen=True):
         ]
         if not found and self.forms is not None and now.forms is not None:
             found += [
-                f"key column {was.column} was written as {was.describe_form()}, now as {other.describe_form()}"
+                f"key column {was.column} was written as {was.describe_form()}, "
+                f"now as {other.describe_form()}"
                 for was, other in zip(self.forms, now.forms, strict=True)
                 if not was.goes_on_as(other)
             ]

@@ -194,14 +194,14 @@ def _check_determines_rows(topic: TargetTopic, facts: TopicFacts, *, many: bool)
         return
     if topic.options.format == "plain":
         raise TargetConfigError(
-            f"the routing key {list(topic.options.key)} does not hold the primary key, and a null value of format plain does not show which of "
-            "a key's rows was deleted, so nothing was compared",
+            f"the routing key {list(topic.options.key)} does not hold the primary key, and a null value of "
+            "format plain does not show which of a key's rows was deleted, so nothing was compared",
             "add the primary key's columns to `key`, or take another format",
         )
     if facts.compacted:
         raise TargetConfigError(
-            f"the routing key {list(topic.options.key)} does not hold the primary key, and the topic is compacted: of the rows that share a key "
-            "it keeps the last one, so nothing was compared",
+            f"the routing key {list(topic.options.key)} does not hold the primary key, and the topic is "
+            "compacted: of the rows that share a key it keeps the last one, so nothing was compared",
             "add the primary key's columns to `key`, or do not compact the topic",
         )
 
