@@ -246,13 +246,14 @@ class CaptureWorkers:
         with self._mutex:
             if unit.stopped:
                 return False
-            if unit.started:
+            waits = unit.started
+            if waits:
                 unit.schedule_retry(lambda: self._look_again(unit))
         if unit.record_refusal(error) and self._on_refusal is not None:
             self._on_refusal(unit.name, error)
-        if unit.started:
+        if waits:
             self._report_trouble(unit, error)
-        return unit.started
+        return waits
 
     def _look_again(self, unit: _CaptureUnit) -> None:
         with self._mutex:

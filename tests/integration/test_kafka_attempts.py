@@ -15,6 +15,7 @@ from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.model import TopicOptions
 from consumer.tables.router import TableRoute
 from consumer.targets.kafka import records
+from consumer.targets.kafka.store.state import KnownUnit
 from consumer.targets.kafka.writer import Outgoing, UnitWriter
 from rowlock.inspect.quarantine import EntrySelection, list_quarantined_events, resolve_quarantine
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table
@@ -91,9 +92,9 @@ def test_a_table_that_is_emptied_row_by_row_goes_in_pages_whoever_takes_it_over(
 
     write = UnitWriter.commit_records
 
-    def sized(self: UnitWriter, all_of: Sequence[Outgoing]) -> None:
+    def sized(self: UnitWriter, all_of: Sequence[Outgoing], after: KnownUnit) -> None:
         sizes.append(sum(each.topic == topic and each.value is None for each in all_of))
-        write(self, all_of)
+        write(self, all_of, after)
 
     worker.paused = paused
     monkeypatch.setattr(UnitWriter, "commit_records", sized)

@@ -17,6 +17,7 @@ from consumer.tables.router import TableRoute
 from consumer.targets.kafka import records
 from consumer.targets.kafka.compacted import row_store, topic_contents
 from consumer.targets.kafka.formats.rowlock import RowlockFormat
+from consumer.targets.kafka.store.state import KnownUnit
 from consumer.targets.kafka.writer import Outgoing, UnitWriter
 from rowlock.inspect.quarantine import EntrySelection, list_quarantined_events, resolve_quarantine
 from tests.kits.apply import FakeSource
@@ -44,14 +45,14 @@ class Kills:
         self._dead: list[UnitWriter] = []
         commit, discard = UnitWriter.commit_records, UnitWriter.discard
 
-        def dying(writer: UnitWriter, records: Sequence[Outgoing]) -> None:
+        def dying(writer: UnitWriter, records: Sequence[Outgoing], after: KnownUnit) -> None:
             self._at -= 1
             if self._at:
-                commit(writer, records)
+                commit(writer, records, after)
                 return
             self._dead.append(writer)
             if self._behind:
-                commit(writer, records)
+                commit(writer, records, after)
             else:
                 writer._producer.begin_transaction()
                 for record in records:

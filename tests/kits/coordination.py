@@ -238,7 +238,7 @@ def main(config: dict[str, Any]) -> int:
     listen = config.get("listen", "127.0.0.1:0")
     owner = LeaderConfig(interval=0.5, lease=config["lease"]) if "lease" in config else LeaderConfig()
     coordinator = Coordinator(
-        ServerConfig(config["name"], listen, rest=f"rest-of-{config['name']}", owner=owner),
+        ServerConfig(config["name"], listen, rest=f"rest-of-{config['name']}", leader=owner),
         kafka,
         lambda: found,
         lambda unit, uid, assignment: _say("fence", unit=unit, uid=uid, assignment=assignment),

@@ -63,6 +63,7 @@ from producer.start.topic_recovery import TableTail, TopicFindings
 from producer.statements.judgement import StatementVerdict
 from producer.stops import StoppedTable
 from producer.tables import CapturedTables, TableName, TableState
+from schemas.problems import Problem
 from schemas.table.model import Key, Row, Table
 from schemas.wire.copies import CopyMark, CopyState
 from schemas.wire.position import FIRST_SNAPSHOT_ROW, LogPoint, Position
@@ -302,9 +303,9 @@ def _keeps_markers(self: TableTail, mark: CopyMark, position: Position, offset: 
 
 
 def _stops_nothing_again(
-    self: CopyBook, state: CopyState, phase: Any, reason: str, now: int
+    self: CopyBook, state: CopyState, phase: Any, problem: Problem, now: int
 ) -> list[CopyEffect]:
-    effects = _give_up(self, state, phase, reason, now)
+    effects = _give_up(self, state, phase, problem, now)
     return [effect for effect in effects if not isinstance(effect, RestoreStop)]
 
 

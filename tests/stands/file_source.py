@@ -1,9 +1,8 @@
-"""A source that rowlock does not know: files of JSON lines stand for its log, a small file beside them for
-its tables.
+"""A source that rowlock does not know: JSON lines in files are its log, a small file beside them its tables.
 
-It follows docs/how-to/add-a-source.md. A folder holds `id` (whose log this is), `log.000001`, `log.000002`, …
-and `tables.json`. A line of the log is a transaction: `{"ts": ms, "do": [{"row": table, "before": …, "after":
-…} | {"define": Table} | {"truncate": table} | {"drop": table}]}`. `tables.json` is what a SELECT sees: all
+It follows docs/how-to/add-a-source.md. A folder holds `id` (whose log this is), `log.000001`, … and
+`tables.json`. A line of the log is a transaction: `{"ts": ms, "do": [{"row": table, "before": …, "after": …}
+| {"define": Table} | {"truncate": table} | {"drop": table}]}`. `tables.json` is what a SELECT sees: all
 tables, and the place of the log up to which they have it. A position is (log file, offset of a line)."""
 
 from __future__ import annotations
@@ -175,8 +174,7 @@ def _barrier(header: TransactionHeader, change: dict[str, Any], row: int) -> Bar
 
 
 class FileReader:
-    """`ChunkQueue`: reads when it is asked, answers when it is looked at for the second time; by then the
-    tables may be others."""
+    """`ChunkQueue`: reads when it is asked, and answers at the second look; by then tables may be others."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -260,8 +258,7 @@ class FileSource:
         return {name: ExaminedTable(known[name], None) if name in known else MISSING for name in names}
 
     def prove_definition(self, place: DefinitionPlace, name: TableName) -> Proof:
-        """The last one in the log before the place is in force, and behind a statement the one that it
-        makes."""
+        """The last one in the log before the place is active, and after a statement the one that it makes."""
         found: Table | None = None
         for line in lines(self._folder, "", 0):
             point = _point(line.file, line.start)

@@ -155,7 +155,7 @@ def test_the_coordinator_is_told_what_the_configuration_says(config: Config) -> 
         "127.0.0.1:7780",
         None,
     )
-    assert (notified.owner.lease, notified.owner.interval, notified.owner.balance_every) == (20, 2, 30)
+    assert (notified.leader.lease, notified.leader.interval, notified.leader.balance_every) == (20, 2, 30)
 
 
 def test_certificates_that_cannot_be_read_are_named(tmp_path: Path) -> None:

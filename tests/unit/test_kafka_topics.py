@@ -3,6 +3,9 @@ others after it."""
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -49,3 +52,26 @@ def test_a_cluster_that_does_not_answer_is_told_with_what_its_client_knows(
 
     with pytest.raises(ConsumerError, match=reported):
         TargetTopics(opened, 1).ping()
+
+
+def test_a_client_that_answered_with_an_error_is_closed_at_once() -> None:
+    """Else its threads and connections stay until the cycle collector runs, and Spark's tasks turn it off."""
+    clients: list[weakref.ref[Client]] = []
+
+    def open_client(hear: OnError) -> Any:
+        client = Client(hear, DENIED)
+        clients.append(weakref.ref(client))
+        return client
+
+    topics = TargetTopics(open_client, 1)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(2):
+            with contextlib.suppress(
+                ConsumerError
+            ):  # pytest.raises would keep the frames that have the client
+                topics.ping()
+        assert [each() for each in clients] == [None, None]
+    finally:
+        gc.enable()

@@ -57,30 +57,44 @@ class TopicFacts:
     id: str = ""
 
 
-class _AdminConnection:
-    """An admin client, and why a broker could not be reached since its last answer."""
+class _LastError:
+    """Why a broker could not be reached since its last answer.
 
-    def __init__(self, open_: Callable[[OnError], AdminClient]) -> None:
-        self._last_error: KafkaError | None = None
-        self.client = open_(self._record_error)
+    It does not know the client, so that a client that is dropped closes its connections at once, not when the
+    cycle collector runs.
+    """
 
-    def _record_error(self, error: KafkaError) -> None:
+    def __init__(self) -> None:
+        self.error: KafkaError | None = None
+
+    def record_error(self, error: KafkaError) -> None:
         """Keep the most specific error: that all brokers are down follows from the others."""
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
-            self._last_error = error
+            self.error = error
+
+    def forget_error(self) -> None:
+        """Record that the cluster has answered a call."""
+        self.error = None
+
+
+class _AdminConnection:
+    """An admin client with the last error that it reported."""
+
+    def __init__(self, open_: Callable[[OnError], AdminClient]) -> None:
+        self._last = _LastError()
+        self.client = open_(self._last.record_error)
 
     def record_answer(self) -> None:
         """Record that the cluster has answered a call."""
         self.client.poll(0)
-        self._last_error = None
+        self._last.forget_error()
 
-    def find_cause(self, error: KafkaException) -> KafkaException | None:
-        """Return why a call got no answer; None: it got one, or `error` is all that is known."""
+    def raise_cause(self, error: KafkaException) -> None:
+        """Raise why a call got no answer. Returns if it got one, or if `error` is all that is known."""
         self.client.poll(0)  # serves the error callback
-        seen = get_kafka_error(error)
-        if self._last_error is not None and seen is not None and seen.code() in NO_ANSWER:
-            return KafkaException(self._last_error)
-        return None
+        last, seen = self._last.error, get_kafka_error(error)
+        if last is not None and seen is not None and seen.code() in NO_ANSWER:
+            raise KafkaException(last) from error
 
 
 class TargetTopics:
@@ -107,9 +121,7 @@ class TargetTopics:
             connection.record_answer()
         except KafkaException as error:
             self._connection = None
-            cause = connection.find_cause(error)
-            if cause is not None:
-                raise cause from error
+            connection.raise_cause(error)
             raise
 
     def ping(self) -> None:

@@ -100,7 +100,8 @@ class OracleLog:
     # --- reading
 
     def read_changes(self, timeout: float) -> Iterator[LogChange | None]:
-        self._poll = "idle"
+        if self._poll == "delivered":  # one that was broken off stays "running"
+            self._poll = "idle"
         if not self._is_due(timeout):
             return
         self._taken.clear()
