@@ -402,7 +402,7 @@ SWITCHES: dict[str, tuple[tuple[object, str, object], ...]] = {
     "xa": ((PreparedXaTransactions, "commit_prepared", _xa_stops_nothing),),
     "prepared": ((TransactionAssembler, "__init__", _prepares_anew),),
     "ends": ((TransactionBuffer, "_end_group", _all_ends_commit),),
-    "savepoint": ((assembly, "_roll_back_to", _takes_nothing_back),),
+    "savepoint": ((EventGroup, "roll_back_to", _takes_nothing_back),),
     "again": ((assembly._KnownGroup, "is_undone", _knows_nothing),),
     "copy": ((CopyStarter, "begin_copy", _goes_on_first),),
     "markers": ((TableTail, "begin_copy", _keeps_markers),),

@@ -58,7 +58,7 @@ class TopicFacts:
 
 
 class _LastError:
-    """Why a broker could not be reached since its last answer.
+    """Keeps the error that says why a broker cannot be reached, until the broker answers.
 
     It does not know the client, so that a client that is dropped closes its connections at once, not when the
     cycle collector runs.
