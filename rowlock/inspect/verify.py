@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, Self
 
 from consumer.errors import ConsumerError, TargetConfigError, UnitStoppedError
 from consumer.targets.dialect import open_reading
@@ -151,7 +151,11 @@ def compare_topic(pair: TablePair, left: RowsView, target: TargetConfig, limits:
     """
     try:
         with open_reading(target, build_written_table(pair), pair.routed.added) as reading:
-            result = compare_sides(pair, TopicSides(pair, left, reading, limits.page), limits)
+            comparison = _Comparison.begin(TopicSides(pair, left, reading, limits.page), limits)
+            try:
+                result = comparison.compare_pair(pair)
+            except (TargetConfigError, UnitStoppedError) as error:  # what was found until then is kept
+                result = comparison.build_result(pair, problem=str(error))
             return replace(result, note=reading.note)
     except (TargetConfigError, UnitStoppedError) as error:
         return PairResult(pair, problem=str(error))
@@ -170,7 +174,7 @@ def compare_pair(pair: TablePair, left: RowsView, right: TargetView, limits: Ver
 
 def compare_sides(pair: TablePair, sides: ComparedSides, limits: VerifyLimits) -> PairResult:
     """Compare all rows of both sides of a pair."""
-    return _Comparison(sides, Suspects(sides.shape, limits.suspects), limits).compare_pair(pair)
+    return _Comparison.begin(sides, limits).compare_pair(pair)
 
 
 class ComparedSides(Protocol):
@@ -212,10 +216,20 @@ class _Comparison:
     more: bool = False
     """Whether there are, or may be, more differences than are kept."""
 
+    @classmethod
+    def begin(cls, sides: ComparedSides, limits: VerifyLimits) -> Self:
+        """Return a comparison that has read nothing yet."""
+        return cls(sides, Suspects(sides.shape, limits.suspects), limits)
+
     def compare_pair(self, pair: TablePair) -> PairResult:
+        """Read both sides, and return what was found."""
         complete = self._compare_source_pages() and self._compare_target_pages()
         self._settle_suspects()
-        return PairResult(pair, self.rows, self.findings, complete=complete, more=self.more)
+        return self.build_result(pair, complete=complete)
+
+    def build_result(self, pair: TablePair, *, complete: bool = False, problem: str = "") -> PairResult:
+        """Return what was found until now."""
+        return PairResult(pair, self.rows, self.findings, complete=complete, more=self.more, problem=problem)
 
     def _compare_source_pages(self) -> bool:
         """Compare the source page by page. False: there are too many differences to continue."""

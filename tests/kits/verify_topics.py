@@ -132,14 +132,17 @@ class World:
         new, self.read = self.topic[self.read :], len(self.topic)
         return iter(new)
 
-    def verify(self, clock: Clock | None = None, suspects: int = 50) -> PairResult:
+    def open_reading(self) -> closing[TopicReading]:
+        """Read the topic from its beginning."""
         self.read = 0
-        clock = clock or Clock()
-        limits = VerifyLimits(15, 4, suspects, clock.now, clock.sleep)
         topic = build_written_table(self.pair).topic
         assert topic is not None
-        plan = TopicPlan(topic, self.facts, self.pair.routed.added, SALT)
-        with closing(TopicReading(plan, self._new)) as reading:
+        return closing(TopicReading(TopicPlan(topic, self.facts, self.pair.routed.added, SALT), self._new))
+
+    def verify(self, clock: Clock | None = None, suspects: int = 50) -> PairResult:
+        clock = clock or Clock()
+        limits = VerifyLimits(15, 4, suspects, clock.now, clock.sleep)
+        with self.open_reading() as reading:
             sides = TopicSides(self.pair, cast(TargetView, self), reading, 4)
             return compare_sides(self.pair, sides, limits)
 

@@ -3,7 +3,7 @@ nothing is called equal that is not."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +16,7 @@ from consumer.targets.kafka.verifying.canal import decode_canal_values
 from consumer.targets.kafka.verifying.reading import build_record_reader
 from consumer.targets.kafka.verifying.topic_reading import PLACE
 from rowlock.commands.tables import verify_lines
+from rowlock.inspect import verify
 from rowlock.inspect.compare import Difference
 from rowlock.inspect.topics.sides import explain_unclaimed
 from schemas.errors import EnvelopeError
@@ -402,6 +403,20 @@ def test_many_differences_end_it_and_are_never_called_equal() -> None:
     world.rows = {key: (key, "x", 1) for key in range(30)}
     result = world.verify(suspects=5)
     assert (result.equal, result.complete, result.more, len(result.findings)) == (False, False, True, 5)
+
+
+def test_a_topic_that_cannot_be_read_to_its_end_keeps_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.rows = {key: (key, "x", 1) for key in range(30)}
+
+    def fail(_: float) -> None:
+        raise UnitStoppedError("a record is not readable", "copy the table")
+
+    monkeypatch.setattr(verify, "open_reading", lambda *_: world.open_reading())
+    limits = verify.VerifyLimits(15, 4, 5, Clock().now, fail)
+    result = verify.compare_topic(world.pair, cast(Any, world), cast(Any, None), limits)
+    assert (result.equal, result.complete, result.rows) == (False, False, 8)
+    assert "a record is not readable" in result.problem
 
 
 def test_a_message_of_canals_has_one_row() -> None:
