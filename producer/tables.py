@@ -47,7 +47,10 @@ class TopicState:
         return DEFINITION_ROW + self._defined - 1
 
     def continue_after(self, highest: Position | None, end: int) -> None:
-        """Let the next event follow what the start has read of the topic, up to the offset `end`."""
+        """Let the next event follow `highest`, the last position in the topic.
+
+        `end`: the offset up to which the start has recovered tables; later events are only in `highest`.
+        """
         self.tail.last, self.end = highest, end
         self.raise_ceiling()
 

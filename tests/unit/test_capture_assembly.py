@@ -16,12 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from producer.binlog_format import log_event as log
+from producer.binlog_format.errors import UndecodableRow
 from producer.binlog_format.log_event import BinlogEvent
 from producer.errors import StreamStoppedError, TransientSourceError
 from producer.sources.binlog.assembly import RereadRequest, TransactionBuffer
 from producer.sources.binlog.binlog_log import TransactionStream
 from producer.sources.binlog.binlog_source import SpillFile, make_spill_factory
-from producer.sources.binlog.event_groups import UNDONE, Spill
+from producer.sources.binlog.event_groups import UNDONE, EventGroup, ReleasedEvents, Spill
 from producer.sources.binlog.transactions import CapturedRows, TransactionAssembler
 from producer.sources.changes import Boundary
 from tests.kits.log import CAPTURED, OTHER, Log
@@ -464,3 +465,19 @@ def test_what_proves_the_log_before_a_large_transaction_is_not_lost_with_the_fir
     assert list(stream.read_events(0))[-1] == before
     assert server.on_stream_opened == [4, before.end], "the large one is to be read again"
     assert stream.find_evidence(before.file, before.end) == (before,)
+
+
+def test_the_spill_of_a_group_with_an_event_that_cannot_be_read_is_closed_with_the_group() -> None:
+    class ClosedOnce(Kept):
+        closed = 0
+
+        def close(self) -> None:
+            self.closed += 1
+
+    spill = ClosedOnce()
+    broken = BinlogEvent(log.TABLE_MAP, 0, 0, 0, "binlog.000001", 4, 8, b"")
+    group = EventGroup(broken, grouped=True, held=[broken])
+    with pytest.raises(UndecodableRow):
+        group.release_events(ReleasedEvents(captured, lambda: spill))
+    group.discard_events()
+    assert spill.closed == 1

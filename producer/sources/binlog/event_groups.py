@@ -73,9 +73,10 @@ class EventGroup:
 
     def release_events(self, released: ReleasedEvents) -> None:
         """Hold no more events."""
+        self.released = released  # first: its spill is closed with the group, also if an event cannot be read
         for event in self.held or ():
             released.add_event(event)
-        self.held, self.released = None, released
+        self.held = None
 
     def discard_events(self) -> None:
         if self.released is not None:
