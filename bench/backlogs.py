@@ -1,7 +1,8 @@
 """Apply alone, Kafka → target: backlogs of a topic, one after the other, in one `rowlock run`.
 
 The first finds a JVM that has just started. The others come while the unit is paused, as after an outage of
-the target."""
+the target.
+"""
 
 from __future__ import annotations
 

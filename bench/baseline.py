@@ -3,7 +3,8 @@
     python -m bench.baseline HOST PORT USER PASSWORD FILE POS BOOTSTRAP TOPIC EVENTS [--mariadb]
 
 mysql-replication decodes, json.dumps encodes, confluent-kafka sends. Prints seconds from the first row to the
-last acknowledgement, and peak memory in MiB, as JSON."""
+last acknowledgement, and peak memory in MiB, as JSON.
+"""
 
 from __future__ import annotations
 

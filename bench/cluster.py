@@ -4,7 +4,8 @@ under load.
 The load is the workload of bench/workload.py at `rate` row events/s. A probe reads the topic's progress in
 the target; a gap is the longest time without a commit of the topic: from the last one before the move was
 asked for (or the agent killed) until it goes on. `none` is the same without a move. The first moves meet a
-Spark that has never run and do not count."""
+Spark that has never run and do not count.
+"""
 
 from __future__ import annotations
 

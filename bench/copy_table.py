@@ -3,9 +3,9 @@ Kafka → PostgreSQL.
 
 The copied table has ten million rows (`--rows`); 2,000 rows a second are written meanwhile, half of them into
 the very table. Produce to visible is measured with rows of a third, small table, one every 50 ms, before the
-copy and while it runs: the ratio is of one run. Behind it, beside the same load, one process reads the same
-table by a plain SELECT and writes it by COPY into a new table: what two servers and a script need for it,
-without any guarantee.
+copy and while it runs: the ratio is of one run. After the copy, under the same load, one process reads the
+same table by a plain SELECT and writes it by COPY into a new table: what two servers and a script need for
+it, without any guarantee.
 
 python -m bench.copy_table [--rows 10000000] [--rate 2000] [--key int|text] [--max-rows-per-second 8000]
 """

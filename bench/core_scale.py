@@ -4,7 +4,8 @@ a round of heartbeats.
 Each size in a process of its own, all units running, every unit with new progress in every heartbeat; the
 agents' cores are real too, but only the leader's steps are timed. Nothing else is in it: no network, no log.
 How figures grow is the point. Memory is that of the leader's core, the records it began with, and the cores
-of all agents: what the units add to the process."""
+of all agents: what the units add to the process.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +66,7 @@ class World:
         return state
 
     def owner(self, event: Any) -> None:
-        """Let the leader take `event`, and the agents what it says to them."""
+        """Let the leader take `event`, and the agents the messages that it sends them."""
         began = time.perf_counter()
         self.state, effects = core.step_leader(self.state, event, time.monotonic())
         self.spent += time.perf_counter() - began

@@ -1,9 +1,9 @@
-"""What proving definitions costs a capture that is far behind: 200 ALTERs in a log of gigabytes, each barrier
-asked for its proof.
+"""The cost of proving definitions for a capture that lags by gigabytes of log: 200 ALTERs in it, and each
+barrier is asked for its proof.
 
 The goal is one more pass over the log at most, however many statements are in it: a pass for each statement
-would make a capture that is far behind read its backlog once for each of them. A pass is measured by a dump
-of the same stretch whose packets are thrown away.
+would make a lagging capture read its backlog once for each of them. A pass is measured by a dump of the same
+stretch whose packets are thrown away.
 
 python -m bench.definition_scan [--megabytes 5000] [--alters 200] [--server mariadb|mysql]
 """

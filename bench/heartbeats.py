@@ -84,8 +84,8 @@ def inventory(units: int) -> Inventory:
 
 
 class MemoryLog:
-    """Stands in for the control log: elected at once, records durable after as long as a Kafka transaction
-    takes."""
+    """Replaces the control log: the candidate is elected at once, and a record is durable after as long as a
+    Kafka transaction takes."""
 
     left: Mapping[str, DurableRecord] = {}  # by an earlier leader
     go = threading.Event()
@@ -374,7 +374,7 @@ def run(
     every unit is given out from nothing. None: a log in memory, and an earlier leader has left every unit
     running.
 
-    Seconds: `interval` and `lease` as the leader tells them, `steady`: how long the steady state is measured.
+    Seconds: `interval` and `lease` as the leader sends them, `steady`: how long the steady state is measured.
     """
     what = {
         "units": units,

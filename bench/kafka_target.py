@@ -6,7 +6,8 @@ loop copies bytes: consume, produce, no transaction, nothing parsed, one flush a
 does what a careful reader would write by hand: it parses each event, writes it again as JSON, and commits a
 transaction for every batch. rowlock's machine does all of its work (decoding, duplicates, gaps, the image
 before, routing, format, progress) without Spark around it: batches come from the same consumer. Updates,
-moved keys and deletes are of the load as much as inserts."""
+moved keys and deletes are of the load as much as inserts.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Oracle on its stands: the lag of a poll (a), and the rate of apply into H2 as a ratio to plain batched
-inserts (c): python -m bench.oracle.
+"""Oracle's test stands: the lag of a poll on (a), and the rate of apply into H2 (c) as a ratio to plain
+batched inserts: python -m bench.oracle.
 
-Neither says how fast an Oracle is: both sides of the ratio go through the same stand-in of the driver, a row
-at a time."""
+Neither shows how fast an Oracle is: both sides of the ratio go through the same substitute for the driver, a
+row at a time.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 threads.
 
 100 thousand events of a table of 7 columns (half inserts, 40 % updates, 10 % deletes), 4 lanes, with and
-without a unique index."""
+without a unique index.
+"""
 
 from __future__ import annotations
 

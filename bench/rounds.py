@@ -6,7 +6,8 @@ no gRPC. Half of the agents fall silent; what is measured begins with the first 
 units to another, and ends when the last of them has been started there.
 
 python -m bench.rounds [--units 2000] [--agents 20] [--kafka BOOTSTRAP | --embedded] [--agent-burst 20] (else:
-a log in memory)"""
+a log in memory)
+"""
 
 from __future__ import annotations
 

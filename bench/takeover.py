@@ -1,7 +1,7 @@
-"""How long nobody leads after a kill -9 of the leader: real Kafka, two real `rowlock coordinator` processes,
-default settings.
+"""How long no coordinator leads after a kill -9 of the leader: real Kafka, two real `rowlock coordinator`
+processes, default settings.
 
-A figure is the time from the kill until the other coordinator says over REST that it leads (`GET
+A figure is the time from the kill until the other coordinator reports over REST that it leads (`GET
 /v1/leader`). The killed one is started again each time, and the next kill is of the new leader. The kills are
 not in step with the leader's beats.
 

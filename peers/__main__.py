@@ -1,9 +1,10 @@
-"""`python -m peers --corpus DIR`: run the peers' cases through a real system, and say what came of every
-table.
+"""`python -m peers --corpus DIR`: run the peers' cases through a real system, and report the outcome of
+every table.
 
 [--targets postgres,mysql,mariadb] [--sources mariadb,mysql] [--behind N] [--suite NAME] [--limit N] [--batch
 N] [--report FILE] [--give-keys] [--patience S] [--source-options JSON] [--pipeline-options JSON]; exit 0: no
-table is different, none stopped without a remedy, no source stopped."""
+table is different, none stopped without a remedy, no source stopped.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""A proxy before a source that holds its log back: capture reads nothing behind a released place of it.
+"""A proxy before a source that holds its log back: capture reads nothing after a released place of it.
 
-So capture is behind by exactly as much as the test wants, by no timing: catalogue queries pass at once and
-show what the source is now. A connection may read as far as the log went when it asked for it, whatever is
-released: capture's look-ahead (producer/definitions/scan.py) opens one of its own, and must see what stands
-ahead."""
+So capture lags by exactly as much as the test asks for, by no timing: catalogue queries pass at once and show
+what the source is now. A connection may read as far as the log went when it asked for it, whatever is
+released: capture's look-ahead (producer/definitions/scan.py) opens one of its own, and must see what lies
+ahead.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +29,12 @@ Place = tuple[int, int]
 
 @dataclass(slots=True)
 class Line:
-    """What stands on one log connection between the server and capture. Pure.
+    """The packets of one log connection between the server and capture. Pure.
 
     Packets go in as they come, and come out when they end at or before `released` or `least`; `released`
-    None: everything does. While something is held the server's heartbeats, which would tell a place, are
-    dropped; `beat` is one that tells none."""
+    None: everything does. While something is held, the server's heartbeats are dropped, as they carry a
+    place; `beat` is one that carries none.
+    """
 
     released: Place | None = None
     least: Place = (0, 0)
@@ -79,7 +81,7 @@ class Line:
 
 
 def _file(packet: bytes) -> int:
-    """Return the number of the file that a ROTATE event names (its checksum, if any, stands behind the
+    """Return the number of the file that a ROTATE event names (its checksum, if any, follows the
     name)."""
     name = re.search(rb"\.(\d{6})", packet[5 + _HEADER.size + 8 :])
     return int(name.group(1)) if name else 0

@@ -24,9 +24,9 @@ SETTLE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """`tables`: of each place that the sources have now; `gone`: units whose table is no more, with their
-    state; `sources_ill`: sources that do not run, and why; `problems`: what status says beside; `pairs`: what
-    was compared."""
+    """`tables`: of each place that the sources have now; `missing`: units whose table no longer exists, with
+    their state; `sources_ill`: sources that do not run, and why; `problems`: what else status reports;
+    `pairs`: what was compared."""
 
     tables: tuple[Judged, ...]
     missing: tuple[tuple[str, str], ...]
@@ -155,7 +155,7 @@ def compared(comparer: Comparer, pair: TablePair, facts: Facts) -> Facts:
 
 
 def unnoticed(config: Config, spoil: Callable[[Place], None], seen: Found) -> list[Place]:
-    """Spoil a row of one equal table of each pipeline behind rowlock's back; return those that still count as
+    """Spoil a row of one equal table of each pipeline without rowlock; return those that still count as
     equal."""
     expected: dict[str, Place] = {}
     for one in seen.tables:

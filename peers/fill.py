@@ -1,7 +1,8 @@
 """`python -m peers.fill --mirror DIR --corpus DIR`: make cases of the repositories that lie in DIR.
 
 Of each repository `owner/name` a bare clone lies in `DIR/owner+name` or `DIR/owner+name/repo`; nothing is
-fetched here."""
+fetched here.
+"""
 
 from __future__ import annotations
 

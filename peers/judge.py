@@ -1,7 +1,8 @@
 """What came of each table at each target. Pure: facts come in, verdicts come out.
 
-A table is judged by a full comparison of its rows, unless rowlock says itself that it does not follow it and
-what to do."""
+A table is judged by a full comparison of its rows, unless rowlock itself reports that it does not follow it
+and what to do.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +36,12 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What was found of a place. `state`, `reason`, `remedy`: what status says; `state` is "" where it says
-    nothing.
+    """What was found of a place. `state`, `reason`, `remedy`: what status reports; `state` is "" where it
+    reports nothing.
 
     `compared`: whether all rows of both sides were; `differing`: keys of rows that differ, as the quarantine
-    writes keys; `problem`: why nothing was compared; `held`: keys in the quarantine."""
+    writes keys; `problem`: why nothing was compared; `held`: keys in the quarantine.
+    """
 
     state: str = ""
     reason: str = ""

@@ -1,7 +1,7 @@
 """Finds the statements in the texts of test programs (Java, Go, Python, shell), function by function. Pure.
 
 A literal counts as far as it is one: pieces that `+` joins are put together, and what holds a value of the
-program's (`%s`, `{name}`, a piece that is no literal) is left out, as nobody here knows what stands there.
+program's (`%s`, `{name}`, a piece that is no literal) is left out, as its value is not known here.
 """
 
 from __future__ import annotations

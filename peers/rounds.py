@@ -1,8 +1,9 @@
-"""Runs the cases' statements at the sources, a statement of each case in a round, and capture as far behind
-as is wanted.
+"""Runs the cases' statements at the sources, a statement of each case in a round, while capture lags by a
+given number of rounds.
 
-Behind 0: the next round begins when capture has read this one. Behind n: capture has read a round when n more
-have been run."""
+Lag 0: the next round begins when capture has read this one. Lag n: capture reads a round when n more have
+been run.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ class Played:
     """A case at one source. `refused`: (statement, the server's words); `accepted`: how many it took.
 
     `keys`: a table without a key is given an invisible one as soon as it is made, since rowlock cannot follow
-    it otherwise."""
+    it otherwise.
+    """
 
     case: Case
     server: MariaDB | MySQL

@@ -2,7 +2,8 @@
 Pure.
 
 What a peer's file calls a database becomes a mark, `⟦name⟧`; the runner fills in a database of the case's
-own."""
+own.
+"""
 
 from __future__ import annotations
 
@@ -103,8 +104,8 @@ def changes_rows(statement: str) -> bool:
 
 
 def defined(statement: str) -> str | None:
-    """Return the table, as it is written, that a CREATE TABLE or ALTER TABLE says how it is; None: another
-    statement."""
+    """Return the name, as it is written, of the table that a CREATE TABLE or ALTER TABLE defines; None:
+    another statement."""
     found = re.match(
         r"(?:create\s+(?:or\s+replace\s+)?|alter\s+(?:ignore\s+|online\s+|offline\s+)*)table\s+(?:if\s+(?:not\s+)?exists\s+)?"
         r"((?:`(?:[^`]|``)+`|[\w$]+)(?:\s*\.\s*(?:`(?:[^`]|``)+`|[\w$]+))?)",

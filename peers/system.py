@@ -1,4 +1,4 @@
-"""The servers, and for each batch of cases one real `rowlock run` from MariaDB and MySQL into the wanted
+"""The servers, and for each batch of cases one real `rowlock run` from MariaDB and MySQL into the chosen
 targets."""
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ class Batch:
         return parse_binlog_file_number(mark.file), mark.position[2]
 
     def caught_up(self) -> str:
-        """Await that all that can arrive has. Returns what rowlock says has not; "": everything has
-        arrived."""
+        """Wait until all that can arrive has arrived. Returns rowlock's error, or that time ran out; "":
+        everything has arrived."""
         for delay in self.delays.values():
             delay.hold(None)
         goal = CaughtUpGoal(self.config)
@@ -125,7 +125,7 @@ class Batch:
         return f"not within {self.options.patience_s:.0f} s"
 
     def spoil(self, place: Place) -> None:
-        """Take one row out of a target table, behind rowlock's back."""
+        """Delete one row from a target table, without rowlock."""
         server, schema = self.servers.targets[place.pipeline], f"{place.source}_{place.db}"
         if isinstance(server, PostgreSQL):
             table = f"{quote_pg(schema)}.{quote_pg(place.table)}"

@@ -56,7 +56,8 @@ def run(config_file: Path, until_caught_up: bool) -> None:
     """Run everything in one process tree, until SIGTERM or Ctrl-C.
 
     A process that dies is restarted. A process that refuses to run (its message gives the reason) is not
-    restarted, and the others continue."""
+    restarted, and the others continue.
+    """
     config = load_config(config_file)
     without = _check_before_start(config, all_needed=until_caught_up)
     from rowlock.coordinator.sighup import reload_on_hangup

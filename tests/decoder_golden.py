@@ -1,9 +1,10 @@
-"""Row events that real servers wrote, kept with what SELECT said of the rows: what decoders are held against
+"""Row events that real servers wrote, kept with the rows that SELECT returned: decoders are tested with them
 without a server.
 
 `python -m tests.decoder_golden` starts MySQL and MariaDB and writes `PAGE` anew. A `Golden` is one column
 type of one server, between the key and a neighbour, so that a value that is read a byte too short or too long
-is another row."""
+is another row.
+"""
 
 from __future__ import annotations
 
@@ -72,8 +73,8 @@ _LARGE = (
 
 
 class Golden(msgspec.Struct, frozen=True):
-    """`map`: the body of TABLE_MAP; `events`: type and body of each row event; `rows`: what SELECT said after
-    the INSERTs.
+    """`map`: the body of TABLE_MAP; `events`: type and body of each row event; `rows`: what SELECT returned
+    after the INSERTs.
 
     The events insert each row, then (unless `once`) move each to key + 1000, then delete all.
     """

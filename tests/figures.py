@@ -2,7 +2,8 @@
 
 Without `--rows` only the tree is read. With it Kafka, MariaDB and PostgreSQL are started, and rows are
 followed through both halves as tests/integration/test_the_way_of_a_row.py does: which files have a function
-that ran, which functions, and how many calls a row took."""
+that ran, which functions, and how many calls a row took.
+"""
 
 from __future__ import annotations
 

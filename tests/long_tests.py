@@ -1,9 +1,10 @@
 """`python -m tests.long_tests JUNIT`: note which tests have a case that took long, of a run with
 `--junitxml=JUNIT`.
 
-`make test` leaves them out and `.ci/run` runs them (tests/turns.py). They stand in long_tests.txt, a line
+`make test` leaves them out and `.ci/run` runs them (tests/turns.py). long_tests.txt lists them, a line
 each: whole seconds, then the test. A test that is renamed is no longer one of them, so `make test` runs it
-until somebody measures again."""
+until the next measurement.
+"""
 
 from __future__ import annotations
 

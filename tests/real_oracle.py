@@ -1,7 +1,8 @@
 """A server of one's own for the tests of Oracle: `make test-oracle DSN=user/password@host:port/service`.
 
 Its user's tables are dropped before each test, so its name must begin with ROWLOCK_TEST. What the run does
-not judge by itself, and a person looks at, is LOOK_AT."""
+not judge by itself, and a person looks at, is LOOK_AT.
+"""
 
 from __future__ import annotations
 

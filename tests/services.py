@@ -2,7 +2,8 @@
 tests.
 
 Tests keep apart by names (`unique`), not by servers. A test may kill, pause or restart a shared service:
-after each test that may have, whatever was started is running again."""
+after each test that may have, whatever was started is running again.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +102,7 @@ def mysql() -> Iterator[MySQL]:
 
 @pytest.fixture(scope="module")
 def old_mariadb(request: pytest.FixtureRequest) -> Iterator[OldMariaDB]:
-    """A MariaDB of the version that the parameter says; where it does not start the test is skipped (see
+    """A MariaDB of the version that the parameter names; where it does not start the test is skipped (see
     without_old_mariadb)."""
     try:
         service = OldMariaDB(request.param)
@@ -180,11 +181,12 @@ def _services_survive(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def may_have_stopped(request: pytest.FixtureRequest) -> bool:
-    """Tell whether a test may have stopped a service: one of their folders, or one elsewhere that asked for a
-    service.
+    """Return whether a test may have stopped a service: it is in one of their folders, or elsewhere and asked
+    for a service.
 
     The others are thousands, and to look at the machine's processes after each would take longer than they
-    do."""
+    do.
+    """
     marked = any(request.node.get_closest_marker(marker) for marker in _MARKERS)
     return marked or not SERVICES.isdisjoint(request.fixturenames)
 

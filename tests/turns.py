@@ -4,7 +4,8 @@ Most tests on services and in simulations have many cases: a server, a format, a
 runs one case of each test and a sample of the others, and no test that takes long (`--cases few`); `make
 test-all` runs all of them. `.ci/run` also runs half of the long tests, and of the other cases a part: with
 each commit the other half and another part (`--turn N`). Of the slow tests it runs some cases of one (`-m
-slow --turn N`); `make test-slow` runs them all."""
+slow --turn N`); `make test-slow` runs them all.
+"""
 
 from __future__ import annotations
 

@@ -4,7 +4,8 @@ same to be read by people.
 A golden file never changes. Within a version of the protocol a message may get a field at its end that has a
 default: its bytes then go into a new file (heartbeat.2.json beside heartbeat.json). Anything else raises
 `PROTOCOL_VERSION`, and the files of the new version get a folder of their own. `python -m tests.wire_golden`
-writes the files that are missing."""
+writes the files that are missing.
+"""
 
 from __future__ import annotations
 

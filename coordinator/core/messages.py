@@ -34,7 +34,8 @@ UInt32 = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
 
 class Liveness(Enum):
     """The state that an agent reports of itself. It never becomes alive again within an incarnation after it
-    drains or stops."""
+    drains or stops.
+    """
 
     ALIVE = "alive"
     STOPPING = "stopping"

@@ -155,7 +155,8 @@ class PublishedRows(NamedTuple):
     `rows`: rows that may still be in the log, by table. `highest`: the highest `pos` of this era.
     `captured_before`: whether a process has captured before. `tables`: active definitions. `bare`: those of
     them with a topic that has nothing but the definition. `cut`: those with lost events that no record knew;
-    their rows are missing in `rows`."""
+    their rows are missing in `rows`.
+    """
 
     rows: Mapping[TableName, Sequence[tuple[str, int]]]
     highest: int | None

@@ -21,7 +21,8 @@ class ExaminedTable(NamedTuple):
     """The result of examining a table.
 
     `table`: its definition, if it can be captured. `problem`: why it cannot. Both None: there is no such
-    table, or the user may not see it."""
+    table, or the user may not see it.
+    """
 
     table: Table | None
     problem: Problem | None

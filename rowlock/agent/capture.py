@@ -107,7 +107,7 @@ class _CaptureUnit:
         self.error = error
 
     def record_refusal(self, error: str | None) -> bool:
-        """Record why a person must act (None: nobody must); return whether that is new."""
+        """Record why a person must act (None: no person must); return whether that is new."""
         is_new = error != self.last_refusal
         self.last_refusal = error
         return is_new

@@ -82,8 +82,8 @@ def coordinator(  # noqa: PLR0917 - click passes options by name
     without: tuple[str, ...],
     handed: int | None,
 ) -> None:
-    """Run a coordinator, which leads the agents or stands by, until SIGTERM or Ctrl-C. Start two or three, on
-    different machines."""
+    """Run a coordinator, which leads the agents or waits to lead, until SIGTERM or Ctrl-C. Start two or
+    three, on different machines."""
     given = (("listen", listen), ("rest", rest))
     config = load_handed_config(
         config_file, handed, {("coordination", key): value for key, value in given if value}
@@ -309,7 +309,8 @@ def copy(  # noqa: PLR0917 - click passes options by name
 
     The target's rows are replaced chunk by chunk, and rows that the source no longer has are deleted: readers
     never see the table empty. The copy ends any stop of the table. `rowlock copy` without TABLE shows its
-    progress."""
+    progress.
+    """
     from rowlock.commands.copying import post_copy_request, show_copies, wait_for
 
     if table is None:
@@ -343,7 +344,8 @@ def reload(config_file: Path, output: str) -> None:
     running system.
 
     If one of these files is invalid or differs, the command is refused with all errors, and the active
-    configuration stays."""
+    configuration stays.
+    """
     with _open_client(config_file) as leader:
         answer = leader.reload_config()
     if output == "json":

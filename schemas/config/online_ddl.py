@@ -25,7 +25,7 @@ Template = Annotated[str, AfterValidator(_validate_template)]
 
 class OnlineDdlConfig(ConfigModel):
     """Names of the tables in which the tools make the next form of a table `t`. A bare list names tools:
-    `gh-ost`, `pt-osc`. `{table}` stands for the table's own name, `{time}` for fourteen digits: gh-ost's are
+    `gh-ost`, `pt-osc`. `{table}` is the table's own name, `{time}` are fourteen digits: gh-ost's are
     `_{table}_gho`, and `_{table}_ghc`, `_{table}_del`, `_{table}_{time}_del`."""
 
     shadow: list[Template] = Field(

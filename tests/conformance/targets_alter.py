@@ -31,7 +31,7 @@ from tests.kits.targets import Target, as_target, index, people, text_type
 
 @dataclass
 class Case:
-    """`steps`: made from the real table; `rows`: what they shall be afterwards, by the columns of the wanted
+    """`steps`: made from the real table; `rows`: what they shall be afterwards, by the columns of the desired
     table."""
 
     steps: Callable[[Table], Sequence[Alteration]]
@@ -191,8 +191,8 @@ def test_a_changed_table_is_one_that_rowlock_would_make(target: Target, name: st
 
 
 def test_rows_that_are_equal_keep_an_index_from_being_built(target: Target) -> None:
-    """And nothing else of the change is done: the attempt tells this error from others, and leaves the index
-    out."""
+    """And nothing else of the change is done: the attempt can distinguish this error from others, and leaves
+    the index out."""
     twice: list[Row] = [(1, "a", "de", 1, "same"), (2, "b", "de", 2, "same")]
     fixture = Altered.made(target, twice)
     before, expected = fixture.real, index("by note", "note")

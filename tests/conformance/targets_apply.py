@@ -149,7 +149,7 @@ def test_displaced_rows_are_written_whole_with_columns_rowlock_does_not_know(tar
 @pytest.mark.parametrize("many", [1, PEOPLE])
 def test_rows_of_a_snapshot_change_what_is_there_in_place(target: Target, many: int) -> None:
     """Into an empty table, over rows of which it knows not every column, and twice: also a unique value that
-    nobody else has changes."""
+    no other row has changes."""
     lane, table = made(target, people(target.schema))
     old = [person(each, f"{each}@old", "DE", each) for each in range(many)]
     for _ in range(2):

@@ -2,7 +2,8 @@
 serial replay.
 
 Also: no row is displaced on the way, so no statement met a unique value that the lanes' locks should have
-kept away."""
+kept away.
+"""
 
 from __future__ import annotations
 

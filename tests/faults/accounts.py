@@ -26,7 +26,8 @@ class Load(threading.Thread):
     """Changes 40 keys over and over, three statements a transaction, each with a higher version.
 
     After an error of `survives` it connects again; any other ends it. `count`: transactions that were
-    committed."""
+    committed.
+    """
 
     def __init__(self, database: Any, db: str, *, survives: tuple[type[Exception], ...] = ()) -> None:
         super().__init__(name="load", daemon=True)

@@ -1,9 +1,10 @@
-"""A whole `rowlock run` into a target of whole batches that a package of somebody else's brings: a folder of
-JSON files (tests/stands/json_folder.py).
+"""A whole `rowlock run` into a target of whole batches that a third-party package brings: a folder of JSON
+files (tests/stands/json_folder.py).
 
 Under load the driver is killed in the middle of a commit, and fenced in the middle of another one. Every
 commit is a file that stays, so the judge sees all of them and not only the last: no row ever goes back, and
-nothing is committed under an older token than the one before."""
+nothing is committed under an older token than the one before.
+"""
 
 from __future__ import annotations
 

@@ -3,7 +3,8 @@ standstills, cuts.
 
 After each fault the load goes on for a while, then ends; source and target must then be equal row by row, no
 row of the target may have been seen to go back, and no checkpoint either. `ROWLOCK_FAULTS=30` is the long run
-of one fault after another (about half a minute each)."""
+of one fault after another (about half a minute each).
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Nothing arrives and nothing is closed, on each way of the data: to the source, to the broker, to the
 target, under load.
 
-Whoever holds a connection on which nothing comes has to give it up, or to go on with what was held back: the
-rows are the same."""
+A process that holds a connection on which nothing arrives has to give it up, or to go on with what was held
+back: the rows are the same.
+"""
 
 from __future__ import annotations
 
@@ -51,8 +52,8 @@ class Networks:
 
 
 def _broker_behind(way: TcpProxy, port: int) -> Kafka:
-    """A broker that tells whoever comes to `port` to go on with `way`: clients follow what a broker says of
-    itself."""
+    """A broker that refers the clients of `port` to `way`: clients connect to the address that a broker
+    advertises."""
     broker = Kafka()
     own = f"BROKER://{broker.host}:{broker.port}"
     broker.extra = [
@@ -95,8 +96,7 @@ def _behind(system: System) -> bool:
 @pytest.mark.parametrize("end", ["heals", "is reset"])
 @pytest.mark.parametrize(("way", "direction"), CUTS)
 def test_source_equals_target_after_a_cut(way: str, direction: str, end: str, networks: Networks) -> None:
-    """It lasts until it is felt at the target, then what was held back arrives, or the connections are
-    gone."""
+    """The cut lasts until the target lags, then what was held back arrives, or the connections are closed."""
     network: TcpProxy = getattr(networks, way)
 
     def cut() -> None:

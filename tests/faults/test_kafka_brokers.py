@@ -2,7 +2,8 @@
 coordinates its transactions, at one moment of a commit.
 
 Everything is replicated three times, and two of three acknowledge. What the topic has in the end is compared
-with every change of the source."""
+with every change of the source.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 killed.
 
 The judge (tests/topics) has every change of the source, and compares the whole topic at the end: each of them
-once, in order by key."""
+once, in order by key.
+"""
 
 from __future__ import annotations
 
@@ -104,8 +105,8 @@ def kill_spark(cluster: Cluster) -> None:
 
 
 def pause_an_agent(cluster: Cluster) -> None:
-    """A machine stands still until its unit is another's, who writes; then it goes on as if nothing had
-    been."""
+    """A machine is paused until another agent has its unit, and writes; then it goes on as if nothing had
+    happened."""
     name = cluster.settled()
     with cluster.processes.standing_still(name):
         cluster.elsewhere(name)

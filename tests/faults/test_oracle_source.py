@@ -2,7 +2,8 @@
 
 Two writers change rows of their own all the time, in transactions that overlap, so that the log's numbers do
 not follow its commits. The judges: a witness for each target that sees no row go back, the topic (no version
-falls, no row of the log is in two events), an empty log, and the full comparison of rows."""
+falls, no row of the log is in two events), an empty log, and the full comparison of rows.
+"""
 
 from __future__ import annotations
 

@@ -3,7 +3,8 @@ as a kind of its own.
 
 Under load the Python workers, both captures, the processes that apply, Spark's JVM and the whole run are
 killed (kill -9). The judges: a witness of each table that reads the target all the time and sees no row go
-back, the full comparison of rows, `rowlock verify`, and no displaced row."""
+back, the full comparison of rows, `rowlock verify`, and no displaced row.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The source itself dies, stands still, or cannot be reached: under load, and in the middle of a snapshot.
 
 Afterwards the topic replays to the source, every row; and in what the topic holds no row's version ever goes
-back (`events`)."""
+back (`events`).
+"""
 
 from __future__ import annotations
 

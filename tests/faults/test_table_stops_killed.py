@@ -75,8 +75,8 @@ def test_not_one_later_row_is_in_the_topic(capturing: Capturing, cause: str) -> 
 
 
 def _behind_a_copy(capturing: Capturing) -> None:
-    """Judge: a table that was dropped and is there again is copied; behind its stop stands nothing but what
-    its copy brings."""
+    """Judge: a table that was dropped and is there again is copied; after its stop come only the
+    events of its copy."""
     found = capturing.events("a")
     stop = max(at for at, event in enumerate(found) if event.stop is not None)
     behind = found[stop + 1 :]

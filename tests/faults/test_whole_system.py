@@ -2,7 +2,8 @@
 PostgreSQL).
 
 After each fault the load goes on for a while, then pauses; source and target must then be equal row by row,
-and no row of the target may ever have been seen to go back to an older version."""
+and no row of the target may ever have been seen to go back to an older version.
+"""
 
 from __future__ import annotations
 
@@ -112,8 +113,8 @@ def test_source_equals_target_after(fault: Callable[[System], None], system: Sys
 
 
 def last_copy(system: System) -> dict[str, Any]:
-    """Return the last copy of the table as `rowlock copy` shows it; {}: there is none, or nobody answers just
-    now."""
+    """Return the last copy of the table as `rowlock copy` shows it; {}: there is none, or no coordinator
+    answers just now."""
     listed = invoke(system.run.config, "copy", "--output", "json")
     copies = json.loads(listed.stdout)["copies"] if listed.exit_code in (0, 1) else []
     return copies[0] if copies else {}
@@ -125,7 +126,7 @@ def last_copy(system: System) -> dict[str, Any]:
 )
 def test_a_copy_goes_on_after(fault: Callable[[System], None], system: System) -> None:
     """In the middle of its chunks: it is the same copy afterwards, and what the target has and the source has
-    not is gone with its end."""
+    not is deleted at its end."""
     stale = "INSERT INTO acct (id, version, owner, amount) VALUES (-1, 0, 'stale', 0), (5000, 0, NULL, 0)"
     before = last_copy(system).get("id")
     system.target.execute(stale, database=system.database)

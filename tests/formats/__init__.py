@@ -1,7 +1,8 @@
 """The registry of stored and transmitted formats (docs/reference/stored-formats.md).
 
 Each structure has golden files in tests/golden/stored. `python -m tests.formats` writes the files that a
-change of format needs as new versions; it never changes a file."""
+change of format needs as new versions; it never changes a file.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The documents of `--output json`, which are a contract (docs/reference/cli.md).
 
 The documents of `units`, `agents`, `pipelines`, `events`, `copy` and `reload` are REST's answers
-(tests/formats/coordination.py)."""
+(tests/formats/coordination.py).
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Instances with a value other than the default in every field, made from the fields' types.
 
 The values follow from the wire names: another name in the program gives the same instance, another name on
-the wire does not."""
+the wire does not.
+"""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Running:
         assert self.agent.error is None, self.agent.error
 
     def reported(self, topic: str) -> str:
-        """What the process said of a unit, the trouble it had, and the end of its log: for a test that
+        """What the process reported of a unit, its problems, and the end of its log: for a test that
         failed."""
         process = self.process
         return (
@@ -212,8 +212,8 @@ def test_a_topic_that_is_made_again_stops_its_unit(running: Running) -> None:
 
 
 def test_a_progress_taken_back_is_applied_anew(running: Running) -> None:
-    """A target restored from a backup: its older epoch fences the query, which then resumes where the backup
-    stands."""
+    """A target restored from a backup: its older epoch fences the query, which then resumes at the backup's
+    position."""
     source = _source("restored")
     topic = running.topic(source)
     topic.write_changes([source.definition(), *source.history(random.Random(5), 30)])

@@ -2,7 +2,8 @@
 MySQL.
 
 The targets keep a history of every write of a row, so that a version that goes back is seen whatever comes
-after it."""
+after it.
+"""
 
 from __future__ import annotations
 

@@ -362,8 +362,8 @@ def _from_the_third_chunk_on_behind(stop: threading.Event) -> Callable[[ChunkRea
 
 
 def test_the_server_waits_for_a_reader_that_pauses(database: Any, db: str) -> None:
-    """While a large transaction is published nobody reads the connection; the server gave up after a
-    minute."""
+    """While a large transaction is published, capture does not read the connection; the server used to give
+    up after a minute."""
     database.execute(f"CREATE TABLE {db}.t (id INT PRIMARY KEY AUTO_INCREMENT, x LONGTEXT)")
     file, pos = database.execute(
         "SHOW MASTER STATUS" if isinstance(database, MariaDB) else "SHOW BINARY LOG STATUS"

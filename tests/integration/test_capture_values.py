@@ -1,5 +1,5 @@
-"""Images, values and rows that capture cannot take stop their table, or go into the event marked; nobody else
-suffers."""
+"""Images, values and rows that capture cannot take stop their table, or go into the event marked; nothing
+else is affected."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ from schemas.table.model import Row, Table
 from schemas.values.mysql import connect_mysql, make_select_row_converter, select_list
 from tests.kits.targets import Lane, NetChange, Target, rows_of
 
-#: (source, its collation, pairs of values that it tells apart, and that a near collation of the other server
-#: does not)
+#: (source, its collation, pairs of values that it distinguishes, and that a near collation of the other
+#: server does not)
 CASES = [
     ("mysql", "utf8mb4_0900_ai_ci", [("ა", "Ა"), ("a", "a "), ("x", "x\u0890"), ("1", "\U0001cf04" + "1")]),
     ("mysql", "utf8mb4_0900_as_cs", [("x", "x\u0890"), ("a", "a ")]),

@@ -1,8 +1,9 @@
 """The collations of keys: what a target holds equal, the source holds equal, asked of both real servers for
 every collation.
 
-Characters and strings stand in tables of both servers, once. Then a statement for each collation says what it
-makes of them all: by their weights, and by grouping."""
+Characters and strings are stored once, in tables of both servers. Then a statement for each collation shows
+how it compares them all: by their weights, and by grouping.
+"""
 
 from __future__ import annotations
 

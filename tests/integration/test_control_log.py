@@ -156,8 +156,8 @@ def test_events_of_a_term_stand_between_elected_and_lost(start: Callable[..., On
 def test_another_leader_is_heard_while_it_writes_and_not_from_the_past(
     config: KafkaConfig, start: Callable[..., One]
 ) -> None:
-    """What stands in the topic when a candidate begins to read says nothing of now: who claimed there may be
-    dead."""
+    """What the topic holds when a candidate begins to read is no evidence of a live leader: the process that
+    claimed there may be dead."""
     dead = leader(start("dead"))
     rev = dead.term.rev
     with pytest.MonkeyPatch.context() as patch:
@@ -171,8 +171,8 @@ def test_another_leader_is_heard_while_it_writes_and_not_from_the_past(
 
 
 def test_a_candidate_does_not_hear_itself(config: KafkaConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its reader may have its claim before its writer has said that it is committed (on a busy machine: at
-    any time)."""
+    """Its reader may have its claim before its writer has reported that it is committed (on a busy machine:
+    at any time)."""
     step = ControlLog._step_election
 
     def late(log: ControlLog, event: Any) -> None:
@@ -308,8 +308,8 @@ def test_a_restart_of_the_broker_loses_nothing(kafka: Kafka, start: Callable[...
 
 
 class Term:
-    """One owner after another, without patience: what the election would tell the writer, said by the
-    test."""
+    """One owner after another, without waiting: the test, and not an election, gives the writer its
+    commands."""
 
     def __init__(self, kafka: KafkaConfig, number: int, config: WriterConfig) -> None:
         self.number = number

@@ -1,8 +1,9 @@
-"""Values that an ALTER makes others of by its session's settings, though neither its text nor the definitions
-say so: the table stops, or nothing changed.
+"""Values that an ALTER converts to others by its session's settings, though neither its text nor the
+definitions show it: the table stops, or nothing changed.
 
 Before, MODIFY of one column at a MySQL source left times of a repeated hour at the target that the source had
-no longer, without a word."""
+no longer, without a word.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a copy deletes in each real target, by type of the key: what lives stays however the target shows it,
-what is gone goes."""
+"""What a copy deletes in each real target, by type of the key: a living row stays however the target shows
+its key, a row that the source no longer has is deleted."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ UUIDS = [f"{digit * 8}-0000-4000-8000-00000000000{n}" for n, digit in enumerate(
 
 @dataclass(frozen=True)
 class KeyType:
-    """`living`, `gone`: keys; together, in this order, they are what the source chunks by. `ordered`: source
-    and target order it alike. `made`: how the target's column is altered before the rows come (PostgreSQL,
-    the others; "": not possible there)."""
+    """`living`, `missing`: keys; together, in this order, they are what the source chunks by. `ordered`:
+    source and target order it alike. `made`: how the target's column is altered before the rows come
+    (PostgreSQL, the others; "": not possible there)."""
 
     type: ColumnType
     living: list[Any]

@@ -165,8 +165,8 @@ def test_stale_rows_go_and_living_ones_are_never_away(system: WholeWay) -> None:
 
 
 def test_a_stop_is_healed_by_a_copy_that_nobody_asked_for(system: WholeWay) -> None:
-    """TRUNCATE PARTITION removes rows that the log does not show; what stands behind it comes all the
-    same."""
+    """TRUNCATE PARTITION removes rows that the log does not show; the rows written after it arrive all
+    the same."""
     arrived(system, "parts")
     for source in SOURCES:
         system.change(

@@ -3,7 +3,8 @@ and target.
 
 Debezium itself is not here. Each change is made at a real MariaDB, and what its connector writes of it
 (tests.kits.debezium) is written from the rows as the server then has them. The source's user may read tables
-and nothing else."""
+and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -121,7 +122,8 @@ def copy_by_its_signal(world: World) -> None:
     """`rowlock copy` cannot copy a topic that Debezium writes, so it prints the signal to send to Debezium.
 
     The rows that Debezium reads then mend the target's. A row that the source does not have stays, as the
-    page says."""
+    page documents.
+    """
     target = f"{world.db}.plain"
     world.target.execute("UPDATE plain SET v = -1 WHERE id = 7", database=world.db)
     world.target.execute("INSERT INTO plain (branch, id, v) VALUES ('b1', 99, 99)", database=world.db)

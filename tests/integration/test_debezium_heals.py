@@ -87,8 +87,8 @@ def _schema(kind: str, world: World) -> str:
 
 
 def test_stopped_tables_go_on_with_their_snapshots(healing: Healing) -> None:
-    """One was altered, one has a value that nobody can read for certain; its snapshot is cut in two by a kill
-    of everything."""
+    """One was altered, one has a value that cannot be decoded with certainty; its snapshot is cut in two by
+    a kill of everything."""
     world = healing.world
     columns = "id INT PRIMARY KEY, version INT NOT NULL, owner INT, amount INT"
     world.table("altered", f"CREATE TABLE altered ({columns})", schemas=False)
@@ -131,7 +131,7 @@ def test_stopped_tables_go_on_with_their_snapshots(healing: Healing) -> None:
 
 def test_a_snapshot_of_a_part_deletes_nothing(healing: Healing) -> None:
     """Its signal had `additional-conditions`. The keys are text: the source finds them by its collation, and
-    PostgreSQL tells their case apart."""
+    PostgreSQL distinguishes their case."""
     world = healing.world
     world.table("acct", "CREATE TABLE acct (id VARCHAR(20) PRIMARY KEY, version INT NOT NULL)", schemas=False)
     create_topics(world, "acct")
@@ -165,7 +165,7 @@ def test_a_snapshot_of_a_part_deletes_nothing(healing: Healing) -> None:
 
 
 def _break(world: World) -> None:
-    """What is written behind this is not applied: rows that are changed, inserted and deleted, and a unique
+    """What is written from here on is not applied: rows that are changed, inserted and deleted, and a unique
     value that is handed on."""
     world.source.execute("ALTER TABLE altered ADD COLUMN note VARCHAR(20) DEFAULT 'none'", database=world.db)
     with contextlib.closing(world.connect()) as conn:
@@ -190,8 +190,8 @@ def _in_vain(healing: Healing) -> None:
 
 
 def _cut_in_two(healing: Healing, run: Run) -> None:
-    """The value is mended. A row is held that is gone at the source: the rows of the snapshot come, and what
-    is gone cannot be deleted. Then everything is killed."""
+    """The value is mended. A row that the source has deleted is locked in the target: the rows of the
+    snapshot arrive, and the deleted row cannot be removed. Then everything is killed."""
     world = healing.world
     world.change("doubtful", "UPDATE doubtful SET version = 3, raw = 'clear' WHERE id = 1")
     with (

@@ -2,7 +2,8 @@
 MariaDB.
 
 It has a stop, and the snapshot by Debezium that heals it. Judged by the last record of each key, read here,
-and by `rowlock verify`. Debezium itself is not here (tests.kits.debezium)."""
+and by `rowlock verify`. Debezium itself is not here (tests.kits.debezium).
+"""
 
 from __future__ import annotations
 
@@ -110,8 +111,8 @@ def test_a_stopped_topic_goes_on_with_its_snapshot_and_not_with_a_part(world: Wo
 
 
 def broken(world: World, name: str) -> None:
-    """Alter the table, so that nothing behind it is applied: among it a delete, and a row that moves to
-    another owner."""
+    """Alter the table, so that nothing written after it is applied: among this a delete, and a row that moves
+    to another owner."""
     world.source.execute(f"ALTER TABLE {name} ADD COLUMN note VARCHAR(20)", database=world.db)
     with contextlib.closing(world.connect()) as conn:
         world.connectors[name].table = read_table(conn, world.db, name)

@@ -2,7 +2,8 @@
 table.
 
 Tables and values are random (Hypothesis), and the library's own decode is a second witness for what it can
-decode."""
+decode.
+"""
 
 from __future__ import annotations
 
@@ -299,7 +300,7 @@ _WITNESSED = [
 
 
 def _is_witnessed(kind: Kind, value: Value) -> bool:
-    """Tell whether the library can be asked for `value`. What it cannot be asked for, the servers' SELECT
+    """Return whether the library can be asked for `value`. What it cannot be asked for, the servers' SELECT
     agrees with us on:
 
     - TIME(n): it gives -00:00:00.999999 for -00:00:00.000001;

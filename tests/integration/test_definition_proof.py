@@ -1,4 +1,4 @@
-"""Capture is behind the catalogue: what it publishes is right, or the table is stopped or waits; never a
+"""Capture lags the catalogue: what it publishes is right, or the table is stopped or waits; never a
 wrong value, never the whole source.
 
 A definition is published only from a proven reading of the catalog, one search of the log proves it for every
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.timeout(1200)
 
 
 class Source:
-    """A database with a table `beat`, whose rows say how far capture has come, and capture of it in
+    """A database with a table `beat`, whose rows show how far capture has come, and capture of it in
     stretches."""
 
     def __init__(self, kafka: Kafka, database: Any, db: str, folder: Path) -> None:
@@ -50,7 +50,7 @@ class Source:
 
     @contextlib.contextmanager
     def running(self, snapshot: str = "never") -> Iterator[Unit]:
-        """Capture that has begun: what is written from now on is behind where it stands."""
+        """Capture that has begun: what is written from now on is after its position."""
         before = self._gen()
         with running(self.config(snapshot), "s") as unit:
             until(lambda: self._gen() > before, f"a start; {unit.output()[-3000:]}", _PATIENCE)

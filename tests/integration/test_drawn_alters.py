@@ -1,8 +1,9 @@
-"""Random statements on a table at a real source, told as capture tells them and applied under each policy:
-target = source behind each.
+"""Random statements on a table at a real source, published as capture does and applied under each policy:
+target = source after each.
 
 There is no log and no Kafka: rows are compared around each statement. What capture decides by is the
-product's; so are the attempts."""
+product's; so are the attempts.
+"""
 
 from __future__ import annotations
 
@@ -324,8 +325,8 @@ def written(
 
 
 LONG = "a" * 63
-#: What a MySQL target takes for one name, and PostgreSQL for two; a name that no target takes with a number
-#: behind it.
+#: What is one name for a MySQL target, and two for PostgreSQL; a name that no target takes with a number
+#: appended.
 SPELLINGS: tuple[tuple[str, ...], ...] = (
     ("DROP COLUMN v", "ADD COLUMN V VARCHAR(10) DEFAULT 'x'"),
     ("RENAME COLUMN v TO V",),

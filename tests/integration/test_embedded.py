@@ -326,8 +326,8 @@ def test_a_given_home_is_kept(tmp_path: Path) -> None:
 
 @as_root
 def test_postgresql_whose_package_nobody_can_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As when the virtual environment lies below /root: the binaries are copied to where nobody can read
-    them."""
+    """As when the virtual environment is below /root: the binaries are copied to where the user `nobody` can
+    read them."""
     package, passable = postgres_module._find_package(), postgres_module._is_passable
     monkeypatch.setattr(
         postgres_module,
@@ -354,8 +354,8 @@ with PostgreSQL() as service:
 
 @as_root
 def test_an_ordinary_user_can_do_it_too(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Runs as nobody, with whatever Python nobody may execute; the whole suite runs so where it is not
-    root."""
+    """Runs as the user `nobody`, with a Python that this user may execute; the whole suite runs so where it
+    is not root."""
     python = next((each for each in (sys.executable, "/usr/bin/python3") if _nobody_runs(each)), None)
     if python is None:
         pytest.skip("nobody may not execute this Python")

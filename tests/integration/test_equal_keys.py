@@ -2,9 +2,10 @@
 the new ones in every target.
 
 Of each collation of both servers pairs are drawn: another case, another accent, other trailing spaces,
-another text behind an index's prefix. The server itself says which of them it holds equal, and what its table
+another text after an index's prefix. The server itself shows which of them it holds equal, and what its table
 has after the UPDATE; that is what the fold and the targets are judged by. `make test` asks for a part of the
-collations, `make test-all` for every one."""
+collations, `make test-all` for every one.
+"""
 
 from __future__ import annotations
 
@@ -205,12 +206,12 @@ class Written:
         self.tables = 0
 
     def update(self, collation: str, pairs: Sequence[Pair], equal: set[int]) -> list[Row]:
-        """Apply an INSERT and an UPDATE of each pair, and return the rows that are there behind them. What is
+        """Apply an INSERT and an UPDATE of each pair, and return the rows that are there then. What is
         `equal` must fold equal."""
         self.tables += 1
         expected = table(self.target.schema, f"t{self.tables}", collation, pairs[0].prefix)
         self.session.create_table(expected)
-        # what the catalogue says of a collation that is kept, test_collations.py asks for
+        # what the catalogue shows of a collation that is kept, test_collations.py checks
         kept = self.choose(expected.get_column("k").type) == collation
         real = expected if kept else self.session.read_table(expected.db, expected.name)
         assert real is not None
@@ -286,7 +287,7 @@ def test_an_update_between_values_that_compare_equal_leaves_the_new_ones(
 
 @dataclass
 class Elsewhere:
-    """The pairs of all collations for which a target has this one: it tells apart at least what the source
+    """The pairs of all collations for which a target has this one: it distinguishes at least what the source
     does."""
 
     all: dict[tuple[str, str, int | None], tuple[list[Pair], list[Row]]] = field(default_factory=dict)

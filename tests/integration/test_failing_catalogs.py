@@ -30,8 +30,8 @@ COMMANDS = {
     "status --output json": ("unknown column",),
 }
 CASES = [(line, fault) for line, faults in COMMANDS.items() for fault in faults]
-#: What a connection says when it is made. The last ones of `check` and `status` only ask for headroom and
-#: version: not being let in is reported by those before them, which are asked for more.
+#: What a connection sends when it is opened. The last ones of `check` and `status` only ask for headroom and
+#: version: a refused login is reported by those before them, which are asked for more.
 _CONNECTING = ("SET ", "SELECT @@max_allowed_packet")
 
 

@@ -241,7 +241,8 @@ def _expansions(
     """Yield characters that weigh as several others in a row, but fold otherwise.
 
     Where weights have levels (with zeros between them) nothing is asked: what is equal there is equal by the
-    first alone, and that is asked in the _ai_ci collation of the same language."""
+    first alone, and that is asked in the _ai_ci collation of the same language.
+    """
     single = {weight: chars[0] for weight, chars in classes.items() if len(weight) in {4, 8}}
     for weight in {*changed} if changed else classes:
         char = classes[weight][0]
@@ -278,8 +279,8 @@ def test_strings_that_a_server_compares_equal_fold_equal(asked: Asked) -> None:
 
 
 def test_what_a_unique_index_refuses_folds_equal(asked: Asked) -> None:
-    """The same by the index itself, where weights do not tell; and of one where they do, so that weights are
-    the proof."""
+    """The same by the index itself, for collations whose weights do not show it; and for one whose weights
+    do, so that weights are proof."""
     for collation in ("big5_chinese_ci", "gbk_chinese_ci", "utf8mb4_general_ci"):
         charset = asked.collations[collation]
         asked("DROP TABLE IF EXISTS folds.held")

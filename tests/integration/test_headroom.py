@@ -1,5 +1,5 @@
-"""Retention on real servers, as the documented user: `check` tells how long all is kept, `status` raises the
-alarm in time."""
+"""Retention on real servers, as the documented user: `check` reports how long all is kept, `status` raises
+the alarm in time."""
 
 from __future__ import annotations
 

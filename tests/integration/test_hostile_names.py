@@ -3,7 +3,8 @@ alone.
 
 Databases, tables and columns with quotation marks, backticks, dots, comments, blanks, placeholders, control
 characters, reserved words, another script, 64 characters, and twins that differ in case. What a target cannot
-hold stops its own unit."""
+hold stops its own unit.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Topics that Kafka's cleaner has compacted in truth: superseded records are gone, and so are those of
+"""Topics that Kafka's cleaner has really compacted: superseded records are removed, and so are those of
 deleted rows, null values among them.
 
-What is left is all that a reader, `verify`, a successor of the unit and whoever empties the table have.
+What is left is all that a reader, `verify`, a successor of the unit and the writer of a TRUNCATE have.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def config(kafka: Kafka, unique: str) -> KafkaTargetConfig:
 
 
 def uncleaned(kafka: Kafka, topic: str, busy: bytes) -> set[bytes]:
-    """The keys, but for the one that is written on and on, of which an older record or a null value stands in
-    the topic."""
+    """The keys, but for the one that is written on and on, of which the topic still has an older record or a
+    null value."""
     found = messages(kafka, topic, committed=False)
     times = Counter(each.key() for each in found)
     return {
@@ -60,7 +60,7 @@ def uncleaned(kafka: Kafka, topic: str, busy: bytes) -> set[bytes]:
 
 
 class Story:
-    """What an owner wrote, and the rows that it comes to. A row is changed on and on, so that segments
+    """What an owner wrote, and the rows that result. A row is changed on and on, so that segments
     end."""
 
     def __init__(self, owner: Owner, kafka: Kafka, unique: str) -> None:

@@ -1,5 +1,5 @@
-"""A table is copied again into a topic: what the source no longer has goes, also what stands under a routing
-key that its row has no more.
+"""A table is copied again into a topic: what the source no longer has is deleted, also a record under a
+routing key that its row no longer has.
 
 Judged by `rowlock verify`, and by a consumer of its own.
 """
@@ -72,8 +72,8 @@ def ended(config: KafkaTargetConfig, name: str) -> None:
 
 
 def filled(real: Cluster, topic: dict[str, Any]) -> RealUnit:
-    """Ten rows, of which the source then changes some while nobody captures it: 1 and 2 are gone, 3 has
-    another owner, 20 is new."""
+    """Ten rows, of which the source then changes some without capture: 1 and 2 are deleted, 3 has another
+    owner, 20 is new."""
     unit = unit_of(real, topic=topic)
     source = unit.source
     unit.write([source.put(ann(source, key)) for key in range(10)])

@@ -1,8 +1,9 @@
 """A worker dies in each commit of a copy, of a TRUNCATE that is written row by row and of a retry from the
-quarantine, in front of Kafka's commit or behind it.
+quarantine, before Kafka's commit or after it.
 
-Whoever goes on leaves the rows of the source, and each record of what was asked once: judged by a consumer of
-the tests' own."""
+The worker that goes on leaves the rows of the source, and each record of what was asked once: judged by a
+consumer of the tests' own.
+"""
 
 from __future__ import annotations
 

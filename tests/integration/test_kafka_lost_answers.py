@@ -1,4 +1,4 @@
-"""Whichever commit of a unit's life loses its answer: each record stands once in the target's topic, TRUNCATE
+"""Whichever commit of a unit's life loses its answer: each record is once in the target's topic, TRUNCATE
 and definitions among them."""
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ LEASE_S = 3.0
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[RelayedKafka]:
-    """It has loaded what it knows of transactions: the first to ask is told to wait, which may take longer
-    than a call here."""
+    """The broker has loaded its state of transactions: the first client has to wait for that, which may take
+    longer than a call here."""
     with RelayedKafka() as made, closing(KafkaTarget(target_config(made, "first"))) as target:
         target.ensure_bookkeeping()
         until(lambda: taken_over(target), "a coordinator of transactions")
@@ -81,8 +81,8 @@ class Story:
         yield [source.event("m", stop=stop)]
 
     def notified(self, lose: Any) -> None:
-        """Live it; `lose` is called before each commit of rows. Whatever is behind is tried again, as the
-        product does, and each start is repeated."""
+        """Live it; `lose` is called before each commit of rows. While the unit lags it is applied again, as
+        the product does, and each start is repeated."""
         for events in self.chapters():
             self.unit.write(events)
             for _ in range(2):

@@ -1,5 +1,5 @@
-"""A route whose filter, columns or masks change over a topic that has rows: it is said before, and as long as
-rows are as they were."""
+"""A route whose filter, columns or masks change over a topic that has rows: it is reported before a row is
+written, and as long as rows are as they were."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def row_of(unit: RealUnit, key: int) -> dict[str, Any]:
 
 
 def now(unit: RealUnit, **topic: Any) -> None:
-    """The route is another one from here on, as behind a reload."""
+    """The route is another one from here on, as after a reload."""
     (route,) = unit_of(unit.real, topic=topic).routes  # type: ignore[arg-type]
     unit.routes = (route,)
     unit.real.drop_connection(0)  # type: ignore[attr-defined]

@@ -1,8 +1,9 @@
 """One `rowlock run` from two databases to topics of all five formats and to a database at once, through a
-target that is down and kills of driver and broker; each topic is judged by what its route says.
+target that is down and kills of driver and broker; each topic is judged by its route.
 
 The judge (tests/topics) knows nothing of the product: every record of every topic is compared, and every
-value."""
+value.
+"""
 
 from __future__ import annotations
 
@@ -175,7 +176,7 @@ def test_every_format_and_a_database_have_what_their_sources_did(
 
 
 def copied_again(site: Site, server: MariaDB) -> None:
-    """What a source changed where its log does not say so, `rowlock copy` brings to every topic and table of
+    """What a source changed without a record in its log, `rowlock copy` brings to every topic and table of
     it."""
     desired = 1  # the database
     for table, topic in site.topics.items():

@@ -1,5 +1,5 @@
 """A Kafka target on a broker with TLS, users and rights, and on one without transactions: what is documented
-is enough, and each refusal says what to do."""
+is enough, and each refusal names what to do."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def test_a_zombie_that_begins_later_fences_the_owner_who_takes_the_id_back_loudl
     owner: Owner, kafka: Kafka, config: KafkaTargetConfig, unique: str
 ) -> None:
     owner.apply(4, (None, account(1)))
-    UnitWriter(config, UNIT, 1000, lambda: UNKNOWN_UNIT)  # whoever has read nothing yet
+    UnitWriter(config, UNIT, 1000, lambda: UNKNOWN_UNIT)  # an owner that has read nothing yet
     with capture_logs() as logs:
         assert owner.apply(5, (None, account(2))) == BatchCommitted()
     assert [entry["event"] for entry in logs if entry["log_level"] == "warning"] == [
@@ -258,7 +258,7 @@ def test_who_is_fenced_in_a_commit_that_moves_no_offset_writes_its_records_once(
     unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
     """A copy's sweep, a retry of the quarantine and a TRUNCATE leave the offsets as they are: those do not
-    say whether it happened."""
+    show whether it happened."""
     owner = Owner(config, table_of(unique))
     owner.apply(4, (None, account(1)), held=[QuarantineEntry(4, 0, "s.acct", "[1]", "1", "{}", "refused", 7)])
     cases: dict[str, tuple[RowsChange, dict[str, Any]]] = {
@@ -350,8 +350,8 @@ def with_type(target: TargetTable, name: str, type_: ColumnType) -> TargetTable:
 def test_a_topic_that_is_deleted_while_its_unit_runs_stops_it(
     again: bool, owner: Owner, kafka: Kafka, config: KafkaTargetConfig, unique: str
 ) -> None:
-    """Whether it is made again or not: the rows that were written to it are gone, and the next commit, and
-    the next start, say so."""
+    """Whether it is made again or not: the rows that were written to it are lost, and the next commit, and
+    the next start, report it."""
     owner.apply(4, (None, account(1)))
     remove_topic(kafka, f"{unique}.acct")
     if again:
@@ -598,7 +598,7 @@ def test_who_only_looks_at_a_target_makes_no_topic_there(config: KafkaTargetConf
 def test_a_row_that_is_written_from_the_quarantine_takes_the_place_of_what_the_topic_has_of_it(
     status: str, left: list[tuple[int, str]], kafka: Kafka, config: KafkaTargetConfig, unique: str
 ) -> None:
-    """Under another routing key, or outside the filter by now, though the change that said so was never
+    """Under another routing key, or outside the filter by now, though the change that moved it was never
     written."""
     options: dict[str, Any] = {"key": ("owner",), "where": (("note", ("open",)),)}
     owner = Owner(config, table_of(unique, **options))

@@ -1,5 +1,5 @@
-"""A change of a real target table whose process dies, is cut off or is paused at each statement: whoever
-comes next ends as if nothing had been."""
+"""A change of a real target table whose process dies, is cut off or is paused at each statement: the
+process that takes over ends as if nothing had happened."""
 
 from __future__ import annotations
 
@@ -109,8 +109,8 @@ def met(tale: RealStory, moments: Moments, expected: object) -> str | None:
 
 
 def test_a_table_that_somebody_drops_in_the_middle_of_a_change_is_made_by_a_copy(real: Real) -> None:
-    """The process dies in front of the statement, behind it, or behind its end, and the table is dropped
-    before anybody comes: no mark stays that nothing takes away."""
+    """The process dies before the statement, after sending it, or after its end, and the table is dropped
+    before another takes over: no mark stays that nothing removes."""
     case, number = CASES["everything"], 100
     clean, moments = RealStory.begun(real, number, case), Moments()
     clean.unit.strike(moments)

@@ -1,6 +1,6 @@
 """A copy that a process applies to a real target, and that dies, is cut off or is paused at each step: from
-the jump to the copy's begin over the sweeps of its ranges to that at its end. No row that lives is away
-meanwhile, and whoever comes next ends as the source."""
+the jump to the copy's begin over the sweeps of its ranges to that at its end. No living row is missing
+meanwhile, and the process that takes over ends with the source's rows."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ STALE, POISON = (4, 11, 57), 50
 
 
 class CopyStory:
-    """A unit in front of a stop, behind which a copy begins; its target has rows that the source has no more,
-    and holds one back."""
+    """A unit before a stop, after which a copy begins; its target has rows that the source no longer has, and
+    one row is quarantined."""
 
     def __init__(self, real: Real, number: int, text: bool) -> None:
         name = f"s{number}"

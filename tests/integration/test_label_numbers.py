@@ -1,5 +1,5 @@
 """ENUM and SET with an empty label on real servers: every number arrives in each target, from a snapshot,
-from the log, and behind a copy."""
+from the log, and after a copy."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What TABLE_MAPs say on both servers, held against what the catalogue says: never a false contradiction, and
-never a miss.
+"""What TABLE_MAPs record on both servers, compared with what the catalogue has: never a false contradiction,
+and never a miss.
 
-Every definition is compared with the log that was written under it; then an ALTER stands between the two.
+Every definition is compared with the log that was written under it; then with an ALTER between the two.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ def test_the_log_never_contradicts_the_definition_it_was_written_by(server: Serv
 
 
 def test_a_geometry_shifts_no_charset(database: Server) -> None:
-    """MariaDB counts it among the columns with a charset; by MySQL's rules the ids of those behind it were
-    another's."""
+    """MariaDB counts it among the columns with a charset; by MySQL's rules the ids of those after it would
+    be another column's."""
     database.run(
         "CREATE TABLE t (id int primary key, p point, a varchar(10) character set utf8mb4, "
         "b varchar(10) character set utf8mb4, c varchar(10) character set latin1)"

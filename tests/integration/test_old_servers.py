@@ -72,8 +72,8 @@ def invoke(config: Path, line: str) -> Result:
 
 
 def sentences(line: str, result: Result) -> list[str]:
-    """Return what a command says of servers: of `check` and `status` from their JSON, so that no table breaks
-    a line."""
+    """Return what a command reports of servers: of `check` and `status` from their JSON, so that no table
+    breaks a line."""
     if line.startswith("check --output"):
         return [
             f"{each['place']}: {each['what']}: {each['remedy']}"

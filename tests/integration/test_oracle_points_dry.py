@@ -1,6 +1,6 @@
 """The literals and types of `make test-oracle` are SQL: H2 in Oracle mode executes what it can of them, and
-gives the value back that the event is to have. So a slip in a case for a server that nobody here has is found
-here."""
+gives the value back that the event is to have. So a slip in a case for a server that is not available here is
+found here."""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 each test is a claim to be proven.
 
 Beside the tests of every source: the types' own texts from a snapshot and from the log, late commits, LOBs,
-logs with keys only, and what no log shows. What a person looks at is tests.real_oracle.LOOK_AT."""
+logs with keys only, and what no log shows. What a person looks at is tests.real_oracle.LOOK_AT.
+"""
 
 from __future__ import annotations
 

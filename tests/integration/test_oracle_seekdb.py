@@ -1,9 +1,10 @@
-"""Oracle's stand (b): the rules of producer/sources/oracle/mlog.py on logs that an engine of somebody else's
+"""Oracle's stand (b): the rules of producer/sources/oracle/mlog.py on logs that a third party's engine
 keeps.
 
 An independent witness for the pairing of images, their order, keys that move, rows that are seen late, and a
-purge by another consumer. What seekdb does otherwise than Oracle is said here: the image before an update is
-'O' there, not 'U', and nobody may delete from a log."""
+purge by another consumer. Where seekdb differs from Oracle: the image before an update is 'O' there, not
+'U', and no client may delete from a log.
+"""
 
 from __future__ import annotations
 

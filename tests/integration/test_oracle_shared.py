@@ -4,7 +4,8 @@ A refresh lets Oracle purge every row that was committed until it ran, so rowloc
 one only when Kafka has all the rows that this may purge. Before every statement of capture others may commit,
 be refreshed (which stamps and purges), register or leave, and the clock may go on; capture is killed at any
 statement. The judge: each row of the log that ever was committed is published, once, in an order that ends
-with the table's rows; and the log is emptied. Each rule is switched off, and found."""
+with the table's rows; and the log is emptied. Each rule is switched off, and found.
+"""
 
 from __future__ import annotations
 

@@ -26,8 +26,8 @@ from tests.kits.waiting import until
 from tests.sim.kafka import Client
 from tests.stands.oracle_source import OWNER, KilledError, OracleStand, StandError
 
-#: An Oracle tells a TRUNCATE from nothing else that replaces rows, and a new column from no other change:
-#: both end in a copy (below).
+#: Oracle shows no difference between a TRUNCATE and another replacement of rows, nor between a new column and
+#: another change: both end in a copy (below).
 ALL = {name: each for name, each in vars(sources).items() if name.startswith("test_")}
 del ALL["test_an_emptied_table_is_empty"], ALL["test_a_definition_stands_before_its_rows"]
 globals().update(ALL)
@@ -150,7 +150,7 @@ def test_kills_at_any_statement_lose_nothing_and_publish_nothing_twice(
     stand: OracleStand, log: str, seed: int
 ) -> None:
     """Writers whose numbers do not follow commits go on all the time; capture is killed at statements of
-    every kind, before and behind each COMMIT of a delete, while its messages are on their way."""
+    every kind, before and after each COMMIT of a delete, while its messages are on their way."""
     instances = ("2", "", "") if log == "commit SCN" else ("", "", "")
     site, rng, writers = OracleSite(stand, seed), random.Random(seed), Writers(stand, seed, instances)
     LOGS[log](site)
@@ -633,7 +633,7 @@ def test_commits_put_rows_of_two_instances_in_order(site: OracleSite) -> None:
 
 @pytest.mark.parametrize("last", [2, 7])
 def test_rows_wait_for_their_commit_scns(site: OracleSite, last: int) -> None:
-    """What is behind them waits, too: it may be of the same row, and it may be more than a poll brings (five
+    """What follows them waits, too: it may be of the same row, and it may be more than a poll reads (five
     rows)."""
     by_commit(site)
     site.run()
@@ -692,8 +692,8 @@ def test_a_start_behind_the_retention_goes_on(site: OracleSite) -> None:
 
 @pytest.mark.parametrize("deleted", [True, False])
 def test_a_start_behind_the_retention_publishes_nothing_twice(site: OracleSite, deleted: bool) -> None:
-    """Killed between acknowledgement and delete, and then the topic has not kept what would tell. `deleted`:
-    or just behind it."""
+    """Killed between acknowledgement and delete, and then the topic has not kept the rows that would show it.
+    `deleted`: or just after the delete."""
     site.run()
     seen: list[str] = []
 

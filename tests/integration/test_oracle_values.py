@@ -2,8 +2,9 @@
 back, or refused with the reason.
 
 `python -m tests.integration.test_oracle_values FILE` writes tests/golden/oracle_held.jsonl from what each
-test left in FILE (ROWLOCK_HELD=FILE): what the servers themselves show, to be looked at by whoever changes
-it."""
+test left in FILE (ROWLOCK_HELD=FILE): what the servers themselves show, to be looked at by anyone who
+changes it.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 each policy: target = source.
 
 They are drawn by Hypothesis (tests/kits/drawn_steps.py). Several are played at once in one system, each with
-tables of its own."""
+tables of its own.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ ROUNDS = 8
 
 class Story:
     """Histories that are played at once. `left`: name → what the source's table had whenever it left that
-    name. `copied`: names of which there are copies that nobody asked for."""
+    name. `copied`: names that capture copied without a request."""
 
     def __init__(self, play: Play, histories: list[Drawn], rng: random.Random) -> None:
         self.play, self.histories, self._rng = play, histories, rng
@@ -196,10 +197,10 @@ def _not_asked(story: Story, unit: PlayedUnit) -> str | None:
 
 
 def _left(story: Story, unit: PlayedUnit, report: Report) -> str | None:
-    """A unit of a table that is gone says so and what to do; the target keeps what it had, which is what the
+    """A unit of a dropped table reports that and what to do; the target keeps what it had, which is what the
     source's had when it left the name.
 
-    That may be an earlier life: a table that comes and goes while capture is behind has no row in the topic.
+    That may be an earlier life: a table that comes and goes while capture lags has no row in the topic.
     """
     by_hand = unit.policy in ("ignore", "stop")  # what the target must be given by hand
     if not decode_problem(report.message).action or (report.copy is None and not by_hand):

@@ -1,8 +1,9 @@
 """A running system takes another configuration in: a table, a route, a policy, by each of the three ways; a
 bad file changes nothing.
 
-Whoever is not concerned keeps its assignment. The judge is the full comparison of rows, and the coordinator's
-list of units."""
+A unit that is not concerned keeps its assignment. The judge is the full comparison of rows, and the
+coordinator's list of units.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +37,7 @@ Rows = list[tuple[Any, ...]]
 
 @dataclass
 class System:
-    """`db`: the database of both branches and of the target, and the Kafka prefix. `said`: how many reloads
-    have been answered."""
+    """`db`: the database of both branches and of the target, and the Kafka prefix."""
 
     config: Path
     db: str

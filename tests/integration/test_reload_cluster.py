@@ -1,5 +1,5 @@
 """Reload on several machines: real coordinators and Kafka, agents with files of their own, workers that only
-say that they work."""
+report that they work."""
 
 from __future__ import annotations
 

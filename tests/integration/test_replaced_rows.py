@@ -1,7 +1,7 @@
-"""Whole product: statements that empty, replace or swap rows under an unchanged definition. No unit says "ok"
-over wrong rows.
+"""Whole product: statements that empty, replace or swap rows under an unchanged definition. No unit reports
+"ok" over wrong rows.
 
-Before, every one of these tables kept deleted rows, or lacked new ones, under units that said "current".
+Before, every one of these tables kept deleted rows, or lacked new ones, under units that reported "current".
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """`rowlock coordinator` as real processes with real Kafka, and the commands that operators give; workers only
-say that they work."""
+report that they work."""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 message each.
 
 One system serves all tests of the module that only look: two MariaDB branches into one PostgreSQL table, plus
-a table whose target is too narrow for one row."""
+a table whose target is too narrow for one row.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 then each policy at each target.
 
 Capture runs once for all statements, each on a table of its own; what is in the topics is applied by attempts
-without Spark. The judge reads both ends whole, in wire values."""
+without Spark. The judge reads both ends whole, in wire values.
+"""
 
 from __future__ import annotations
 
@@ -61,8 +62,8 @@ real = reals_apart(*KINDS)
 
 
 def test_each_statement_under_each_policy(played: Played, real: Real) -> None:
-    """What the page says of a statement happens, and where it promises that the target follows, the ends are
-    equal."""
+    """Each statement has the effect that the page documents, and where it promises that the target follows,
+    the ends are equal."""
     wrong = []
     for policy in ("lenient", "evolve", "ignore", "stop"):
         for name, statement in played.names.items():

@@ -45,7 +45,7 @@ def test_gh_ost_s_statements(tools: Tools, swap: tuple[str, ...]) -> None:
 
 
 def test_a_tool_that_is_done_before_capture_reads_of_it(tools: Tools) -> None:
-    """Capture ends between the shadow's statements and the swap: what it read of them stands in its
+    """Capture ends between the shadow's statements and the swap: what it read of them is in its
     position."""
     tools.run("UPDATE t SET v = 'x', version = 2 WHERE id < 9")
     tools.run("CREATE TABLE _t_gho LIKE t", f"ALTER TABLE _t_gho {ALTER}")

@@ -1,4 +1,4 @@
-"""The smallest thing stops, and status says so: one `rowlock run` of two MariaDB sources into PostgreSQL,
+"""The smallest thing stops, and status reports it: one `rowlock run` of two MariaDB sources into PostgreSQL,
 from an empty schema on."""
 
 from __future__ import annotations
@@ -153,8 +153,8 @@ def after_a_stop_nothing_is_said_to_run(system: WholeRun) -> None:
 
 
 def a_start_leaves_out_the_tables_and_the_source_that_are_wrong_and_nothing_else(system: WholeRun) -> None:
-    """An ALTER, a cascade and a trigger in the target while it was down; and a source that lets nobody in any
-    more."""
+    """An ALTER, a cascade and a trigger in the target while it was down; and a source that no longer accepts
+    rowlock's login."""
     system.change(
         "b1",
         "ALTER TABLE altered ADD z INT",

@@ -2,7 +2,8 @@
 
 A server that is reset, restored or replaced writes other rows into a log of the same name, and reaches the
 stored offset again: under the same uuid, and with the same GTIDs. Each server here is one of its own, with
-GTIDs and without, with checksums in the log and without."""
+GTIDs and without, with checksums in the log and without.
+"""
 
 from __future__ import annotations
 

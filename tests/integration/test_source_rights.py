@@ -168,8 +168,8 @@ OBJECTS = (
 
 
 def test_what_is_not_seen_is_not_taken_for_absent(bank: Bank) -> None:
-    """Under the documented grants the other database does not seem to exist: the sight says that nothing is
-    proven."""
+    """Under the documented grants the other database does not seem to exist: `visibility` records that this
+    proves nothing."""
     bank.run(*OBJECTS)
     found = bank.objects()
     assert found.kinds == {(bank.db, "acct"): "table"}

@@ -184,7 +184,7 @@ def applied_by(process: AssignedApply, scene: Scene) -> int:
 
 def test_a_backlog_does_not_wait_for_a_spark_that_does_not_come(scene: Scene) -> None:
     """More than a takeover applies at once; then stopped while Java still starts: fenced, and nothing is left
-    behind."""
+    over."""
     versions = itertools.count(1)
     with assigned_apply(scene.config) as process:
         for _ in range(7):

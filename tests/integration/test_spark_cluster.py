@@ -2,7 +2,8 @@
 its own machine.
 
 What could break there and not in `local[N,4]`: the boards, locks and reports that an agent shares with its
-workers, when these are not its descendants; and code, jars and settings that have to reach an executor."""
+workers, when these are not its descendants; and code, jars and settings that have to reach an executor.
+"""
 
 from __future__ import annotations
 

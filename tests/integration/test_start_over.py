@@ -1,4 +1,4 @@
-"""docs/how-to/start-over.md, done as it says: after a DDL that stopped a table and a purged log, every row is
+"""docs/how-to/start-over.md, done as written: after a DDL that stopped a table and a purged log, every row is
 there again."""
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ def test_starting_over_brings_every_row_after_a_ddl_and_a_purged_log(system: Who
 
 
 def purge(server: Source) -> None:
-    """Have the server forget where capture stands; it keeps a file until it notices that its reader is
-    gone."""
+    """Have the server purge the log at capture's position; it keeps a file until it notices that its reader
+    has disconnected."""
     server.execute("FLUSH BINARY LOGS")
     last = server.execute("SHOW MASTER STATUS")[0][0]
 

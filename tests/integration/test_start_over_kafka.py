@@ -1,5 +1,5 @@
-"""docs/how-to/start-over.md for a Kafka target, done as it says, by the user that is documented: a key that
-is another one, and rows that nobody captured."""
+"""docs/how-to/start-over.md for a Kafka target, done as written, by the user that is documented: a changed
+key, and rows that were not captured."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What definitions say of columns is what the servers did: rows before a statement, altered as it is told,
-are the rows behind it."""
+"""What definitions record of columns is what the servers did: rows before a statement, altered as recorded,
+are the rows after it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FORM = (
 )
 ROWS = "(1, 'one', 1, 1.5, 1), (2, 'é', NULL, NULL, 1), (3, NULL, -3, 0, 1)"
 
-#: A statement, and what its definition event says: of columns, and whether rows and values are "kept";
+#: A statement, and what its definition event records: of columns, and whether rows and values are "kept";
 #: "stop": the table stops.
 Case = tuple[str, ColumnChanges | None, str | None]
 CASES: tuple[Case, ...] = (
@@ -133,8 +133,8 @@ def test_live(bench: Bench) -> None:
 
 
 def test_behind(bench: Bench) -> None:
-    """Capture comes to each statement when it, and one on the table without a change of its definition, are
-    in the log already."""
+    """Capture reads each statement when it, and one on the table without a change of its definition, are in
+    the log already."""
     bench.begin()
     before = [bench.rows(number) for number in range(len(bench.cases))]
     bench.capturing.run()

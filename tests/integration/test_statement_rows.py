@@ -34,7 +34,7 @@ ROWS = [(number, f"v{number}") for number in range(1, 200, 7)]
 
 @dataclass(frozen=True)
 class Case:
-    """`passes`: whether capture goes on behind it. `refused`: the server does not do it at all; None:
+    """`passes`: whether capture goes on after it. `refused`: the server does not do it at all; None:
     either."""
 
     kind: str

@@ -1,6 +1,7 @@
-"""Statements whose text is easily misread: in the client's character set, behind SET STATEMENT, on a table
+"""Statements whose text is easily misread: in the client's character set, after SET STATEMENT, on a table
 that a temporary one hides. Each stops the table that it concerns, and no other. Before, each of them left
-rows at the target without a word."""
+rows at the target without a word.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 changes meanwhile.
 
 The judge folds the table's topic as a reader does (what a copy did not bring is deleted with its chunks, by
-`since` alone), compares that with the source's rows, and looks that no row's `version` goes back."""
+`since` alone), compares that with the source's rows, and looks that no row's `version` goes back.
+"""
 
 from __future__ import annotations
 

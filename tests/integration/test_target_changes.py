@@ -1,5 +1,5 @@
-"""What is done to targets while rowlock runs: it stops what it concerns, says so, and goes on by itself once
-it is undone."""
+"""Changes to targets while rowlock runs: rowlock stops what they concern, reports it, and goes on by itself
+once they are undone."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def test_what_is_done_to_targets_stops_what_it_concerns_until_it_is_undone(syste
 
 
 def a_trigger_that_appears_stops_its_table_though_no_statement_fails(system: WholeRun) -> None:
-    """On PostgreSQL updates come to nothing, on MySQL to something else; nothing tells but a look at the
-    table."""
+    """On PostgreSQL updates have no effect, on MySQL they write another value; only a look at the table shows
+    it."""
     system.targets["pg"].execute(
         "CREATE FUNCTION nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'; "
         "CREATE TRIGGER keeps BEFORE UPDATE ON watched FOR EACH ROW EXECUTE FUNCTION nothing()",
@@ -127,8 +127,8 @@ def rights_that_are_revoked_and_given_back_need_nobody(system: WholeRun) -> None
 
 
 def a_java_process_that_is_killed_is_replaced(system: WholeRun) -> None:
-    """By the kernel, say, for want of memory. Nothing would be applied any more, and the units said to be
-    current."""
+    """By the kernel, for example, for lack of memory. Otherwise nothing would be applied any more, and the
+    units would be reported as current."""
     (java,) = system.run.find("org.apache.spark.deploy.SparkSubmit")
     java.kill()
     system.change("b1", "UPDATE calm SET v = 'four'")

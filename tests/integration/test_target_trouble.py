@@ -1,4 +1,4 @@
-"""A target table that does not fit, or no longer: it stops its own unit, and the topics behind it in the task
+"""A target table that does not fit, or no longer: it stops its own unit, and the topics after it in the task
 go on."""
 
 from __future__ import annotations

@@ -109,8 +109,8 @@ def waiting(target: Target) -> bool:
 
 
 def test_what_a_user_may_not_see_is_said_with_what_shows_it(target: Target, made: Altered) -> None:
-    """The reader is another user, whose statement PostgreSQL does not show; the others show it to nobody
-    without a right."""
+    """The reader is another user, whose statement PostgreSQL does not show; the others show it only to
+    users with a right."""
     if target.kind != "postgres":
         revoked = "PROCESS ON *.*" if target.kind == "mariadb" else "SELECT ON performance_schema.*"
         target.sql(f"REVOKE {revoked} FROM `{target.database}_u`@'%'")
@@ -184,8 +184,8 @@ def whole(made: Altered, rows: list[Row], *forms: Table) -> Table:
 
 
 def at_work(target: Target, changing: Future[None], number: int) -> bool:
-    """Wait until the connection makes a new table (and does not wait, or prepare); tell whether it was met at
-    it."""
+    """Wait until the connection makes a new table (and does not wait, or prepare); return whether it was seen
+    doing so."""
     query = (
         f"SELECT state FROM information_schema.processlist WHERE id = {number} AND info LIKE 'ALTER TABLE%'"
     )
@@ -210,18 +210,18 @@ def broken_off(made: Altered, change: AlterTable, blow: Callable[[int], None]) -
             changing.result(120)
     with pytest.raises(
         TransientError
-    ):  # never over another connection, for that one's work may be somebody else's by now
+    ):  # never over another connection, for that one's work may be another process's by now
         made.session.alter_table(change, connection=number)
     return True
 
 
 def ended_by_another(made: Altered, number: int) -> None:
-    """Whoever takes the unit over ends the connection that its mark names: its statement is over when that
-    returns."""
+    """The process that takes the unit over ends the connection that its mark names: its statement is over
+    when that returns."""
     heir = made.target.open(user=f"{made.target.database}_u", password=PASSWORD)
     heir.end_connection(number)
     assert not made.target.sql("SELECT 1 FROM information_schema.processlist WHERE id = %s", [number])
-    heir.end_connection(number)  # nobody is there
+    heir.end_connection(number)  # it no longer exists
 
 
 def server_killed(made: Altered, _: int) -> None:

@@ -190,7 +190,8 @@ def follow_capture(kafka: Kafka, mariadb: MariaDB, db: str, folder: Path, work: 
 
     What the first one needs alone, as decoders for its table, is in the order and not in the counts.
     Capture's timer is stopped while transactions are counted: a slow machine would have more of its ticks for
-    more of them."""
+    more of them.
+    """
     config = load_config(write_config(folder, kafka.bootstrap, db, {"s": source(mariadb, [f"{db}.*"])}), {})
     topic = format_former_table_topic(db, "s", db, "acct")
     tracer, stop, idle, committed = Tracer(), threading.Event(), threading.Event(), count()
@@ -240,7 +241,8 @@ def follow_apply(
     `MANY`.
 
     Each lane commits several times for a transaction of the source, so the number of its commits is not left
-    to chance."""
+    to chance.
+    """
     start = len(records) - (FEW + MANY) * work.messages
     transactions = [records[at : at + work.messages] for at in range(start, len(records), work.messages)]
     first, few, many = apply_tasks(

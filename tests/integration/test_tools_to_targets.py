@@ -2,7 +2,8 @@
 where the tool kept all values.
 
 The tools' statements are recorded ones, with rows that change meanwhile: under pt-online-schema-change's
-triggers, and with what gh-ost plays into its shadow between them."""
+triggers, and with what gh-ost plays into its shadow between them.
+"""
 
 from __future__ import annotations
 

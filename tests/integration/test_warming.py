@@ -22,8 +22,8 @@ from tests.kits.assigned import assigned_apply, daemons_of
 def test_a_process_without_units_warms_up_and_touches_no_target(
     kafka: Any, unique: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, daemon: str
 ) -> None:
-    """Nobody listens where its target should be, and nothing that it reads is a watermark. `daemon`: of its
-    Python workers."""
+    """No server listens where its target should be, and nothing that it reads is a watermark. `daemon`: of
+    its Python workers."""
     if daemon != "consumer.spark.daemon":
         monkeypatch.setenv(DAEMON_ENV, daemon)
     topic = format_watermark_topic(unique, "branch1")

@@ -2,7 +2,8 @@
 command line alone.
 
 One system serves all tests of the module: rows for the snapshot and a `run --until-caught-up`, changes while
-nothing runs, then `rowlock run`, which all tests share; each has tables of its own."""
+nothing runs, then `rowlock run`, which all tests share; each has tables of its own.
+"""
 
 from __future__ import annotations
 
@@ -522,8 +523,9 @@ def test_a_keyless_table_that_appears_is_left_out_and_said(system: WholeWay) -> 
 
 
 def keyless_error(system: WholeWay) -> bool:
-    """Whether the source's status says what the table lacks. Where another test of this server has just
-    logged a statement whose tables cannot be told, it says for a moment that the table waits for that one."""
+    """Whether the source's status names what the table lacks. Where another test of this server has
+    just logged a statement whose tables cannot be determined, it reports for a moment that the table waits
+    for that statement."""
     (found,) = (each for each in system.status()["sources"] if each["name"] == "my")
     error = found["error"] or ""
     return "keyless" in error and "primary key" in error

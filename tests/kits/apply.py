@@ -1,7 +1,8 @@
 """What the tests of apply share: a source that exists only as events, a topic that holds them, a judge.
 
 `FakeSource` keeps rows like a database with a primary key and a unique key, and returns the events a capture
-task would write; the judge compares whole rows of the target with it."""
+task would write; the judge compares whole rows of the target with it.
+"""
 
 from __future__ import annotations
 

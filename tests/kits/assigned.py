@@ -186,7 +186,7 @@ def _gone() -> Iterator[None]:
 
 def daemons_of(processes: Iterable[psutil.Process]) -> set[str]:
     """Return the modules that run as daemons of Spark's Python workers. (The JVM's command line only names
-    one, behind a "=".)"""
+    one, after a "=".)"""
     found = set()
     for process in processes:
         with _gone():

@@ -59,8 +59,8 @@ _EXPECTED = ("after a crash", "does not see")
 
 
 def source_findings(config: Path, name: str = "s") -> list[Finding]:
-    """What `check` says of a source, but for what a crash may cost (the tests' servers do not wait for the
-    disk), and for the optional rights."""
+    """Return what `check` finds at a source, but for what a crash may cost (the tests' servers do not wait
+    for the disk), and for the optional rights."""
     found = check_source(load_config(config, {}), name)
     return [each for each in found if not any(words in each.message for words in _EXPECTED)]
 
@@ -187,8 +187,9 @@ def row_that_goes_back(found: Iterable[tuple[bytes | None, EventEnvelope]]) -> s
     """Return which row (Kafka key) has a lower `version` than one before it, among what a reader does not
     drop; None: none.
 
-    Final states do not tell: whatever goes back may be overwritten later. Writers of tests give each change a
-    higher version."""
+    Final states do not show it: a row that goes back may be overwritten later. Writers of tests give each
+    change a higher version.
+    """
     highest: Position | None = None
     gen, newest = 0, dict[tuple[bytes | None, str, str], int]()
     for key, event in found:

@@ -1,13 +1,14 @@
-"""A run of capture in one thread: a log written by hand, a Kafka that acknowledges when it is told to, a
-clock that stands.
+"""A run of capture in one thread: a log written by hand, a Kafka that acknowledges when it is asked to, a
+clock that only the story moves.
 
 A story is a generator. Each list of events that it yields is what one read of the log brings; when it is
-asked for the next one, capture has done with those whatever it does. `Story.tell` runs it to its end, or to
-where the story says stop.
+asked for the next one, capture has done with those whatever it does. `Story.notify` runs it to its end, or
+until it sets `stop`.
 
 The judges look at what Kafka was given, and when: `judge_positions` (at each stored position everything
 before it was acknowledged, and it lies between transactions), `judge_topic` (an unbroken chain in which no
-row goes back)."""
+row goes back).
+"""
 
 from __future__ import annotations
 
@@ -141,9 +142,10 @@ class Story:
         """`limit`: bytes above which a transaction is not held in memory but read a second time.
 
         What a story may set: `ceiling`, `tails` and `fresh`, what the start finds in the topic; `engines`,
-        the tables without transactions; `log_end`, what the server says of it; `requests`, what is asked for
-        copies; `proof`, what the catalogue proves; `found`, what else the start finds; `mode`, the source's
-        `snapshot`."""
+        the tables without transactions; `log_end`, the end of the log as the server reports it; `requests`,
+        what is asked for copies; `proof`, what the catalogue proves; `found`, what else the start finds;
+        `mode`, the source's `snapshot`.
+        """
         self.mysql, self.snapshot, self.limit = mysql, snapshot, limit
         self.made = Made([INT])
         self.log = Log(FILE)
@@ -389,8 +391,8 @@ class Story:
             self._judge_anchor(record, acknowledged)
 
     def _judge_anchor(self, record: StoredPosition, acknowledged: list[RowEvent]) -> None:
-        """The highest position that a record tells of the topic is one that the topic has, and none up to
-        `end` is above it.
+        """The highest position that a record stores for the topic is one that the topic has, and none up
+        to `end` is above it.
 
         A higher one would be the `prev` of the next event after a start: a gap to readers.
         """

@@ -1,7 +1,8 @@
 """Coordinators and agents as the command line starts them, over one configuration, and its commands.
 
 `Processes` keeps each one's log in the test's folder. A SIGSTOP meets a process with everything it has
-started, as a machine that stands still would."""
+started, as if its machine had stopped.
+"""
 
 from __future__ import annotations
 
@@ -188,8 +189,8 @@ class Checkpoints(threading.Thread):
         self._shown[what] = now
 
     def checkpoint(self, pipeline: str) -> int:
-        """Return the checkpoint that was shown last, in ms; -1: none yet. Raises AssertionError if nobody
-        looks any more."""
+        """Return the checkpoint that was shown last, in ms; -1: none yet. Raises AssertionError if the
+        thread that looks has ended."""
         assert self.is_alive(), "the thread that looks at the checkpoints has ended"
         return self._shown.get((pipeline, "checkpoint_ts"), -1)
 

@@ -1,9 +1,10 @@
-"""Coordinators and agents for tests: real processes and threads, real Kafka and gRPC, workers that only say
-that they work.
+"""Coordinators and agents for tests: real processes and threads, real Kafka and gRPC, workers that only
+report that they work.
 
 `python -m tests.kits.coordination CONFIG-JSON` is one coordinator process. It prints a JSON line for its
 port, for each change of who leads (with the machine's monotonic seconds), and for each fence; a line on stdin
-is a command."""
+is a command.
+"""
 
 from __future__ import annotations
 

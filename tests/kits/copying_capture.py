@@ -5,8 +5,9 @@ WHEN is `never`, `event` (the topic has the begin, memory and record have the st
 alone has it), `record` (the copy runs, nothing of it was read); in a chunk that is not the first: `low` (the
 SELECT is still to come), `select` (HIGH is not read), `high` (it is read, and not emitted), `rows` (its rows
 are in the topic, its marker is not); `chunk` (a marker is in the topic), or `last` (the last one is, and no
-record says so). `labels`: it does not die, and defines ENUM and SET with an empty label as versions before
-0.1.0 did, by labels. What follows are the arguments of producer.main."""
+record shows it). `labels`: it does not die, and defines ENUM and SET with an empty label as versions before
+0.1.0 did, by labels. What follows are the arguments of producer.main.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Records as Debezium's connectors write them (2.x and 3.x, JSON converter): a table's changes, and what
 follows from a restart.
 
-Every value goes from rowlock's wire form to Debezium's, so that a test says a row once. Written from what
-Debezium's documentation says of its events; the connector itself is not here."""
+Every value is converted from rowlock's wire form to Debezium's, so that a test writes a row once. The code
+follows Debezium's documentation of its events; the connector itself is not here.
+"""
 
 from __future__ import annotations
 

@@ -26,8 +26,8 @@ BAD = b'{"op":"c"}'
 
 class HealBench(Bench):
     """`source`: the table's definition at the source now; `there`: rows of it that the source finds, beside
-    those of the snapshot; `asked`: for which keys. `beginning`: what retention has deleted of the topic
-    stands before it."""
+    those of the snapshot; `asked`: for which keys. `beginning`: the offset before which retention
+    has deleted the topic's records."""
 
     patient = True
     beginning = 0
@@ -85,7 +85,7 @@ class HealBench(Bench):
 
 
 def stopped(**more: Any) -> HealBench:
-    """A unit that stands in front of an event that it cannot apply, with five rows applied."""
+    """A unit that is stopped at an event that it cannot apply, with five rows applied."""
     bench = HealBench(**more)
     bench.connector.insert(*(row(key, f"{key}@x") for key in range(5)))
     bench.topic.append(BAD)
@@ -100,6 +100,6 @@ def stopped(**more: Any) -> HealBench:
 
 
 def now() -> list[Values]:
-    """The rows of `stopped` at the source, behind what was not applied: row 1 is gone, row 7 has a value that
-    row 3 had."""
+    """The rows of `stopped` at the source, after what was not applied: row 1 is deleted, row 7 has a value
+    that row 3 had."""
     return [row(0, "0@x"), row(2, "2@y", 2), row(3, None, 3), row(4, "4@x"), row(7, "3@x")]

@@ -1,5 +1,5 @@
-"""The users of docs/how-to/source-setup.md and target-setup.md, made by the very statements that stand
-there."""
+"""The users of docs/how-to/source-setup.md and target-setup.md, made by the very statements of those
+pages."""
 
 from __future__ import annotations
 

@@ -74,8 +74,8 @@ class Action:
 
 @dataclass
 class History:
-    """Of one table. `statement` draws the next one; `done` is told that the server took it. `left`: names
-    that columns had once."""
+    """Of one table. `statement` draws the next one; `done` is called when the server has accepted it. `left`:
+    names that columns had once."""
 
     name: str
     rng: random.Random

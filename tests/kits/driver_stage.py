@@ -28,8 +28,8 @@ Said = list[tuple[Any, ...]]
 
 
 class Connection:
-    """Says what it is asked for, and answers with the name of that; `refuses`: what it raises instead of
-    carrying out a transaction."""
+    """Records each call, and answers with the name of the call; `outcome`: what it returns for changes that
+    it applies."""
 
     transactional_ddl = False
     column_names = EXACT
@@ -76,7 +76,7 @@ class Connections:
 
 
 class Stage:
-    """Both drivers over connections that say what they are asked for."""
+    """Both drivers over connections that record their calls."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.connections, self.expected = Connections(), True

@@ -1,7 +1,8 @@
 """`python -m tests.kits.dying_capture WHEN …`: capture that dies by SIGKILL at its first stop of a table.
 
 WHEN is `cause` (known in memory only), or `event` (the topic has it, the position record does not). What
-follows are the arguments of producer.main."""
+follows are the arguments of producer.main.
+"""
 
 from __future__ import annotations
 

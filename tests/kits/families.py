@@ -28,7 +28,7 @@ def send(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
 
 @contextlib.contextmanager
 def standing_still(pid: int) -> Iterator[None]:
-    """SIGSTOP a process with everything that it has started, as a machine that stands still would; then
+    """SIGSTOP a process with everything that it has started, as if its machine had stopped; then
     SIGCONT."""
     stopped: list[psutil.Process] = []
     try:

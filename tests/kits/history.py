@@ -95,7 +95,8 @@ def changes_of(ops: list[Op]) -> list[tuple[Row | None, Row | None]]:
     """Play `ops` on a source and return the row changes it logs; what the source would refuse does nothing.
 
     put: insert or update the row `id` with a and b. move: update the key from `id` to the other id. drop:
-    delete. hand: give a and b of row `id` to the other row, in two updates of one transaction."""
+    delete. hand: give a and b of row `id` to the other row, in two updates of one transaction.
+    """
     rows: dict[Any, Row] = {}
     out: list[tuple[Row | None, Row | None]] = []
 
@@ -318,7 +319,8 @@ def run_threads(
 
     `open_session`: a new Session of the target database; the table is created through it. Attempts of random
     length; some are abandoned without a drain, as a killed task is. Rows left in the table from before must
-    be none."""
+    be none.
+    """
     rng = random.Random(seed)
     main, sessions = open_session(), [open_session() for _ in range(lanes)]
     layout = Layout(lanes=lanes)

@@ -1,5 +1,5 @@
-"""Which tests of the database targets run over Kafka, and why each other one says nothing of a topic. Data;
-tests/unit/test_kafka_shared.py holds it whole."""
+"""Which tests of the database targets run over Kafka, and why each other one does not apply to a topic. Data;
+tests/unit/test_kafka_shared.py checks that it is complete."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ PASSWORD = "correct-horse"
 T, I = ResourceType.TOPIC, ResourceType.TRANSACTIONAL_ID  # noqa: E741
 
 
-#: Right → what is said where it alone is missing. docs/how-to/kafka-target.md asks for these; each of Read
+#: Right → the message where it alone is missing. docs/how-to/kafka-target.md asks for these; each of Read
 #: and Write has Describe in it.
 RIGHTS = {
     (T, AclOperation.READ): "cannot be read: .*the user may not use the topic: allow Read",

@@ -3,7 +3,8 @@ own.
 
 A moment is a statement that an attempt is about to send which locks, writes or commits (in front of a read
 the server is as it is in front of the next such statement). What an attempt does not live through: see
-`Blow`. Whoever was paused goes on once its unit is somebody else's."""
+`Blow`. A paused process goes on once its unit is another's.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ from tests.kits.attempts import Real, RealUnit
 
 Blow = Literal["before", "sent", "cut", "paused"]
 """before: the process dies in front of the statement. sent: it dies once the server has the statement, which
-may run on. cut: the connection is lost then, and the process lives. paused: the process stands still in front
-of the statement until the unit is another's."""
+may run on. cut: the connection is lost then, and the process lives. paused: the process waits in front of the
+statement until the unit is another's."""
 BLOWS: tuple[Blow, ...] = ("before", "sent", "cut", "paused")
 _MOMENT = re.compile(r"(?!SET\b|SHOW\b)(?!SELECT\b(?!.*FOR UPDATE))", re.DOTALL)
 _ALONE = re.compile(r"\s*(ALTER|DROP|CREATE)\b")
@@ -57,7 +58,7 @@ class Moments:
         self._close: list[Callable[[], None]] = []
 
     def between(self, what: str, *, inside: bool = True) -> list[int]:
-        """Return the moments behind the attempt's begin, up to the one behind the last transaction in which
+        """Return the moments after the attempt's begin, up to the one after the last transaction in which
         `what` is named; not `inside`: without those within a transaction, which are alike but for the locks
         that are held."""
         last = max(at for at, text in enumerate(self.seen, 1) if what in text)
@@ -218,7 +219,7 @@ class MortalUnit(RealUnit):
 
     @contextmanager
     def struck(self, moments: Moments) -> Iterator[None]:
-        """Within it, the unit's process was struck; behind it, one that was paused has gone on, and has seen
+        """Within it, the unit's process was struck; after it, one that was paused has continued, and has seen
         that the unit is not its own."""
         if moments.blow != "paused":
             self.strike(moments)

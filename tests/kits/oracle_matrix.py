@@ -4,7 +4,8 @@ tests/unit/test_oracle_matrix.py holds both against the tests that there are.
 
 Stands: (a) PostgreSQL that keeps `mlog$_` by Oracle's documented rules, (b) seekdb's own logs, (c) H2 in
 Oracle mode, (d) golden texts and the pure rules, (e) a user's Oracle: cases of `make test-oracle`, which have
-run on none by now. `sim`: the simulation."""
+run on none by now. `sim`: the simulation.
+"""
 
 from __future__ import annotations
 

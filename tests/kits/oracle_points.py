@@ -1,6 +1,7 @@
-"""What `make test-oracle` does on a server of one's own, as data: logs and what is said of them, statements
+"""What `make test-oracle` does on a server of one's own, as data: logs and what `check` finds, statements
 that no log shows, and the ends of each type as literals. Literals and types are also executed by H2
-(tests/integration/test_oracle_points_dry.py); CREATE MATERIALIZED VIEW LOG by no stand."""
+(tests/integration/test_oracle_points_dry.py); CREATE MATERIALIZED VIEW LOG by no stand.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +9,8 @@ from typing import NamedTuple
 
 WHOLE = 'WITH PRIMARY KEY, SEQUENCE ("version", "note") INCLUDING NEW VALUES'
 BY_COMMIT = 'WITH PRIMARY KEY, SEQUENCE, COMMIT SCN ("version", "note") INCLUDING NEW VALUES'
-#: Logs of a table with the columns id, version and note (point 1) → what `check` says; each is healed by the
-#: statement that it prints.
+#: Logs of a table with the columns id, version and note (point 1) → what `check` reports; each is healed by
+#: the statement that it prints.
 REFUSED_LOGS = {
     "": "no materialized view log",
     'WITH PRIMARY KEY ("version", "note") INCLUDING NEW VALUES': "lacks SEQUENCE",

@@ -2,7 +2,8 @@
 what the product does not do yet.
 
 Each round is what a process that was just started would do: all that it knows is in the topic, and in the
-times of its two views."""
+times of its two views.
+"""
 
 from __future__ import annotations
 

@@ -2,8 +2,9 @@
 record (tests.stands.oracle_on_h2.RECORD).
 
 A text is a string of the code that has a word of SQL in it: a whole statement, or a part that is put into
-one. What stands in an error, a remark or a docstring is none. So whoever adds a statement has it judged here,
-without a list to be kept."""
+one. The text of an error, a remark or a docstring is none. So a new statement is judged here, without a list
+to be kept.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ Strings = Iterator[tuple[ast.expr, str]]
 
 
 class Text(NamedTuple):
-    """`where`: "file:line"; `shown`: as it stands in the code, with "{…}" for what is put in; `books`: it is
+    """`where`: "file:line"; `shown`: as it is in the code, with "{…}" for what is put in; `books`: it is
     on rowlock's own tables (None: on others, too)."""
 
     where: str

@@ -154,11 +154,12 @@ def shortened(text: str) -> str:
 
 
 def in_topic(kafka: Kafka, prefix: str, word: str) -> dict[int, Value]:
-    """Write every value that a format takes into one topic; return what the documents say, or "refused: …",
+    """Write every value that a format takes into one topic; return what the documents have, or "refused: …",
     by the case's number.
 
     A row has the value of one column, and NULL in the others. What is read back as `verify` does must be the
-    value of the event."""
+    value of the event.
+    """
     routed = ResolvedRoute(prefix, word, topic=TopicOptions(format=word, kinds=(("core", "oracle"),)))
     found: dict[int, Value] = {}
     taken: list[Case] = []

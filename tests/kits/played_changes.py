@@ -2,10 +2,11 @@
 tests of such histories share.
 
 Where a unit needs a copy it is asked for, as the apply process would; capture makes it while statements go
-on. Under `stop`, and where a unit under `ignore` says that the target's table must be mended, a person does
-what the message says: the target's table goes, and a copy makes it anew. Under `ignore` what the target does
-not have is not compared. Where a policy leaves the target as it is, no row differs that the quarantine does
-not hold."""
+on. Under `stop`, and where a unit under `ignore` reports that the target's table must be mended, the test
+follows the message: it drops the target's table, and a copy makes it anew. Under `ignore` what the target
+does not have is not compared. Where a policy leaves the target as it is, no row differs that the quarantine
+does not hold.
+"""
 
 from __future__ import annotations
 
@@ -157,7 +158,7 @@ class PlayedUnit(TopicUnit):
         )
 
     def tended(self, report: Report) -> int:
-        """Do what a person does for a unit that is stopped; returns behind which offset its copy begins."""
+        """Do what a person does for a stopped unit; returns the offset after which its copy begins."""
         self.reported.append(report.message)
         assert decode_problem(report.message).action, "what was seen, and what to do"
         if report.copy is not None:
@@ -171,7 +172,7 @@ class PlayedUnit(TopicUnit):
         return len(self.topic) - 1 if report.copy is None else report.copy.after
 
     def writes(self) -> tuple[str, ...]:
-        """The source's columns by the definition in force."""
+        """The source's columns by the active definition."""
         _, state = self.real.session.read_progress(self.unit)
         return (
             ()
@@ -209,7 +210,7 @@ Whole = tuple[tuple[str, ...], list[Row]]
 
 
 def differs(play: Play, unit: PlayedUnit, desired: Whole | None = None) -> str | None:
-    """Return how the target differs from `wanted`; None: it does not. `wanted` None: what the source has
+    """Return how the target differs from `desired`; None: it does not. `desired` None: what the source has
     now."""
     names, rows = desired or play.list_copies(unit.name)
     columns = in_common(unit, names)
@@ -251,7 +252,7 @@ def decimals(unit: PlayedUnit, columns: Sequence[str]) -> set[str]:
 
 
 def plain(rows: Sequence[Row], policy: str) -> list[Row]:
-    """Under `lenient` a DECIMAL keeps its digits behind the point at the target: zeros at the end say nothing
+    """Under `lenient` a DECIMAL keeps its digits after the point at the target: zeros at the end mean nothing
     there. Under `ignore` every column keeps its type: a number may be text there, and a time has fewer
     digits."""
     if policy not in ("ignore", "lenient"):

@@ -2,7 +2,8 @@
 need run.
 
 Nothing here is the product's: lengths, bitmaps and values are packed after MySQL's description of the format,
-so that the decoder is held against the format and not against itself."""
+so that the decoder is held against the format and not against itself.
+"""
 
 from __future__ import annotations
 

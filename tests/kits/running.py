@@ -2,8 +2,9 @@
 
 The load is one writer that changes a small set of keys all the time: inserts, updates, deletes, keys that
 move, unique values handed from row to row, in transactions of several rows. Every write takes a greater
-`version`, so the witness, which reads the target all the time, can tell that a row went back. The judge at
-the end is the full comparison of rows."""
+`version`, so the witness, which reads the target all the time, can see that a row went back. The judge at
+the end is the full comparison of rows.
+"""
 
 from __future__ import annotations
 

@@ -120,8 +120,8 @@ class Tools(Capturing):
                 until(functools.partial(_was_executed, cursor, statement), f"no deadlock: {statement}")
 
     def judge(self, columns: list[str], *expected: ColumnChanges | None) -> None:
-        """The topic's rows are the source's; `wanted`: what its definitions say of columns, one behind the
-        other."""
+        """The topic's rows are the source's; `expected`: the column changes that its definitions record, in
+        order."""
         found = self.events("t")
         fold = Fold()
         for event in found:

@@ -1,5 +1,5 @@
-"""A start of capture in memory: topics written by hand, a source whose tables are said, and a writer that
-delivers when it is waited for."""
+"""A start of capture in memory: topics written by hand, a source with given tables, and a writer that
+delivers when the caller waits for it."""
 
 from __future__ import annotations
 
@@ -93,7 +93,8 @@ class Start:
 
     What a test may set: `tables`, what the source has (a text: why it cannot be captured); `proofs`, what its
     catalogue proves otherwise; `term`; `meanwhile`, what others do between its look at the topics and its
-    claim; `config`, settings of the source."""
+    claim; `config`, settings of the source.
+    """
 
     def __init__(self, **config: Any) -> None:
         self.tables: dict[TableName, Table | str] = {ACCT: table()}

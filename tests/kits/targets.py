@@ -29,8 +29,8 @@ from tests.stands import oracle_on_h2, sqlite_target
 
 KINDS = ("postgres", "mariadb", "mysql")
 _DATABASES = {"postgres": "pg_db", "mariadb": "mariadb_db", "mysql": "mysql_db", "oracle": "oracle_db"}
-#: Kinds of which the tests have stands. (A server of one's own, ROWLOCK_ORACLE_DSN, is met by the product's
-#: own dialect.)
+#: Kinds that have a substitute for the server in the tests. (A server of your own, ROWLOCK_ORACLE_DSN, is
+#: used with the product's own dialect.)
 STANDS = {"sqlite": sqlite_target.KIND, **({} if real_oracle.dsn() else {"oracle": oracle_on_h2.KIND})}
 LAYOUT = '{"version":1}'
 

@@ -36,7 +36,7 @@ class WholeRun:
     targets: Mapping[str, Target]
     run: Run
     parts: dict[str, Any] = field(default_factory=dict)
-    """The configuration; a change of it is in force after `write_parts`."""
+    """The configuration; a change of it takes effect after `write_parts`."""
 
     @property
     def config(self) -> Path:

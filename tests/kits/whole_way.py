@@ -3,7 +3,8 @@ shares no code with it.
 
 Each pipeline reads both sources. `merged` of both goes into one table, kept apart by `add:`; every other
 table keeps its source's name at its end. The judge reads with the plain drivers, as text, and brings the
-servers' spellings together."""
+servers' spellings together.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""H2 in Oracle mode as a service of the tests: what stands in for Oracle as a target.
+"""H2 in Oracle mode as a service of the tests: the substitute for Oracle as a target.
 tests/stands/oracle_on_h2.py is its driver.
 
 It executes Oracle's DML, MERGE, DDL and locks, holds an empty text as NULL, and partly NULL keys as Oracle
-does. Oracle's catalogue is made of views over its own, so that the dialect's queries run as they are."""
+does. Oracle's catalogue is made of views over its own, so that the dialect's queries run as they are.
+"""
 
 from __future__ import annotations
 

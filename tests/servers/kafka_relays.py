@@ -1,5 +1,5 @@
-"""Brokers behind a relay that reads Kafka's frames: one that seems to be old, and one whose answers to some
-requests are lost."""
+"""Brokers that are reached through a relay, which reads Kafka's frames: one that seems to be old, and one
+whose answers to some requests are lost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ API_VERSIONS, INIT_PRODUCER_ID, END_TXN = 18, 22, 26
 
 
 class RelayedKafka(Kafka):
-    """`bootstrap` is for the tests; clients of the other listener, at `relayed_port`, are told to come to
+    """`bootstrap` is for the tests; clients of the other listener, at `relayed_port`, are directed to
     `seen_port`, where a relay is to be."""
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class RelayedKafka(Kafka):
         self.relayed_port, self.seen_port = pick_port(), pick_port()
 
     def _listeners(self) -> dict[str, int]:
-        """Return listener → port, of those that clients are told of; `RELAYED` at the relay's."""
+        """Return listener → port, as advertised to clients; `RELAYED` at the relay's."""
         return {"BROKER": self.port, "RELAYED": self.seen_port}
 
     def _mine(self) -> dict[str, str]:

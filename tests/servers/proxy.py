@@ -3,7 +3,8 @@
 `up` is from the client to the server. A cut direction swallows nothing: what was on the way arrives when it
 heals, as with TCP's retransmissions. `close_connections` resets what there is. With `stall` a connection
 stops once a text has come down so many times, until `go_on`: a reader of a table whose rows hold the text is
-stopped within it, however fast the machine is."""
+stopped within it, however fast the machine is.
+"""
 
 from __future__ import annotations
 

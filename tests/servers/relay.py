@@ -1,4 +1,4 @@
-"""Relays between clients and a server, which change or lose what is said: piece by piece, a piece being what
+"""Relays between clients and a server, which change or lose what is sent: piece by piece, a piece being what
 arrives or a whole frame.
 
 `tests.servers.proxy` breaks a network without looking at what goes over it; these look.

@@ -1,4 +1,4 @@
-"""A broker with users: TLS and SCRAM on one listener, rights by ACL; beside a listener behind a relay
+"""A broker with users: TLS and SCRAM on one listener, rights by ACL; another listener through a relay
 (tests.servers.kafka_relays)."""
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 our hand.
 
 It asks for a dump like a semi-sync replica and answers each event that wants it with 0xEF, position and file
-name (MySQL's semisync plugin and MariaDB's semisync_slave.cc), unless `hold` is set."""
+name (MySQL's semisync plugin and MariaDB's semisync_slave.cc), unless `hold` is set.
+"""
 
 from __future__ import annotations
 

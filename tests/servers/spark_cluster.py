@@ -2,7 +2,8 @@
 
 What operators would start with Spark's sbin scripts, which PySpark does not bring. Both are services as the
 databases are: loopback, free ports, a temporary home, and a guardian that ends them with everything they have
-started."""
+started.
+"""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def build_step_table(*bindings: StepBinding) -> StepTable:
 
 
 class AttemptActors:
-    """The actors of one attempt. Whoever inherits it runs the attempt in `task`, and has the handlers of all
+    """The actors of one attempt. A subclass runs the attempt in `task`, and has the handlers of all
     effects."""
 
     handlers: ClassVar[StepTable]

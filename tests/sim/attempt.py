@@ -2,7 +2,8 @@
 
 Nothing of an attempt is written here: what it decides is the product's code. This is its driver in the
 simulation: an attempt's own machine and its lanes' are actors that the schedule advances in any order, an
-effect a step or several."""
+effect a step or several.
+"""
 
 from __future__ import annotations
 

@@ -58,9 +58,9 @@ class RowPlace(NamedTuple):
 @dataclass
 class Binlog:
     """The files of a server; `mysql`: with MySQL's events, else MariaDB's. `purged`: files below this number
-    are gone.
+    are deleted.
 
-    `life` grows when the server starts again: whoever read its log is cut off.
+    `life` grows when the server starts again: the readers of its log are cut off.
     """
 
     mysql: bool
@@ -169,8 +169,8 @@ class Group:
         self._log.xid()
 
     def prepare(self, *, one_phase: bool = False) -> None:
-        """End an XA transaction: prepared, or committed at once (which only MySQL's log tells from
-        others)."""
+        """End an XA transaction: prepared, or committed at once (only MySQL's log distinguishes the
+        two)."""
         if self._binlog.mysql:
             self.sql(f"XA END {xid_text(self._xa)}")
         self._log.add(log.XA_PREPARE, b"\1" if one_phase else b"\0")

@@ -63,7 +63,7 @@ _COMPILED: dict[tuple[str, tuple[str, ...]], Any] = {}
 
 
 def compiled_once(arguments: str, lines: Sequence[str], names: dict[str, Any]) -> Any:
-    """Stands in for producer.decoders.generate.compiled: the model has one table, whose decoders are made
+    """Replaces producer.decoders.generate.compile_function: the model has one table, whose decoders are made
     once for all seeds."""
     made = (arguments, tuple(lines))
     if made not in _COMPILED:

@@ -3,8 +3,9 @@ modelled database.
 
 Two branches have the same table and the same statements, each at its own time. The database runs a
 transaction as one step; a statement that changes a table commits by itself, and runs on at the server when
-its client is gone, unless somebody ends its connection. Whoever owns a unit is killed, or taken over while it
-goes on."""
+its client has ended, unless another client ends its connection. The process that owns a unit is killed, or
+loses the unit while it goes on.
+"""
 
 from __future__ import annotations
 
@@ -140,8 +141,7 @@ class Database:
         return self.state.tables.get(f"{schema}.{name}")
 
     def read_table_facts(self, schema: str, name: str) -> TableFacts:
-        """The modelled server knows no defaults: whoever writes a row gives it every column that takes no
-        NULL."""
+        """The modelled server knows no defaults: a writer gives each row every column that takes no NULL."""
         table = self.read_table(schema, name)
         required = () if table is None else tuple(each.name for each in table.columns if not each.nullable)
         return TableFacts(required=required)
@@ -257,8 +257,8 @@ class Database:
         self.state = work
 
     def _stale(self, change: AlterTable) -> None:
-        """A statement that was made for another form of the table: the server refuses it, or does what it
-        says all the same."""
+        """A statement that was made for another form of the table: the server refuses it, or carries
+        it out all the same."""
         there = self.state.tables[PLACE].column_names
         for step in change.steps:
             if isinstance(step, AddColumn) and step.column.name in there:
@@ -350,8 +350,8 @@ def _value(step: Alteration, column: str, row: Values, names: dict[str, str]) ->
 
 @dataclass(frozen=True)
 class Change:
-    """A statement: what it makes of a table, what capture says of it, what rows get; `copied`: a copy follows
-    it."""
+    """A statement: what it makes of a table, what capture records of it, what rows get; `copied`: a copy
+    follows it."""
 
     columns: ColumnChanges
     fills: Values = field(default_factory=dict)
@@ -436,8 +436,8 @@ def draw_wide(rng: random.Random, table: Table, *, many: bool) -> Change | None:
 
 
 def _passed_over(table: Table, change: Change) -> bool:
-    """Tell whether rows behind a statement fit into a target table that does not follow it; others are held,
-    and who is held is not simulated here."""
+    """Return whether rows after a statement fit into a target table that does not follow it; others are
+    quarantined, and which ones is not simulated here."""
     columns = change.columns
     return not columns.modified and all(
         table.get_column(name).nullable for name in (*columns.dropped, *columns.renamed)
@@ -507,8 +507,8 @@ class Branch:
             self.copied()
 
     def copied(self) -> None:
-        """Write a copy, all at once. What was deleted since the unit stopped is said again: no marker ends
-        this copy."""
+        """Write a copy, all at once. It has a delete for each key without a row, as no marker ends this
+        copy."""
         self._write("m", None, None, definition=self.source.table, copy=CopyMark(id=str(len(self.topic))))
         nothing = {column.name: None for column in self.source.table.columns}
         for key in range(5):
@@ -728,7 +728,8 @@ class World:
     left a second column, and `a` is written to `a_2`.
 
     Under `ignore` and `stop` a person changes the target table, so the history is of one source: which of two
-    the table is to fit is not asked here."""
+    the table is to fit is not asked here.
+    """
 
     def __init__(
         self,
@@ -828,9 +829,9 @@ class World:
         self.changed_by_hand += 1
 
     def _has_room(self, unit: Unit) -> bool:
-        """Tell whether the target holds every value of a branch that joins late; `check` warns of a column
-        that does not, and some row would be held. No other unit's statement comes any more: it is to go on
-        then."""
+        """Return whether the target can hold every value of a branch that joins late; `check` warns of a
+        column that cannot, and some row would be quarantined. When no other unit has a statement left, the
+        branch is to go on in any case."""
         real = self.database.state.tables[PLACE]
         columns = [each for each in unit.branch.source.table.columns if each.name in real.column_names]
         others = [each for each in self.units if each is not unit]
@@ -843,7 +844,8 @@ class World:
         do: then the table is copied.
 
         Under `ignore` columns that the target lacks stay out. What new columns and other types have in the
-        rows that are there comes with a copy."""
+        rows that are there comes with a copy.
+        """
         source, state = unit.branch.source.table, self.database.state
         real = state.tables[PLACE]
         there = set(real.column_names)
@@ -862,10 +864,10 @@ class World:
         return True
 
     def _joins_late(self, unit: Unit, report: Report) -> bool:
-        """Tell whether a branch that has written nothing yet finds a unique index that another's statement
-        brought and its own table has not (rows of its may need what the index forbids): it waits for its own
-        statement, and a copy behind it. Or that its own table is ahead: it waits for the other's unit, as a
-        table that is there before rowlock is not altered for who comes first."""
+        """Return whether a branch that has written nothing yet finds a unique index that another's statement
+        brought and its own table has not (some of its rows may need what the index forbids): it waits for its
+        own statement, and a copy after it. Or whether its own table is ahead: it waits for the other's unit,
+        as a table that existed before rowlock is not altered for the first unit that comes."""
         fresh = self.database.state.units[unit.topic].definition is None
         return fresh and any(
             words in report.message

@@ -68,7 +68,8 @@ def seeds_needed(finding: str, limit: int = LIMIT) -> tuple[int, str] | None:
     """Return (seeds run until the first that goes wrong, what was wrong) without the rule of `finding`.
 
     Any error but the judge's and those that the product's code raises on purpose is one of the model, and is
-    raised."""
+    raised.
+    """
     for seed in range(limit):
         try:
             with switched_off(finding):
@@ -81,8 +82,8 @@ def seeds_needed(finding: str, limit: int = LIMIT) -> tuple[int, str] | None:
 
 
 def _on_purpose(error: Exception) -> bool:
-    """Whether the judge or the product's code refuses what it sees. A ValueError that nobody wrote down is
-    the model's."""
+    """Whether the judge or the product's code refuses what it sees. A ValueError that no `raise` of the
+    product raises is the model's."""
     if isinstance(error, Wrong | ConsumerError):
         return True
     *_, (frame, line) = traceback.walk_tb(error.__traceback__)

@@ -1,7 +1,9 @@
 """The model's Kafka: topics of one partition, a producer's client, and what reads topics at a start.
 
 A message is first under way, then in its topic, then acknowledged; those of one topic in their order, topics
-in any. A message that fails ends its producer, and what is behind it comes only if nobody purges it."""
+in any. A message that fails ends its producer, and the messages after it arrive only if the writer does not
+purge them.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,7 @@ class Topic:
 
 
 class Broker:
-    """The topics; created when they are ensured, and read by offset. `judge` is told of every message that a
+    """The topics; created when they are ensured, and read by offset. `judge` receives every message that a
     topic gets."""
 
     def __init__(self, judge: Callable[[str, Message], None] = lambda _topic, _message: None) -> None:

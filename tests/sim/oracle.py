@@ -1,9 +1,10 @@
-"""The model's Oracle: tables with materialized view logs by the documented rules, in memory, behind the
-driver of producer/sources/oracle/session.py.
+"""The model's Oracle: tables with materialized view logs by the documented rules, in memory, reached
+through the `OracleDriver` of producer/sources/oracle/session.py.
 
 It answers the statements of producer/sources/oracle/sql.py by their text. Writers draw numbers when they
 write, and are seen when they commit, so that numbers do not follow commits. ROWIDs are given again.
-Statements are numbered for whoever kills capture: before one, or behind it."""
+Statements are counted, so that capture can be killed before or after a certain one.
+"""
 
 from __future__ import annotations
 
@@ -63,8 +64,8 @@ class Session:
 
 class ModelOracle:
     """One table with its log. `committed`: numbers of all rows that it ever had; `old`: of those that a table
-    had when it was taken up. `kind`: what the log has. `told`: called before each statement and each commit
-    of capture, and behind it."""
+    had when it was taken up. `kind`: what the log has. `notified`: called before each statement and
+    commit of capture, and after its deletes and commits."""
 
     def __init__(self, rng: random.Random, kind: Kind) -> None:
         self.rng, self.kind = rng, kind

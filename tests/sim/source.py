@@ -1,8 +1,9 @@
 """The model's source databases: tables, a log of transactions, and sessions that read with a consistent view.
 
 A table has rows (key, u1, u2, version) with case-insensitive key and unique values. With semi-synchronous
-replication a transaction is in the log before a SELECT sees it: `visible` lags behind. What the log says of
-each table is its history, by which the topics are judged."""
+replication a transaction is in the log before a SELECT sees it: `visible` lags. What the log records of
+each table is its history, by which the topics are judged.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ RowChange = tuple[str, Change]
 @dataclass(frozen=True)
 class Logged:
     """A transaction: where it starts and ends in the log, its changes; `left`: tables that a statement left
-    with these rows, and `defined` so (None: they are gone)."""
+    with these rows, and `defined` so (None: they no longer exist)."""
 
     start: LogPoint
     end: LogPoint

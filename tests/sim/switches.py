@@ -358,8 +358,8 @@ def _stays(rows: Sequence[LaneProgress], after: int, offset: int, raw: bytes | N
     return mark[0], max(row.position for row in rows), *mark[2:]
 
 
-#: Number of the finding → what is changed in the product: (where, name, what stands there instead). The other
-#: findings' rules stand in the model's target (tests.sim.rules).
+#: Number of the finding → what is changed in the product: (where, name, what replaces it). The other
+#: findings' rules are in the model's target (tests.sim.rules).
 SWITCHES: dict[str, tuple[tuple[object, str, object], ...]] = {
     "1": (
         (MariaDBVisibility, "begin_snapshot", _low_of_the_log),

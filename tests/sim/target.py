@@ -2,7 +2,8 @@
 
 Every method that may wait is a generator: each `yield` is a moment at which the schedule may let others run.
 Changes are made in place under exclusive locks and undone at rollback; `committed` is what readers (and the
-judge) see. Keys and unique values are compared case-insensitively, as under a `_ci` collation."""
+judge) see. Keys and unique values are compared case-insensitively, as under a `_ci` collation.
+"""
 
 from __future__ import annotations
 

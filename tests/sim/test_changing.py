@@ -44,10 +44,10 @@ def test_where_a_person_changes_the_target_table_it_ends_as_its_source(policy: S
 
 @pytest.mark.parametrize(("seed", "often"), [(65, None), (188, None), (330, None), (1655, None), (91, 0.15)])
 def test_a_history_that_went_wrong_once_ends_as_its_sources(seed: int, often: float | None) -> None:
-    """65: a branch joins behind another's unique index. 188, 330: what stops a unit in the middle of an
-    alteration, and heals by a copy, did not say behind which event the copy has to begin. 1655: a column got
-    the name of one that the source had dropped and the target kept. 91: behind a copy's rows, in their batch,
-    one row takes the unique value that another gives up: that one was displaced."""
+    """65: a branch joins after another's unique index. 188, 330: a problem that stops a unit in the middle of
+    an alteration, and that a copy heals, did not name the event after which the copy has to begin. 1655: a
+    column got the name of one that the source had dropped and the target kept. 91: after a copy's rows, in
+    their batch, one row takes the unique value that another gives up: that one was displaced."""
     World(seed, often).run()
 
 
@@ -86,7 +86,7 @@ def test_where_a_statement_is_not_read_by_the_names_of_the_target_some_seed_ends
 
 @pytest.mark.parametrize("seed", [1207, 1323])
 def test_a_statement_of_several_actions_that_went_wrong_once_ends_as_its_source(seed: int) -> None:
-    """1207: a branch joins behind another's column that takes no NULL, and says so. 1323: a required column
+    """1207: a branch joins after another's column that takes no NULL, and reports it. 1323: a required column
     gets another type: its rows get a value of that."""
     World(seed, OFTEN, wide=True).run()
 

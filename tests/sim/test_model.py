@@ -31,8 +31,7 @@ def test_a_seed_that_failed_once() -> None:
 
 
 def test_a_seed_that_never_came_to_its_end() -> None:
-    """A predecessor had ended a copy and begun the one behind it, and stored neither: the first ran for
-    ever."""
+    """A predecessor had ended a copy and begun the next one, and stored neither: the first ran for ever."""
     run_seed(16738)
 
 
@@ -40,7 +39,7 @@ def test_a_seed_that_never_came_to_its_end() -> None:
 def test_a_seed_of_which_the_judge_was_wrong_once(seed: int) -> None:
     """1616: a stop within a transaction that a predecessor, with an older catalogue, had sent rightly. 2561,
     8550: a predecessor that had not ended took a table up, and stopped it. 6344: the last copy had begun
-    behind the last watermark. 11263: a row's change stood between a stop and the copy behind it."""
+    after the last watermark. 11263: a row's change was between a stop and the copy after it."""
     run_seed(seed)
 
 

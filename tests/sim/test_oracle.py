@@ -1,10 +1,11 @@
 """Capture of an Oracle in the simulation: the product's start, loop, writer, poll and purge over the model's
 Oracle and Kafka.
 
-Writers commit whenever capture waits; it is killed at each moment that it tells of, a successor starts beside
-it, messages fail. The judge: no row's version falls in the topic, no row of the log is in two events that
-count, nothing stops, and in the end the topic has the source's rows and the log is empty. Each rule of
-docs/adr/0028 is switched off, and found."""
+Writers commit whenever capture waits; it is killed at each moment that the model reports, a successor starts
+beside it, messages fail. The judge: no row's version falls in the topic, no row of the log is in two events
+that count, nothing stops, and in the end the topic has the source's rows and the log is empty. Each rule of
+docs/adr/0028 is switched off, and found.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The rules for a log from which others refresh their views, too, over a log in memory: many lives.
 
-The log is Oracle's by what is documented: a refresh stamps what nobody has stamped, and purges up to the
-oldest of all views' last refreshes."""
+The log is Oracle's by what is documented: a refresh stamps what has no stamp yet, and purges up to the
+oldest of all views' last refreshes.
+"""
 
 from __future__ import annotations
 

@@ -47,9 +47,9 @@ class Found:
     _floor: int = -1
 
     def behind(self, stop: TableStop) -> bool:
-        """Whether there are rows from behind the cause of the stop. Where the cause stands within a
-        transaction, those of the transaction are, if a predecessor had sent them: it had read a catalogue by
-        which the statement changed nothing here."""
+        """Whether there are rows later than the cause of the stop. Where the cause is within a transaction,
+        those of the transaction are, if a predecessor had sent them: it had read a catalogue by which the
+        statement changed nothing here."""
         cause, published = stop.at[1:3], self.history.published
         if any(gen < self._stopped_by and published[where].at >= cause for where, gen in self.taken.items()):
             return True
@@ -120,7 +120,7 @@ class Found:
             )
 
     def _sweep(self, chunk: Chunk, since: int) -> None:
-        """Delete what the chunk's keys do not have any more, as apply does it: by what stands behind `since`
+        """Delete what the chunk's keys do not have any more, as apply does it: by the events after `since`
         alone."""
         after, upto = (None if key is None else str(key[0]).lower() for key in (chunk.after, chunk.upto))
         for key in list(self.rows):
@@ -174,7 +174,8 @@ class TopicJudge:
     """Looks at every message that reaches a topic of the source.
 
     `topics`: table → its topic; `positions`: that of the records; `inside`: where each transaction starts and
-    ends."""
+    ends.
+    """
 
     def __init__(
         self,
@@ -335,7 +336,7 @@ class TopicJudge:
 
     def _stop(self, table: str, found: Found) -> TableStop | None:
         """Return the stop of a table, which its topic and the record must both have, if there was a cause,
-        and not behind it."""
+        and not later than that."""
         assert self.stored is not None
         stop, cause = self.stored.stops.get(f"d.{table}"), self._cause(table)
         # Open: below what a zombie wrote where nothing of this gen fenced it off, readers drop a stop.
@@ -352,7 +353,7 @@ class TopicJudge:
         return stop
 
     def _may_stop_early(self, stop: TableStop) -> bool:
-        """Whether capture cannot know better: a statement behind the stop hides what was there, or took a
+        """Whether capture cannot know better: a statement after the stop hides what was there, or took a
         table away."""
         if "is stopped again" in stop.reason:  # the copy that had ended a stop
             return True

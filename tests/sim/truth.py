@@ -1,5 +1,5 @@
-"""What the log of a model's source says of each table: what a reader of its topic must have got, and where it
-had to stop."""
+"""What the log of a model's source records of each table: what a reader of its topic must have got, and where
+it had to stop."""
 
 from __future__ import annotations
 
@@ -42,8 +42,9 @@ class Cause(NamedTuple):
 
 @dataclass
 class TableHistory:
-    """One table. `emptied`: where a TRUNCATE stands → the highest version that there was; `altered`: where
-    statements on it do. `causes`: of stops, in the order of the log."""
+    """One table. `emptied`: where a TRUNCATE is → the highest version that there was; `altered`: where
+    statements on it are. `causes`: of stops, in the order of the log.
+    """
 
     begun: Rows = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)

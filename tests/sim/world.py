@@ -2,7 +2,8 @@
 
 `World(seed).run()` raises Wrong when, after any target commit, a row shows an older version than it has shown
 or a state it never had, when a unique value is held twice, when something was removed silently, or when at
-the end the target is not the source. Replay a seed with `python -m tests.sim.replay SEED [FINDING]`."""
+the end the target is not the source. Replay a seed with `python -m tests.sim.replay SEED [FINDING]`.
+"""
 
 from __future__ import annotations
 
@@ -300,7 +301,7 @@ class World:
 
     def _made_room(self, row: Row | None) -> bool:
         """Whether a row was displaced that had changed unseen, by a statement or between a stop and the copy
-        behind it: another may have its unique value until its own comes again."""
+        after it: another may have its unique value until its own comes again."""
         unseen = any(source.histories["t"].causes for source in self.sources) or any(
             "t" in judge.skipped for judge in self.judges
         )

@@ -53,8 +53,8 @@ def _one_phase(source: Source, rng: random.Random) -> None:
 
 
 def _end(source: Source, xid: str, rng: random.Random) -> None:
-    """COMMIT stops the tables that it changes, and all of them where nobody knows which; ROLLBACK changes
-    nothing."""
+    """COMMIT stops the tables that it changes, and all of them where capture does not know which; ROLLBACK
+    changes nothing."""
     prepared, changes = source.prepared.pop(xid)
     commit = rng.random() < 0.5
     group = source.binlog.group(ends=xid)

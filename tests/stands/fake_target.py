@@ -1,7 +1,8 @@
 """A target in memory: consumer.targets.base without SQL, with faults to order.
 
-Guards, unique keys, quarantine and displacement behave as the contract says; a transaction works on a copy
-and replaces the state when it commits, so a rolled back one leaves nothing."""
+Guards, unique keys, quarantine and displacement behave as the contract requires; a transaction works on a
+copy and replaces the state when it commits, so a rolled back one leaves nothing.
+"""
 
 from __future__ import annotations
 
@@ -402,8 +403,8 @@ class FakeTransaction:
 
 
 def alter(target: FakeTarget, state: State, change: AlterTable | DropTable) -> None:
-    """Change a table and its rows, all steps or none. Raises what rows refuse, and what somebody asked
-    for."""
+    """Change a table and its rows, all steps or none. Raises the error of rows that do not fit, or the next
+    of `alter_faults`."""
     target.altered.append(change)
     if (fault := target.alter_faults.pop(0) if target.alter_faults else None) is not None:
         raise fault

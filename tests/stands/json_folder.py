@@ -7,7 +7,7 @@
 `KIND` is its entry in schemas.config.kinds.targets. A target's `database` is the folder.
 
 A commit is there when its file has its name: it is written whole under another one, and then linked to the
-number behind the commit that it builds on. Of two writers one makes that link: that is the fence, and not the
+number after the commit that it builds on. Of two writers one makes that link: that is the fence, and not the
 comparison before it. What the other one left is never read."""  # noqa: E501
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Commit(msgspec.Struct, frozen=True):
 
 
 class LostError(Exception):
-    """Somebody else made the commit of this number."""
+    """Another writer made the commit of this number."""
 
 
 class Commits:
@@ -84,8 +84,8 @@ class Commits:
             whole.unlink()
 
     def change(self, change: Callable[[Commit], Commit]) -> Commit:
-        """Make a commit of what `change` makes of the last one, whoever else makes some; none if it stays as
-        it is."""
+        """Make a commit of what `change` makes of the last one, also while others make some; none if it
+        stays as it is."""
         while True:
             last = self.last()
             expected = change(last)
@@ -279,8 +279,8 @@ def guards(rows: Sequence[LaneProgress]) -> list[tuple[int, int, int, int]]:
 
 
 def open_folder(target: TargetConfig, _name: str) -> JsonFolder:
-    """Connect. A file `hold` in the folder makes whoever commits wait, and say who he is; a row with the text
-    "poison" is refused."""
+    """Connect. A file `hold` in the folder makes each commit wait, and its process write its id into `held`;
+    a row with the text "poison" is refused."""
     folder = JsonFolder(place := Path(target.database))
     folder.refuses = lambda row: "poison" in row
     folder.paused = lambda: wait_while_held(place)

@@ -1,7 +1,7 @@
-"""A Kafka target as the tests of databases know theirs: a stand with sessions, and attempts into it
+"""A Kafka target with the interface that the tests of databases use: sessions, and attempts into it
 (tests.kits.targets, tests.integration.test_apply_targets).
 
-What a topic holds is what its last record of each key says: judged by a consumer of the tests' own.
+A topic holds the last record of each key, as a consumer of the tests' own reads it.
 """
 
 from __future__ import annotations

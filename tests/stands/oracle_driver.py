@@ -1,9 +1,9 @@
-"""What stands in for the module `oracledb` in the processes of a whole run whose source is Oracle's stand
-(a).
+"""Replaces the module `oracledb` in the processes of a whole run whose source is Oracle's stand (a).
 
-Tests put a package of that name before the real one (`installed`), so that the product's own way to its
-driver is gone: it opens a connection by `schemas.io.oracle_connection`, and finds a PostgreSQL behind it. No
-setting of the product leads here."""
+Tests put a package of that name before the real one (`installed`), so that the product takes its own way to
+its driver: it opens a connection by `schemas.io.oracle_connection`, and reaches a PostgreSQL. No setting of
+the product leads here.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def connect(*, user: str, host: str, port: int, service_name: str, **_: object) 
 
 
 def installed(place: Path) -> Path:
-    """Make the package in `place`, which is to stand first in PYTHONPATH; returns `place`."""
+    """Make the package in `place`, which is to be first in PYTHONPATH; returns `place`."""
     package = place / "oracledb"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("from tests.stands.oracle_driver import Error, connect\n")

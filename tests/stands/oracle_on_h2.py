@@ -1,8 +1,8 @@
-"""What stands in for python-oracledb where H2 stands in for Oracle: as much of its interface as the dialect
-uses.
+"""Replaces python-oracledb where H2 replaces Oracle: it has as much of its interface as the dialect uses.
 
 Statements reach H2 as the dialect wrote them, but for the phrases of PHRASES; H2's errors come back as the
-ORA numbers of ERRORS."""
+ORA numbers of ERRORS.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from schemas.config.model import TargetConfig
 from schemas.io import oracle_connection
 from tests.servers.h2_server import CATALOGUE, PASSWORD, USER
 
-#: (what Oracle has and H2 has not, what H2 is sent, why it says the same).
+#: (what Oracle has and H2 has not, what H2 is sent, why it means the same).
 PHRASES: tuple[tuple[str, str, str], ...] = (
     (r"WITH LOCAL TIME ZONE", "WITH TIME ZONE", "sessions are in UTC, so both show the same instant"),
     (r"NUMBER\(\*,0\)", "SYS.ORA_INTEGER",

@@ -1,10 +1,11 @@
-"""Oracle's stand (a): a PostgreSQL whose triggers keep `mlog$_…` by the rules that Oracle documents, behind
-the DB-API seam of producer/sources/oracle.
+"""Oracle's stand (a): a PostgreSQL whose triggers keep `mlog$_…` by the rules that Oracle documents, reached
+through the DB-API seam of producer/sources/oracle.
 
 It runs capture's own SQL, but for `PHRASES`. What it has of Oracle: the catalogue's views as tables, logs
 with SEQUENCE$$ from a sequence that does not follow commits, ROWIDs (ctid) that are given again, rows that
 are seen at their commit, XID$$. What it does not have: everything that is Oracle's own (types, NLS, undo,
-RAC, refreshes): that is for `make test-oracle`."""
+RAC, refreshes): that is for `make test-oracle`.
+"""
 
 from __future__ import annotations
 
@@ -207,7 +208,7 @@ class Connection:
 
 
 class OracleStand:
-    """One database of a PostgreSQL, as an Oracle with the schema BANK. `before`: is told each statement of
+    """One database of a PostgreSQL, as an Oracle with the schema BANK. `before`: receives each statement of
     capture before it runs, and may raise."""
 
     def __init__(self, connect: Callable[..., psycopg.Connection[Any]]) -> None:
@@ -439,8 +440,8 @@ class OracleStand:
     # --- other consumers of a log
 
     def add_view(self, table: str, name: str | None) -> None:
-        """A materialized view that is refreshed from the table's log; None: one of another database that
-        nobody registered here."""
+        """A materialized view that is refreshed from the table's log; None: one of another database that is
+        not registered here."""
         ((number,),) = self.do("SELECT nextval('object_ids')")
         self.do("INSERT INTO all_base_table_mviews VALUES (%s, %s, %s)", (OWNER, table, number))
         if name is not None:
@@ -554,7 +555,7 @@ class OracleStand:
 
     @contextmanager
     def deletes_held(self, table: str) -> Iterator[Callable[[], bool]]:
-        """Let whoever deletes from a log wait; gives what tells whether somebody does. Applications write
+        """Let deletes from a log wait; yields a function that returns whether one waits. Applications write
         on."""
         log = f'"{OWNER}"."MLOG$_{table}"'
         self.do(

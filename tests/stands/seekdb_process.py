@@ -2,8 +2,9 @@
 nothing of rowlock.
 
 `python tests/stands/seekdb_process.py WHEEL FOLDER SEED`: three sessions insert, update, delete and move
-keys, commit and roll back as the seed says. Printed are, as lines of JSON, what each look found ({"rows": …,
-"log": …}), and last what a purge by another consumer left."""
+keys, commit and roll back as the seed decides. Printed are, as lines of JSON, what each look found ({"rows":
+…, "log": …}), and last what a purge by another consumer left.
+"""
 
 from __future__ import annotations
 

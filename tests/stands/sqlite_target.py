@@ -2,7 +2,8 @@
 knows of it.
 
 `KIND` is its entry in schemas.config.kinds.targets. A target's `database` is the file. SQLite has one writer
-at a time: a lane's transaction begins by becoming it, so that its guard is a plain read."""
+at a time: a lane's transaction begins by becoming it, so that its guard is a plain read.
+"""
 
 from __future__ import annotations
 
@@ -126,8 +127,8 @@ def connected(path: str) -> sqlite3.Connection:
 
 
 class SqliteLocks:
-    """`consumer.targets.dialect_components.ServerLocks`: nobody can see or end another process's
-    transaction."""
+    """`consumer.targets.dialect_components.ServerLocks`: no session can see or end another
+    process's transaction."""
 
     def end_blockers_of(self, waiting: int) -> list[int]:
         return []

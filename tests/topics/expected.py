@@ -1,4 +1,4 @@
-"""What must be in a topic: what its route says, and what each source did, give the records by key in their
+"""What must be in a topic: its route's settings and each source's changes give the records by key, in their
 order."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The five formats as their readers know them: how a row's values are spelled, and what a record says.
-Nothing of the product is in it."""
+"""The five formats as their readers know them: how a row's values are spelled, and what a record
+contains. Nothing of the product is in it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from typing import Any, Literal
 Image = dict[str, Any]
 """Column → value."""
 Kind = Literal["r", "c", "u", "d", "-", "t", "m"]
-"""r: read by a snapshot, c: new, u: changed, d: gone, -: a null value, t: all rows are gone, m: a
-definition."""
+"""r: read by a snapshot, c: new, u: changed, d: deleted, -: a null value, t: all rows are deleted,
+m: a definition."""
 
 
 @dataclass(frozen=True)
 class Said:
-    """What a record says. `source`: of which source's row, where the format tells it; `columns`: those of a
+    """What a record contains. `source`: of which source's row, where the format has it; `columns`: those of a
     definition."""
 
     kind: Kind

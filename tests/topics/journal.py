@@ -29,7 +29,8 @@ class Journal(threading.Thread):
     row, several a transaction.
 
     `history`: what was there before it began, and the changes of all that was committed. An error of it is
-    raised by `finish`. `pause_s`: between transactions."""
+    raised by `finish`. `pause_s`: between transactions.
+    """
 
     def __init__(
         self, server: MariaDB | MySQL, db: str, tables: Sequence[str], seed: int = 1, pause_s: float = 0.005

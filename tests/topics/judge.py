@@ -1,9 +1,10 @@
-"""The judge: whether a topic has each change of its sources exactly once, in order by key, and comes to the
-rows that they have.
+"""The judge: whether a topic has each change of its sources exactly once, in order by key, and ends with
+the rows that they have.
 
-It knows what a route says (`Written`) and what each source did (`History`), works out by itself what must be
-in the topic, and compares every record and every value. A finding is a sentence; a topic without findings is
-right."""
+It knows a route's settings (`Written`) and each source's changes (`History`), works out by itself what must
+be in the topic, and compares every record and every value. A finding is a sentence; a topic without findings
+is right.
+"""
 
 from __future__ import annotations
 
@@ -147,7 +148,7 @@ def _state(written: Written, found: Sequence[Found], rows: Mapping[str, Iterable
 
 def _not_null(row: Image) -> str:
     """A row that was not written since a column was added lacks it, where the source has NULL. What each
-    record says is compared as it is."""
+    record contains is compared as it is."""
     return json.dumps({name: value for name, value in row.items() if value is not None}, sort_keys=True)
 
 
@@ -156,8 +157,7 @@ def _of_others(rows: Mapping[str, Image], source: str | None) -> dict[str, Image
 
 
 def _clearings(written: Written, found: Sequence[Found], histories: Mapping[str, History]) -> Iterator[str]:
-    """A TRUNCATE is told once in every partition, with the source that it is of where the format says
-    that."""
+    """A TRUNCATE is recorded once in every partition, with its source where the format names sources."""
     notified = Counter(
         (each.record.partition, each.reported.source or next(iter(histories)))
         for each in found
@@ -174,7 +174,7 @@ def _clearings(written: Written, found: Sequence[Found], histories: Mapping[str,
 
 
 def _definitions(written: Written, found: Sequence[Found]) -> Iterator[str]:
-    """Where a format tells definitions, the columns of each row are those of the last one before it in the
+    """Where a format has definitions, the columns of each row are those of the last one before it in the
     partition."""
     in_force: dict[tuple[int, str | None], frozenset[str]] = {}
     wrong: list[str] = []

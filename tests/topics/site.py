@@ -64,8 +64,8 @@ class Followed:
         until(come, f"{self.written.topic} goes on: {what}", 240)
 
     def ends(self, what: str) -> None:
-        """Await as many records as there must be, now that nobody writes the sources, and judge the topic,
-        anew and as it was followed."""
+        """Await as many records as there must be, now that no process writes the sources, and judge the
+        topic, anew and as it was followed."""
         desired = len(Expected(self.written, self.histories).entries)
         until(lambda: self.count() >= desired, f"{desired} records in {self.written.topic}: {what}", 300)
         rows = {name: source.rows(self.table) for name, source in self.sources.items()}

@@ -1,5 +1,5 @@
-"""docs/how-to/add-a-source.md is true: what it names is there, and the source in the tests is made as it
-says."""
+"""docs/how-to/add-a-source.md is true: what it names exists, and the source in the tests is made as it
+describes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""docs/how-to/add-a-target.md is true: what it names is there, and the target in the tests is made as it
-says."""
+"""docs/how-to/add-a-target.md is true: what it names exists, and the target in the tests is made as it
+describes."""
 
 from __future__ import annotations
 

@@ -53,8 +53,8 @@ def test_mysql_refuses_a_fraction_that_it_would_round(type_: ColumnType) -> None
     ("1.500000000000000000000000000000", "1.5"), ("-0.50", "-0.5"), ("100.00", "100"), ("100", "100"), ("0.00", "0"), ("0E+2", "0"),  # noqa: E501
 ])  # fmt: skip
 def test_they_are_read_back_as_the_source_writes_them(given: str, wire: str) -> None:
-    """A column of 30 digits shows them all, and `numeric` shows as many as somebody wrote: a key read so
-    would be another one."""
+    """A column of 30 digits shows them all, and `numeric` shows as many as were written: a key read so would
+    be another one."""
     assert from_oracle(_table(ANY))((Decimal(given),)) == (wire,)
     if "E" not in given:
         assert make_select_row_converter(_table(ANY))((given,)) == (wire,)

@@ -251,7 +251,7 @@ def replaced_route() -> Any:
 
 
 def test_what_the_target_shows_otherwise_is_asked_for_and_stays() -> None:
-    """A target whose keys look otherwise when they are read (a padded CHAR, say): no row that lives is
+    """A target whose keys look different when they are read (for example a padded CHAR): no row that lives is
     deleted."""
     bench, source = benched(text=True)
     bench.write([source.put(source.row(n, None, 1)) for n in range(7)])

@@ -3,7 +3,8 @@ two hands.
 
 `World` plays hands, workers and Spark at random; after every event the rules are checked, and once the
 trouble is over everything that was started must be applied by a query, and everything that was stopped must
-have ended."""
+have ended.
+"""
 
 from __future__ import annotations
 
@@ -601,8 +602,8 @@ def test_a_unit_that_waits_is_tried_again_when_something_has_changed_or_after_lo
 
 @pytest.mark.parametrize("seen_before", [True, False])
 def test_a_unit_that_could_not_be_looked_at_is_tried_when_it_can(seen_before: bool) -> None:
-    """Say the rights were revoked on everything: once they are back nothing looks different from before, or
-    for the first time."""
+    """For example all rights were revoked: when they are granted again, the look is the first one, or it
+    shows nothing different from before."""
     run = Script().lock_attempt("a")
     stopped(run, "no right")
     if seen_before:

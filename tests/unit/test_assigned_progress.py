@@ -1,4 +1,4 @@
-"""What an apply process says about its units' load: rows a second, measured over two seconds of its own
+"""The load that an apply process reports for its units: rows a second, measured over two seconds of its own
 clock."""
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ def test_a_hand_adds_up_what_its_stretches_displaced(monkeypatch: pytest.MonkeyP
 def test_the_end_of_a_topic_without_records_is_not_tried_for_ever(
     monkeypatch: pytest.MonkeyPatch, debezium: bool
 ) -> None:
-    """Marks of transactions are never applied, and nobody would be current; a new leader knows more in a
+    """Transaction markers are never applied, so no unit would ever be current; a new leader knows more in a
     moment."""
     hand = object.__new__(DirectApplier)
     hand._aborted, hand._taking = set(), 1

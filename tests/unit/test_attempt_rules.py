@@ -1,5 +1,5 @@
-"""Rules of one attempt, each in a short history: when one transaction is enough, what is read, what a change
-of definition leaves behind."""
+"""Rules of one attempt, each in a short history: when one transaction is enough, what is read, what remains
+after a change of definition."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What is tried again: one back-off, its delays as a table, and who has which; nobody doubles a pause
-alone."""
+"""Retries: one back-off, its delays as a table, and who has which; no other code doubles a pause."""
 
 from __future__ import annotations
 
@@ -94,7 +93,7 @@ def test_nobody_doubles_a_pause_alone() -> None:
 
 
 def _doubles(node: ast.AST) -> bool:
-    """Tell whether a pause is doubled here: something times a power of two, two to the power of a count of
+    """Return whether a pause is doubled here: something times a power of two, two to the power of a count of
     failures, or twice a pause.
 
     A power of two that is a bound of a type is no factor, and its exponent counts bits.

@@ -195,8 +195,8 @@ def test_a_machine_released_with_messages_it_has_seen_sleeps_until_another_one_c
 
 
 def test_release_of_a_closed_mailbox_ends_the_machine() -> None:
-    """Closed between the poller's look and its release: nobody gets the machine back, and the mailbox does
-    not keep it."""
+    """The mailbox is closed between the poller's look and its release: no poller gets the machine back, and
+    the mailbox does not keep it."""
     box: Box = Mailbox("a", Counting(), 10, lambda mailbox, fsm: None)
     box.try_send(1)
     assert box.close() == [1]
@@ -464,8 +464,7 @@ def test_stress_every_message_handled_once_by_one_poller_at_a_time(machines: int
 @given(st.lists(st.sampled_from(["send", "take", "release", "late", "close"]), max_size=40))
 @settings(max_examples=200)
 def test_mailbox_model(steps: list[str]) -> None:
-    """Whatever the order of calls: a message in an open mailbox is always somebody's duty (scheduled or
-    held)."""
+    """Whatever the order of calls: while an open mailbox has a message, its machine is scheduled or held."""
     scheduled: list[tuple[Box, Counting]] = []
     box: Box = Mailbox("a", Counting(), 1000, lambda mailbox, fsm: scheduled.append((mailbox, fsm)))
     held: Counting | None = None

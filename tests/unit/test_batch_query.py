@@ -498,8 +498,8 @@ def test_the_end_of_a_query_waits_for_the_batch_under_way(driven: Driven) -> Non
 def test_an_attempt_in_this_process_is_waited_for_and_not_killed(
     driven: Driven, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever fences a unit, and has no answer of its target, ends workers; the driver is all units'
-    process."""
+    """A fence ends the worker process of a unit whose target does not answer; here that process is the
+    driver, which serves all units."""
     fencer = object.__new__(UnitFencing)
     fencer._attempts = driven.attempts
     killed: list[int] = []

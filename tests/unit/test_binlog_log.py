@@ -1,5 +1,5 @@
-"""A binlog as capture reads it: what concerns nobody lets a reader stop, and what cannot be followed ends
-nothing else."""
+"""A binlog as capture reads it: a reader can stop at rows that no table captures, and what cannot be followed
+ends nothing else."""
 
 from __future__ import annotations
 

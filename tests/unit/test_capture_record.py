@@ -108,8 +108,8 @@ def test_what_is_stored_is_in_kafka_and_says_how_far_the_topics_are() -> None:
 def test_the_anchors_stay_while_a_row_is_held_or_rows_at_the_source_are_not_deleted(
     held: bool, outstanding: bool
 ) -> None:
-    """The next start looks for the rows behind the anchors: those it does not find there it would publish
-    again, or lose."""
+    """The next start looks for the rows after the anchors: it would publish again, or lose, those that it
+    does not find there."""
     capture = Recorded(outstanding=outstanding)
     capture.sends(3)
     capture.writer.drain()

@@ -261,8 +261,8 @@ def test_a_new_table_waits_where_its_topic_has_rows_of_the_very_place(row_number
 def test_a_copy_begins_with_the_first_definition_of_an_era_where_the_topic_has_an_older_one(
     era: int, snapshots: bool, marked: bool
 ) -> None:
-    """A table that was dropped and made again within its era has its statement there, which says what readers
-    do with its rows."""
+    """The topic of a table that was dropped and recreated within its era has the statement, which defines
+    what readers do with its rows."""
     tail = TableTail(definitions={(era, 0, 9, DEFINITION_ROW): table()})
     record = msgspec.structs.replace(RECORD, epoch=1)
     context = SourceContext(connector="mysql", name="b1", epoch=1, gen=5)

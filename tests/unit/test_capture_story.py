@@ -1,5 +1,4 @@
-"""Capture, step by step: what it stores and when, and what it tells its snapshots of what the stream
-brought."""
+"""Capture, step by step: what it stores and when, and what it reports to its snapshots about the stream."""
 
 from __future__ import annotations
 
@@ -145,8 +144,8 @@ def _the_snapshot_is_unacknowledged(story: Story) -> Iterator[Events]:
 
 @BOTH
 def test_a_record_names_events_of_a_topic_up_to_where_it_says_it_ends(mysql: bool) -> None:
-    """Behind there a start reads everything: a definition from behind it would not tell what a zombie wrote
-    before (see the judge)."""
+    """A start reads everything after that end: a definition from there would not show what a zombie wrote
+    before it (see the judge)."""
     story = Story(mysql=mysql, snapshot=True)
 
     def telling() -> Iterator[Events]:
@@ -462,8 +461,8 @@ def test_a_snapshot_is_called_complete_once_kafka_has_all_of_it(mysql: bool) -> 
 
 @BOTH
 def test_a_log_that_moves_without_a_transaction_is_followed(mysql: bool) -> None:
-    """Of a source that stands still, or only rotates: a position left behind would be deleted with its file,
-    and no start possible."""
+    """The source is idle, or only rotates its log: an old stored position would be deleted with its file, and
+    no start would be possible."""
     story = Story(mysql=mysql)
 
     def telling() -> Iterator[Events]:

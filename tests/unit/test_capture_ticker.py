@@ -1,4 +1,4 @@
-"""The periodic work of capture: what is due and when, and what its watermarks say (producer.loop.ticker,
+"""The periodic work of capture: what is due and when, and what its watermarks report (producer.loop.ticker,
 .watermarks)."""
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ UNSAID: TableName = ("bank", "unsaid")
 
 
 class Ticking:
-    """Capture's ticker at second `now`, whose log stands still at binlog.000003:500; `did`: what it did, in
-    order.
+    """Capture's ticker at second `now`, whose log stays at binlog.000003:500; `did`: what it did, in order.
 
     Kafka acknowledges all at once when `acknowledges`, else when it is waited for.
     """
@@ -170,8 +169,8 @@ def test_definitions_and_stops_are_sent_again_long_before_retention_takes_them_a
     ],
 )
 def test_a_log_that_ends_before_what_was_read_of_it_is_another_one(end: Any, refused: str | None) -> None:
-    """A server that is reset goes on sending heartbeats from a file that it has deleted: only a look
-    tells."""
+    """A server that is reset goes on sending heartbeats from a file that it has deleted: only a query for the
+    log's end shows it."""
     ticking = Ticking()
     ticking.end = end
     if refused is None:

@@ -1,5 +1,5 @@
-"""What a chunk is in Kafka: its rows and its marker, where they stand, and what is done about rows that Kafka
-does not take."""
+"""A chunk in Kafka: its rows and its marker, their positions, and what is done about rows that Kafka does not
+take."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_rows_of_snapshots_rise_from_one_assignment_to_the_next_and_never_reach_
 
 
 def test_behind_a_row_of_a_snapshot_a_topic_goes_on_with_the_next_row() -> None:
-    """The assignments' stretches begin anew at some time: on an idle source all stands at one place of the
-    log."""
+    """The assignments' ranges of row numbers repeat at some time: on an idle source all events have one place
+    of the log."""
     assert compute_first_row(GENERATIONS + 1, (0, 3, 4711, -500)) == -499
     assert compute_first_row(7, (0, 3, 4711, compute_first_row(6, None) + 3)) == compute_first_row(7, None)

@@ -346,8 +346,8 @@ def test_no_coordinator_at_all_is_said_after_a_take_over_could_have_been(
 def test_where_the_leader_has_just_died_a_coordinator_that_is_electing_is_waited_for(
     control: FakeControl, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`rest` was the leader's; the other one answers over gRPC only, first that nobody leads. That is not
-    "nobody answers"."""
+    """`rest` was the leader's; the other coordinator answers over gRPC only, at first that there is no
+    leader. That is not "no coordinator answers"."""
     waits: list[float] = []
 
     def wait(seconds: float) -> None:

@@ -83,8 +83,8 @@ def test_the_last_image_counts() -> None:
 
 
 def test_entries_of_a_key_belong_together_whichever_version_wrote_them() -> None:
-    """Else a retry of the older ones would bring back an image that is no more, and leave the others
-    behind."""
+    """Else a retry of the older entries would bring back an image that is outdated, and leave the other
+    entries in the quarantine."""
     first, last, other = (
         held(1, 1, None, row(1, "a")),
         held(3, 1, row(1, "a"), row(1, "b")),

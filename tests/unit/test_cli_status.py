@@ -1,5 +1,5 @@
 """`rowlock status` without servers: the state of a unit, its position and its lag, as Kafka and the target
-say them."""
+record them."""
 
 from __future__ import annotations
 

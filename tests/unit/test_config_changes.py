@@ -1,5 +1,5 @@
-"""A configuration that changes: handed on whole, compared key by key, told apart by digests without secrets;
-held by coordinator and agent."""
+"""A configuration that changes: handed on whole, compared key by key, distinguished by digests without
+secrets; held by coordinator and agent."""
 
 from __future__ import annotations
 

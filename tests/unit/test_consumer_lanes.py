@@ -325,8 +325,8 @@ def test_a_unique_violation_is_tried_again_then_displaces_or_is_refused() -> Non
 
 @pytest.mark.parametrize("more", [False, True])
 def test_rows_of_a_snapshot_that_pass_a_unique_value_on_replace_what_is_there(*, more: bool) -> None:
-    """Written in place each would meet the value of the other; nobody is displaced, for the target has not
-    drifted. Where the target has columns of its own, in which a new row has nothing, the old row is
+    """Written in place each row would meet the value of the other; no row is displaced, for the target has
+    not drifted. Where the target has columns of its own, in which a new row has nothing, the old row is
     displaced, whole."""
     bench = Bench()
     bench.plan = bench.dispatcher.plan_table(other(TABLE, more=more))

@@ -2,7 +2,8 @@
 
 insert (1,lucy,18), delete (1,lucy,18), insert (2,lucy,20). Rows 1 and 2 go to two lanes; the deletes and the
 insert are three transactions, which two lanes can interleave in three ways. A script, not time, decides
-which."""
+which.
+"""
 
 from __future__ import annotations
 

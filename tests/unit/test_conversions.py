@@ -33,8 +33,8 @@ PADDED = SessionSettings(padded=True)
 
 
 def table(**columns: Kind | str) -> Table:
-    """Return a table of columns name → kind; a text is the expression of a generated one ("?": nobody knows
-    it)."""
+    """Return a table of columns name → kind; a text is the expression of a generated one ("?": it is
+    unknown)."""
     made = [
         Column(name=name, type=ColumnType(kind=kind))
         if isinstance(kind, Kind)

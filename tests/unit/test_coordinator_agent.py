@@ -1,4 +1,4 @@
-"""The agent's core: whom it obeys, its leases, and that it says Stopped only when nothing can write any
+"""The agent's core: whom it obeys, its leases, and that it reports Stopped only when nothing can write any
 more."""
 
 from __future__ import annotations

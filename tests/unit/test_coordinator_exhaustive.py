@@ -2,9 +2,10 @@
 is.
 
 The replication set and the agents' unit machine are the real ones; the owner around them is the least that
-carries them. Every message can be delivered in any order, lost, or doubled. Nobody is ever declared gone
-without being gone, so no lease and no fence is needed: in no reachable state do two workers write. And no
-state is a dead end."""
+carries them. Every message can be delivered in any order, lost, or doubled. No process is ever declared dead
+while it lives, so no lease and no fence is needed: in no reachable state do two workers write. And no state
+is a dead end.
+"""
 
 from __future__ import annotations
 
@@ -168,8 +169,8 @@ class Explorer:
                 pending=(),
                 heard=(-1, -1),
                 owners_left=0,
-                # the epochs of the record; one that was never durable is given again, and nobody was told of
-                # it
+                # the epochs of the record; one that was never durable is assigned again, and no agent has
+                # received it
                 assignment=max((r.assignment for r in world.record), default=0),
             )
         for index in range(2):

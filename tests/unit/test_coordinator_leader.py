@@ -314,8 +314,8 @@ def test_paused_units_are_stopped_and_resumed_ones_started() -> None:
 
 
 def test_a_target_is_fenced_under_an_epoch_that_is_durable() -> None:
-    """A later owner whose clock is behind would give out lower ones for ever, and the target would refuse
-    them all."""
+    """A later owner whose clock lags would assign lower epochs for ever, and the target would refuse them
+    all."""
     cluster = play("a joins; +u; tick; u on a")
     cluster.do(Pause("u"))
     cluster.do(Tick())

@@ -37,8 +37,8 @@ def given_up(cluster: Cluster) -> bool:
 
 
 def prepare(cluster: Cluster, seconds: int, *, every: int = 0) -> int | None:
-    """Let the unit prepare, getting on `every` so many seconds (0: never); returns after how many it is given
-    up."""
+    """Let the unit prepare, with progress after every `every` seconds (0: never); returns after how many
+    seconds it is given up."""
     steps = 0
     for second in range(1, seconds + 1):
         cluster.now += 1.0

@@ -1,5 +1,5 @@
-"""Schedulers: who gets what, in which order, within which limits; what is unreachable disturbs nobody
-else."""
+"""Schedulers: which agent gets which unit, in which order, within which limits; an unreachable agent disturbs
+no other."""
 
 from __future__ import annotations
 

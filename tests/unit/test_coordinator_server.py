@@ -303,8 +303,8 @@ def test_who_does_not_lead_says_who_does() -> None:
 
 
 def test_a_leader_that_nobody_has_heard_from_is_not_named() -> None:
-    """A claim that is read from the topic's past says who led once; a dead leader is silent for longer than a
-    lease."""
+    """A claim that is read from the topic's past shows who led once; a dead leader is silent for longer than
+    a lease."""
     world = World()
     world.report_event(NewLeader(4, Candidate("other", "h:1", "h:2")))
     assert world.machine.leadership.find_leader(world.now) is None

@@ -1,5 +1,5 @@
-"""What a coordinator tells those who watch it: every unit and agent that comes or goes, why, and how long it
-took."""
+"""The events that a coordinator reports to its watchers: every unit and agent that comes or goes, why, and
+how long it took."""
 
 from __future__ import annotations
 

@@ -441,8 +441,8 @@ def test_a_copy_goes_on_at_another_rate(waits: bool) -> None:
 
 
 def test_a_copy_without_a_rate_has_the_sources_and_zero_is_no_limit() -> None:
-    """The changes of other tables wait behind a copy's rows, so that a copy without any limit is one that
-    somebody asked for."""
+    """The changes of other tables wait until a copy's rows are sent, so a copy runs without any limit only on
+    request."""
     for given, rate in ((None, 10), (7, 7), (0, None)):
         book = CopyBook(rate=10)
         book.accept_request(replace(request(1), max_rows_per_second=given), KnownTable(), 100)
@@ -568,8 +568,8 @@ def test_a_copy_that_is_to_begin_anew_does_not_go_on_after_a_start() -> None:
 
 @pytest.mark.parametrize("altered", [False, True])
 def test_a_copy_that_began_behind_one_that_ended_runs_after_a_start(altered: bool) -> None:
-    """A predecessor stored neither the end of the one nor the begin of the other: the first ran for ever, and
-    nobody took up the second."""
+    """A predecessor stored neither the end of the first copy nor the begin of the second: the first ran for
+    ever, and the second never ran."""
     book = running()
     book.accept_request(repair(2, after=50), KnownTable(estimate=3), 300)
     again = CopyBook(book.states.all)

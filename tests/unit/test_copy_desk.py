@@ -1,5 +1,5 @@
-"""Asking for copies (consumer.process.operations.copy_desk), and what a unit that waits for one says and does
-(consumer.units)."""
+"""Asking for copies (consumer.process.operations.copy_desk), and what a unit that waits for one reports and
+does (consumer.units)."""
 
 from __future__ import annotations
 

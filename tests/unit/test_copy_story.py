@@ -1,5 +1,5 @@
-"""Copies in a run of capture in one thread: what its topic has, what is stored, and what the reading of
-chunks is told."""
+"""Copies in a run of capture in one thread: what its topic has, what is stored, and what the reader of chunks
+receives."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def test_a_copy_beside_live_changes(mysql: bool) -> None:
 
 
 def test_on_an_idle_source_a_copy_follows_the_other() -> None:
-    """All of it stands at one place of the log: only the rows of the positions rise, which the story's judge
-    looks at."""
+    """Every event has the same place of the log: only the rows of the positions rise, which the story's judge
+    checks."""
     story = Story(mysql=False)
 
     def telling() -> Iterator[Events]:

@@ -193,8 +193,8 @@ def test_a_row_of_it_that_does_not_fit_stops_the_unit_there_until_the_next_one()
 
 
 def test_held_keys_that_are_gone_are_let_go_and_the_others_are_tried_anew() -> None:
-    """Row 4 is the snapshot's last one: when the rest is judged it is not applied yet, and is not gone for
-    all that."""
+    """Row 4 is the snapshot's last one: when the rest is judged it is not applied yet, and must not count as
+    deleted."""
     bench = stopped()
     refuse: set[Any] = {"poison"}
     bench.target.refuse = lambda values: RefusedError("no") if values[1] in refuse else None

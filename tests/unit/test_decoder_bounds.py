@@ -1,7 +1,8 @@
 """Where a form of the log ends and the next begins: each decoder at its boundaries, as fixed cases.
 
-Two neighbours stand behind every column that is asked, so that a value read a byte too short or too long is
-another row."""
+Two neighbours follow every column that is read, so that a value read a byte too short or too long is another
+row.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What real servers wrote to their logs is read as SELECT said: every type at its bounds, without a server
-(tests/decoder_golden.py)."""
+"""The logs of real servers are decoded to the values that SELECT returned: every type at its bounds, without
+a server (tests/decoder_golden.py)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The page "What stops what, and what does not" is what the code decides, and says of every cause where it
-comes from."""
+"""The page "What stops what, and what does not" is what the code decides, and names the origin of every
+cause."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from deploy.guard import guardian
 
 ROOT = Path(__file__).parents[2]
 
-# Starts a process that itself starts one in a session of its own, and a temporary folder; tells their names;
+# Starts a process that itself starts one in a session of its own, and a temporary folder; prints their names;
 # waits.
 PARENT = """
 import json, os, subprocess, sys, time

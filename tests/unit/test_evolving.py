@@ -658,8 +658,8 @@ def test_a_column_that_was_left_out_needs_a_copy_whatever_the_policy_is_now(
 
 
 def test_a_column_that_a_person_takes_from_the_target_and_gives_back_needs_a_copy() -> None:
-    """Older versions did not write down what they left out: it is written down by whoever finds the table
-    so."""
+    """Older versions did not record what they left out: the first attempt that finds the column missing
+    records it."""
     tale = story("ignore")
     lacks_now(tale, "note")
     tale.put(1, note="one")
@@ -899,8 +899,8 @@ def test_a_dropped_table_and_one_that_is_made_again(how: str, transactional: boo
 
 
 def test_a_topic_is_emptied_once_for_a_dropped_table() -> None:
-    """The event is met again at each start. Where nobody knows whether it happened, the next attempt reads
-    it: the lanes, which stay, do not tell."""
+    """Each start reads the event again. Where the outcome of the commit is unknown, the next attempt reads
+    whether the topic was emptied: the lanes, which stay, do not show it."""
     place = SimpleNamespace(offset=7, lane=0, epoch=1, attempt=1, layout="{}")
     target, routed = SimpleNamespace(topic="a topic"), SimpleNamespace(where=None, added=())
     changes = TableChanges(UnitSpec.__new__(UnitSpec), lambda: AttemptProgress([place]))  # type: ignore[list-item]
@@ -1149,8 +1149,8 @@ def test_a_target_table_that_somebody_dropped_is_made_by_a_copy(transactional: b
 def test_a_target_table_that_somebody_drops_during_a_change_leaves_no_mark_and_is_made_by_a_copy(
     how: str,
 ) -> None:
-    """At each moment of the change, with the process still there or not. The event is met again, so that a
-    copy behind it heals the unit."""
+    """At each moment of the change, with the process still there or not. The unit reads the event again, so
+    that a copy after it heals the unit."""
     number, found = 0, set()
     while True:
         number += 1
@@ -1192,7 +1192,7 @@ def test_who_finds_a_mark_of_a_table_that_is_gone_goes_on_at_the_copy_that_is_th
 
 
 def drop_at(tale: Story, number: int, *, kill: bool) -> bool:
-    """Apply; at the moment `number` outside a transaction somebody drops the target table. Whether there was
+    """Apply, and drop the target table at the moment `number` outside a transaction. Return whether there was
     such a moment."""
     target, moments = tale.bench.target, 0
 
@@ -1322,8 +1322,8 @@ def test_a_unit_whose_rows_are_lost_may_make_the_shared_table_anew_itself(transa
     ids=["it is there", "it has come", "it is away"],
 )
 def test_rows_are_lost_only_while_the_table_is_away(looks: list[Table | None], reported: list[str]) -> None:
-    """Another unit may have made it, and put its rows in force, since it was looked for. Where it is there,
-    no other unit's row is locked."""
+    """Another unit may have created the table, and recorded that it has rows there, since this unit looked
+    for it. Where the table exists, no other unit's row is locked."""
     did: list[str] = []
     left = iter(looks)
     routes = (TableRoute("bank.*", "public.{table}", (("branch", "{source}"),)),)

@@ -247,8 +247,8 @@ def of_type(table: Table, column: str, type_: ColumnType) -> Table:
 
 
 def test_what_is_left_out_is_no_finding() -> None:
-    """Under `ignore` a column that the target lacks is not written, and `check` said that the table must not
-    be."""
+    """Under `ignore` a column that the target lacks is not written; `check` once reported that the whole
+    table must not be written."""
     [routed] = [resolve_route((replace(ROUTES[0], policy="ignore"),), "b1", "bank", "acct")]
     assert routed is not None
     lacking = target(without(real_table(), "note"))
@@ -339,7 +339,7 @@ def test_a_remark_about_columns_counts_where_they_are_updated() -> None:
 def test_unique_index_of_the_target_compares_as_much_of_a_value(
     source: int | None, there: int | None, too_short: bool
 ) -> None:
-    """Values that differ behind the shorter prefix would be one value there."""
+    """Values that differ only after the shorter prefix would be one value there."""
 
     def with_index(prefix: int | None) -> Table:
         unique = UniqueIndex(name="note", parts=(IndexPart(column="note", prefix=prefix),))

@@ -26,8 +26,8 @@ BARE = without(TABLE, "note")
 NOTE = column("note", text(200))
 ANEW = added(BARE, NOTE)
 
-#: Statements in turn, each with the definition behind it: behind the last, a name of the held image is not
-#: that of its column.
+#: Statements in turn, each with the definition after it: after the last, a name of the held image is not that
+#: of its column.
 OTHER_COLUMNS: dict[str, list[tuple[Table, ColumnChanges]]] = {
     "rename": [RENAMED],
     "rename, and something else": [

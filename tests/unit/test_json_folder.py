@@ -30,8 +30,8 @@ from tests.kits.copy import CopyOf
 from tests.stands import json_folder
 from tests.stands.json_folder import FolderProgress, JsonFolder
 
-#: The tests of sessions that say something of a batch target, too. What is left out is about locks, lanes,
-#: unique indexes, displaced rows, tables that several topics write, or SQL.
+#: The tests of sessions that apply to a batch target, too. What is left out is about locks, lanes, unique
+#: indexes, displaced rows, tables that several topics write, or SQL.
 SHARED = (
     apply_targets.test_histories_and_replays_end_as_the_source,
     apply_targets.test_a_value_the_target_cannot_hold_is_held_with_what_follows,

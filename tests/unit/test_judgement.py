@@ -102,7 +102,7 @@ def test_rows(sql: str, rows: dict[tuple[str, str], str]) -> None:
     ],
 )
 def test_values_that_change_without_events(sql: str, same: bool, other: bool) -> None:
-    """A new definition says of itself that it is one; an equal one passes only where no value can be
+    """A new definition shows by itself that it is one; an equal one passes only where no value can be
     another."""
     assert (passes(sql, same=True), passes(sql, same=False)) == (same, other)
     if verdicts(sql)[T].rows != "kept":

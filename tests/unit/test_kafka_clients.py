@@ -1,8 +1,9 @@
 """Which clients of Kafka there are, and each one's settings, to the letter: what guarantees rest on is not
 changed by a tidy hand.
 
-The library's constructors are replaced wherever they are known, so that the table says what a client really
-begins with."""
+The library's constructors are replaced wherever they are known, so that the table shows the settings that a
+client really begins with.
+"""
 
 from __future__ import annotations
 

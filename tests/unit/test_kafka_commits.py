@@ -1,5 +1,5 @@
-"""A commit whose answer is not known is told as such: who took it for a "no" would write again what must not
-be written twice."""
+"""A commit whose answer is not known is reported as such: a caller that took it for a "no" would write again
+what must not be written twice."""
 
 from __future__ import annotations
 

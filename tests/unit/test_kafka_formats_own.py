@@ -164,8 +164,8 @@ def test_a_row_that_leaves_its_routing_key_is_deleted_there(*, tombstones: bool)
 
 @pytest.mark.parametrize("word", ["rowlock", "debezium", "debezium-schemas", "canal-json"])
 def test_a_primary_key_that_moves_under_one_routing_key_is_a_delete_and_a_create(word: str) -> None:
-    """An update would leave the old row with whoever keeps rows by primary key. A null value between them
-    would delete all rows of the key."""
+    """An update would leave the old row with every reader that keeps rows by primary key. A null value
+    between them would delete all rows of the key."""
     form: RecordFormat = FORMATS[word](topic())
     missing, new = form.build_change_records(NEW, (2, *NEW[1:]), PLACE)
     assert (missing.key, missing.headers, new.headers) == (new.key, (), ()), "the key has not moved"

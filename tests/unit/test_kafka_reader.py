@@ -1,5 +1,5 @@
-"""Reading a stretch of a topic from Kafka itself: slices, ends, and what Kafka may say instead; on a modelled
-consumer."""
+"""Reading a stretch of a topic from Kafka itself: slices, ends, and what Kafka may answer instead; on a
+modelled consumer."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ EOF = KafkaError._PARTITION_EOF
 
 
 class Consumer:
-    """Gives the offsets of `answers`, one answer a call: a number is an offset, a KafkaError what is said
-    instead."""
+    """Gives the offsets of `answers`, one answer a call: a number is an offset, a KafkaError the error in its
+    place."""
 
     def __init__(self, *answers: list[Any], low: int = 0, high: int = 100) -> None:
         self.answers, self.bounds = list(answers), (low, high)

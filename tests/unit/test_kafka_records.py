@@ -1,4 +1,4 @@
-"""The records that delete what the topic has of a table: which rows, in which pages, and what they say:
+"""The records that delete what the topic has of a table: which rows, in which pages, and their content:
 judged by the formats' readers."""
 
 from __future__ import annotations
@@ -212,8 +212,8 @@ class Reader:
 def test_records_of_another_table_are_not_read_by_the_types_of_this_one(
     word: str, key: tuple[str, ...]
 ) -> None:
-    """Two tables of one topic, told apart by an added column of the key: their own keys are of other types.
-    Neither format names the table."""
+    """Two tables of one topic, distinguished by an added column of the key: their own keys are of other
+    types. Neither format names the table."""
     mine = records_of(word, name="a", added=(("t", "a"),), key=key)
     theirs = records_of(
         word, name="b", added=(("t", "b"),), key=key, id_=Column(name="id", type=WORD, nullable=False)

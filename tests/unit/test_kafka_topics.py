@@ -1,5 +1,5 @@
-"""The error that says why a cluster does not answer: the client tells it beside the call that failed, and
-others after it."""
+"""The error that explains why a cluster does not answer: the client reports it beside the call that failed,
+and others after it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A table that is born, filled and altered while capture is behind: every history, against a model of what
-was in force."""
+"""A table that is created, filled and altered while capture lags: every history, against a model of the
+definition that was active."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def version(number: int) -> Table:
 
 
 class World:
-    """`history`: of each place of the log whether a statement or a row of the table stands there. `ahead`:
-    how far the catalogue is beyond what capture reads."""
+    """`history`: what each place of the log has of the table, a statement or a row. `ahead`: how far the
+    catalogue is beyond what capture reads."""
 
     def __init__(self, history: list[str], ahead: int, *, snapshots: bool) -> None:
         self.history, self.ahead = history, ahead
@@ -87,8 +87,8 @@ class World:
         self.sender._begins = self.started.begins
 
     def begins_as(self, former: World) -> World:
-        """Let a start have found in the topic what `former` had sent, and stored no position behind its
-        beginning."""
+        """Set this up as a start that found in the topic what `former` had sent; `former` stored no position
+        after its beginning."""
         tail = TableTail(definitions=dict(former.definitions))
         starter: Any = SimpleNamespace(captured=self.captured, writer=SimpleNamespace(send=lambda *_: None))
         self.captured.known.add(NAME)
@@ -189,8 +189,8 @@ def test_a_new_table_is_right_late_or_stopped(snapshots: bool) -> None:
 
 @pytest.mark.parametrize("snapshots", [True, False])
 def test_a_start_before_where_a_table_was_taken_up_publishes_the_same_rows_again(snapshots: bool) -> None:
-    """Capture was killed before it stored a position behind that: what it passed over until then it passes
-    over again, and nothing else."""
+    """Capture was killed before it stored a later position: what it passed over until then it passes over
+    again, and nothing else."""
     late = 0
     for history, ahead in histories():
         former = World(history, ahead, snapshots=snapshots)
@@ -300,7 +300,7 @@ def test_a_table_waits_until_its_definition_stands_above_all_that_its_topic_has(
 def test_a_late_table_is_defined_behind_all_that_is_unproven_and_all_that_its_topic_has(
     unproven: tuple[int, int], ceiling: Position | None, taken: bool
 ) -> None:
-    """It is defined as of where the stream stands; what stops it there stands just before, above all that was
+    """It is defined as of the stream's place; a stop there gets the place just before, above all that was
     sent."""
     captured = CapturedTables("rowlock", "b1")
     captured.get_topic(NAME).ceiling = ceiling

@@ -1,4 +1,4 @@
-"""Which keys live, which of the target's are gone, and where that may be asked of a range
+"""The keys that live, those that only the target still has, and where that may be asked of a range
 (consumer.attempt.copies, key_order)."""
 
 from __future__ import annotations
@@ -308,8 +308,8 @@ def test_a_key_that_the_target_refuses_is_not_there_and_hides_no_other(refused: 
 
 
 def test_only_what_the_target_shows_under_its_very_key_is_deleted() -> None:
-    """Between the list and the look a row may have gone, or be shown as another: a delete by its key could
-    meet one that is alike."""
+    """Between the list and the look a row may have been deleted, or be shown as another: a delete by its key
+    could meet one that is alike."""
     deleted: list[list[Key]] = []
 
     def delete(_table: TargetTable, keys: list[Key]) -> Machine[None]:

@@ -123,8 +123,8 @@ REFUSES = """
 def waiting(
     config: Config, script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[CaptureWorkers, Said, list[str], Path]]:
-    """A capture unit that waits for a person until a file is there. Yields workers, events, what a person was
-    told, the file."""
+    """A capture unit that waits for a person until a file is there. Yields workers, events, the errors
+    reported to a person, the file."""
     mended = tmp_path / "mended"
     monkeypatch.setenv("ROWLOCK_TEST_MENDED", str(mended))
     script(REFUSES)

@@ -1,5 +1,5 @@
-"""The loop beside what it is told most often: which tables it captures, what stops them, what it waits for,
-and a log that is used up."""
+"""The loop apart from the events that it handles most often: which tables it captures, what stops them, what
+it waits for, and a log that is used up."""
 
 from __future__ import annotations
 
@@ -147,8 +147,7 @@ class ToldToStop(Story):
 
 
 def test_told_to_stop_it_leaves_a_transaction_as_it_is_but_not_a_statement_without_its_end() -> None:
-    """The statement is in Kafka: where a record says that it is not, the next start would judge it once
-    more."""
+    """The statement is in Kafka: if the record did not cover it, the next start would judge it once more."""
     story = ToldToStop(mysql=False)
     story.notify(iter([story.truncate()]))
     assert [each.op for each in story.broker.events()] == ["t"]

@@ -61,8 +61,8 @@ class TestWhatIsWrittenWithADefinition:
     def written(
         self, *, first: bool, shared: bool, batches: bool = False, topic: bool = False, moved: int = 0
     ) -> list[list[Operation]]:
-        """Return the operations of the transactions, in front of the target table's making and behind it.
-        `moved`: so often the table is another one."""
+        """Return the operations of the transactions, before and after the target table is created. `moved`:
+        how many times the table has changed meanwhile."""
         tries = moved + 1
         spec = UnitSpec(
             unit=ApplyUnit("p", "t"), source="b1", epoch=1, topic_id="id", routes=routes(shared=shared),
@@ -179,8 +179,8 @@ def test_a_table_that_several_units_write_is_as_it_was_read_or_is_looked_at_agai
 def test_a_unit_whose_rows_were_lost_meanwhile_follows_no_definition_but_that_of_a_copy(
     lost: bool, rewrite: bool, followed: bool
 ) -> None:
-    """Another one has made the table anew since the attempt began: the rows that are in force here are not in
-    it."""
+    """Another unit has recreated the table since the attempt began: the rows that this unit had applied are
+    not in it."""
     spec: Any = SimpleNamespace(
         unit=ApplyUnit("p", "t"), source="b1", routes=routes(shared=True), debezium=None
     )

@@ -1,5 +1,5 @@
-"""What Oracle's catalogue says: which tables can be captured and as what, what has happened to them, how
-values are read."""
+"""Oracle's catalogue as capture reads it: which tables can be captured and as what, what has happened to
+them, how values are read."""
 
 from __future__ import annotations
 
@@ -236,8 +236,8 @@ _GIVEN: dict[str, Any] = {"nan": float("nan"), "inf": float("inf"), "-inf": floa
 
 @pytest.mark.parametrize("case", golden(), ids=lambda case: f"{case['type']} {case['given']}")
 def test_extremes_of_every_type(case: dict[str, Any]) -> None:
-    """`given`: what the driver gives for `select` (hex: RAW), by Oracle's reference; `wire`: what stands in
-    an event; `targets`: the column that a target gets."""
+    """`given`: what the driver gives for `select` (hex: RAW), by Oracle's reference; `wire`: the value in an
+    event; `targets`: the column that a target gets."""
     name, precision, scale = case["type"], case.get("precision"), case.get("scale")
     form = build_column_form(
         OracleColumn(

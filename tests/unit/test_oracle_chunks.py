@@ -1,5 +1,5 @@
-"""Chunks of an Oracle's tables are given behind the log, each by its own table's, whatever the requests are
-called."""
+"""A chunk of an Oracle table is returned once the log of that same table is read up to it, whatever number
+its request has."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def read(rows: int, high: int, number: int = 1) -> ChunkRead:
 
 def test_a_table_that_is_copied_again_while_an_answer_is_on_its_way() -> None:
     """The job of before is given up, and the next one counts its requests from 1, too: its own answer waits
-    for the log, the other is nobody's."""
+    for the log, the other is discarded."""
     brought: dict[str, int | None] = {"A": None, "B": 4}
     reader = ScriptedChunks()
     chunks = OracleChunkQueue(reader, lambda name: brought[name[1]])

@@ -2,7 +2,8 @@
 file.
 
 `python -m tests.unit.test_oracle_events > tests/golden/oracle_events.jsonl` writes it; the values themselves
-are judged in tests/golden/oracle_types.jsonl."""
+are judged in tests/golden/oracle_types.jsonl.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What targets hold of Oracle's values (tests/golden/oracle_held.jsonl, seen on servers) is what the how-to
-says: held, but for the named refusals."""
+"""Targets treat Oracle's values (tests/golden/oracle_held.jsonl, seen on servers) as the how-to describes:
+they hold all but the named refusals."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ HELD: dict[str, dict[str, Any]] = {
 
 
 def refused(case: Case, kind: str) -> bool:
-    """Tell whether the how-to says that this kind of target refuses the value (docs/how-to/oracle-source.md,
-    Values)."""
+    """Return whether the how-to lists the value as refused by this kind of target
+    (docs/how-to/oracle-source.md, Values)."""
     value, my = value_of(case), kind in ("mysql", "mariadb")
     match case["kind"]:
         case "datetime":

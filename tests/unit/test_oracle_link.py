@@ -1,5 +1,5 @@
-"""The link to Oracle over a driver that fails as it is told: what each error is to the consumer, and what is
-taken back."""
+"""The link to Oracle over a driver that fails as the test decides: what each error is to the consumer, and
+what is taken back."""
 
 from __future__ import annotations
 

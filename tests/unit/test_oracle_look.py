@@ -1,5 +1,5 @@
-"""Polls that look at the catalogue: what a look says of a table, and what is published of rows that were read
-before it."""
+"""Polls that look at the catalogue: what a look reports of a table, and what is published of rows that were
+read before it."""
 
 from __future__ import annotations
 
@@ -124,8 +124,8 @@ class Session:
 
 
 def test_rows_that_were_read_before_a_definition_are_published_with_those_behind_it() -> None:
-    """Two that were equal in a unique index, which came then, differ at the end of the first poll behind
-    it."""
+    """Two rows that were equal in a unique index, which was added then, differ at the end of the first poll
+    after it."""
     session: Any = Session(("R1", 1, "I", "N", None, 0, "1", "10"), ("R2", 2, "I", "N", None, 0, "2", "10"))
     catalog: Any = Catalog(logged(Constraint("U", "U", ("V",))))
     following = FollowedTables({NAME: FollowedTable(HERE, logged())})

@@ -1,5 +1,5 @@
 """A poll of a log: which logs it reads, and what it makes of a key that the log has deleted last, while the
-table has it: what the log has behind the poll decides."""
+table has it: what the log has after the poll decides."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def test_a_row_of_which_the_log_has_nothing_more_is_kept() -> None:
 
 @pytest.mark.parametrize("images", [("U", "O"), ("D", "O")])
 def test_a_row_of_which_the_log_has_more_is_left_to_what_comes(images: tuple[str, str]) -> None:
-    """Its row in the table is newer than what the log says behind this poll: said now, it would go back
-    then."""
+    """Its row in the table is newer than the change that the log has after this poll: published now, it would
+    be set back by that change."""
     assert dict(part(Session(("R5", 5, *images, None, 0, "2", "10"))).kept) == {}
 
 

@@ -47,7 +47,7 @@ def paused(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
 
 
 def partial(report: Report, bench: HealBench) -> None:
-    """The unit has stopped in front of the last row of the snapshot that ends the topic's rows read, and says
+    """The unit has stopped before the last row of the snapshot that ends the topic's rows read, and reports
     why."""
     assert report.state == "stopped"
     problem = decode_problem(report.message)

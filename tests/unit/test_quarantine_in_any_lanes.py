@@ -60,7 +60,8 @@ class Op(NamedTuple):
     unique values, or KEEP.
 
     `refused`: None, "bad" (by the target), or "unsent" (known to be refused before it is sent), of the new
-    row."""
+    row.
+    """
 
     what: str
     key: float
@@ -122,8 +123,8 @@ class Play:
     def __init__(
         self, ops: Sequence[Op], *, replaces: bool = True, drift: bool = False, recovers: bool = True
     ) -> None:
-        """`drift`: the target has a row of somebody else. `recovers`: a row that fits may come while its key
-        is held."""
+        """`drift`: the target has a row that another writer wrote. `recovers`: a row that fits may come while
+        its key is held."""
         self.start: dict[Key, Row] = {(DRIFT[0],): DRIFT} if drift else {}
         self.judge = Judge(replaces, dict(self.start))
         self.topic: list[Event] = []

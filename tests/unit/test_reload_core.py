@@ -1,5 +1,5 @@
-"""Which configuration is in force, who is given units, and what is placed anew: the owner's core and the
-agent's."""
+"""The active configuration, the agents that are given units, and what is placed anew: the owner's core and
+the agent's."""
 
 from __future__ import annotations
 

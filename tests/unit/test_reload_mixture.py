@@ -1,8 +1,9 @@
 """Nothing runs under a mixture: an owner, two agents, files that are edited, brought and lost, messages that
 are lost, restarts of everybody.
 
-After every step: a worker whose assignment is not below its part's number runs what is in force of that part.
-Once it is calm: every unit runs, under what is in force, on agents that have it."""
+After every step: a worker whose assignment is not below its part's number runs the active version of that
+part. Once it is calm: every unit runs, under the active configuration, on agents that have it.
+"""
 
 from __future__ import annotations
 

@@ -305,8 +305,8 @@ MODES: list[tuple[ColumnType, object, str | None]] = [
 def test_a_value_that_could_be_another_in_another_mode_is_refused(
     type_: ColumnType, value: object, why: str | None
 ) -> None:
-    """binary.handling.mode=hex and time mode `connect` cannot be told from the events where these have no
-    schema."""
+    """Events without a schema do not show whether binary.handling.mode=hex or the time mode `connect` is
+    set."""
     table = one(type_)
     raw = record("c", None, {"v": value})
     if why is None:

@@ -24,7 +24,7 @@ TRASH = "_t_del"
 
 
 class Log:
-    """Statements of a log that knows the table `t`, told to ShadowTables one behind the other, 10 bytes
+    """Statements of a log that knows the table `t`, given to ShadowTables one after the other, 10 bytes
     each."""
 
     def __init__(self, names: NameRules | None = None) -> None:
@@ -107,7 +107,7 @@ def test_two_statements_swap_as_well() -> None:
 
 
 def test_what_was_read_before_changes_nothing_when_it_is_read_again() -> None:
-    """A record may be of a moment behind the position that it names; capture reads what stands between once
+    """A record may be of a moment after the position that it names; capture reads what is in between once
     more."""
     log = Log()
     log.notify(*GHOST)

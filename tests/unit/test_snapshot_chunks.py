@@ -2,7 +2,8 @@
 
 The model has the visibility gap (a transaction is delivered by the stream before a SELECT sees it), chunk
 reads that take their time, DDL, restarts of capture at any step that re-send the log from an older position,
-and a consumer that drops duplicates by position."""
+and a consumer that drops duplicates by position.
+"""
 
 from __future__ import annotations
 
@@ -344,8 +345,8 @@ def test_a_history(name: str, mysql: bool) -> None:
 
 
 def test_a_chunk_waits_for_high() -> None:
-    """Else, after a restart, it would stand below what the topic already holds, and be dropped as a
-    duplicate."""
+    """Else, after a restart, its position would be below what the topic already holds, and it would be
+    dropped as a duplicate."""
     steps: list[tuple[object, ...]] = [
         ("commit", {1: 1}),
         ("commit", {2: 1}),

@@ -164,8 +164,8 @@ def test_mariadb_takes_the_place_that_belongs_to_its_snapshot() -> None:
 
 
 def test_what_was_logged_before_the_stream_must_be_visible_first(server: Server) -> None:
-    """MariaDB's LOW is a position, which the machine compares; MySQL's says nothing of what the stream did
-    not deliver."""
+    """MariaDB's LOW is a position, which the machine compares; MySQL's does not show what the stream did not
+    deliver."""
     for first, waits in ((1, 3), True), ((1, 4), False), ((1, 9), False), (None, False):
         server.first_outside = first
         assert isinstance(read(server), ChunkFailed) == (waits and server.mysql)

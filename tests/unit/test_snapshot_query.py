@@ -66,8 +66,8 @@ def test_the_first_chunk_has_no_condition() -> None:
 def test_a_condition_holds_for_every_chunk_and_nothing_of_it_is_taken_for_a_parameter(
     after: Key | None, behind: str, parameters: tuple[object, ...]
 ) -> None:
-    """The driver puts parameters in where it is given some; a `%` says so then, and must stand for itself in
-    both."""
+    """The driver inserts parameters only where it is given some; only then is `%` its placeholder. A `%` of
+    the query must mean itself in both cases."""
     column = Column(name="100%", type=INT, nullable=False)
     percent = replace(
         table(INT), columns=(column,), key=UniqueIndex(name="PRIMARY", parts=(IndexPart(column="100%"),))

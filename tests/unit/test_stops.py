@@ -1,4 +1,4 @@
-"""Stops of tables: where they stand in their topics, what a start takes up, and what is stopped by what it
+"""Stops of tables: their positions in the topics, what a start takes up, and what is stopped by what it
 finds."""
 
 from __future__ import annotations
@@ -311,8 +311,8 @@ def test_what_lies_in_front_of_where_a_table_was_taken_up_does_not_stop_it(pos: 
 
 
 class Stopping:
-    """The stops of a source's tables, `names` of which are captured; `sent`: (topic, position) of what their
-    topics were told."""
+    """The stops of a source's tables, `names` of which are captured; `sent`: (topic, position) of the stops
+    sent to their topics."""
 
     def __init__(self, *names: tuple[str, str]) -> None:
         self.sent: list[tuple[str, Position]] = []
@@ -374,8 +374,8 @@ def test_a_stop_waits_until_the_stream_is_above_what_its_topic_has_and_others_do
 
 
 def test_a_stop_stands_above_rows_that_were_just_sent() -> None:
-    """The topic's tail is further than its ceiling, which is only noted now and then; readers would drop what
-    stands below."""
+    """The topic's tail is further than its ceiling, which is only noted now and then; readers would drop a
+    stop below it."""
     stopping = Stopping(ACCT)
     topic = stopping.stopped(ACCT, (0, 3, 100, 0), place=(0, 3, 700, STOP_ROW))
     topic.tail.last = (0, 3, 800, 3)

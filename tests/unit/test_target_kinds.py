@@ -1,5 +1,5 @@
-"""A kind of target that somebody else's package brings is one like those of rowlock's own, in whatever
-process; and what only one of the two kinds of target obeys is refused for the other."""
+"""A kind of target from another package is treated like rowlock's own, in every process; and what only one of
+the two kinds of target obeys is refused for the other."""
 
 from __future__ import annotations
 

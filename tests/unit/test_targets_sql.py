@@ -143,8 +143,7 @@ def test_updates_in_place_never_touch_a_key_column() -> None:
 
 
 def test_a_key_written_in_place_gets_its_bytes_in_the_row_of_that_key_only() -> None:
-    """Else a row of another key that has one of its unique values would take over its key, and nobody could
-    tell."""
+    """Else a row of another key that has one of its unique values would take over its key, unnoticed."""
     columns = (*people("s").columns[:2], Column(name="n", type=ColumnType(kind=Kind.INT, bits=32)))
     table = as_target(Table(db="s", name="k", columns=columns, key=index("PRIMARY", "id", "mail")))
     same = "`id` = VALUES(`id`) AND `mail` = VALUES(`mail`)"

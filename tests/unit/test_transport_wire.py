@@ -127,8 +127,8 @@ def enums(value: Any) -> Iterator[enum.Enum]:
 
 @pytest.mark.parametrize("name", sorted(GOLDEN))
 def test_the_encoding_is_the_golden_one(name: str) -> None:
-    """A difference is a change of the protocol: what may be changed, and how, is said in
-    tests/wire_golden.py."""
+    """A difference is a change of the protocol: tests/wire_golden.py describes what may be changed, and
+    how."""
     assert encoded()[name] == GOLDEN[name]
     expected = {"leader": LEADER, "question": None}.get(name, [MESSAGES.get(name)])
     assert read(name, GOLDEN[name]) == expected

@@ -33,7 +33,7 @@ from tests.stands.fake_target import ConnectionFaultError, FakeSession
 
 
 def test_rows_that_nobody_could_apply_are_never_taken_for_applied(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A reader gives no rows while no definition is in force; should one do so, the unit stops and its lanes
+    """A reader gives no rows while no definition is active; should one do so, the unit stops and its lanes
     stay."""
     bench = Bench()
     bench.topic = [b"{}"]
@@ -65,8 +65,7 @@ def test_a_history_ends_as_the_source(short: int, lanes: int) -> None:
 def test_any_batches_and_any_replay_end_as_the_source(
     seed: int, lanes: int, short: int, gather: int, cuts: list[int]
 ) -> None:
-    """Batches that begin before, at or behind the progress: covered is dropped, missing is read from
-    Kafka."""
+    """Batches that begin before, at or after the progress: covered is dropped, missing is read from Kafka."""
     bench, source = started(lanes=lanes, small_batch=short, limits=LaneLimits(max_gather=gather, pause=0.001))
     bench.write(source.history(random.Random(seed), 60, keys=6))
     whole = bench.topic
@@ -225,8 +224,8 @@ def test_a_statement_under_an_equal_definition_must_say_that_it_kept_the_rows(
 
 
 def test_expressions_that_an_older_topic_lacks_are_learnt_and_then_compared() -> None:
-    """Capture older than the expressions, upgraded: its next definition is no change, the one behind it
-    is."""
+    """Capture was older than the expressions, and is upgraded: its next definition is no change, the one
+    after it is."""
     source = FakeSource()
     old, now = with_generated(source.table, None), with_generated(source.table, "a + 1")
     found = judge_table_event(old, source.definition(None, now), "evolve")

@@ -121,7 +121,7 @@ def test_commit_times_are_those_of_the_log() -> None:
 
 
 def test_an_event_that_comes_again_may_be_later_than_the_last_one() -> None:
-    """Rows carry the time of their statement: a transaction that took long comes behind others with later
+    """Rows carry the time of their statement: a transaction that took long comes after others with later
     times."""
     bench = Bench(lanes=1)
     bench.connector.insert(row(1))

@@ -90,8 +90,8 @@ def test_reports_arrive_and_strangers_are_ignored() -> None:
 
 
 def test_reports_of_another_version_are_understood() -> None:
-    """A worker of an older version says nothing of displaced rows; one of a newer version says more than we
-    know."""
+    """A worker of an older version reports nothing of displaced rows; one of a newer version reports more
+    than we know."""
     receiver = ReportReceiver()
     known = {"topic": "t", "state": "ok", "epoch": 1, "offset": 5, "held": 3}
     lines = [known, {**known, "displaced": 2}, {**known, "later": [1]}]

@@ -1,4 +1,4 @@
-"""One vocabulary of a unit's life: its phases, what it is told and what it says, from the coordinator to the
+"""One vocabulary of a unit's life: its phases, its commands and its reports, from the coordinator to the
 process that works."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""verify: reads both sides to their ends, whatever is under way meanwhile, and never says "equal" of what it
-did not read."""
+"""verify: reads both sides to their ends, whatever is under way meanwhile, and never reports "equal" for what
+it did not read."""
 
 from __future__ import annotations
 
@@ -96,8 +96,8 @@ def kinds(result: PairResult) -> dict[Any, Difference]:
 
 
 def test_it_reads_on_where_more_keys_were_suspect_than_are_kept_and_these_settled() -> None:
-    """The first rows arrive while it waits; those behind them never do. (Then it said "equal" of the whole
-    table.)"""
+    """The first rows arrive while it waits; the later ones never do. (An earlier version then reported the
+    whole table as equal.)"""
     left, right = Side(rows(*range(60))), Side({})
     result = compare(left, right, clock=Clock(lambda: right.read_rows.update(rows(*range(20)))))
     assert not result.equal

@@ -40,7 +40,7 @@ def test_exactly_the_differences_are_found(left: dict, right: dict) -> None:
 def test_a_target_that_follows_with_a_lag_settles(
     history: list[tuple[int, str | None]], data: st.DataObject
 ) -> None:
-    """The target replays the source's history some steps behind; once it has caught up nothing may be
+    """The target replays the source's history and lags by some steps; once it has caught up nothing may be
     suspect."""
     source: dict[int, tuple[object, ...]] = {}
     target: dict[int, tuple[object, ...]] = {}

@@ -420,8 +420,8 @@ def test_a_topic_that_cannot_be_read_to_its_end_keeps_what_was_found(monkeypatch
 
 
 def test_a_message_of_canals_has_one_row() -> None:
-    """rowlock writes one row a message: what has more, or none, is somebody else's, and is not read as its
-    first row."""
+    """rowlock writes one row a message: a message with more, or none, is of another program, and is not read
+    as its first row."""
     one, types = {"id": "1"}, {"id": "int"}
     assert decode_canal_values({"data": [one], "mysqlType": types}, {"id"}) == {"id": 1}
     for several in ([one, {"id": "2"}], []):

@@ -1,5 +1,5 @@
-"""The words and sentences that the project has given up stay away: they told a stranger less than the field's
-own."""
+"""The words and sentences that the project has given up stay away: they explained less to a stranger than the
+field's own."""
 
 from __future__ import annotations
 

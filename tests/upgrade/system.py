@@ -3,7 +3,8 @@ situations.
 
 Every source is read through a proxy that stalls each connection within the second chunk of `big`, so that a
 snapshot ends only when the test lets it. The target's `narrow` takes fewer characters than the source's, so
-that rows of it are quarantined."""
+that rows of it are quarantined.
+"""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ EFFECTS: tuple[DocumentedEffect, ...] = (
     "session's settings (MySQL: times of an hour that the time zone has twice; dates that a sql_mode without "
     "STRICT does not allow; CHAR under PAD_CHAR_TO_FULL_LENGTH)", "the table",
            "cause `rows-replaced`, if the source has a row that may be one of them, "
-           "or does not say so within 3 s"),
+           "or does not answer within 3 s"),
     DocumentedEffect("a statement with names that cannot be read: in a character set of its client that has "
     "no decoder, or in brackets (MariaDB, sql_mode MSSQL)", "the source",
      "it may concern every table: each of them stops"),

@@ -101,8 +101,8 @@ _AFTER = f"""
   quarantine.
 - Oracle holds an empty text or binary value as NULL. In a key or unique index such a value is refused.
   Elsewhere it is written as NULL, and read as empty again where the source's column is NOT NULL; in a
-  nullable column it cannot be told from NULL any more ([ADR 29](../adr/0029-oracle-target.md)). Oracle has no
-  zero dates and no days outside the calendar; -0.0 becomes 0.
+  nullable column it can no longer be distinguished from NULL ([ADR 29](../adr/0029-oracle-target.md)). Oracle
+  has no zero dates and no days outside the calendar; -0.0 becomes 0.
 - The error value of an ENUM (index 0, shown as "") is refused by a MySQL or MariaDB target, whether "" is a
   label there or not.
 - **An ENUM or SET with an empty label** is carried as numbers, for all of its values: `""` could be the label
@@ -127,7 +127,8 @@ _AFTER = f"""
 
 Connections to MySQL and MariaDB: utf8mb4, `time_zone = '+00:00'`, `sql_mode = '{SQL_MODE}'`: nothing is cut
 silently, zero dates pass, and 0 in an AUTO_INCREMENT column stays 0. Connections to PostgreSQL: `TimeZone =
-UTC`, `DateStyle = ISO`, `IntervalStyle = postgres`. """
+UTC`, `DateStyle = ISO`, `IntervalStyle = postgres`.
+"""
 
 
 def page() -> str:
@@ -186,7 +187,7 @@ _COLLATIONS = f"""
 ## Collations
 
 What a collation holds equal, a unique index holds equal. A target that holds two values equal which the
-source tells apart would keep one of their rows and lose the other. So in a MySQL or MariaDB target that
+source distinguishes would keep one of their rows and lose the other. So in a MySQL or MariaDB target that
 rowlock creates:
 
 - A column of the **primary key or a unique index** keeps its collation where the target server has the very
@@ -209,7 +210,7 @@ A letter that is new in between compares by its number in MySQL, and in MariaDB 
 which ignores trailing spaces. rowlock takes them for what they are.
 
 What a reader of such a target notices: `WHERE name = 'lucy'` no longer finds `Lucy` in a key column that
-became binary. Say `WHERE name COLLATE utf8mb4_uca1400_nopad_ai_ci = 'lucy'`, or index a column of your own.
+became binary. Write `WHERE name COLLATE utf8mb4_uca1400_nopad_ai_ci = 'lucy'`, or index a column of your own.
 
 A target table **of your own** must follow the same rule in its key and unique indexes: for a source's
 `utf8mb4_0900_ai_ci` they need {describe_key_collations("utf8mb4_0900_ai_ci")}; `utf8mb4_X` will do for

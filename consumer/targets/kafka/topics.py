@@ -58,7 +58,7 @@ class TopicFacts:
 
 
 class _LastError:
-    """Keeps the error that says why a broker cannot be reached, until the broker answers.
+    """Keeps the error that explains why a broker cannot be reached, until the broker answers.
 
     It does not know the client, so that a client that is dropped closes its connections at once, not when the
     cycle collector runs.

@@ -1,2 +1,3 @@
 """The leader of one term, named `owner` in records and counters: its state, and its reaction to events,
-commands, inventories, failures and time."""
+commands, inventories, failures and time.
+"""

@@ -250,7 +250,8 @@ def compute_next_poll(stored: int, highest: int | None, *, captured_before: bool
 
     `stored`: the number from which the record continues. `highest`: the highest number in any topic; an
     earlier process may have assigned it without a record. `captured_before`: there was an earlier process;
-    its watermarks may contain numbers after its last record."""
+    its watermarks may contain numbers after its last record.
+    """
     at_least = stored if highest is None else max(stored, highest + 1)
     if captured_before:
         at_least += _APART

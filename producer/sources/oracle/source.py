@@ -1,5 +1,6 @@
 """Oracle as a source: implements `SourceDatabase` of producer/sources/protocols.py, which documents the
-methods (docs/adr/0028)."""
+methods (docs/adr/0028).
+"""
 
 from __future__ import annotations
 

@@ -211,7 +211,8 @@ def build_chunk_select(
 
     `keys`: name of each key column, and the expression of its bind (with `{}` for the bind).
     `has_lower_bound`: select the rows after a key; its values are bound once for each comparison
-    (`build_chunk_binds`). `where`: a complete condition that the rows must meet."""
+    (`build_chunk_binds`). `where`: a complete condition that the rows must meet.
+    """
     conditions = [f"({where}\n)"] if where is not None else []
     if has_lower_bound:
         conditions.append(_build_key_condition(keys))

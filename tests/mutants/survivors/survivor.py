@@ -15,8 +15,8 @@ class Survivor(NamedTuple):
 
 
 class Limit(NamedTuple):
-    """A number that somebody chose and that stands alone behind `name` in `file`: one more is as good. `why`:
-    what it bounds."""
+    """A freely chosen number that is the whole value of `name` in `file`: one more is as good. `why`: what it
+    bounds."""
 
     file: str
     name: str

@@ -90,8 +90,8 @@ class Agents(Candidates):
                     self._stop(node, node.workers[unit, assignment])
 
     def _lie(self, node: AgentNode) -> None:
-        """Under its own name, in its turn: epochs that nobody gave, marks in the future, a term that has not
-        begun."""
+        """Lie under its own name, in its turn: assignments that no leader made, marks in the future, a term
+        that has not begun."""
         self.happened["lie"] += 1
         state, far = node.state, UnitProgress(FAR, FAR)
         head = state.leader.build_header()

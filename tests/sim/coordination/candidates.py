@@ -120,8 +120,8 @@ class Candidates(Ground):
             self.on(node, 1.0, lambda: self._read_topics(node))
 
     def give_catalogue(self, node: LeaderNode) -> None:
-        """As the poller does: the same object while it says the same. Kafka may list no topic for a
-        moment."""
+        """Give the inventory as the poller does: the same object while its contents are the same. Kafka may
+        list no topic for a moment."""
         units = tuple(self.inventory.values())
         read = {spec.source for spec in units if spec.kind is UnitKind.APPLY}
         if self.now < self.unlisted_until:
@@ -219,8 +219,8 @@ class Candidates(Ground):
         return self.later.uniform(0.5, 4.0)
 
     def _land(self, node: LeaderNode, producer: Producer, messages: tuple[Message, ...]) -> int | None:
-        """A transaction is at the broker; returns its offset where its writer is told. Otherwise it never
-        uses it again."""
+        """A transaction is at the broker; returns its offset where the writer gets an answer. Otherwise the
+        writer never uses the producer again."""
         fate = self._fate_of_commit(node, producer)
         offset = None
         if fate != "unreachable" and isinstance(messages[0], Claim) and not producer.number:
@@ -295,7 +295,7 @@ class Candidates(Ground):
         return self.later.uniform(0.01, 0.4)
 
     def _end_round(self, node: LeaderNode) -> None:
-        """As server.leader_machine does: one write, and then what is to be said."""
+        """As server.leader_machine does: one write, and then the messages."""
         node.rounding = False
         write = node.round.take_write()
         if write is not None:

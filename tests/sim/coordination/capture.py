@@ -1,9 +1,10 @@
 """A captured source's topic as a model: claims of the gen, events, and a reader that judges them.
 
-What differs from an apply unit: Kafka locks nothing and refuses nobody. A capture worker claims a gen in the
-position topic, writes its tables' definition under it, reads the topic up to there, and goes on from what
-stands before it. Whatever of a lower gen comes after that definition is dropped by readers, so a paused
-worker that goes on writes into the air."""
+What differs from an apply unit: Kafka locks nothing and refuses no writer. A capture worker claims a gen in
+the position topic, writes its tables' definition under it, reads the topic up to there, and goes on from what
+precedes it. Readers drop each event of a lower gen after that definition, so a paused worker that goes on
+writes in vain.
+"""
 
 from __future__ import annotations
 
@@ -50,9 +51,9 @@ class CaptureTopic:
         return self.accepted
 
     def append(self, assignment: int, gen: int, start: int, end: int) -> None:
-        """Events (start, end] of the assignment `epoch` arrive. Raises AssertionError where a reader would
-        find that some are missing, or drop those of the latest assignment: it would go on for ever, and
-        nobody would read it."""
+        """Events (start, end] of `assignment` arrive. Raises AssertionError where a reader would find that
+        some are missing, or drop those of the latest assignment: its worker would write for ever, and no
+        reader would take its events."""
         if gen < self.seen:
             self.dropped += 1
             if assignment == self.latest:

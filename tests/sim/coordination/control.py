@@ -2,9 +2,10 @@
 what is committed.
 
 A claim's producer fences the older ones and aborts what they left open. An open transaction hides what it has
-written until it is ended, fenced, or too old; nothing stands behind it, for whoever writes next has ended it
-by its claim. What is before a snapshot may be deleted, also behind a slow reader. What the messages mean is
-coordinator/control/fold.py's business; it reads this topic in the simulation, too."""
+written until it is ended, fenced, or too old; nothing follows it, for the next writer has ended it by its
+claim. What is before a snapshot may be deleted, even if a slow reader has not read it. What the messages mean
+is coordinator/control/fold.py's business; it reads this topic in the simulation, too.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +109,7 @@ class ControlTopic:
         return old
 
     def read(self, position: int) -> list[tuple[int, Message]]:
-        """Return what is committed from there on; a reader that is behind the beginning goes on at the
+        """Return what is committed from `position` on; a reader before the topic's beginning goes on at the
         beginning."""
         return [entry for entry in self.log if entry[0] >= position]
 

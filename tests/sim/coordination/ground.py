@@ -1,5 +1,5 @@
 """The ground of the modelled world: one heap of what happens, clocks, a bad network, and what all processes
-stand on."""
+share."""
 
 from __future__ import annotations
 

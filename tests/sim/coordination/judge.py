@@ -4,10 +4,11 @@ ended.
 I1 an epoch is one worker, and at most one live worker has the target's epoch · I2 the target never goes back
 · I3 no checkpoint is ahead of the target or goes back, nor does what is shown of it, from one term to the
 next · I4 owner_rev grows, and no agent acts for a lower one · I5 and I7 `owner.check` · I6 no orphan in the
-end · I8 nothing runs in the end that is not wanted · I9 limits · I10 and liveness `converged` · C4 nobody
-starts beside another that was not taken for gone · C9 no worker goes on past its lease, and whoever granted
-it waits for it (`leases`) · C11 a final mark is taken. A captured topic has no gap, and its reader takes
-events of one writer at a time."""
+end · I8 nothing runs in the end that the inventory lacks · I9 limits · I10 and liveness `converged` · C4 no
+worker starts beside another that was not taken for lost · C9 no worker goes on past its lease, and the leader
+waits for its end (`leases`) · C11 a final mark is taken. A captured topic has no gap, and its reader takes
+events of one writer at a time.
+"""
 
 from __future__ import annotations
 
@@ -335,8 +336,8 @@ class Judge:
                 )
 
     def _given_away(self, node: AgentNode, effect: StartWorker) -> bool:
-        """An owner whose clock leapt took this one for gone within its lease: what holds it back is the
-        fence."""
+        """Whether a leader whose clock leapt declared this agent expired within its lease: only the fence
+        holds it back."""
         judged = self.missing.get((node.name, node.state.leader.agent_epoch), {})
         return any(effect.assignment <= given for given in judged.values())
 
@@ -439,8 +440,8 @@ class Judge:
         return self._behind(state)
 
     def _behind(self, state: o.LeaderState) -> str:
-        """A pipeline is shown at its sources' head; higher only where a unit that was created again stands
-        behind it."""
+        """A pipeline is shown at its sources' head; higher only where a unit that was created again lags what
+        was shown."""
         for row in views.list_pipeline_rows(state):
             if state.sets.restricted:
                 continue  # the marks of such a unit may not be known

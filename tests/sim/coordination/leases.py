@@ -1,9 +1,10 @@
-"""Oracles of leases: whoever grants one waits for it, may grant it, and grants it to nobody who has been told
-to stop.
+"""Oracles of leases: the leader waits for the end of each one, has the right to grant it, and grants none to
+a replica that is to stop.
 
-They look at what was said, not at what came of it: also a lease that its agent never hears of is waited for.
+They look at what was sent, not at what came of it: the leader also waits for a lease that never arrives.
 Deadlines are on the agent's own clock, so pauses, crashes and drift are in them; where clocks leap nothing of
-this can be promised."""
+this can be promised.
+"""
 
 from __future__ import annotations
 
@@ -64,8 +65,8 @@ class LeaseJudge:
         self._rightful(state)
 
     def _rightful(self, state: o.LeaderState) -> None:
-        """An owner that nobody has confirmed since another one claimed says nothing for longer than
-        `leader_lease`."""
+        """A leader whose term has not been confirmed since another candidate claimed stops granting leases
+        within `leader_lease`."""
         later = [at for rev, at in self.claimed.items() if rev > state.rev]
         if later and "clock" not in self.world.faults:
             for_ = self.world.now - min(later)
@@ -75,9 +76,9 @@ class LeaseJudge:
             )
 
     def missing(self, rev: int, node: AgentNode, agent_epoch: int) -> None:
-        """The owner of term `rev` takes the agent for gone, for its silence: every lease of it, whoever
-        granted it, has ended. One that a later claim has overtaken may take for gone whom it likes: it can
-        store nothing, so it gives nothing away."""
+        """The leader of term `rev` declares a silent agent expired: every lease of it, from any leader, has
+        ended. A leader that a later claim has overtaken may declare any agent expired: it can store nothing,
+        so it gives nothing away."""
         if "clock" in self.world.faults or rev != self.world.topic.claims[-1][0]:
             return
         left = self.granted.get((node.name, agent_epoch), 0.0) - self.world.clock(node)

@@ -2,7 +2,8 @@
 simulation).
 
 `python -m tests.sim.coordination.mutations` prints the table of docs/explanation/coordination.md: bug → seeds
-needed."""
+needed.
+"""
 
 from __future__ import annotations
 
@@ -498,7 +499,8 @@ def find(mutation: Mutation, seeds: Iterable[int]) -> tuple[int, str] | None:
     """Return how many seeds it took to find the bug, and by what; None if they did not.
 
     Found is what an oracle, an invariant or a core refuses; any other error is one of the mutation, and is
-    raised."""
+    raised.
+    """
     for tried, seed in enumerate(seeds, 1):
         with ExitStack() as stack:
             for patch in mutation.patches:

@@ -60,8 +60,8 @@ LATER_FAULTS = (
     "busy machine",
     "long rounds",
 )
-#: What a hostile agent says of epochs, marks and terms; also "later than now" in the modelled clock of the
-#: day.
+#: What a hostile agent reports as assignments, marks and terms; also "later than now" in the modelled clock
+#: of the day.
 FAR = 10**15
 MESSAGE_FAULTS = ("drop", "double", "delay", "ancient")
 #: What outlives its sender's patience, in seconds: a request whose answer does not come.

@@ -3,7 +3,8 @@ seldom.
 
 Nothing in them is left to chance but delays: no fault happens unless the script makes it, and what it waits
 for it names. The judge looks on as it does at a seed's world; after the script everything must become well
-again."""
+again.
+"""
 
 from __future__ import annotations
 
@@ -200,9 +201,9 @@ def fresh_lease(w: Scripted, node: AgentNode) -> None:
 
 @scenario((_S.REPLICATING, _R.UNDETERMINED, _N.REPLICATING), faults=("clock",))
 def a_new_owner_finds_two_that_write(w: Scripted) -> None:
-    """The owner's clock leaps while the old worker, which has nothing to write, is told to stop and does not
-    hear it: the owner takes its agent for gone, starts the new one, and dies before it has noted that the new
-    one writes."""
+    """The leader's clock leaps while the old worker, which has nothing to write, does not receive the order
+    to stop: the leader declares its agent expired, starts the new worker, and dies before it has noted that
+    the new one writes."""
     origin, target = w.settle()
     first = w.owner
     second = next(node for node in w.owners.values() if node is not first)
@@ -303,8 +304,8 @@ def an_agent_dies_with_a_lease_of_an_owner_that_is_no_longer_one(w: Scripted) ->
 
 @scenario()
 def a_candidate_hears_late_that_it_has_claimed(w: Scripted) -> None:
-    """Another one has claimed since, which it has not read yet: it leads for all it knows, and must not say
-    anything."""
+    """Another candidate has claimed since, which it has not read yet: it leads for all it knows, and must
+    not send anything."""
     w.settle()
     first, second = w.owner, next(node for node in w.owners.values() if node is not w.owner)
     w.answer_takes[second.name] = 3.0

@@ -21,8 +21,9 @@ UNIT = "apply/p/u3"
 class Scripted(World):
     """`lost`: which messages to agents (or, `unheard`, from agents) get lost. `unready`: agents on which
     workers do not get ready; `unended`: those on which workers that were stopped do not end; `idle`: those on
-    which they write nothing; `slow`: how long Kafka takes, if not as usual; `answer_takes`: how long it takes
-    to tell a candidate that it has written."""
+    which they write nothing; `slow`: how long Kafka takes, if not as usual; `answer_takes`: how long a
+    candidate waits for the answer to its write.
+    """
 
     def __init__(self, seed: int = 0, faults: tuple[str, ...] = ()) -> None:
         self.lost: Callable[[str, Down], bool] = lambda _to, _message: False

@@ -5,7 +5,8 @@ A transaction of a worker holds the unit's row from its guard to its commit. Onc
 lands, whatever becomes of the worker's process. A take-over that meets a held row waits; past its limit it
 kills the holder's connection, which aborts what has not been committed. A restart breaks every connection and
 aborts what is open; a failover besides goes back to what the standby had, with rows, progress and epochs
-alike."""
+alike.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The models outside the cores: every fault happens, and each of them finds what it is there for.
 
 The rules that are broken here are the models' and the workers', not the coordinator's; its own known bugs are
-in mutations.py."""
+in mutations.py.
+"""
 
 from __future__ import annotations
 

@@ -200,8 +200,8 @@ class Watch:
         )
 
     def _orphans(self, state: o.LeaderState) -> None:
-        """I6: what an agent holds and the owner does not know is told to end at the agent's next
-        heartbeat."""
+        """I6: at an agent's next heartbeat, the leader stops what the agent holds and the leader does not
+        know."""
         now, found = self.world.now, {}
         for agent in self.world.agents.values():
             if not self._obeys(state, agent):
@@ -250,8 +250,7 @@ class Watch:
         require_invariant(head.op_seq in answers, f"agent {node.name} does not answer {message}")
 
     def _unanswered(self, state: o.LeaderState) -> None:
-        """I10: an answer arrives, unless somebody else is asked by now: another owner, another
-        incarnation."""
+        """I10: an answer arrives, unless another leader asks by now, or another incarnation is asked."""
         for (name, unit), asked in list(self.asked.items()):
             agent = self.world.agents[name]
             mine = self._obeys(state, agent) and agent.state.leader.agent_epoch == asked.agent_epoch

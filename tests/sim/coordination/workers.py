@@ -77,8 +77,8 @@ class Workers(Agents):
             self._apply(node, worker)
 
     def _retake(self, node: AgentNode, worker: Worker, tries: int = 0) -> None:
-        """Nobody knows what the target did: a new connection, and the row says it. Given up after some
-        tries."""
+        """It is unknown what the target did: the worker connects anew, and reads the row. It gives up after
+        some tries."""
         worker.unknown += 1
         if worker.unknown > 5:
             self._end(node, worker, "failed")

@@ -3,7 +3,8 @@
 Everything that happens is an entry of one heap, in the order of (time, number). A paused process takes no
 step; what is meant for it waits in its queue, while commits that it has already sent land at the target. What
 a worker asks of the target or of Kafka may be cut off on the way there or back: then it does not know the
-outcome. `judge` looks at everything."""
+outcome. `judge` looks at everything.
+"""
 
 from __future__ import annotations
 
@@ -152,8 +153,8 @@ class World(Workers):
         self.at(self.rng.uniform(0.5, 9.0), lambda: self.cuts.difference_update(pairs))
 
     def _restart_target(self, lost: bool) -> None:
-        """For a moment nobody answers; what was open is gone, and after a failover what the standby had not
-        got yet."""
+        """For a moment the target does not answer; open transactions are lost, and after a failover what the
+        standby had not got yet."""
         behind = self.target.restart(lost)
         self.happened["failover that lost commits"] += behind
         self.happened["target restart"] += not lost
@@ -195,7 +196,7 @@ class World(Workers):
             self.crash_agent(node, 0.0)
 
     def _clock(self) -> None:
-        """A clock leaps forward; a machine sleeps, and its monotonic clock with it: it is behind from then
+        """A clock leaps forward; a machine sleeps, and its monotonic clock with it, which lags from then
         on; or the clock of the day is set, forward or back."""
         node: Node = self.rng.choice([self._some_agent(), self._some_owner()])
         kind = self.rng.choice(("leap", "sleep", "set back", "set forward"))
