@@ -145,6 +145,10 @@ class TargetConfigError(ConsumerError):
     """
 
 
+class TableMissingError(TargetConfigError):
+    """A table of the statement does not exist in the target, or its user may not see it."""
+
+
 class AlreadyExistsError(TargetConfigError):
     """The target already has an object of this name, or another session is creating it."""
 

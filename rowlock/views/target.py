@@ -8,7 +8,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
-from consumer.errors import ConsumerError, MissingGrantError, TargetConfigError
+from consumer.errors import ConsumerError, TableMissingError
 from consumer.ordering.model import ApplyUnit, LaneProgress, QuarantineEntry, TargetTable, UnitState
 from consumer.tables.source_tables import as_target
 from consumer.targets.base import Session
@@ -111,17 +111,13 @@ def read_known_units(session: TargetView, pipeline: str) -> dict[str, UnitState]
 
 
 def _read_or_default(nothing: Callable[[], T], read: Callable[[], T]) -> T:
-    """Return the result of `read`, or `nothing()` if the table of units does not exist. Other errors are
-    raised.
+    """Return the result of `read`, or `nothing()` if the table that it reads does not exist. Other errors
+    are raised.
     """
     try:
         return read()
-    except MissingGrantError:
-        raise
-    except TargetConfigError as error:
-        if "rowlock_unit" in str(error):
-            return nothing()
-        raise
+    except TableMissingError:
+        return nothing()
 
 
 def read_unit_progress(

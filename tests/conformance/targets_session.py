@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from msgspec import structs
@@ -12,6 +12,7 @@ from msgspec import structs
 from consumer.errors import CommitUnknownError, FencedError, TargetConfigError, TransientError
 from consumer.ordering.model import ApplyUnit, NetChange, QuarantineEntry, UnitState
 from consumer.targets.base import Session
+from rowlock.views.target import TargetView, read_known_topics, read_known_units
 from schemas.clock import read_clock_ms
 from tests.kits.targets import LAYOUT, Lane, Target, as_target, people, rows_of
 from tests.kits.waiting import until
@@ -24,6 +25,11 @@ def held(offset: int, part: int = 0) -> QuarantineEntry:
     return QuarantineEntry(
         offset, part, "s.t", "[1]", "31", '{"op":"u","after":{"name":"é\\u0000"}}', "refused: 50% of it", 1234
     )
+
+
+def test_a_target_without_bookkeeping_has_no_units(target: Target) -> None:
+    session = cast(TargetView, target.open())
+    assert (read_known_topics(session, "pipe"), read_known_units(session, "pipe")) == (set(), {})
 
 
 def test_take_over_makes_the_rows_and_raises_the_epoch(target: Target) -> None:

@@ -156,10 +156,11 @@ class FakeSession:
             self._target.at("altered")
 
     def list_unit_topics(self, pipeline: str) -> list[str]:
-        return [self._target.topic]
+        return [self._target.topic] if self._target.state.lanes else []
 
     def read_unit_states(self, pipeline: str) -> dict[str, UnitState]:
-        return {self._target.topic: self._target.state.unit, **self._target.state.others}
+        state = self._target.state
+        return {**({self._target.topic: state.unit} if state.lanes else {}), **state.others}
 
     def take_over(
         self,

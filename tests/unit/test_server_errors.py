@@ -19,7 +19,14 @@ from click.testing import CliRunner
 from pymysql.constants import CR, ER
 from sqlalchemy.exc import NoSuchTableError
 
-from consumer.errors import ConsumerError, MissingGrantError, RefusedError, TargetConfigError, TransientError
+from consumer.errors import (
+    ConsumerError,
+    MissingGrantError,
+    RefusedError,
+    TableMissingError,
+    TargetConfigError,
+    TransientError,
+)
 from consumer.targets.mysql import connection as mysql_target
 from consumer.targets.mysql.errors import CONNECTION_LOST, get_error_class, get_error_code
 from consumer.targets.mysql.errors import build_consumer_error as mysql_error
@@ -248,11 +255,12 @@ ENDS = [
                 4078,  # MariaDB's ER_ILLEGAL_PARAMETER_DATA_TYPES2_FOR_OPERATION
             ],
         ),
+        (TableMissingError, [ER.NO_SUCH_TABLE]),
         (
             TargetConfigError,
             [
                 ER.DBACCESS_DENIED_ERROR, ER.ACCESS_DENIED_ERROR, ER.BAD_DB_ERROR, ER.BAD_FIELD_ERROR,
-                ER.PARSE_ERROR, ER.KILL_DENIED_ERROR, ER.TABLEACCESS_DENIED_ERROR, ER.NO_SUCH_TABLE,
+                ER.PARSE_ERROR, ER.KILL_DENIED_ERROR, ER.TABLEACCESS_DENIED_ERROR,
                 ER.SPECIFIC_ACCESS_DENIED_ERROR, ER.WRONG_TABLE_NAME, ER.UNKNOWN_CHARACTER_SET,
                 ER.UNKNOWN_COLLATION, ER.ILLEGAL_HA, ER.OPEN_AS_READONLY, ER.NON_UPDATABLE_TABLE,
                 1829,  # ER_FK_COLUMN_CANNOT_DROP_CHILD
@@ -432,7 +440,7 @@ class Store:
 
 
 def test_target_without_bookkeeping_has_no_units() -> None:
-    session: Any = Store(TargetConfigError("hq: Table 'hq.rowlock_unit' doesn't exist (1146)"))
+    session: Any = Store(TableMissingError("hq: Table 'hq.rowlock_unit' doesn't exist (1146)"))
     assert read_known_units(session, "p") == {}
     assert read_known_topics(session, "p") == set()
 
@@ -443,7 +451,7 @@ def test_target_without_bookkeeping_has_no_units() -> None:
         MissingGrantError(
             "SELECT command denied for table 'rowlock_unit'", "GRANT SELECT ON hq.rowlock_unit TO u"
         ),
-        TargetConfigError("hq: Unknown column 'ddl' (1054): use a supported version"),
+        TargetConfigError("hq: Unknown column 'ddl' of rowlock_unit (1054): use a supported version"),
         TransientError("the connection is lost"),
     ],
     ids=lambda error: type(error).__name__,

@@ -15,6 +15,7 @@ from consumer.errors import (
     LockWaitError,
     MissingGrantError,
     RefusedError,
+    TableMissingError,
     TargetConfigError,
     TransientError,
     UniqueViolationError,
@@ -30,7 +31,7 @@ COMMIT_UNKNOWN = CONNECTION_LOST | {1180, 1317, 3024}
 _UNIQUE = frozenset({1062, 1169, 1586})
 #: 1095: KILL of another user's connection.
 _CONFIG = frozenset({
-    1044, 1045, 1049, 1054, 1064, 1095, 1109, 1142, 1143, 1146, 1227, 1305, 1370, 1698, 1103, 1115, 1273,
+    1044, 1045, 1049, 1054, 1064, 1095, 1109, 1142, 1143, 1227, 1305, 1370, 1698, 1103, 1115, 1273,
     3730,
     1031, 1036, 1288, 1348, 1471, 1906, 3105,  # views, tables that cannot be written, generated columns
     1488, 1503, 1553, 1828, 1829, 1832, 1833, 1834, 3108, 3780, 3837, 3855,
@@ -41,6 +42,7 @@ _REFUSED = frozenset({
     1366, 1367, 1406, 1411, 1416, 1425, 1426, 1439, 1441, 1451, 1452, 1526, 1644, 1690, 1748, 3032, 3036,
     3037, 3140, 3141, 3143, 3146, 3156, 3617, 3643, 3819, 3854, 3903, 3988, 4025, 4078,
 })  # fmt: skip
+_MISSING = frozenset({1146})
 _LOCK_WAIT = frozenset({1205})
 #: Deadlock, changed since read, read-only server (failover), disk full, too many connections, interrupted.
 _TRANSIENT = frozenset({1020, 1021, 1040, 1114, 1203, 1213, 1226, 1290, 1317, 1836, 3024, 3572})
@@ -112,6 +114,7 @@ def get_error_class(error: pymysql.MySQLError) -> type[ConsumerError]:
     kinds: tuple[tuple[frozenset[int], type[ConsumerError]], ...] = (
         (_UNIQUE, UniqueViolationError),
         (_REFUSED, RefusedError),
+        (_MISSING, TableMissingError),
         (_CONFIG, TargetConfigError),
         (_LOCK_WAIT, LockWaitError),
         (_TRANSIENT | CONNECTION_LOST, TransientError),

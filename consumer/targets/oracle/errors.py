@@ -15,6 +15,7 @@ from consumer.errors import (
     ConsumerError,
     LockWaitError,
     RefusedError,
+    TableMissingError,
     TargetConfigError,
     TransientError,
     UniqueViolationError,
@@ -34,7 +35,9 @@ TIMED_OUT = "DPY-4024"
 UNKNOWN_COLUMN_CODE = "ORA-00904"
 NAME_TAKEN = "ORA-00955"
 UNIQUE = "ORA-00001"
-#: A right is missing. For a table that this user may not see, Oracle reports "does not exist" instead.
+#: Oracle reports a table that does not exist and one that this user may not see in the same way.
+MISSING = "ORA-00942"
+#: A right is missing, on a table that this user may see.
 DENIED = frozenset({"ORA-01031", "ORA-41900"})
 _LOCK_WAIT = frozenset({"ORA-00054", "ORA-30006", TIMED_OUT})
 _REFUSED = frozenset({
@@ -44,7 +47,7 @@ _REFUSED = frozenset({
     "ORA-14402", "ORA-22835", "ORA-40441", "ORA-22295", "DPY-2016", "DPY-3002", "DPY-3013", "DPY-4000",
 })  # fmt: skip
 _CONFIG = frozenset({
-    "ORA-00900", "ORA-00904", "ORA-00942", "ORA-00972", "ORA-01017", "ORA-01045", "ORA-01031", "ORA-01441",
+    "ORA-00900", "ORA-00904", "ORA-00972", "ORA-01017", "ORA-01045", "ORA-01031", "ORA-01441",
     "ORA-01439", "ORA-01451", "ORA-01442", "ORA-01536", "ORA-01653", "ORA-01950", "ORA-02256", "ORA-02264",
     "ORA-02266", "ORA-02273", "ORA-02327", "ORA-02329", "ORA-02449", "ORA-12991", "ORA-12992", "ORA-12983",
     "ORA-26002", "ORA-32795", "ORA-38104", "ORA-41900", "ORA-54013", "ORA-54017", "ORA-01732", "ORA-01733",
@@ -58,7 +61,7 @@ _GRANT = (
 )
 REMEDIES = {
     **dict.fromkeys(DENIED, _GRANT),
-    "ORA-00942": "create it, or let rowlock create it (create_tables); a table that the user may not see is "
+    MISSING: "create it, or let rowlock create it (create_tables); a table that the user may not see is "
     "answered alike: `rowlock check` prints the GRANT",
     "ORA-00904": "add the column to the target table, or leave it out of the route",
     "ORA-01400": "Oracle holds an empty text as NULL: let the column take NULL in the target",
@@ -89,6 +92,7 @@ def get_error_class(code: str) -> type[ConsumerError]:
         (frozenset({NAME_TAKEN}), AlreadyExistsError),
         (_LOCK_WAIT, LockWaitError),
         (_REFUSED, RefusedError),
+        (frozenset({MISSING}), TableMissingError),
         (_CONFIG, TargetConfigError),
     )
     return next((kind for codes, kind in kinds if code in codes), TransientError)
@@ -104,7 +108,7 @@ def build_consumer_error(
     code = get_oracle_error_code(error)
     kind = get_error_class(code)
     others = f", and {more} rows beside it" if more else ""
-    about = f" in {statement.split(' (', maxsplit=1)[0][:120]}" if code == "ORA-00942" and statement else ""
+    about = f" in {statement.split(' (', maxsplit=1)[0][:120]}" if code == MISSING and statement else ""
     message = f"{where}: {format_oracle_error(error)} ({code or type(error).__name__}{others}){about}"
     if code == UNKNOWN_COLUMN_CODE and (read := name_catalog_read(statement)) is not None:
         return TargetConfigError(f"{message}, reading {read}", UNKNOWN_THERE)

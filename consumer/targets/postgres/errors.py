@@ -11,6 +11,7 @@ from consumer.errors import (
     LockWaitError,
     MissingGrantError,
     RefusedError,
+    TableMissingError,
     TargetConfigError,
     TransientError,
     UniqueViolationError,
@@ -31,7 +32,8 @@ ERRORS: dict[str, type[ConsumerError]] = {
     "2BP01": TargetConfigError,  # an object depends on what is to be dropped
     # also while another process creates the same
     **dict.fromkeys(("42P06", "42P07", "42710"), AlreadyExistsError),
-    "42": TargetConfigError,  # missing table, column or grant
+    "42P01": TableMissingError,
+    "42": TargetConfigError,  # missing column or grant
     "28": TargetConfigError,
     "3D": TargetConfigError,
     "3F": TargetConfigError,
