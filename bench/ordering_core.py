@@ -16,7 +16,7 @@ from typing import Any
 
 from consumer.ordering.dedup import Deduplicator
 from consumer.ordering.dispatch import Dispatcher
-from consumer.ordering.lanes.lane import ApplySegment, Lane, LaneLimits
+from consumer.ordering.lanes.lane import ApplyBatch, Lane, LaneLimits
 from consumer.ordering.layout import Layout
 from consumer.ordering.model import LaneProgress, RowChange, TargetTable
 from consumer.ordering.tickets import TicketTable
@@ -108,7 +108,7 @@ def _drain(lanes: list[Lane], timed: Callable[[str, Callable[[], Any]], Any]) ->
     while busy:
         busy = False
         for lane in lanes:
-            if isinstance(timed("gather", lane.choose_effect), ApplySegment):
+            if isinstance(timed("gather", lane.choose_effect), ApplyBatch):
                 busy = True
                 timed("net change", lane.build_batch)
                 timed("release", lane.record_applied)

@@ -18,7 +18,7 @@ from consumer.attempt.effects import Await, JoinLanes, Machine, Sleep, StartLane
 from consumer.ordering.dispatch import Dispatcher, TablePlan
 from consumer.ordering.lanes.batches import LaneBatch
 from consumer.ordering.lanes.lane import (
-    ApplySegment,
+    ApplyBatch,
     Lane,
     LaneEffect,
     LaneLimits,
@@ -97,7 +97,7 @@ class LaneGroup:
             with self.signals.mutex:
                 before = self._pending
                 for number, lane in enumerate(self._lanes):
-                    lane.push_gathered()
+                    lane.push_collected()
                     self.signals.wake_lane(number)
             yield Await(partial(self._has_fewer_pending_than, before))
         self._require_running()
@@ -160,14 +160,14 @@ class LaneGroup:
         while not self.stopping:
             with self.signals.mutex:
                 effect: LaneEffect = lane.choose_effect()
-            if isinstance(effect, ApplySegment):
+            if isinstance(effect, ApplyBatch):
                 yield from self._apply_batch(number, lane, effect)
             elif isinstance(effect, WaitForTickets):
                 yield from self._wait_for_lanes(number, effect.waits)
             else:
                 yield from self._wait_for_work(number, lane, effect)
 
-    def _apply_batch(self, number: int, lane: Lane, effect: ApplySegment) -> Machine[None]:
+    def _apply_batch(self, number: int, lane: Lane, effect: ApplyBatch) -> Machine[None]:
         if effect.pause:
             yield Sleep(effect.pause)
             if self.stopping:

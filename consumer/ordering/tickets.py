@@ -10,7 +10,7 @@ each lane shows what is released:
 - So the last holder is released after all others, and its ticket alone shows whether the value is free.
 - A wait is always for a smaller id, and a lane takes its events in order, so no cycle of waits can form.
 
-Nothing waits here: a lane sees in `Lane._gather_items` that its next event must wait, and waits in
+Nothing waits here: a lane sees in `Lane._collect_items` that its next event must wait, and waits in
 `LaneGroup._wait_for_lanes` (consumer/attempt/lane_group.py).
 
 docs/adr/0011-a-lane-s-commit-releases.md has the reasons against counts and sets of ids. There is no

@@ -26,7 +26,7 @@ from consumer.errors import RefusedError
 from consumer.ordering.dedup import Deduplicator
 from consumer.ordering.dispatch import Dispatcher, TablePlan
 from consumer.ordering.lanes.batches import LaneBatch
-from consumer.ordering.lanes.lane import ApplySegment, Lane, LaneLimits, WaitForTickets, WaitForWork
+from consumer.ordering.lanes.lane import ApplyBatch, Lane, LaneLimits, WaitForTickets, WaitForWork
 from consumer.ordering.layout import Layout
 from consumer.ordering.model import ApplyUnit, LaneProgress, RowChange, TargetTable
 from consumer.ordering.progress import LaneMark, advance_row
@@ -272,7 +272,7 @@ def _run_batch(
         if machine.number in finished:
             continue
         effect = machine.choose_effect()
-        if isinstance(effect, ApplySegment):
+        if isinstance(effect, ApplyBatch):
             try:
                 write(session, attempt.rows, machine.number, machine.build_batch())
             except RefusedError as error:

@@ -27,7 +27,7 @@ from consumer.ordering import dispatch as dispatch_module
 from consumer.ordering.dedup import Deduplicator
 from consumer.ordering.dispatch import Dispatcher, TablePlan
 from consumer.ordering.lanes import batches, lane
-from consumer.ordering.lanes.batches import LaneBatch, Segment, moves_key
+from consumer.ordering.lanes.batches import LaneBatch, PendingBatch, moves_key
 from consumer.ordering.layout import Layout
 from consumer.ordering.model import LaneProgress, NetChange, RowChange
 from consumer.ordering.progress import LaneMark, ResumePlan, plan_resume
@@ -339,10 +339,10 @@ def _unguarded(_self: AttemptProgress, operations: Sequence[Operation]) -> Machi
     yield Transact(0, (), operations)
 
 
-def _both_halves(segment: Segment, error: RefusedError) -> dict[int, str]:
+def _both_halves(pending: PendingBatch, error: RefusedError) -> dict[int, str]:
     """Of a key move in one lane that the target refuses, neither half is applied."""
-    change, plan, _key, _waits = segment.items[0]
-    return {0: str(error), 1: str(error)} if moves_key(change, plan) else _refused_next(segment, error)
+    change, plan, _key, _waits = pending.items[0]
+    return {0: str(error), 1: str(error)} if moves_key(change, plan) else _refused_next(pending, error)
 
 
 def _queues(_part: RowChange, _plan: TablePlan) -> bool:

@@ -25,7 +25,7 @@ from consumer.ordering.fold import (
     recompute_folded_keys,
 )
 from consumer.ordering.lanes.batches import LaneBatch
-from consumer.ordering.lanes.lane import ApplySegment, Lane, LaneLimits, WaitForTickets, WaitForWork
+from consumer.ordering.lanes.lane import ApplyBatch, Lane, LaneLimits, WaitForTickets, WaitForWork
 from consumer.ordering.layout import Layout
 from consumer.ordering.model import ChangeId, LaneProgress, QuarantineEntry, RowChange, TargetTable
 from consumer.ordering.tickets import TicketTable
@@ -79,14 +79,14 @@ class Bench:
     def commit(self, lane: Lane) -> LaneBatch:
         """Expect Apply, and let it succeed."""
         effect = lane.choose_effect()
-        assert isinstance(effect, ApplySegment)
+        assert isinstance(effect, ApplyBatch)
         batch = lane.build_batch()
         lane.record_applied()
         return batch
 
     def fail(self, lane: Lane, error: Exception) -> tuple[ChangeId, ChangeId] | None:
         """Expect Apply, and let it fail."""
-        assert isinstance(lane.choose_effect(), ApplySegment)
+        assert isinstance(lane.choose_effect(), ApplyBatch)
         events = lane.build_batch().events
         lane.handle_failure(error)
         return events
@@ -262,9 +262,9 @@ def test_transient_errors_retry_whole_then_halves_by_event_order_then_raise() ->
     lane.drain_to(END)
     error = TransientError("deadlock")
     assert bench.fail(lane, error) == ((0, 0), (3, 0))
-    assert lane.choose_effect() == ApplySegment(pause=0.5)
+    assert lane.choose_effect() == ApplyBatch(pause=0.5)
     assert bench.fail(lane, error) == ((0, 0), (3, 0))
-    assert lane.choose_effect() == ApplySegment(pause=1.0)
+    assert lane.choose_effect() == ApplyBatch(pause=1.0)
     first = bench.commit(lane)
     assert (first.events, first.mark[0]) == (((0, 0), (1, 0)), 1)  # the half's own progress
     assert first.nets[0].replaces == [row(3), row(4)]
@@ -314,7 +314,7 @@ def test_a_unique_violation_is_tried_again_then_displaces_or_is_refused() -> Non
         bench.feed((None, row(1, "a")))
         lane.drain_to(END)
         bench.fail(lane, UniqueViolationError("held"))
-        assert isinstance(lane.choose_effect(), ApplySegment)
+        assert isinstance(lane.choose_effect(), ApplyBatch)
         assert lane.build_batch().displacing is None
         bench.fail(lane, UniqueViolationError("held"))
         batch = bench.commit(lane)
@@ -337,11 +337,11 @@ def test_rows_of_a_snapshot_that_pass_a_unique_value_on_replace_what_is_there(*,
     bench.dispatcher.dispatch(bench.plan, [*read, *bench.routed((None, row(3, "c")))])
     lane.queue_items(bench.dispatcher.take_queued()[0])
     lane.drain_to(END)
-    assert isinstance(lane.choose_effect(), ApplySegment)
+    assert isinstance(lane.choose_effect(), ApplyBatch)
     (net,) = lane.build_batch().nets
     assert (net.snapshot, net.replaces) == ([row(1, "b"), row(2, "a")], [row(3, "c")])
     bench.fail(lane, UniqueViolationError("held"))
-    assert isinstance(lane.choose_effect(), ApplySegment)
+    assert isinstance(lane.choose_effect(), ApplyBatch)
     (net,) = lane.build_batch().nets
     in_place, new = [row(1, "b"), row(2, "a")], [row(3, "c")]
     expected = (in_place, new) if more else ([], [*in_place, *new])

@@ -16,7 +16,7 @@ from consumer.errors import RefusedError
 from consumer.ordering.dispatch import Dispatcher, TablePlan
 from consumer.ordering.fold import encode_folded
 from consumer.ordering.lanes.batches import LaneBatch
-from consumer.ordering.lanes.lane import ApplySegment, Lane, LaneLimits
+from consumer.ordering.lanes.lane import ApplyBatch, Lane, LaneLimits
 from consumer.ordering.layout import Layout
 from consumer.ordering.model import LaneProgress, QuarantineEntry, RowChange, TargetTable
 from consumer.ordering.tickets import TicketTable
@@ -192,7 +192,7 @@ def batch_of(lane: Lane, plan: TablePlan, *changes: RowChange) -> LaneBatch:
         [(change, plan, plan.fold_key(change.before or change.after or ()), ()) for change in changes]
     )
     lane.drain_to((99, ZERO, 1, 0))
-    assert isinstance(lane.choose_effect(), ApplySegment)
+    assert isinstance(lane.choose_effect(), ApplyBatch)
     return lane.build_batch()
 
 
@@ -229,7 +229,7 @@ def test_an_event_target_gets_the_delete_of_a_refused_key_move() -> None:
     lane, plan = lane_of(replace(TABLE, topic="feed"), [])
     batch_of(lane, plan, RowChange((5, 0), row(1), row(2, 7)))
     lane.handle_failure(RefusedError("too large"))
-    assert isinstance(lane.choose_effect(), ApplySegment)
+    assert isinstance(lane.choose_effect(), ApplyBatch)
     (net,) = lane.build_batch().nets
     assert [(change.before, change.after) for change in net.changes] == [(row(1), None)]
     assert [(each.offset, each.part, each.key) for each in lane.build_batch().quarantine.added] == [

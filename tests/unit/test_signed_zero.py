@@ -15,7 +15,7 @@ from consumer.attempt.copies.window import KeyWindow, note_changes
 from consumer.attempt.effects import Machine
 from consumer.attempt.readers.reader import RowBatch
 from consumer.ordering.dispatch import Dispatcher
-from consumer.ordering.lanes.batches import QuarantinedKeys, Segment, build_batch, moves_key
+from consumer.ordering.lanes.batches import PendingBatch, QuarantinedKeys, build_batch, moves_key
 from consumer.ordering.layout import Layout
 from consumer.ordering.model import LaneProgress, NetChange, QuarantineEntry, RowChange, TargetTable
 from consumer.ordering.netchange import NetChangeReducer
@@ -126,7 +126,7 @@ def applied(*changes: RowChange) -> tuple[list[QuarantineEntry], list[NetChange]
     keys, entries, nets = QuarantinedKeys([]), list[QuarantineEntry](), list[NetChange]()
     for at, item in enumerate(items):
         refused = {} if at else {int(moves_key(item[0], plan)): "too long"}
-        batch = build_batch(Segment([item], refused=refused), 0, keys)
+        batch = build_batch(PendingBatch([item], refused=refused), 0, keys)
         keys.record_commit(batch)
         changes = batch.quarantine
         entries = [

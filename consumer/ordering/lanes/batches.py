@@ -1,4 +1,4 @@
-"""A batch, one target transaction of a lane: the net changes of a segment's items, and the quarantined
+"""A batch, one target transaction of a lane: the net changes of a pending batch's items, and the quarantined
 ones.
 
 A change of a key with an earlier change in the quarantine is quarantined too. A delete is not: the
@@ -64,11 +64,11 @@ class LaneBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class PendingBatch:
     """A range of items that is applied in one transaction, and what earlier tries have shown."""
 
     items: list[LaneItem]
-    end: LaneMark | None = None  # the drain mark, if this is the last segment before it
+    end: LaneMark | None = None  # the drain mark, if this is the last batch before it
     tries: int = 0
     violations: int = 0
     replaces_rows: bool = False  # a snapshot's rows replace the target's rows of their keys
@@ -141,26 +141,26 @@ class QuarantinedKeys:
         return changes.places[place]
 
 
-def build_batch(segment: Segment, lane: int, held: QuarantinedKeys) -> LaneBatch:
-    """Return the batch of `segment`. This is the costly part of a lane."""
-    items = segment.items
+def build_batch(pending: PendingBatch, lane: int, held: QuarantinedKeys) -> LaneBatch:
+    """Return the batch of `pending`. This is the costly part of a lane."""
+    items = pending.items
     first, last = items[0][0].id, items[-1][0].id
     quarantine = QuarantineChanges()
     groups: dict[TablePlan, list[RowChange]] = {}
-    for item in held.split_free_items(items, quarantine, segment.refused):
+    for item in held.split_free_items(items, quarantine, pending.refused):
         plan = item[1]
         if plan in groups:
             groups[plan].append(item[0])
         else:
             groups[plan] = [item[0]]
     nets = [plan.reducer.reduce(changes) for plan, changes in groups.items()]
-    if segment.replaces_rows:
+    if pending.replaces_rows:
         nets = [replace_snapshot_rows(net) for net in nets]
     return LaneBatch(
         nets,
-        segment.end or _build_mark(items[-1][0]),
+        pending.end or _build_mark(items[-1][0]),
         quarantine,
-        displacing=_encode_displacing(lane, first, last) if segment.displacing else None,
+        displacing=_encode_displacing(lane, first, last) if pending.displacing else None,
         events=(first, last),
         count=len(items),
     )
