@@ -95,8 +95,9 @@ class Found:
 
     def _begin(self, position: Position) -> None:
         """A copy begins: what follows is published, whatever was before."""
-        if self.stop is not None:
+        if self.stop is not None or self.unread:  # capture had stopped the table in either case
             self.whole, self.stop, self.begin, self.twice = False, None, position, ""
+            self.unread = False
         self.copied = True
         self.living.clear()
 
