@@ -34,7 +34,9 @@ REPORT = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 def capture(bench: Bench) -> None:
     """Capture alone, binlog → Kafka, against the plain loop over the same stretch of the same binlog."""
     config = bench.config("capture")
-    with tree("producer.main", "--config", str(config), "--source", "branch", log=bench.log("capture")):
+    with tree(
+        "producer.main", "--config", str(config), "--source", "branch", "--detached", log=bench.log("capture")
+    ):
         wait(lambda: bench.topics.end_connection(TOPIC) > 0, "the first definition and snapshot")
         time.sleep(3)  # the position record follows within a second
     (file, pos), *_ = [row[:2] for row in bench.source.execute("SHOW MASTER STATUS")]
@@ -46,7 +48,7 @@ def capture(bench: Bench) -> None:
                 f"peak memory {base['peak_mib']:.0f} MiB")  # fmt: skip
     before = bench.topics.end_connection(TOPIC)
     with tree(
-        "producer.main", "--config", str(config), "--source", "branch", log=bench.log("capture")
+        "producer.main", "--config", str(config), "--source", "branch", "--detached", log=bench.log("capture")
     ) as ours:
         wait(lambda: bench.topics.end_connection(TOPIC) > before, "the first event", pause=0.002)
         first, started = bench.topics.end_connection(TOPIC), time.monotonic()

@@ -4,7 +4,6 @@ figures."""
 from __future__ import annotations
 
 import contextlib
-import os
 import statistics
 import subprocess
 import sys
@@ -19,6 +18,7 @@ import psutil
 from confluent_kafka import Consumer, TopicPartition
 
 from deploy.fetch.downloads import fetch_spark_kafka_jars
+from deploy.guard.processes import spawn_process
 
 APPLY_KINDS = ("Spark's JVM", "Python worker", "apply driver")
 
@@ -143,20 +143,17 @@ def _peak_mib(pid: int) -> float:
 def tree(
     module: str, *arguments: str, log: Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> Iterator[Tree]:
-    """Run `python -m module arguments` until the block ends. `env`: beside what is in this process's
-    environment.
+    """Run `python -m module arguments` until the block or this process ends. `env`: beside what is in this
+    process's environment.
 
     `cwd`: a tree of another revision, whose modules are run.
     """
     jars = ",".join(map(str, fetch_spark_kafka_jars()))
-    environment = {**os.environ, "ROWLOCK_SPARK_JARS": jars, **(env or {})}
     with log.open("ab") as out:
-        process = subprocess.Popen(
+        process = spawn_process(
             [sys.executable, "-m", module, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=out,
-            stderr=out,
-            env=environment,
+            output=out,
+            env={"ROWLOCK_SPARK_JARS": jars, **(env or {})},
             cwd=cwd,
         )
     made = Tree(process)

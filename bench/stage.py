@@ -83,7 +83,9 @@ def _schema(target: str, database: str) -> str:
 def capture_all(bench: Bench) -> None:
     """Let capture run until nothing more comes: the snapshot, and what was written behind it."""
     config = bench.config("capture")
-    with tree("producer.main", "--config", str(config), "--source", "branch", log=bench.log("capture")):
+    with tree(
+        "producer.main", "--config", str(config), "--source", "branch", "--detached", log=bench.log("capture")
+    ):
         wait(lambda: bench.topics.end_connection(TOPIC) > 0, "the first definition and snapshot")
         bench.load(bench.events)
         end = -1
