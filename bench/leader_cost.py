@@ -29,7 +29,8 @@ from coordinator.core.agent_leader import ObeyedLeader
 from coordinator.core.agent_units import HeldUnits
 from coordinator.core.leader.state import LeaderConfig
 from coordinator.core.messages import Up
-from coordinator.server.batch_handler import AgentMachine, BatchHandler
+from coordinator.server.agent_machine import AgentMachine
+from coordinator.server.batch_handler import BatchHandler
 from coordinator.server.leader_machine import LeaderMachine
 from coordinator.server.requests import InventoryRead, StreamJoined, TickDue
 

@@ -39,8 +39,9 @@ from coordinator.core.leader.state import LeaderConfig
 from coordinator.core.messages import Down, Up
 from coordinator.core.records import DurableRecord, UnitRecord
 from coordinator.core.schedulers import MoveLimits
+from coordinator.server.agent_machine import AgentMachine
 from coordinator.server.background import Ticker
-from coordinator.server.batch_handler import AgentMachine, BatchHandler
+from coordinator.server.batch_handler import BatchHandler
 from coordinator.server.leader_machine import LeaderMachine
 from coordinator.server.requests import InventoryRead, StreamJoined, TickDue
 from deploy.embedded.services import Kafka, combine_services

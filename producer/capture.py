@@ -167,8 +167,8 @@ class CaptureRunner:
                 writer=writer, store=store, topics=topics, open_log=source.open_log,
                 open_reader=source.open_reader, server=lambda: source, names=source.tables.names,
                 definitions=source.definitions, reaches=source.make_impact_finder,
-                clock=Clock(time.monotonic, read_clock_ms), stopping=self._stop.is_set, requests=requests,
-                reader=reader, on_watermark=self._on_watermark,
+                clock=Clock(time.monotonic, read_clock_ms), stopping=self._stop.is_set,
+                poll_requests=requests.poll_requests, reader=reader, on_watermark=self._on_watermark,
                 repair=make_repair_limits(self._config, self._name),
             ),
         )  # fmt: skip

@@ -4,12 +4,12 @@ simulations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from producer.copies.recreated_tables import Repair, get_default_limits
-from producer.kafka.topics import TopicOpenings
+from producer.kafka.topics import SourceTopics
 from producer.sources.protocols import ChunkQueue, DefinitionProver, ImpactFinder, SourceLog, SourceServer
 from schemas.table.names import NameRules
 from schemas.wire.copies import CopyRequest
@@ -51,13 +51,6 @@ class PositionWriter(Protocol):
     def is_superseded(self, reader: TopicRanges, gen: int, /) -> bool: ...
 
 
-class TopicMaker(Protocol):
-    """Creates topics: producer.kafka.topics.SourceTopics."""
-
-    def open_topics(self, names: Iterable[str], /) -> TopicOpenings: ...
-    def count_partitions(self) -> dict[str, int]: ...
-
-
 class TopicRanges(Protocol):
     """Reads ranges of topics by offset: producer.kafka.topic_reader.TopicReader."""
 
@@ -66,28 +59,6 @@ class TopicRanges(Protocol):
     def read_all(
         self, stretches: Mapping[str, Sequence[tuple[int, int]]], /
     ) -> Iterator[tuple[str, Any]]: ...
-
-
-class CopyRequestSource(Protocol):
-    """The requests for copies in `<prefix>.<source>.copy`, from the record's place on:
-    producer.kafka.copy_requests.CopyRequestReader.
-    """
-
-    def poll_requests(self) -> list[tuple[int, CopyRequest | None]]:
-        """Return the new requests as (offset, request), without waiting.
-
-        None: the request cannot be decoded.
-
-        The first call returns all that existed at the start.
-        """
-        ...
-
-
-class NoCopyRequests:
-    """A source of copy requests that never has any."""
-
-    def poll_requests(self) -> list[tuple[int, CopyRequest | None]]:
-        return []
 
 
 class Clock(NamedTuple):
@@ -102,13 +73,14 @@ class Ports:
     """The ports and functions that the loop uses.
 
     `open_log`, `open_reader`, `server`, `names`, `definitions`, `reaches`: those of the
-    `SourceDatabase`. `stopping`: whether capture is to end. `reader`: for a log that is consumed, and
-    for new topics. `repair`: see producer.copies.recreated_tables.
+    `SourceDatabase`. `stopping`: whether capture is to end. `poll_requests`: see
+    producer.kafka.copy_requests.CopyRequestReader. `reader`: for a log that is consumed, and for new topics.
+    `repair`: see producer.copies.recreated_tables.
     """
 
     writer: EventWriter
     store: PositionWriter
-    topics: TopicMaker
+    topics: SourceTopics
     open_log: Callable[[StoredPosition, Callable[[str, str], bool]], SourceLog]
     open_reader: Callable[[LogPoint], ChunkQueue]
     server: Callable[[], SourceServer]
@@ -117,7 +89,7 @@ class Ports:
     reaches: Callable[[Callable[[], LogPoint]], ImpactFinder]
     clock: Clock
     stopping: Callable[[], bool]
-    requests: CopyRequestSource = field(default_factory=NoCopyRequests)
+    poll_requests: Callable[[], list[tuple[int, CopyRequest | None]]] = list
     reader: TopicRanges | None = None
     on_watermark: OnWatermark | None = None
     chunk_rows: int = 2000

@@ -265,12 +265,15 @@ def quarantine() -> None:
 def quarantine_list(config_file: Path, output: str) -> None:
     """List the quarantined events, and the number of displaced rows."""
     config = load_config(config_file)
-    from rowlock.inspect.observed.displaced import build_dicts, format_displaced_lines, list_displaced_rows
+    from rowlock.inspect.observed.displaced import format_displaced_lines, list_displaced_rows
     from rowlock.inspect.quarantine import format_quarantine_lines, list_quarantined_events
 
     entries, displaced = list_quarantined_events(config), list_displaced_rows(config)
     if output == "json":
-        found = {"held": build_dicts(entries), "displaced": build_dicts(displaced)}
+        found = {
+            "held": [each.as_dict() for each in entries],
+            "displaced": [each.as_dict() for each in displaced],
+        }
         click.echo(json.dumps({"version": 1, **found}))
     else:
         click.echo("\n".join([*format_quarantine_lines(entries), *format_displaced_lines(displaced)]))

@@ -26,7 +26,7 @@ from schemas.table.model import Table
 class WriteChanges:
     """Write a net change, or, for a table that is written as events, every change.
 
-    `displacing`: see `TargetTransaction.apply_net_change`.
+    `displacing`: see `SqlTransaction.apply_net_change`.
     """
 
     net: ReducedChanges

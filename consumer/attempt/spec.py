@@ -16,7 +16,7 @@ from consumer.tables.definition import ActiveDefinition, prepare_definition
 from consumer.tables.router import TableRoute, compute_routes_fingerprint, resolve_route
 from consumer.tables.shared_topics import find_sharing_problem
 from consumer.tables.stored import StoredDefinition, decode_stored
-from consumer.targets.base import EventTables, TargetTables
+from consumer.targets.base import EventTables, UnitTarget
 from schemas.table.model import Table
 from schemas.table.names import TableName
 from schemas.wire.debezium import ConnectorModes
@@ -86,7 +86,7 @@ def build_initial_layout(routes: tuple[TableRoute, ...], lanes: int) -> Layout:
 
 
 def resolve_definition(
-    spec: UnitSpec, session: TargetTables, stored: StoredDefinition, *, first: bool = False
+    spec: UnitSpec, session: UnitTarget, stored: StoredDefinition, *, first: bool = False
 ) -> ActiveDefinition:
     """Return the active definition that results from a stored one and the present target table.
 
@@ -115,7 +115,7 @@ def resolve_definition(
     return replace(found, ordered=False) if spec.batches else found
 
 
-def _keep_apart(spec: UnitSpec, session: TargetTables, stored: StoredDefinition) -> None:
+def _keep_apart(spec: UnitSpec, session: UnitTarget, stored: StoredDefinition) -> None:
     table = stored.table
     routed = resolve_route(spec.routes, spec.source, table.db, table.name)
     if routed is None or routed.topic is None:
@@ -154,7 +154,7 @@ def _decode_known_table(spec: UnitSpec, stored: StoredDefinition) -> Table | Non
 
 
 def load_active_definition(
-    spec: UnitSpec, session: TargetTables, text: str, tables: DefinitionCache
+    spec: UnitSpec, session: UnitTarget, text: str, tables: DefinitionCache
 ) -> ActiveDefinition:
     """Return the active definition of the stored definition `text`, from `tables` if it is cached."""
     cached = tables.get(spec.place)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
+from typing import TextIO
 
 import msgspec
 
-from consumer.reporting.status_lines import TextStream
 from schemas.units import UnitCommand, UnitLine, WorkerEvent
 
 _ENCODE = msgspec.json.Encoder().encode
@@ -34,9 +34,12 @@ def split_name(unit: str) -> tuple[str, str] | None:
 
 
 class LineWriter:
-    """A text stream to which several threads write whole lines. A reader that has closed it is no error."""
+    """A text stream to which several threads write whole lines.
 
-    def __init__(self, out: TextStream) -> None:
+    A reader that has closed it is no error: the process ends when its stdin does.
+    """
+
+    def __init__(self, out: TextIO) -> None:
         self._out = out
         self._mutex = threading.Lock()
         self._reader_closed = False
@@ -50,9 +53,6 @@ class LineWriter:
                 self._out.flush()
             except (BrokenPipeError, ValueError):
                 self._reader_closed = True
-
-    def flush(self) -> None:
-        """Do nothing: every line is flushed when it is written."""
 
     def report_event(self, unit: str, event: WorkerEvent) -> None:
         self.write(encode_unit_event(unit, event) + "\n")

@@ -10,31 +10,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
+from consumer.reporting.protocol import LineWriter
 from consumer.units.supervision import WatchedUnit
 
 STATUS_INTERVAL_S = 1.0
 
 
-class TextStream(Protocol):
-    """The methods of a text stream that are used here."""
-
-    def write(self, text: str, /) -> object: ...
-    def flush(self) -> None: ...
-
-
 class StatusWriter:
-    """Writes a pipeline's status lines.
+    """Writes a pipeline's status lines."""
 
-    A reader that has closed stdout is no error: the process ends when its stdin does.
-    """
-
-    def __init__(self, pipeline: str, out: TextStream) -> None:
+    def __init__(self, pipeline: str, out: LineWriter) -> None:
         self._pipeline = pipeline
-        self._out: TextStream = out
+        self._out = out
         self._next = 0.0
         self._last: dict[str, Any] = {}
 
@@ -60,21 +51,7 @@ class StatusWriter:
         self._write_line({"kind": "problem", "what": what, "why": why})
 
     def _write_line(self, line: Mapping[str, Any]) -> None:
-        try:
-            self._out.write(json.dumps({"pipeline": self._pipeline, **line}, ensure_ascii=False) + "\n")
-            self._out.flush()
-        except (BrokenPipeError, ValueError):
-            self._out = _NullStream()
-
-
-class _NullStream:
-    """Drops the lines once their reader has closed the stream."""
-
-    def write(self, _text: str, /) -> int:
-        return 0
-
-    def flush(self) -> None:
-        """Do nothing."""
+        self._out.write(json.dumps({"pipeline": self._pipeline, **line}, ensure_ascii=False) + "\n")
 
 
 def _build_unit_status(unit: WatchedUnit) -> dict[str, Any]:

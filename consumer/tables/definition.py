@@ -35,7 +35,7 @@ from consumer.tables.router import (
 )
 from consumer.tables.stored import StoredDefinition
 from consumer.tables.target_checks import explain_missing_target, find_table_misfit
-from consumer.targets.base import EventTables, TargetTables
+from consumer.targets.base import EventTables, UnitTarget
 from consumer.targets.checks.column_fit import can_hold_all_values
 from consumer.targets.checks.column_spelling import match_other_spellings
 from schemas.errors import SchemaError
@@ -97,7 +97,7 @@ class ActiveDefinition:
 
 
 def prepare_definition(
-    session: TargetTables,
+    session: UnitTarget,
     stored: StoredDefinition,
     *,
     source_name: str,
@@ -232,7 +232,7 @@ def route_definition(
 
 
 def read_real(
-    session: TargetTables, stored: StoredDefinition, source_name: str, routes: tuple[TableRoute, ...]
+    session: UnitTarget, stored: StoredDefinition, source_name: str, routes: tuple[TableRoute, ...]
 ) -> Table | None:
     """Return the present target table of a definition; None if it is missing or no route matches."""
     routed = route_definition(stored, source_name, routes)
@@ -240,7 +240,7 @@ def read_real(
 
 
 def _read_real_table(
-    session: TargetTables, expected: Table, create: bool, missing_error: Problem | None
+    session: UnitTarget, expected: Table, create: bool, missing_error: Problem | None
 ) -> Table:
     """Read the target table, and create it if needed.
 

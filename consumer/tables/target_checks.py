@@ -14,7 +14,7 @@ from consumer.tables.router import (
     resolve_route,
 )
 from consumer.tables.stored import StoredDefinition
-from consumer.targets.base import TargetTables
+from consumer.targets.base import UnitTarget
 from consumer.targets.checks.table_findings import check_table
 from schemas.findings import Finding, format_copy_remedy, format_debezium_remedy
 from schemas.problems import Problem
@@ -22,7 +22,7 @@ from schemas.table.model import Table
 
 
 def judge_target_table(
-    session: TargetTables,
+    session: UnitTarget,
     stored: StoredDefinition,
     routed: ResolvedRoute,
     sources: int = 1,
@@ -43,7 +43,7 @@ def judge_target_table(
 
 
 def find_table_misfit(
-    session: TargetTables,
+    session: UnitTarget,
     stored: StoredDefinition,
     source_name: str,
     routes: tuple[TableRoute, ...],
@@ -91,7 +91,7 @@ def describe_lost_rows(place: str) -> str:
 
 
 def explain_changed_table(
-    session: TargetTables,
+    session: UnitTarget,
     stored: StoredDefinition,
     source_name: str,
     routes: tuple[TableRoute, ...],

@@ -1,112 +1,28 @@
-"""The interfaces of a target database and of the store that keeps progress; only their implementations
-know SQL.
+"""The interfaces of a target and of the store that keeps progress; only their implementations know SQL.
 
 A `ProgressStore` keeps the units: epoch (the fencing token), the progress of each lane, the layout, and
-what waits for a person. A `Session` is a target that commits tables and progress in one transaction, so
-it is a progress store itself; a target that cannot do that (a topic, a table format) has a separate
-store. A `Session` owns one connection and is used by one thread at a time. Errors of statements are
-translated here, once, into consumer.errors. Every value that reaches a session is a wire value
-(schemas/table/model.py).
+what waits for a person. An `SqlSession` (consumer.targets.session) is a target that commits tables and
+progress in one transaction, so it is a progress store itself; a target that cannot do that (a topic, a
+table format) has a separate store. Errors of statements are translated once, by the implementations, into
+consumer.errors. Every value that reaches a target is a wire value (schemas/table/model.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from typing import Protocol
 
 from consumer.ordering.model import (
     ApplyUnit,
     LaneProgress,
-    NetChange,
     QuarantineEntry,
     TargetTable,
     TopicOptions,
     UnitState,
 )
-from consumer.targets.alterations import AlterTable, DropTable
 from consumer.targets.checks.table_facts import TableFacts
 from schemas.problems import Problem
-from schemas.table.model import Key, Row, Table
+from schemas.table.model import Table
 from schemas.table.names import NameRules
-
-
-class ProgressWriter(Protocol):
-    """Writes progress and quarantine within an open transaction that has passed its guard."""
-
-    def write_quarantine(self, held: Sequence[QuarantineEntry]) -> None:
-        """Write entries to `rowlock_quarantine`."""
-
-    def close_held(self, ids: Sequence[tuple[int, int]], why: str) -> None:
-        """Move entries of this unit, by (offset, part), from the quarantine to its history."""
-
-    def close_held_before(self, offset: int, why: str) -> None:
-        """Move all entries of this unit below `offset` from the quarantine to its history: their rows
-        no longer exist.
-        """
-
-    def supersede_displaced(self, table: str, before: int, why: str) -> None:
-        """Mark the displaced rows of `table` ("schema.name") as superseded, because the source sent its
-        rows again.
-
-        These are the rows in `rowlock_displaced` that events of this unit below the offset `before`
-        displaced.
-        """
-
-    def write_progress(self, rows: Sequence[LaneProgress]) -> None:
-        """Write lane rows, as the last statement of the transaction.
-
-        Epoch and attempt are part of the condition.
-        """
-
-    def write_unit(self, state: UnitState) -> None: ...
-
-    def replace_lanes(self, rows: Sequence[LaneProgress]) -> None:
-        """Replace all lane rows of the unit by `rows` (another lane count or layout)."""
-
-
-class TargetTransaction(ProgressWriter, Protocol):
-    """An open target transaction that has passed its guard.
-
-    Leaving the `with` block commits; an exception rolls back.
-    """
-
-    def apply_net_change(self, net: NetChange, *, displacing: str | None = None) -> int:
-        """Apply `net` set-based. Return how many rows were written to `rowlock_displaced`; they count
-        once it commits.
-
-        With `displacing` None, a needed unique value that a row of another key holds raises
-        UniqueViolationError. With `displacing` (JSON of what is applied: offsets of the batch) such
-        rows are removed first, and each is written whole to `rowlock_displaced`. This includes
-        snapshots, where nothing proves that the row is stale rather than written by another key of the
-        same snapshot.
-
-        Raises TransientError, RefusedError, UniqueViolationError; after any of them the transaction is
-        rolled back by leaving the block.
-        """
-
-    def truncate_table(self, table: TargetTable, where: dict[str, str] | None) -> None:
-        """Delete all rows, or only those with the values `where` in added columns.
-
-        Never commits implicitly.
-        """
-
-    def write_other(self, topic: str, state: UnitState) -> None:
-        """Write the row of another unit of the pipeline, which `lock_units` has locked."""
-
-    def lock_units(self) -> dict[str, UnitState]:
-        """Lock the `rowlock_unit` rows of all units of the pipeline to the end of the transaction.
-
-        Return topic → state.
-        """
-
-    def alter_table(self, change: AlterTable | DropTable) -> None:
-        """Change a table as part of this transaction; only where the target has `transactional_ddl`.
-
-        Waits at most 3 s for its lock. Raises TransientError (who holds the lock), TargetConfigError or
-        RefusedError with a remedy; after any of them the transaction is rolled back by leaving the
-        block.
-        """
 
 
 class ProgressStore(Protocol):
@@ -171,13 +87,25 @@ class ProgressStore(Protocol):
     def close(self) -> None: ...
 
 
-class TargetTables(Protocol):
-    """The tables of a target, as far as activating a definition needs them.
+class UnitTarget(ProgressStore, Protocol):
+    """A target of any kind, as far as taking over, inspecting, stopping and fencing a unit, and activating
+    a definition, need it.
 
-    `column_names`: how the target compares names of columns.
+    `column_names`: how the target compares names of columns. `transactional_ddl`: a statement that changes
+    a table commits with its transaction; otherwise each such statement commits by itself, together with
+    everything before it.
     """
 
     column_names: NameRules
+    transactional_ddl: bool
+
+    def list_unit_topics(self, pipeline: str) -> list[str]:
+        """Return the topics for which this target keeps a unit of `pipeline` (for status)."""
+
+    def count_displaced_rows(self, pipeline: str, *, superseded: bool = False) -> dict[str, int]:
+        """Return topic → number of rows in `rowlock_displaced` that are `superseded` or are not, without
+        topics that have none; empty for targets where only keys are unique.
+        """
 
     def read_table(self, schema: str, name: str) -> Table | None:
         """Read a table's real definition through SQLAlchemy's inspector; None when it does not exist."""
@@ -185,6 +113,13 @@ class TargetTables(Protocol):
     def read_table_facts(self, schema: str, name: str) -> TableFacts:
         """Return the facts of an existing table, beside its definition, that
         consumer.targets.checks.table_findings judges.
+        """
+
+    def read_surroundings(self, schema: str, name: str) -> object:
+        """Return everything besides its definition that may keep rowlock from writing an existing
+        table.
+
+        The object can be compared and has a repr.
         """
 
     def create_table(self, table: Table) -> None:
@@ -237,79 +172,4 @@ class EventTables(Protocol):
 
         A unit that has written nothing yet does not count if it is stopped, or if `unit` itself has
         written there: it will make the same check and find `unit`.
-        """
-
-
-class UnitTarget(ProgressStore, TargetTables, Protocol):
-    """A target of any kind, as far as taking over, inspecting, stopping and fencing a unit need it.
-
-    `transactional_ddl`: a statement that changes a table commits with its transaction; otherwise each
-    such statement commits by itself, together with everything before it.
-    """
-
-    transactional_ddl: bool
-
-    def read_surroundings(self, schema: str, name: str) -> object:
-        """Return everything besides its definition that may keep rowlock from writing an existing
-        table.
-
-        The object can be compared and has a repr.
-        """
-
-
-class Session(UnitTarget, Protocol):
-    """One connection to a target that keeps progress itself."""
-
-    def begin_transaction(
-        self, unit: ApplyUnit, guards: Sequence[LaneProgress]
-    ) -> AbstractContextManager[TargetTransaction]:
-        """Begin READ COMMITTED and lock the lane rows of `guards` in lane order, as the first
-        statement.
-
-        Raises FencedError unless epoch, attempt and offset are those that were last read or written.
-        """
-
-    def fetch_rows(
-        self,
-        table: TargetTable,
-        after: Key | None,
-        limit: int,
-        where: dict[str, str] | None = None,
-        *,
-        upto: Key | None = None,
-    ) -> list[Row]:
-        """Read up to `limit` rows with after < key <= upto, as wire values (for verify and copies).
-
-        Rows are in the order of the key's index.
-        """
-
-    def fetch_keys(self, table: TargetTable, keys: Sequence[Key]) -> list[Row]:
-        """Read the rows with exactly these keys."""
-
-    def read_unit_states(self, pipeline: str) -> dict[str, UnitState]:
-        """Return topic → state of the pipeline's units, without locks."""
-
-    def get_connection_id(self) -> int:
-        """Return the server's id of the session's connection, connecting first where needed.
-
-        A process that takes the unit over ends this connection.
-        """
-
-    def alter_table(self, change: AlterTable | DropTable, *, connection: int) -> None:
-        """Change a table, each statement committing by itself; only where the target has no
-        `transactional_ddl`.
-
-        `connection`: the result of `get_connection_id()` when the mark was committed. If the session
-        has another connection by now, the old one may have been ended by a takeover of the unit:
-        TransientError is raised before anything is done. A statement is never sent again over a new
-        connection. Waits at most 3 s for its lock. Raises TransientError (with the holder of the lock;
-        nothing was done), TargetConfigError or RefusedError with a remedy.
-        """
-
-    def end_connection(self, connection: int) -> None:
-        """End a connection that may still change a table for a dead worker, and wait until it and its
-        statement have ended.
-
-        Does nothing where the connection does not exist. Raises TransientError when it still exists
-        after a few seconds.
         """

@@ -94,12 +94,6 @@ class BatchTarget(UnitTarget, Protocol):
     of its own, because a call that never returns would keep its unit from being stopped.
     """
 
-    def list_unit_topics(self, pipeline: str) -> list[str]:
-        """Return the topics for which this target keeps a unit of `pipeline` (for status)."""
-
-    def count_displaced_rows(self, pipeline: str, *, superseded: bool = False) -> dict[str, int]:
-        """Return topic → number of displaced rows; empty for targets where only keys are unique."""
-
     def yield_keys(
         self, unit: ApplyUnit, table: TargetTable, where: dict[str, str] | None
     ) -> Iterable[Sequence[Key]]:

@@ -197,7 +197,7 @@ class SqlTakeover:
 
 
 class SqlProgressWriter:
-    """A `consumer.targets.base.ProgressWriter` for a transaction that has passed its guard."""
+    """Writes progress and quarantine within an open transaction that has passed its guard."""
 
     def __init__(self, unit: ApplyUnit, link: Link, books: Bookkeeping) -> None:
         self._unit = unit
@@ -205,17 +205,28 @@ class SqlProgressWriter:
         self._books = books
 
     def write_quarantine(self, held: Sequence[QuarantineEntry]) -> None:
+        """Write entries to `rowlock_quarantine`."""
         if held:
             self._link.execute(*self._books.quarantine.build_insert(self._unit, held))
 
     def close_held(self, ids: Sequence[tuple[int, int]], why: str) -> None:
+        """Move entries of this unit, by (offset, part), from the quarantine to its history."""
         if ids:
             self._run_fragments(self._books.quarantine.build_close(self._unit, ids, why))
 
     def close_held_before(self, offset: int, why: str) -> None:
+        """Move all entries of this unit below `offset` from the quarantine to its history: their rows
+        no longer exist.
+        """
         self._run_fragments(self._books.quarantine.close_before(self._unit, offset, why))
 
     def supersede_displaced(self, table: str, before: int, why: str) -> None:
+        """Mark the displaced rows of `table` ("schema.name") as superseded, because the source sent its
+        rows again.
+
+        These are the rows in `rowlock_displaced` that events of this unit below the offset `before`
+        displaced.
+        """
         rows = self._link.execute(*self._books.displaced.build_select(self._unit))
         for by, ids in yield_superseded_marks(map(parse_displaced_row, rows), table, before, why):
             self._link.execute(*self._books.displaced.build_mark(by, ids))
@@ -225,6 +236,10 @@ class SqlProgressWriter:
             self._link.execute(*fragment)
 
     def write_progress(self, rows: Sequence[LaneProgress]) -> None:
+        """Write lane rows, as the last statement of the transaction.
+
+        Epoch and attempt are part of the condition.
+        """
         for fragment, expected in self._books.lanes.build_updates(self._unit, rows):
             self._link.execute(*fragment)
             if self._link.affected != expected:
@@ -239,6 +254,7 @@ class SqlProgressWriter:
             raise _build_fenced_error(self._unit, "its row in rowlock_unit", f"{self._link.affected} rows")
 
     def replace_lanes(self, rows: Sequence[LaneProgress]) -> None:
+        """Replace all lane rows of the unit by `rows` (another lane count or layout)."""
         self._link.execute(*self._books.lanes.build_delete(self._unit))
         self._link.execute(*self._books.lanes.build_insert(self._unit, rows))
 

@@ -9,7 +9,6 @@ from consumer.errors import TransientError
 from consumer.ordering.model import ApplyUnit, LaneProgress, NetChange, TargetTable, UnitState
 from consumer.targets.alterations import AlterTable, DropTable
 from consumer.targets.altering import TableChanger
-from consumer.targets.base import TargetTransaction
 from consumer.targets.bookkeeping import Bookkeeping, parse_units_by_topic
 from consumer.targets.checks.rights import MissingRight, RequiredRights, TablePlace
 from consumer.targets.checks.table_facts import Remark, TableFacts
@@ -20,8 +19,9 @@ from schemas.table.model import Key, Row, Table
 
 
 class SqlTransaction(SqlProgressWriter):
-    """The session's open transaction, with rows and progress over one link
-    (`consumer.targets.base.TargetTransaction`).
+    """An open transaction of a session, with rows and progress over one link, that has passed its guard.
+
+    Leaving the `with` block commits; an exception rolls back.
     """
 
     def __init__(
@@ -40,22 +40,49 @@ class SqlTransaction(SqlProgressWriter):
         self._altering = altering
 
     def apply_net_change(self, net: NetChange, *, displacing: str | None = None) -> int:
+        """Apply `net` set-based. Return how many rows were written to `rowlock_displaced`; they count
+        once it commits.
+
+        With `displacing` None, a needed unique value that a row of another key holds raises
+        UniqueViolationError. With `displacing` (JSON of what is applied: offsets of the batch) such
+        rows are removed first, and each is written whole to `rowlock_displaced`. This includes
+        snapshots, where nothing proves that the row is stale rather than written by another key of the
+        same snapshot.
+
+        Raises TransientError, RefusedError, UniqueViolationError; after any of them the transaction is
+        rolled back by leaving the block.
+        """
         return self._applier.apply_net_change(self._unit, net, displacing) if net.size else 0
 
     def truncate_table(self, table: TargetTable, where: dict[str, str] | None) -> None:
+        """Delete all rows, or only those with the values `where` in added columns.
+
+        Never commits implicitly.
+        """
         text, params = join_conditions(self._catalog.build_filter(table, where))
         self._link.execute(f"DELETE FROM {self._catalog.quote_table_name(table)}{text}", params)
 
     def lock_units(self) -> dict[str, UnitState]:
+        """Lock the `rowlock_unit` rows of all units of the pipeline to the end of the transaction.
+
+        Return topic → state.
+        """
         return parse_units_by_topic(
             self._link.execute(*self._books.units.select_all(self._unit.pipeline, lock=True))
         )
 
     def write_other(self, topic: str, state: UnitState) -> None:
+        """Write the row of another unit of the pipeline, which `lock_units` has locked."""
         other = ApplyUnit(self._unit.pipeline, topic)
         self._link.execute(*self._books.units.build_update(other, state))
 
     def alter_table(self, change: AlterTable | DropTable) -> None:
+        """Change a table as part of this transaction; only where the target has `transactional_ddl`.
+
+        Waits at most 3 s for its lock. Raises TransientError (who holds the lock), TargetConfigError or
+        RefusedError with a remedy; after any of them the transaction is rolled back by leaving the
+        block.
+        """
         if not self._altering.transactional:
             raise ValueError("altering a table would commit this transaction")
         self._altering.apply_change(change)
@@ -88,8 +115,8 @@ KEYS_PER_STATEMENT = 500
 
 
 class SqlSession(SqlProgressStore):
-    """A `consumer.targets.base.Session` that is its own progress store, so that rows and progress
-    commit together.
+    """One connection to a target that is its own progress store, so that rows and progress commit
+    together. Used by one thread at a time.
     """
 
     def __init__(self, parts: DialectComponents) -> None:
@@ -101,9 +128,12 @@ class SqlSession(SqlProgressStore):
         self.transactional_ddl = parts.alterer.transactional
 
     @contextmanager
-    def begin_transaction(
-        self, unit: ApplyUnit, guards: Sequence[LaneProgress]
-    ) -> Iterator[TargetTransaction]:
+    def begin_transaction(self, unit: ApplyUnit, guards: Sequence[LaneProgress]) -> Iterator[SqlTransaction]:
+        """Begin READ COMMITTED and lock the lane rows of `guards` in lane order, as the first
+        statement.
+
+        Raises FencedError unless epoch, attempt and offset are those that were last read or written.
+        """
         committed = False
         try:
             with self.begin_guarded(unit, guards):
@@ -164,15 +194,29 @@ class SqlSession(SqlProgressStore):
             run_create(self._link, text)
 
     def read_unit_states(self, pipeline: str) -> dict[str, UnitState]:
+        """Return topic → state of the pipeline's units, without locks."""
         return self._run_unguarded(
             lambda: parse_units_by_topic(self._run_fragment(self._books.units.select_all(pipeline)))
         )
 
     def get_connection_id(self) -> int:
+        """Return the server's id of the session's connection, connecting first where needed.
+
+        A process that takes the unit over ends this connection.
+        """
         self._link.connect()
         return self._link.get_connection_id()
 
     def alter_table(self, change: AlterTable | DropTable, *, connection: int) -> None:
+        """Change a table, each statement committing by itself; only where the target has no
+        `transactional_ddl`.
+
+        `connection`: the result of `get_connection_id()` when the mark was committed. If the session
+        has another connection by now, the old one may have been ended by a takeover of the unit:
+        TransientError is raised before anything is done. A statement is never sent again over a new
+        connection. Waits at most 3 s for its lock. Raises TransientError (with the holder of the lock;
+        nothing was done), TargetConfigError or RefusedError with a remedy.
+        """
         if self.transactional_ddl:
             raise ValueError("this target changes tables within a transaction")
         if (mine := self._link.get_connection_id()) != connection:
@@ -187,6 +231,12 @@ class SqlSession(SqlProgressStore):
             self._applier.forget_table(change.table.db, change.table.name)
 
     def end_connection(self, connection: int) -> None:
+        """End a connection that may still change a table for a dead worker, and wait until it and its
+        statement have ended.
+
+        Does nothing where the connection does not exist. Raises TransientError when it still exists
+        after a few seconds.
+        """
         self._altering.end_connection(connection)
 
     def fetch_rows(
@@ -198,12 +248,18 @@ class SqlSession(SqlProgressStore):
         *,
         upto: Key | None = None,
     ) -> list[Row]:
+        """Read up to `limit` rows with after < key <= upto, as wire values (for verify and copies).
+
+        Rows are in the order of the key's index.
+        """
         link, catalog, syntax = self._link, self.catalog, self._books.syntax
         return self._run_unguarded(
             lambda: _read_page(link, catalog, syntax, table, after, where=where, limit=limit, upto=upto)
         )
 
     def fetch_keys(self, table: TargetTable, keys: Sequence[Key]) -> list[Row]:
+        """Read the rows with exactly these keys."""
+
         def run() -> list[Row]:
             select, decode = self.catalog.select_rows(table)
             found: list[Row] = []

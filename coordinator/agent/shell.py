@@ -21,7 +21,7 @@ from coordinator.core import agent as core
 from coordinator.core.agent import AgentState
 from coordinator.core.agent_configuration import FollowedConfiguration
 from coordinator.core.agent_unit import PrepareWorker, RemoveWorker, StartWorker, UnitEffect
-from coordinator.core.messages import ConfigVersion, Down, FileAnswer, Up
+from coordinator.core.messages import ConfigVersion, Down, FileAnswer
 from coordinator.transport.client import HeartbeatClient, Security
 from schemas.problems import Problem, encode_problem
 from schemas.units import UnitPhase, UnitProgress, WorkerEnded, WorkerEvent
@@ -87,16 +87,6 @@ class ConfigFile(Protocol):
         """
 
 
-class Client(Protocol):
-    """The part of a HeartbeatClient that `AgentShell` needs."""
-
-    def start(self) -> None: ...
-
-    def send(self, message: Up) -> bool: ...
-
-    def close(self) -> None: ...
-
-
 class AgentShell:
     """One incarnation of an agent.
 
@@ -108,7 +98,7 @@ class AgentShell:
     def __init__(
         self,
         name: str,
-        client: Client,
+        client: HeartbeatClient,
         workers: Workers,
         clock: Callable[[], float] = time.monotonic,
         *,

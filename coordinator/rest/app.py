@@ -1,7 +1,7 @@
 """The REST interface of a coordinator: listings, and the commands of `rowlock units | agents | rebalance
 | resign`.
 
-The handlers are thin: `Control` answers and decides. Only the leader answers about units; another
+The handlers are thin: `Coordinator` answers and decides. Only the leader answers about units; another
 coordinator answers 503 and names the leader. Handlers are ordinary functions, so they run in threads and
 may wait for the leader.
 """
@@ -51,7 +51,8 @@ from coordinator.rest.models import (
     UnitQuery,
 )
 from coordinator.rest.problems import UnknownError
-from coordinator.server.operators.api import CommandRefusedError, Control, NotLeaderError, View
+from coordinator.server.coordinator import Coordinator
+from coordinator.server.operators.api import CommandRefusedError, NotLeaderError, View
 from coordinator.server.operators.copies import CopyRequests
 
 TITLE = "rowlock coordinator"
@@ -67,9 +68,9 @@ AgentName = Annotated[str, Path(description="Name of the agent.")]
 
 
 def create_app(
-    control: Control, copies: CopyRequests, *, token: SecretStr | None, prefix: str = ""
+    coordinator: Coordinator, copies: CopyRequests, *, token: SecretStr | None, prefix: str = ""
 ) -> FastAPI:
-    """Return the application over `control`.
+    """Return the application over `coordinator`.
 
     `token`: required of requests; None: none, for loopback only. `copies`: stores requests for copies.
     `prefix`: the system's Kafka prefix; a request that names another is refused.
@@ -82,28 +83,28 @@ def create_app(
     secured = APIRouter(
         prefix="/v1", dependencies=[Depends(describe_bearer_token), Depends(require_same_system(prefix))]
     )
-    _add_listings(secured, control)
-    _add_commands(secured, control)
-    add_copy_paths(secured, control, copies)
+    _add_listings(secured, coordinator)
+    _add_commands(secured, coordinator)
+    add_copy_paths(secured, coordinator, copies)
     _add_description(secured, app)
     app.include_router(secured)
-    _add_health(app, control, token)
+    _add_health(app, coordinator, token)
     return app
 
 
-def _require_leading_view(control: Control) -> View:
-    view = control.get_view()
+def _require_leading_view(coordinator: Coordinator) -> View:
+    view = coordinator.get_view()
     if not view.leading:
         raise NotLeaderError(view.leader)
     return view
 
 
-def _add_listings(router: APIRouter, control: Control) -> None:
+def _add_listings(router: APIRouter, coordinator: Coordinator) -> None:
     @router.get("/leader", tags=["coordinators"])
     def leader() -> Leader:
         """The leader; every coordinator answers this. A leader that sent no message for a lease (5 s) is not
         named."""
-        found = control.get_leader()
+        found = coordinator.get_leader()
         if found is None:
             raise NotLeaderError(None)
         return Leader.model_validate(found)
@@ -111,17 +112,19 @@ def _add_listings(router: APIRouter, control: Control) -> None:
     @router.get("/counters", tags=["coordinators"])
     def counters() -> Counters:
         """The coordinator's counters."""
-        return Counters(counters=dict(_require_leading_view(control).counters))
+        return Counters(counters=dict(_require_leading_view(coordinator).counters))
 
     @router.get("/agents", tags=["agents"])
     def agents() -> AgentList:
         """All agents."""
-        return AgentList(agents=[Agent.model_validate(row) for row in _require_leading_view(control).agents])
+        return AgentList(
+            agents=[Agent.model_validate(row) for row in _require_leading_view(coordinator).agents]
+        )
 
     @router.get("/agents/{name}", tags=["agents"])
     def agent(name: AgentName) -> Agent:
         """One agent."""
-        found = next((row for row in _require_leading_view(control).agents if row.name == name), None)
+        found = next((row for row in _require_leading_view(coordinator).agents if row.name == name), None)
         if found is None:
             raise UnknownError(f"there is no agent {name}")
         return Agent.model_validate(found)
@@ -130,42 +133,42 @@ def _add_listings(router: APIRouter, control: Control) -> None:
     def pipelines() -> PipelineList:
         """All pipelines with their checkpoints."""
         return PipelineList(
-            pipelines=[Pipeline.model_validate(row) for row in _require_leading_view(control).pipelines]
+            pipelines=[Pipeline.model_validate(row) for row in _require_leading_view(coordinator).pipelines]
         )
 
     @router.get("/events", tags=["coordinators"])
     def events(query: Annotated[EventQuery, Query()]) -> EventList:
         """Events since this coordinator began to lead, oldest first; the last 1,000 are kept."""
-        _require_leading_view(control)
-        found = control.list_events(query.after, query.limit)
+        _require_leading_view(coordinator)
+        found = coordinator.list_events(query.after, query.limit)
         return EventList(events=[ClusterEvent.model_validate(row) for row in found])
 
-    _add_units(router, control)
+    _add_units(router, coordinator)
 
 
-def _add_units(router: APIRouter, control: Control) -> None:
+def _add_units(router: APIRouter, coordinator: Coordinator) -> None:
     @router.get("/units", tags=["units"])
     def units(query: Annotated[UnitQuery, Query()]) -> UnitList:
         """Units, a page at a time."""
-        found = [row for row in _require_leading_view(control).units if query.matches_row(row)]
+        found = [row for row in _require_leading_view(coordinator).units if query.matches_row(row)]
         page = [Unit.model_validate(row) for row in found[: query.limit]]
         return UnitList(units=page, next=page[-1].unit if len(found) > query.limit else None)
 
     @router.get("/units/{unit:path}", tags=["units"])
     def unit(unit: UnitName) -> Unit:
         """One unit."""
-        found = next((row for row in _require_leading_view(control).units if row.unit == unit), None)
+        found = next((row for row in _require_leading_view(coordinator).units if row.unit == unit), None)
         if found is None:
             raise UnknownError(f"there is no unit {unit}")
         return Unit.model_validate(found)
 
 
-def _add_commands(router: APIRouter, control: Control) -> None:
+def _add_commands(router: APIRouter, coordinator: Coordinator) -> None:
     def give(command: LeaderCommand, by: str) -> Accepted:
         try:
-            control.execute_command(command, by=by)
+            coordinator.execute_command(command, by=by)
         except CommandRefusedError as refused:
-            raise (_find_unknown_object(control, command) or refused) from None
+            raise (_find_unknown_object(coordinator, command) or refused) from None
         return Accepted(durable=not isinstance(command, Rebalance | Resign))
 
     @router.post("/units/{unit:path}/pause", tags=["units"], status_code=202)
@@ -208,7 +211,7 @@ def _add_commands(router: APIRouter, control: Control) -> None:
     def reload(by: Asker, query: Annotated[ReloadQuery, Query()]) -> Reloaded:
         """Activate the current content of the configuration file of this coordinator; the files of all agents
         must be the same."""
-        found = control.reload_config(dry_run=query.dry_run, by=by)
+        found = coordinator.reload_config(dry_run=query.dry_run, by=by)
         return Reloaded(
             digest=found.digest,
             changes=found.changes,
@@ -223,9 +226,9 @@ def _add_commands(router: APIRouter, control: Control) -> None:
         return give(Resign(), by)
 
 
-def _find_unknown_object(control: Control, command: LeaderCommand) -> UnknownError | None:
+def _find_unknown_object(coordinator: Coordinator, command: LeaderCommand) -> UnknownError | None:
     """Return the error for an unknown object (404) if a refused command names one, otherwise None (409)."""
-    view = control.get_view()
+    view = coordinator.get_view()
     match command:
         case Move(unit) | CancelMove(unit) | Pause(unit) | Resume(unit):
             known = any(row.unit == unit for row in view.units)
@@ -236,20 +239,20 @@ def _find_unknown_object(control: Control, command: LeaderCommand) -> UnknownErr
     return None
 
 
-def _add_health(app: FastAPI, control: Control, token: SecretStr | None) -> None:
+def _add_health(app: FastAPI, coordinator: Coordinator, token: SecretStr | None) -> None:
     @app.get("/healthz", tags=["health"])
     def healthz() -> Health:
         """The process serves; needs no token."""
-        leader = control.get_leader()
+        leader = coordinator.get_leader()
         return Health(status="ok", leads=leader is not None and leader.am_i)
 
     @app.get("/readyz", tags=["health"])
     def readyz(request: Request) -> Readiness:
         """This coordinator leads, or has received a message of the leader within a lease; needs no token."""
-        leader = control.get_leader()
+        leader = coordinator.get_leader()
         if leader is None:
             raise NotLeaderError(None)
-        warnings = list(control.list_restrictions())
+        warnings = list(coordinator.list_restrictions())
         if warnings and not has_rest_access(token, request):
             warnings = [_format_warning_count(len(warnings))]
         return Readiness(status="ok", leads=leader.am_i, warnings=warnings)

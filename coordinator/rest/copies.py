@@ -7,7 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from coordinator.rest.access import Asker
 from coordinator.rest.models import Answer
-from coordinator.server.operators.api import CommandRefusedError, Control, NotLeaderError
+from coordinator.server.coordinator import Coordinator
+from coordinator.server.operators.api import CommandRefusedError, NotLeaderError
 from coordinator.server.operators.copies import CopyRefusedError, CopyRequested, CopyRequests
 
 
@@ -126,11 +127,11 @@ class CopyList(Answer):
     )
 
 
-def add_copy_paths(router: APIRouter, control: Control, desk: CopyRequests) -> None:
+def add_copy_paths(router: APIRouter, coordinator: Coordinator, desk: CopyRequests) -> None:
     """Add the paths. Only the leader answers."""
 
     def require_leader() -> None:
-        leader = control.get_leader()
+        leader = coordinator.get_leader()
         if leader is None or not leader.am_i:
             raise NotLeaderError(leader)
 
@@ -147,7 +148,9 @@ def add_copy_paths(router: APIRouter, control: Control, desk: CopyRequests) -> N
             if asked.rate_only
             else "copy asked for"
         )
-        control.record_event(what, {"source": taken.source, "table": taken.table, "by": by, "id": taken.id})
+        coordinator.record_event(
+            what, {"source": taken.source, "table": taken.table, "by": by, "id": taken.id}
+        )
         return CopyAccepted.model_validate(taken)
 
     @router.post("/copies", tags=["copies"], status_code=202)

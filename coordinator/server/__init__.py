@@ -1,3 +1,3 @@
 """The coordinator process: election, the leader's core, batch system and heartbeat transport. REST uses
-`operators.api`.
+`coordinator`.
 """

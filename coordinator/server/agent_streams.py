@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from coordinator.batch import BatchSystem, MailboxFullError, SendError
 from coordinator.core.messages import Up
-from coordinator.server.batch_handler import AgentMachine
+from coordinator.server.agent_machine import AgentMachine
 from coordinator.server.requests import StreamJoined, StreamLeft
 from coordinator.transport.events import MessagesArrived, StreamClosed, StreamOpened, TransportEvent
 

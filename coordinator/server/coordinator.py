@@ -5,7 +5,7 @@
                                       batch system, pollers            ▲             push, append, fence
                                                ControlLog ─────────────┤ Elected, RecordsCommitted, Lost
                                                background ─────────────┤ ticks, inventory, fences done
-                                               REST, by `Control` ─────┘ commands, views
+                                               REST ───────────────────┘ commands, views
 ```
 A coordinator that is fenced or steps down ends its term inside the process: it drops the streams,
 discards the state and is a candidate again. It does not exit, because no part of a term outlives it (the
@@ -29,9 +29,10 @@ from coordinator.control.kafka_log import ControlLog
 from coordinator.core.leader.state import Inventory, LeaderCommand, Reload
 from coordinator.core.messages import Up
 from coordinator.core.records import ConfigRecord
+from coordinator.server.agent_machine import AgentMachine
 from coordinator.server.agent_streams import AgentStreams
 from coordinator.server.background import FencePool, InventoryPoller, Ticker
-from coordinator.server.batch_handler import AgentMachine, BatchHandler
+from coordinator.server.batch_handler import BatchHandler
 from coordinator.server.config import ServerConfig
 from coordinator.server.leader_machine import LeaderMachine
 from coordinator.server.operators.api import CommandRefusedError, LeaderView, NotLeaderError, View
@@ -61,7 +62,7 @@ RELOAD_ANSWER_TIMEOUT_S = 15.0
 
 
 class Coordinator:
-    """The coordinator of this process; implements `server.operators.api.Control`.
+    """The coordinator of this process.
 
     `inventory` returns the inventory; it is called about once a second while this coordinator leads, in
     a thread of its own. `fence(unit, uid, assignment)` makes the target refuse every lower assignment of
@@ -161,13 +162,15 @@ class Coordinator:
         self._parts.close()
         self._system.close()
 
-    # implementation of Control
+    # for operators, from any thread
 
     def get_leader(self) -> LeaderView | None:
+        """Return the leader as far as it is known. Never waits."""
         leader = self._machine.leadership.find_leader(time.monotonic())
         return replace(leader, version=self._config.version) if leader is not None and leader.am_i else leader
 
     def get_view(self, timeout: float = 5.0) -> View:
+        """Return the view, at most four times as old as building it took. Raises NoAnswerError."""
         with self._view_lock:
             now = time.monotonic()
             viewed = self._viewed
@@ -181,18 +184,28 @@ class Coordinator:
             return viewed[1]
 
     def list_restrictions(self) -> tuple[str, ...]:
+        """Return for each unit that the leader leaves as it is why, and what to do. Never waits; empty if
+        this coordinator does not lead.
+        """
         return self._machine.list_restrictions()
 
     def list_events(self, after: int, most: int) -> tuple[EventRow, ...]:
+        """Return the events after number `after`, oldest first, at most the newest `most`. Never waits."""
         return self._machine.journal.list_events_after(after, most)
 
     def record_event(self, what: str, about: Mapping[str, object]) -> None:
+        """Record an action that this coordinator has done for an operator."""
         leader = self.get_leader()
         self._machine.journal.record_event(
             leader.rev if leader is not None and leader.am_i else 0, what, about
         )
 
     def execute_command(self, command: LeaderCommand, timeout: float = 5.0, *, by: str = "") -> None:
+        """Execute a command of operator `by`. Returns once it is accepted, and durable if it is to
+        outlive this leader.
+
+        `timeout` is in seconds. Raises CommandRefusedError, NotLeaderError, NoAnswerError.
+        """
         answer: PendingAnswer[None] = PendingAnswer()
         self._send_to_leader(CommandRequested(command, answer, by))
         try:
@@ -201,6 +214,12 @@ class Coordinator:
             self._viewed = None  # the operator wants to see the effect of the command
 
     def reload_config(self, *, dry_run: bool = False, by: str = "") -> FoundConfiguration:
+        """Reload the configuration file, activate it if every agent's file holds the same, and return
+        the changes.
+
+        Raises CommandRefusedError, NotLeaderError, NoAnswerError. `dry_run`: only read the file and
+        return the changes.
+        """
         leader = self.get_leader()
         if leader is None or not leader.am_i:
             raise NotLeaderError(leader)

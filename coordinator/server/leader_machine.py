@@ -23,10 +23,11 @@ from coordinator.core.leader import state as core
 from coordinator.core.leader import steps
 from coordinator.core.leader.invariants import explain_restriction
 from coordinator.core.leader.state import LeaderConfig
-from coordinator.server.batch_handler import AgentMachine, MailWaiting
+from coordinator.server.agent_machine import AgentMachine, MailWaiting
 from coordinator.server.operators.api import LeaderView, NotLeaderError, View
 from coordinator.server.operators.condition import RESTRICTION_REMEDY
 from coordinator.server.operators.journal import Journal
+from coordinator.server.parts import CoordinatorParts
 from coordinator.server.requests import (
     CommandRequested,
     FenceDone,
@@ -37,7 +38,7 @@ from coordinator.server.requests import (
     ViewRequested,
 )
 from coordinator.server.terms.leadership import Leadership
-from coordinator.server.terms.term import CoordinatorContext, LeaderEffects, LeaderTerm
+from coordinator.server.terms.term import CoordinatorContext, LeaderTerm
 
 log = structlog.get_logger("coordinator")
 
@@ -53,16 +54,16 @@ class LeaderMachine:
         self,
         me: Callable[[], Candidate],
         config: LeaderConfig,
-        outside: LeaderEffects,
+        parts: CoordinatorParts,
         *,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self._me, self._config, self._outside, self._clock, self._wall = me, config, outside, clock, wall
+        self._me, self._config, self._parts, self._clock, self._wall = me, config, parts, clock, wall
         self.term: LeaderTerm | None = None
-        self.leadership = Leadership(config.leader_lease, clock, outside.set_leader)
+        self.leadership = Leadership(config.leader_lease, clock, parts.set_leader)
         self.journal = Journal(wall)
-        self._lasting = CoordinatorContext(outside, clock, self.journal)
+        self._lasting = CoordinatorContext(parts, clock, self.journal)
         self._has_seen_violation = False
         self.counts = self._lasting.counts
         self.view_took = 0.0
@@ -170,7 +171,7 @@ class LeaderMachine:
         self.term = term = LeaderTerm(state, self._lasting, self._give_up)
         about = {"name": me.name, "units": len(state.sets.by_unit), "agents": len(state.members.by_name)}
         self.journal.record_event(rev, "elected", about)
-        self._outside.set_term(rev)
+        self._parts.set_term(rev)
         term.carry_out(effects)
 
     def _set_leader(self, rev: int, candidate: Candidate | None) -> None:
@@ -185,7 +186,7 @@ class LeaderMachine:
         """Resign from the term."""
         if self.term is not None:
             self._end_term(why, "resigned")
-            self._outside.resign_term(why)
+            self._parts.resign_term(why)
 
     def _end_term(self, why: str, what: str = "term lost") -> None:
         if self.term is None:
@@ -194,7 +195,7 @@ class LeaderMachine:
         self._has_seen_violation = bool(term.state.sets.restricted)
         self.journal.record_event(term.rev, what, {"why": why})
         term.close()
-        self._outside.set_term(0)
+        self._parts.set_term(0)
         leader = self.leadership.leader
         if leader is not None and leader.am_i:  # otherwise a later leader is known already
             self.leadership.change_leader(None, term.rev)
@@ -214,7 +215,7 @@ class LeaderMachine:
             if self.term is not None:
                 self.term.step_core(core.Tick())
         finally:
-            self._outside.finish_tick(time.perf_counter() - began)
+            self._parts.finish_tick(time.perf_counter() - began)
 
     def _execute_command(self, asked: CommandRequested) -> None:
         if self.term is None:
@@ -225,7 +226,7 @@ class LeaderMachine:
     def _build_view(self) -> View:
         now = self._clock()
         leader = self.leadership.find_leader(now)
-        counters = {**self._outside.get_counters(), **self.counts}
+        counters = {**self._parts.get_counters(), **self.counts}
         if self.term is None:
             return View(leader, counters=counters)
         if now >= self.term.state.claim.confirmed_at + self._config.leader_lease:

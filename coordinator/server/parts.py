@@ -17,7 +17,7 @@ from coordinator.transport.server import HeartbeatServer
 
 @dataclass(slots=True)
 class CoordinatorParts:
-    """The parts of a coordinator; implements `server.terms.term.LeaderEffects`."""
+    """The parts of a coordinator."""
 
     transport: HeartbeatServer
     ticker: Ticker
@@ -48,9 +48,10 @@ class CoordinatorParts:
         self.transport.close()
         self.fences.close()
 
-    # effects of the leader's machine
+    # effects of the leader's machine: none of them blocks
 
     def push_messages(self, agent: str, messages: list[Down]) -> int:
+        """Send messages to the agent, and return how many were accepted."""
         return self.transport.push_messages(agent, messages)
 
     def append_changes(self, rev: int, token: int, changes: tuple[RecordChange, ...]) -> None:
@@ -65,12 +66,14 @@ class CoordinatorParts:
         self.fences.queue_fence(rev, unit, uid, assignment)
 
     def adopt_config(self, digest: str) -> None:
+        """Use the configuration of this digest, which the file was last found to hold, as the active one."""
         self.configured(digest)
 
     def set_leader(self, leader: LeaderInfo) -> None:
         self.transport.set_leader(leader)
 
     def set_term(self, rev: int) -> None:
+        """Note that a term of this coordinator begins; 0: it has ended."""
         self.inventory.set_term(rev)
 
     def finish_tick(self, took: float) -> None:

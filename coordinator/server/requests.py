@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from coordinator.core.leader.state import Inventory, LeaderCommand
-from coordinator.server.batch_handler import AgentMachine
+from coordinator.server.agent_machine import AgentMachine
 from coordinator.server.operators.api import NoAnswerError, View
 
 T = TypeVar("T")

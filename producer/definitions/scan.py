@@ -18,7 +18,7 @@ from producer.definitions.index import StatementIndex
 from producer.definitions.statement_search import StatementWalker
 from producer.errors import TransientSourceError
 from producer.sources.binlog.binlog_dump import DumpConnection
-from producer.sources.binlog.log_stream import DUMP_HEARTBEAT_S, SILENCE, PacketSource
+from producer.sources.binlog.log_stream import DUMP_HEARTBEAT_S, SILENCE
 from producer.sources.source_session import connect_settings, source_errors
 from schemas.config.model import SourceConfig
 from schemas.wire.position import LogPoint
@@ -26,7 +26,7 @@ from schemas.wire.position import LogPoint
 _log = structlog.get_logger("capture")
 _LOG_AFTER_S = 5.0
 _WAIT = 0.2
-OpenDump = Callable[[str, int], PacketSource]
+OpenDump = Callable[[str, int], DumpConnection]
 """(file name, offset) → a dump that begins there."""
 
 
@@ -88,7 +88,7 @@ class StatementScan:
                 seconds=round(took, 1),
             )
 
-    def _open_dump(self, file: str, pos: int) -> PacketSource:
+    def _open_dump(self, file: str, pos: int) -> DumpConnection:
         with source_errors():
             return self._dump(file, pos)
 
@@ -97,7 +97,7 @@ FileNames = Callable[[int], str]
 """Returns the name of the log file with a number."""
 
 
-def _read_packets(packets: PacketSource) -> list[bytes]:
+def _read_packets(packets: DumpConnection) -> list[bytes]:
     with source_errors():
         return packets.read_packets(_WAIT)
 

@@ -37,7 +37,7 @@ class CopyRequestReader:
         self._consumer.assign([TopicPartition(topic, 0, high)])
 
     def poll_requests(self) -> list[tuple[int, CopyRequest | None]]:
-        """Return the new requests as (offset, request).
+        """Return the new requests as (offset, request), without waiting.
 
         None: the request cannot be decoded, which is logged.
         """

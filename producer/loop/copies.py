@@ -77,7 +77,7 @@ class TableCopies:
 
     def poll_requests(self) -> None:
         """Read the requests that have arrived since the last call."""
-        self._asked += self._ports.requests.poll_requests()
+        self._asked += self._ports.poll_requests()
         self._book.states.prune_ended(self._now_ms())
 
     def advance_copies(self, file: str, pos: int) -> None:

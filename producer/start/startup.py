@@ -18,7 +18,8 @@ import structlog
 from producer.copies.book import CopyBook
 from producer.definitions.requests import DefinitionPlace, UnprovenDefinition
 from producer.errors import SourceRefusedError, TransientSourceError
-from producer.ports import EventWriter, TopicMaker, TopicRanges
+from producer.kafka.topics import SourceTopics
+from producer.ports import EventWriter, TopicRanges
 from producer.sources.protocols import PublishedRows, SourceDatabase
 from producer.start.positions import CaptureAssignment, PositionRecords, PositionStore
 from producer.start.repeated_events import build_definition_context, send_definition
@@ -51,7 +52,7 @@ class CaptureStarter:
     config: SourceConfig
     writer: EventWriter
     reader: TopicRanges
-    topics: TopicMaker
+    topics: SourceTopics
     store: PositionStore
     captured: CapturedTables
     term: CaptureAssignment

@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from producer.errors import TableStoppedError, TransientSourceError
-from producer.ports import TopicMaker, TopicRanges
+from producer.kafka.topics import SourceTopics
+from producer.ports import TopicRanges
 from producer.start.topic_recovery import TopicFindings, peek_last_events
 from producer.tables import CapturedTables, TableName, TopicState
 from schemas.problems import Problem
@@ -29,7 +30,7 @@ class TableTopics:
     """
 
     captured: CapturedTables
-    maker: TopicMaker
+    maker: SourceTopics
     reader: TopicRanges | None
     save: Callable[[], None] = _skip_check
 

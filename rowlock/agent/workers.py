@@ -12,9 +12,8 @@ hangs uses no processor time; one that waits for its turn does, if slowly.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
 
 from rowlock.agent.apply import ApplyWorker
 from rowlock.agent.capture import CaptureWorkers, OnRefusal
@@ -57,20 +56,6 @@ class PreparationMonitor:
     def _run_loop(self) -> None:
         while not self._stop.wait(self._every_s):
             self.report_progress()
-
-
-class _Worker(Protocol):
-    """One kind of worker: as `coordinator.agent.shell.Workers`, without `listen`."""
-
-    def prepare(self, unit: str, assignment: int, mark: UnitProgress | None) -> None: ...
-
-    def start(self, unit: str, assignment: int) -> None: ...
-
-    def measure_effort(self, unit: str, assignment: int) -> float: ...
-
-    def remove(self, unit: str, assignment: int) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class LocalWorkers:
@@ -118,14 +103,14 @@ class LocalWorkers:
     def close(self) -> None:
         """Stop everything. When this returns no process runs any more, and every unit has ended."""
         self._pulse.close()
-        both: Sequence[_Worker] = (self._capture, self._apply)
+        both = (self._capture, self._apply)
         with ThreadPoolExecutor(len(both), "close workers") as pool:
             for future in [pool.submit(worker.close) for worker in both]:
                 future.result()
         for unit, assignment in self._ledger.list_units():
             self._ledger.report_event(unit, WorkerEnded(assignment, None, "closed with the agent"))
 
-    def _find_worker(self, unit: str) -> _Worker:
+    def _find_worker(self, unit: str) -> CaptureWorkers | ApplyWorker:
         """Return the kind of worker for the unit. Raises ValueError for a unit of neither kind."""
         kind = unit.partition("/")[0]
         if kind == "capture":

@@ -99,6 +99,7 @@ def coordinator(  # noqa: PLR0917 - click passes options by name
                 config,
                 name or build_default_name(),
                 desk,
+                followers=(desk.use_config,),
                 or_any_port=or_any_port,
                 without=without,
                 on_taken=announce_config if handed is not None else None,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Protocol
 
 from confluent_kafka import KafkaException
 
@@ -28,16 +27,6 @@ IDS_EVERY_S = 10.0
 """Seconds for which topic ids are reused while the names are unchanged, because requesting them costs
 the broker more.
 """
-
-
-class ClusterTopics(Protocol):
-    """The requests to Kafka."""
-
-    def list_topics(self) -> list[str]: ...
-
-    def find_topic_tables(self, sources: Sequence[str], topics: Sequence[str]) -> Mapping[str, TableName]: ...
-
-    def fetch_topic_ids(self, topics: Sequence[str]) -> dict[str, str]: ...
 
 
 class NamedCluster(KafkaCluster):
@@ -65,7 +54,7 @@ class InventoryReader:
     def __init__(
         self,
         config: Config,
-        topics: ClusterTopics | None = None,
+        topics: NamedCluster | None = None,
         clock: Callable[[], float] = time.monotonic,
         without: Collection[str] = (),
     ) -> None:

@@ -8,7 +8,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -40,15 +40,8 @@ if TYPE_CHECKING:
 _LOG = structlog.get_logger()
 
 
-class ConfigFollower(Protocol):
-    """An object that follows the configuration."""
-
-    def use_config(self, config: Config, changed: Collection[str]) -> None:
-        """Use this configuration from now on. `changed`: the parts that differ from before. Never waits."""
-
-
-class FollowingCopyDesk(CopyRequests, ConfigFollower, Protocol):
-    """Copies of the sources in the active configuration."""
+FollowConfig = Callable[[Config, Collection[str]], None]
+"""Takes each new configuration, and the parts that differ from before. Never waits."""
 
 
 class ActiveConfiguration:
@@ -61,7 +54,7 @@ class ActiveConfiguration:
     def __init__(
         self,
         config: Config,
-        followers: Sequence[ConfigFollower],
+        followers: Sequence[FollowConfig],
         on_taken: Callable[[Config], None] | None = None,
     ) -> None:
         """`on_taken(config)` is called after a new configuration is adopted."""
@@ -95,8 +88,8 @@ class ActiveConfiguration:
             return
         _, self._held, planned = self._found
         self._found = None
-        for follower in self._followers:
-            follower.use_config(self._held, planned.parts)
+        for follow in self._followers:
+            follow(self._held, planned.parts)
         if self._on_taken is not None:
             self._on_taken(self._held)
         _LOG.info("configuration adopted", digest=digest, changes=[str(each) for each in planned.changes])
@@ -164,15 +157,17 @@ def build_leader_config(config: CoordinationConfig) -> LeaderConfig:
 def run_coordinator(
     config: Config,
     name: str,
-    copies: FollowingCopyDesk,
+    copies: CopyRequests,
     *,
+    followers: Sequence[FollowConfig] = (),
     or_any_port: bool = False,
     without: Sequence[str] = (),
     on_taken: Callable[[Config], None] | None = None,
 ) -> int:
     """Serve until SIGTERM or SIGINT, and return the exit code. Raises CommandError if it cannot begin.
 
-    `copies`: stores requests for copies. `or_any_port`: REST uses a free port if the configured one is
+    `copies`: stores requests for copies. `followers`: follow the configuration in addition to the
+    coordinator itself. `or_any_port`: REST uses a free port if the configured one is
     taken. `without`: see rowlock.coordinator.inventory. `on_taken(config)` is called when another
     configuration becomes active.
     """
@@ -180,7 +175,7 @@ def run_coordinator(
     with stopped_by_signals() as stop:
         listening, address = listen_for_rest(settings, or_any_port=or_any_port)
         inventory, fences = InventoryReader(config, without=without), UnitFencer(config)
-        held = ActiveConfiguration(config, (inventory, fences, copies), on_taken)
+        held = ActiveConfiguration(config, (inventory.use_config, fences.use_config, *followers), on_taken)
         coordinator = Coordinator(build_server_config(settings, name), config.kafka, inventory, fences, held)
         try:
             coordinator.start(rest=settings.get_reachable_address(address))

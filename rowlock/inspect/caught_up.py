@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from consumer.ordering.model import ApplyUnit, LaneProgress
+from consumer.targets.base import UnitTarget
 from rowlock.coordinator.units import (
     NO_TOPICS_REMEDY,
     ApplyUnitName,
@@ -33,7 +34,7 @@ from rowlock.errors import CommandError
 from rowlock.inspect.observed.polled_sources import PolledStart
 from rowlock.views.kafka import KafkaView
 from rowlock.views.source import has_view, read_log_end, source_view
-from rowlock.views.target import TargetView, read_known_topics, read_unit_progress, target_session
+from rowlock.views.target import read_known_topics, read_unit_progress, target_session
 from schemas.config.model import Config, SourceConfig
 from schemas.problems import decode_problem
 from schemas.wire.position import parse_binlog_file_number
@@ -159,7 +160,7 @@ class CaughtUpGoal:
         return not late
 
     def _read_progress(
-        self, session: TargetView, units: list[ApplyUnitName]
+        self, session: UnitTarget, units: list[ApplyUnitName]
     ) -> dict[ApplyUnitName, list[LaneProgress]]:
         found: dict[ApplyUnitName, list[LaneProgress]] = {}
         for pipeline in sorted({unit.pipeline for unit in units}):

@@ -19,7 +19,7 @@ from consumer.spark.query import parse_slots
 from consumer.tables.router import build_desired_table, build_topic_table, find_duplicate_columns
 from consumer.tables.stored import StoredDefinition
 from consumer.tables.target_checks import judge_target_table
-from consumer.targets.base import EventTables, TargetTables
+from consumer.targets.base import EventTables, UnitTarget
 from consumer.targets.checks.rights import MissingRight, TablePlace
 from consumer.targets.checks.table_findings import (
     check_session,
@@ -35,7 +35,6 @@ from rowlock.inspect.checks.label_check import yield_ambiguous_row_findings
 from rowlock.inspect.scopes import FindingScope, ScopedFinding, attach_scope, attach_source_scopes
 from rowlock.views.kafka import KafkaView
 from rowlock.views.source import read_selected_tables
-from rowlock.views.target import TargetView
 from schemas.config.kinds.targets import find_target_kind
 from schemas.config.model import Config, PipelineConfig
 from schemas.errors import SchemaError, ServerConnectError
@@ -218,7 +217,7 @@ def _yield_target_findings(
                 yield from _yield_right_findings(target, missing)
                 hidden = hidden.union(*(each.hides for each in missing))
             seen_flows = [flow for flow in mine if flow.place[1:] not in hidden]
-            yield from _judge_target_tables(config, seen_flows, found, cast(TargetTables, session))
+            yield from _judge_target_tables(config, seen_flows, found, session)
             debezium = {
                 (flow.table.db, flow.table.name)
                 for flow in mine
@@ -227,7 +226,7 @@ def _yield_target_findings(
             yield from attach_scope(
                 FindingScope.TABLE,
                 target,
-                yield_ambiguous_row_findings(cast(TargetView, session), name, debezium),
+                yield_ambiguous_row_findings(session, name, debezium),
             )
         except (ConsumerError, SchemaError) as error:
             yield ScopedFinding(_build_unasked_finding(config, target, error), FindingScope.TARGET, target)
@@ -268,7 +267,7 @@ def _build_unasked_finding(config: Config, target: str, error: ProblemError) -> 
 
 
 def _judge_target_tables(
-    config: Config, mine: list[TableFlow], found: list[TableFlow], session: TargetTables
+    config: Config, mine: list[TableFlow], found: list[TableFlow], session: UnitTarget
 ) -> Iterator[ScopedFinding]:
     """Judge each target table for every source that feeds it, because each may be wider, or compare
     finer, than another.
@@ -282,7 +281,7 @@ def _judge_target_tables(
 
 
 def _judge_flow(
-    config: Config, flow: TableFlow, found: list[TableFlow], session: TargetTables
+    config: Config, flow: TableFlow, found: list[TableFlow], session: UnitTarget
 ) -> Iterator[ScopedFinding]:
     """Judge one flow. Findings that a unit makes itself at its takeover affect the table; those about
     other sources, the pipeline.

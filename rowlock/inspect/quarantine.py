@@ -28,9 +28,11 @@ from consumer.tables.held_events import decode_quarantined_event, refuse_other_c
 from consumer.tables.router import make_key_function
 from consumer.tables.stored import decode_stored
 from consumer.tables.undecodable import explain_undecodable
+from consumer.targets.base import UnitTarget
 from consumer.targets.batches import BatchFenced, BatchTarget, ProgressChange
+from consumer.targets.session import SqlSession
 from rowlock.errors import CommandError
-from rowlock.views.target import TargetView, read_known_topics, target_session
+from rowlock.views.target import read_known_topics, target_session
 from schemas.config.kinds.targets import find_target_kind
 from schemas.config.model import Config
 from schemas.table.model import Key, Row
@@ -152,7 +154,7 @@ class _OwnedUnit:
     """A unit that this command has taken over: no other process can write to it now."""
 
     config: Config
-    session: TargetView
+    session: UnitTarget
     unit: ApplyUnit
     guards: list[LaneProgress]
     active: ActiveDefinition
@@ -172,13 +174,14 @@ class _OwnedUnit:
             if isinstance(ended, BatchFenced):
                 raise FencedError(f"another worker now owns {self.unit.topic}: {ended.seen}")
             return
-        with self.session.begin_transaction(self.unit, self.guards) as transaction:
+        session = cast(SqlSession, self.session)
+        with session.begin_transaction(self.unit, self.guards) as transaction:
             if net is not None:
                 transaction.apply_net_change(net)
             transaction.close_held(ids, why)
 
     @classmethod
-    def take_over(cls, config: Config, session: TargetView, unit: ApplyUnit) -> _OwnedUnit:
+    def take_over(cls, config: Config, session: UnitTarget, unit: ApplyUnit) -> _OwnedUnit:
         lanes, before = session.read_progress(unit)
         if not lanes or before is None or before.definition is None:
             raise CommandError(f"{unit.topic}: the target has no progress of pipeline {unit.pipeline} for it")

@@ -11,10 +11,11 @@ from consumer.ordering.model import TargetTable
 from consumer.tables.column_names import omit_unwritten_columns
 from consumer.tables.router import build_stored_table, build_target_table, select_written_columns
 from consumer.tables.stored import StoredDefinition, decode_stored
+from consumer.targets.session import SqlSession
 from rowlock.errors import CommandError
 from rowlock.inspect.compare import TableShape
 from rowlock.inspect.pairs import TablePair
-from rowlock.views.target import RowsView, TargetView, fetch_rows_by_key, read_known_units
+from rowlock.views.target import RowsView, fetch_rows_by_key, read_known_units
 from schemas.table.model import Key, Row
 from schemas.wire.records import parse_topic_source
 
@@ -26,7 +27,7 @@ class TableSides:
     """
 
     left: RowsView
-    right: TargetView
+    right: SqlSession
     source: TargetTable
     target: TargetTable
     shape: TableShape
@@ -36,7 +37,7 @@ class TableSides:
     source_key: tuple[int, ...]  # ordinals of the source's key columns in the target's row
 
     @classmethod
-    def open(cls, pair: TablePair, left: RowsView, right: TargetView, page: int) -> TableSides:
+    def open(cls, pair: TablePair, left: RowsView, right: SqlSession, page: int) -> TableSides:
         """Open both sides. Raises TargetConfigError if the target table does not fit, CommandError if it
         does not exist.
         """
@@ -86,7 +87,7 @@ class TableSides:
         return None if row is None else tuple(row[i] for i in self.source_key)
 
 
-def _read_target_names(pair: TablePair, target: TargetView) -> Mapping[str, str]:
+def _read_target_names(pair: TablePair, target: SqlSession) -> Mapping[str, str]:
     """Return the source's columns that have another name in the target, by the unit's stored definition."""
     place = (pair.table.db, pair.table.name)
     for topic, state in read_known_units(target, pair.pipeline).items():

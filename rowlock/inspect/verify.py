@@ -14,16 +14,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol, Self
+from typing import Protocol, Self, cast
 
 from consumer.errors import ConsumerError, TargetConfigError, UnitStoppedError
 from consumer.targets.dialect import open_reading
+from consumer.targets.session import SqlSession
 from rowlock.errors import CommandError
 from rowlock.inspect.compare import RowDifference, Suspects, TableShape, compare_page
 from rowlock.inspect.pairs import TablePair, list_table_pairs
 from rowlock.inspect.table_sides import TableSides
 from rowlock.inspect.topics.sides import TopicSides, build_written_table, explain_unclaimed
-from rowlock.views.target import RowsView, TargetView, source_session, target_session
+from rowlock.views.target import RowsView, source_session, target_session
 from schemas.backoff import pause_after
 from schemas.config.kinds.targets import find_target_kind
 from schemas.config.model import Config, TargetConfig
@@ -128,7 +129,7 @@ def verify_pairs(
                 source_session(source, pair.source, pair.table.db, "verify") as left,
                 target_session(target, pair.target, "verify") as right,
             ):
-                yield compare_pair(pair, left, right, limits)
+                yield compare_pair(pair, left, cast(SqlSession, right), limits)
 
 
 def _with_topic(
@@ -163,7 +164,7 @@ def compare_topic(pair: TablePair, left: RowsView, target: TargetConfig, limits:
         raise CommandError.wrap_error(f"target {pair.target}", error) from error
 
 
-def compare_pair(pair: TablePair, left: RowsView, right: TargetView, limits: VerifyLimits) -> PairResult:
+def compare_pair(pair: TablePair, left: RowsView, right: SqlSession, limits: VerifyLimits) -> PairResult:
     """Compare all rows of one pair; `left` and `right` are sessions with its source and its target."""
     try:
         sides = TableSides.open(pair, left, right, limits.page)

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from consumer.errors import ConsumerError, TableMissingError
-from consumer.ordering.model import ApplyUnit, LaneProgress, QuarantineEntry, TargetTable, UnitState
+from consumer.ordering.model import ApplyUnit, LaneProgress, TargetTable, UnitState
 from consumer.tables.source_tables import as_target
-from consumer.targets.base import Session
+from consumer.targets.base import UnitTarget
 from consumer.targets.dialect import open_session, open_target
+from consumer.targets.session import SqlSession
 from consumer.targets.shared.keyed_reads import find_under_keys
 from rowlock.errors import CommandError
 from rowlock.views.source import has_view, source_view
@@ -25,30 +26,15 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class TargetView(Session, Protocol):
-    """A session with the reads that status and quarantine need in addition to those of apply."""
-
-    def list_unit_topics(self, pipeline: str) -> list[str]:
-        """Return the topics with a unit of `pipeline` in the target."""
-
-    def read_quarantine(self, unit: ApplyUnit) -> list[QuarantineEntry]:
-        """Return the quarantine entries of a unit by (offset, part)."""
-
-    def count_displaced_rows(self, pipeline: str, *, superseded: bool = False) -> dict[str, int]:
-        """Return topic → number of rows in `rowlock_displaced` that are `superseded` or are not, without
-        topics that have none.
-        """
-
-
 @contextlib.contextmanager
-def target_session(target: TargetConfig, name: str, purpose: str) -> Iterator[TargetView]:
+def target_session(target: TargetConfig, name: str, purpose: str) -> Iterator[UnitTarget]:
     """Open a connection to a target. A target that takes whole batches has progress and quarantine, but
     no rows to read.
 
     Raises CommandError that names the target, also for errors in the block.
     """
     try:
-        session = cast(TargetView, open_target(target, name=f"rowlock {purpose}"))
+        session = open_target(target, name=f"rowlock {purpose}")
         with contextlib.closing(session):
             yield session
     except ConsumerError as error:
@@ -89,21 +75,21 @@ def source_session(source: SourceConfig, name: str, database: str, purpose: str)
             yield _SourceRows(view)
         return
     try:
-        session = cast(TargetView, open_session(as_target(source, database), name=f"rowlock {purpose}"))
+        session = open_session(as_target(source, database), name=f"rowlock {purpose}")
         with contextlib.closing(session):
             yield session
     except ConsumerError as error:
         raise CommandError.wrap_error(f"source {name}", error) from error
 
 
-def read_known_topics(session: TargetView, pipeline: str) -> set[str]:
+def read_known_topics(session: UnitTarget, pipeline: str) -> set[str]:
     """Return the topics with a unit of `pipeline` in the target; none before the first apply has created
     the tables.
     """
     return _read_or_default(set, lambda: set(session.list_unit_topics(pipeline)))
 
 
-def read_known_units(session: TargetView, pipeline: str) -> dict[str, UnitState]:
+def read_known_units(session: SqlSession, pipeline: str) -> dict[str, UnitState]:
     """Return topic → stored state of its unit of `pipeline`; nothing before the first apply has created
     the tables.
     """
@@ -121,13 +107,13 @@ def _read_or_default(nothing: Callable[[], T], read: Callable[[], T]) -> T:
 
 
 def read_unit_progress(
-    session: TargetView, known: set[str], unit: ApplyUnit
+    session: UnitTarget, known: set[str], unit: ApplyUnit
 ) -> tuple[list[LaneProgress], UnitState | None]:
     """Return a unit's progress. `known`: the topics with a unit in the target; others were never applied."""
     return session.read_progress(unit) if unit.topic in known else ([], None)
 
 
-def fetch_rows_by_key(view: TargetView, table: TargetTable, keys: Sequence[Key]) -> list[Row]:
+def fetch_rows_by_key(view: RowsView, table: TargetTable, keys: Sequence[Key]) -> list[Row]:
     """Return the rows with these keys. A key with values that the server refuses (a zero date in
     PostgreSQL) has no row.
     """

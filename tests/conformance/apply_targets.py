@@ -18,7 +18,7 @@ from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.layout import Layout
 from consumer.spark.worker import ConnectionCache
 from consumer.tables.router import build_target_table
-from consumer.targets.base import Session
+from consumer.targets.session import SqlSession
 from rowlock.inspect.quarantine import EntrySelection, resolve_quarantine
 from rowlock.inspect.status import StatusReader
 from schemas.table.model import ColumnType, Kind
@@ -82,7 +82,7 @@ class _Broken:
     def __init__(self, inner: ConnectionCache, lane: int, after: int) -> None:
         self.inner, self.lane, self.left = inner, lane, after
 
-    def get_connection(self, number: int) -> Session:
+    def get_connection(self, number: int) -> SqlSession:
         if number == self.lane:
             self.left -= 1
             if self.left < 0:

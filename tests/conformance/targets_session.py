@@ -11,8 +11,8 @@ from msgspec import structs
 
 from consumer.errors import CommitUnknownError, FencedError, TargetConfigError, TransientError
 from consumer.ordering.model import ApplyUnit, NetChange, QuarantineEntry, UnitState
-from consumer.targets.base import Session
-from rowlock.views.target import TargetView, read_known_topics, read_known_units
+from consumer.targets.session import SqlSession
+from rowlock.views.target import read_known_topics, read_known_units
 from schemas.clock import read_clock_ms
 from tests.kits.targets import LAYOUT, Lane, Target, as_target, people, rows_of
 from tests.kits.waiting import until
@@ -28,7 +28,7 @@ def held(offset: int, part: int = 0) -> QuarantineEntry:
 
 
 def test_a_target_without_bookkeeping_has_no_units(target: Target) -> None:
-    session = cast(TargetView, target.open())
+    session = cast(SqlSession, target.open())
     assert (read_known_topics(session, "pipe"), read_known_units(session, "pipe")) == (set(), {})
 
 
@@ -172,7 +172,7 @@ def test_unit_state_and_stop(target: Target) -> None:
     assert stopped_since(session, "another") > since
 
 
-def stopped_since(session: Session, why: str) -> int:
+def stopped_since(session: SqlSession, why: str) -> int:
     state = session.read_progress(UNIT)[1]
     assert state is not None
     assert state.stopped == why

@@ -16,7 +16,7 @@ from consumer.attempt import reports
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import _KnownTable
 from consumer.process.instructions import _encode_ready_line, _encode_slow_line
-from consumer.reporting.protocol import decode_command, encode_unit_event
+from consumer.reporting.protocol import LineWriter, decode_command, encode_unit_event
 from consumer.reporting.status_lines import StatusWriter
 from consumer.spark import active_units
 from consumer.units.supervision import WatchedUnit
@@ -67,7 +67,7 @@ def _board(epochs: dict[str, int]) -> bytes:
 
 def _status(unit: WatchedUnit) -> bytes:
     out = io.StringIO()
-    writer = StatusWriter("to-hq", out)
+    writer = StatusWriter("to-hq", LineWriter(out))
     writer.write_status("running", {"rowlock.branch1.bank.acct": unit})
     writer.write_problem("what", "why")
     return out.getvalue().strip().encode()

@@ -21,7 +21,7 @@ from consumer.targets.kafka.verifying.topic_reading import PLACE
 from deploy.embedded.services import Kafka
 from rowlock.inspect.pairs import TablePair
 from rowlock.inspect.verify import PairResult, VerifyLimits, compare_topic
-from rowlock.views.target import TargetView
+from rowlock.views.target import RowsView
 from schemas.config.model import KafkaTargetConfig
 from tests.kits.apply import FakeSource, Values
 from tests.kits.attempts import RealUnit
@@ -56,7 +56,7 @@ def verified(unit: RealUnit, config: KafkaTargetConfig, **options: Any) -> PairR
     pair = TablePair("p", source.name, source.table, "feed", routed)
     rows = Accounts(*(tuple(row.values()) for row in source.rows.values()))
     ended(config, f"{config.prefix}.acct")
-    return compare_topic(pair, cast(TargetView, rows), config, VerifyLimits(0.0, page=3))
+    return compare_topic(pair, cast(RowsView, rows), config, VerifyLimits(0.0, page=3))
 
 
 def ended(config: KafkaTargetConfig, name: str) -> None:

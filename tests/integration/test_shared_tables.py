@@ -19,7 +19,7 @@ from consumer.errors import TransientError
 from consumer.tables.definition import ActiveDefinition
 from consumer.tables.router import TableRoute
 from consumer.tables.stored import StoredDefinition, decode_stored
-from consumer.targets.base import Session
+from consumer.targets.session import SqlSession
 from schemas.problems import decode_problem
 from schemas.table.model import ColumnType, Kind, Table
 from schemas.wire.event import ColumnChanges
@@ -324,7 +324,7 @@ def test_a_source_that_joins_while_another_one_s_statement_runs_looks_at_the_tab
     looked: list[Table] = []
 
     def prepared(
-        spec: UnitSpec, session: Session, stored: StoredDefinition, *, first: bool
+        spec: UnitSpec, session: SqlSession, stored: StoredDefinition, *, first: bool
     ) -> ActiveDefinition:
         found = spec_of_unit.resolve_definition(spec, session, stored, first=first)
         if spec.source == "east" and not looked:

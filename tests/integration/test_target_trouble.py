@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from consumer.ordering.lanes.lane import LaneLimits
-from consumer.targets.base import Session
 from consumer.targets.dialect import open_session
+from consumer.targets.session import SqlSession
 from schemas.problems import decode_problem
 from schemas.table.model import Table
 from tests.kits.apply import FakeSource, account_table
@@ -157,7 +157,7 @@ def test_many_that_make_one_table_at_once_all_have_it(real: Real) -> None:
         sessions = [open_session(real.config, name="test") for _ in range(many)]
         begin = threading.Barrier(many)
 
-        def make(session: Session, table: Table = table, begin: threading.Barrier = begin) -> bool:
+        def make(session: SqlSession, table: Table = table, begin: threading.Barrier = begin) -> bool:
             begin.wait(60)
             session.ensure_bookkeeping()
             session.create_table(table)

@@ -21,8 +21,8 @@ from consumer.spark.worker import ConnectionCache
 from consumer.tables.definition import ActiveDefinition
 from consumer.tables.router import SchemaChangePolicy, TableRoute, build_target_table
 from consumer.tables.stored import decode_stored
-from consumer.targets.base import Session
 from consumer.targets.dialect import open_session
+from consumer.targets.session import SqlSession
 from rowlock.inspect.placement import Placement
 from rowlock.views.kafka import OffsetSpan
 from schemas.config.model import Config, TargetConfig
@@ -47,7 +47,7 @@ class Real:
     def __init__(self, target: Target) -> None:
         self.target, self.schema, self.config = target, target.schema, target.config()
         self.cache = ConnectionCache(self.config, "rowlock p")
-        self.session: Session = open_session(self.config, name="test")
+        self.session: SqlSession = open_session(self.config, name="test")
         self.session.ensure_bookkeeping()
         self.tables: dict[UnitAssignment, ActiveDefinition] = {}
 

@@ -349,7 +349,7 @@ class Story:
             writer=writer, store=PositionStore(POSITIONS), topics=server, open_log=self._open_log,
             open_reader=self._open_reader, server=lambda: server, names=EXACT, definitions=story,
             reaches=lambda _changed: NOBODY, clock=Clock(lambda: self.now, read_clock_ms),
-            stopping=self.stop.is_set, requests=self, repair=lambda _name: self.repair,
+            stopping=self.stop.is_set, poll_requests=self.poll_requests, repair=lambda _name: self.repair,
         )  # fmt: skip
 
     def _open_topics(self, topics: Iterable[str]) -> TopicOpenings:

@@ -16,7 +16,7 @@ from coordinator.core.messages import (
     Down,
 )
 from coordinator.core.records import DurableRecord
-from coordinator.server.batch_handler import AgentMachine, MailWaiting
+from coordinator.server.agent_machine import AgentMachine, MailWaiting
 from coordinator.server.leader_machine import LeaderMachine
 from coordinator.server.operators.api import View
 from coordinator.server.requests import (

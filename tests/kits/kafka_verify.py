@@ -9,7 +9,7 @@ from consumer.ordering.model import TargetTable, TopicOptions
 from consumer.tables.router import ResolvedRoute
 from rowlock.inspect.pairs import TablePair
 from rowlock.inspect.verify import PairResult, VerifyLimits, compare_topic
-from rowlock.views.target import TargetView
+from rowlock.views.target import RowsView
 from schemas.config.model import KafkaTargetConfig
 from schemas.table.model import Key, Row
 from tests.kits.apply import account_table
@@ -32,4 +32,4 @@ class Accounts:
 def verify(source: Accounts, config: KafkaTargetConfig, settle_s: float = 0.0, **options: Any) -> PairResult:
     routed = ResolvedRoute(config.prefix, "acct", topic=TopicOptions(kinds=(("b1", "mariadb"),), **options))
     pair = TablePair("out", "b1", account_table(), "feed", routed)
-    return compare_topic(pair, cast(TargetView, source), config, VerifyLimits(settle_s, page=3))
+    return compare_topic(pair, cast(RowsView, source), config, VerifyLimits(settle_s, page=3))

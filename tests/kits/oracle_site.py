@@ -181,7 +181,7 @@ class OracleSite:
             open_reader=source.open_reader, server=lambda: source, names=source.tables.names,
             definitions=source.definitions, reaches=source.make_impact_finder,
             clock=Clock(lambda: self.now, lambda: int(self.now * 1000)), stopping=lambda: False,
-            on_watermark=notified.append, requests=self.requests, reader=self.broker,
+            on_watermark=notified.append, poll_requests=self.requests.poll_requests, reader=self.broker,
             chunk_rows=self.chunk_rows,
         ))  # fmt: skip
         return loop, notified

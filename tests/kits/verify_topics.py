@@ -17,7 +17,7 @@ from rowlock.inspect.compare import Difference
 from rowlock.inspect.pairs import TablePair
 from rowlock.inspect.topics.sides import TopicSides, build_written_table
 from rowlock.inspect.verify import PairResult, VerifyLimits, compare_sides
-from rowlock.views.target import TargetView
+from rowlock.views.target import RowsView
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
 
 INT, TEXT = ColumnType(kind=Kind.INT, bits=32), ColumnType(kind=Kind.VARCHAR, length=9, charset="utf8mb4")
@@ -143,7 +143,7 @@ class World:
         clock = clock or Clock()
         limits = VerifyLimits(15, 4, suspects, clock.now, clock.sleep)
         with self.open_reading() as reading:
-            sides = TopicSides(self.pair, cast(TargetView, self), reading, 4)
+            sides = TopicSides(self.pair, cast(RowsView, self), reading, 4)
             return compare_sides(self.pair, sides, limits)
 
 

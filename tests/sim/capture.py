@@ -266,6 +266,6 @@ class Capture:
             server=lambda: server, names=EXACT, definitions=definitions,
             reaches=lambda changed: ImpactAnalyzer(definitions, lambda: port, changed),
             clock=Clock(lambda: self.now, lambda: int(self.now * 1000)), stopping=lambda: False,
-            reader=broker, requests=Requests(broker, started.record.copy_requests), on_watermark=self._heard,
-            chunk_rows=2,
+            reader=broker, poll_requests=Requests(broker, started.record.copy_requests).poll_requests,
+            on_watermark=self._heard, chunk_rows=2,
         ))  # fmt: skip

@@ -50,7 +50,7 @@ def test_displaced_rows_are_a_problem_whoever_displaced_them() -> None:
     working = object.__new__(EffectRunner)
     working._name = "p"
     working._put_event = queue.SimpleQueue().put
-    working._problems = UnitProblems(SimpleNamespace(name="p"), StatusWriter("p", out))  # type: ignore[arg-type]
+    working._problems = UnitProblems(SimpleNamespace(name="p"), StatusWriter("p", LineWriter(out)))  # type: ignore[arg-type]
 
     def receive(_timeout: float) -> list[Report]:
         return [Report("a", "ok", 1, 5), Report("b", "fenced", 1, 5, displaced=3)]

@@ -220,7 +220,7 @@ class Topics:
 def test_a_coordinator_goes_by_what_is_in_force(old: Config, write: Callable[..., Path]) -> None:
     reader = InventoryReader(old, Topics(), without=("pipeline/p", "pipeline/q"))
     taken: list[Config] = []
-    held = ActiveConfiguration(old, (reader,), taken.append)
+    held = ActiveConfiguration(old, (reader.use_config,), taken.append)
     assert [unit.kind for unit in reader().units] == [UnitKind.CAPTURE] * 2
     write(lambda r: r["pipelines"]["p"]["routes"].append({"from": "other.*", "to": "o.{table}"}))
     found = held.read_file()
@@ -238,7 +238,7 @@ def test_a_coordinator_goes_by_what_is_in_force(old: Config, write: Callable[...
 
 def test_a_coordinator_refuses_and_keeps_what_it_has(old: Config, write: Callable[..., Path]) -> None:
     reader = InventoryReader(old, Topics())
-    held = ActiveConfiguration(old, (reader,))
+    held = ActiveConfiguration(old, (reader.use_config,))
     path = write(lambda r: r["sources"]["b1"].update(port="many", snapshot="sometimes"))
     with pytest.raises(ConfigurationRefusedError) as refused:
         held.read_file()

@@ -9,9 +9,14 @@ from msgspec.structs import replace as changed
 
 from coordinator.core import handlers
 from coordinator.core.handlers import CHAIN, Context
-from coordinator.core.handlers.entrance import CheckLeader, CheckMember, CheckTerm, RegisterAgent
-from coordinator.core.handlers.leases import GrantLeases, RenewAgentLease
-from coordinator.core.handlers.reports import AnswerUnit, CollectStatistics, KeepWithinBounds, ReportUnits
+from coordinator.core.handlers.entrance import check_leader, check_member, check_term, register_agent
+from coordinator.core.handlers.leases import grant_leases, renew_agent_lease
+from coordinator.core.handlers.reports import (
+    answer_unit,
+    collect_statistics,
+    keep_within_bounds,
+    report_units,
+)
 from coordinator.core.leader.state import (
     Alarm,
     LeaderConfig,
@@ -81,9 +86,9 @@ def sent(out: list[LeaderDecision]) -> list[type]:
 
 
 def test_the_order_of_the_chain() -> None:
-    assert [type(handler) for handler in CHAIN] == [
-        CheckLeader, RegisterAgent, CheckMember, CheckTerm, KeepWithinBounds, RenewAgentLease,
-        CollectStatistics, ReportUnits, AnswerUnit, GrantLeases,
+    assert list(CHAIN) == [
+        check_leader, register_agent, check_member, check_term, keep_within_bounds, renew_agent_lease,
+        collect_statistics, report_units, answer_unit, grant_leases,
     ]  # fmt: skip
 
 
@@ -96,8 +101,8 @@ def test_a_handler_that_says_no_ends_the_chain() -> None:
 
 
 def test_nobody_asks_for_the_sender_before_it_is_known() -> None:
-    with pytest.raises(RuntimeError, match="before CheckMember"):
-        RenewAgentLease().handle(context(heartbeat(), known=False))
+    with pytest.raises(RuntimeError, match="before check_member"):
+        renew_agent_lease(context(heartbeat(), known=False))
 
 
 @pytest.mark.parametrize(
@@ -112,7 +117,7 @@ def test_nobody_asks_for_the_sender_before_it_is_known() -> None:
 )
 def test_check_leader(message: Up, passes: bool) -> None:
     this = context(message)
-    assert CheckLeader().handle(this) is passes
+    assert check_leader(this) is passes
     assert not this.state.claim.stepped_down, "a word of an agent ends no term"
     assert [type(effect) for effect in this.out] == ([] if passes else [Alarm])
     assert this.state.history.dropped["later term claimed"] == (not passes)
@@ -120,7 +125,7 @@ def test_check_leader(message: Up, passes: bool) -> None:
 
 def test_register_stores_a_new_incarnation_before_it_is_told() -> None:
     this = context(Hello(Header(0, 0), "a", "a-2"))
-    assert RegisterAgent().handle(this) is False
+    assert register_agent(this) is False
     (persist,) = this.out
     assert isinstance(persist, Persist)
     assert dict(persist.records) == {"counter": CounterRecord(21), "agent/a": AgentRecord("a", "a-2", 21)}
@@ -129,12 +134,12 @@ def test_register_stores_a_new_incarnation_before_it_is_told() -> None:
 
 def test_register_announces_itself_to_who_is_known() -> None:
     this = context(Hello(Header(0, 0), "a", "a-1"))
-    assert RegisterAgent().handle(this) is False
+    assert register_agent(this) is False
     assert sent(this.out) == [Announce]
     under_way = context(Hello(Header(0, 0), "a", "a-1"), state_of(replace(SYNCED, durable=False)))
-    assert RegisterAgent().handle(under_way) is False
+    assert register_agent(under_way) is False
     assert under_way.out == []
-    assert RegisterAgent().handle(context(heartbeat())) is True
+    assert register_agent(context(heartbeat())) is True
 
 
 @pytest.mark.parametrize(
@@ -143,7 +148,7 @@ def test_register_announces_itself_to_who_is_known() -> None:
 )
 def test_check_member(member: Member | None, passes: bool, notified: list[type]) -> None:
     this = context(heartbeat(), state_of(member), known=False)
-    assert CheckMember().handle(this) is passes
+    assert check_member(this) is passes
     assert (this.known, sent(this.out)) == (member if passes else None, notified)
     assert this.state.history.dropped["unknown agent"] == (not passes)
 
@@ -159,9 +164,9 @@ def test_check_member(member: Member | None, passes: bool, notified: list[type])
 )
 def test_check_term(head: Header, passes: bool, notified: list[type]) -> None:
     this = context(heartbeat(head=head))
-    assert CheckTerm().handle(this) is passes
+    assert check_term(this) is passes
     assert sent(this.out) == notified
-    assert CheckTerm().handle(context(Rejected(head, "a", REV))) is False
+    assert check_term(context(Rejected(head, "a", REV))) is False
 
 
 @pytest.mark.parametrize(
@@ -176,7 +181,7 @@ def test_keep_lease_counts_what_is_stale_and_ends_there(
     head: Header, reason: str, notified: list[type]
 ) -> None:
     this = context(heartbeat(head=head))
-    assert RenewAgentLease().handle(this) is False
+    assert renew_agent_lease(this) is False
     assert (this.state.members.by_name["a"], dict(this.state.history.dropped)) == (SYNCED, {reason: 1})
     assert sent(this.out) == notified
 
@@ -184,7 +189,7 @@ def test_keep_lease_counts_what_is_stale_and_ends_there(
 def test_keep_lease_hears_the_agent() -> None:
     this = context(changed(heartbeat(), liveness=Liveness.STOPPING))
     this.state.plan.has_work = False
-    assert RenewAgentLease().handle(this) is True
+    assert renew_agent_lease(this) is True
     heard = this.state.members.by_name["a"]
     assert (heard.heard_at, heard.echo, heard.seq, heard.liveness) == (NOW, 40.0, 5, Liveness.STOPPING)
     assert this.member is heard
@@ -194,10 +199,10 @@ def test_keep_lease_hears_the_agent() -> None:
 def test_before_its_sync_an_agent_is_only_alive() -> None:
     registered = replace(SYNCED, state=MemberState.REGISTERED)
     this = context(heartbeat(), state_of(registered))
-    assert RenewAgentLease().handle(this) is False
+    assert renew_agent_lease(this) is False
     assert this.state.members.by_name["a"].heard_at == NOW
     assert sent(this.out) == [Announce]
-    assert RenewAgentLease().handle(context(Sync(HEAD, "a", 40.0), state_of(registered))) is True
+    assert renew_agent_lease(context(Sync(HEAD, "a", 40.0), state_of(registered))) is True
 
 
 def status(
@@ -220,7 +225,7 @@ def status(
 def test_collect_statistics(reported: UnitStatus, current: ReplicationSet, taken: bool, news: bool) -> None:
     for message in (heartbeat(reported), DispatchResponse(HEAD, "a", 1, reported)):
         this = context(message, state_of(SYNCED, current))
-        assert CollectStatistics().handle(this) is True
+        assert collect_statistics(this) is True
         memo = this.state.sets.memos["u"]
         assert (memo.mark, memo.rows_per_s) == ((MARK, 9) if taken else (None, 0))
         assert this.news == ([reported] if news else [])
@@ -232,14 +237,14 @@ def test_collect_statistics_between_heartbeats() -> None:
         Checkpoint(HEAD, "a", (("u", 3, MARK), ("u", 2, UnitProgress(99, 99)), ("x", 3, MARK))),
         state_of(SYNCED, running()),
     )
-    assert CollectStatistics().handle(this) is True
+    assert collect_statistics(this) is True
     assert this.state.sets.memos["u"].mark == MARK
 
 
 def test_report_units_feeds_news_and_what_is_missing() -> None:
     this = context(heartbeat(status(UnitPhase.STOPPING)), state_of(SYNCED, running(), running("gone")))
     this.news = [status(UnitPhase.STOPPING)]
-    assert ReportUnits().handle(this) is True
+    assert report_units(this) is True
     assert this.state.sets.by_unit["u"].state is SetState.REMOVING
     assert this.state.sets.by_unit["gone"].state is SetState.ABSENT
 
@@ -248,7 +253,7 @@ def test_a_failure_is_remembered() -> None:
     this = context(heartbeat(), state_of(SYNCED, running()))
     this.message = heartbeat(status(UnitPhase.STOPPED, error="disk full"))
     this.news = [status(UnitPhase.STOPPED, error="disk full")]
-    ReportUnits().handle(this)
+    report_units(this)
     assert (this.state.sets.memos["u"].failures, this.state.sets.memos["u"].avoid) == (1, "a")
 
 
@@ -258,12 +263,12 @@ def test_an_answer_never_makes_the_owner_repeat_itself() -> None:
     for op, notified in ((UnitOperation.REMOVE, []), (UnitOperation.START, [UnitOperation.REMOVE])):
         this = context(DispatchResponse(HEAD, "a", 1, orphan, op), state_of(SYNCED, running()))
         this.news = [orphan]
-        assert AnswerUnit().handle(this) is True
+        assert answer_unit(this) is True
         reported = [effect.message for effect in this.out if isinstance(effect, SendMessage)]
         assert [message.op for message in reported if isinstance(message, Dispatch)] == notified
     unasked = context(heartbeat(orphan))
     unasked.news = [orphan]
-    AnswerUnit().handle(unasked)
+    answer_unit(unasked)
     assert unasked.out == [], "a heartbeat is another handler's"
 
 
@@ -271,13 +276,13 @@ def test_grant_leases_of_primaries_only() -> None:
     this = context(
         heartbeat(), state_of(replace(SYNCED, echo=40.0), running("p"), running("s", Role.SECONDARY))
     )
-    assert GrantLeases().handle(this) is True
+    assert grant_leases(this) is True
     (effect,) = this.out
     assert isinstance(effect, SendMessage)
     assert isinstance(effect.message, HeartbeatResponse)
     assert (effect.message.granted, effect.message.echo) == ((("p", 3),), 40.0)
     checkpoint = context(Checkpoint(HEAD, "a", ()))
-    GrantLeases().handle(checkpoint)
+    grant_leases(checkpoint)
     assert checkpoint.out == []
 
 
@@ -285,7 +290,7 @@ def test_what_recovers_and_writes_may_go_on() -> None:
     recovering = replace(running(), state=SetState.RECOVERING)
     undetermined = tuple(replace(r, role=Role.UNDETERMINED) for r in recovering.replicas)
     this = context(heartbeat(), state_of(SYNCED, replace(recovering, replicas=undetermined)))
-    GrantLeases().handle(this)
+    grant_leases(this)
     (effect,) = this.out
     assert isinstance(effect, SendMessage)
     assert isinstance(effect.message, HeartbeatResponse)

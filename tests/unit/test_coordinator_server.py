@@ -44,8 +44,9 @@ from coordinator.core.records import UnitRecord
 from coordinator.core.replication import ReplicationSet
 from coordinator.core.replication_table import SetState
 from coordinator.server.agent_inbox import LONGEST_ERROR, AgentInbox
+from coordinator.server.agent_machine import AgentMachine, MailWaiting
 from coordinator.server.background import FencePool, InventoryPoller, Ticker
-from coordinator.server.batch_handler import AgentMachine, BatchHandler, MailWaiting
+from coordinator.server.batch_handler import BatchHandler
 from coordinator.server.config import ServerConfig
 from coordinator.server.coordinator import Coordinator
 from coordinator.server.operators.api import CommandRefusedError, NoAnswerError, NotLeaderError

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from consumer.targets.displaced_rows import DisplacedRow, parse_displaced_row, yield_superseded_marks
-from rowlock.inspect.observed.displaced import DisplacedRows, build_dicts, format_displaced_lines
+from rowlock.inspect.observed.displaced import DisplacedRows, format_displaced_lines
 
 
 def displaced(number: int, last: int, table: str = "s.t") -> DisplacedRow:
@@ -43,4 +43,6 @@ def test_the_listing_counts_both_kinds() -> None:
     assert format_displaced_lines(found) == [
         "p t: 2 displaced, 1 more superseded by a copy (rowlock_displaced)"
     ]
-    assert build_dicts(found) == [{"pipeline": "p", "target": "hq", "topic": "t", "rows": 2, "superseded": 1}]
+    assert [each.as_dict() for each in found] == [
+        {"pipeline": "p", "target": "hq", "topic": "t", "rows": 2, "superseded": 1}
+    ]

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from coordinator.batch import BatchSystem
 from coordinator.core.messages import Header, Superseded, Up
 from coordinator.core.records import CounterRecord, DurableRecord, PausedRecord
-from coordinator.server.batch_handler import AgentMachine, BatchHandler
+from coordinator.server.agent_machine import AgentMachine
+from coordinator.server.batch_handler import BatchHandler
 from coordinator.server.leader_round import LeaderRound
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -12,17 +11,9 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from consumer.errors import TargetConfigError
+from consumer.ordering.model import TopicOptions
 from consumer.targets.kafka.shaping import RowShaper
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table, UniqueIndex
-
-
-@dataclass(frozen=True)
-class Options:
-    key: tuple[str, ...] = ()
-    columns: tuple[str, ...] = ()
-    where: tuple[tuple[str, tuple[str | None, ...]], ...] = ()
-    masks: tuple[tuple[str, str], ...] = ()
-
 
 TABLE = Table(
     db="head",
@@ -45,7 +36,7 @@ OPEN_ONLY = (("status", ("open", "held")),)
 
 
 def test_without_settings_everything_stays() -> None:
-    shaping = RowShaper(TABLE, Options())
+    shaping = RowShaper(TABLE, TopicOptions())
     assert shaping.table == TABLE
     assert shaping.reshape_change(OPEN, SHUT) == (OPEN, SHUT)
     assert shaping.reshape_change(None, SHUT) == (None, SHUT)
@@ -68,11 +59,11 @@ def test_without_settings_everything_stays() -> None:
 def test_a_row_that_leaves_is_deleted_and_one_that_enters_is_created(
     before: Any, after: Any, written: Any
 ) -> None:
-    assert RowShaper(TABLE, Options(where=OPEN_ONLY)).reshape_change(before, after) == written
+    assert RowShaper(TABLE, TopicOptions(where=OPEN_ONLY)).reshape_change(before, after) == written
 
 
 def test_a_filter_compares_texts_and_every_column_of_it_counts() -> None:
-    shaping = RowShaper(TABLE, Options(where=(*OPEN_ONLY, ("pan", ("42", None)))))
+    shaping = RowShaper(TABLE, TopicOptions(where=(*OPEN_ONLY, ("pan", ("42", None)))))
     assert shaping.reshape_row(OPEN) == OPEN
     assert shaping.reshape_row((1, "open", None, "x")) == (1, "open", None, "x")
     assert shaping.reshape_row((1, "open", 4, "x")) is None
@@ -81,14 +72,14 @@ def test_a_filter_compares_texts_and_every_column_of_it_counts() -> None:
 
 
 def test_columns_are_chosen_in_the_tables_order_and_the_filter_sees_all() -> None:
-    shaping = RowShaper(TABLE, Options(columns=("name", "id"), where=OPEN_ONLY))
+    shaping = RowShaper(TABLE, TopicOptions(columns=("name", "id"), where=OPEN_ONLY))
     assert shaping.table.column_names == ("id", "name")
     assert [index.name for index in shaping.table.unique] == ["n"]
     assert shaping.reshape_change(SHUT, OPEN) == (None, (1, "lucy"))
 
 
 def test_masks() -> None:
-    shaping = RowShaper(TABLE, Options(masks=(("pan", "sha256"), ("name", "***"))), "salt")
+    shaping = RowShaper(TABLE, TopicOptions(masks=(("pan", "sha256"), ("name", "***"))), "salt")
     hidden = hashlib.sha256(b"salt42").hexdigest()
     assert shaping.reshape_row(OPEN) == (1, "open", hidden, "***")
     assert shaping.reshape_row((1, None, "9007199254740993", None)) == (
@@ -100,13 +91,13 @@ def test_masks() -> None:
         (Kind.VARCHAR, 64, None), (Kind.VARCHAR, 3, None),
     ]  # fmt: skip
     assert shaping.table.unique == ()
-    assert RowShaper(TABLE, Options(masks=(("pan", "sha256"),)), "other").reshape_row(
+    assert RowShaper(TABLE, TopicOptions(masks=(("pan", "sha256"),)), "other").reshape_row(
         OPEN
     ) != shaping.reshape_row(OPEN)
 
 
 def test_a_key_may_be_hashed() -> None:
-    shaping = RowShaper(TABLE, Options(key=("name",), masks=(("id", "sha256"), ("name", "sha256"))))
+    shaping = RowShaper(TABLE, TopicOptions(key=("name",), masks=(("id", "sha256"), ("name", "sha256"))))
     written = shaping.reshape_row(OPEN)
     assert written is not None
     assert written[0] == hashlib.sha256(b"1").hexdigest()
@@ -115,17 +106,17 @@ def test_a_key_may_be_hashed() -> None:
 @pytest.mark.parametrize(
     ("options", "reported"),
     [
-        (Options(columns=("id", "nmae")), "no column nmae, which `columns`"),
-        (Options(where=(("nmae", ("x",)),)), "no column nmae, which `where`"),
-        (Options(masks=(("nmae", "x"),)), "no column nmae, which `masks`"),
-        (Options(key=("nmae",)), "no column nmae, which `key`"),
-        (Options(columns=("name",)), r"omits key columns \(id\)"),
-        (Options(columns=("id", "name"), key=("pan",)), r"omits key columns \(pan\)"),
-        (Options(masks=(("id", "***"),)), "column id is of the key"),
-        (Options(key=("name",), masks=(("name", "***"),)), "column name is of the key"),
+        (TopicOptions(columns=("id", "nmae")), "no column nmae, which `columns`"),
+        (TopicOptions(where=(("nmae", ("x",)),)), "no column nmae, which `where`"),
+        (TopicOptions(masks=(("nmae", "x"),)), "no column nmae, which `masks`"),
+        (TopicOptions(key=("nmae",)), "no column nmae, which `key`"),
+        (TopicOptions(columns=("name",)), r"omits key columns \(id\)"),
+        (TopicOptions(columns=("id", "name"), key=("pan",)), r"omits key columns \(pan\)"),
+        (TopicOptions(masks=(("id", "***"),)), "column id is of the key"),
+        (TopicOptions(key=("name",), masks=(("name", "***"),)), "column name is of the key"),
     ],
 )
-def test_what_cannot_work_is_refused(options: Options, reported: str) -> None:
+def test_what_cannot_work_is_refused(options: TopicOptions, reported: str) -> None:
     with pytest.raises(TargetConfigError, match=rf"^head\.acct.*{reported}"):
         RowShaper(TABLE, options)
 
@@ -136,7 +127,9 @@ _STATUS = st.sampled_from(["open", "held", "shut", None])
 @given(st.lists(st.tuples(st.integers(1, 3), st.none() | _STATUS, st.booleans()), max_size=30))
 def test_the_topic_holds_what_the_filter_lets_through(steps: list[tuple[int, str | None, bool]]) -> None:
     """Whatever happens to rows, what was written adds up to the source's rows behind the same shaping."""
-    shaping = RowShaper(TABLE, Options(columns=("id", "name"), where=OPEN_ONLY, masks=(("name", "sha256"),)))
+    shaping = RowShaper(
+        TABLE, TopicOptions(columns=("id", "name"), where=OPEN_ONLY, masks=(("name", "sha256"),))
+    )
     source: dict[int, Row] = {}
     topic: dict[object, Row] = {}
     for at, (key, status, missing) in enumerate(steps):
@@ -160,7 +153,7 @@ def test_a_filter_of_a_column_of_numbers_names_numbers(values: tuple[str | None,
     """By labels it would let no row through, without a word."""
     labels = ColumnType(kind=Kind.SET_NUMBER, members=("a", "b", ""))
     table = structs.replace(TABLE, columns=(*TABLE.columns, Column(name="s", type=labels)))
-    options = Options(where=(("s", values),))
+    options = TopicOptions(where=(("s", values),))
     if known:
         assert RowShaper(table, options).reshape_row((*OPEN, 3)) == (*OPEN, 3)
         return

@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 from consumer.attempt.reports import MAX_REPORTS, Report, ReportReceiver, ReportSender, clear_figures
 from consumer.attempt.spec import UnitSpec
 from consumer.ordering.model import ApplyUnit
+from consumer.reporting.protocol import LineWriter
 from consumer.reporting.status_lines import StatusWriter
 from consumer.spark import daemon
 from consumer.spark.active_units import write_active_units
@@ -166,7 +167,7 @@ def test_a_unit_that_was_given_up_says_its_figures_once(
 
 def test_status_lines_are_written_once_and_survive_a_reader_that_is_gone() -> None:
     out = io.StringIO()
-    writer = StatusWriter("p", out)
+    writer = StatusWriter("p", LineWriter(out))
     units = {"t": WatchedUnit(offset=3, applied=4, displaced=2)}
     writer.write_changes(0.0, "running", units)
     writer.write_changes(5.0, "running", units)
@@ -178,7 +179,7 @@ def test_status_lines_are_written_once_and_survive_a_reader_that_is_gone() -> No
         def write(self, _text: str) -> int:
             raise BrokenPipeError
 
-    writer = StatusWriter("p", Gone())
+    writer = StatusWriter("p", LineWriter(Gone()))
     writer.write_problem("a", "b")
     writer.write_problem("a", "b")
 

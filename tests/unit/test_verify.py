@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from consumer.errors import RefusedError
 from consumer.ordering.model import TargetTable
 from consumer.tables.router import ResolvedRoute
+from consumer.targets.session import SqlSession
 from rowlock.commands.tables import verify_lines
 from rowlock.inspect.compare import Difference
 from rowlock.inspect.pairs import TablePair
 from rowlock.inspect.verify import PairResult, VerifyLimits, compare_pair
-from rowlock.views.target import TargetView
 from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, Table, UniqueIndex
 from tests.kits.verify_topics import Clock
 
@@ -84,7 +84,7 @@ def compare(
 ) -> PairResult:
     clock = clock or Clock()
     limits = VerifyLimits(settle_s, PAGE, suspects, clock.now, clock.sleep)
-    return compare_pair(PAIR, cast(TargetView, left), cast(TargetView, right), limits)
+    return compare_pair(PAIR, cast(SqlSession, left), cast(SqlSession, right), limits)
 
 
 def rows(*keys: int) -> dict[int, str]:

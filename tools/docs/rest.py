@@ -15,7 +15,7 @@ from pydantic import BaseModel, SecretStr
 
 from coordinator.rest import copies, models
 from coordinator.rest.app import create_app, describe_interface
-from coordinator.server.operators.api import Control
+from coordinator.server.coordinator import Coordinator
 from coordinator.server.operators.copies import CopyRequests
 
 _HEAD = """\
@@ -82,7 +82,7 @@ def render() -> str:
 
 def _paths() -> str:
     app = create_app(
-        cast(Control, None), cast(CopyRequests, None), token=SecretStr("any")
+        cast(Coordinator, None), cast(CopyRequests, None), token=SecretStr("any")
     )  # only described, never called
     rows = ["## Paths", "", "| path | answers with | what it does |", "|---|---|---|"]
     for path, methods in describe_interface(app)["paths"].items():

@@ -11,8 +11,9 @@ from consumer.attempt.effects import StopUnit, ask_driver
 from consumer.attempt.reports import Report
 from consumer.attempt.spec import DefinitionCache, UnitSpec
 from consumer.attempt.transactions import retry_transient
-from consumer.targets.base import Session, UnitTarget
+from consumer.targets.base import UnitTarget
 from consumer.targets.batches import BatchTarget
+from consumer.targets.session import SqlSession
 from schemas.table.model import Table
 
 
@@ -42,4 +43,4 @@ def _make_driver(
 ) -> ThreadDriver | BatchDriver:
     if spec.batches:
         return BatchDriver(spec, cast(Connections[BatchTarget], connections), inputs, tables)
-    return ThreadDriver(spec, cast(Connections[Session], connections), inputs, tables)
+    return ThreadDriver(spec, cast(Connections[SqlSession], connections), inputs, tables)

@@ -30,7 +30,7 @@ from consumer.attempt.lane_group import LaneGroup
 from consumer.attempt.operations import PlainOperation
 from consumer.attempt.spec import DefinitionCache, UnitSpec
 from consumer.ordering.model import EveryChange
-from consumer.targets.base import Session, TargetTransaction
+from consumer.targets.session import SqlSession, SqlTransaction
 from consumer.targets.shared.keyed_reads import find_under_keys
 from schemas.table.model import Key
 
@@ -69,13 +69,13 @@ class _DrivenLane(threading.local):
         self.number = number
 
 
-class ThreadDriver(AttemptDriver[Session]):
+class ThreadDriver(AttemptDriver[SqlSession]):
     """Carries out the effects of one attempt, with a thread for each lane."""
 
     def __init__(
         self,
         spec: UnitSpec,
-        connections: Connections[Session],
+        connections: Connections[SqlSession],
         inputs: AttemptInputs,
         tables: DefinitionCache,
     ) -> None:
@@ -205,9 +205,7 @@ class ThreadDriver(AttemptDriver[Session]):
     )
 
 
-def carry_out_operation(
-    transaction: TargetTransaction, operation: PlainOperation, displaced: list[int]
-) -> None:
+def carry_out_operation(transaction: SqlTransaction, operation: PlainOperation, displaced: list[int]) -> None:
     """Carry out one operation of a transaction.
 
     The number of rows that a WriteChanges displaced is added to `displaced`.

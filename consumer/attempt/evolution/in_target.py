@@ -29,7 +29,8 @@ from consumer.tables.router import ResolvedRoute, resolve_route
 from consumer.tables.stored import compute_stable_since, decode_stored
 from consumer.tables.target_checks import explain_missing_target
 from consumer.targets.alterations import DropTable
-from consumer.targets.base import TargetTables, TargetTransaction
+from consumer.targets.base import UnitTarget
+from consumer.targets.session import SqlTransaction
 from schemas.table.model import Table
 from schemas.table.names import NameRules
 
@@ -58,9 +59,7 @@ def list_sharing_topics(spec: UnitSpec, units: dict[str, UnitState], source: Tab
     return sorted(find_sharers(units, spec.unit.topic, spec.routes, place))
 
 
-def drop_target(
-    spec: UnitSpec, session: TargetTables, transaction: TargetTransaction, asked: DropTarget
-) -> None:
+def drop_target(spec: UnitSpec, session: UnitTarget, transaction: SqlTransaction, asked: DropTarget) -> None:
     """Carry out a DropTarget."""
     real = session.read_table(*resolve_target_place(spec, asked.source))
     if real is not None:
@@ -68,7 +67,7 @@ def drop_target(
 
 
 def lose_others(
-    spec: UnitSpec, session: TargetTables, transaction: TargetTransaction, asked: MarkSharersIncomplete
+    spec: UnitSpec, session: UnitTarget, transaction: SqlTransaction, asked: MarkSharersIncomplete
 ) -> None:
     """Carry out a MarkSharersIncomplete. Raises TransientError if another unit alters the table."""
     routed = resolve_target(spec, asked.source)
@@ -86,13 +85,13 @@ def lose_others(
             transaction.write_other(topic, msgspec.structs.replace(state, definition=text))
 
 
-def require_rows_present(spec: UnitSpec, transaction: TargetTransaction) -> None:
+def require_rows_present(spec: UnitSpec, transaction: SqlTransaction) -> None:
     """Carry out a RequireRowsPresent."""
     _refuse_lost(spec, transaction.lock_units())
 
 
 def require_table_unchanged(
-    spec: UnitSpec, session: TargetTables, transaction: TargetTransaction, asked: RequireTableUnchanged
+    spec: UnitSpec, session: UnitTarget, transaction: SqlTransaction, asked: RequireTableUnchanged
 ) -> None:
     """Carry out a RequireTableUnchanged."""
     routed = resolve_target(spec, asked.source)
@@ -114,7 +113,7 @@ def _refuse_lost(spec: UnitSpec, units: dict[str, UnitState]) -> None:
 
 
 def follow_definition(
-    spec: UnitSpec, session: TargetTables, transaction: TargetTransaction, asked: FollowDefinition
+    spec: UnitSpec, session: UnitTarget, transaction: SqlTransaction, asked: FollowDefinition
 ) -> None:
     """Carry out a FollowDefinition.
 
@@ -154,7 +153,7 @@ def _plan_stored_change(
     return replace(planned, stored=replace(planned.stored, columns_stable_since=since))
 
 
-def build_unaltered_state(spec: UnitSpec, session: TargetTables, asked: FollowDefinition) -> UnitState:
+def build_unaltered_state(spec: UnitSpec, session: UnitTarget, asked: FollowDefinition) -> UnitState:
     """Return the unit's state after a change for which a whole-batch target need not be altered.
 
     Raises TargetConfigError if the target would have to be altered.
@@ -176,14 +175,14 @@ def build_unaltered_state(spec: UnitSpec, session: TargetTables, asked: FollowDe
     return UnitState(planned.stored.encode(), None, None)
 
 
-def _mark_change(transaction: TargetTransaction, asked: FollowDefinition, planned: ChangePlan) -> None:
+def _mark_change(transaction: SqlTransaction, asked: FollowDefinition, planned: ChangePlan) -> None:
     """Record the change as unfinished. The earlier definition stays active until the change is complete."""
     mark = build_change_mark(asked.change, planned, asked.at, asked.connection)
     transaction.write_unit(UnitState(asked.change.before.encode(), mark.encode(), None))
 
 
 def _lock_sharers(
-    spec: UnitSpec, transaction: TargetTransaction, routed: ResolvedRoute, *, rewrite: bool = False
+    spec: UnitSpec, transaction: SqlTransaction, routed: ResolvedRoute, *, rewrite: bool = False
 ) -> dict[str, Table]:
     """Return, by topic, the table that each other unit needs as its target table. The units' bookkeeping
     rows stay locked against concurrent changes.

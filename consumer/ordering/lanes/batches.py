@@ -56,7 +56,7 @@ class LaneBatch:
     mark: LaneMark
     quarantine: QuarantineChanges
     displacing: str | None
-    """JSON for `TargetTransaction.apply_net_change(displacing=…)`; None: rows are not displaced."""
+    """JSON for `SqlTransaction.apply_net_change(displacing=…)`; None: rows are not displaced."""
     events: tuple[ChangeId, ChangeId]
     """The (first, last) event id."""
     count: int

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from consumer.errors import MissingGrantError, TargetConfigError
-from consumer.targets.base import TargetTables
+from consumer.targets.base import UnitTarget
 from consumer.targets.checks.column_fit import accepts_kind, find_value_loss, has_room, has_shifted_labels
 from consumer.targets.checks.column_spelling import as_spelled, explain_missing_columns
 from consumer.targets.checks.rights import MissingRight
@@ -41,7 +41,7 @@ class _TableComparison:
 
 
 def check_table(
-    session: TargetTables,
+    session: UnitTarget,
     expected: Table,
     *,
     added: tuple[str, ...] = (),

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import Protocol
 
 from msgspec import structs
 
 from consumer.errors import TargetConfigError
+from consumer.ordering.model import TopicOptions
 from schemas.table.filters import compile_row_filter, format_wire_value
 from schemas.table.model import NUMBERED, Column, ColumnType, Kind, Row, Table, Value
 
@@ -22,26 +22,10 @@ SHA256 = "sha256"
 _HEX_DIGITS = 64
 
 
-class ShapeOptions(Protocol):
-    """The options of a route about rows (schemas/config/kinds/topics.py).
-
-    If empty: all columns, all rows, no masks, the primary key.
-    """
-
-    @property
-    def key(self) -> tuple[str, ...]: ...
-    @property
-    def columns(self) -> tuple[str, ...]: ...
-    @property
-    def where(self) -> tuple[tuple[str, tuple[str | None, ...]], ...]: ...
-    @property
-    def masks(self) -> tuple[tuple[str, str], ...]: ...
-
-
 class RowShaper:
     """Shapes rows of `table`, which is in target terms and whole. `salt`: prefix of each hashed value."""
 
-    def __init__(self, table: Table, options: ShapeOptions, salt: str = "") -> None:
+    def __init__(self, table: Table, options: TopicOptions, salt: str = "") -> None:
         """Create a shaper.
 
         Raises TargetConfigError for a missing column, or for a mask or choice of columns that would
@@ -89,7 +73,7 @@ class RowShaper:
         return tuple(row[i] if mask is None else mask(row[i]) for i, mask in self._taken)
 
 
-def digest_shape_options(options: ShapeOptions, salt: str) -> tuple[tuple[str, str], ...]:
+def digest_shape_options(options: TopicOptions, salt: str) -> tuple[tuple[str, str], ...]:
     """Return (option, digest) of a route's options about rows.
 
     A changed option leaves existing rows of the topic unchanged. A digest reveals no text of an option.
@@ -104,7 +88,7 @@ def digest_shape_options(options: ShapeOptions, salt: str) -> tuple[tuple[str, s
     return tuple((name, hashlib.sha256(repr(each).encode()).hexdigest()[:16]) for name, each in tracked)
 
 
-def _check_options(table: Table, options: ShapeOptions) -> None:
+def _check_options(table: Table, options: TopicOptions) -> None:
     there = set(table.column_names)
     place = f"{table.db}.{table.name}"
     for word, names in (

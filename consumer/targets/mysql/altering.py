@@ -2,7 +2,7 @@
 timeouts.
 
 A statement commits by itself, so a connection executes one for its unit only as long as the unit's mark
-names that connection (consumer.targets.base.Session.alter_table): a takeover of the unit ends it.
+names that connection (consumer.targets.session.SqlSession.alter_table): a takeover of the unit ends it.
 """
 
 from __future__ import annotations

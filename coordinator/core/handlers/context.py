@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from coordinator.core.leader.state import LeaderDecision, LeaderState
 from coordinator.core.members import Member
@@ -21,9 +20,9 @@ class Context:
     out: list[LeaderDecision]
     """Effects so far, in order."""
     known: Member | None = None
-    """The sender, after `CheckMember`."""
+    """The sender, after `check_member`."""
     news: list[UnitStatus] = field(default_factory=list)
-    """Statuses that differ from what is known, after `CollectStatistics`."""
+    """Statuses that differ from what is known, after `collect_statistics`."""
 
     def identify_sender(self, member: Member) -> None:
         """Let the next handlers see `member` as the sender, as it is now."""
@@ -35,14 +34,7 @@ class Context:
 
     @property
     def member(self) -> Member:
-        """The sender. Raises RuntimeError in handlers before `CheckMember`."""
+        """The sender. Raises RuntimeError in handlers before `check_member`."""
         if self.known is None:
-            raise RuntimeError("a handler asks for the sender before CheckMember")
+            raise RuntimeError("a handler asks for the sender before check_member")
         return self.known
-
-
-class Handler(Protocol):
-    """One task in the chain. Handlers have no state of their own."""
-
-    def handle(self, context: Context) -> bool:
-        """Handle the message, and return whether it goes on to the next handler."""

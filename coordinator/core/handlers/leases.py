@@ -16,63 +16,59 @@ from coordinator.core.replication_table import ReplicaPhase, Role, SetState
 from schemas.units import UnitPhase
 
 
-class RenewAgentLease:
-    """Notes that the agent is alive. Its state counts only after its Sync, and only in the order in
+def renew_agent_lease(context: Context) -> bool:
+    """Note that the agent is alive. Its state counts only after its Sync, and only in the order in
     which it was sent.
     """
-
-    def handle(self, context: Context) -> bool:
-        state, message, head = context.state, context.message, context.message.header
-        is_sync = isinstance(message, Sync)
-        member, verdict = members.judge_message(
-            context.member, head.agent_epoch, head.op_seq, context.now, is_sync=is_sync
-        )
-        if verdict is MessageVerdict.OTHER:
-            drop_other_incarnation(state, member, head.agent_epoch, context.out)
-            return False
-        if verdict is MessageVerdict.LATE:
-            state.history.count_dropped("late")
-            return False
-        if isinstance(message, Sync | Heartbeat):
-            member = members.update_from_heartbeat(member, message)
-        if member.accepts is not context.member.accepts or member.config != context.member.config:
-            state.plan.note_change()
-        if member.liveness is not context.member.liveness:
-            state.history.record_agent_stopping(member, state.sets.by_agent.get(member.name, ()))
-        if context.member.state is MemberState.EXPIRED and member.state is not MemberState.EXPIRED:
-            state.history.record_agent_return(member)
-        context.identify_sender(state.members.put_member(member))
-        if verdict is MessageVerdict.UNSYNCED:
-            announce_leader(state, member, context.out)
-        return verdict is MessageVerdict.APPLY
+    state, message, head = context.state, context.message, context.message.header
+    is_sync = isinstance(message, Sync)
+    member, verdict = members.judge_message(
+        context.member, head.agent_epoch, head.op_seq, context.now, is_sync=is_sync
+    )
+    if verdict is MessageVerdict.OTHER:
+        drop_other_incarnation(state, member, head.agent_epoch, context.out)
+        return False
+    if verdict is MessageVerdict.LATE:
+        state.history.count_dropped("late")
+        return False
+    if isinstance(message, Sync | Heartbeat):
+        member = members.update_from_heartbeat(member, message)
+    if member.accepts is not context.member.accepts or member.config != context.member.config:
+        state.plan.note_change()
+    if member.liveness is not context.member.liveness:
+        state.history.record_agent_stopping(member, state.sets.by_agent.get(member.name, ()))
+    if context.member.state is MemberState.EXPIRED and member.state is not MemberState.EXPIRED:
+        state.history.record_agent_return(member)
+    context.identify_sender(state.members.put_member(member))
+    if verdict is MessageVerdict.UNSYNCED:
+        announce_leader(state, member, context.out)
+    return verdict is MessageVerdict.APPLY
 
 
-class GrantLeases:
-    """Renews the leases of the agent's primaries, and of the replicas that a recovering set has seen
+def grant_leases(context: Context) -> bool:
+    """Renew the leases of the agent's primaries, and of the replicas that a recovering set has seen
     writing.
 
     A replica that has been instructed to stop is not renewed: if the instruction is lost, the lease ends
     it.
     """
-
-    def handle(self, context: Context) -> bool:
-        if isinstance(context.message, Sync | Heartbeat):
-            state, member = context.state, context.member
-            config = state.config
-            granted = (*_list_granted(state, member), *_list_restricted(state, context.message))
-            head = build_leader_header(state, member.agent_epoch)
-            response = HeartbeatResponse(
-                head,
-                member.echo,
-                config.lease,
-                compute_heartbeat_interval(state),
-                granted,
-                member.draining,
-                configuration.get_active_version(state),
-                configuration.get_open_question(state, member),
-            )
-            context.out.append(SendMessage(member.name, response))
-        return True
+    if isinstance(context.message, Sync | Heartbeat):
+        state, member = context.state, context.member
+        config = state.config
+        granted = (*_list_granted(state, member), *_list_restricted(state, context.message))
+        head = build_leader_header(state, member.agent_epoch)
+        response = HeartbeatResponse(
+            head,
+            member.echo,
+            config.lease,
+            compute_heartbeat_interval(state),
+            granted,
+            member.draining,
+            configuration.get_active_version(state),
+            configuration.get_open_question(state, member),
+        )
+        context.out.append(SendMessage(member.name, response))
+    return True
 
 
 def _list_granted(state: LeaderState, member: Member) -> list[tuple[str, int]]:

@@ -19,51 +19,47 @@ from schemas.units import UnitPhase
 _STEADY = (SetState.REPLICATING, Role.PRIMARY, ReplicaPhase.REPLICATING)
 
 
-class KeepWithinBounds:
-    """Removes claims that cannot be true from the message before any other handler reads it."""
-
-    def handle(self, context: Context) -> bool:
-        message = restrict_message(context.state, context.message, context.now, context.out)
-        if message is not None:
-            context.replace_message(message)
-        return message is not None
+def keep_within_bounds(context: Context) -> bool:
+    """Remove claims that cannot be true from the message before any other handler reads it."""
+    message = restrict_message(context.state, context.message, context.now, context.out)
+    if message is not None:
+        context.replace_message(message)
+    return message is not None
 
 
-class CollectStatistics:
-    """Collects progress and rows a second of replicas that may report for their unit. Statuses with
+def collect_statistics(context: Context) -> bool:
+    """Collect progress and rows a second of replicas that may report for their unit. Statuses with
     other news are left in `news`.
     """
+    sets, member, message, steady = context.state.sets, context.member, context.message, 0
+    match message:
+        case Checkpoint(marks=marks):
+            for unit, assignment, mark in marks:
+                if _find_reporting_replica(sets, member, unit, assignment) is not None:
+                    sets.memos[unit].take_mark(mark)
+        case Sync() | Heartbeat():
+            context.news.extend(s for s in message.statuses if not _collect_status(sets, member, s))
+            steady = len(message.statuses) - len(context.news)
+        case DispatchResponse(status=status):
+            if _collect_status(sets, member, status):
+                steady = 1
+            else:
+                context.news.append(status)
+    if steady:
+        sets.cells[_STEADY] += steady
+    return True
 
-    def handle(self, context: Context) -> bool:
-        sets, member, message, steady = context.state.sets, context.member, context.message, 0
-        match message:
-            case Checkpoint(marks=marks):
-                for unit, assignment, mark in marks:
-                    if _find_reporting_replica(sets, member, unit, assignment) is not None:
-                        sets.memos[unit].take_mark(mark)
-            case Sync() | Heartbeat():
-                context.news.extend(s for s in message.statuses if not self._collect_status(sets, member, s))
-                steady = len(message.statuses) - len(context.news)
-            case DispatchResponse(status=status):
-                if self._collect_status(sets, member, status):
-                    steady = 1
-                else:
-                    context.news.append(status)
-        if steady:
-            sets.cells[_STEADY] += steady
+
+def _collect_status(sets: UnitSets, member: Member, status: UnitStatus) -> bool:
+    """Take one status, and return whether it holds no other news. Nearly always it holds none, so
+    this path is short.
+    """
+    if _as_it_was(sets, member, status):
+        sets.memos[status.unit].take_report(status.mark, status.rows_per_s, None)
         return True
-
-    @staticmethod
-    def _collect_status(sets: UnitSets, member: Member, status: UnitStatus) -> bool:
-        """Take one status, and return whether it holds no other news. Nearly always it holds none, so
-        this path is short.
-        """
-        if _as_it_was(sets, member, status):
-            sets.memos[status.unit].take_report(status.mark, status.rows_per_s, None)
-            return True
-        if _find_reporting_replica(sets, member, status.unit, status.assignment) is not None:
-            sets.memos[status.unit].take_report(status.mark, status.rows_per_s, status.error)
-        return False
+    if _find_reporting_replica(sets, member, status.unit, status.assignment) is not None:
+        sets.memos[status.unit].take_report(status.mark, status.rows_per_s, status.error)
+    return False
 
 
 def _as_it_was(sets: UnitSets, member: Member, status: UnitStatus) -> bool:
@@ -97,47 +93,43 @@ def _find_reporting_replica(sets: UnitSets, member: Member, unit: str, assignmen
     return None
 
 
-class ReportUnits:
-    """Reports every unit that the agent holds to its replication set, and the other units of the agent
+def report_units(context: Context) -> bool:
+    """Report every unit that the agent holds to its replication set, and the other units of the agent
     as absent.
     """
-
-    def handle(self, context: Context) -> bool:
-        if isinstance(context.message, Sync | Heartbeat):
-            state, member, now, out = context.state, context.member, context.now, context.out
-            reported = {status.unit for status in context.message.statuses}
-            missing = [unit for unit in state.sets.by_agent.get(member.name, {}) if unit not in reported]
-            for status in context.news:
-                report_status(state, member, status, now, out)
-            for unit in missing:
-                apply_event_to_set(
-                    state, unit, ReplicaReport(member.name, member.agent_epoch, 0, UnitPhase.ABSENT), now, out
-                )
-        return True
+    if isinstance(context.message, Sync | Heartbeat):
+        state, member, now, out = context.state, context.member, context.now, context.out
+        reported = {status.unit for status in context.message.statuses}
+        missing = [unit for unit in state.sets.by_agent.get(member.name, {}) if unit not in reported]
+        for status in context.news:
+            report_status(state, member, status, now, out)
+        for unit in missing:
+            apply_event_to_set(
+                state, unit, ReplicaReport(member.name, member.agent_epoch, 0, UnitPhase.ABSENT), now, out
+            )
+    return True
 
 
-class AnswerUnit:
-    """Passes the answer to a dispatch to the replication set, and does not repeat the same instruction
+def answer_unit(context: Context) -> bool:
+    """Pass the answer to a dispatch to the replication set, and do not repeat the same instruction
     at once.
 
     While an older replica is still stopping, such repetitions would go back and forth as fast as the
     network allows. The next heartbeat causes the repetition instead.
     """
+    message = context.message
+    if isinstance(message, DispatchResponse):
+        decisions: list[LeaderDecision] = []
+        for status in context.news:
+            report_status(context.state, context.member, status, context.now, decisions)
+        context.out.extend(effect for effect in decisions if not _is_repetition(effect, message))
+    return True
 
-    def handle(self, context: Context) -> bool:
-        message = context.message
-        if isinstance(message, DispatchResponse):
-            decisions: list[LeaderDecision] = []
-            for status in context.news:
-                report_status(context.state, context.member, status, context.now, decisions)
-            context.out.extend(effect for effect in decisions if not self._is_repetition(effect, message))
-        return True
 
-    @staticmethod
-    def _is_repetition(effect: LeaderDecision, message: DispatchResponse) -> bool:
-        if not isinstance(effect, SendMessage) or effect.agent != message.agent:
-            return False
-        return isinstance(effect.message, Dispatch) and effect.message.op is message.op
+def _is_repetition(effect: LeaderDecision, message: DispatchResponse) -> bool:
+    if not isinstance(effect, SendMessage) or effect.agent != message.agent:
+        return False
+    return isinstance(effect.message, Dispatch) and effect.message.op is message.op
 
 
 def report_status(

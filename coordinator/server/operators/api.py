@@ -1,7 +1,6 @@
-"""The interface of a running coordinator for REST and the command line: one view of everything, and
-commands.
+"""The answers of a running coordinator (`server.coordinator.Coordinator`) to REST: one view of
+everything, and the errors of commands.
 
-`Coordinator` (server.coordinator) is the implementation; a test needs only an object with these methods.
 The rows are plain frozen values, built in the leader's thread on request, at most once a second, so that
 no caller reads changing state.
 """
@@ -10,12 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from coordinator.core.leader.state import LeaderCommand
 from coordinator.server.operators.condition import judge_condition
-from coordinator.server.operators.configuration import FoundConfiguration
-from coordinator.server.operators.journal import EventRow
 from schemas.problems import Problem
 
 
@@ -186,39 +181,3 @@ class NotLeaderError(ControlError):
 
 class NoAnswerError(ControlError):
     """The leader did not answer in time. A command may still be executed; all commands can be repeated."""
-
-
-class Control(Protocol):
-    """A coordinator as its operators see it. All methods may be called from any thread."""
-
-    def get_leader(self) -> LeaderView | None:
-        """Return the leader as far as it is known. Never waits."""
-
-    def list_restrictions(self) -> tuple[str, ...]:
-        """Return for each unit that the leader leaves as it is why, and what to do. Never waits; empty if
-        this coordinator does not lead.
-        """
-
-    def get_view(self) -> View:
-        """Return the view, at most four times as old as building it took. Raises NoAnswerError."""
-
-    def list_events(self, after: int, most: int) -> tuple[EventRow, ...]:
-        """Return the events after number `after`, oldest first, at most the newest `most`. Never waits."""
-
-    def record_event(self, what: str, about: Mapping[str, object]) -> None:
-        """Record an action that this coordinator has done for an operator."""
-
-    def reload_config(self, *, dry_run: bool = False, by: str = "") -> FoundConfiguration:
-        """Reload the configuration file, activate it if every agent's file holds the same, and return
-        the changes.
-
-        Raises CommandRefusedError, NotLeaderError, NoAnswerError. `dry_run`: only read the file and
-        return the changes.
-        """
-
-    def execute_command(self, command: LeaderCommand, timeout: float = 5.0, *, by: str = "") -> None:
-        """Execute a command of operator `by`. Returns once it is accepted, and durable if it is to
-        outlive this leader.
-
-        `timeout` is in seconds. Raises CommandRefusedError, NotLeaderError, NoAnswerError.
-        """

@@ -7,11 +7,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import structlog
 
-from coordinator.control.codec import RecordChange
 from coordinator.core.leader import state as core
 from coordinator.core.leader import steps
 from coordinator.core.leader.state import (
@@ -27,44 +25,17 @@ from coordinator.core.leader.state import (
     Resign,
     SendMessage,
 )
-from coordinator.core.messages import Down, Up
-from coordinator.server.batch_handler import AgentMachine
+from coordinator.core.messages import Up
+from coordinator.server.agent_machine import AgentMachine
 from coordinator.server.leader_round import LeaderRound
 from coordinator.server.operators.api import CommandRefusedError, LeaderView, NotLeaderError, View
 from coordinator.server.operators.journal import Journal
 from coordinator.server.operators.view import build_leader_view
+from coordinator.server.parts import CoordinatorParts
 from coordinator.server.requests import CommandRequested
-from coordinator.transport.events import LeaderInfo
 from schemas.problems import Problem
 
 log = structlog.get_logger("coordinator")
-
-
-class LeaderEffects(Protocol):
-    """The actions of the leader's state machine on the other parts of the coordinator. None of them
-    blocks.
-    """
-
-    def push_messages(self, agent: str, messages: list[Down]) -> int:
-        """Send messages to the agent, and return how many were accepted."""
-
-    def append_changes(self, rev: int, token: int, changes: tuple[RecordChange, ...]) -> None: ...
-
-    def resign_term(self, why: str) -> None: ...
-
-    def queue_fence(self, rev: int, unit: str, uid: str, assignment: int) -> None: ...
-
-    def adopt_config(self, digest: str) -> None:
-        """Use the configuration of this digest, which the file was last found to hold, as the active one."""
-
-    def set_leader(self, leader: LeaderInfo) -> None: ...
-
-    def set_term(self, rev: int) -> None:
-        """Note that a term of this coordinator begins; 0: it has ended."""
-
-    def finish_tick(self, took: float) -> None: ...
-
-    def get_counters(self) -> dict[str, int]: ...
 
 
 class StreamTable:
@@ -95,9 +66,9 @@ class StreamTable:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorContext:
-    """The parts of a coordinator that outlive its terms."""
+    """The parts and records of a coordinator that outlive its terms."""
 
-    outside: LeaderEffects
+    parts: CoordinatorParts
     clock: Callable[[], float]
     """Monotonic seconds."""
     journal: Journal
@@ -247,7 +218,7 @@ class LeaderTerm:
                 self._round.add_records(token, changes)
                 self._commands.add_stored_token(token)
             case Fence(unit, uid, assignment):
-                self._lasting.outside.queue_fence(self.rev, unit, uid, assignment)
+                self._lasting.parts.queue_fence(self.rev, unit, uid, assignment)
             case Alarm(what, about):
                 self._lasting.journal.record_event(self.rev, what, {"about": about}, alarm=True)
                 self._lasting.counts[f"alarm.{what}"] += 1
@@ -263,7 +234,7 @@ class LeaderTerm:
         """Answer the reload, like any command, once its records are durable."""
         asked, self._reload = self._reload, None
         if not ended.refused:
-            self._lasting.outside.adopt_config(ended.digest)
+            self._lasting.parts.adopt_config(ended.digest)
         if asked is None:
             return
         if ended.refused:
@@ -276,9 +247,9 @@ class LeaderTerm:
         """End the round: write its records to the log in one write, then send its messages."""
         write = self._round.take_write()
         if write is not None:
-            self._lasting.outside.append_changes(self.rev, *write)
+            self._lasting.parts.append_changes(self.rev, *write)
         for agent, messages in self._round.take_messages().items():
-            taken = self._lasting.outside.push_messages(agent, messages) if self.may_speak() else 0
+            taken = self._lasting.parts.push_messages(agent, messages) if self.may_speak() else 0
             self._lasting.counts["owner.unsent"] += len(messages) - taken
 
     # operators

@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 from zlib import crc32
 
 from producer.binlog_format import log_event as log
@@ -34,15 +34,6 @@ _checksum_at = struct.Struct("<I").unpack_from
 _OF_THE_STREAM = frozenset({log.ROTATE, log.FORMAT_DESCRIPTION, log.HEARTBEAT, log.HEARTBEAT_V2})
 
 
-class PacketSource(Protocol):
-    """The source of packets for LogStream: a DumpConnection, or a recording in a test."""
-
-    checksum: bool
-
-    def read_packets(self, timeout: float) -> list[bytes]: ...
-    def close(self) -> None: ...
-
-
 class NoEventError(TransientSourceError):
     """The log was opened, and no event arrived."""
 
@@ -54,7 +45,7 @@ class LogStream:
     """
 
     def __init__(
-        self, packets: PacketSource, file: str, pos: int, clock: Callable[[], float] = time.monotonic
+        self, packets: DumpConnection, file: str, pos: int, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._packets = packets
         self._checksum = packets.checksum

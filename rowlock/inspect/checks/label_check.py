@@ -6,15 +6,16 @@ from collections.abc import Collection, Iterator
 
 from consumer.ordering.model import ApplyUnit
 from consumer.tables.stored import decode_stored
+from consumer.targets.base import UnitTarget
 from rowlock.inspect.checks.debezium_check import UNNAMED_LABEL_REMEDY
-from rowlock.views.target import TargetView, read_known_topics
+from rowlock.views.target import read_known_topics
 from schemas.findings import Finding, format_copy_remedy
 from schemas.table.model import list_ambiguous_columns
 from schemas.table.names import format_table_text
 
 
 def yield_ambiguous_row_findings(
-    session: TargetView, pipeline: str, debezium: Collection[tuple[str, str]] = ()
+    session: UnitTarget, pipeline: str, debezium: Collection[tuple[str, str]] = ()
 ) -> Iterator[Finding]:
     """Yield a warning for each unit with rows in the target that were written as ambiguous label texts.
 

@@ -12,12 +12,12 @@ from consumer.ordering.model import ApplyUnit, LaneProgress, UnitState
 from consumer.spark.pipeline import build_pipeline_routes
 from consumer.tables.router import resolve_route
 from consumer.tables.stored import decode_stored
-from consumer.targets.base import EventTables
+from consumer.targets.base import EventTables, UnitTarget
 from rowlock.coordinator.units import ApplyUnitName
 from rowlock.inspect.topics.outdated import explain_outdated, explain_rewrite
 from rowlock.views.headroom import RETENTION_CHECK_AGE_S, UnappliedPart, measure_topic_backlogs
 from rowlock.views.kafka import KafkaView, OffsetSpan
-from rowlock.views.target import TargetView, read_known_topics, read_unit_progress, target_session
+from rowlock.views.target import read_known_topics, read_unit_progress, target_session
 from rowlock.views.topic_settings import TopicSettings
 from schemas.config.kinds.targets import find_target_kind
 from schemas.config.model import Config
@@ -87,7 +87,7 @@ class AppliedReader:
             ]
 
     def _read_unit(
-        self, session: TargetView, name: ApplyUnitName, known: set[str], now_ms: int
+        self, session: UnitTarget, name: ApplyUnitName, known: set[str], now_ms: int
     ) -> AppliedUnit:
         lanes, state = read_unit_progress(session, known, unit := ApplyUnit(name.pipeline, name.topic))
         slowest = min(lanes, key=lambda lane: lane.offset, default=None)
@@ -105,7 +105,7 @@ class AppliedReader:
             else found
         )
 
-    def _with_topic(self, session: TargetView, unit: AppliedUnit) -> AppliedUnit:
+    def _with_topic(self, session: UnitTarget, unit: AppliedUnit) -> AppliedUnit:
         """Add the state of a unit's rows in a topic of the target."""
         options, definition = self._config.pipelines[unit.name.pipeline], unit.state and unit.state.definition
         if not definition or not find_target_kind(self._config.targets[unit.name.target].type).events:

@@ -4,8 +4,7 @@ may be confidential.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 import msgspec
 
@@ -27,16 +26,6 @@ class DisplacedRows(msgspec.Struct, frozen=True):
         """Return the documented JSON object."""
         found: dict[str, object] = msgspec.to_builtins(self)
         return found
-
-
-class DocumentedEntry(Protocol):
-    """An entry of a listing, with its documented JSON object."""
-
-    def as_dict(self) -> dict[str, object]: ...
-
-
-def build_dicts(found: Iterable[DocumentedEntry]) -> list[dict[str, object]]:
-    return [each.as_dict() for each in found]
 
 
 def list_displaced_rows(config: Config) -> list[DisplacedRows]:

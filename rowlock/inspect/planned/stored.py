@@ -32,7 +32,7 @@ from rowlock.inspect.checks.flows import TableFlow, list_flows
 from rowlock.inspect.planned.plan import RunPlan, StoredFlow, StoredSource, StoredTopic, build_run_plan
 from rowlock.views.kafka import KafkaView
 from rowlock.views.source import estimate_tables, read_selected_tables
-from rowlock.views.target import TargetView, read_known_topics, read_unit_progress
+from rowlock.views.target import read_known_topics, read_unit_progress
 from schemas.config.model import Config
 from schemas.errors import EnvelopeError
 from schemas.table.model import Table
@@ -125,13 +125,13 @@ def _yield_flows(
     except ConsumerError as error:
         raise CommandError.wrap_error(f"target {options.target}", error) from error
     try:
-        known = read_known_topics(cast(TargetView, session), pipeline)
+        known = read_known_topics(session, pipeline)
         for flow in mine:
             yield _read_flow(
                 config,
                 flow,
                 _find_topic(config, flow, names),
-                cast(UnitTarget, session),
+                session,
                 known=known,
                 layout=layout,
             )
@@ -161,7 +161,7 @@ def _read_flow(
     layout: tuple[int, str],
 ) -> StoredFlow:
     unit = ApplyUnit(flow.pipeline, topic)
-    rows, state = read_unit_progress(cast(TargetView, session), known, unit)
+    rows, state = read_unit_progress(session, known, unit)
     known_names = {} if state is None or state.definition is None else decode_stored(state.definition).names
     columns, there = _read_columns(StoredDefinition(flow.table, known_names), flow.routed, session)
     return StoredFlow(
