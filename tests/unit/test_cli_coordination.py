@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import httpx
@@ -17,6 +18,7 @@ from click.testing import CliRunner, Result
 from confluent_kafka import KafkaError, KafkaException
 from pydantic import SecretStr
 from rich.console import Console
+from structlog.testing import capture_logs
 
 from coordinator.control.codec import Candidate, Claim, Resigned
 from coordinator.control.fold import ControlFold
@@ -48,7 +50,7 @@ from rowlock.coordinator.leader_client import FoundLeader, LeaderClient
 from rowlock.coordinator.run import listen_for_rest, serve_rest
 from rowlock.errors import CommandError
 from schemas.config.model import CoordinationConfig, KafkaConfig, load_config
-from schemas.problems import Problem
+from schemas.problems import Problem, encode_problem
 from tests.kits import transport as transport_kit
 from tests.kits.coordination import Instant
 from tests.servers.certificates import Authority
@@ -515,3 +517,32 @@ def test_units_list_says_why_a_unit_stands_since_when_and_what_to_do() -> None:
     for word in ("the target table is gone", "61.0 s ago", "start over"):
         assert word in ill
     assert "ago" not in well
+
+
+@pytest.mark.parametrize(("end_on_refusal", "code"), [(True, 2), (False, 0)])
+def test_an_agent_ends_with_2_if_a_unit_needs_an_operator_and_it_is_to_end_then(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, end_on_refusal: bool, code: int
+) -> None:
+    """`rowlock run` ends with it; a service retries the unit."""
+    refuse: list[Callable[[str, str], None]] = []
+    stopped: list[bool] = []
+
+    def make_workers(*_: object, on_refusal: Callable[[str, str], None]) -> Instant:
+        refuse.append(on_refusal)
+        return Instant()
+
+    def run(stop: threading.Event) -> int:
+        refuse[0]("capture/b1", encode_problem(Problem("no right", "GRANT it")))
+        stopped.append(stop.is_set())
+        return 0
+
+    monkeypatch.setattr(agent_command, "LocalWorkers", make_workers)
+    monkeypatch.setattr(agent_command.AgentShell, "connect", lambda *_, **__: SimpleNamespace(run=run))
+    file = tmp_path / "c.yaml"
+    file.write_text(CONFIG)
+    with capture_logs() as logs:
+        ended = agent_command.run_agent(load_config(file, {}), "a1", [], end_on_refusal=end_on_refusal)
+    assert (ended, stopped) == (code, [end_on_refusal])
+    assert [(each["event"], each["unit"], each["error"]) for each in logs] == [
+        ("unit needs an operator", "capture/b1", "no right: GRANT it")
+    ]
