@@ -756,6 +756,19 @@ def test_a_unit_at_its_topic_s_end_leaves_its_own_query_at_once(lacks: int) -> N
     assert caught_up is (lacks == 0)
 
 
+def test_a_query_that_reads_exactly_its_units_stays() -> None:
+    run = Script().lock_attempt("a", "b")
+    effects = [each for _ in range(3) for each in run(PipelineTick(), LEFTOVER_S + 1)]
+    assert [each for each in effects if isinstance(each, StartQuery)] == []
+
+
+def test_a_stopped_unit_is_not_probed_twice_at_once() -> None:
+    run = Script().lock_attempt("a")
+    examine = ProbeStopped(run.state.units["a"].ref, why="gap")
+    assert examine in stopped(run)
+    assert examine not in [each for _ in range(3) for each in run(PipelineTick(), PROBE_INTERVAL_S)]
+
+
 def test_records_handed_over_before_the_unit_was_on_the_board_are_noticed() -> None:
     """By two looks, and not while a batch is under way that may be applying them."""
     run = Script().lock_attempt("a")

@@ -13,7 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from coordinator.core.messages import Header, Heartbeat
-from coordinator.transport import callers
+from coordinator.transport import callers, client
 from coordinator.transport.ask import _read_answer
 from coordinator.transport.callers import CallerCheck
 from coordinator.transport.client import HeartbeatClient
@@ -247,6 +247,16 @@ def test_a_stream_that_was_read_to_its_end_is_open_no_more() -> None:
     assert receiving.get_counters()["streams"] == 0
 
 
+def test_instructions_without_an_answer_are_logged() -> None:
+    receiving, stream = server(), AgentStream("a", "i", 1, capacity=9)
+    stream.mark_answered = lambda _: overdue  # type: ignore[method-assign,assignment]
+    for units in ((), ("u", "v")):
+        overdue = [SimpleNamespace(unit=unit) for unit in units]
+        with capture_logs() as logs:
+            receiving._handle_arrived(stream, [], 0)
+        assert [each["units"] for each in logs] == [list(units)] * bool(units)
+
+
 def test_an_agent_follows_the_hint_of_a_coordinator_that_no_longer_leads(stream: ClientStream) -> None:
     calling = HeartbeatClient("a", ("h:1",), lambda _: None)
     assert calling._handle_message(NotLeader(3, "h:9"), stream) == "no longer the leader"
@@ -260,3 +270,22 @@ def test_a_message_waits_for_a_served_stream(stream: ClientStream) -> None:
     assert not calling.send(BEAT), "not served yet"
     stream.begin_service()
     assert calling.send(BEAT)
+
+
+def test_a_stream_that_ended_closes_its_channel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent opens one with each try to reach the leader."""
+    closed: list[bool] = []
+
+    class Opened(Channel):
+        def close(self) -> None:
+            closed.append(True)
+
+        def cancel(self) -> None: ...
+
+        def __iter__(self) -> Iterator[bytes]:
+            return iter(())
+
+    monkeypatch.setattr(client, "open_channel", lambda *_: Opened())
+    calling = HeartbeatClient("a", ("h:1",), lambda _: None)
+    assert not calling._serve_stream(LeaderInfo(7, "h:1", "", mine=True))
+    assert closed == [True]
