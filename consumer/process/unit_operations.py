@@ -141,7 +141,7 @@ class UnitOperations:
         return took
 
     def _take_over_unit(
-        self, unit: UnitRef, above: int, *, look: bool = False, here: bool = False
+        self, unit: UnitRef, above: int, *, look: bool, here: bool
     ) -> UnitTakenOver | OperationFailed:
         try:
             bounds = self._topics.require_bounds(unit)

@@ -62,7 +62,7 @@ class PipelineSettings:
     target: TargetConfig
     bootstrap: str
     prefix: str
-    kafka_options: Mapping[str, str]
+    kafka_options: Mapping[str, str] = field(repr=False)
     state_dir: Path
     slots: int
     """Tasks of one query that run at once."""

@@ -82,6 +82,14 @@ def test_the_lock_of_an_attempt_tells_who_holds_it_and_goes_with_its_process(tmp
         assert attempts.find_holder("t") == process.pid
         process.kill()
         until(lambda: attempts.find_holder("t") is None, seconds=20, what="no holder")
+    with attempts.lock_attempt("t"):
+        pass
+    asks = (
+        "import sys\nfrom consumer.spark.active_units import AttemptLocks\n"
+        "print(AttemptLocks(sys.argv[1]).find_holder('t'))"
+    )
+    found = subprocess.run([sys.executable, "-c", asks, path], capture_output=True, check=True)
+    assert found.stdout == b"None\n", "another process sees that the attempt has ended"
     attempts.close()
 
 

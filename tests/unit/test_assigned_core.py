@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from consumer.attempt.reports import AttemptOutcome as ReportState
 from consumer.attempt.reports import Report
@@ -61,9 +62,9 @@ from consumer.units.messages import (
     UnitFenced,
     UnitTakenOver,
 )
-from consumer.units.progress_checks import MAX_LIVE_BACKLOG, NEAR_POLLS
+from consumer.units.progress_checks import MAX_LIVE_BACKLOG, NEAR_POLLS, has_caught_up
 from consumer.units.queries import LEFTOVER_S, MIN_START_INTERVAL_S
-from consumer.units.unit import ApplyPhase, QueryKind, UnitRef
+from consumer.units.unit import ApplyPhase, LocalUnit, QueryKind, UnitRef
 from schemas.units import Prepared, WorkerEnded
 
 TOPICS = ("a", "b", "c")
@@ -747,6 +748,27 @@ def test_a_backlog_goes_to_a_query_of_its_own_and_comes_back() -> None:
     assert run(PipelineTick(), MIN_START_INTERVAL_S) == [StopQuery(3)]
 
 
+@pytest.mark.parametrize("lacks", [0, 1])
+def test_a_unit_at_its_topic_s_end_leaves_its_own_query_at_once(lacks: int) -> None:
+    unit = LocalUnit("c", "s", 1)
+    unit.watched = structs.replace(unit.watched, offset=99)
+    caught_up = has_caught_up(unit, QueryProgress(2, 1, {"c": 100 + lacks}, idle=True))
+    assert caught_up is (lacks == 0)
+
+
+def test_a_query_that_reads_exactly_its_units_stays() -> None:
+    run = Script().lock_attempt("a", "b")
+    effects = [each for _ in range(3) for each in run(PipelineTick(), LEFTOVER_S + 1)]
+    assert [each for each in effects if isinstance(each, StartQuery)] == []
+
+
+def test_a_stopped_unit_is_not_probed_twice_at_once() -> None:
+    run = Script().lock_attempt("a")
+    examine = ProbeStopped(run.state.units["a"].ref, why="gap")
+    assert examine in stopped(run)
+    assert examine not in [each for _ in range(3) for each in run(PipelineTick(), PROBE_INTERVAL_S)]
+
+
 def test_records_handed_over_before_the_unit_was_on_the_board_are_noticed() -> None:
     """By two looks, and not while a batch is under way that may be applying them."""
     run = Script().lock_attempt("a")
@@ -758,6 +780,12 @@ def test_records_handed_over_before_the_unit_was_on_the_board_are_noticed() -> N
     (post,) = run(QueryProgress(1, 6, ends, idle=False))
     assert post == PostActiveUnits(1, {})
     assert run.state.units["a"].phase is ApplyPhase.TAKING_OVER
+    effects = [
+        *run(PipelineTick(), MIN_START_INTERVAL_S),
+        *run(UnitTakenOver("a", 1, 11, 99, has_backlog=True), MIN_START_INTERVAL_S),
+    ]
+    assert [each.kind for each in effects if isinstance(each, StartQuery)] == [QueryKind.CATCHING_UP]
+    assert run.state.units["a"].expected_offset is None, "that was of the query before"
     again = Script().lock_attempt("a")
     again(QueryProgress(1, 4, ends, idle=True))
     again(QueryProgress(1, 4, ends, idle=True))

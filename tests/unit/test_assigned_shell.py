@@ -8,25 +8,32 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from consumer.attempt.reports import Report
+from consumer.attempt.spec import SMALL_BATCH
 from consumer.errors import UnitStoppedError
 from consumer.ordering.model import LaneProgress
 from consumer.process import pipeline_queries
 from consumer.process.effect_runner import EffectRunner, UnitProblems
-from consumer.process.operations.direct_apply import DirectApplier
+from consumer.process.operations.direct_apply import MAX_DIRECT_EVENTS, DirectApplier
 from consumer.process.pipeline_queries import FIRST_BATCH_IDLE_S, FIRST_BATCH_SLOW_S, PipelineQueries
 from consumer.process.pipeline_shell import FAST_POLL_S, SLOW_POLL_S, PipelineShell
 from consumer.reporting.checkpoint_reporter import CheckpointReporter
 from consumer.reporting.protocol import LineWriter
 from consumer.reporting.status_lines import StatusWriter
-from consumer.units.messages import OperationFailed, UnitTakenOver
+from consumer.spark import query_handle
+from consumer.spark.query_handle import RunningQuery
+from consumer.spark.worker import ConnectionCache
+from consumer.units.messages import OperationFailed, StartQuery, UnitTakenOver
 from consumer.units.progress_checks import MAX_LIVE_BACKLOG
-from consumer.units.unit import ApplyPhase, LocalUnit, UnitRef
+from consumer.units.unit import ApplyPhase, LocalUnit, QueryKind, UnitRef
 from schemas.wire.position import ZERO
 
 Look = tuple[int, dict[str, int], bool]
@@ -49,7 +56,8 @@ def test_displaced_rows_are_a_problem_whoever_displaced_them() -> None:
     out = io.StringIO()
     working = object.__new__(EffectRunner)
     working._name = "p"
-    working._put_event = queue.SimpleQueue().put
+    events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    working._put_event = events.put
     working._problems = UnitProblems(SimpleNamespace(name="p"), StatusWriter("p", LineWriter(out)))  # type: ignore[arg-type]
 
     def receive(_timeout: float) -> list[Report]:
@@ -61,6 +69,7 @@ def test_displaced_rows_are_a_problem_whoever_displaced_them() -> None:
     taken: Future[Any] = Future()
     taken.set_result(UnitTakenOver("c", 1, 1, 5, displaced=2))
     working._put_result(taken)
+    assert events.get_nowait() is taken.result(), "the pipeline's core learns the result"
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
     assert [(line["kind"], line["what"]) for line in lines] == [
         ("problem", "unit b displaced rows"),
@@ -168,3 +177,71 @@ def test_a_query_that_died_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) ->
     query = Query(lambda _at: (-1, {}, False))
     query.active = False
     assert _warmed_after(monkeypatch, query) == 0
+
+
+def test_a_long_backlog_waits_for_spark_while_many_takeovers_run() -> None:
+    applier = object.__new__(DirectApplier)
+    applier._mutex, applier._taking = threading.Lock(), 0
+    for _ in range(4):
+        applier.queue_takeover()
+    with applier.track_takeover():
+        pass
+    assert applier._max_direct_events == SMALL_BATCH, "three are left"
+    with applier.track_takeover():
+        pass
+    assert applier._max_direct_events == MAX_DIRECT_EVENTS
+
+
+def test_a_query_also_reads_a_topic_whose_bounds_are_unknown() -> None:
+    starting = object.__new__(PipelineQueries)
+    starting._bounds = lambda _topics: {"read": (2, 5)}
+    asked = StartQuery(1, QueryKind.LIVE, {"read": 5, "new": 0, "unknown end": -1}, [], {})
+    assert starting._resolve_offsets(asked) == {"read": 4, "new": 0}
+
+
+@dataclass
+class SparkQuery:
+    """A query as Spark shows it: its last finished batch, and the batch at which it was stopped."""
+
+    isActive: bool = True  # noqa: N815  # PySpark's name
+    batch: int = 3
+    stopped_at: list[int] = field(default_factory=list)
+    status: dict[str, bool] = field(default_factory=lambda: {"isTriggerActive": True})
+
+    @property
+    def _jsq(self) -> Any:
+        return SimpleNamespace(lastProgress=lambda: SimpleNamespace(batchId=lambda: self.batch))
+
+    def stop(self) -> None:
+        self.stopped_at.append(self.batch)
+
+
+@pytest.mark.parametrize(("is_active", "stopped_at"), [(True, [4]), (False, [])])
+def test_a_query_is_stopped_after_the_batch_in_flight(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_active: bool, stopped_at: list[int]
+) -> None:
+    """Its stop would cancel the task of that batch within its transactions."""
+    spark_query = SparkQuery(is_active)
+
+    def sleep(_seconds: float) -> None:
+        spark_query.batch += 1
+
+    monkeypatch.setattr(query_handle, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=sleep))
+    query = object.__new__(RunningQuery)
+    query.name, query._query = "q", spark_query
+    query._folder, query._board, query._epochs = tmp_path, tmp_path / "board", {"t": 1}
+    query.stop()
+    assert spark_query.stopped_at == stopped_at
+    assert query._epochs == {}, "tasks begin no further topic"
+
+
+def test_a_dropped_connection_is_closed() -> None:
+    """The target keeps the session, with its locks, until its own time-out."""
+    closed: list[int] = []
+    connections = ConnectionCache(SimpleNamespace(), "rowlock p")  # type: ignore[arg-type]
+    for number in (0, 1):
+        connections._open[number] = SimpleNamespace(close=partial(closed.append, number))  # type: ignore[assignment]
+    connections.drop_connection(1)
+    assert closed == [1]
+    connections.close()
+    assert closed == [1, 0]

@@ -7,7 +7,7 @@ import os
 import random
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +21,7 @@ from structlog.testing import capture_logs
 from consumer.attempt.readers.reader import RecordSlice
 from consumer.attempt.reports import Report, ReportReceiver
 from consumer.errors import TransientError, UnitStoppedError
+from consumer.ordering.lanes.lane import LaneLimits
 from consumer.ordering.model import ApplyUnit
 from consumer.process.operations import fencing
 from consumer.process.operations.fencing import UnitFencing
@@ -28,7 +29,7 @@ from consumer.process.spark_session import Spark
 from consumer.spark import worker
 from consumer.spark.active_units import AttemptLocks, write_active_units
 from consumer.spark.batch_query import DriverTask
-from consumer.spark.pipeline import PipelineSettings
+from consumer.spark.pipeline import WHOLE_BATCH, PipelineSettings
 from consumer.spark.query import TopicRange, start_batches
 from consumer.tables.router import resolve_route
 from consumer.targets.dialect import Dialect
@@ -179,6 +180,17 @@ def driven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driven]:
 
 def source(name: str = "acct") -> FakeSource:
     return FakeSource(account_table(name=name), name="s")
+
+
+def test_only_a_target_of_whole_batches_gets_long_transactions(driven: Driven) -> None:
+    assert driven.settings.limits == WHOLE_BATCH
+    assert replace(driven.settings, batches=False).limits == LaneLimits()
+
+
+def test_settings_show_no_password_of_kafka(driven: Driven) -> None:
+    """A traceback with its variables shows them."""
+    settings = replace(driven.settings, kafka_options={"sasl.password": "secret"})
+    assert "secret" not in repr(settings)
 
 
 def test_what_spark_hands_over_is_one_commit(driven: Driven) -> None:
@@ -422,6 +434,28 @@ def test_check_judges_its_tables_and_asks_it_for_no_rights(driven: Driven) -> No
     assert "note" in found[0].message
 
 
+@pytest.mark.parametrize("on_drop", ["drop", "stop"])
+def test_check_asks_a_target_only_for_rights_that_the_pipeline_needs(
+    driven: Driven, monkeypatch: pytest.MonkeyPatch, on_drop: str
+) -> None:
+    asked: list[Any] = []
+
+    def find_missing_rights(tables: object, **kinds: object) -> list[Any]:
+        asked.append((tables, kinds["drop"]))
+        return []
+
+    routed = resolve_route(driven.settings.routes, "s", "bank", "acct")
+    assert routed is not None
+    flow = TableFlow("p", "s", account_table(), "t", routed)
+    options = driven.config.pipelines["p"].model_copy(update={"on_drop": on_drop})
+    config = driven.config.model_copy(update={"pipelines": {"p": options}})
+    monkeypatch.setattr(check, "find_target_kind", lambda _: SimpleNamespace(batches=False, events=False))
+    monkeypatch.setattr(check, "check_session", lambda *_: [])
+    monkeypatch.setattr(driven.folder, "find_missing_rights", find_missing_rights, raising=False)
+    list(check._yield_target_findings(config, [flow], {"s": [flow.table]}))
+    assert asked == [([flow.place[1:]], {flow.place[1:]} if on_drop == "drop" else set())]
+
+
 def test_a_driver_that_is_fenced_in_the_middle_of_a_batch_writes_nothing(driven: Driven) -> None:
     bank, other = source(), source("other")
     topic, second = driven.unit(bank), driven.unit(other)
@@ -519,6 +553,17 @@ def test_an_attempt_in_this_process_is_waited_for_and_not_killed(
     assert waited.wait(30)
     thread.join(30)
     assert killed == []
+
+
+def test_an_attempt_may_end_by_itself_before_its_unit_is_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its lanes are then at one offset, and the next owner applies no event twice."""
+    fencer, holders, slept = object.__new__(UnitFencing), [7, 7], list[float]()
+    fencer._attempts = SimpleNamespace(  # type: ignore[assignment]
+        find_holder=lambda _topic: holders.pop() if holders else None
+    )
+    monkeypatch.setattr(fencing, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=slept.append))
+    fencer._let_end("t")
+    assert (holders, len(slept)) == ([], 2)
 
 
 def test_spark_s_query_into_such_a_target_is_applied_here_until_it_is_stopped(driven: Driven) -> None:

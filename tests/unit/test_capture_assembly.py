@@ -481,3 +481,17 @@ def test_the_spill_of_a_group_with_an_event_that_cannot_be_read_is_closed_with_t
         group.release_events(ReleasedEvents(captured, lambda: spill))
     group.discard_events()
     assert spill.closed == 1
+
+
+def test_an_ignorable_event_of_a_later_server_is_passed_over() -> None:
+    """Type 28 is MySQL's for what a reader may ignore, and 29 the text of a statement."""
+    assembly = TransactionBuffer(captured)
+    for kind in (28, 29):
+        assert list(assembly.accept_event(BinlogEvent(kind, 1, 1, 0, "binlog.000001", 4, 40, b"x"))) == []
+
+
+def test_an_event_between_transactions_that_was_not_there_before_means_another_log() -> None:
+    assembly = TransactionBuffer(captured)
+    assembly._known = iter(())  # type: ignore[assignment]
+    with pytest.raises(TransientSourceError, match="another server answers"):
+        assembly._handle_ungrouped(BinlogEvent(99, 1, 1, 0, "binlog.000001", 4, 40, b"x"))

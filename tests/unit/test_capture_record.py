@@ -12,6 +12,7 @@ import pytest
 
 from producer.decoders.envelope import SourceContext
 from producer.errors import SupersededError, TableStoppedError
+from producer.loop import position as position_module
 from producer.loop.position import CapturePosition
 from producer.sources.changes import Evidence
 from producer.start.positions import PositionStore
@@ -158,3 +159,17 @@ def test_rows_are_not_deleted_where_nothing_can_tell_whether_another_process_cap
     with pytest.raises(ValueError, match="needs a reader of topics"):
         list(capture.position.purge_sent_rows())
     assert capture.did == []
+
+
+def test_names_of_topics_are_stored_before_anything_is_sent_to_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process, or a restart, must not give the name to another table."""
+    capture = Recorded()
+    names: list[Any] = [RECORD.topics]
+    monkeypatch.setattr(position_module, "as_stored", lambda _: names[-1])
+    capture.position.store_names()
+    assert capture.records() == [], "nothing is new"
+    names.append({"bank.new": "rowlock.b1.bank.new"})
+    for _ in range(2):
+        capture.position.store_names()
+    [record] = capture.records()
+    assert record.topics == names[-1]

@@ -209,6 +209,8 @@ def test_packets_of_16_megabytes_are_joined() -> None:
     stream = _packet(first, 0) + _packet(second, 1) + _packet(b"x", 2)
     assert split_packets(stream) == ([first + second, b"x"], b"")
     assert split_packets(stream[: 0xFFFFFF + 10])[0] == []
+    whole = _packet(first, 0) + _packet(b"", 1)
+    assert split_packets(whole) == ([first], b""), "an empty packet ends one of exactly so many bytes"
 
 
 def test_large_packets_are_cut_without_copying_them_at_each_read() -> None:
@@ -237,7 +239,10 @@ class Recording:
         del timeout
         return self._packets.pop() if self._packets else []
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        self.is_closed = True
+
+    is_closed = False
 
 
 def _event(kind: int, body: bytes, end: int = 0) -> bytes:
@@ -255,6 +260,13 @@ def test_offsets_go_on_where_the_server_leaves_them_out() -> None:
     events = stream.read_events(0)
     assert [(event.start, event.end) for event in events] == [(100, 129), (129, 153), (153, 184)]
     assert stream.point == ("b.1", 184)
+
+
+def test_a_stream_that_is_closed_ends_its_connection() -> None:
+    """The server would keep a dump thread for each that a reread has left."""
+    packets = Recording()
+    LogStream(packets, "b.1", 4, lambda: 0).close()
+    assert packets.is_closed
 
 
 def test_offsets_of_a_file_beyond_32_bits_go_on() -> None:

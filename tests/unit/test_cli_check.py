@@ -224,3 +224,12 @@ def test_a_source_of_debezium_s_that_is_down_does_not_keep_a_run_from_starting(
     monkeypatch.setattr(check, "read_selected_tables", fails)
     (finding,) = judge(type_=type_)
     assert (finding.level, "source b1: away" in finding.message) == (level, True)
+
+
+def test_check_closes_its_connection_to_kafka(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[bool] = []
+    view = SimpleNamespace(list_topics=dict, close=lambda: closed.append(True))
+    monkeypatch.setattr(check, "KafkaView", lambda _: view)
+    config: Any = SimpleNamespace(kafka=None)
+    assert list(check._yield_kafka_findings(config)) == []
+    assert closed == [True]

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import httpx
@@ -17,6 +18,7 @@ from click.testing import CliRunner, Result
 from confluent_kafka import KafkaError, KafkaException
 from pydantic import SecretStr
 from rich.console import Console
+from structlog.testing import capture_logs
 
 from coordinator.control.codec import Candidate, Claim, Resigned
 from coordinator.control.fold import ControlFold
@@ -40,6 +42,7 @@ from coordinator.server.operators.api import CommandRefusedError, LeaderView
 from coordinator.server.operators.copies import CopyRequested, CopyRequestStored
 from rowlock.agent import run as agent_command
 from rowlock.cli import main
+from rowlock.commands import cluster_tables
 from rowlock.commands.cluster_tables import build_agents_table, build_cluster_units_table
 from rowlock.commands.tables import escape_markup
 from rowlock.coordinator import control_view
@@ -48,7 +51,7 @@ from rowlock.coordinator.leader_client import FoundLeader, LeaderClient
 from rowlock.coordinator.run import listen_for_rest, serve_rest
 from rowlock.errors import CommandError
 from schemas.config.model import CoordinationConfig, KafkaConfig, load_config
-from schemas.problems import Problem
+from schemas.problems import Problem, encode_problem
 from tests.kits import transport as transport_kit
 from tests.kits.coordination import Instant
 from tests.servers.certificates import Authority
@@ -515,3 +518,73 @@ def test_units_list_says_why_a_unit_stands_since_when_and_what_to_do() -> None:
     for word in ("the target table is gone", "61.0 s ago", "start over"):
         assert word in ill
     assert "ago" not in well
+
+
+@pytest.mark.parametrize(("end_on_refusal", "code"), [(True, 2), (False, 0)])
+def test_an_agent_ends_with_2_if_a_unit_needs_an_operator_and_it_is_to_end_then(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, end_on_refusal: bool, code: int
+) -> None:
+    """`rowlock run` ends with it; a service retries the unit."""
+    refuse: list[Callable[[str, str], None]] = []
+    stopped: list[bool] = []
+
+    def make_workers(*_: object, on_refusal: Callable[[str, str], None]) -> Instant:
+        refuse.append(on_refusal)
+        return Instant()
+
+    def run(stop: threading.Event) -> int:
+        refuse[0]("capture/b1", encode_problem(Problem("no right", "GRANT it")))
+        stopped.append(stop.is_set())
+        return 0
+
+    monkeypatch.setattr(agent_command, "LocalWorkers", make_workers)
+    monkeypatch.setattr(agent_command.AgentShell, "connect", lambda *_, **__: SimpleNamespace(run=run))
+    file = tmp_path / "c.yaml"
+    file.write_text(CONFIG)
+    with capture_logs() as logs:
+        ended = agent_command.run_agent(load_config(file, {}), "a1", [], end_on_refusal=end_on_refusal)
+    assert (ended, stopped) == (code, [end_on_refusal])
+    assert [(each["event"], each["unit"], each["error"]) for each in logs] == [
+        ("unit needs an operator", "capture/b1", "no right: GRANT it")
+    ]
+
+
+def test_copy_without_a_table_shows_the_copies_and_asks_for_none(
+    rowlock: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rowlock.commands.copying.show_copies", lambda *_: 1)
+    monkeypatch.setattr("rowlock.commands.copying.post_copy_request", lambda *_: pytest.fail("asked"))
+    assert rowlock("copy").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("unit", "shown"),
+    [
+        ({"state": "replicating", "paused": False, "health": "running"}, "replicating"),
+        ({"state": "absent", "paused": False, "health": "stopped"}, "stopped (absent)"),
+        ({"state": "absent", "paused": True, "health": "stopped"}, "paused"),
+        ({"state": "recovering", "paused": True, "health": "running"}, "paused (recovering)"),
+    ],
+)
+def test_a_unit_is_listed_as_paused_only_if_it_is(unit: dict[str, object], shown: str) -> None:
+    assert cluster_tables._format_state(unit) == shown
+
+
+@pytest.mark.parametrize(
+    ("row", "is_present"), [({}, True), ({"connected": False}, False), ({"state": "expired"}, False)]
+)
+def test_an_agent_is_alone_alive_if_it_is_connected_and_synced(
+    row: dict[str, object], is_present: bool
+) -> None:
+    listed = Agent.model_validate(agent("a", **row)).model_dump(by_alias=True)
+    [cell] = build_agents_table([listed]).columns[1].cells
+    assert (cell == "alive") is is_present
+
+
+@pytest.mark.parametrize(("count", "shown"), [(3, "u0, u1, u2"), (4, "u0, u1, u2 and 1 more")])
+def test_a_pipeline_waits_for_some_units_and_for_more(count: int, shown: str) -> None:
+    row = {
+        "pipeline": "p", "by_source": {}, "waits_for": [f"u{number}" for number in range(count)],
+        "checkpoint_ts": None, "resolved_ts": None,
+    }  # fmt: skip
+    assert list(cluster_tables.build_pipelines_table([row], 0).columns[-1].cells) == [shown]

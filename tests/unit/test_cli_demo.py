@@ -126,6 +126,25 @@ def test_figures_add_up_over_branches() -> None:
     assert later.compute_rate(figures, "another") == 0.0
 
 
+def test_a_unit_whose_lag_is_unknown_adds_nothing_to_the_backlog() -> None:
+    unknown = structs.replace(unit("d.n.bank.acct", 3, 9, 1.0), lag_events=None)
+    assert DemoFigures.from_status(status(unknown), 10.0, all_rows).backlog == 0
+
+
+def test_text_in_brackets_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    DemoView().print_text("the table [bold] of t")
+    assert capsys.readouterr().out == "the table [bold] of t\n"
+
+
+def test_only_errors_of_the_run_itself_are_its_last_error() -> None:
+    milestones = Milestones()
+    for line in ("java: a warning of Spark", "rowlock: warning: the port is taken"):
+        milestones.take_line(line)
+        assert milestones.error == ""
+    milestones.take_line("rowlock: error: no server")
+    assert milestones.error == "no server"
+
+
 def test_plain_lines_every_five_seconds(capsys: pytest.CaptureFixture[str]) -> None:
     view = DemoView()
     view.open()
@@ -202,6 +221,7 @@ RUNNING = Milestones(spark=True, queries=1, taken=1)
     ("status", "figures", "log", "expected"),
     [
         (None, None, Milestones(), "Kafka to answer"),
+        (seen()[0], None, Milestones(), "Kafka to answer"),
         (*seen(sources=(source("new"),)), Milestones(), "capture to start at north"),
         (
             *seen(sources=(source("restarting", reason="no answer"),)),

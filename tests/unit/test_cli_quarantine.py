@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -21,6 +23,7 @@ from rowlock.inspect import quarantine
 from rowlock.inspect.quarantine import (
     EntrySelection,
     QuarantinedEvent,
+    ResolveOutcome,
     build_final_change,
     format_quarantine_lines,
 )
@@ -169,6 +172,33 @@ def test_what_debezium_wrote_is_read_as_its_unit_reads_it(
         taken.active, [QuarantineEntry(0, 0, "public.acct", "[5]", "[5]", event, "no", 0)]
     )
     assert net.replaces == [tuple(values.values())]
+
+
+@pytest.mark.parametrize("stopped", ["a column is missing: add it", None])
+def test_a_unit_that_waits_for_a_person_goes_on_waiting(tmp_path: Path, stopped: str | None) -> None:
+    """To resolve its quarantine does not mend it, and status must still show why it waits."""
+    table, unit = account_table(), ApplyUnit("p", "rowlock.b1.bank.acct")
+    target = FakeTarget()
+    FakeSession(target).take_over(unit, "id", build_initial_layout((), 1).encode(), 1)
+    FakeSession(target).create_table(structs.replace(table, db="public"))
+    target.state.unit = UnitState(encode_table(table).decode(), None, stopped)
+    file = tmp_path / "c.yaml"
+    file.write_text(CONFIG)
+    quarantine._OwnedUnit.take_over(load_config(file), FakeSession(target), unit)  # type: ignore[arg-type]
+    assert target.state.unit.stopped == stopped
+
+
+def test_what_the_target_refuses_again_is_reported_as_held() -> None:
+    def refuse(*_: object) -> None:
+        raise RefusedError("still too long")
+
+    taken: Any = SimpleNamespace(unit=ApplyUnit("p", "t"), close_entries=refuse)
+    entry, outcome = QuarantineEntry(0, 0, "public.acct", "[5]", "[5]", "{}", "no", 0), ResolveOutcome()
+    quarantine._resolve_key(taken, "skip", [entry], outcome)
+    assert (outcome.complete, outcome.lines) == (
+        False,
+        ["still held t public.acct key [5]: still too long"],
+    )
 
 
 CONFIG = """\

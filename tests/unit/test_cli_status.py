@@ -4,6 +4,7 @@ record them."""
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from click.testing import CliRunner
 from msgspec import structs
 
 from consumer.ordering.model import LaneProgress, UnitState
+from consumer.tables.stored import StoredDefinition
 from rowlock.cli import main
 from rowlock.commands.tables import (
     build_sources_table,
@@ -23,10 +25,12 @@ from rowlock.commands.tables import (
     build_unit_status_table,
     make_console,
 )
+from rowlock.coordinator.units import ApplyUnitName
 from rowlock.errors import CommandError
 from rowlock.inspect import headroom as of_check
 from rowlock.inspect import status
 from rowlock.inspect.observed import applied
+from rowlock.inspect.observed.applied import AppliedReader, AppliedUnit
 from rowlock.inspect.observed.source_status import TableStatus
 from rowlock.inspect.observed.versions import ProcessVersion
 from rowlock.inspect.placement import Placement
@@ -40,6 +44,7 @@ from schemas.problems import Problem, encode_problem
 from schemas.table.names import TableName, format_table_text
 from schemas.wire.event import EventEnvelope, Source
 from schemas.wire.records import TableStop, Watermark
+from tests.kits.apply import account_table
 from tests.kits.topic import usual_tables
 
 TOPIC = "rowlock.b1.bank.acct"
@@ -432,6 +437,10 @@ def test_the_exit_code_says_whether_all_runs(read: Any, config: Config) -> None:
         read(Seen([lane(0, 9)], placement=placement, idle_ms=500))
         result = CliRunner().invoke(main, ["status", "-c", str(config.path), "--output", "json"])
         assert result.exit_code == code, result.output
+        assert json.loads(result.stdout)["units"][0]["topic"] == TOPIC
+        shown = CliRunner().invoke(main, ["status", "-c", str(config.path)])
+        assert shown.exit_code == code
+        assert TOPIC in shown.stdout
 
 
 def test_remedies_have_a_column_of_their_own(read: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -582,3 +591,29 @@ def test_versions_of_processes_are_part_of_the_status(read: Any, config: Config)
     )
     shown = CliRunner().invoke(main, ["status", "-c", str(config.path)]).stdout.splitlines()
     assert shown[-2:] == ["rowlock 0.2.0: coordinator c1", "rowlock ?: agent a1"]
+
+
+def test_a_file_that_the_server_no_longer_has_is_of_no_size() -> None:
+    log = RetainedLog(RetentionLimits(None, ""), (("b.1", 10), ("b.2", 5)))
+    assert [log.count_bytes_from(file) for file in ("b.1", "b.2", "b.3")] == [15, 5, 0]
+
+
+@pytest.mark.parametrize(("changed", "outdated"), [((), False), (("where",), True)])
+def test_rows_of_a_topic_with_other_options_are_outdated(
+    monkeypatch: pytest.MonkeyPatch, changed: tuple[str, ...], outdated: bool
+) -> None:
+    reader: Any = object.__new__(AppliedReader)
+    reader._config = SimpleNamespace(
+        pipelines={"p": None},
+        targets={"t": SimpleNamespace(type="kafka")},
+        sources={"b1": SimpleNamespace(events="rowlock")},
+    )
+    monkeypatch.setattr(applied, "find_target_kind", lambda _: SimpleNamespace(events=True))
+    monkeypatch.setattr(applied, "build_pipeline_routes", lambda *_: ())
+    monkeypatch.setattr(applied, "resolve_route", lambda *_: SimpleNamespace(topic="options"))
+    session: Any = SimpleNamespace(find_outdated_options=lambda *_: changed)
+    state = UnitState(StoredDefinition(account_table()).encode(), None, None)
+    unit = AppliedUnit(ApplyUnitName("p", "b1", TOPIC, "t"), None, state, OffsetSpan(0, 0), 0)
+    found = reader._with_topic(session, unit)
+    assert found.options == changed
+    assert (found.outdated is not None) is outdated

@@ -136,6 +136,15 @@ def counter(rev: int, epoch: int) -> Changes:
     return Changes(rev, (("counter", CounterRecord(epoch)),))
 
 
+def test_only_the_present_leader_s_messages_are_signs_of_its_life() -> None:
+    """Those of an earlier one would hold the next election off."""
+    fold = folded(Claim(Candidate("a", "a:1"), "1"), Claim(Candidate("b", "b:1"), "2"))
+    for message in (Beat(0), Changes(0, ()), Resigned(0)):
+        assert not fold.fold_message(fold.end, message)
+    for message in (Beat(1), Changes(1, ()), Resigned(1)):
+        assert fold.fold_message(fold.end, message)
+
+
 def test_only_the_newest_claim_before_it_lets_a_record_count() -> None:
     fold = folded(
         Beat(0), Claim(ME, "a"), counter(1, 5), Claim(ME, "b"), counter(1, 99), Beat(1), counter(3, 6)

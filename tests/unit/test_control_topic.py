@@ -65,3 +65,22 @@ def test_a_refused_creation_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> 
     assert refused.value.problem.remedy == (
         "set kafka.replication to what the cluster can do, or allow the user to create topics"
     )
+
+
+@pytest.mark.parametrize(("partitions", "refusal"), [(1, None), (3, "has 3 partitions and must have one")])
+def test_the_topic_must_have_one_partition(
+    monkeypatch: pytest.MonkeyPatch, partitions: int, refusal: str | None
+) -> None:
+    """Terms are its offsets."""
+    monkeypatch.setattr(topic, "open_admin", lambda *_, **__: None)
+    control = ControlTopic(_CONFIG)
+    known = {control.name: SimpleNamespace(partitions=dict.fromkeys(range(partitions)))}
+    control._admin = SimpleNamespace(list_topics=lambda timeout: SimpleNamespace(topics=known))
+    checked: list[bool] = []
+    monkeypatch.setattr(control, "_require_full_retention", lambda: checked.append(True))
+    if refusal is None:
+        control.ensure_topic()
+        assert checked == [True]
+        return
+    with pytest.raises(ControlTopicError, match=refusal):
+        control.ensure_topic()

@@ -3,8 +3,12 @@ more."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+
 import pytest
 
+from coordinator.agent.shell import AgentShell
 from coordinator.core.agent import (
     AgentTick,
     DrainSelf,
@@ -12,7 +16,7 @@ from coordinator.core.agent import (
     WorkerEventReceived,
     compute_next_wakeup,
 )
-from coordinator.core.agent_unit import RemoveWorker
+from coordinator.core.agent_unit import AgentUnit, RemoveWorker
 from coordinator.core.messages import (
     Announce,
     Dispatch,
@@ -24,9 +28,10 @@ from coordinator.core.messages import (
     Superseded,
     Sync,
 )
-from schemas.units import Prepared, UnitOperation, UnitProgress, UnitProgressed, WorkerEnded
+from schemas.units import Prepared, UnitOperation, UnitPhase, UnitProgress, UnitProgressed, WorkerEnded
 from tests.kits.agent_core import EPOCH, LEASE, REV, Driver
 from tests.kits.agent_history import play
+from tests.kits.coordination import Instant
 
 HISTORIES = {
     "an older owner is rejected, and learns why": (
@@ -122,6 +127,17 @@ def test_announcements_for_another_incarnation_are_not_for_this_one(driver: Driv
     assert driver.state.leader.agent_epoch == 0
 
 
+def test_ended_assignments_are_forgotten_with_the_term_of_their_leader(driver: Driver) -> None:
+    driver.announce()
+    driver.get(Dispatch(Header(REV, EPOCH, 5), "u", UnitOperation.REMOVE))
+    ended = set(driver.state.units.by_name)
+    assert ended, "a stop that overtook its prepare"
+    driver.announce()
+    assert set(driver.state.units.by_name) == ended, "the same leader's earlier prepare may still come"
+    driver.announce(rev=REV + 1)
+    assert driver.state.units.by_name == {}
+
+
 def test_messages_to_another_incarnation_are_dropped(driver: Driver) -> None:
     driver.announce()
     assert driver.get(Dispatch(Header(REV, EPOCH - 1, 5), "u", UnitOperation.PREPARE)) == []
@@ -193,3 +209,79 @@ def test_what_was_said_to_another_incarnation_or_by_an_older_owner_ends_nothing(
 ) -> None:
     driver.replicate()
     assert not any(isinstance(e, RemoveWorker | ExitAgent) for e in driver.get(Superseded(header)))
+
+
+# the shell
+
+
+class Sent:
+    """A client that keeps what it is to send."""
+
+    def __init__(self) -> None:
+        self.sent: list[object] = []
+        self.closed = False
+        self.when_sent: Callable[[], None] = lambda: None
+
+    def start(self) -> None: ...
+
+    def send(self, message: object) -> bool:
+        self.sent.append(message)
+        self.when_sent()
+        return True
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Shell:
+    """A shell by a clock of its own."""
+
+    def __init__(self) -> None:
+        self.now, self.client, self.workers = 100.0, Sent(), Instant()
+        self.shell = AgentShell("a", self.client, self.workers, lambda: self.now, patience=30.0)
+
+
+def test_an_agent_that_is_asked_to_stop_ends_its_thread_and_connection() -> None:
+    made, stop = Shell(), threading.Event()
+    made.client.when_sent = stop.set
+    assert made.shell.run(stop) == 0
+    assert isinstance(made.client.sent[0], Hello)
+    assert made.client.closed
+    assert not made.shell._workers._thread.is_alive()
+
+
+def test_an_agent_that_is_asked_to_stop_reports_it_at_once() -> None:
+    """The leader can place its units meanwhile; the next heartbeat would be seconds later."""
+    made = Shell()
+    incarnation = made.shell._state.incarnation
+    made.shell.receive(Announce(Header(REV, EPOCH), "o", incarnation, 1.0, LEASE))
+    made.shell._run_round()
+    made.shell._state.units.by_name["u"] = AgentUnit("u", 5, UnitPhase.STOPPING)
+    made.client.sent.clear()
+    made.shell._end_when_due(stop=True)
+    [beat] = made.client.sent
+    assert isinstance(beat, Heartbeat)
+    assert beat.liveness is Liveness.STOPPING
+
+
+def test_workers_have_their_time_to_end() -> None:
+    made = Shell()
+    made.shell._state.begin_shutdown("shut down")
+    for later, closed in ((0.0, False), (29.0, False), (2.0, True)):
+        made.now += later
+        made.shell._end_when_due(stop=False)
+        assert made.shell._workers.closed is closed
+
+
+def test_many_events_do_not_delay_a_heartbeat_that_is_due() -> None:
+    made = Shell()
+    for _ in range(3):
+        made.shell.drain()
+    made.now = compute_next_wakeup(made.shell._state) + 1
+    made.shell._run_round()
+    assert made.shell._events.qsize() == 2
+    assert made.client.sent, "it is sent before the others are handled"
+
+
+def test_a_worker_s_call_that_hangs_does_not_keep_the_process_alive() -> None:
+    assert Shell().shell._workers._thread.daemon

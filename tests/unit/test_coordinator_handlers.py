@@ -196,6 +196,15 @@ def test_keep_lease_hears_the_agent() -> None:
     assert this.state.plan.has_work, "an agent that leaves is something to plan for"
 
 
+@pytest.mark.parametrize(
+    ("was", "entries"), [(MemberState.EXPIRED, ["agent is back"]), (MemberState.SYNCED, [])]
+)
+def test_the_return_of_an_expired_agent_is_recorded(was: MemberState, entries: list[str]) -> None:
+    this = context(Sync(HEAD, "a", 40.0), state_of(replace(SYNCED, state=was)))
+    renew_agent_lease(this)
+    assert [what for what, _ in this.state.history.entries] == entries
+
+
 def test_before_its_sync_an_agent_is_only_alive() -> None:
     registered = replace(SYNCED, state=MemberState.REGISTERED)
     this = context(heartbeat(), state_of(registered))

@@ -6,6 +6,8 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -23,8 +25,10 @@ from coordinator.core.schedulers import (
     SchedulePlan,
     SchedulerView,
     UnitKind,
+    balance,
     plan_tasks,
 )
+from coordinator.core.schedulers.model import UNIT_COST, AgentLoads
 from tests.kits.schedulers import BALANCE, MANY, unit, view
 
 
@@ -125,6 +129,12 @@ def test_units_of_one_label_are_kept_apart_and_taken_apart() -> None:
     assert len(one.tasks) == 1
 
 
+def test_units_of_one_label_are_taken_apart_in_as_many_moves_as_are_allowed() -> None:
+    together = view("ABC", *[unit(f"u{i}", "A", apart="s") for i in range(3)])
+    moves = [len(balance.balance_loads(together, AgentLoads(together, MANY), most)) for most in (0, 1, 2, 9)]
+    assert moves == [0, 1, 2, 2]
+
+
 def test_units_of_one_label_are_kept_apart_from_those_that_are_only_counted() -> None:
     steady = {("A", UnitKind.APPLY, "s"): (1, 0), ("B", UnitKind.APPLY, None): (3, 0)}
     start = replace(view("AB", unit("new", apart="s")), steady=steady)
@@ -176,6 +186,17 @@ def test_what_may_be_a_move_counts_until_a_new_owner_has_heard_all_of_it() -> No
 @pytest.mark.parametrize("wrong", [MoveRequest("u", "A"), MoveRequest("u", "X"), MoveRequest("none", "B")])
 def test_a_move_to_where_it_is_or_that_cannot_be_is_not_started(wrong: MoveRequest) -> None:
     assert plan_tasks(view("AB", unit("u", "A")), RequestedMoves((wrong,)), MoveLimits()).tasks == ()
+
+
+def test_a_busy_unit_moves_if_it_narrows_the_gap() -> None:
+    """One of two units' cost, of a gap of three: a gap of one is left."""
+    busy = unit("u", "A")
+    loads: Any = SimpleNamespace(
+        can_take=lambda *_: True, is_trusted=lambda _: True, has_room=lambda _: True,
+        count_apart_units=lambda *_: 0, compute_cost=lambda _: 2 * UNIT_COST,
+    )  # fmt: skip
+    assert balance._find_best_unit([busy], "B", 3 * UNIT_COST, loads) is busy
+    assert balance._find_best_unit([busy], "B", 2 * UNIT_COST, loads) is None, "it would only turn round"
 
 
 def test_measured_rows_count_as_well_as_the_number_of_units() -> None:

@@ -6,13 +6,14 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.batch import BatchConfig, BatchSystem
+from coordinator.batch import BatchConfig, BatchSystem, KeepMachine, ReleaseMachine
 from coordinator.control.codec import Candidate, RecordChange
 from coordinator.control.events import Elected, Heard, Lost, NewLeader, RecordsCommitted, WriteConfirmed
 from coordinator.core import agent, replication
@@ -46,7 +47,7 @@ from coordinator.core.replication_table import SetState
 from coordinator.server.agent_inbox import LONGEST_ERROR, AgentInbox
 from coordinator.server.agent_machine import AgentMachine, MailWaiting
 from coordinator.server.background import FencePool, InventoryPoller, Ticker
-from coordinator.server.batch_handler import BatchHandler
+from coordinator.server.batch_handler import ROUND, BatchHandler
 from coordinator.server.config import ServerConfig
 from coordinator.server.coordinator import Coordinator
 from coordinator.server.operators.api import CommandRefusedError, NoAnswerError, NotLeaderError
@@ -616,6 +617,47 @@ def test_fences_are_done_beside_each_other_and_not_twice_at_once() -> None:
     pool.queue_fence(3, "good", "1", 8)
     until(lambda: len(done) == 2)
     pool.close()
+    assert not any(thread.is_alive() for thread in pool._threads)
+
+
+def test_a_pool_waits_for_the_end_of_fences_under_way() -> None:
+    joined: list[float] = []
+    pool = FencePool(lambda *_: None, lambda *_: None, 0)
+    pool._threads = [SimpleNamespace(ident=each, join=joined.append) for each in (7, None)]  # type: ignore[misc]
+    pool.close()
+    assert joined == [1], "the second one was never started"
+
+
+def test_a_leader_is_notified_once_of_messages_that_wait() -> None:
+    machine = AgentMachine("a", 1, 10)
+    assert [machine.put_messages([answer(number)]) for number in range(3)] == [True, False, False]
+    machine.take_messages()
+    assert machine.put_messages([answer(3)])
+
+
+@pytest.mark.parametrize(("count", "keeps"), [(0, False), (ROUND - 1, False), (ROUND, True)])
+def test_a_mailbox_with_more_than_a_round_s_messages_is_read_on(count: int, keeps: bool) -> None:
+    mailbox: Any = SimpleNamespace(drain_messages=lambda most: [answer(1)] * min(count, most), full_count=0)
+    result = BatchHandler(lambda _: None).handle_normal(AgentMachine("a", 1, 10), mailbox)
+    assert isinstance(result, KeepMachine if keeps else ReleaseMachine)
+
+
+def test_a_coordinator_is_closed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = ServerConfig("c", "127.0.0.1:0")
+    coordinator = Coordinator(
+        config, KafkaConfig(bootstrap="127.0.0.1:1"), lambda: inventory(0), lambda *_: None
+    )
+    closed: list[str] = []
+    for part in ("_parts", "_system"):
+        close = getattr(coordinator, part).close
+        monkeypatch.setattr(
+            coordinator,
+            part,
+            SimpleNamespace(close=lambda part=part, close=close: closed.append(part) or close()),
+        )
+    for _ in range(2):
+        coordinator.close()
+        assert closed == ["_parts", "_system"]
 
 
 def test_a_backlog_does_not_make_an_owner_fall_silent() -> None:

@@ -9,7 +9,11 @@ import pytest
 
 from coordinator.control.codec import Candidate
 from coordinator.control.events import Lost, NewLeader, WriteConfirmed
+from coordinator.core.leader import history
+from coordinator.core.leader.history import UnitHistory
 from coordinator.core.leader.state import Drain, Move, Pause, Resign, Resume
+from coordinator.core.replication import ReplicationSet
+from coordinator.core.replication_table import SetState
 from coordinator.server.requests import StreamLeft, TickDue
 from schemas.problems import Problem, encode_problem
 from tests.kits.coordinator_server import World, replicating
@@ -126,3 +130,10 @@ def test_what_a_new_owner_finds_in_its_place_is_no_news() -> None:
     assert {state for state, _ in world.states().values()} == {"replicating"}
     assert len(notified(world, "unit placed")) == before
     assert notified(world, "unit stopped") == notified(world, "unit moved") == []
+
+
+@pytest.mark.parametrize(("before", "took_s"), [(SetState.ABSENT, 0.0), (SetState.PREPARE, 2.5)])
+def test_a_change_took_the_time_since_it_began(before: SetState, took_s: float) -> None:
+    place = UnitHistory()
+    place.begin_change(100.0)
+    assert history._measure_duration(place, ReplicationSet("u", before), 102.5) == took_s

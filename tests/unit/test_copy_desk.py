@@ -188,6 +188,22 @@ def test_a_refused_request_says_why_and_changes_what_is_seen(tmp_path: Path) -> 
     assert len(desk.sent) == 1
 
 
+@pytest.mark.parametrize(
+    ("phase", "waits_for"),
+    [
+        ("cancelled", "; the requested copy was cancelled"),
+        ("waiting", "; a copy of the table is requested"),
+        ("running", "; a copy of the table is requested"),
+    ],
+)
+def test_a_unit_shows_what_became_of_its_copy(tmp_path: Path, phase: str, waits_for: str) -> None:
+    desk = Desk(tmp_path, repair={"mode": "copy"})
+    desk.desk.check_needed_copy(UNIT, NEED, WHY)
+    desk.notified(id=desk.sent[0][1].id, phase=phase)
+    waiting = decode_problem(desk.desk.check_needed_copy(UNIT, NEED, WHY).waiting_reason)
+    assert waiting.what == f"topic offset 41: rows are gone{waits_for}"
+
+
 @pytest.mark.parametrize(("offset", "begun"), [(None, False), (41, False), (42, True)])
 def test_a_copy_that_begins_behind_the_stop_is_seen(tmp_path: Path, offset: int | None, begun: bool) -> None:
     desk = Desk(tmp_path)

@@ -118,7 +118,7 @@ class Hand:
         return self.source
 
     def take(self, assignment: int = 1) -> UnitTakenOver | OperationFailed:
-        took = self._hands._take_over_unit(UnitRef(TOPIC, "b1", assignment, "id"), 0)
+        took = self._hands._take_over_unit(UnitRef(TOPIC, "b1", assignment, "id"), 0, look=False, here=False)
         assert took.epoch > 0, "what was raised is known to the core, whatever came of it"
         return took
 
@@ -284,3 +284,28 @@ def test_nobody_else_captures_what_debezium_does(
     assert "source b1 is captured by Debezium" in capsys.readouterr().err
     with pytest.raises(ValueError, match="Debezium captures b1"):
         CaptureWorkers(config, SimpleNamespace()).prepare("capture/b1", 1, None)
+
+
+@pytest.mark.parametrize(
+    ("watermark", "is_captured", "stopped"),
+    [
+        (None, False, {}),
+        ((4, "an older error"), False, {}),
+        ((5, ""), False, {}),
+        ((5, "no space"), False, {"source b1": "no space"}),
+        ((5, "no space"), True, {"source b1": "no space"}),
+        ((5, ""), True, {}),
+    ],
+)
+def test_a_source_is_awaited_and_its_error_since_the_start_is_kept(
+    watermark: tuple[int, str] | None, is_captured: bool, stopped: dict[str, str]
+) -> None:
+    """An error of before may have been mended: a restart of capture writes it no more."""
+    goal = object.__new__(CaughtUpGoal)
+    seen = watermark and (watermark[0], SimpleNamespace(error=watermark[1]))
+    goal._kafka = SimpleNamespace(read_watermark=lambda _: seen)  # type: ignore[assignment]
+    start: Any = SimpleNamespace(watermark_from=5, is_captured=lambda _: is_captured)
+    goal._starts, goal._stopped = {"b1": start}, {}
+    goal._log_remaining = lambda _: None  # type: ignore[method-assign]
+    assert goal._has_captured_all() is is_captured
+    assert goal._stopped == stopped

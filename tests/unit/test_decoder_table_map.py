@@ -5,13 +5,19 @@ from __future__ import annotations
 import struct
 import zlib
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
+from pymysql.constants import FIELD_TYPE
 
+from producer.binlog_format import definition_match
 from producer.binlog_format.charsets import find_decoder
 from producer.binlog_format.errors import IncompleteRowImage
+from producer.binlog_format.row_events import ColumnMap
 from producer.decoders.generate import ImageFunctions, RowLayout
 from producer.decoders.row_codec import (
     DefinitionMismatch,
@@ -88,6 +94,35 @@ def test_names_and_nullability_are_read() -> None:
     assert found.parse_metadata(MYSQL_FLAVOUR.table_map).names == ("id", "name", "é")
     assert [column.nullable for column in found.columns] == [False, True, True]
     assert parse_table_map(map_body()).parse_metadata(MYSQL_FLAVOUR.table_map).names == ()
+
+
+def test_a_bitmap_of_signs_may_be_too_short() -> None:
+    short = parse_table_map(map_body(extra=b"\x01\x00"))
+    assert short.parse_metadata(MYSQL_FLAVOUR.table_map).unsigned == {}
+
+
+@pytest.mark.parametrize(
+    ("nullable", "indexes", "hidden"),
+    [((True,), 1, 1), ((False,), 1, 0), ((True, True), 1, 0), ((True,), 0, 0)],
+)
+def test_hashes_of_long_unique_texts_are_recognised_by_their_number_and_form(
+    nullable: tuple[bool, ...], indexes: int, hidden: int
+) -> None:
+    """MariaDB adds a nullable BIGINT for each such index, and no catalog shows it. Any other column is a sign
+    of another definition."""
+    text = Column(name="name", type=ColumnType(kind=Kind.TEXT))
+    index = UniqueIndex(name="u", parts=(IndexPart(column="name"),))
+    of = replace(table(text), unique=(index,) * indexes)
+    shown: list[Any] = [None] * len(of.columns)
+    logged: Any = SimpleNamespace(
+        columns=[
+            *shown,
+            *(ColumnMap(type=FIELD_TYPE.LONGLONG, metadata=0, nullable=each) for each in nullable),
+        ]
+    )
+    found: Any = SimpleNamespace(unsigned={}, names=())
+    form: Any = SimpleNamespace(hidden_hashes=True)
+    assert definition_match._count_hidden_columns(of, logged, found, form) == hidden
 
 
 @pytest.mark.parametrize("cut", range(8, 28))

@@ -4,25 +4,28 @@ today's, and left out else."""
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from consumer.errors import UnitStoppedError
-from consumer.ordering.model import EveryChange, RowChange, TargetTable, TargetTopic, TopicOptions
+from consumer.errors import TargetConfigError, TransientError, UnitStoppedError
+from consumer.ordering.model import ApplyUnit, EveryChange, RowChange, TargetTable, TargetTopic, TopicOptions
 from consumer.tables.router import ResolvedRoute, build_desired_table, build_topic_table
 from consumer.targets.kafka.compacted.topic_contents import TopicContents
 from consumer.targets.kafka.formats.key_forms import ValueForm
 from consumer.targets.kafka.formats.model import Place
-from consumer.targets.kafka.records import TableRecords
+from consumer.targets.kafka.records import OpenedTopics, TableRecords
 from consumer.targets.kafka.scheme_checks import (
     add_form_ages,
     choose_compared_scheme,
     explain_misplaced_records,
     list_older_columns,
 )
-from consumer.targets.kafka.store.state import RecordScheme
+from consumer.targets.kafka.store.state import KnownUnit, RecordScheme
+from consumer.targets.kafka.target import KafkaTarget
 from consumer.targets.kafka.topics import TopicFacts, TopicIdentity
 from consumer.targets.kafka.writer import Outgoing
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
@@ -34,14 +37,18 @@ FACTS = TopicFacts("head.acct", 2, 1_000_000, compacted=False, id="one")
 def records_of(
     word: str, *columns: Column, id_: ColumnType = INT, source: str = "b1", **options: Any
 ) -> TableRecords:
+    return TableRecords(table_of(word, *columns, id_=id_, source=source, **options), FACTS, "salt")
+
+
+def table_of(
+    word: str = "plain", *columns: Column, id_: ColumnType = INT, source: str = "b1", **options: Any
+) -> TargetTable:
     primary = UniqueIndex(name="PRIMARY", parts=(IndexPart(column="id"),))
     table = Table(db="bank", name="acct", columns=(id_of(id_), *columns), key=primary)
     routed = ResolvedRoute(
         "head", "acct", topic=TopicOptions(format=word, kinds=((source, "mysql"),), **options)
     )
-    return TableRecords(
-        build_topic_table(build_desired_table(table, routed), routed, source, table), FACTS, "salt"
-    )
+    return build_topic_table(build_desired_table(table, routed), routed, source, table)
 
 
 def value(type_: ColumnType) -> Column:
@@ -203,6 +210,25 @@ def test_a_row_that_was_written_before_has_nothing_where_its_value_would_be_anot
     topic.close()
 
 
+def test_contents_that_were_not_read_to_their_end_are_read_again() -> None:
+    """A part of the rows would be taken for all of them."""
+
+    class Lost:
+        def to_end(self) -> Iterator[Any]:
+            raise TransientError("Kafka does not answer")
+            yield
+
+        def close(self) -> None: ...
+
+    new = records_of("plain", value(INT))
+    topic = contents(new, new.written)
+    topic._reader = Lost()  # type: ignore[assignment]
+    with pytest.raises(TransientError):
+        list(topic.yield_rows([(1,)]))
+    assert topic.broken
+    topic.close()
+
+
 def test_a_column_of_the_primary_key_in_another_form_stops_what_reads_the_topic() -> None:
     old, new = keyed(3), keyed(6)
     with_age = add_form_ages(old.written, new.written, lambda: {0: 1, 1: 0})
@@ -299,3 +325,22 @@ def test_what_was_written_counts_no_more_where_every_row_comes_anew_in_a_topic_t
         "nobody knows which it was"
     )
     assert choose_compared_scheme(None, other, anew=True) is None
+
+
+def test_a_missing_topic_is_reported_when_its_table_is_needed() -> None:
+    """It was deleted after its table had been opened."""
+    topics: Any = SimpleNamespace(read_topic_facts=lambda _name: None)
+    with pytest.raises(TargetConfigError, match=r"the target has no topic head\.acct"):
+        OpenedTopics(topics, "salt").get_opened_topic(table_of())
+
+
+def test_changes_are_written_by_the_scheme_of_their_topic() -> None:
+    topics: Any = SimpleNamespace(
+        read_topic_facts=lambda _name: FACTS, find_topic_identity=lambda *_: TopicIdentity("one", 2)
+    )
+    target = object.__new__(KafkaTarget)
+    target._tables = OpenedTopics(topics, "salt")
+    target._get_known_unit = lambda _unit: KnownUnit(None)  # type: ignore[method-assign]
+    table = table_of()
+    [scheme] = target._list_schemes(ApplyUnit("p", "t"), [EveryChange(table, [])])
+    assert scheme == target._tables.get_opened_topic(table)[0].written

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 
+import msgspec
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
@@ -13,6 +14,7 @@ from rowlock.views.kafka import KafkaView, OffsetSpan
 from schemas.config.model import KafkaConfig
 from schemas.errors import EnvelopeError
 from schemas.wire.codec import decode_event, encode_event_value
+from schemas.wire.records import Watermark
 from tests.kits.apply import FakeSource
 
 NEWER = json.dumps({"op": "c", "source": {"version": "99.0"}}).encode()
@@ -29,6 +31,16 @@ def test_a_record_that_is_no_event_ends_no_look(monkeypatch: pytest.MonkeyPatch,
         assert view.read_event("t", 0) is None
         assert view.read_watermark("b1") is None
         assert view.read_event("t", 1) == good
+
+
+def test_the_last_watermark_is_read_if_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    mark = Watermark(source="b1", gen=1, position=(0, 1, 1, 0), file="f", commit_ts_ms=1, ts_ms=1, idle=True)
+    values: dict[int, bytes | None] = {0: msgspec.json.encode(mark), 1: None}
+    monkeypatch.setattr(KafkaView, "_read_value", lambda _self, _topic, offset: values[offset])
+    with contextlib.closing(KafkaView(KafkaConfig(bootstrap="127.0.0.1:1"))) as view:
+        for end, expected in ((0, None), (1, (0, mark)), (2, None)):
+            monkeypatch.setattr(KafkaView, "read_watermark_end", lambda _self, _source, end=end: end)
+            assert view.read_watermark("b1") == expected
 
 
 class Making:

@@ -9,7 +9,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
+from producer.barriers import impact
 from producer.barriers.barriers import BarrierHandler
 from producer.barriers.impact import StatementImpact
 from producer.barriers.new_tables import NewTableCapture
@@ -26,6 +28,8 @@ from producer.start.restored_stops import FormerStops
 from producer.start.started import StartedCapture
 from producer.start.startup import CaptureStarter
 from producer.start.topic_recovery import StopMark, TableTail, TopicFindings
+from producer.statements.closure import ImpactedTables
+from producer.statements.ddl import DmlStatement
 from producer.statements.statement import parse_statement
 from producer.stops import StoppedTable
 from producer.tables import CapturedTables, TableName, TableState
@@ -360,6 +364,41 @@ def test_a_start_asks_for_definitions_where_it_has_seen_nothing_before() -> None
     starter._define_new(started, [])
     assert asked == [DefinitionPlace("binlog.000003", 0, beginning=True)]
     assert started.errors == {NAME: Problem("it is a view")}
+
+
+def test_a_copy_of_a_table_that_is_stopped_at_a_start_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be shown as running, and no other would begin."""
+    captured = CapturedTables("rowlock", "b1")
+    started = StartedCapture(RECORD, CONTEXT, captured, {}, {}, fresh=False)
+    ended: list[tuple[str, str]] = []
+    monkeypatch.setattr(
+        type(started.copies), "handle_table_stop", lambda _, table, cause, *__: ended.append((table, cause))
+    )
+    tables: Any = SimpleNamespace(names=NameRules(), examine_tables=lambda _: {})
+    config: Any = SimpleNamespace(tables=["bank.*"], online_ddl=enable_all_tools())
+    writer: Any = None
+    found = {captured.assign_topic_name(NAME): TopicFindings(tables={NAME: TableTail()})}
+    FormerStops(tables, config, writer, captured).take_over_stops(started, [], [NAME], found, {})
+    assert ended == [("bank.n", captured.stopped[NAME].stop.cause)]
+
+
+@pytest.mark.parametrize(
+    ("found", "events"), [(None, ["statement may affect every table"]), (frozenset([NAME]), [])]
+)
+def test_a_statement_that_may_change_every_table_is_logged(
+    monkeypatch: pytest.MonkeyPatch, found: frozenset[TableName] | None, events: list[str]
+) -> None:
+    """It stops them all: a person has to see which one it was."""
+    monkeypatch.setattr(impact, "build_definition_place", lambda _: None)
+    captured: Any = SimpleNamespace(known=frozenset([NAME]), stopped={}, source="b1")
+    reaches: Any = SimpleNamespace(find_impact=lambda *_: ImpactedTables(found, "a view is gone: copy"))
+    affected = StatementImpact(captured, lambda *_: True, NameRules(), reaches)
+    statement = SimpleNamespace(kind=DmlStatement(frozenset()), tokens=[], sql="CALL p()")
+    barrier: Any = SimpleNamespace(statement=statement)
+    with capture_logs() as logs:
+        [verdict] = affected._list_written_tables(barrier)
+    assert (verdict.table, verdict.why) == (NAME, "a view is gone: copy")
+    assert [each["event"] for each in logs] == events
 
 
 def test_a_start_asks_once_how_names_compare_however_many_tables_there_are() -> None:

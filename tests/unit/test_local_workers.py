@@ -10,6 +10,7 @@ import textwrap
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -444,3 +445,12 @@ def test_the_effort_of_the_apply_process_is_its_own_until_it_runs_and_then_the_u
         until(lambda unit=unit: unit not in dict(local._ledger.list_preparing()))
         efforts.append(local._apply.measure_effort(unit, epoch))
     assert 1e9 <= efforts[0] < efforts[1]
+
+
+def test_a_capture_that_has_not_begun_reports_its_error_without_progress() -> None:
+    reported: list[Any] = []
+    workers = object.__new__(CaptureWorkers)
+    workers._ledger = SimpleNamespace(report_event=lambda *event: reported.append(event))  # type: ignore[assignment]
+    unit: Any = SimpleNamespace(name="capture/b1", assignment=7, mark=None)
+    workers._report_trouble(unit, "no right")
+    assert reported == [("capture/b1", UnitProgressed(7, UnitProgress(0, 0), 0, "no right"))]

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+
+from schemas.io.logs import StructlogHandler, forward_logs_to_structlog
 
 ROOT = Path(__file__).resolve().parents[2]
 NOISE = """
@@ -62,3 +67,15 @@ def test_the_command_line_s_processes_write_json_only() -> None:
 
 def test_the_apply_process_and_its_workers_write_json_only() -> None:
     _whole(lines("from consumer.logs import log_to_stderr; log_to_stderr()"))
+
+
+def test_what_libraries_log_and_warn_of_is_forwarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    root, captured = logging.getLogger(), list[bool]()
+    monkeypatch.setattr(root, "handlers", [])
+    monkeypatch.setattr(root, "level", root.level)
+    monkeypatch.setattr(logging, "captureWarnings", captured.append)
+    monkeypatch.setenv("GRPC_VERBOSITY", "NONE")
+    for _ in range(2):
+        forward_logs_to_structlog()
+        assert [type(handler) for handler in root.handlers] == [StructlogHandler], "once"
+    assert captured == [True, True]

@@ -76,6 +76,22 @@ def test_its_leader_is_waited_for(of: Any, already: bool) -> None:
     assert admin.asked == [2, 1, 1, 1], "the one that answered is not asked again"
 
 
+def test_a_topic_has_one_partition_and_keeps_its_events_for_a_week(
+    of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its events have one order; docs/how-to/source-setup.md promises the time."""
+    admin, created = Admin(late=0), list[tuple[str, int, str]]()
+    create = admin.create_topics
+
+    def note(new: list[Any], **options: object) -> Any:
+        created.extend((each.topic, each.num_partitions, each.config["retention.ms"]) for each in new)
+        return create(new, **options)
+
+    monkeypatch.setattr(admin, "create_topics", note)
+    of(admin).ensure_topics(["a"], EVENTS)
+    assert created == [("a", 1, str(7 * 24 * 3600 * 1000))]
+
+
 def test_it_is_not_waited_for_without_end(of: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topics, "_LEADERS_WITHIN", 0.05)
     kept = of(Admin(late=10**6))

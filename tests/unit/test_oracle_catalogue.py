@@ -18,7 +18,7 @@ from producer.sources.oracle.table_checks import (
     is_followable,
     judge_oracle_table,
 )
-from producer.sources.oracle.types import _FORMS, OracleColumn, build_column_form
+from producer.sources.oracle.types import _FORMS, OracleColumn, _build_number_form, build_column_form
 from schemas.errors import UnsupportedTypeError
 from schemas.table.oracle_ddl import render_oracle_type
 from schemas.table.typemap import render_mysql_type, render_postgres_type
@@ -315,3 +315,9 @@ def test_rows_of_a_log_by_their_keys_are_as_all_rows_of_it_are() -> None:
 
 def test_names_are_quoted() -> None:
     assert sql.quote_names('A"B', "c") == '"A""B"."c"'
+
+
+@pytest.mark.parametrize(("scale", "precision"), [(29, 38), (30, 38), (31, 0)])
+def test_a_number_of_a_scale_that_others_have_keeps_it(scale: int, precision: int) -> None:
+    form = _build_number_form(column("V", size=38, scale=scale))
+    assert (form.type.precision, form.type.scale or 0) == (precision, scale if precision else 0)

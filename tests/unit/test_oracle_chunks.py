@@ -3,11 +3,13 @@ its request has."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
-from producer.errors import TableStoppedError
-from producer.sources.chunk_data import ChunkFailed, ChunkRead, LowWatermark, ReadChunk
-from producer.sources.oracle.chunks import OracleChunkQueue, OracleChunkReader
+from producer.errors import TableStoppedError, TransientSourceError
+from producer.sources.chunk_data import ChunkFailed, ChunkRead, ChunkRefused, LowWatermark, ReadChunk
+from producer.sources.oracle.chunks import OracleChunkQueue, OracleChunkReader, _answer_error
 from producer.sources.oracle.following import FollowedTable, FollowedTables
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex
 from tests.kits.oracle_poll import NAME, logged
@@ -85,3 +87,14 @@ def test_a_value_that_cannot_be_read_stops_its_table() -> None:
     with pytest.raises(TableStoppedError, match=r"a value of BANK.A cannot be read") as stopped:
         read_chunk([("1", "ten")])
     assert stopped.value.cause == "value"
+
+
+@pytest.mark.parametrize(
+    ("number", "refused"), [(0, False), (1013, False), (4036, False), (12541, False), (936, True)]
+)
+def test_a_condition_is_blamed_only_for_errors_that_may_be_its_own(number: int, refused: bool) -> None:
+    """A copy with a refused condition ends; after a lost connection or a full PGA it goes on."""
+    error = TransientSourceError("the chunk cannot be read")
+    error.__cause__ = Exception(SimpleNamespace(code=number)) if number else Exception("no number")
+    answer = _answer_error(asked("A")._replace(where="V > 1"), error)
+    assert isinstance(answer, ChunkRefused if refused else ChunkFailed)

@@ -27,7 +27,7 @@ from consumer.targets.alterations import (
 from consumer.targets.bookkeeping import Bookkeeping
 from consumer.targets.checks.column_fit import accepts_kind, has_room
 from consumer.targets.checks.rights import RequiredRights
-from consumer.targets.oracle import rights
+from consumer.targets.oracle import rights, values
 from consumer.targets.oracle.altering import render_statements
 from consumer.targets.oracle.catalog import (
     OracleTargetCatalog,
@@ -508,3 +508,11 @@ def test_check_says_which_columns_are_filled_with_blanks() -> None:
     ]
     assert (remark.level, remark.columns) == ("warning", ("code",))
     assert "VARCHAR2" in remark.remedy
+
+
+@pytest.mark.parametrize(
+    ("precision", "scale", "text"), [(0, 0, "1.5"), (0, 2, "1.50"), (38, 2, "1.50"), (38, 0, "2")]
+)
+def test_a_number_is_read_with_the_fraction_of_its_type(precision: int, scale: int, text: str) -> None:
+    column = Column(name="v", type=ColumnType(kind=Kind.DECIMAL, precision=precision, scale=scale))
+    assert values._read_decimal(column)(Decimal("1.5")) == text

@@ -6,7 +6,11 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import IO
 
+import pytest
+
+from consumer.process import scratch_dir
 from consumer.process.scratch_dir import own_folder
 
 CHILD = """
@@ -41,3 +45,20 @@ def test_each_process_has_its_own_and_only_what_the_dead_left_is_removed(tmp_pat
         assert not left.exists(), "it is dead"
     alive.communicate("")
     assert list(tmp_path.iterdir()) == [], "who ends takes his away"
+
+
+def test_another_process_may_have_swept_a_dead_one_s_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It opened the lock's file before this process did, and ends between the two."""
+    lock = tmp_path / "7-dead.lock"
+    lock.touch()
+    own = scratch_dir._try_lock
+
+    def try_lock(file: IO[str]) -> bool:
+        lock.unlink(missing_ok=True)
+        return own(file)
+
+    monkeypatch.setattr(scratch_dir, "_try_lock", try_lock)
+    with own_folder(tmp_path) as folder:
+        assert folder.is_dir()

@@ -177,6 +177,20 @@ def test_no_other_event_vouches_for_a_row(write: Callable[[HealBench], object]) 
     assert keys(bench) == {0, 1, 2, 3, 4}
 
 
+def test_only_an_insert_beyond_the_applied_position_vouches_for_a_row(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One at the position is applied, and would be dropped: its row would be deleted and not come back."""
+    monkeypatch.setattr(source_keys, "decode_debezium_record", lambda *given: given[3])
+    proof = object.__new__(source_keys.SourceKeyProof)
+    proof._topic, proof._active, proof._position, proof._key_at = "t", None, (0, 1, 50, 2), (0,)  # type: ignore[assignment]
+    events: list[Any] = [
+        SimpleNamespace(op=source_keys.INSERT, after=(row,), source=SimpleNamespace(position=(0, 1, 50, row)))
+        for row in (1, 2, 3)
+    ]
+    assert list(proof._yield_written_keys(list(enumerate(events)))) == [(3,)]
+
+
 def test_a_key_that_the_source_takes_for_the_same_is_another_one() -> None:
     """Its collation tells no case apart, the target does: what it shows is a row of the snapshot."""
     key = UniqueIndex(name="PRIMARY", parts=(IndexPart(column="owner"),))

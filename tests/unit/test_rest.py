@@ -7,6 +7,7 @@ import select
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,7 @@ def problem(answer: httpx.Response, status: int, kind: str) -> dict[str, Any]:
     assert (body["status"], body["type"]) == (status, f"urn:rowlock:problem:{kind}")
     assert body["detail"]
     assert body["instance"] == answer.request.url.path
+    assert kind == "not-leader" or body["title"] == HTTPStatus(status).phrase
     return body
 
 
@@ -207,6 +209,7 @@ def test_who_does_not_lead_names_the_leader(
     for answer in (rest.get("/v1/units"), rest.get("/v1/units/x"), rest.post("/v1/rebalance")):
         body = problem(answer, 503, "not-leader")
         assert answer.headers["retry-after"] == "1"
+        assert body["title"] == "Not the leader"
         assert (body["leader"] and body["leader"]["rest"]) == (leader and leader.rest)
     assert rest.get("/v1/leader").status_code == (200 if leader else 503)
     assert rest.get("/readyz").status_code == (200 if leader else 503)

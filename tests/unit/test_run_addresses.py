@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from rowlock.errors import CommandError
+from rowlock.processes import run
 from rowlock.processes.run import await_addresses
 from schemas.config.model import Config, load_config
 
@@ -43,3 +44,11 @@ def test_one_that_has_just_ended_is_waited_for(tmp_path: Path) -> None:
 
 def test_without_addresses_of_its_own_a_run_takes_free_ones(tmp_path: Path) -> None:
     await_addresses(config_with(tmp_path), 0)
+
+
+def test_a_run_beside_another_one_takes_two_free_ports() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        taken = server.getsockname()[1]
+        ports = {int(each.rpartition(":")[2]) for each in run._free_addresses(f"127.0.0.1:{taken}")}
+    assert len(ports - {taken}) == 2
+    assert min(ports) >= 1024, "another one of the system's ports is the services'"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.errors import NoKeyError, UnsupportedTypeError
+from schemas.io import mysql_catalog
 from schemas.io.mysql_catalog import choose_key, is_selected
 from schemas.io.mysql_columns import CatalogColumn, build_column, build_column_type, parse_members
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, Table, UniqueIndex, is_same_definition
@@ -148,3 +151,21 @@ def test_a_default_that_an_older_topic_lacks_may_be_any() -> None:
     assert is_same_definition(table(None), table("rand()"))
     assert not is_same_definition(table("rand()"), table("uuid()"))
     assert not is_same_definition(table("rand()"), table(None))
+
+
+@pytest.mark.parametrize(
+    ("version", "view"),
+    [("11.8.3-MariaDB", "collation_character_set_applicability"), ("9.7.0", "collations")],
+)
+def test_ids_of_collations_are_read_where_the_server_has_them(
+    monkeypatch: pytest.MonkeyPatch, version: str, view: str
+) -> None:
+    def fetch(_connection: object, query: str) -> list[tuple[Any, ...]]:
+        if query == "SELECT VERSION()":
+            return [(version,)]
+        assert query.endswith(f"FROM information_schema.{view}")
+        return [(45, "utf8mb4"), (None, "utf8mb4")]
+
+    monkeypatch.setattr(mysql_catalog, "_fetch_rows", fetch)
+    connection: Any = None
+    assert mysql_catalog.read_charset_ids(connection) == {45: "utf8mb4"}

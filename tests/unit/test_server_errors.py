@@ -41,6 +41,7 @@ from producer.errors import SourceRefusedError, TransientSourceError
 from producer.sources.catalog import BINLOG_FLAVOURS
 from producer.sources.source_session import source_errors
 from rowlock.commands.options import report_command_errors
+from rowlock.views import server_versions
 from rowlock.views.target import read_known_topics, read_known_units
 from schemas.errors import ServerConnectError, UnsupportedServerError
 from schemas.findings import Finding
@@ -464,6 +465,18 @@ def test_units_that_cannot_be_read_are_not_taken_for_none(error: Exception) -> N
         read_known_topics(session, "p")
 
 
+@pytest.mark.parametrize("other", [None, "h:3306 is a Kafka broker"])
+def test_check_names_what_answers_in_place_of_a_database(
+    monkeypatch: pytest.MonkeyPatch, other: str | None
+) -> None:
+    monkeypatch.setattr(binlog_server, "explain_wrong_service", lambda *_: other)
+    source: Any = SimpleNamespace(host="h", port=3306, user="u")
+    error = pymysql.err.OperationalError(CR.CR_CONN_HOST_ERROR, "timed out")
+    found = binlog_server._build_unread_finding("source s", source, error)
+    assert found.message == (other or "no database answers at h:3306: timed out")
+    assert ("start the server" in found.remedy) == (other is None)
+
+
 def test_check_keeps_what_it_found_before_a_statement_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     before = Finding("error", "source s", "binlog_format is STATEMENT", "SET GLOBAL binlog_format = ROW")
 
@@ -545,6 +558,36 @@ def postgres_link(monkeypatch: pytest.MonkeyPatch, opened: OpenedPostgres) -> Po
     return PostgresLink(target, "test")
 
 
+def test_postgres_commits_each_statement_outside_of_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transaction that a statement begins unseen would hold its locks until the next commit."""
+    link = postgres_link(monkeypatch, opened := OpenedPostgres("18.0"))
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr(psycopg, "connect", lambda **options: asked.update(options) or opened)
+    link.connect()
+    assert asked["autocommit"] is True
+
+
+def test_mysql_user_without_the_database_is_given_a_grant(monkeypatch: pytest.MonkeyPatch) -> None:
+    password = SimpleNamespace(get_secret_value=lambda: "p")
+    target: Any = SimpleNamespace(host="h", port=3306, user="u", database="d", password=password, tls=None)
+    link = mysql_target.MySqlLink(target, mysql_target.FLAVOURS["mysql"], "test")
+    refused = [
+        "Access denied for user 'u'@'%' to database 'd'",
+        "Access denied for user 'u'@'%' (using password: YES)",
+    ]
+
+    def refuse(*_: object, **__: object) -> None:
+        raise ServerConnectError(refused.pop(0), "correct user and password", transient=False)
+
+    monkeypatch.setattr(mysql_target, "connect_mysql", refuse)
+    with pytest.raises(MissingGrantError) as without_database:
+        link.connect()
+    assert without_database.value.statement.startswith("GRANT ")
+    with pytest.raises(TargetConfigError) as denied:
+        link.connect()
+    assert denied.value.problem.action == "correct user and password"
+
+
 def test_old_postgres_is_refused_when_connecting(monkeypatch: pytest.MonkeyPatch) -> None:
     link = postgres_link(monkeypatch, opened := OpenedPostgres("11.22"))
     with pytest.raises(TargetConfigError, match=r"h:5432 is PostgreSQL 11\.22, which is too old") as refused:
@@ -576,3 +619,16 @@ def test_mysql_connection_is_closed_if_its_session_cannot_be_set(monkeypatch: py
     with pytest.raises(TargetConfigError, match="Unknown system variable"):
         link.connect()
     assert not opened.open
+
+
+@pytest.mark.parametrize("cause", [UnsupportedServerError("h:1 is too old", "upgrade it"), None])
+def test_only_an_unsupported_version_of_a_target_is_reported_as_such(
+    monkeypatch: pytest.MonkeyPatch, cause: UnsupportedServerError | None
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise TargetConfigError("h:1 is too old", "upgrade it") from cause
+
+    monkeypatch.setattr(server_versions, "open_target", refuse)
+    target: Any = SimpleNamespace(type="postgres")
+    found = server_versions.explain_unsupported_target(target)
+    assert (found is None) is (cause is None)

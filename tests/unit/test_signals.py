@@ -3,6 +3,7 @@ they come."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -13,7 +14,9 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from producer import main as capture_main
 from schemas.io.signals import on_stop_signals, stopped_by_signals
+from schemas.problems import Problem
 
 CONFIG = """\
 kafka: {bootstrap: "127.0.0.1:1"}
@@ -58,6 +61,23 @@ def test_elsewhere_than_in_the_main_thread_nothing_is_watched() -> None:
     thread.start()
     thread.join(20)
     assert seen == [(before, False)]
+
+
+def test_a_signal_ends_the_wait_of_capture_for_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(_options: object, go: threading.Event, stop: threading.Event) -> int:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return 0 if go.wait(20) and stop.is_set() else 1
+
+    monkeypatch.setattr(capture_main, "_run_unit", run)
+    monkeypatch.setattr(capture_main, "_spare_the_collector", lambda: None)
+    monkeypatch.setattr(capture_main.structlog, "configure", lambda **_: None)
+    assert capture_main.main(["--config", "c.yaml", "--source", "b1", "--wait", "--detached"]) == 0
+
+
+def test_a_capture_that_stops_reports_its_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    code = capture_main._report_failure("b1", Problem("it is full", "make room"))
+    last = json.loads(capsys.readouterr().err.splitlines()[-1])
+    assert (code, last) == (2, {"unit": "capture b1", "exit": 2, "error": "it is full: make room"})
 
 
 @BOTH

@@ -131,3 +131,9 @@ def test_types_of_columns_have_the_numbers_of_the_servers() -> None:
     assert {name: getattr(log_types, name) for name in names} == {
         name: getattr(FIELD_TYPE, name) for name in names
     }
+
+
+@pytest.mark.parametrize(("sql_mode", "escapes"), [(0, True), (1 << 20, False), (1 << 21, True)])
+def test_a_backslash_escapes_unless_the_session_s_sql_mode_forbids_it(sql_mode: int, escapes: bool) -> None:
+    """NO_BACKSLASH_ESCAPES is bit 20 on both servers; with it, the next quote ends the string."""
+    assert _query(b"DROP TABLE t", _variables(45, sql_mode)).escapes is escapes

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import queue
+import threading
 from collections import Counter
 from typing import Any
 
@@ -118,6 +120,35 @@ def test_two_processes_of_one_name_are_told_apart_by_their_epoch() -> None:
     registry.add_stream(third)
     assert registry.find_stream("a", HeartbeatResponse(Header(1, 6), 0.0, 0.0, 0.0)) is second
     assert registry.find_stream("a", Superseded(Header(1, 5))) is third
+
+
+def test_only_streams_of_other_processes_count_against_a_new_one() -> None:
+    """One that reconnects replaces its own."""
+    registry = StreamRegistry()
+    for number, instance in enumerate(("x", "y", "y"), 1):
+        registry.add_stream(_stream(number, instance))
+    assert [registry.count_other_streams(_stream(9, instance)) for instance in ("x", "y", "z")] == [2, 1, 3]
+
+
+def test_a_message_wakes_the_thread_that_waits_for_it() -> None:
+    """Otherwise it would wait for the next message, or for the stream's end."""
+    stream, taken = _stream(1, "x"), queue.SimpleQueue[Any]()
+    waiting, wait = threading.Event(), stream._changed.wait
+
+    def note_and_wait(timeout: float | None = None) -> bool:
+        waiting.set()
+        return wait(timeout)
+
+    stream._changed.wait = note_and_wait  # type: ignore[method-assign]
+    thread = threading.Thread(target=lambda: taken.put(stream.take_messages()), daemon=True)
+    thread.start()
+    assert waiting.wait(30)
+    stream.put_messages(reported := [Superseded(Header(1, 1))])
+    try:
+        assert taken.get(timeout=5) == reported
+    finally:
+        stream.end_stream("over")
+        thread.join(30)
 
 
 def test_a_stream_is_bounded_and_counts_what_it_drops() -> None:

@@ -145,6 +145,14 @@ def test_too_many_differences_end_it_and_are_never_called_equal() -> None:
     assert "not compared" in head
 
 
+@pytest.mark.parametrize(("shown", "more"), [(9, True), (10, False)])
+def test_differences_that_are_not_shown_are_counted(shown: int, more: bool) -> None:
+    result = compare(Side(rows(*range(10))), Side({}), suspects=10)
+    lines = verify_lines(result, shown)
+    assert len(lines) == 1 + shown + more
+    assert (lines[-1] == "  … and 1 more") is more
+
+
 def test_as_many_differences_as_are_kept_are_all_there_are() -> None:
     result = compare(Side(rows(*range(10))), Side({}), suspects=10)
     assert (len(result.findings), result.complete, result.more) == (10, True, False)
