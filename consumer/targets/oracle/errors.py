@@ -36,7 +36,7 @@ UNKNOWN_COLUMN_CODE = "ORA-00904"
 NAME_TAKEN = "ORA-00955"
 UNIQUE = "ORA-00001"
 #: Oracle reports a table that does not exist and one that this user may not see in the same way.
-MISSING = "ORA-00942"
+MISSING_TABLE = "ORA-00942"
 #: A right is missing, on a table that this user may see.
 DENIED = frozenset({"ORA-01031", "ORA-41900"})
 _LOCK_WAIT = frozenset({"ORA-00054", "ORA-30006", TIMED_OUT})
@@ -61,8 +61,8 @@ _GRANT = (
 )
 REMEDIES = {
     **dict.fromkeys(DENIED, _GRANT),
-    MISSING: "create it, or let rowlock create it (create_tables); a table that the user may not see is "
-    "answered alike: `rowlock check` prints the GRANT",
+    MISSING_TABLE: "create it, or let rowlock create it (create_tables); a table that the user may not see "
+    "is answered alike: `rowlock check` prints the GRANT",
     "ORA-00904": "add the column to the target table, or leave it out of the route",
     "ORA-01400": "Oracle holds an empty text as NULL: let the column take NULL in the target",
     "ORA-01407": "Oracle holds an empty text as NULL: let the column take NULL in the target",
@@ -92,7 +92,7 @@ def get_error_class(code: str) -> type[ConsumerError]:
         (frozenset({NAME_TAKEN}), AlreadyExistsError),
         (_LOCK_WAIT, LockWaitError),
         (_REFUSED, RefusedError),
-        (frozenset({MISSING}), TableMissingError),
+        (frozenset({MISSING_TABLE}), TableMissingError),
         (_CONFIG, TargetConfigError),
     )
     return next((kind for codes, kind in kinds if code in codes), TransientError)
@@ -108,7 +108,7 @@ def build_consumer_error(
     code = get_oracle_error_code(error)
     kind = get_error_class(code)
     others = f", and {more} rows beside it" if more else ""
-    about = f" in {statement.split(' (', maxsplit=1)[0][:120]}" if code == MISSING and statement else ""
+    about = f" in {statement.split(' (', maxsplit=1)[0][:120]}" if code == MISSING_TABLE and statement else ""
     message = f"{where}: {format_oracle_error(error)} ({code or type(error).__name__}{others}){about}"
     if code == UNKNOWN_COLUMN_CODE and (read := name_catalog_read(statement)) is not None:
         return TargetConfigError(f"{message}, reading {read}", UNKNOWN_THERE)
