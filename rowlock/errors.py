@@ -11,3 +11,11 @@ class CommandError(ProblemError):
 
 class KafkaUnreachableError(CommandError):
     """No broker of `kafka.bootstrap` answers, or it refuses this client."""
+
+
+class NoLeaderError(CommandError):
+    """No coordinator took the command."""
+
+
+class NoListenerError(NoLeaderError):
+    """No coordinator took the command, and nothing listens at the address that was asked last."""

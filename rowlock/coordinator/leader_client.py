@@ -20,7 +20,7 @@ from typing import Any, Self
 import httpx
 
 from rowlock.credentials import build_unreadable_error, load_agent_token, load_security
-from rowlock.errors import CommandError
+from rowlock.errors import CommandError, NoLeaderError, NoListenerError
 from schemas.config.addresses import ASKED_BY, SYSTEM
 from schemas.config.model import Config, CoordinationConfig, CoordinationTls
 from schemas.patience import scale_timeout
@@ -46,6 +46,8 @@ class _Redirect:
     """Where to ask next; None: not known at present."""
     heard: bool
     """Whether a coordinator has reported this."""
+    is_refused: bool = False
+    """Whether nothing listens at the asked address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +61,8 @@ class FoundLeader:
 
 
 class LeaderClient:
-    """A client of the leader. Raises CommandError with the leader's refusal, or with the reason why no
-    leader was found.
+    """A client of the leader. Raises CommandError with the leader's refusal, or NoLeaderError with the reason
+    why no leader was found.
 
     `prefix`: the system's Kafka prefix; a coordinator of another system refuses it, and the leader is
     searched elsewhere. `at`: where to ask first; default: `coordination.rest`.
@@ -153,7 +155,8 @@ class LeaderClient:
             has_answered, hops = has_answered or outcome.heard, hops + 1
             patience = self._patience_s if has_answered or outcome.at else min(self._patience_s, UNHEARD_S)
             if time.monotonic() >= began + scale_timeout(patience):
-                raise CommandError(f"no coordinator took the command: {outcome.why}", _REMEDY)
+                error = NoLeaderError(f"no coordinator took the command: {outcome.why}", _REMEDY)
+                raise NoListenerError.from_problem(error.problem) if outcome.is_refused else error
             known = outcome.at is not None and outcome.at != self._at
             self._at = outcome.at or self._at
             if not known or hops > 3:
@@ -165,7 +168,9 @@ class LeaderClient:
             answer = self._http.request(method, f"{scheme}://{self._at}{path}", **how)
         except httpx.TransportError as error:
             found = self._find()
-            return _Redirect(f"{self._at} does not answer ({error})", found.at, found.heard)
+            return _Redirect(
+                f"{self._at} does not answer ({error})", found.at, found.heard, _is_refused(error)
+            )
         if answer.is_success:
             body: Json = answer.json()
             return body
@@ -181,12 +186,18 @@ class LeaderClient:
         if kind.endswith(":another-system"):
             at = self._find().at
             if at is None or at == self._at:
-                raise CommandError(detail)
+                raise NoLeaderError(detail)
             return _Redirect(f"{self._at}: {detail}", at, heard=False)
         if kind.endswith(":not-leader"):
             leader = problem.get("leader")
             return _Redirect(f"{self._at}: {detail}", leader["rest"] if leader else None, heard=True)
         raise CommandError(detail)
+
+
+def _is_refused(error: BaseException) -> bool:
+    """Return whether an error of the HTTP client comes from a refused connection."""
+    origin = error.__context__  # `httpcore` names no cause
+    return isinstance(error, ConnectionRefusedError) or (origin is not None and _is_refused(origin))
 
 
 def _describe_user() -> str:

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException
 
 from rowlock.coordinator.control_view import ControlView, find_leader
 from rowlock.coordinator.leader_client import FoundLeader, LeaderClient
-from rowlock.errors import CommandError
+from rowlock.errors import CommandError, NoListenerError
 from rowlock.inspect.observed.versions import ProcessVersion, process_versions
 from schemas.config.model import Config
 
@@ -79,7 +79,7 @@ class PlacementReader:
             answers = self._ask(candidate.rest)
         except CommandError as error:
             seen = f"coordinator {candidate.name}, the last to lead, does not answer at {candidate.rest}"
-            is_refused = "does not answer (" in str(error) and "refused" in str(error)
+            is_refused = isinstance(error, NoListenerError)
             why = f"{seen}: {START}" if is_refused else f"{seen} ({error}): let this machine reach it"
             return Placement(problem=why, known=is_refused)
         versions = process_versions(candidate.name, answers.leader, answers.agents)

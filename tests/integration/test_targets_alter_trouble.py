@@ -27,7 +27,7 @@ from consumer.targets.session import SqlSession
 from schemas.table.model import Row, Table
 from tests.kits.alter import BIG, INT, ROWS, Altered, column, shape, with_value
 from tests.kits.documented_user import PASSWORD, documented_target_user
-from tests.kits.targets import Target, as_target, people, text_type
+from tests.kits.targets import Target, as_target, people, rows_of, text_type
 from tests.kits.targets import target as target
 from tests.kits.waiting import until
 
@@ -323,6 +323,19 @@ def test_a_session_writes_the_table_in_its_new_form(target: Target, made: Altere
 
 
 # -- users
+
+
+def test_a_statement_that_was_prepared_for_the_old_form_is_retried(target: Target) -> None:
+    """PostgreSQL refuses it once; the session connects again."""
+    session = target.open()
+    session.create_table(people(target.schema))
+    for _ in range(7):  # psycopg prepares a statement when it has run five times
+        session._link.execute(f"SELECT * FROM {target.name('people')}", [])
+    target.sql(f"ALTER TABLE {target.name('people')} ADD COLUMN more INT")
+    if target.kind == "postgres":
+        with pytest.raises(TransientError):
+            session._link.execute(f"SELECT * FROM {target.name('people')}", [])
+    assert rows_of(session, as_target(people(target.schema))) == []
 
 
 def test_a_user_without_the_right_is_told_what_gives_it(target: Target) -> None:

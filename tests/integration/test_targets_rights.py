@@ -145,6 +145,16 @@ def test_what_check_prints_is_all_that_a_run_needs(target: Target, users: list[U
             target.sql(f"DROP DATABASE IF EXISTS `{elsewhere}`")
 
 
+def test_rights_are_named_on_a_server_of_another_language(target: Target, users: list[User]) -> None:
+    if target.kind == "postgres":
+        pytest.skip("its rights are read from the catalog, and it has no other language here")
+    target.sql("SET GLOBAL lc_messages = 'de_DE'")
+    try:
+        assert all_given(users[0], [(target.schema, "people")])
+    finally:
+        target.sql("SET GLOBAL lc_messages = 'en_US'")
+
+
 def test_no_right_is_asked_for_in_vain(target: Target, users: list[User]) -> None:
     """Take each right of a table away: it alone is printed."""
     user, place = users[0], (target.schema, "people")

@@ -275,8 +275,9 @@ def test_a_prepared_statement_of_an_earlier_form_costs_its_connection(
     values = {"type": "postgres", "host": "h", "port": 1, "user": "u", "password": "p", "database": "d"}
     link, closed = PostgresLink(TargetConfig.model_validate(values), "test"), []
     monkeypatch.setattr(PostgresLink, "close", lambda _: closed.append(True))
+    info = {psycopg.pq.DiagnosticField.SOURCE_FUNCTION: b"RevalidateCachedQuery"}
     with pytest.raises(TransientError), link.translate_errors():
-        raise psycopg.errors.FeatureNotSupported("cached plan must not change result type")
+        raise psycopg.errors.FeatureNotSupported("gecachter Plan …", info=cast(Any, info))
     assert closed
     with pytest.raises(TargetConfigError), link.translate_errors():
         raise psycopg.errors.FeatureNotSupported("something else")

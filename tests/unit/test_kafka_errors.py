@@ -18,6 +18,8 @@ def test_an_untrusted_certificate_stops_the_unit_under_both_codes(code: int) -> 
     assert "TLS with the broker fails: correct" in str(found)
 
 
-def test_a_broken_transport_is_retried() -> None:
-    found = translate_kafka_error(KafkaError(KafkaError._TRANSPORT, "Connection refused"), "topic t")
+@pytest.mark.parametrize("code", [KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._BAD_MSG])
+def test_brokers_that_do_not_answer_are_asked_again_with_a_remedy(code: int) -> None:
+    found = translate_kafka_error(KafkaError(code, "Connection refused"), "topic t")
     assert isinstance(found, TransientError)
+    assert found.problem.remedy == "start the brokers, or correct the target's `bootstrap` and `options`"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,13 @@ from confluent_kafka import KafkaError, KafkaException
 
 from coordinator.control.codec import Candidate, Claim, Resigned
 from coordinator.control.fold import ControlFold
-from rowlock.errors import CommandError
+from rowlock.coordinator import leader_client
+from rowlock.coordinator.leader_client import FoundLeader, LeaderClient
+from rowlock.errors import CommandError, NoLeaderError, NoListenerError
 from rowlock.inspect import placement
 from rowlock.inspect.observed.versions import ProcessVersion, format_version_lines
 from rowlock.inspect.placement import LeaderAnswers, Placement, PlacementReader
-from schemas.config.model import Config, load_config
+from schemas.config.model import Config, CoordinationConfig, load_config
 
 CONFIG = """\
 kafka: {bootstrap: "127.0.0.1:1"}
@@ -64,9 +67,9 @@ def led(*more: Any) -> ControlFold:
     return fold
 
 
-def raising(text: str) -> Callable[[str], Any]:
+def raising(error: CommandError) -> Callable[[str], Any]:
     def ask(_: str) -> Any:
-        raise CommandError(text)
+        raise error
 
     return ask
 
@@ -88,15 +91,32 @@ def test_where_nobody_leads_nothing_runs(read: Callable[..., Placement], fold: C
 
 
 def test_a_leader_that_is_gone_from_one_that_cannot_be_reached(read: Callable[..., Placement]) -> None:
-    missing = read(
-        led(),
-        raising("no coordinator took the command: h:2 does not answer ([Errno 111] Connection refused); x"),
-    )
+    missing = read(led(), raising(NoListenerError("h:2 does not answer", "start it")))
     assert (missing.known, "c1" in missing.problem) == (True, True)
-    for why in ("h:2 does not answer (timed out)", "the token is missing"):
-        unreached = read(led(), raising(why))
+    for error in (
+        NoLeaderError("refused.example:2 does not answer (timed out)"),
+        CommandError("the token is refused"),
+    ):
+        unreached = read(led(), raising(error))
         assert not unreached.known
-        assert why in unreached.problem
+        assert str(error) in unreached.problem
+
+
+@pytest.mark.parametrize("listens", [True, False])
+def test_an_address_where_nothing_listens_has_an_error_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, listens: bool
+) -> None:
+    monkeypatch.setattr(leader_client, "LEADER_REQUEST_TIMEOUT_S", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        config = CoordinationConfig(rest=f"127.0.0.1:{silent.getsockname()[1]}")
+        if not listens:
+            silent.close()
+        with (
+            LeaderClient(config, patience_s=0.0, find=FoundLeader) as leader,
+            pytest.raises(NoLeaderError) as error,
+        ):
+            leader.get("/v1/leader")
+    assert isinstance(error.value, NoListenerError) is not listens
 
 
 def test_without_the_control_topic_nothing_is_known(read: Callable[..., Placement]) -> None:

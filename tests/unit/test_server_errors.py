@@ -33,7 +33,7 @@ from consumer.targets.mysql.errors import build_consumer_error as mysql_error
 from consumer.targets.oracle.errors import build_consumer_error as oracle_error
 from consumer.targets.postgres.connection import PostgresLink
 from consumer.targets.postgres.errors import build_consumer_error as postgres_error
-from consumer.targets.postgres.errors import describe_server_error
+from consumer.targets.postgres.errors import describe_server_error, parse_sqlstate
 from consumer.targets.postgres.errors import get_error_class as get_postgres_class
 from consumer.targets.shared.inspection import open_inspector
 from producer.checks import binlog_server
@@ -219,6 +219,22 @@ def test_targets_refuse_what_their_catalog_does_not_know() -> None:
         assert type(error) is TargetConfigError
         assert f"reading {read}" in str(error)
         assert str(error).endswith(f": {UNKNOWN_THERE}")
+
+
+@pytest.mark.parametrize(
+    ("message", "state"),
+    [
+        ('password authentication failed for user "u"', "28P01"),
+        ('role "u" does not exist', "28000"),
+        ('database "d" does not exist', "3D000"),
+        ('permission denied for database "d"', "42501"),
+        ('root certificate file "/ca.pem" does not exist', ""),
+        ("Passwort-Authentifizierung für Benutzer »u« fehlgeschlagen", ""),
+    ],
+)
+def test_a_login_that_postgres_refuses_is_known_by_its_message(message: str, state: str) -> None:
+    failed = f'connection failed: connection to server at "127.0.0.1", port 5432 failed: FATAL:  {message}'
+    assert parse_sqlstate(failed) == state
 
 
 #: Errors of MySQL that end the connection.

@@ -132,10 +132,20 @@ def test_what_mysql_does_not_say(message: str) -> None:
     assert mysql_rights.grant_for(message, HERE, "INSERT INTO `h_q`.`people`") is None
 
 
-def test_a_log_in_that_is_refused_names_the_account() -> None:
-    message = "cannot connect …: Access denied for user 'u'@'%' to database 'hq' (1044); GRANT it"
-    assert grant_to_connect(message) == f"GRANT {ALL}, CREATE ON `hq`.* TO `u`@`%`;"
-    assert grant_to_connect("Access denied for user 'u'@'%' (using password: NO) (1045)") is None
+@pytest.mark.parametrize(
+    "message",
+    [
+        "cannot connect as u@h:1: Access denied for user 'u'@'%' to database 'h_q' (1044)",
+        "cannot connect as u@h:1: Accès refusé pour l'utilisateur: 'u'@'%'. Base 'h_q' (1044)",
+        "cannot connect as u@h:1: Benutzer 'u'@'%' hat keine Zugriffsberechtigung für Datenbank 'h_q' (1044)",
+    ],
+)
+def test_a_log_in_that_is_refused_names_the_account(message: str) -> None:
+    assert grant_to_connect(message, "u", "h_q") == f"GRANT {ALL}, CREATE ON `h\\_q`.* TO `u`@`%`;"
+    assert grant_to_connect(message, "other", "h_q") is None
+
+
+def test_an_account_is_quoted_as_grant_takes_it() -> None:
     assert format_account("a@b@%") == "`a@b`@`%`"
 
 

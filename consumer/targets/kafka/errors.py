@@ -15,6 +15,9 @@ depend on where the broker detects that.
 TOO_LARGE = frozenset({"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"})
 
 _UNTRUSTED = "certificate verify failed"
+_UNREACHED = frozenset({"_TRANSPORT", "_RESOLVE", "_ALL_BROKERS_DOWN", "_BAD_MSG"})
+"""No broker answers at `bootstrap`, or another server does."""
+_NOT_CONNECTED = "start the brokers, or correct the target's `bootstrap` and `options`"
 _NO_TRANSACTIONS = (
     "the broker has no transactions, without which records and progress could not be written "
     "together: use Kafka 0.11 or newer"
@@ -75,4 +78,4 @@ def translate_kafka_error(error: KafkaException | KafkaError, doing: str) -> Con
         )
     if name in _REMEDIES:
         return TargetConfigError(f"{doing}: {seen.str()}", _REMEDIES[name])
-    return TransientError(f"{doing}: {seen.str()} ({name})")
+    return TransientError(f"{doing}: {seen.str()} ({name})", _NOT_CONNECTED if name in _UNREACHED else "")

@@ -25,6 +25,7 @@ from consumer.targets.dialect_components import Rows
 from consumer.targets.mysql.errors import (
     COMMIT_UNKNOWN,
     CONNECTION_LOST,
+    DATABASE_REFUSED,
     build_consumer_error,
     get_error_code,
 )
@@ -109,7 +110,9 @@ class MySqlLink:
                 **build_tls_arguments(target),
             )  # fmt: skip
         except ServerConnectError as error:
-            if grant := grant_to_connect(str(error)):
+            cause = error.__cause__
+            is_refused = isinstance(cause, pymysql.MySQLError) and get_error_code(cause) == DATABASE_REFUSED
+            if is_refused and (grant := grant_to_connect(error.problem.what, target.user, target.database)):
                 raise MissingGrantError(error.problem.what, grant) from error
             kind = TransientError if error.transient else TargetConfigError
             raise kind.from_problem(error.problem) from error
@@ -124,6 +127,7 @@ class MySqlLink:
         settings = (
             f"innodb_lock_wait_timeout = {LOCK_WAIT_S}",
             f"lock_wait_timeout = {LOCK_WAIT_S}",
+            "lc_messages = 'en_US'",  # which right a message asks for is read from its English text
             *self._flavour.settings,
         )
         self.execute(f"SET SESSION {', '.join(settings)}", [])

@@ -47,8 +47,10 @@ _LOCK_WAIT = frozenset({1205})
 #: Deadlock, changed since read, read-only server (failover), disk full, too many connections, interrupted.
 _TRANSIENT = frozenset({1020, 1021, 1040, 1114, 1203, 1213, 1226, 1290, 1317, 1836, 3024, 3572})
 _CLASSES: dict[str, type[ConsumerError]] = {"22": RefusedError, "23": RefusedError, "42": TargetConfigError}
+#: The user may not use the database, or it does not exist and the user may not know that.
+DATABASE_REFUSED = 1044
 #: A right is missing, on a database, table, column or routine, or a right of the server.
-DENIED = frozenset({1044, 1142, 1143, 1227, 1370})
+DENIED = frozenset({DATABASE_REFUSED, 1142, 1143, 1227, 1370})
 #: Its text would reveal values of a row.
 _ENTRY = re.compile(r"Duplicate entry '.*' for key")
 REMEDIES = {
@@ -76,6 +78,7 @@ REMEDIES = {
         (1553, 1828, 1829, 1832, 1833, 1834, 3730, 3780),
         "drop the foreign key in the target, for the source already guarantees it",
     ),
+    1049: "create the database, or correct its name in the configuration",
     1146: "create the table, or let rowlock create it (create_tables)",
     **dict.fromkeys(
         (1906, 3105), "make the generated column an ordinary one, for its values come from the source"

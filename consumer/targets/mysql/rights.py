@@ -211,16 +211,16 @@ def grant_for(message: str, account: str, statement: str = "") -> str | None:
     return None
 
 
-def grant_to_connect(message: str) -> str | None:
-    """Return the GRANT for a user that is refused the database at log-in; here the message names the
-    account itself.
+def grant_to_connect(message: str, user: str, database: str) -> str | None:
+    """Return the GRANT for a user that is refused the database at log-in; None if the message does not name
+    the account.
+
+    The message is in the server's language. It names the account itself, with the host of its definition.
     """
-    found = _DATABASE.search(message)
+    found = re.search(re.escape(f"'{user}'@'") + "([^']*)'", message)
     if found is None:
         return None
-    return _render_grant(
-        _CREATING, f"{_escape_pattern(found['db'])}.*", f"{bare(found['user'])}@{bare(found['host'])}"
-    )
+    return _render_grant(_CREATING, f"{_escape_pattern(database)}.*", f"{bare(user)}@{bare(found[1])}")
 
 
 def _render_table_grant(what: str, place: str, account: str, statement: str) -> str | None:

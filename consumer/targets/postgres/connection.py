@@ -21,7 +21,7 @@ from consumer.errors import (
     TransientError,
 )
 from consumer.targets.dialect_components import Rows
-from consumer.targets.postgres.errors import build_consumer_error, is_stale_plan
+from consumer.targets.postgres.errors import build_connect_error, build_consumer_error, is_stale_plan
 from consumer.targets.postgres.locks import PostgresLocks
 from consumer.targets.sql import Fragment, Params
 from schemas.errors import UnsupportedServerError, ValueRefusedError
@@ -79,8 +79,11 @@ class PostgresLink:
     def connect(self) -> None:
         if self._raw is not None and not self._raw.closed:
             return
-        with self.translate_errors():
+        try:
             self._raw = psycopg.connect(**self._build_arguments(), autocommit=True)
+        except psycopg.Error as error:
+            raise build_connect_error(error, self._where, self._target.user) from error
+        with self.translate_errors():
             try:
                 self._require_supported(self._raw)
                 self._raw.execute(_DURABLE)

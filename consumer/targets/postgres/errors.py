@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import psycopg
 
 from consumer.errors import (
@@ -43,8 +45,8 @@ DENIED = "42501"
 #: The server does not know a column, a function, a setting or a statement.
 _UNKNOWN = frozenset({"42703", "42883", "42704", "42601"})
 #: Another session changed the table, so a prepared statement of the driver has the table's earlier
-#: form.
-_STALE_PLAN = "cached plan must not change result type"
+#: form: SQLSTATE and the server's function, because the message is in the language of `lc_messages`.
+_STALE_PLAN = ("0A000", "RevalidateCachedQuery")
 _WITH_VALUES = frozenset({"22", "23", "44"})
 REMEDIES = {
     DENIED: "give the user the right that it lacks, `rowlock check` prints the GRANT "
@@ -56,8 +58,9 @@ REMEDIES = {
     "42P10": "the target table needs a primary key or unique index over exactly these columns",
     "42704": UNKNOWN_THERE,  # on connecting: a setting of rowlock's session
     "28P01": "correct user or password in the configuration",
-    "28000": "let this user in (the server's pg_hba.conf)",
+    "28000": "let this user in (the server's pg_hba.conf), or correct the user in the configuration",
     "3D000": "create the database, or correct its name in the configuration",
+    "3F000": "create the schema (`rowlock check` prints the statement), or correct its name in the route",
 }
 
 
@@ -83,22 +86,24 @@ def describe_server_error(error: psycopg.Error, state: str) -> str:
     return " ".join(whole.split())
 
 
+_NOT_CONNECTED = "start the server, or correct host, port, user, password, database and tls of the target"
 #: Login failures have no SQLSTATE in libpq; their messages are not translated if lc_messages is C.
 _LOGIN = {
     "password authentication failed": "28P01",
     "no pg_hba.conf entry": "28000",
     "permission denied for database": DENIED,
-    "does not exist": "3D000",
+    'role ".*" does not exist': "28000",
+    'database ".*" does not exist': "3D000",
     "unrecognized configuration parameter": "42704",
 }
 
 
 def parse_sqlstate(message: str) -> str:
-    return next((state for text, state in _LOGIN.items() if text in message), "")
+    return next((state for text, state in _LOGIN.items() if re.search(text, message)), "")
 
 
 def is_stale_plan(error: psycopg.Error) -> bool:
-    return _STALE_PLAN in str(error)
+    return (error.sqlstate, error.diag.source_function) == _STALE_PLAN
 
 
 def build_consumer_error(error: psycopg.Error, where: str, user: str, hint: str = "") -> ConsumerError:
@@ -117,3 +122,9 @@ def build_consumer_error(error: psycopg.Error, where: str, user: str, hint: str 
         return TargetConfigError(message, UNKNOWN_THERE)
     remedy = REMEDIES.get(state, UNDO if issubclass(kind, TargetConfigError) else "")
     return kind(message, remedy)
+
+
+def build_connect_error(error: psycopg.Error, where: str, user: str) -> ConsumerError:
+    """Return the consumer's error of a connection that was not made. It always has a remedy."""
+    found = build_consumer_error(error, where, user)
+    return found if found.problem.action else type(found)(found.problem.what, _NOT_CONNECTED)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rowlock.credentials import load_security
 from rowlock.errors import CommandError
 from schemas.config.model import Config
-from schemas.findings import Finding
+from schemas.findings import Finding, build_error_finding
 
 
 def yield_coordination_findings(config: Config) -> Iterator[Finding]:
@@ -16,5 +16,4 @@ def yield_coordination_findings(config: Config) -> Iterator[Finding]:
     try:
         load_security(settings.tls)
     except CommandError as error:
-        seen, _, remedy = str(error).partition("; ")
-        yield Finding("error", config.find_line("coordination", "tls"), seen, remedy)
+        yield build_error_finding(config.find_line("coordination", "tls"), error.problem)

@@ -93,7 +93,7 @@ def _yield_setting_findings(config: Config, name: str, tables: Sequence[Table]) 
             try:
                 cascades = list_cascading_foreign_keys(conn, table.db, table.name)
             except SchemaError as error:
-                yield Finding("warning", place, *str(error).rsplit(": ", 1))
+                yield Finding("warning", place, error.problem.what, error.problem.action)
                 continue
             if cascades:
                 yield Finding(

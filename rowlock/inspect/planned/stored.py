@@ -27,7 +27,7 @@ from producer.kafka.topic_reader import TopicReader
 from producer.start.positions import PositionStore
 from rowlock.coordinator.leader_client import LeaderClient
 from rowlock.coordinator.units import list_sources_to_capture
-from rowlock.errors import CommandError
+from rowlock.errors import CommandError, NoLeaderError
 from rowlock.inspect.checks.flows import TableFlow, list_flows
 from rowlock.inspect.planned.plan import RunPlan, StoredFlow, StoredSource, StoredTopic, build_run_plan
 from rowlock.views.kafka import KafkaView
@@ -233,6 +233,7 @@ def _ask_leader(config: Config) -> Mapping[str, Any] | None:
     try:
         with LeaderClient.from_config(config) as leader:
             return leader.reload_config(dry_run=True)
+    except NoLeaderError:
+        return None
     except CommandError as error:
-        text = str(error)
-        return None if text.startswith("no coordinator took the command") else {"refused": text.splitlines()}
+        return {"refused": str(error).splitlines()}
