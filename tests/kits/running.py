@@ -262,14 +262,23 @@ class Run:
         itself meanwhile."""
 
         def look() -> Any:
-            code = None if self.process is None else self.process.poll()
-            found = condition()
+            code, found = self._find_exit_code(), None
+            try:
+                found = condition()
+            except Exception:
+                code = self._find_exit_code()
+                if code is None:
+                    raise
             if code is not None and not found:
                 last = "\n".join(self.log.read_text(errors="replace").splitlines()[-30:])
                 raise AssertionError(f"the run ended with exit code {code}; missing: {what}\n{last}")
             return found
 
         return until(look, f"{what}; see {self.log}", seconds)
+
+    def _find_exit_code(self) -> int | None:
+        """Return the exit code of a run that has ended by itself."""
+        return None if self.process is None else self.process.poll()
 
     def family(self) -> list[psutil.Process]:
         assert self.process is not None

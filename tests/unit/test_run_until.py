@@ -24,6 +24,14 @@ def test_a_run_that_ended_by_itself_fails_at_once_with_its_log(tmp_path: Path) -
         ended_run(tmp_path).until(lambda: False, "rows", 600)
 
 
+def test_a_condition_that_raises_because_the_run_ended_does_not_hide_it(tmp_path: Path) -> None:
+    def ask_the_run() -> None:
+        raise ConnectionError
+
+    with pytest.raises(AssertionError, match="exit code 2; missing: rows"):
+        ended_run(tmp_path).until(ask_the_run, "rows", 600)
+
+
 def test_what_an_ended_run_has_done_counts(tmp_path: Path) -> None:
     assert ended_run(tmp_path).until(lambda: 7, "rows", 600) == 7
 
