@@ -208,25 +208,25 @@ def _one(server: Any, declared: str, values: list[str]) -> Golden:
 def main() -> None:
     """Write `PAGE` anew."""
     from deploy.embedded.services import MariaDB, MySQL
-    from tests.kits.decoder_support import Server
+    from tests.kits.decoder_support import LoggedDatabase
 
     lines = []
     for service in (MySQL(durable=False), MariaDB(durable=False)):
         with service:
             service.create_database("golden")
-            server = Server(service, "golden")
+            server = LoggedDatabase(service, "golden")
             server.execute("SET sql_mode = 'ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION'")
             for declared, values in types(server.kind):
                 lines.append(_line(_one(server, declared, values)))
-            server.connection.close()
+            server.close()
             if server.kind == "mariadb":
                 service.execute("SET GLOBAL mysql56_temporal_format = OFF")
-                server = Server(service, "golden")
+                server = LoggedDatabase(service, "golden")
                 server.execute("SET sql_mode = 'ALLOW_INVALID_DATES,NO_ENGINE_SUBSTITUTION'")
                 for kind, texts in _TIMES.items():
                     golden = _one(server, f"{kind} NULL", [f"'{text}'" for text in texts])
                     lines.append(_line(msgspec.structs.replace(golden, declared=f"{kind} {OLD}")))
-                server.connection.close()
+                server.close()
     PAGE.write_text("".join(lines))
 
 

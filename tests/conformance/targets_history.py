@@ -10,7 +10,7 @@ from __future__ import annotations
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.kits.history import UNIT, History, histories, run_threads, serial, target_table
+from tests.kits.history import UNIT, TopicHistory, histories, run_threads, serial, target_table
 from tests.kits.targets import Target
 
 
@@ -22,7 +22,7 @@ def test_random_histories_end_as_serial_replay(target: Target) -> None:
         phases=[Phase.explicit, Phase.generate],
     )
     @given(histories(), st.integers(1, 8), st.sampled_from((1, 3, 1000)), st.integers(0, 2**32))
-    def run(history: History, lanes: int, max_gather: int, seed: int) -> None:
+    def run(history: TopicHistory, lanes: int, max_gather: int, seed: int) -> None:
         table = target_table(target.schema, f"h{len(used)}")
         used.append(table.name)
         if len(used) > 1:

@@ -9,7 +9,6 @@ nothing is committed under an older token than the one before.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,53 +19,48 @@ from typing import Any
 import msgspec
 import psutil
 import pytest
-from click.testing import CliRunner
 
 from consumer.ordering.fencing_tokens import BITS
 from consumer.ordering.model import ApplyUnit
 from deploy.embedded.services import Kafka, MariaDB
-from rowlock.cli import main
 from schemas.config.kinds import targets as target_kinds
 from schemas.wire.records import format_former_table_topic
 from tests.kits.apply import ROOT
-from tests.kits.running import DDL, KEYS, Load, Run, rows, running, source_config, write_config
-from tests.kits.waiting import until
+from tests.kits.running import ACCOUNTS, Load, rows
+from tests.kits.whole_run import WholeRun, whole_run
 from tests.stands.json_folder import Commit, JsonFolder, installed
 
 pytestmark = pytest.mark.timeout(600)
 
 
-@dataclass
-class System:
-    run: Run
+@dataclass(kw_only=True)
+class FolderRun(WholeRun):
+    """A run into a folder of files. `place`: the folder."""
+
     source: MariaDB
-    database: str
-    folder: JsonFolder
     place: Path
 
     @property
-    def unit(self) -> ApplyUnit:
-        return ApplyUnit(
-            "to-files", format_former_table_topic(self.database, "branch", self.database, "acct")
-        )
+    def folder(self) -> JsonFolder:
+        return JsonFolder(self.place)
+
+    @property
+    def apply_unit(self) -> ApplyUnit:
+        return ApplyUnit("to-files", format_former_table_topic(self.db, "branch", self.db, "acct"))
 
     def commits(self) -> list[Commit]:
         """Return all commits of the unit, in order."""
-        files = self.folder.of(self.unit).folder.glob("commit.*.json")
+        files = self.folder.of(self.apply_unit).folder.glob("commit.*.json")
         found = [msgspec.json.decode(file.read_bytes(), type=Commit) for file in files]
         return sorted(found, key=lambda commit: commit.number)
 
     def rows(self, commit: Commit) -> list[tuple[Any, ...]]:
-        found = self.folder.of(self.unit).rows(commit).values()
+        found = self.folder.of(self.apply_unit).rows(commit).values()
         return sorted((key, version, owner, Decimal(str(amount))) for key, version, owner, amount in found)
 
     def equal(self) -> bool:
-        commits = self.folder.of(self.unit)
-        return self.rows(commits.last()) == rows(self.source, self.database)
-
-    def sql(self, *statements: str) -> None:
-        for statement in statements:
-            self.source.execute(statement, database=self.database)
+        commits = self.folder.of(self.apply_unit)
+        return self.rows(commits.last()) == rows(self.source, self.db)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[int]:
@@ -77,69 +71,59 @@ class System:
         def holding() -> int | None:
             reported.unlink(missing_ok=True)
             hold.touch()
-            said_by = until(
-                lambda: reported.exists() and reported.read_text(), f"a commit; see {self.run.log}"
-            )
-            process, _, thread = said_by.partition(" ")
+            reporter = self.run.until(lambda: reported.exists() and reported.read_text(), "a commit")
+            process, _, thread = reporter.partition(" ")
             if thread.startswith("take"):
                 hold.unlink()
                 return None
             return int(process)
 
         try:
-            yield until(holding, "a commit of a micro-batch")
+            yield self.run.until(holding, "a commit of a micro-batch")
         finally:
             hold.unlink(missing_ok=True)
-
-    def invoke(self, *words: str) -> str:
-        result = CliRunner().invoke(main, [*words, "-c", str(self.run.config)])
-        assert result.exit_code in (0, 1), result.output
-        return result.output
 
 
 @pytest.fixture
 def system(
-    mariadb: MariaDB, mariadb_db: str, kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[System]:
+    mariadb: MariaDB, unique: str, kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[FolderRun]:
     monkeypatch.setattr(target_kinds, "TARGET_KINDS", {**target_kinds.TARGET_KINDS})
     packages = str(installed(tmp_path / "packages"))
     monkeypatch.syspath_prepend(packages)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join((packages, str(ROOT))))
-    place = tmp_path / "folder"
-    mariadb.execute(DDL, database=mariadb_db)
-    for key in range(0, KEYS, 2):  # rows for the snapshot
-        mariadb.execute("INSERT INTO acct VALUES (%s, 0, %s, 7.5)", (key, f"first{key}"), database=mariadb_db)
-    anywhere = {"host": "none", "port": 1, "user": "nobody", "password": ""}
-    config = write_config(
-        tmp_path,
-        kafka={"bootstrap": kafka.bootstrap, "prefix": mariadb_db},
-        sources={"branch": source_config(mariadb, "mariadb", mariadb_db)},
-        targets={"files": {"type": "json", **anywhere, "database": str(place)}},
-        pipelines={"to-files": {"sources": ["branch"], "target": "files", "commit_every": 0.5}},
-    )
-    with running(config, tmp_path) as run:
-        yield System(run, mariadb, mariadb_db, JsonFolder(place), place)
+    pipeline = {"sources": ["branch"], "target": "files", "commit_every": 0.5}
+    with whole_run(tmp_path, unique, kafka, {"branch": mariadb}, {}, {"to-files": pipeline}) as whole:
+        made = FolderRun(**vars(whole), source=mariadb, place=tmp_path / "folder")
+        anywhere = {"host": "none", "port": 1, "user": "nobody", "password": ""}
+        made.parts["targets"]["files"] = {"type": "json", **anywhere, "database": str(made.place)}
+        made.write_parts()
+        made.change("branch", *ACCOUNTS)
+        made.run.start()
+        yield made
 
 
-def test_a_folder_of_files_follows_its_source_through_kill_and_fence(system: System) -> None:
-    until(system.equal, f"the snapshot is applied; see {system.run.log}", 120)
-    load = Load(system.source, system.database)
+def test_a_folder_of_files_follows_its_source_through_kill_and_fence(system: FolderRun) -> None:
+    system.run.until(system.equal, "the snapshot is applied", 120)
+    load = Load(system.source, system.db)
     load.version = 1
     load.start()
     try:
         with system.held() as driver:
             psutil.Process(driver).kill()
-        until(lambda: driver not in {each.pid for each in system.run.find("consumer.main")}, "its end")
+        system.run.until(
+            lambda: driver not in {each.pid for each in system.run.find("consumer.main")}, "its end"
+        )
         with system.held():
             token = fence(system)
             at = system.commits()[-1].number
-        until(
+        system.run.until(
             lambda: system.commits()[-1].lanes[0].offset > system.commits()[at - 1].lanes[0].offset,
             "a successor",
         )
     finally:
         load.finish()
-    until(system.equal, f"the folder equals the source; see {system.run.log}", 120)
+    system.run.until(system.equal, "the folder equals the source", 120)
     later = [commit for commit in system.commits() if commit.number > at]
     assert min(commit.lanes[0].epoch for commit in later) > token, "the fenced driver wrote nothing"
     judge(system)
@@ -147,16 +131,16 @@ def test_a_folder_of_files_follows_its_source_through_kill_and_fence(system: Sys
     assert system.run.stop() == 0
 
 
-def fence(system: System) -> int:
+def fence(system: FolderRun) -> int:
     """Take the unit over as a driver of a later assignment would; returns its token."""
-    (row, *_), _ = system.folder.read_progress(system.unit)
+    (row, *_), _ = system.folder.read_progress(system.apply_unit)
     token, _, _ = system.folder.take_over(
-        system.unit, row.topic_id, row.layout, 1, assigned=(row.epoch >> BITS) + 1
+        system.apply_unit, row.topic_id, row.layout, 1, assigned=(row.epoch >> BITS) + 1
     )
     return token
 
 
-def judge(system: System) -> None:
+def judge(system: FolderRun) -> None:
     """No commit took a row back to an older version, none has an older token or offset than the one
     before."""
     seen: dict[int, int] = {}
@@ -171,31 +155,32 @@ def judge(system: System) -> None:
             seen[key] = version
 
 
-def barriers(system: System) -> None:
+def barriers(system: FolderRun) -> None:
     """TRUNCATE between rows; the folder refuses two rows: the delete of one settles it, the other one is
     shown and retried."""
-    system.sql(
-        "INSERT INTO acct VALUES (900, 1, NULL, 0)", "TRUNCATE acct",
+    system.change(
+        "branch", "INSERT INTO acct VALUES (900, 1, NULL, 0)", "TRUNCATE acct",
         "INSERT INTO acct VALUES (901, 1, NULL, 1)", "INSERT INTO acct VALUES (902, 1, 'poison', 2)",
     )  # fmt: skip
-    until(lambda: system.folder.read_quarantine(system.unit), "the refused row is held", 60)
-    assert system.rows(system.folder.of(system.unit).last()) == [(901, 1, None, Decimal(1))]
-    assert "902" in system.invoke("quarantine", "list")
-    system.sql("DELETE FROM acct WHERE id = 902")
-    until(lambda: not system.folder.read_quarantine(system.unit), "the delete settles its key", 60)
-    system.sql("INSERT INTO acct VALUES (903, 1, 'poison', 3)")
-    until(lambda: system.folder.read_quarantine(system.unit), "the next refused row is held", 60)
-    system.sql("UPDATE acct SET version = 2, owner = NULL WHERE id = 903")
-    until(
-        lambda: len(system.folder.read_quarantine(system.unit)) == 2,
+    system.run.until(lambda: system.folder.read_quarantine(system.apply_unit), "the refused row is held", 60)
+    assert system.rows(system.folder.of(system.apply_unit).last()) == [(901, 1, None, Decimal(1))]
+    assert "902" in system.invoke("quarantine", "list").output
+    system.change("branch", "DELETE FROM acct WHERE id = 902")
+    system.run.until(
+        lambda: not system.folder.read_quarantine(system.apply_unit), "the delete settles its key", 60
+    )
+    system.change("branch", "INSERT INTO acct VALUES (903, 1, 'poison', 3)")
+    system.run.until(
+        lambda: system.folder.read_quarantine(system.apply_unit), "the next refused row is held", 60
+    )
+    system.change("branch", "UPDATE acct SET version = 2, owner = NULL WHERE id = 903")
+    system.run.until(
+        lambda: len(system.folder.read_quarantine(system.apply_unit)) == 2,
         "the update waits for the row before it",
         60,
     )
-    assert "applied" in system.invoke("quarantine", "retry")
-    until(system.equal, f"equal at the end; see {system.run.log}", 60)
-    until(lambda: states(system) == ["current"], "status says so", 60)
-
-
-def states(system: System) -> list[str]:
-    units = json.loads(system.invoke("status", "--output", "json"))["units"]
-    return [unit["state"] for unit in units]
+    assert "applied" in system.invoke("quarantine", "retry").output
+    system.run.until(system.equal, "equal at the end", 60)
+    system.run.until(
+        lambda: [unit["state"] for unit in system.status()["units"]] == ["current"], "the state in status", 60
+    )

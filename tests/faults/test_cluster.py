@@ -21,7 +21,7 @@ import pytest
 
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
 from tests.kits.cluster import Addresses, Checkpoints, Processes
-from tests.kits.running import DDL, KEYS, Load, Witness, rows, source_config, target_config, write_config
+from tests.kits.running import ACCOUNTS, Load, Witness, rows, source_config, target_config, write_config
 from tests.kits.waiting import until
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(0)]
@@ -150,9 +150,8 @@ def cluster(
 ) -> Iterator[Cluster]:
     database, addresses = mariadb_db, Addresses(proxied=True)
     postgres.create_database(database)
-    mariadb.execute(DDL, database=database)
-    for key in range(0, KEYS, 2):  # rows for the snapshot
-        mariadb.execute("INSERT INTO acct VALUES (%s, 0, %s, 7.5)", (key, f"first{key}"), database=database)
+    for statement in ACCOUNTS:
+        mariadb.execute(statement, database=database)
     config = write_config(
         tmp_path,
         kafka={"bootstrap": kafka.bootstrap, "prefix": database},

@@ -15,9 +15,8 @@ import pytest
 
 from deploy.embedded.ports import pick_port
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
-from tests.faults.whole_system import System, whole_system
+from tests.faults.whole_system import RunUnderFaults, run_under_faults
 from tests.kits.running import rows
-from tests.kits.waiting import until
 from tests.servers.proxy import TcpProxy
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -32,8 +31,8 @@ HELD_BACK = 200
 
 
 class Way(NamedTuple):
-    """How rowlock reaches a server; tests.kits.running.Server but for the connection, which the tests open
-    past the network."""
+    """How rowlock reaches a server. A tests.kits.running.DatabaseServer but for the connection, which the
+    tests open past the network."""
 
     host: str
     port: int
@@ -45,7 +44,7 @@ class Way(NamedTuple):
 class Networks:
     """One proxy on each way."""
 
-    system: System
+    system: RunUnderFaults
     source: TcpProxy
     broker: TcpProxy
     target: TcpProxy
@@ -80,15 +79,17 @@ def networks(
             broker.address,
             Way("127.0.0.1", target.port, postgres.user, postgres.connect),
         )
-        with whole_system(tmp_path_factory.mktemp("cut"), mariadb, kafka, postgres, "cut", ways) as system:
+        with run_under_faults(
+            tmp_path_factory.mktemp("cut"), mariadb, kafka, postgres, "cut", ways
+        ) as system:
             yield Networks(system, source, broker, target)
 
 
-def _behind(system: System) -> bool:
+def _behind(system: RunUnderFaults) -> bool:
     """The target lacks much of what the source has."""
     versions = [
-        max((row[1] for row in rows(server, system.database)), default=0)
-        for server in (system.source, system.target)
+        max((row[1] for row in rows(server, system.db)), default=0)
+        for server in (system.source, system.office)
     ]
     return versions[0] - versions[1] > HELD_BACK
 
@@ -102,7 +103,7 @@ def test_source_equals_target_after_a_cut(way: str, direction: str, end: str, ne
     def cut() -> None:
         network.cut(up=direction != "down", down=direction != "up")
         try:
-            until(lambda: _behind(networks.system), f"the cut is felt; see {networks.system.run.log}", 300)
+            networks.system.run.until(lambda: _behind(networks.system), "the cut is felt", 300)
         finally:
             if end == "is reset":
                 network.close_connections()

@@ -10,19 +10,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import psycopg
 import pytest
 
 from deploy.embedded.services import Kafka, MySQL, PostgreSQL
-from deploy.fetch.downloads import fetch_spark_kafka_jars
 from tests.kits.apply import ROOT
 from tests.kits.capture import events, replay
 from tests.kits.running import KEYS, OWNERS, Load, Run, Witness, running, target_config, write_config
@@ -134,26 +130,19 @@ class Judge:
         counts = [writer.count for writer in writers]
         until(lambda: all(w.count > n + 100 for w, n in zip(writers, counts, strict=True)), "load")
         before = self.applied()
-        until(
-            lambda: all(a != b for a, b in zip(self.applied(), before, strict=True)),
-            f"it goes on; see {self.run.log}", 240,
-        )  # fmt: skip
-
-
-def _kill(run: Run, *words: str) -> None:
-    for process in until(lambda: run.find(*words), f"a process with {words}"):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
+        self.run.until(
+            lambda: all(a != b for a, b in zip(self.applied(), before, strict=True)), "it goes on", 240
+        )
 
 
 def kill_between_acknowledgement_and_delete(run: Run, stand: OracleStand) -> None:
     with stand.deletes_held("acct") as waits:
-        until(waits, "capture wants to delete")
-        _kill(run, "producer.main")
+        run.until(waits, "capture wants to delete")
+        run.kill_processes("producer.main")
 
 
 def kill_capture(run: Run, _stand: OracleStand) -> None:
-    _kill(run, "producer.main")
+    run.kill_processes("producer.main")
 
 
 def kill_workers(run: Run, _stand: OracleStand) -> None:
@@ -161,13 +150,11 @@ def kill_workers(run: Run, _stand: OracleStand) -> None:
 
 
 def kill_appliers(run: Run, _stand: OracleStand) -> None:
-    _kill(run, "consumer.main")
+    run.kill_processes("consumer.main")
 
 
 def kill_run(run: Run, _stand: OracleStand) -> None:
-    _, alive = psutil.wait_procs(run.kill(), timeout=120)
-    assert alive == [], "kill -9 of the run left processes behind"
-    run.start()
+    run.kill_and_restart()
 
 
 FAULTS: tuple[Callable[[Run, OracleStand], None], ...] = (
@@ -176,39 +163,33 @@ FAULTS: tuple[Callable[[Run, OracleStand], None], ...] = (
 )  # fmt: skip
 
 
-def command(config: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "ROWLOCK_SPARK_JARS": ",".join(map(str, fetch_spark_kafka_jars()))}
-    line = [sys.executable, "-m", "rowlock.cli", *words, "-c", str(config)]
-    return subprocess.run(line, env=env, capture_output=True, text=True, timeout=600, check=False)
-
-
-def the_command_line(config: Path, stand: OracleStand) -> None:
+def the_command_line(run: Run, stand: OracleStand) -> None:
     """verify reads the source's rows; a row that capture never saw is a difference, until a copy of just that
     row."""
-    same = command(config, "verify")
+    same = run.call("verify")
     assert same.returncode == 0, same.stdout + same.stderr
     with stand.own.transaction():
         stand.do(f'ALTER TABLE "{OWNER}".acct DISABLE TRIGGER mlog')
         stand.do(f"INSERT INTO \"{OWNER}\".acct VALUES (5000, 1, 'unseen', 1, now())")
         stand.do(f'ALTER TABLE "{OWNER}".acct ENABLE TRIGGER mlog')
-    other = command(config, "verify", "--output", "json")
+    other = run.call("verify", "--output", "json")
     assert other.returncode == 1, other.stderr
     found = [json.loads(line)["differences"] for line in other.stdout.splitlines()]
     assert [[(each["kind"], each["key"]) for each in pair] for pair in found] == [[("missing", ["5000"])]] * 2
-    copied = command(config, "copy", f"{OWNER}.acct", "--where", "id = 5000", "--wait")
+    copied = run.call("copy", f"{OWNER}.acct", "--where", "id = 5000", "--wait")
     assert copied.returncode == 0, copied.stderr
-    until(lambda: command(config, "verify").returncode == 0, "the copy is applied", 120)
+    run.until(lambda: run.call("verify").returncode == 0, "the copy is applied", 120)
 
 
-def caught_up(config: Path, stand: OracleStand, judge: Judge) -> None:
+def caught_up(run: Run, stand: OracleStand, judge: Judge) -> None:
     """Nothing runs: rows wait in the log, which check says; a run until it has caught up brings them."""
     stand.do(f'UPDATE "{OWNER}".acct SET version = version + 1')
     waiting = stand.logged("acct")
-    notified = json.loads(command(config, "check", "--output", "json").stdout)
+    notified = json.loads(run.call("check", "--output", "json").stdout)
     assert [each["backlog_rows"] for each in notified["headroom"] if each["place"] == "source core"] == [
         waiting
     ]
-    done = command(config, "run", "--until-caught-up")
+    done = run.call("run", "--until-caught-up")
     assert done.returncode == 0, done.stderr[-3000:]
     assert judge.equal()
 
@@ -249,7 +230,7 @@ def test_oracle_into_postgres_and_mysql_under_load_and_kills(
     targets: list[tuple[Any, str]] = [(postgres, pg_db), (mysql, mysql_db)]
     with running(config, tmp_path) as run:
         judge = Judge((schema, database), targets, run)
-        until(judge.equal, f"the snapshot is applied; see {run.log}", 300)
+        run.until(judge.equal, "the snapshot is applied", 300)
         witnesses = [Witness(*target) for target in targets]
         writers = [Writer(schema, database, part) for part in range(WRITERS)]
         for thread in (*witnesses, *writers):
@@ -262,15 +243,15 @@ def test_oracle_into_postgres_and_mysql_under_load_and_kills(
         finally:
             for writer in writers:
                 writer.finish()
-        until(judge.equal, f"the targets equal the source; see {run.log}", 300)
+        run.until(judge.equal, "the targets equal the source", 300)
         for witness in witnesses:
             witness.finish()
         assert [witness.regressions for witness in witnesses] == [[], []]
         assert min(witness.reads for witness in witnesses) > 20
-        until(lambda: not stand.logged("acct"), "what Kafka has is deleted")
-        the_command_line(config, stand)
+        run.until(lambda: not stand.logged("acct"), "what Kafka has is deleted")
+        the_command_line(run, stand)
         assert run.stop() == 0
-    caught_up(config, stand, judge)
+    caught_up(run, stand, judge)
     topic = events(kafka.bootstrap, f"{unique}.core.{OWNER}.acct")  # no version falls
     logged = Counter(row for event in replay(topic).accepted if event.log for row in event.log.rows)
     assert [row for row, times in logged.items() if times > 1] == []

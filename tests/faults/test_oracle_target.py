@@ -8,25 +8,19 @@ back, the full comparison of rows, `rowlock verify`, and no displaced row.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from deploy.embedded.services import Kafka, MariaDB, MySQL
-from deploy.fetch.downloads import fetch_spark_kafka_jars
 from schemas.config.kinds.targets import ENTRY_POINTS
 from schemas.config.model import TargetConfig
 from tests.kits.apply import ROOT
 from tests.kits.running import (
-    DDL,
-    KEYS,
+    ACCOUNTS,
     Load,
     Run,
     Witness,
@@ -69,33 +63,21 @@ def installed(place: Path) -> Path:
     return place
 
 
-def kill(run: Run, *words: str) -> None:
-    for process in until(lambda: run.find(*words), f"a process with {words}"):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-
-
 def kill_captures(run: Run) -> None:
-    until(lambda: len(run.find("producer.main")) >= 2, "a capture for each source")
-    kill(run, "producer.main")
+    run.until(lambda: len(run.find("producer.main")) >= 2, "a capture for each source")
+    run.kill_processes("producer.main")
 
 
 def kill_appliers(run: Run) -> None:
-    kill(run, "consumer.main")
+    run.kill_processes("consumer.main")
 
 
 def kill_jvm(run: Run) -> None:
-    kill(run, "java", "org.apache.spark")
-
-
-def kill_run(run: Run) -> None:
-    _, alive = psutil.wait_procs(run.kill(), timeout=120)
-    assert alive == [], "kill -9 of the run left processes behind"
-    run.start()
+    run.kill_processes("java", "org.apache.spark")
 
 
 FAULTS: tuple[Callable[[Run], None], ...] = (
-    kill_appliers, kill_workers, kill_captures, kill_jvm, kill_run, kill_workers, kill_appliers,
+    kill_appliers, kill_workers, kill_captures, kill_jvm, Run.kill_and_restart, kill_workers, kill_appliers,
 )  # fmt: skip
 
 
@@ -105,15 +87,7 @@ def goes_on(run: Run, loads: list[Load], seen: Callable[[], list[Any]], behind: 
     until(lambda: all(load.count > n + 200 for load, n in zip(loads, counts, strict=True)), "load")
     before = seen()
     for at in range(len(before)):
-        until(
-            lambda at=at: seen()[at] != before[at], f"table {at} goes on behind {behind}; see {run.log}", 400
-        )  # type: ignore[misc]
-
-
-def command(config: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "ROWLOCK_SPARK_JARS": ",".join(map(str, fetch_spark_kafka_jars()))}
-    line = [sys.executable, "-m", "rowlock.cli", *words, "-c", str(config)]
-    return subprocess.run(line, env=env, capture_output=True, text=True, timeout=600, check=False)
+        run.until(lambda at=at: seen()[at] != before[at], f"table {at} goes on behind {behind}", 400)  # type: ignore[misc]
 
 
 def test_mysql_and_mariadb_into_oracle_under_load_and_kills(
@@ -124,11 +98,8 @@ def test_mysql_and_mariadb_into_oracle_under_load_and_kills(
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join((packages, str(ROOT))))
     sources: dict[str, tuple[MySQL | MariaDB, str]] = {"my": (mysql, mysql_db), "ma": (mariadb, mariadb_db)}
     for server, database in sources.values():
-        server.execute(DDL, database=database)
-        for key in range(0, KEYS, 2):  # rows for the snapshot
-            server.execute(
-                "INSERT INTO acct VALUES (%s, 0, %s, 7.5)", (key, f"first{key}"), database=database
-            )
+        for statement in ACCOUNTS:
+            server.execute(statement, database=database)
     config = write_config(
         tmp_path,
         kafka={"bootstrap": kafka.bootstrap, "prefix": oracle_db},
@@ -153,7 +124,7 @@ def test_mysql_and_mariadb_into_oracle_under_load_and_kills(
         return all(applied(name) == rows(*there) for name, there in sources.items())
 
     with running(config, tmp_path) as run:
-        until(equal, f"the snapshots are applied; see {run.log}", 240)
+        run.until(equal, "the snapshots are applied", 240)
         witnesses = [Witness(reading, oracle_db, f"acct_{name}") for name in sources]
         loads = [Load(*there) for there in sources.values()]
         for thread in (*witnesses, *loads):
@@ -168,17 +139,17 @@ def test_mysql_and_mariadb_into_oracle_under_load_and_kills(
         finally:
             for load in loads:
                 load.finish()
-        until(equal, f"the targets equal the sources; see {run.log}", 240)
+        run.until(equal, "the targets equal the sources", 240)
         for witness in witnesses:
             witness.finish()
         assert [witness.regressions for witness in witnesses] == [[], []]
         assert min(witness.reads for witness in witnesses) > 20
-        same = command(config, "verify")
+        same = run.call("verify")
         assert same.returncode == 0, same.stdout + same.stderr
         assert run.stop() == 0
     for server, database in sources.values():  # nothing runs
         server.execute("UPDATE acct SET version = version + 1", database=database)
-    last = command(config, "run", "--until-caught-up")
+    last = run.call("run", "--until-caught-up")
     assert last.returncode == 0, last.stderr[-3000:]
     assert equal()
     assert reading.connect(oracle_db).cursor().execute(

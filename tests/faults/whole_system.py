@@ -5,43 +5,35 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
-from tests.kits.running import (
-    DDL,
-    KEYS,
-    Load,
-    Run,
-    Server,
-    Witness,
-    rows,
-    running,
-    source_config,
-    target_config,
-    write_config,
-)
+from tests.kits.running import ACCOUNTS, DatabaseServer, Load, Witness, rows, source_config, target_config
 from tests.kits.waiting import until
+from tests.kits.whole_run import WholeRun, whole_run
 
 
-class System:
-    """What a fault may touch, and how to judge afterwards."""
+@dataclass(kw_only=True)
+class RunUnderFaults(WholeRun):
+    """A run from `source` into `target`: what a fault may touch, and how to judge afterwards."""
 
-    def __init__(self, run: Run, source: MariaDB, target: PostgreSQL, broker: Kafka, database: str) -> None:
-        self.run, self.source, self.target, self.broker, self.database = run, source, target, broker, database
+    source: MariaDB
+    office: PostgreSQL
+    broker: Kafka
 
     def equal(self) -> bool:
         try:
-            return rows(self.source, self.database) == rows(self.target, self.database)
+            return rows(self.source, self.db) == rows(self.office, self.db)
         except Exception:  # noqa: BLE001 - the target is on its way up
             return False
 
     def under_load(self, fault: Callable[[], None], seed: int) -> None:
         """Let `fault` happen in the middle of load; afterwards the target is equal, and no row of it was seen
         to go back."""
-        witness = Witness(self.target, self.database)
-        load = Load(self.source, self.database, seed)
-        load.version = (max((row[1] for row in rows(self.source, self.database)), default=0)) + 1
+        witness = Witness(self.office, self.db)
+        load = Load(self.source, self.db, seed)
+        load.version = (max((row[1] for row in rows(self.source, self.db)), default=0)) + 1
         witness.start()
         load.start()
         try:
@@ -51,46 +43,36 @@ class System:
             until(lambda: load.count > at_fault + 300, "load after the fault")
         finally:
             load.finish()
-        until(self.equal, f"the target equals the source; see {self.run.log}", 300)
+        self.run.until(self.equal, "the target equals the source", 300)
         witness.finish()
         assert witness.reads > 0
         assert witness.regressions == []
 
 
 @contextlib.contextmanager
-def whole_system(
+def run_under_faults(
     folder: Path,
     source: MariaDB,
     broker: Kafka,
-    target: PostgreSQL,
+    office: PostgreSQL,
     database: str,
-    ways: tuple[Server, str, Server] | None = None,
-) -> Iterator[System]:
+    ways: tuple[DatabaseServer, str, DatabaseServer] | None = None,
+) -> Iterator[RunUnderFaults]:
     """`ways`: where rowlock finds source, broker (bootstrap) and target, if there is something between."""
-    reached, bootstrap, head_office = ways or (source, broker.bootstrap, target)
-    source.create_database(database)
-    target.create_database(database)
-    source.execute(DDL, database=database)
-    for key in range(0, KEYS, 2):  # rows for the snapshot
-        source.execute("INSERT INTO acct VALUES (%s, 0, %s, 7.5)", (key, f"first{key}"), database=database)
-    config = write_config(
-        folder,
-        kafka={"bootstrap": bootstrap, "prefix": database},
-        sources={"branch": source_config(reached, "mariadb", database)},
-        targets={"hq": target_config(head_office, "postgres", database)},
-        pipelines={
-            "to-hq": {
-                "sources": ["branch"], "target": "hq", "lanes": 4,
-                "routes": [{"from": f"{database}.*", "to": "public.{table}"}],
-            }
-        },
-    )  # fmt: skip
-    try:
-        with running(config, folder) as run:
-            system = System(run, source, target, broker, database)
-            until(system.equal, f"the snapshot is applied; see {run.log}", 300)
-            yield system
-    finally:
-        with contextlib.suppress(Exception):
-            source.drop_database(database)
-            target.drop_database(database)
+    pipeline = {
+        "sources": ["branch"], "target": "hq", "lanes": 4,
+        "routes": [{"from": f"{database}.*", "to": "public.{table}"}],
+    }  # fmt: skip
+    with whole_run(
+        folder, database, broker, {"branch": source}, {"hq": office}, {"to-hq": pipeline}
+    ) as whole:
+        made = RunUnderFaults(**vars(whole), source=source, office=office, broker=broker)
+        if ways is not None:
+            reached, made.parts["kafka"]["bootstrap"], target = ways
+            made.parts["sources"]["branch"] = source_config(reached, "mariadb", database)
+            made.parts["targets"]["hq"] = target_config(target, "postgres", database)
+            made.write_parts()
+        made.change("branch", *ACCOUNTS)
+        made.run.start()
+        made.run.until(made.equal, "the snapshot is applied", 300)
+        yield made

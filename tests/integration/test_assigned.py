@@ -76,7 +76,7 @@ class Place:
 
 
 @dataclass
-class World:
+class TwoAgents:
     """Two processes of one configuration each, like two agents."""
 
     prefix: str
@@ -156,9 +156,9 @@ def _config(folder: Path, kafka: Any, prefix: str, places: dict[str, Place]) -> 
 
 
 @pytest.fixture(scope="module")
-def world(
+def agents(
     kafka: Any, postgres: Any, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[World]:
+) -> Iterator[TwoAgents]:
     name = f"t{secrets.token_hex(4)}"
     places = {"postgres": _place("postgres", postgres, name)}
     if MySQL.explain_unavailable() is None:
@@ -169,16 +169,16 @@ def world(
         processes = [stack.enter_context(assigned_apply(config, judged=False)) for config in configs]
         for process in processes:
             process.ready()
-        yield World(name, kafka.bootstrap, places, processes, configs, stack)
+        yield TwoAgents(name, kafka.bootstrap, places, processes, configs, stack)
     for place in places.values():
         place.service.drop_database(name)
 
 
 @pytest.fixture(params=KINDS)
-def place(world: World, request: pytest.FixtureRequest) -> Place:
-    if request.param not in world.places:
+def place(agents: TwoAgents, request: pytest.FixtureRequest) -> Place:
+    if request.param not in agents.places:
         without_mysql(str(MySQL.explain_unavailable()))
-    return world.places[request.param]
+    return agents.places[request.param]
 
 
 def unit_of(place: Place, topic: Topic) -> str:
@@ -243,12 +243,12 @@ def load(source: FakeSource, topic: Topic, rate: float) -> Iterator[Writer]:
         yield writer
 
 
-def test_a_unit_moves_to_and_fro_under_load_and_nothing_is_lost_or_goes_back(world: World) -> None:
-    place = world.places["postgres"]
-    source, topic = world.table(place)
-    beside_source, beside = world.table(place)
+def test_a_unit_moves_to_and_fro_under_load_and_nothing_is_lost_or_goes_back(agents: TwoAgents) -> None:
+    place = agents.places["postgres"]
+    source, topic = agents.table(place)
+    beside_source, beside = agents.table(place)
     unit = unit_of(place, topic)
-    here, there = world.processes
+    here, there = agents.processes
     give(there, unit_of(place, beside))
     epoch = give(here, unit)
     applied(place, topic)
@@ -279,11 +279,11 @@ def test_a_unit_moves_to_and_fro_under_load_and_nothing_is_lost_or_goes_back(wor
     until(reported, what="the mark's position")
 
 
-def test_a_paused_process_can_never_write_again(world: World, place: Place) -> None:
+def test_a_paused_process_can_never_write_again(agents: TwoAgents, place: Place) -> None:
     """Paused in the middle of a target transaction; the other's take-over finds and ends the connection."""
-    source, topic = world.table(place)
+    source, topic = agents.table(place)
     unit = unit_of(place, topic)
-    paused, heir = world.processes
+    paused, heir = agents.processes
     old = give(paused, unit)
     topic.write_changes([source.put(source.row(1, "1@x", 1))])
     applied(place, topic)
@@ -329,10 +329,10 @@ def _lock_waits(place: Place) -> bool:
     return bool(place.query(sql)[0][0])
 
 
-def test_many_units_are_one_query_and_a_unit_that_must_stop_says_why(world: World) -> None:
-    place = world.places["postgres"]
-    process = world.processes[0]
-    tables = [world.table(place) for _ in range(12)]
+def test_many_units_are_one_query_and_a_unit_that_must_stop_says_why(agents: TwoAgents) -> None:
+    place = agents.places["postgres"]
+    process = agents.processes[0]
+    tables = [agents.table(place) for _ in range(12)]
     for number, (source, topic) in enumerate(tables):
         topic.write_changes([source.put(source.row(1, None, number))])
     bad_source, bad_topic = tables[0]
@@ -367,13 +367,13 @@ def test_many_units_are_one_query_and_a_unit_that_must_stop_says_why(world: Worl
     assert "gap" in stopped[0][0]
 
 
-def test_a_backlog_is_caught_up_without_holding_up_the_others(world: World) -> None:
-    place = world.places["postgres"]
-    process = world.processes[0]
-    source, topic = world.table(place)
+def test_a_backlog_is_caught_up_without_holding_up_the_others(agents: TwoAgents) -> None:
+    place = agents.places["postgres"]
+    process = agents.processes[0]
+    source, topic = agents.table(place)
     make = changes(source, random.Random(6), count(1))
     topic.write_changes(make(MAX_DIRECT_EVENTS + 5_000))  # more than a hand applies by itself
-    quick_source, quick = world.table(place)
+    quick_source, quick = agents.table(place)
     give(process, unit_of(place, quick))
     give(process, unit_of(place, topic))
     until(lambda: "catching-up" in process.errors.read_text(), what="a query for the backlog")
@@ -387,17 +387,17 @@ def test_a_backlog_is_caught_up_without_holding_up_the_others(world: World) -> N
 
 
 @pytest.mark.slow  # tests/faults/test_whole_system.py kills the driver as well
-def test_the_end_of_stdin_ends_everything_and_a_dead_process_is_replaced(world: World) -> None:
-    place = world.places["postgres"]
-    source, topic = world.table(place)
+def test_the_end_of_stdin_ends_everything_and_a_dead_process_is_replaced(agents: TwoAgents) -> None:
+    place = agents.places["postgres"]
+    source, topic = agents.table(place)
     unit = unit_of(place, topic)
     with load(source, topic, 200):
-        first = world.processes[0]
+        first = agents.processes[0]
         give(first, unit)
         until(lambda: place.offset(topic.name) > 20, what="applied")
         family = psutil.Process(first.popen.pid).children(recursive=True)
         first.popen.kill()
-        second = world.processes[1]
+        second = agents.processes[1]
         epoch = give(second, unit)
         before = place.offset(topic.name)
         until(lambda: place.offset(topic.name) > before, what="applied by the other process")
@@ -407,7 +407,7 @@ def test_the_end_of_stdin_ends_everything_and_a_dead_process_is_replaced(world: 
             line.get("event") == "ended" and line["assignment"] == epoch for _, line in second.reported
         )
         for number in range(2):
-            world.replace(number)
-        give(world.processes[0], unit)
+            agents.replace(number)
+        give(agents.processes[0], unit)
     applied(place, topic)
     rows_are(place, source)

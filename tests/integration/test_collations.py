@@ -65,7 +65,7 @@ OTHER_FORMS = ("utf8mb3", "ucs2", "utf16", "utf32")
 
 
 @dataclass
-class Server:
+class CollationSamples:
     """A server with the samples. `known`: the collations that are names of its own."""
 
     conn: Any
@@ -172,9 +172,9 @@ def _words() -> list[str]:
     return list(dict.fromkeys(word for word in words if not word.endswith(" ")))
 
 
-def _prepared(service: MariaDB | MySQL) -> Server:
+def _prepared(service: MariaDB | MySQL) -> CollationSamples:
     conn = service.connect()
-    server = Server(conn, mysql_catalog.read_collations(conn))
+    server = CollationSamples(conn, mysql_catalog.read_collations(conn))
     server.ask("SET NAMES utf8mb4")
     server.ask("SET SESSION sql_log_bin = 0, sql_mode = '', group_concat_max_len = 16000000")
     server.ask(f"CREATE DATABASE {DATABASE} CHARACTER SET utf8mb4")
@@ -191,7 +191,7 @@ def _prepared(service: MariaDB | MySQL) -> Server:
 
 
 @pytest.fixture(scope="module")
-def servers(mariadb: MariaDB, mysql: MySQL) -> Iterator[dict[str, Server]]:
+def servers(mariadb: MariaDB, mysql: MySQL) -> Iterator[dict[str, CollationSamples]]:
     with ThreadPoolExecutor(2) as pool:
         made = dict(zip(("mariadb", "mysql"), pool.map(_prepared, (mariadb, mysql)), strict=True))
     yield made
@@ -200,17 +200,17 @@ def servers(mariadb: MariaDB, mysql: MySQL) -> Iterator[dict[str, Server]]:
         server.conn.close()
 
 
-def of_both(servers: dict[str, Server], ask: Callable[[Server], Any]) -> list[Any]:
+def of_both(servers: dict[str, CollationSamples], ask: Callable[[CollationSamples], Any]) -> list[Any]:
     """Ask both servers at once; MariaDB's answer comes first."""
     with ThreadPoolExecutor(2) as pool:
         return list(pool.map(ask, (servers["mariadb"], servers["mysql"])))
 
 
-def fingerprints(server: Server, names: Sequence[str]) -> dict[str, Any]:
+def fingerprints(server: CollationSamples, names: Sequence[str]) -> dict[str, Any]:
     return {name: _fingerprint(server, name) for name in names}
 
 
-def _fingerprint(server: Server, name: str) -> list[Any]:
+def _fingerprint(server: CollationSamples, name: str) -> list[Any]:
     if name.startswith(OTHER_FORMS):
         return [server.weights(name, table) for table in ("strips", "blocks", "words")]
     tables = ("near", "blocks") if name.startswith("utf8mb4") else ("near",)
@@ -221,7 +221,7 @@ def text(collation: str) -> ColumnType:
     return ColumnType(kind=Kind.VARCHAR, length=9, charset=collation.partition("_")[0], collation=collation)
 
 
-def test_a_name_means_the_same_on_both_servers(servers: dict[str, Server]) -> None:
+def test_a_name_means_the_same_on_both_servers(servers: dict[str, CollationSamples]) -> None:
     common = sorted((servers["mariadb"].known & servers["mysql"].known) - {"binary"})
     assert len(common) > 200
     assert set(FAMILIES) < set(common)
@@ -232,7 +232,7 @@ def test_a_name_means_the_same_on_both_servers(servers: dict[str, Server]) -> No
 
 @pytest.mark.parametrize("collation", FAMILIES)
 def test_every_single_character_of_all_planes_weighs_the_same(
-    servers: dict[str, Server], collation: str
+    servers: dict[str, CollationSamples], collation: str
 ) -> None:
     for server in servers.values():
         if not server.ask("SHOW TABLES LIKE 'far'"):
@@ -247,7 +247,7 @@ def test_every_single_character_of_all_planes_weighs_the_same(
     assert ours[0] == 0x100000
 
 
-def test_what_a_server_means_by_a_name(servers: dict[str, Server]) -> None:
+def test_what_a_server_means_by_a_name(servers: dict[str, CollationSamples]) -> None:
     """MariaDB says itself which of its names are other names."""
     rows = servers["mariadb"].ask(
         "SELECT collation_name, comment FROM information_schema.collations WHERE comment LIKE 'Alias for %'"
@@ -259,14 +259,16 @@ def test_what_a_server_means_by_a_name(servers: dict[str, Server]) -> None:
     assert {name for name in servers["mariadb"].known if own_name(name) != name} == set()
 
 
-def test_which_collations_ignore_trailing_spaces(servers: dict[str, Server]) -> None:
-    for found in of_both(servers, Server.padding):
+def test_which_collations_ignore_trailing_spaces(servers: dict[str, CollationSamples]) -> None:
+    for found in of_both(servers, CollationSamples.padding):
         assert {name: ignores_trailing_spaces(name) for name in found} == found
         assert set(found.values()) == {True, False}
 
 
 @pytest.mark.parametrize(("source", "target"), [("mysql", "mariadb"), ("mariadb", "mysql"), ("mysql", "mysql"), ("mariadb", "mariadb")])  # fmt: skip  # noqa: E501
-def test_a_key_keeps_apart_what_the_source_does(servers: dict[str, Server], source: str, target: str) -> None:
+def test_a_key_keeps_apart_what_the_source_does(
+    servers: dict[str, CollationSamples], source: str, target: str
+) -> None:
     """Each gets the very same collation (proven above), or a binary one, of which no trailing space is lost
     that counted."""
     there = servers[target]
@@ -296,7 +298,7 @@ def test_a_key_keeps_apart_what_the_source_does(servers: dict[str, Server], sour
             there.ask(f"DROP TEMPORARY TABLE takes_{charset}")
 
 
-def test_utf8mb4_compares_what_utf8mb3_holds_alike(servers: dict[str, Server]) -> None:
+def test_utf8mb4_compares_what_utf8mb3_holds_alike(servers: dict[str, CollationSamples]) -> None:
     for server in servers.values():
         for name in server.known:
             wider = name.replace("utf8mb3_", "utf8mb4_")
@@ -307,7 +309,7 @@ def test_utf8mb4_compares_what_utf8mb3_holds_alike(servers: dict[str, Server]) -
                 assert server.weights(name, "strips") == server.weights(wider, "strips_utf8mb3"), name
 
 
-def test_what_is_near_is_not_fine_enough(servers: dict[str, Server]) -> None:
+def test_what_is_near_is_not_fine_enough(servers: dict[str, CollationSamples]) -> None:
     """That the proof would see it: characters that only the near collation of the other server holds
     equal."""
     for source, target, one, other in (
@@ -322,7 +324,7 @@ def test_what_is_near_is_not_fine_enough(servers: dict[str, Server]) -> None:
         assert not is_not_coarser(one, other)
 
 
-def classes(server: Server, collation: str) -> dict[int, int]:
+def classes(server: CollationSamples, collation: str) -> dict[int, int]:
     """Return for each character of the first plane the first one of its weight."""
     weight = f"HEX(WEIGHT_STRING(u COLLATE {collation}))"
     return {

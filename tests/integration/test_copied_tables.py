@@ -19,7 +19,6 @@ from schemas.config.model import load_config
 from schemas.io.send_record import send_record
 from schemas.wire.codec import encode_copy_request
 from schemas.wire.copies import CopyRequest, copy_topic
-from tests.kits.waiting import until
 from tests.kits.whole_way import SOURCES, TARGETS, WholeWay, whole_way
 
 pytestmark = pytest.mark.timeout(1800)  # three Sparks start, perhaps on a busy machine
@@ -96,10 +95,10 @@ def pairs(table: str) -> list[tuple[str, str, str]]:
 
 def arrived(system: WholeWay, table: str) -> None:
     for source, target, name in pairs(table):
-        until(
+        system.run.until(
             lambda source=source, target=target,
             name=name: at_target(system, target, name) == at_source(system, source, table),  # type: ignore[misc]
-            f"{name} in {target}; see {system.run.log}", 400,
+            f"{name} in {target}", 400,
         )  # fmt: skip
 
 
@@ -186,12 +185,12 @@ def test_a_quarantine_is_empty_once_the_source_is_mended_and_copied(system: Whol
     system.arrives("SELECT k FROM odd_my WHERE k <> 2 ORDER BY k", [(1,), (3,), (4,)])
     held = "SELECT count(*) FROM rowlock_quarantine"
     # Another lane's rows say nothing of this one's.
-    until(lambda: system.read("pg", held) == [(1,)], "the row that PostgreSQL refuses is held")
+    system.run.until(lambda: system.read("pg", held) == [(1,)], "the row that PostgreSQL refuses is held")
     system.change("my", "UPDATE odd SET note = 'mended' WHERE k = 2")
     ask(system, "my", "odd")
     rows = [(1, "a"), (2, "mended"), (3, "c"), (4, "d")]
     system.arrives("SELECT k, note FROM odd_my ORDER BY k", rows)
-    until(lambda: system.read("pg", held) == [(0,)], "nothing is held any more")
+    system.run.until(lambda: system.read("pg", held) == [(0,)], "nothing is held any more")
 
 
 # --- as people ask for it
@@ -216,9 +215,7 @@ def became(system: WholeWay, source: str, table: str, expected: str, copy: str) 
         assert now["phase"] in ("waiting", "running", expected), now
         return now if now["phase"] == expected and (expected != "running" or now["rows"]) else None
 
-    found: dict[str, Any] = until(
-        look, f"the copy of {table} at {source} is {expected}; see {system.run.log}", 400
-    )
+    found: dict[str, Any] = system.run.until(look, f"the copy of {table} at {source} is {expected}", 400)
     return found
 
 
@@ -289,9 +286,9 @@ def of_a_part(system: WholeWay, source: str) -> None:
     }
     expected.discard(("70", 1))
     for target in TARGETS:
-        until(
+        system.run.until(
             lambda target=target: at_target(system, target, f"paced_{source}") == expected,
-            f"a part in {target}; see {system.run.log}",
+            f"a part in {target}",
             400,
         )  # type: ignore[misc]
 
@@ -315,7 +312,9 @@ def at_another_rate(system: WholeWay, source: str) -> None:
     slow = became(system, source, "paced", "running", copy)
     assert slow["eta_s"] is not None
     by_rest(system, "/v1/copies/rate", table=table, source=source, max_rows_per_second=7)
-    until(lambda: shown(system, source, "paced")["max_rows_per_second"] == 7, "the other rate is shown")
+    system.run.until(
+        lambda: shown(system, source, "paced")["max_rows_per_second"] == 7, "the other rate is shown"
+    )
     by_command(system, source, "--rate-only")
     done = became(system, source, "paced", "done", copy)
     assert (done["max_rows_per_second"], done["restarts"], done["began_ms"]) == (None, 0, slow["began_ms"])

@@ -24,11 +24,10 @@ from consumer.units.unit import UnitRef
 from rowlock.inspect.caught_up import CaughtUpGoal
 from schemas.config.model import load_config
 from tests.kits.command_line import invoke
-from tests.kits.debezium_world import World, create_topics
-from tests.kits.debezium_world import world as world
-from tests.kits.running import running
+from tests.kits.debezium_run import DebeziumRun, create_topics
+from tests.kits.debezium_run import system as system
+from tests.kits.running import HERE, running
 from tests.kits.waiting import until
-from tests.kits.whole_way import command
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -50,106 +49,106 @@ def empty(key: int) -> str:
     return f"INSERT INTO everything (id) VALUES ({key})"
 
 
-def test_debezium_s_topics_end_as_the_source(world: World) -> None:
+def test_debezium_s_topics_end_as_the_source(system: DebeziumRun) -> None:
     """Applied by the running system: what is there when it starts, and what comes then; then again without
     the source."""
-    world.table("everything", EVERYTHING, schemas=True)
-    world.table("plain", "CREATE TABLE plain (id INT PRIMARY KEY, v INT)", schemas=False)
-    world.table("other", "CREATE TABLE other (id INT PRIMARY KEY)", schemas=False)
-    create_topics(world, "everything", "plain", "other")
-    begin(world)
-    world.send()
-    assert invoke(world.configure(), "check").exit_code == 0
-    with running(world.config, world.config.parent) as run:
-        until(lambda: world.current() == {"everything", "plain"}, "what was there, applied")
-        assert world.verdicts() == {"everything": (3, True), "plain": (3, True)}
-        go_on(world)
-        world.send()
-        until(lambda: world.current() == {"everything", "plain"}, "what came then, applied")
-        copy_by_its_signal(world)
+    system.table("everything", EVERYTHING, schemas=True)
+    system.table("plain", "CREATE TABLE plain (id INT PRIMARY KEY, v INT)", schemas=False)
+    system.table("other", "CREATE TABLE other (id INT PRIMARY KEY)", schemas=False)
+    create_topics(system, "everything", "plain", "other")
+    begin(system)
+    system.send()
+    assert invoke(system.configure(), "check").exit_code == 0
+    with running(system.config, system.config.parent) as run:
+        run.until(lambda: system.current() == {"everything", "plain"}, "what was there, applied")
+        assert system.verdicts() == {"everything": (3, True), "plain": (3, True)}
+        go_on(system)
+        system.send()
+        run.until(lambda: system.current() == {"everything", "plain"}, "what came then, applied")
+        copy_by_its_signal(system)
         assert run.stop() == 0
-    assert world.verdicts() == {"everything": (5, True), "plain": (1, True)}
+    assert system.verdicts() == {"everything": (5, True), "plain": (1, True)}
 
-    debezium = world.connectors["everything"]
-    world.change("everything", "DELETE FROM everything WHERE id IN (2, 3)")
-    world.change("everything", "UPDATE everything SET x = -0.5 WHERE id = 5")
+    debezium = system.connectors["everything"]
+    system.change("everything", "DELETE FROM everything WHERE id IN (2, 3)")
+    system.change("everything", "UPDATE everything SET x = -0.5 WHERE id = 5")
     debezium.again(9)
-    world.send()
-    world.configure(lambda raw: raw["sources"]["b1"].update(port=1))  # definitions are in the target
-    caught_up = CaughtUpGoal(load_config(world.config))
+    system.send()
+    system.configure(lambda raw: raw["sources"]["b1"].update(port=1))  # definitions are in the target
+    caught_up = CaughtUpGoal(load_config(system.config))
     assert not caught_up()
-    apply_by_hand(world, "everything")
+    apply_by_hand(system, "everything")
     assert caught_up()
-    status = json.loads(invoke(world.config, "status", "--output", "json").stdout)
+    status = json.loads(invoke(system.config, "status", "--output", "json").stdout)
     assert [source["state"] for source in status["sources"]] == ["external"]
-    world.configure()
-    assert world.verdicts() == {"everything": (3, True), "plain": (1, True)}
+    system.configure()
+    assert system.verdicts() == {"everything": (3, True), "plain": (1, True)}
     with pytest.raises(psycopg.errors.UndefinedTable):
-        world.target.execute("SELECT 1 FROM other", database=world.db)
+        system.target.execute("SELECT 1 FROM other", database=system.db)
 
 
-def begin(world: World) -> None:
+def begin(system: DebeziumRun) -> None:
     for statement in (full(1, "a"), full(2, "b"), empty(3)):
-        world.source.execute(statement, database=world.db)
-    world.connectors["everything"].snapshot(*world.rows("everything").values())
-    world.change("everything", full(4, "d"))
-    world.change("everything", "DELETE FROM everything WHERE id = 2")
-    world.change("plain", "INSERT INTO plain VALUES (1, 1), (2, 2), (3, 3)")
-    world.change("other", "INSERT INTO other VALUES (1)")
+        system.source.execute(statement, database=system.db)
+    system.connectors["everything"].snapshot(*system.rows("everything").values())
+    system.change("everything", full(4, "d"))
+    system.change("everything", "DELETE FROM everything WHERE id = 2")
+    system.change("plain", "INSERT INTO plain VALUES (1, 1), (2, 2), (3, 3)")
+    system.change("other", "INSERT INTO other VALUES (1)")
 
 
-def go_on(world: World) -> None:
+def go_on(system: DebeziumRun) -> None:
     """The connector begins again where it was a while ago; then keys and unique values move, and a table is
     emptied."""
-    debezium = world.connectors["everything"]
+    debezium = system.connectors["everything"]
     debezium.again(3)
     most = str(2**64 - 1)
-    world.change("everything", f"UPDATE everything SET id = {most} WHERE id = 1", moved=(1, most))
-    world.change("everything", "UPDATE everything SET code = NULL WHERE id = 4")
-    world.change("everything", full(5, "d"))
-    world.change("everything", empty(2))
-    world.change("everything", "UPDATE everything SET d = 0.0001, w6 = NULL, b9 = 0, j = '[]' WHERE id = 5")
+    system.change("everything", f"UPDATE everything SET id = {most} WHERE id = 1", moved=(1, most))
+    system.change("everything", "UPDATE everything SET code = NULL WHERE id = 4")
+    system.change("everything", full(5, "d"))
+    system.change("everything", empty(2))
+    system.change("everything", "UPDATE everything SET d = 0.0001, w6 = NULL, b9 = 0, j = '[]' WHERE id = 5")
     debezium.again(4)
-    plain = world.connectors["plain"]
-    world.change("plain", "UPDATE plain SET v = v + 1")
-    world.source.execute("TRUNCATE plain", database=world.db)
+    plain = system.connectors["plain"]
+    system.change("plain", "UPDATE plain SET v = v + 1")
+    system.source.execute("TRUNCATE plain", database=system.db)
     plain.truncate()
-    world.change("plain", "INSERT INTO plain VALUES (7, 7)")
+    system.change("plain", "INSERT INTO plain VALUES (7, 7)")
     plain.again(1)
 
 
-def copy_by_its_signal(world: World) -> None:
+def copy_by_its_signal(system: DebeziumRun) -> None:
     """`rowlock copy` cannot copy a topic that Debezium writes, so it prints the signal to send to Debezium.
 
     The rows that Debezium reads then mend the target's. A row that the source does not have stays, as the
     page documents.
     """
-    target = f"{world.db}.plain"
-    world.target.execute("UPDATE plain SET v = -1 WHERE id = 7", database=world.db)
-    world.target.execute("INSERT INTO plain (branch, id, v) VALUES ('b1', 99, 99)", database=world.db)
-    asked = invoke(world.config, "copy", target)
+    target = f"{system.db}.plain"
+    system.target.execute("UPDATE plain SET v = -1 WHERE id = 7", database=system.db)
+    system.target.execute("INSERT INTO plain (branch, id, v) VALUES ('b1', 99, 99)", database=system.db)
+    asked = invoke(system.config, "copy", target)
     assert asked.exit_code == 2
     assert f'\'execute-snapshot\', \'{{"data-collections":["{target}"],"type":"blocking"}}\'' in asked.output
     assert "deletes nothing" in asked.output
-    world.connectors["plain"].read_again(*world.rows("plain").values())
-    world.send()
+    system.connectors["plain"].read_again(*system.rows("plain").values())
+    system.send()
     rows = "SELECT id, v FROM plain ORDER BY id"
     until(
-        lambda: world.target.execute(rows, database=world.db) == [(7, 7), (99, 99)],
+        lambda: system.target.execute(rows, database=system.db) == [(7, 7), (99, 99)],
         "the rows that were read again",
     )
-    world.target.execute("DELETE FROM plain WHERE id = 99", database=world.db)
+    system.target.execute("DELETE FROM plain WHERE id = 99", database=system.db)
 
 
-def apply_by_hand(world: World, table: str) -> None:
+def apply_by_hand(system: DebeziumRun, table: str) -> None:
     """Take the unit over as an agent's process does, which applies what is missing."""
-    pipeline = PipelineSettings.from_config(load_config(world.config), "p", slots=1)
+    pipeline = PipelineSettings.from_config(load_config(system.config), "p", slots=1)
     desk = UnitCopies(pipeline, lambda *_: None, lambda *_: None)
     hands = UnitOperations(
-        pipeline, AttemptLocks(str(world.config.parent / "attempts")), lambda *_: None, desk
+        pipeline, AttemptLocks(str(system.config.parent / "attempts")), lambda *_: None, desk
     )
     unit = UnitRef(
-        f"{world.db}.b1.{world.db}.{table}", "b1", time.time_ns() // 10**6 + 60_000
+        f"{system.db}.b1.{system.db}.{table}", "b1", time.time_ns() // 10**6 + 60_000
     )  # later than all of the run
     warmed = hands.prepare_target(PrepareTarget(unit))
     assert isinstance(warmed, TargetPrepared), warmed
@@ -160,17 +159,17 @@ def apply_by_hand(world: World, table: str) -> None:
     assert (took.has_backlog, took.applied) == (False, 3)
 
 
-def test_what_cannot_begin_says_why(world: World) -> None:
-    world.table("plain", "CREATE TABLE plain (id INT PRIMARY KEY, v INT)", schemas=False)
-    world.configure()
-    found = invoke(world.config, "check")
+def test_what_cannot_begin_says_why(system: DebeziumRun) -> None:
+    system.table("plain", "CREATE TABLE plain (id INT PRIMARY KEY, v INT)", schemas=False)
+    system.configure()
+    found = invoke(system.config, "check")
     assert "topic.prefix" in found.stdout
-    refused = command(world.config, "run", "--until-caught-up")
+    refused = HERE.call("run", "--until-caught-up", "-c", str(system.config))
     assert refused.returncode == 2
-    assert f"Debezium has written no topic {world.db}.b1.<database>.<table>" in refused.stderr
-    create_topics(world, "plain", partitions=3)
-    refused = command(world.config, "run", "--until-caught-up")
+    assert f"Debezium has written no topic {system.db}.b1.<database>.<table>" in refused.stderr
+    create_topics(system, "plain", partitions=3)
+    refused = HERE.call("run", "--until-caught-up", "-c", str(system.config))
     assert refused.returncode == 2
-    assert f"{world.db}.b1.{world.db}.plain has 3 partitions" in refused.stderr
-    found = invoke(world.config, "check")
+    assert f"{system.db}.b1.{system.db}.plain has 3 partitions" in refused.stderr
+    found = invoke(system.config, "check")
     assert (found.exit_code, "topic.creation.default.partitions=1" in found.stdout) == (1, True)

@@ -17,11 +17,10 @@ import pytest
 from schemas.io.mysql_catalog import read_table
 from tests.kits.command_line import invoke
 from tests.kits.debezium import Values
-from tests.kits.debezium_world import World, create_topics
-from tests.kits.debezium_world import world as world
+from tests.kits.debezium_run import DebeziumRun, create_topics
+from tests.kits.debezium_run import system as system
 from tests.kits.kafka_target import documents, messages
 from tests.kits.running import running
-from tests.kits.waiting import until
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -30,92 +29,92 @@ TABLES = ("acct", "routed")
 """`routed` stands under its owner, too: a row whose owner changes stands under another key."""
 
 
-def configure(world: World) -> None:
+def configure(system: DebeziumRun) -> None:
     def change(raw: dict[str, Any]) -> None:
         raw["targets"]["hq"] = {
-            "type": "kafka", "bootstrap": world.kafka.bootstrap, "prefix": f"{world.db}.feed",
+            "type": "kafka", "bootstrap": system.kafka.bootstrap, "prefix": f"{system.db}.feed",
             "replication": 1,
         }  # fmt: skip
         raw["pipelines"]["p"] = {
             "sources": ["b1"], "target": "hq",
             "routes": [
-                {"from": f"{world.db}.routed", "to": "{db}.{table}",
+                {"from": f"{system.db}.routed", "to": "{db}.{table}",
                  "kafka": {"format": "plain", "key": ["owner", "id"]}},
-                {"from": f"{world.db}.*", "to": "{db}.{table}", "kafka": {"format": "plain"}},
+                {"from": f"{system.db}.*", "to": "{db}.{table}", "kafka": {"format": "plain"}},
             ],
         }  # fmt: skip
 
-    world.configure(change)
+    system.configure(change)
 
 
-def in_topic(world: World, name: str) -> set[tuple[Any, ...]]:
+def in_topic(system: DebeziumRun, name: str) -> set[tuple[Any, ...]]:
     """Return what the last record of each key says: (id, version, owner)."""
     last: dict[str, Any] = {}
-    for key, value in documents(messages(world.kafka, f"{world.db}.{name}")):
+    for key, value in documents(messages(system.kafka, f"{system.db}.{name}")):
         last[json.dumps(key, sort_keys=True)] = value
     return {(row["id"], row["version"], row["owner"]) for row in last.values() if row is not None}
 
 
-def at_source(world: World, name: str) -> set[tuple[Any, ...]]:
-    return {(row["id"], row["version"], row["owner"]) for row in world.rows(name).values()}
+def at_source(system: DebeziumRun, name: str) -> set[tuple[Any, ...]]:
+    return {(row["id"], row["version"], row["owner"]) for row in system.rows(name).values()}
 
 
-def stops(world: World) -> dict[str, str]:
-    status = json.loads(invoke(world.config, "status", "--output", "json").stdout)
+def stops(system: DebeziumRun) -> dict[str, str]:
+    status = json.loads(invoke(system.config, "status", "--output", "json").stdout)
     found = {unit["topic"].rpartition(".")[2]: unit["stopped"] for unit in status["units"]}
     return {name: why for name, why in found.items() if why}
 
 
-def read_again(world: World, name: str, part: Callable[[Values], bool] = lambda _: True) -> None:
-    world.connectors[name].snapshot(*filter(part, world.rows(name).values()))
-    world.send()
+def read_again(system: DebeziumRun, name: str, part: Callable[[Values], bool] = lambda _: True) -> None:
+    system.connectors[name].snapshot(*filter(part, system.rows(name).values()))
+    system.send()
 
 
-def test_a_stopped_topic_goes_on_with_its_snapshot_and_not_with_a_part(world: World) -> None:
+def test_a_stopped_topic_goes_on_with_its_snapshot_and_not_with_a_part(system: DebeziumRun) -> None:
     for name in TABLES:
-        world.table(name, f"CREATE TABLE {name} ({COLUMNS})", schemas=False)
-    create_topics(world, *TABLES)
-    configure(world)
+        system.table(name, f"CREATE TABLE {name} ({COLUMNS})", schemas=False)
+    create_topics(system, *TABLES)
+    configure(system)
     for name in TABLES:
-        world.change(name, f"INSERT INTO {name} SELECT seq, 1, seq FROM seq_1_to_500")
-    world.send()
-    with running(world.config, world.config.parent) as run:
-        until(lambda: world.current() == {*TABLES}, f"what was there, applied; see {run.log}")
+        system.change(name, f"INSERT INTO {name} SELECT seq, 1, seq FROM seq_1_to_500")
+    system.send()
+    with running(system.config, system.config.parent) as run:
+        run.until(lambda: system.current() == {*TABLES}, "what was there, applied")
         for name in TABLES:
-            assert in_topic(world, name) == at_source(world, name)
-            broken(world, name)
-        world.send()
-        until(lambda: stops(world).keys() == {*TABLES}, f"both stopped; see {run.log}")
+            assert in_topic(system, name) == at_source(system, name)
+            broken(system, name)
+        system.send()
+        run.until(lambda: stops(system).keys() == {*TABLES}, "both stopped")
         for name in TABLES:
-            before = in_topic(world, name)
-            read_again(world, name, lambda row: int(str(row["id"])) > 400)
-            until(
-                lambda name=name: "only a part of the table" in stops(world).get(name, ""),
-                f"a part of {name} refused; see {run.log}",
+            before = in_topic(system, name)
+            read_again(system, name, lambda row: int(str(row["id"])) > 400)
+            run.until(
+                lambda name=name: "only a part of the table" in stops(system).get(name, ""),
+                f"a part of {name} refused",
             )  # type: ignore[misc]
-            kept = {row for row in in_topic(world, name) if row[0] <= 400}
+            kept = {row for row in in_topic(system, name) if row[0] <= 400}
             assert kept == {row for row in before if row[0] <= 400}, "nothing was deleted"
-            read_again(world, name)
-            until(lambda name=name: in_topic(world, name) == at_source(world, name), f"{name}; see {run.log}")  # type: ignore[misc]  # fmt: skip
+            read_again(system, name)
+            run.until(lambda name=name: in_topic(system, name) == at_source(system, name), name)  # type: ignore[misc]  # fmt: skip
         for name in TABLES:
-            world.change(
+            system.change(
                 name, f"UPDATE {name} SET version = version + 1, owner = owner + 1000 WHERE id IN (5, 450)"
             )
-            world.change(name, f"DELETE FROM {name} WHERE id = 6")
-        world.send()
-        until(lambda: not stops(world) and world.current() == {*TABLES}, f"what came then; see {run.log}")
+            system.change(name, f"DELETE FROM {name} WHERE id = 6")
+        system.send()
+        run.until(lambda: not stops(system) and system.current() == {*TABLES}, "what came then")
         assert run.stop() == 0
     for name in TABLES:
-        assert in_topic(world, name) == at_source(world, name)
-    assert world.verdicts() == dict.fromkeys(TABLES, (499, True))
+        assert in_topic(system, name) == at_source(system, name)
+    assert system.verdicts() == dict.fromkeys(TABLES, (499, True))
 
 
-def broken(world: World, name: str) -> None:
+def broken(system: DebeziumRun, name: str) -> None:
     """Alter the table, so that nothing written after it is applied: among this a delete, and a row that moves
     to another owner."""
-    world.source.execute(f"ALTER TABLE {name} ADD COLUMN note VARCHAR(20)", database=world.db)
-    with contextlib.closing(world.connect()) as conn:
-        world.connectors[name].table = read_table(conn, world.db, name)
-    world.change(name, f"UPDATE {name} SET version = 2, owner = 77 WHERE id IN (4, 444)")
-    world.change(name, f"DELETE FROM {name} WHERE id = 3")
-    world.change(name, f"INSERT INTO {name} VALUES (1001, 1, 1, 'new')")
+    system.source.execute(f"ALTER TABLE {name} ADD COLUMN note VARCHAR(20)", database=system.db)
+    with contextlib.closing(system.connect()) as conn:
+        system.connectors[name].table = read_table(conn, system.db, name)
+    system.change(name, f"UPDATE {name} SET version = 2, owner = 77 WHERE id IN (4, 444)")
+    system.change(name, f"DELETE FROM {name} WHERE id = 3")
+    system.change(name, f"INSERT INTO {name} VALUES (1001, 1, 1, 'new')")

@@ -25,7 +25,7 @@ from schemas.io.mysql_catalog import read_table
 from schemas.table.model import Column, ColumnType, Kind, Row, Table, Value
 from schemas.wire.codec import decode_event
 from tests.kits import schemas_strategies
-from tests.kits.decoder_support import Server, library_events, transaction
+from tests.kits.decoder_support import LoggedDatabase, library_events, transaction
 
 MODERATE = settings(
     max_examples=15,
@@ -38,9 +38,9 @@ MODERATE = settings(
 @pytest.fixture(params=["mariadb", "mysql"])
 def server(request: pytest.FixtureRequest) -> Any:
     service = request.getfixturevalue(request.param)
-    found = Server(service, request.getfixturevalue(f"{request.param}_db"))
+    found = LoggedDatabase(service, request.getfixturevalue(f"{request.param}_db"))
     yield found
-    found.connection.close()
+    found.close()
 
 
 # --- random tables
@@ -113,7 +113,7 @@ def _values(declared: str, column: ColumnType) -> st.SearchStrategy[Value]:
 
 @given(data=st.data())
 @MODERATE
-def test_log_and_select_agree(server: Server, data: st.DataObject) -> None:
+def test_log_and_select_agree(server: LoggedDatabase, data: st.DataObject) -> None:
     types = data.draw(st.lists(TYPES, min_size=1, max_size=9), label="types")
     if server.kind == "mariadb":
         types = [kind.replace("gb18030", "gbk") for kind in types]  # which MariaDB does not have
@@ -129,7 +129,7 @@ def test_log_and_select_agree(server: Server, data: st.DataObject) -> None:
     _check_update_and_delete(server, table, stored)
 
 
-def _check_update_and_delete(server: Server, table: Table, stored: list[Row]) -> None:
+def _check_update_and_delete(server: LoggedDatabase, table: Table, stored: list[Row]) -> None:
     server.log.mark()
     server.execute(f"UPDATE {table.name} SET id = id + 1000")
     server.execute(f"DELETE FROM {table.name}")
@@ -141,7 +141,7 @@ def _check_update_and_delete(server: Server, table: Table, stored: list[Row]) ->
     server.execute(f"DROP TABLE {table.name}")
 
 
-def test_every_type_at_its_bounds(server: Server) -> None:
+def test_every_type_at_its_bounds(server: LoggedDatabase) -> None:
     server.execute("SET sql_mode = 'ALLOW_INVALID_DATES'")
     zero = ["d DATE", "dt DATETIME(2)", "ts TIMESTAMP(5) NULL", "y YEAR", "e ENUM('a','b')"]
     table = server.create(zero)
@@ -155,7 +155,7 @@ def test_every_type_at_its_bounds(server: Server) -> None:
     assert [after for _, after in server.logged(table)] == stored
 
 
-def test_events_are_the_envelope_of_schemas(server: Server) -> None:
+def test_events_are_the_envelope_of_schemas(server: LoggedDatabase) -> None:
     table = server.create(["name VARCHAR(20)", "amount DECIMAL(12,2)"])
     server.execute(f"INSERT INTO {table.name} VALUES (1, 'lucy \"é\"', -0.5), (2, NULL, 7)")
     server.execute(f"UPDATE {table.name} SET id = id + 10 ORDER BY id DESC")
@@ -200,7 +200,7 @@ _OWN = {
 }  # fmt: skip
 
 
-def test_a_type_is_decoded_or_refused(server: Server) -> None:
+def test_a_type_is_decoded_or_refused(server: LoggedDatabase) -> None:
     own = _OWN[server.kind]
     every = {**_RARE, **own}
     assert {declared for declared, value in every.items() if not _is_decoded(server, declared, value)} == set(
@@ -216,15 +216,15 @@ def test_times_of_before_mariadb_10_1_are_decoded_or_refused(mariadb: Any, maria
     }
     mariadb.execute("SET GLOBAL mysql56_temporal_format = OFF")
     try:
-        server = Server(mariadb, mariadb_db)
+        server = LoggedDatabase(mariadb, mariadb_db)
         assert all(_is_decoded(server, f"{kind} NULL", value) for kind, value in times.items())
         assert not any(_is_decoded(server, f"{kind}(3) NULL", value) for kind, value in times.items())
-        server.connection.close()
+        server.close()
     finally:
         mariadb.execute("SET GLOBAL mysql56_temporal_format = ON")
 
 
-def _is_decoded(server: Server, declared: str, value: str) -> bool:
+def _is_decoded(server: LoggedDatabase, declared: str, value: str) -> bool:
     """False: `check` refuses a table with the type, and names the column."""
     server.execute("DROP TABLE IF EXISTS rare")
     server.execute(f"CREATE TABLE rare (id INT PRIMARY KEY, c {declared}) CHARACTER SET utf8mb4")
@@ -315,7 +315,7 @@ def _is_witnessed(kind: Kind, value: Value) -> bool:
     return value != {Kind.SET: "", Kind.JSON: "null"}.get(kind, ())
 
 
-def _library_rows(server: Server, table: Table) -> list[tuple[Row | None, Row | None]]:
+def _library_rows(server: LoggedDatabase, table: Table) -> list[tuple[Row | None, Row | None]]:
     out: list[tuple[Row | None, Row | None]] = []
     for event in library_events(server.log.path(), server.log._at, server.kind):
         if event.table != table.name:
@@ -335,7 +335,7 @@ def _named(table: Table, image: dict[str, Any]) -> Row:
 
 @given(data=st.data())
 @settings(MODERATE, max_examples=10)
-def test_the_library_decodes_the_same(server: Server, data: st.DataObject) -> None:
+def test_the_library_decodes_the_same(server: LoggedDatabase, data: st.DataObject) -> None:
     table = server.create([f"c{i} {kind}" for i, kind in enumerate(_WITNESSED)])
     strategy = st.tuples(*map(_witnessed, _WITNESSED, table.columns[1:]))
     rows = [(i, *row) for i, row in enumerate(data.draw(st.lists(strategy, min_size=1, max_size=3)))]
@@ -379,7 +379,7 @@ _OPAQUE = st.sampled_from([
 @given(data=st.data())
 @settings(MODERATE, max_examples=8)
 def test_json_text_is_what_mysql_prints(mysql: Any, mysql_db: str, data: st.DataObject) -> None:
-    server = Server(mysql, mysql_db)
+    server = LoggedDatabase(mysql, mysql_db)
     server.execute("DROP TABLE IF EXISTS t1")
     table = server.create(["j JSON"])
     documents = data.draw(st.lists(schemas_strategies._JSON, max_size=25))
@@ -398,7 +398,7 @@ def test_json_text_is_what_mysql_prints(mysql: Any, mysql_db: str, data: st.Data
             f"JSON_OBJECT('a', {expression})))"
         )
     assert [after for _, after in server.logged(table)] == server.select(table)
-    server.connection.close()
+    server.close()
 
 
 @pytest.mark.parametrize(
@@ -409,7 +409,7 @@ def test_doubles_in_json(value: float, text: str) -> None:
     assert format_double(value) == text
 
 
-def test_generated_hidden_and_instantly_altered_columns(server: Server) -> None:
+def test_generated_hidden_and_instantly_altered_columns(server: LoggedDatabase) -> None:
     hidden = ", INDEX ((UPPER(b)))" if server.kind == "mysql" else ""
     table = server.create(
         ["a INT", "v INT AS (a + 1) VIRTUAL", "s INT AS (a + 2) STORED", f"b VARCHAR(9){hidden}", "c INT"]

@@ -46,7 +46,7 @@ from schemas.wire.event import Chunk
 from schemas.wire.records import TableStop
 from tests.kits.apply import FakeSource
 from tests.kits.attempts import Real, TopicUnit
-from tests.kits.drawn_alters import History
+from tests.kits.drawn_alters import TableHistory
 from tests.kits.drawn_settings import MAKE_ZONE, logged, spelled
 from tests.kits.played_changes import BY_HAND, plain
 from tests.kits.targets import Target, fresh
@@ -64,7 +64,7 @@ class DrawnSource:
     def __init__(self, database: Any, db: str, seed: int) -> None:
         self.database, self.db = database, db
         self.kind = "mariadb" if type(database).__name__ == "MariaDB" else "mysql"
-        self.history = History("h", random.Random(seed))
+        self.history = TableHistory("h", random.Random(seed))
         self.ran: list[str] = []
         self.refused: list[str] = []
         self.settings, self.modes = SessionSettings(), frozenset[str]()

@@ -9,18 +9,14 @@ hold stops its own unit.
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL
-from tests.kits.running import Run, source_config, target_config
-from tests.kits.waiting import until
-from tests.kits.whole_way import SOURCES, TARGETS, Server, command
+from tests.kits.whole_way import SOURCES, TARGETS, Server, WholeWay, whole_way
 
 pytestmark = pytest.mark.timeout(1500)
 
@@ -40,10 +36,6 @@ COLUMNS = (
 
 def bare(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
-
-
-def in_pattern(name: str) -> str:
-    return bare(name)
 
 
 def quoted(server: Server, name: str) -> str:
@@ -86,62 +78,36 @@ def rows(server: Server, database: str, schema: str, table: str) -> list[tuple[A
         return None
 
 
-class World:
-    def __init__(self, folder: Path, kafka: Kafka, servers: dict[str, Server]) -> None:
-        self.servers, self.name = servers, f"h{secrets.token_hex(3)}"
-        self.dbs = (self.name, f'{self.name} o"d.`d%')
-        self.config = folder / "c.yaml"
-        self.run = Run(self.config, folder / "run.log")
-        kinds = {"pg": "postgres", "my": "mysql", "ma": "mariadb"}
-        sources = {each: source_config(servers[each], kinds[each], self.name) for each in SOURCES}
-        for each in sources.values():
-            each["tables"] = [f"{in_pattern(db)}.*" for db in self.dbs]
-        route = {"from": "*.*", "to": f"{self.name}_{{source}}{{db}}_t.{{table}}"}
-        raw = {
-            "state_dir": str(folder / "state"),
-            "spark": {"memory": "768m"},
-            "kafka": {"bootstrap": kafka.bootstrap, "prefix": self.name},
-            "sources": sources,
-            "targets": {
-                each: target_config(
-                    servers[each], kinds[each], f"{self.name}_books" if each != "pg" else self.name
-                )
-                for each in TARGETS
-            },
-            "pipelines": {
-                each: {"sources": list(SOURCES), "target": each, "lanes": 2, "routes": [route]}
-                for each in TARGETS
-            },
-        }
-        self.config.write_text(yaml.safe_dump(raw, allow_unicode=True))
+class HostileNames(WholeWay):
+    """A run of two databases of each source, one of them with a hostile name too."""
+
+    @property
+    def dbs(self) -> tuple[str, str]:
+        return self.db, f'{self.db} o"d.`d%'
 
     def schema(self, source: str, db: str) -> str:
-        return f"{self.name}_{source}{db}_t"
-
-    def sql(self, source: str, statement: str, arguments: Any = ()) -> None:
-        self.servers[source].execute(statement, arguments)
+        return f"{self.db}_{source}{db}_t"
 
     def prepare(self) -> None:
-        self.servers["pg"].create_database(self.name)
-        for each in ("my", "ma"):
-            self.servers[each].create_database(f"{self.name}_books")
+        for source in self.parts["sources"].values():
+            source["tables"] = [f"{bare(db)}.*" for db in self.dbs]
+        route = {"from": "*.*", "to": f"{self.db}_{{source}}{{db}}_t.{{table}}"}
+        self.parts["pipelines"] = {
+            each: {"sources": list(SOURCES), "target": each, "lanes": 2, "routes": [route]}
+            for each in TARGETS
+        }
+        self.write_parts()
         for source in SOURCES:
+            self.change(source, f"CREATE DATABASE {bare(self.dbs[1])}")
             for db in self.dbs:
-                self.sql(source, f"CREATE DATABASE {bare(db)}")
                 for table in (*TABLES, *LONG, TOO_LONG):
-                    self.sql(source, create(db, table))
-                    self.sql(source, *insert(db, table, 1))
+                    self.change(source, create(db, table), insert(db, table, 1))
 
     def drop(self) -> None:
-        self.servers["pg"].drop_database(self.name)
-        for each in ("my", "ma"):
-            dropped = [
-                f"{self.name}_books",
-                *self.dbs,
-                *(self.schema(s, db) for s in SOURCES for db in self.dbs),
-            ]
-            for database in dropped:
-                self.sql(each, f"DROP DATABASE IF EXISTS {bare(database)}")
+        """Drop what `whole_way` does not know."""
+        schemas = [self.schema(source, db) for source in SOURCES for db in self.dbs]
+        for each in SOURCES:
+            self.change(each, *(f"DROP DATABASE IF EXISTS {bare(db)}" for db in (self.dbs[1], *schemas)))
 
     def different(self) -> list[tuple[str, str, str, str]]:
         """Return (source, database, table, target) of those that do not agree yet."""
@@ -149,62 +115,48 @@ class World:
         for source in SOURCES:
             for db in self.dbs:
                 for table in TABLES:
-                    expected = rows(self.servers[source], db, db, table)
+                    expected = rows(self.sources[source], db, db, table)
                     assert expected
                     out += [
                         (source, db, table, target)
                         for target in TARGETS
-                        if rows(self.servers[target], self._database(target), self.schema(source, db), table)
-                        != expected
+                        if rows(*self.target(target), self.schema(source, db), table) != expected
                     ]
         return out
 
-    def _database(self, target: str) -> str:
-        return self.name if target == "pg" else f"{self.name}_books"
-
-    def units(self) -> list[dict[str, Any]]:
-        shown = command(self.config, "status", "--output", "json")
-        found: list[dict[str, Any]] = json.loads(shown.stdout)["units"] if shown.stdout else []
-        return found
-
 
 @pytest.fixture
-def world(
+def system(
     tmp_path: Path, kafka: Kafka, mysql: MySQL, mariadb: MariaDB, postgres: PostgreSQL
-) -> Iterator[World]:
-    made = World(tmp_path, kafka, {"my": mysql, "ma": mariadb, "pg": postgres})
-    try:
-        made.prepare()
-        yield made
-    finally:
-        made.run.close()
-        made.drop()
+) -> Iterator[HostileNames]:
+    with whole_way(tmp_path, kafka, mysql, mariadb, postgres) as whole:
+        made = HostileNames(**vars(whole))
+        try:
+            made.prepare()
+            yield made
+        finally:
+            made.run.close()
+            made.drop()
 
 
-def test_hostile_names_go_the_whole_way_on_every_pair(world: World) -> None:
-    world.run.start()
-    left: list[Any] = []
-
-    def equal() -> bool:
-        left[:] = world.different()
-        return not left
-
-    until(equal, f"the snapshot: {left} see {world.run.log}", 500)
+def test_hostile_names_go_the_whole_way_on_every_pair(system: HostileNames) -> None:
+    system.run.start()
+    system.run.until(lambda: not system.different(), "the snapshot", 500)
     for source in SOURCES:
-        for db in world.dbs:
+        for db in system.dbs:
             for table in TABLES:
-                for statement in changes(db, table):
-                    world.sql(source, statement)
-                world.sql(source, *insert(db, table, 20))
-    until(equal, f"changes: {left} see {world.run.log}", 400)
+                system.change(source, *changes(db, table), insert(db, table, 20))
+    system.run.until(lambda: not system.different(), "changes", 400)
     stopped = {
-        (each["pipeline"], each["topic"]): each["stopped"] for each in world.units() if each.get("stopped")
+        (each["pipeline"], each["topic"]): each["stopped"]
+        for each in system.status()["units"]
+        if each.get("stopped")
     }
     assert stopped, "PostgreSQL would cut two names into one"
     for (pipeline, topic), why in stopped.items():
         assert pipeline == "pg", (pipeline, topic, why)
         assert "63 bytes" in why
     for table in ("customers3.0", 'say "hi"', "ctl\x01\x1fx"):
-        shown = command(world.config, "verify", "--output", "json", "--table", f"{world.name}.{table}")
+        shown = system.invoke("verify", "--output", "json", "--table", f"{system.db}.{table}")
         found = [json.loads(line) for line in shown.stdout.splitlines()]
         assert [each["equal"] for each in found] == [True] * len(SOURCES) * len(TARGETS), shown.stderr[-2000:]

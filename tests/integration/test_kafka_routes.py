@@ -22,8 +22,7 @@ from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
 from rowlock.cli import main
 from tests.kits.kafka_target import make_topic
 from tests.kits.running import Run, running, source_config, target_config, write_config
-from tests.kits.waiting import until
-from tests.topics.expected import History, Written
+from tests.topics.expected import SourceHistory, Written
 from tests.topics.journal import COLUMNS, Journal
 from tests.topics.judge import judge
 from tests.topics.records import whole_topic
@@ -138,7 +137,7 @@ def site(
 def test_every_format_and_a_database_have_what_their_sources_did(
     site: Site, kafka: Kafka, mariadb: MariaDB
 ) -> None:
-    until(site.equal, f"the snapshot in the database; see {site.run.log}", 240)
+    site.run.until(site.equal, "the snapshot in the database", 240)
     for each in site.topics.values():
         each.ends(f"the snapshot; see {site.run.log}")
     merged = site.topics[MERGED]
@@ -159,7 +158,7 @@ def test_every_format_and_a_database_have_what_their_sources_did(
         merged.goes_on(50, "the tables of one source have got a column")
     for each in site.topics.values():
         each.ends(f"all of the load; see {site.run.log}")
-    until(site.equal, f"the database that was down; see {site.run.log}", 240)
+    site.run.until(site.equal, "the database that was down", 240)
     status = site.say("status")
     assert {unit["state"] for unit in json.loads(status.stdout)["units"]} == {"current"}, status.output
     verified = site.say("verify")
@@ -196,7 +195,7 @@ def copied_again(site: Site, server: MariaDB) -> None:
             main, ["copy", f"{site.db}.{table}", "--source", "b1", "-c", str(site.run.config)]
         )
         assert asked.exit_code == 0, asked.output
-    until(lambda: site.say("verify", "--settle", "5").exit_code == 0, f"the copies; see {site.run.log}", 240)
+    site.run.until(lambda: site.say("verify", "--settle", "5").exit_code == 0, "the copies", 240)
 
 
 def test_the_judge_sees_a_record_of_a_transaction_that_was_taken_back(kafka: Kafka, unique: str) -> None:
@@ -217,7 +216,7 @@ def test_the_judge_sees_a_record_of_a_transaction_that_was_taken_back(kafka: Kaf
 
     def seen(*, committed: bool) -> list[str]:
         records = whole_topic(kafka.bootstrap, unique, committed=committed)
-        return judge(written, records, {"b": History([row])}, {"b": [row]})
+        return judge(written, records, {"b": SourceHistory([row])}, {"b": [row]})
 
     assert seen(committed=True) == []
     assert seen(committed=False)[0] == 'not of the source: {"id": 1}: ["u", null, {"id": 1, "version": 2}]'

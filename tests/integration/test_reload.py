@@ -10,163 +10,103 @@ from __future__ import annotations
 import json
 import secrets
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
-import psycopg
 import pytest
-import yaml
 
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
 from rowlock.coordinator.leader_client import LeaderClient
 from rowlock.errors import CommandError
 from schemas.config.model import load_config
-from tests.kits.command_line import environment, invoke, words_of
-from tests.kits.waiting import until
+from tests.kits.whole_run import WholeRun, whole_run
 
 pytestmark = pytest.mark.timeout(1800)
 
 PATIENCE_S = 420
-Rows = list[tuple[Any, ...]]
 
 
-@dataclass
-class System:
-    """`db`: the database of both branches and of the target, and the Kafka prefix."""
-
-    config: Path
-    db: str
-    branches: tuple[MariaDB, MariaDB]
-    office: PostgreSQL
-    run: subprocess.Popen[bytes]
-    raw: dict[str, Any] = field(default_factory=dict)
-
-    def sql(self, statement: str, branch: int = 0) -> Any:
-        return self.branches[branch].execute(statement, database=self.db)
+class ReloadedRun(WholeRun):
+    """A run from the MariaDBs b1 and b2 into the PostgreSQL hq, whose configuration is edited."""
 
     def pg(self, statement: str) -> list[Any]:
-        return self.office.execute(statement, database=self.db)
+        return self.targets["hq"].execute(statement, database=self.db)
 
-    def equal(self, table: str, target: str, branch: int = 0) -> bool:
+    def equal(self, table: str, target: str, source: str = "b1") -> bool:
         """Whether source and target have the same rows, all of them."""
-        there = sorted(tuple(row) for row in self.sql(f"SELECT id, name FROM {table}", branch))
-        try:
-            return bool(there == sorted(tuple(row) for row in self.pg(f"SELECT id, name FROM {target}")))
-        except psycopg.errors.UndefinedTable:
-            return False
+        there = self.read_source(source, f"SELECT id, name FROM {table} ORDER BY id")
+        return there == self.read("hq", f"SELECT id, name FROM {target} ORDER BY id")
 
-    def flows(self, table: str, target: str, branch: int = 0) -> None:
+    def flows(self, table: str, target: str, source: str = "b1") -> None:
         """Write a row more and see all rows arrive."""
-        rows = int(self.sql(f"SELECT coalesce(max(id), 0) FROM {table}", branch)[0][0])
-        self.sql(f"INSERT INTO {table} VALUES ({rows + 1}, '{secrets.token_hex(4)}')", branch)
-        until(lambda: self.equal(table, target, branch), f"all rows of {table} in {target}", PATIENCE_S)
+        [(last,)] = self.read_source(source, f"SELECT max(id) FROM {table}")
+        self.change(source, f"INSERT INTO {table} VALUES ({last + 1}, '{secrets.token_hex(4)}')")
+        self.run.until(lambda: self.equal(table, target, source), f"rows of {table} in {target}", PATIENCE_S)
 
     def write(self, change: Callable[[dict[str, Any]], None]) -> None:
-        change(self.raw)
-        self.config.write_text(yaml.safe_dump(self.raw, sort_keys=False))
+        change(self.parts)
+        self.write_parts()
+
+    def hang_up(self) -> None:
+        assert self.run.process is not None
+        self.run.process.send_signal(signal.SIGHUP)
 
     def epochs(self) -> dict[str, int]:
         """The assignments of the units that replicate."""
-        found = json.loads(invoke(self.config, "units", "list", "--output", "json").stdout)["units"]
+        found = json.loads(self.invoke("units", "list", "--output", "json").stdout)["units"]
         return {each["unit"]: each["epoch"] for each in found if each["state"] == "replicating"}
 
-    def events(self, what: str) -> list[dict[str, Any]]:
-        found = json.loads(invoke(self.config, "events", "--last", "1000", "--output", "json").stdout)
+    def events(self, what: str, config: Path | None = None) -> list[dict[str, Any]]:
+        found = json.loads(self.invoke("events", "--last", "1000", "--output", "json", config=config).stdout)
         return [each["about"] for each in found["events"] if each["what"] == what]
 
     def reloads(self) -> int:
         return len(self.events("configuration in force"))
-
-    def topic(self, source: str, table: str) -> str:
-        return f"{self.db}.{source}.{self.db}.{table}"
-
-
-def source(server: MariaDB, *tables: str) -> dict[str, Any]:
-    account = {"type": "mariadb", "host": "127.0.0.1", "port": server.port, "user": "root", "password": ""}
-    return {**account, "tables": list(tables)}
-
-
-def configuration(
-    db: str, kafka: Kafka, branches: tuple[MariaDB, MariaDB], office: PostgreSQL
-) -> dict[str, Any]:
-    target = {
-        "type": "postgres",
-        "host": "127.0.0.1",
-        "port": office.port,
-        "user": "postgres",
-        "password": "x",
-    }
-    to = "public.{table}"
-    return {
-        "kafka": {"bootstrap": kafka.bootstrap, "prefix": db},
-        "sources": {"b1": source(branches[0], f"{db}.one"), "b2": source(branches[1], f"{db}.*")},
-        "targets": {"hq": {**target, "database": db}},
-        "pipelines": {
-            "p": {"sources": ["b1"], "target": "hq", "lanes": 2, "routes": [{"from": f"{db}.one", "to": to}]},
-            "q": {"sources": ["b2"], "target": "hq", "lanes": 1,
-             "routes": [{"from": f"{db}.*", "to": "public.q_{table}"}]},
-        },
-    }  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def system(
     tmp_path_factory: pytest.TempPathFactory, kafka: Kafka, mariadb: MariaDB, mariadb2: MariaDB,
     postgres: PostgreSQL
-) -> Iterator[System]:  # fmt: skip
+) -> Iterator[ReloadedRun]:  # fmt: skip
     db = f"reload{secrets.token_hex(4)}"
-    folder = tmp_path_factory.mktemp("reload")
-    branches = (mariadb, mariadb2)
-    for server in (*branches, postgres):
-        server.create_database(db)
-    raw = configuration(db, kafka, branches, postgres)
-    config = folder / "c.yaml"
-    config.write_text(yaml.safe_dump(raw, sort_keys=False))
-    for branch, tables in ((mariadb, ("one", "two")), (mariadb2, ("other",))):
-        for table in tables:
-            branch.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, name VARCHAR(40) UNIQUE)", database=db)
-            branch.execute(f"INSERT INTO {table} VALUES (1, 'lucy'), (2, 'émile'), (3, NULL)", database=db)
-    log = (folder / "run.log").open("wb")
-    command = [sys.executable, "-m", "rowlock.cli", "run", "-c", str(config)]
-    with (
-        log,
-        subprocess.Popen(command, env=environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log) as run,
-    ):
-        made = System(config, db, branches, postgres, run, raw)
-        try:
-            made.flows("one", "public.one")
-            made.flows("other", "public.q_other", 1)
-            yield made
-        finally:
-            family = psutil.Process(run.pid).children(recursive=True)
-            run.send_signal(signal.SIGTERM)
-            try:
-                run.wait(120)
-            finally:
-                for each in [run, *family]:
-                    if not isinstance(each, psutil.Process) or each.is_running():
-                        each.kill()
-    for server in (*branches, postgres):
-        server.drop_database(db)
+    pipelines = {
+        "p": {"sources": ["b1"], "target": "hq", "lanes": 2,
+         "routes": [{"from": f"{db}.one", "to": "public.{table}"}]},
+        "q": {"sources": ["b2"], "target": "hq", "lanes": 1,
+         "routes": [{"from": f"{db}.*", "to": "public.q_{table}"}]},
+    }  # fmt: skip
+    branches = {"b1": mariadb, "b2": mariadb2}
+    with whole_run(
+        tmp_path_factory.mktemp("reload"), db, kafka, branches, {"hq": postgres}, pipelines
+    ) as whole:
+        made = ReloadedRun(**vars(whole))
+        made.write(lambda raw: raw["sources"]["b1"].update(tables=[f"{db}.one"]))
+        for source, table in (("b1", "one"), ("b1", "two"), ("b2", "other")):
+            made.change(
+                source,
+                f"CREATE TABLE {table} (id INT PRIMARY KEY, name VARCHAR(40) UNIQUE)",
+                f"INSERT INTO {table} VALUES (1, 'lucy'), (2, 'émile'), (3, NULL)",
+            )
+        made.run.start()
+        made.flows("one", "public.one")
+        made.flows("other", "public.q_other", "b2")
+        yield made
 
 
-def by_command(system: System) -> None:
-    answer = invoke(system.config, "reload")
+def by_command(system: ReloadedRun) -> None:
+    answer = system.invoke("reload")
     assert answer.exit_code == 0, answer.output
 
 
-def by_signal(system: System) -> None:
+def by_signal(system: ReloadedRun) -> None:
     seen = system.reloads()
-    system.run.send_signal(signal.SIGHUP)
-    until(lambda: system.reloads() > seen, "the reload that SIGHUP asks for", PATIENCE_S)
+    system.hang_up()
+    system.run.until(lambda: system.reloads() > seen, "the reload that SIGHUP asks for", PATIENCE_S)
 
 
-def by_rest(system: System) -> None:
+def by_rest(system: ReloadedRun) -> None:
     with LeaderClient.from_config(load_config(system.config)) as leader:
         dry = leader.reload_config(dry_run=True)
         assert (dry["in_force"], dry["changed"]) == (False, ["pipeline/p", "source/b1"])
@@ -174,24 +114,24 @@ def by_rest(system: System) -> None:
         assert leader.reload_config()["in_force"] is True
 
 
-def settled(system: System, before: dict[str, int], *changed: str) -> dict[str, int]:
+def settled(system: ReloadedRun, before: dict[str, int], *changed: str) -> dict[str, int]:
     """Await new assignments of the units `changed`, and see that all others have kept theirs."""
 
     def all_anew() -> dict[str, int] | None:
         now = system.epochs()
         return now if all(now.get(unit, 0) > before.get(unit, 0) for unit in changed) else None
 
-    now: dict[str, int] = until(all_anew, f"{changed} placed again", PATIENCE_S)
+    now: dict[str, int] = system.run.until(all_anew, f"{changed} placed again", PATIENCE_S)
     kept = {unit: epoch for unit, epoch in before.items() if unit not in changed}
     assert {unit: now.get(unit) for unit in kept} == kept
     return now
 
 
-def test_a_running_system_takes_changes_in(system: System) -> None:
+def test_a_running_system_takes_changes_in(system: ReloadedRun) -> None:
     """In one test: each step begins with what the one before has left."""
     one, other = f"apply/p/{system.topic('b1', 'one')}", f"apply/q/{system.topic('b2', 'other')}"
     two = f"apply/p/{system.topic('b1', 'two')}"
-    before = until(lambda: (e := system.epochs()) and len(e) == 4 and e, "four units", PATIENCE_S)
+    before = system.run.until(lambda: (e := system.epochs()) and len(e) == 4 and e, "four units", PATIENCE_S)
     assert set(before) == {"capture/b1", "capture/b2", one, other}
 
     # a table more: only the capture of its source is placed again
@@ -239,11 +179,11 @@ def test_a_running_system_takes_changes_in(system: System) -> None:
     by_rest(system)
     before = settled(system, before, one, two, "capture/b1")
     system.pg("INSERT INTO public.second VALUES (900, 'taken')")
-    system.sql("INSERT INTO two VALUES (800, 'taken')")
+    system.change("b1", "INSERT INTO two VALUES (800, 'taken')")
     held = "SELECT count(*) FROM rowlock_quarantine"
-    until(lambda: system.pg(held) == [(1,)], "the row that the policy now holds back", PATIENCE_S)
-    system.sql("INSERT INTO one VALUES (700, 'no longer captured')")
-    system.sql("DELETE FROM two WHERE id = 800")
+    system.run.until(lambda: system.pg(held) == [(1,)], "the row that the policy now holds back", PATIENCE_S)
+    system.change("b1", "INSERT INTO one VALUES (700, 'no longer captured')")
+    system.change("b1", "DELETE FROM two WHERE id = 800")
     system.pg("DELETE FROM public.second WHERE id = 900")
     assert system.pg("SELECT count(*) FROM public.one WHERE id = 700") == [(0,)]
 
@@ -251,35 +191,33 @@ def test_a_running_system_takes_changes_in(system: System) -> None:
     good = system.config.read_text()
     system.config.write_text("no: configuration")
     for name in ("agent", "coordinator"):
-        for each in psutil.Process(system.run.pid).children(recursive=True):
-            if {"rowlock.cli", name} <= set(words_of(each)):
-                each.kill()
-    system.sql("INSERT INTO two VALUES (801, 'after the kill')")
-    until(
+        system.run.kill_processes("rowlock.cli", name)
+    system.change("b1", "INSERT INTO two VALUES (801, 'after the kill')")
+    system.run.until(
         lambda: system.pg("SELECT name FROM public.second WHERE id = 801"), "a row after the kill", PATIENCE_S
     )
-    system.flows("other", "public.q_other", 1)
+    system.flows("other", "public.q_other", "b2")
     system.config.write_text(good)
     assert system.equal("two", "public.second")
     assert system.pg("SELECT count(*) FROM public.one WHERE id = 700") == [(0,)]
 
 
-def planned(system: System) -> dict[str, Any]:
+def planned(system: ReloadedRun) -> dict[str, Any]:
     """What `check --plan` says of the file, without the sums."""
-    result = invoke(system.config, "check", "--plan", "--output", "json")
+    result = system.invoke("check", "--plan", "--output", "json")
     assert result.exit_code == 0, result.output
     reported = json.loads(result.stdout)
     assert reported["reload"] is not None, "a coordinator answers"
     return {name: reported[name] for name in ("tables", "targets", "layouts")}
 
 
-def bad_and_refused(system: System, good: str, line: int, refusals: int) -> None:
+def bad_and_refused(system: ReloadedRun, good: str, line: int, refusals: int) -> None:
     """The bad file is there, and each way of a reload is refused. What asks needs a good file of its own to
     find the leader."""
     aside = system.config.with_name("aside.yaml")
     aside.write_text(good)
     expected = f"{system.config}:{line}: pipelines.p.lanes"
-    refused = invoke(aside, "reload")
+    refused = system.invoke("reload", config=aside)
     assert refused.exit_code == 2
     assert expected in refused.output
     with (
@@ -287,12 +225,12 @@ def bad_and_refused(system: System, good: str, line: int, refusals: int) -> None
         pytest.raises(CommandError, match="whole number"),
     ):
         leader.reload_config()
-    system.run.send_signal(signal.SIGHUP)
+    system.hang_up()
 
-    def seen() -> list[dict[str, Any]]:
-        found = json.loads(invoke(aside, "events", "--last", "1000", "--output", "json").stdout)["events"]
-        return [each["about"] for each in found if each["what"] == "command refused"]
-
-    until(lambda: len(seen()) >= refusals + 3, "three refusals in the events", PATIENCE_S)
-    assert all(expected in each["why"] for each in seen()[refusals:])
+    seen = system.run.until(
+        lambda: len(found := system.events("command refused", aside)) >= refusals + 3 and found,
+        "three refusals in the events",
+        PATIENCE_S,
+    )
+    assert all(expected in each["why"] for each in seen[refusals:])
     system.config.write_text(good)

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import psycopg
 import pytest
 import yaml
 from click.testing import Result
@@ -30,8 +29,9 @@ from deploy.guard.processes import release_process, spawn_process
 from rowlock.views.kafka import KafkaView
 from schemas.config.model import load_config
 from schemas.wire.position import parse_binlog_file_number
-from tests.kits.command_line import environment, invoke, words_of
+from tests.kits.command_line import words_of
 from tests.kits.waiting import until
+from tests.kits.whole_run import WholeRun, whole_run
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -53,64 +53,26 @@ ROWS += (
 
 
 @dataclass
-class System:
-    """`db`: the database of both branches and of the target, and the Kafka prefix. `left`: what a killed run
-    left."""
+class ObservedRun(WholeRun):
+    """A run from the MariaDBs b1 and b2 into the PostgreSQL hq, and what was seen of it before any test."""
 
-    config: Path
-    db: str
-    branches: tuple[MariaDB, MariaDB]
-    office: PostgreSQL
     killed: list[list[str]] = field(default_factory=list)
+    """The command lines of the processes of a run that was killed."""
     left: list[list[str]] = field(default_factory=list)
-    verdicts: dict[str, dict[str, Any]] = field(default_factory=dict)  # right after the run, before any test
-    behind: dict[str, Any] = field(default_factory=dict)  # status while something is captured and not applied
-    status: Result | None = None
+    """Those that did not end."""
+    verdicts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Right after the run."""
+    unapplied: dict[str, Any] = field(default_factory=dict)
+    """The status while something is captured and not applied."""
+    status_json: Result | None = None
     status_table: Result | None = None
-    end: tuple[str, int] = ("", 0)  # of the log of b1
-    files: dict[str, str] = field(default_factory=dict)  # of each branch, the log it writes
-
-    def sql(self, statement: str, branch: int = 0) -> None:
-        self.branches[branch].execute(statement, database=self.db)
-
-    def topic(self, source: str, table: str) -> str:
-        return f"{self.db}.{source}.{self.db}.{table}"
+    end: tuple[str, int] = ("", 0)
+    """Of the log of b1."""
+    files: dict[str, str] = field(default_factory=dict)
+    """The log that each source writes."""
 
     def pg(self, statement: str) -> list[Any]:
-        return self.office.execute(statement, database=self.db)
-
-
-def configuration(
-    system_db: str, kafka: Kafka, branches: tuple[MariaDB, ...], office: PostgreSQL
-) -> dict[str, Any]:
-    def source(server: MariaDB) -> dict[str, Any]:
-        return {
-            "type": "mariadb", "host": "127.0.0.1", "port": server.port, "user": "root", "password": "",
-            "tables": [f"{system_db}.*"],
-        }  # fmt: skip
-
-    target = {
-        "type": "postgres",
-        "host": "127.0.0.1",
-        "port": office.port,
-        "user": "postgres",
-        "password": "x",
-    }
-    return {
-        "kafka": {"bootstrap": kafka.bootstrap, "prefix": system_db},
-        "sources": {f"b{i}": source(server) for i, server in enumerate(branches, 1)},
-        "targets": {"hq": {**target, "database": system_db}},
-        "pipelines": {
-            "p": {
-                "sources": [f"b{i}" for i, _ in enumerate(branches, 1)],
-                "target": "hq",
-                "schema_changes": "stop",
-                "repair": "stop",
-                "lanes": 2,
-                "routes": [{"from": f"{system_db}.*", "to": "public.{table}", "add": {"branch": "{source}"}}],
-            }
-        },
-    }
+        return self.targets["hq"].execute(statement, database=self.db)
 
 
 @pytest.fixture(scope="module")
@@ -120,65 +82,57 @@ def system(
     mariadb: MariaDB,
     mariadb2: MariaDB,
     postgres: PostgreSQL,
-) -> Iterator[System]:
+) -> Iterator[ObservedRun]:
     db = f"cli{secrets.token_hex(4)}"
+    branches = {"b1": mariadb, "b2": mariadb2}
+    pipeline = {
+        "sources": ["b1", "b2"], "target": "hq", "schema_changes": "stop", "repair": "stop", "lanes": 2,
+        "routes": [{"from": f"{db}.*", "to": "public.{table}", "add": {"branch": "{source}"}}],
+    }  # fmt: skip
     folder = tmp_path_factory.mktemp("cli")
-    branches = (mariadb, mariadb2)
-    for server in (*branches, postgres):
-        server.create_database(db)
-    made = System(folder / "c.yaml", db, branches, postgres)
-    made.config.write_text(yaml.safe_dump(configuration(db, kafka, branches, postgres)))
-    for i in (0, 1):
-        for statement in (*DDL, ROWS, "INSERT INTO narrow VALUES (1, 'fits')"):
-            made.sql(statement, i)
-    made.pg(
-        "CREATE TABLE narrow (id int, note varchar(6) NOT NULL, branch varchar(64), PRIMARY KEY (branch, id))"
-    )
-    made.sql("INSERT INTO narrow VALUES (2, 'far too long')")
-    kill_in_the_middle(made)
-    made.sql("DELETE FROM sync WHERE id = 51")
-    made.behind = captured_only(made)
-    caught_up = cli(made, "run", "--until-caught-up")
-    assert caught_up.returncode == 0, caught_up.stderr[-3000:]
-    made.verdicts = verdicts(made)
-    made.status = invoke(made.config, "status", "--output", "json")
-    made.status_table = invoke(made.config, "status")
-    made.end = mariadb.execute("SHOW MASTER STATUS")[0][:2]
-    made.files = {
-        name: str(branch.execute("SHOW MASTER STATUS")[0][0])
-        for name, branch in zip(("b1", "b2"), branches, strict=True)
-    }
-    yield made
-    for server in (*branches, postgres):
-        server.drop_database(db)
+    with whole_run(folder, db, kafka, branches, {"hq": postgres}, {"p": pipeline}) as whole:
+        made = ObservedRun(**vars(whole))
+        for source in branches:
+            made.change(source, *DDL, ROWS, "INSERT INTO narrow VALUES (1, 'fits')")
+        made.pg(
+            "CREATE TABLE narrow (id int, note varchar(6) NOT NULL, branch varchar(64), "
+            "PRIMARY KEY (branch, id))"
+        )
+        made.change("b1", "INSERT INTO narrow VALUES (2, 'far too long')")
+        kill_in_the_middle(made)
+        made.change("b1", "DELETE FROM sync WHERE id = 51")
+        made.unapplied = captured_only(made)
+        caught_up = made.run.call("run", "--until-caught-up")
+        assert caught_up.returncode == 0, caught_up.stderr[-3000:]
+        made.verdicts = verdicts(made)
+        made.status_json = made.invoke("status", "--output", "json")
+        made.status_table = made.invoke("status")
+        made.end = mariadb.execute("SHOW MASTER STATUS")[0][:2]
+        made.files = {
+            name: str(branch.execute("SHOW MASTER STATUS")[0][0]) for name, branch in branches.items()
+        }
+        yield made
 
 
-def kill_in_the_middle(system: System) -> None:
+def kill_in_the_middle(system: ObservedRun) -> None:
     """Run until rows flow, then kill -9 the run alone, and note which processes outlive it."""
-    command = [sys.executable, "-m", "rowlock.cli", "run", "-c", str(system.config)]
-    with subprocess.Popen(command, env=environment(), stdin=subprocess.DEVNULL) as process:
-        family: list[psutil.Process] = []
-        try:
-            until(lambda: rows_through(system) == 6, "the existing rows through the running system", 240)
-            family = psutil.Process(process.pid).children(recursive=True)
-            system.killed = [words_of(each) for each in family]
-            system.sql("INSERT INTO sync (id, name) VALUES (50, 'at the kill'), (51, 'then deleted')")
-            process.kill()
-            process.wait(10)
-            system.left = [words_of(each) for each in psutil.wait_procs(family, timeout=60)[1]]
-        finally:
-            process.kill()
-            for each in family:
-                with contextlib.suppress(psutil.Error):
-                    each.kill()
+    system.run.start()
+    system.run.until(
+        lambda: system.read("hq", "SELECT count(*) FROM sync") == [(6,)],
+        "the existing rows through the running system",
+        240,
+    )
+    system.killed = [words_of(each) for each in system.run.family()]
+    system.change("b1", "INSERT INTO sync (id, name) VALUES (50, 'at the kill'), (51, 'then deleted')")
+    system.left = [words_of(each) for each in psutil.wait_procs(system.run.kill(), timeout=60)[1]]
 
 
-def captured_only(system: System) -> dict[str, Any]:
+def captured_only(system: ObservedRun) -> dict[str, Any]:
     """Run nothing but the capture of b1 until status sees it run, and more than is applied; return that
     status."""
 
     def late() -> dict[str, Any] | None:
-        seen: dict[str, Any] = json.loads(invoke(system.config, "status", "--output", "json").stdout)
+        seen = system.status()
         unit = units_of(seen)[system.topic("b1", "sync")]
         states = {source["name"]: source["state"] for source in seen["sources"]}
         return (
@@ -215,27 +169,9 @@ def units_of(seen: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {unit["topic"]: unit for unit in seen["units"]}
 
 
-def rows_through(system: System) -> int:
-    try:
-        return int(system.pg("SELECT count(*) FROM sync")[0][0])
-    except psycopg.errors.UndefinedTable:
-        return 0
-
-
-def cli(system: System, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "rowlock.cli", words[0], "-c", str(system.config), *words[1:]]
-    try:
-        return subprocess.run(
-            command, env=environment(), capture_output=True, text=True, timeout=900, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        reported = (error.stderr or b"").decode(errors="replace")
-        raise AssertionError(f"`rowlock {words[0]}` has not ended: {reported[-6000:]}") from error
-
-
-def verdicts(system: System, *words: str) -> dict[str, dict[str, Any]]:
+def verdicts(system: ObservedRun, *words: str) -> dict[str, dict[str, Any]]:
     """`verify` as JSON: "source.table" → its object. The exit code must fit."""
-    result = invoke(system.config, "verify", "--output", "json", "--settle", "0", *words)
+    result = system.invoke("verify", "--output", "json", "--settle", "0", *words)
     found = [json.loads(line) for line in result.stdout.splitlines()]
     assert result.exit_code == (0 if all(each["equal"] for each in found) else 1), result.output
     return {f"{each['source']}.{each['source_table'].partition('.')[2]}": each for each in found}
@@ -245,14 +181,14 @@ def differences(verdict: dict[str, Any]) -> set[tuple[str, tuple[Any, ...], tupl
     return {(each["kind"], tuple(each["key"]), tuple(each["columns"])) for each in verdict["differences"]}
 
 
-def test_kill_9_leaves_nothing_behind(system: System) -> None:
+def test_kill_9_leaves_nothing_behind(system: ObservedRun) -> None:
     assert {"producer.main", "consumer.main", "b1", "b2"} <= {
         word for words in system.killed for word in words
     }
     assert system.left == []
 
 
-def test_caught_up_means_equal_but_for_what_is_held(system: System) -> None:
+def test_caught_up_means_equal_but_for_what_is_held(system: ObservedRun) -> None:
     found = system.verdicts
     assert found["b1.sync"]["equal"]
     assert found["b2.sync"]["equal"]
@@ -262,7 +198,7 @@ def test_caught_up_means_equal_but_for_what_is_held(system: System) -> None:
     assert system.pg("SELECT name FROM sync WHERE id >= 50") == [("at the kill",)]
 
 
-def test_verify_finds_exactly_what_was_tampered_with(system: System) -> None:
+def test_verify_finds_exactly_what_was_tampered_with(system: ObservedRun) -> None:
     with restored(system, "sync"):
         system.pg("DELETE FROM sync WHERE branch = 'b1' AND id = 1")
         system.pg("UPDATE sync SET d = 9, x = 0.5 WHERE branch = 'b1' AND id = 3")
@@ -274,7 +210,7 @@ def test_verify_finds_exactly_what_was_tampered_with(system: System) -> None:
         expected = {("missing", ("b1", 1), ()), ("different", ("b1", 3), ("x", "d"))}
         assert differences(found["b1.sync"]) == expected
         assert differences(found["b2.sync"]) == {("extra", ("b2", 77), ())}
-        shown = invoke(system.config, "verify", "--settle", "0", "--table", f"{system.db}.sync")
+        shown = system.invoke("verify", "--settle", "0", "--table", f"{system.db}.sync")
         assert shown.exit_code == 1
         assert "missing: key ('b1', 1)" in shown.stdout
         assert "different: key ('b1', 3) in x, d" in shown.stdout
@@ -282,7 +218,7 @@ def test_verify_finds_exactly_what_was_tampered_with(system: System) -> None:
 
 
 @contextlib.contextmanager
-def restored(system: System, table: str) -> Iterator[None]:
+def restored(system: ObservedRun, table: str) -> Iterator[None]:
     system.pg(f"CREATE TABLE kept_{table} AS TABLE {table}")
     try:
         yield
@@ -292,7 +228,7 @@ def restored(system: System, table: str) -> Iterator[None]:
         system.pg(f"DROP TABLE kept_{table}")
 
 
-def test_verify_pages_through_more_than_a_page(system: System) -> None:
+def test_verify_pages_through_more_than_a_page(system: ObservedRun) -> None:
     from rowlock.inspect.pairs import list_table_pairs
     from rowlock.inspect.verify import verify_pairs
     from schemas.config.model import load_config
@@ -307,19 +243,17 @@ def test_verify_pages_through_more_than_a_page(system: System) -> None:
             assert [finding.key for result in results for finding in result.findings] == [("b2", 3)]
 
 
-def test_verify_reads_on_where_ten_thousand_rows_were_under_way(system: System) -> None:
+def test_verify_reads_on_where_ten_thousand_rows_were_under_way(system: ObservedRun) -> None:
     """30,000 rows against 500, to which 10,000 more come while it looks: the rest is still missing."""
     rows = "SELECT g, 'r' || g, 'b1' FROM generate_series({}, {}) g"
-    system.sql("CREATE TABLE big (id INT PRIMARY KEY, name VARCHAR(20))")
+    system.change("b1", "CREATE TABLE big (id INT PRIMARY KEY, name VARCHAR(20))")
     system.pg("CREATE TABLE big (id int, name varchar(20), branch varchar(64), PRIMARY KEY (branch, id))")
     arrives = threading.Timer(0.5, lambda: system.pg("INSERT INTO big " + rows.format(501, 10_500)))
     try:
-        system.sql("INSERT INTO big SELECT seq, concat('r', seq) FROM seq_1_to_30000")
+        system.change("b1", "INSERT INTO big SELECT seq, concat('r', seq) FROM seq_1_to_30000")
         system.pg("INSERT INTO big " + rows.format(1, 500))
         arrives.start()
-        result = invoke(
-            system.config, "verify", "--output", "json", "--settle", "4", "--table", f"{system.db}.big"
-        )
+        result = system.invoke("verify", "--output", "json", "--settle", "4", "--table", f"{system.db}.big")
         found = {each["source"]: each for each in map(json.loads, result.stdout.splitlines())}["b1"]
         assert result.exit_code == 1, result.output
         assert not found["equal"]
@@ -327,17 +261,17 @@ def test_verify_reads_on_where_ten_thousand_rows_were_under_way(system: System) 
         assert {each["kind"] for each in found["differences"]} == {"missing"}
         arrives.join()
         system.pg("INSERT INTO big " + rows.format(10_501, 30_000))
-        again = invoke(system.config, "verify", "--table", f"{system.db}.big")
+        again = system.invoke("verify", "--table", f"{system.db}.big")
         assert "equal     b1:" in again.stdout
         assert ": 30,000 rows" in again.stdout
     finally:
         arrives.join()
-        system.sql("DROP TABLE big")
+        system.change("b1", "DROP TABLE big")
         system.pg("DROP TABLE big")
 
 
-def test_status_after_a_run(system: System) -> None:
-    result = system.status
+def test_status_after_a_run(system: ObservedRun) -> None:
+    result = system.status_json
     assert result is not None
     assert result.exit_code == 1, "nothing runs any more"
     seen = json.loads(result.stdout)
@@ -357,9 +291,9 @@ def test_status_after_a_run(system: System) -> None:
     assert [unit["quarantined"] for topic, unit in sorted(units.items())] == [1, 0, 0, 0]
 
 
-def test_status_tells_positions_of_the_source(system: System) -> None:
-    assert system.status is not None
-    seen = json.loads(system.status.stdout)
+def test_status_tells_positions_of_the_source(system: ObservedRun) -> None:
+    assert system.status_json is not None
+    seen = json.loads(system.status_json.stdout)
     file, end = system.end
     (position,) = (source["position"] for source in seen["sources"] if source["name"] == "b1")
     assert position.partition(":")[0] == file
@@ -371,16 +305,16 @@ def test_status_tells_positions_of_the_source(system: System) -> None:
     assert sync[2] < end
 
 
-def highest_position(system: System, topic: str, end: int) -> tuple[int, ...]:
+def highest_position(system: ObservedRun, topic: str, end: int) -> tuple[int, ...]:
     with contextlib.closing(KafkaView(load_config(system.config).kafka)) as view:
         events = [view.read_event(topic, offset) for offset in range(end + 1)]
     return max(event.source.position for event in events if event)
 
 
-def test_the_table_of_status_has_the_same_figures(system: System) -> None:
-    assert system.status is not None
+def test_the_table_of_status_has_the_same_figures(system: ObservedRun) -> None:
+    assert system.status_json is not None
     assert system.status_table is not None
-    for topic, unit in units_of(json.loads(system.status.stdout)).items():
+    for topic, unit in units_of(json.loads(system.status_json.stdout)).items():
         (line,) = (line for line in system.status_table.stdout.splitlines() if f" {topic} " in line)
         cells = [cell.strip() for cell in line.strip("│").split("│")]
         offsets = f"{unit['offset']}/{unit['end_offset']}"
@@ -390,37 +324,37 @@ def test_the_table_of_status_has_the_same_figures(system: System) -> None:
         assert cells[7] == ("1" if unit["quarantined"] else "")
 
 
-def test_status_of_what_is_captured_and_not_applied(system: System) -> None:
-    late = units_of(system.behind)[system.topic("b1", "sync")]
+def test_status_of_what_is_captured_and_not_applied(system: ObservedRun) -> None:
+    late = units_of(system.unapplied)[system.topic("b1", "sync")]
     assert (late["state"], late["reason"]) == ("stopped", "no process runs it")
     assert late["lag_events"] == late["end_offset"] - late["offset"] > 0
     assert 0 < late["lag_seconds"] < 300
-    assert late["position"] < units_of(json.loads(system.status.stdout))[late["topic"]]["position"]  # type: ignore[union-attr]
-    assert units_of(system.behind)[system.topic("b2", "sync")]["lag_events"] == 0
-    states = {source["name"]: source["state"] for source in system.behind["sources"]}
+    assert late["position"] < units_of(json.loads(system.status_json.stdout))[late["topic"]]["position"]  # type: ignore[union-attr]
+    assert units_of(system.unapplied)[system.topic("b2", "sync")]["lag_events"] == 0
+    states = {source["name"]: source["state"] for source in system.unapplied["sources"]}
     assert states == {"b1": "running", "b2": "stopped"}, "one is captured by hand"
 
 
-def test_quarantine_list_retry_and_the_wider_column(system: System) -> None:
-    listed = invoke(system.config, "quarantine", "list")
+def test_quarantine_list_retry_and_the_wider_column(system: ObservedRun) -> None:
+    listed = system.invoke("quarantine", "list")
     assert listed.exit_code == 0
     assert "public.narrow key" in listed.stdout
     assert "far too long" not in listed.stdout
-    held = json.loads(invoke(system.config, "quarantine", "list", "--output", "json").stdout)["held"]
+    held = json.loads(system.invoke("quarantine", "list", "--output", "json").stdout)["held"]
     assert [(entry["pipeline"], entry["part"]) for entry in held] == [("p", 0)]
-    again = invoke(system.config, "quarantine", "retry")
+    again = system.invoke("quarantine", "retry")
     assert again.exit_code == 1
     assert "still held" in again.stdout
-    assert invoke(system.config, "quarantine", "retry", "--topic", "another").exit_code == 0
+    assert system.invoke("quarantine", "retry", "--topic", "another").exit_code == 0
     system.pg("ALTER TABLE narrow ALTER COLUMN note TYPE varchar(20)")
-    done = invoke(system.config, "quarantine", "retry", "--key", held[0]["key"])
+    done = system.invoke("quarantine", "retry", "--key", held[0]["key"])
     assert done.exit_code == 0, done.output
     assert system.pg("SELECT note FROM narrow WHERE id = 2") == [("far too long",)]
     assert verdicts(system, "--table", f"{system.db}.narrow")["b1.narrow"]["equal"]
-    assert invoke(system.config, "quarantine", "list").stdout == "nothing is held\n"
+    assert system.invoke("quarantine", "list").stdout == "nothing is held\n"
 
 
-def changed(system: System, tmp_path: Path, change: Callable[[dict[str, Any]], None]) -> Path:
+def changed(system: ObservedRun, tmp_path: Path, change: Callable[[dict[str, Any]], None]) -> Path:
     raw = yaml.safe_load(system.config.read_text())
     change(raw)
     file = tmp_path / "changed.yaml"
@@ -464,25 +398,25 @@ def _not_apart(raw: dict[str, Any]) -> None:
     ],
 )
 def test_what_is_wrong_is_said_by_check_and_refused_by_run(
-    system: System, tmp_path: Path, change: Callable[[dict[str, Any]], None], words: tuple[str, ...]
+    system: ObservedRun, tmp_path: Path, change: Callable[[dict[str, Any]], None], words: tuple[str, ...]
 ) -> None:
     file = changed(system, tmp_path, change)
-    checked = invoke(file, "check", "--output", "json")
+    checked = system.invoke("check", "--output", "json", config=file)
     assert checked.exit_code == 1
     findings = [each for each in json.loads(checked.stdout)["findings"] if each["level"] == "error"]
     reported = [f"{each['place']}: {each['what']}; {each['remedy']}" for each in findings]
     assert any(all(word in text for word in words) for text in reported), reported
     assert "wr0ng" not in checked.output
-    ran = invoke(file, "run", "--until-caught-up")  # which needs everything
+    ran = system.invoke("run", "--until-caught-up", config=file)  # which needs everything
     assert ran.exit_code == 2
     assert "Traceback" not in ran.output
 
 
-def test_a_pattern_without_tables_yet_is_a_warning(system: System, tmp_path: Path) -> None:
+def test_a_pattern_without_tables_yet_is_a_warning(system: ObservedRun, tmp_path: Path) -> None:
     def select_nothing(raw: dict[str, Any]) -> None:
         raw["sources"]["b1"]["tables"] = ["nothing.*"]
 
-    checked = invoke(changed(system, tmp_path, select_nothing), "check", "--output", "json")
+    checked = system.invoke("check", "--output", "json", config=changed(system, tmp_path, select_nothing))
     reported = [each for each in json.loads(checked.stdout)["findings"] if "nothing.*" in each["what"]]
     assert [(each["level"], each["place"]) for each in reported] == [("warning", "source b1")]
     assert checked.exit_code == 0, checked.output
@@ -490,15 +424,15 @@ def test_a_pattern_without_tables_yet_is_a_warning(system: System, tmp_path: Pat
 
 @pytest.mark.parametrize("command", ["status", "verify", "quarantine list"])
 def test_an_unreachable_server_is_one_message_and_exit_2(
-    system: System, tmp_path: Path, command: str
+    system: ObservedRun, tmp_path: Path, command: str
 ) -> None:
     change = _no_broker if command == "status" else _target_host
-    result = invoke(changed(system, tmp_path, change), *command.split())
+    result = system.invoke(*command.split(), config=changed(system, tmp_path, change))
     assert result.exit_code == 2
     assert len(result.stderr.splitlines()) <= 2, result.stderr
     assert "127.0.0.1" in result.stderr
 
 
-def test_check_of_a_good_system(system: System) -> None:
-    result = invoke(system.config, "check")
+def test_check_of_a_good_system(system: ObservedRun) -> None:
+    result = system.invoke("check")
     assert result.exit_code == 0, result.output

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any
 
 import psycopg
@@ -18,7 +17,7 @@ from schemas.io.mysql_catalog import read_collations, read_table
 from schemas.table.collations import make_collation_chooser
 from schemas.table.model import Column, ColumnType, Kind, Row, Table
 from schemas.table.typemap import are_wire_equal, render_mysql_type, render_postgres_type
-from schemas.values.mysql import connect_mysql, make_select_row_converter, quote_name, select_list, to_mysql
+from schemas.values.mysql import quote_name
 from schemas.values.postgres import (
     SESSION_OPTIONS,
     copy_line,
@@ -27,6 +26,7 @@ from schemas.values.postgres import (
     select_list_pg,
     to_postgres,
 )
+from tests.kits.decoder_support import LoggedDatabase
 from tests.kits.schemas_strategies import TABLE, bound_rows, rows
 
 RoundTrip = Callable[[Sequence[Row]], list[Row]]
@@ -42,35 +42,20 @@ FEW = settings(
 )
 
 
-@dataclass
-class Server:
-    """A MySQL-family server with the table of all types."""
-
-    conn: Any
-    db: str
+class RoundTripDatabase(LoggedDatabase):
+    """A database with tables as apply makes them."""
 
     def round_trip(self, given_rows: Sequence[Row], table: Table = TABLE) -> list[Row]:
-        convert, back = to_mysql(table), make_select_row_converter(table)
-        places = ", ".join(["%s"] * len(table.columns))
-        with self.conn.cursor() as cursor:
-            cursor.execute(f"DELETE FROM {quote_name(table.name)}")
-            cursor.executemany(
-                f"INSERT INTO {quote_name(table.name)} VALUES ({places})", [convert(r) for r in given_rows]
-            )
-            cursor.execute(
-                f"SELECT {', '.join(select_list(table))} FROM {quote_name(table.name)} ORDER BY id"
-            )
-            return [back(row) for row in cursor.fetchall()]
+        self.execute(f"DELETE FROM {table.name}")
+        self.insert(table, given_rows)
+        return self.select(table)
 
-    def create(self, table: Table) -> None:
-        choose = make_collation_chooser(read_collations(self.conn))
+    def create_as_target(self, table: Table) -> None:
+        choose = make_collation_chooser(read_collations(self.connection))
         columns = ", ".join(
             f"{quote_name(c.name)} {render_mysql_type(c.type, choose)} {_null(c)}" for c in table.columns
         )
-        with self.conn.cursor() as cursor:
-            cursor.execute(
-                f"CREATE TABLE {quote_name(table.name)} ({columns}, PRIMARY KEY (id)) CHARACTER SET utf8mb4"
-            )
+        self.execute(f"CREATE TABLE {table.name} ({columns}, PRIMARY KEY (id)) CHARACTER SET utf8mb4")
 
 
 def _null(column: Column) -> str:
@@ -78,17 +63,17 @@ def _null(column: Column) -> str:
 
 
 @pytest.fixture(params=["mariadb", "mysql"])
-def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+def server(request: pytest.FixtureRequest) -> Iterator[RoundTripDatabase]:
     """Each of the two servers, with an empty database."""
     service = request.getfixturevalue(request.param)
     db = request.getfixturevalue(f"{request.param}_db")
-    with closing(connect_mysql(service.host, service.port, "root", "", db)) as conn:
-        yield Server(conn, db)
+    with closing(RoundTripDatabase(service, db)) as made:
+        yield made
 
 
 @pytest.fixture
-def everything(server: Server) -> Server:
-    server.create(TABLE)
+def everything(server: RoundTripDatabase) -> RoundTripDatabase:
+    server.create_as_target(TABLE)
     return server
 
 
@@ -104,12 +89,12 @@ def numbered(given_rows: Sequence[Row]) -> list[Row]:
     return [(i, *row[1:]) for i, row in enumerate(given_rows)]
 
 
-def test_every_bound_survives_mysql(everything: Server) -> None:
+def test_every_bound_survives_mysql(everything: RoundTripDatabase) -> None:
     written = bound_rows(TABLE)
     assert_same(everything.round_trip(written), written)
 
 
-def test_any_value_survives_mysql(everything: Server) -> None:
+def test_any_value_survives_mysql(everything: RoundTripDatabase) -> None:
     @FEW
     @given(st.lists(rows(TABLE), min_size=1, max_size=6))
     def check(given_rows: list[Row]) -> None:
@@ -140,34 +125,31 @@ ZERO_ROWS: list[Row] = [
 ]
 
 
-def test_zero_and_invalid_dates_and_nul_survive_mysql(server: Server) -> None:
-    server.create(ZEROS)
+def test_zero_and_invalid_dates_and_nul_survive_mysql(server: RoundTripDatabase) -> None:
+    server.create_as_target(ZEROS)
     assert server.round_trip(ZERO_ROWS, ZEROS) == ZERO_ROWS
 
 
-def test_strict_session_refuses_what_does_not_fit(server: Server) -> None:
+def test_strict_session_refuses_what_does_not_fit(server: RoundTripDatabase) -> None:
     import pymysql
 
-    server.create(ZEROS)
+    server.create_as_target(ZEROS)
     with pytest.raises(pymysql.MySQLError):
         server.round_trip([(1, None, None, None, "ten letters")], ZEROS)
 
 
-def test_zerofill_and_rounded_floats_read_as_the_log_has_them(server: Server) -> None:
-    with server.conn.cursor() as cursor:
-        cursor.execute(
-            "CREATE TABLE z (id int(5) zerofill PRIMARY KEY, d decimal(10,2) zerofill, e decimal(4,0) "
-            "zerofill, f float(7,2), y bigint(20) zerofill)"
-        )
-        cursor.execute("INSERT INTO z VALUES (7, 1.5, 0, 1.1, 18446744073709551615), (8, 0.25, 30, -2.5, 3)")
-        table = read_table(server.conn, server.db, "z")
-        cursor.execute(f"SELECT {', '.join(select_list(table))} FROM z ORDER BY id")
-        read = [make_select_row_converter(table)(row) for row in cursor.fetchall()]
+def test_zerofill_and_rounded_floats_read_as_the_log_has_them(server: RoundTripDatabase) -> None:
+    server.execute(
+        "CREATE TABLE z (id int(5) zerofill PRIMARY KEY, d decimal(10,2) zerofill, e decimal(4,0) "
+        "zerofill, f float(7,2), y bigint(20) zerofill)"
+    )
+    server.execute("INSERT INTO z VALUES (7, 1.5, 0, 1.1, 18446744073709551615), (8, 0.25, 30, -2.5, 3)")
+    read = server.select(read_table(server.connection, server.db, "z"))
     assert read == [(7, "1.50", "0", 1.100000023841858, "18446744073709551615"), (8, "0.25", "30", -2.5, 3)]
 
 
-def test_the_catalogue_gives_back_the_types_that_were_created(everything: Server) -> None:
-    found = read_table(everything.conn, everything.db, TABLE.name)
+def test_the_catalogue_gives_back_the_types_that_were_created(everything: RoundTripDatabase) -> None:
+    found = read_table(everything.connection, everything.db, TABLE.name)
     on_mariadb = {Kind.JSON: Kind.TEXT}
     for column, desired in zip(found.columns, TABLE.columns, strict=True):
         if column.type.kind is not desired.type.kind:

@@ -16,7 +16,6 @@ from coordinator.rest import RestServer, create_app
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
 from schemas.config.model import CoordinationConfig
 from tests.kits.running import end_readers_of_the_log
-from tests.kits.waiting import until
 from tests.kits.whole_run import WholeRun, whole_run
 from tests.stands.fake_control import FakeControl, FakeDesk
 
@@ -104,7 +103,7 @@ def a_run_on_an_empty_schema_captures_tables_when_they_are_created(system: Whole
         )
     for table in ("first", "altered", "watched"):
         system.arrives(f"SELECT * FROM {table}", [(1, "here")])
-    code, seen = until(
+    code, seen = system.run.until(
         lambda: (found := ask_status(system))[0] == 0 and found, "status: all is well", PATIENCE
     )
     assert code == 0
@@ -129,7 +128,7 @@ def a_capture_that_has_ended_is_stopped_with_reason_and_remedy_until_it_is_mende
         assert shown.exit_code == 1
         assert "binlog_row_image is MINIMAL" in shown.stdout
         # Empty while no coordinator leads: on a loaded machine leases run out.
-        answer = until(
+        answer = system.run.until(
             lambda: system.invoke("units", "list", "--output", "json").stdout, "units list", PATIENCE
         )
         listed = json.loads(answer)["units"]
@@ -181,7 +180,9 @@ def a_start_leaves_out_the_tables_and_the_source_that_are_wrong_and_nothing_else
     assert altered["reason"]
     assert "has triggers: watched" in watched["reason"]
     assert watched["remedy"] == "drop them in the target"
-    until(lambda: source_lets_nobody_in(system), "status: the source that lets nobody in", PATIENCE)
+    system.run.until(
+        lambda: source_lets_nobody_in(system), "status: the source that lets nobody in", PATIENCE
+    )
     (child,) = (each for each in look_up_source(system)["tables"] if each["table"].endswith(".child"))
     assert child["state"] == "left out"
     assert "foreign keys" in child["reason"]

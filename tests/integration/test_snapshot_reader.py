@@ -13,8 +13,8 @@ from producer.snapshot.reader import BackgroundChunkReader, ChunkReader, make_co
 from producer.sources.catalog import BINLOG_FLAVOURS
 from producer.sources.chunk_data import ChunkFailed, ChunkRead, ReadChunk
 from schemas.io.mysql_catalog import read_table
-from schemas.io.mysql_connection import connect_mysql
 from schemas.table.model import Key, Row, Table
+from tests.kits.decoder_support import LoggedDatabase
 from tests.kits.waiting import until
 
 KEYS = {
@@ -40,41 +40,33 @@ KEYS = {
 }  # fmt: skip
 
 
-class Server:
-    def __init__(self, service: Any, db: str) -> None:
-        self.db = db
-        self.settings = {"host": "127.0.0.1", "port": service.port, "user": "root", "password": ""}
-        self.mariadb = service.kind.lower() == "mariadb"
-        self.connection = connect_mysql("127.0.0.1", service.port, "root", "", db)
+class SnapshotDatabase(LoggedDatabase):
+    """A database whose table `t` is read in chunks. `settings`: how the reader connects."""
 
-    def execute(self, sql: str) -> Any:
-        with self.connection.cursor() as cursor:
-            cursor.execute(sql)
-            return cursor.fetchall()
+    def __init__(self, service: Any, db: str) -> None:
+        super().__init__(service, db)
+        self.settings = {"host": "127.0.0.1", "port": service.port, "user": "root", "password": ""}
 
     def table(self, definition: str, values: str) -> Table:
         self.execute("SET sql_mode = 'ALLOW_INVALID_DATES,NO_AUTO_VALUE_ON_ZERO'")
-        self.execute(
-            f"CREATE OR REPLACE TABLE t ({definition})" if self.mariadb else f"CREATE TABLE t ({definition})"
-        )
+        self.execute(f"CREATE TABLE t ({definition})")
         if values:
             self.execute(f"INSERT INTO t VALUES {values}")
         return read_table(self.connection, self.db, "t")
 
     def reader(self) -> ChunkReader:
-        visibility = BINLOG_FLAVOURS["mariadb" if self.mariadb else "mysql"].visibility(self.settings)
+        visibility = BINLOG_FLAVOURS[self.kind].visibility(self.settings)
         return ChunkReader(make_connection_opener(self.settings), visibility, (0, 0))
 
 
 @pytest.fixture(params=["mariadb", "mysql"])
-def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+def server(request: pytest.FixtureRequest) -> Iterator[SnapshotDatabase]:
     service = request.getfixturevalue(request.param)
-    found = Server(service, request.getfixturevalue(f"{request.param}_db"))
-    yield found
-    found.connection.close()
+    with closing(SnapshotDatabase(service, request.getfixturevalue(f"{request.param}_db"))) as made:
+        yield made
 
 
-def chunks_of(server: Server, table: Table, limit: int) -> Iterator[list[Row]]:
+def chunks_of(server: SnapshotDatabase, table: Table, limit: int) -> Iterator[list[Row]]:
     after: Key | None = None
     columns = table.find_ordinals(table.key.columns)
     with closing(server.reader()) as reader:
@@ -88,7 +80,7 @@ def chunks_of(server: Server, table: Table, limit: int) -> Iterator[list[Row]]:
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_chunks_cover_every_row_once(server: Server, key: str) -> None:
+def test_chunks_cover_every_row_once(server: SnapshotDatabase, key: str) -> None:
     table = server.table(*KEYS[key])
     [whole] = chunks_of(server, table, 1000)
     assert len(whole) == KEYS[key][1].count("(")
@@ -96,7 +88,7 @@ def test_chunks_cover_every_row_once(server: Server, key: str) -> None:
         assert [row for chunk in chunks_of(server, table, limit) for row in chunk] == whole
 
 
-def test_a_key_of_several_columns(server: Server) -> None:
+def test_a_key_of_several_columns(server: SnapshotDatabase) -> None:
     values = ", ".join(f"({a}, '{b}', {c})" for a in range(3) for b in "xyz" for c in range(2))
     table = server.table("a INT, b VARCHAR(5), c INT, PRIMARY KEY (c, a, b)", values)
     [whole] = chunks_of(server, table, 1000)
@@ -105,7 +97,7 @@ def test_a_key_of_several_columns(server: Server) -> None:
         assert [row for chunk in chunks_of(server, table, limit) for row in chunk] == whole
 
 
-def test_low_and_high_enclose_the_select(server: Server) -> None:
+def test_low_and_high_enclose_the_select(server: SnapshotDatabase) -> None:
     table = server.table("id INT PRIMARY KEY", "(1)")
     with closing(server.reader()) as reader:
         first = reader.read_chunk(ReadChunk(1, table, None, 10, 0.0))
@@ -115,7 +107,7 @@ def test_low_and_high_enclose_the_select(server: Server) -> None:
     assert isinstance(second, ChunkRead)
     assert (list(first.rows), list(second.rows)) == ([(1,)], [(1,), (2,)])
     assert second.high > first.high
-    if server.mariadb:
+    if server.kind == "mariadb":
         assert first.low.point == first.high
         assert second.low.point == second.high
     else:
@@ -125,7 +117,7 @@ def test_low_and_high_enclose_the_select(server: Server) -> None:
         assert not first.low.gtids.covers(second.low.gtids)
 
 
-def test_a_table_that_changed_under_the_reader_is_tried_again(server: Server) -> None:
+def test_a_table_that_changed_under_the_reader_is_tried_again(server: SnapshotDatabase) -> None:
     table = server.table("id INT PRIMARY KEY, gone INT", "")
     server.execute("ALTER TABLE t DROP COLUMN gone")
     background = BackgroundChunkReader(server.reader())
@@ -138,7 +130,7 @@ def test_a_table_that_changed_under_the_reader_is_tried_again(server: Server) ->
     background.close()
 
 
-def test_a_missing_grant_is_no_reason_to_try_again(server: Server) -> None:
+def test_a_missing_grant_is_no_reason_to_try_again(server: SnapshotDatabase) -> None:
     table = server.table("id INT PRIMARY KEY", "")
     user = f"u_{server.db}"
     server.execute(f"CREATE USER {user}@'127.0.0.1' IDENTIFIED BY ''")

@@ -18,6 +18,7 @@ import pytest
 from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
 from tests.kits.cluster import Addresses
 from tests.kits.running import (
+    ACCOUNTS,
     DDL,
     KEYS,
     Load,
@@ -52,8 +53,7 @@ def run(
     """`rowlock run` with the cluster as its Spark, over a source that has rows for the snapshot."""
     create_everything(mariadb, mariadb_db)
     change(mariadb, mariadb_db, *map(insert_everything, bound_rows(TABLE)))
-    first = (f"INSERT INTO acct VALUES ({key}, 0, 'first{key}', 7.5)" for key in range(0, KEYS, 2))
-    change(mariadb, mariadb_db, DDL, *first)
+    change(mariadb, mariadb_db, *ACCOUNTS)
     addresses = Addresses(1)
     config = write_config(
         tmp_path,
@@ -87,7 +87,7 @@ def test_executors_of_a_standalone_cluster_apply_every_row(
         change_everything(mariadb, mariadb_db)
         make_fresh(mariadb, mariadb_db)
         until(lambda: load.count > 300, "load while the executors work")
-        until(
+        run.until(
             lambda: writers(worker, postgres), f"an executor's session in the target; see {worker.home.log}"
         )
         (app,) = master.state["activeapps"]
@@ -135,9 +135,9 @@ def arrives(
     for table in tables:
         expected = found(source, database, table)
         assert expected, f"nothing to compare in {table}"
-        until(
+        run.until(
             lambda table=table, expected=expected: found(target, target_database, table) == expected,  # type: ignore[misc]
-            f"{table} equal; see {run.log}",
+            f"{table} equal",
         )
 
 

@@ -71,11 +71,15 @@ def stopped(system: WholeRun) -> list[str]:
 def test_starting_over_brings_every_row_after_a_ddl_and_a_purged_log(system: WholeRun) -> None:
     system.run.start()
     await_equal(system, ["my"])
-    until(lambda: "customers" in system.invoke("quarantine", "list").stdout, "the refused row is held")
+    system.run.until(
+        lambda: "customers" in system.invoke("quarantine", "list").stdout, "the refused row is held"
+    )
     system.change(
         "s", "ALTER TABLE accounts ADD note VARCHAR(20)", "INSERT INTO accounts VALUES (4, 'dan', 4, 'new')"
     )
-    reasons = until(lambda: len(found := stopped(system)) == 2 and found, "both targets' units stop")
+    reasons = system.run.until(
+        lambda: len(found := stopped(system)) == 2 and found, "both targets' units stop"
+    )
     remedy = f"then rowlock copy {system.db}.accounts"
     assert all("ADD note" in reason and reason.endswith(remedy) for reason in reasons), reasons
     assert system.run.stop() == 0

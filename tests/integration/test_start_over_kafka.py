@@ -21,7 +21,6 @@ from schemas.findings import START_OVER
 from tests.kits.kafka_target import messages
 from tests.kits.kafka_users import PASSWORD, RIGHTS
 from tests.kits.running import Run, running, source_config, write_config
-from tests.kits.waiting import until
 from tests.servers.certificates import Authority, Issued
 from tests.servers.secure_kafka import SecureKafka
 
@@ -124,12 +123,12 @@ def test_starting_over_writes_every_row_to_other_topics(
             found = invoke(config, "status", "--output", "json")
             return "".join(each["stopped"] or "" for each in json.loads(found.stdout)["units"])
 
-        return until(reason, f"the unit stops; see {run.log}", 240)
+        return run.until(reason, "the unit stops", 240)
 
     with running(config, tmp_path) as run:
-        until(
+        run.until(
             lambda: "accounts" in invoke(config, "quarantine", "list").stdout,
-            f"a row is held; see {run.log}",
+            "a row is held",
             240,
         )
         change("ALTER TABLE accounts MODIFY id DECIMAL(12,2)", "INSERT INTO accounts VALUES (4, 'dan', NULL)")
@@ -144,7 +143,7 @@ def test_starting_over_writes_every_row_to_other_topics(
     checked = invoke(config, "check")
     assert checked.exit_code == 0, checked.output
     with running(config, tmp_path) as run:
-        until(lambda: equal(config), f"equal; see {run.log}", 240)
+        run.until(lambda: equal(config), "equal", 240)
         assert rows(broker, "head2.accounts") == {2, 3, 4}
         assert invoke(config, "quarantine", "list").stdout == "nothing is held\n"
         assert len(messages(broker, "head.accounts")) == before, "the old topic is left alone"  # type: ignore[arg-type]
@@ -153,7 +152,7 @@ def test_starting_over_writes_every_row_to_other_topics(
         for future in admin.delete_topics(old).values():
             future.result(60)
         change("INSERT INTO accounts VALUES (5, 'fay', NULL)")
-        until(lambda: 5 in rows(broker, "head2.accounts"), "it goes on without the old topics")
+        run.until(lambda: 5 in rows(broker, "head2.accounts"), "it goes on without the old topics")
         assert run.stop() == 0
     verdict = invoke(config, "verify", "--settle", "0")
     assert verdict.exit_code == 0, verdict.output

@@ -19,7 +19,7 @@ from zlib import crc32
 
 import pytest
 
-from tests.kits.statement_witness import Server, conclude, is_needless
+from tests.kits.statement_witness import WitnessServer, conclude, is_needless
 from tests.kits.witnessed_statements import Case, list_cases
 
 PARTS = 8
@@ -31,10 +31,10 @@ EXECUTED = 85
 
 
 @pytest.fixture(params=["mariadb", "mysql"])
-def server(request: pytest.FixtureRequest, unique: str) -> Iterator[Server]:
+def server(request: pytest.FixtureRequest, unique: str) -> Iterator[WitnessServer]:
     service: Any = request.getfixturevalue(request.param)
     service.create_database(unique)
-    with closing(Server(service, unique)) as server:
+    with closing(WitnessServer(service, unique)) as server:
         yield server
     service.drop_database(unique)
 
@@ -46,7 +46,7 @@ def _list_part(part: int) -> list[Case]:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("part", range(PARTS))
-def test_a_table_that_goes_on_has_the_rows_that_its_events_announce(server: Server, part: int) -> None:
+def test_a_table_that_goes_on_has_the_rows_that_its_events_announce(server: WitnessServer, part: int) -> None:
     executed, conclusions = 0, Counter[str]()
     wrong, needless = list[str](), list[str]()
     for case in _list_part(part):

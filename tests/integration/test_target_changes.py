@@ -11,7 +11,6 @@ import pytest
 
 from consumer.units.decisions import STOPPED_RETRY_S
 from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL
-from tests.kits.waiting import until
 from tests.kits.whole_run import Target, WholeRun, whole_run
 
 pytestmark = pytest.mark.timeout(1200)
@@ -120,7 +119,7 @@ def rights_that_are_revoked_and_given_back_need_nobody(system: WholeRun) -> None
     system.targets["my"].execute(f"REVOKE ALL ON {user}.* FROM {user}")
     system.change("b1", "UPDATE calm SET v = 'three'")
     log = system.run.log
-    until(lambda: log.read_text().count("unit not checked") >= 4, f"nothing can be seen: {log}", PATIENCE)
+    system.run.until(lambda: log.read_text().count("unit not checked") >= 4, "nothing can be seen", PATIENCE)
     system.targets["pg"].execute(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {user}", database=user)
     system.targets["my"].execute(f"GRANT {RIGHTS} ON {user}.* TO {user}")
     system.arrives("SELECT v FROM calm", [("three",)], seconds=STOPPED_RETRY_S * 0.7)
@@ -136,7 +135,9 @@ def a_java_process_that_is_killed_is_replaced(system: WholeRun) -> None:
     # A takeover's hand may have applied that already; the process ends all the same, and what comes then goes
     # through the next one.
     log = system.run.log
-    until(lambda: "Spark's Java process has ended" in log.read_text(), f"it is noticed: {log}", PATIENCE)
-    until(lambda: system.run.find("org.apache.spark.deploy.SparkSubmit"), f"another Java: {log}", PATIENCE)
+    system.run.until(lambda: "Spark's Java process has ended" in log.read_text(), "it is noticed", PATIENCE)
+    system.run.until(
+        lambda: system.run.find("org.apache.spark.deploy.SparkSubmit"), "another Java process", PATIENCE
+    )
     system.change("b1", "UPDATE calm SET v = 'five'")
     system.arrives("SELECT v FROM calm", [("five",)])

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +25,7 @@ from deploy.embedded.services import Kafka, MariaDB, PostgreSQL
 from producer.loop import ticker
 from schemas.wire.codec import decode_stored_position
 from tests.kits.capture import events, messages
-from tests.kits.running import Run, source_config, target_config, write_config
-from tests.kits.waiting import until
-from tests.kits.whole_way import command
+from tests.kits.whole_run import WholeRun, whole_run
 
 pytestmark = pytest.mark.timeout(1200)
 
@@ -34,25 +34,20 @@ def bare(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-class World:
-    """`db` and `db`_eu at the source, schemas of the same names at the target."""
+TABLES = (("", "eu_acct"), ("_eu", "acct"), ("", "a.b"), ("", "a_x2e_b"), ("", "acct"), ("", "watermark"))
 
-    TABLES = (("", "eu_acct"), ("_eu", "acct"), ("", "a.b"), ("", "a_x2e_b"), ("", "acct"), ("", "watermark"))
 
-    def __init__(self, folder: Path, kafka: Kafka, mariadb: MariaDB, postgres: PostgreSQL, db: str) -> None:
-        self.kafka, self.mariadb, self.postgres, self.db = kafka, mariadb, postgres, db
-        self.admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
-        source = source_config(mariadb, "mariadb", db) | {"tables": [f"{db}.*", f"{db}_eu.*"]}
-        self.config = write_config(
-            folder,
-            kafka={"bootstrap": kafka.bootstrap, "prefix": db},
-            spark={"memory": "768m"},
-            sources={"s": source},
-            targets={"pg": target_config(postgres, "postgres", db)},
-            pipelines={"p": {"sources": ["s"], "target": "pg", "lanes": 2,
-             "routes": [{"from": "*.*", "to": "{db}.{table}"}]}},
-        )  # fmt: skip
-        self.run = Run(self.config, folder / "run.log")
+@dataclass(kw_only=True)
+class TopicNamesRun(WholeRun):
+    """A run of the databases `db` and `db`_eu of a MariaDB into schemas of the same names."""
+
+    kafka: Kafka
+    mariadb: MariaDB
+    postgres: PostgreSQL
+
+    @cached_property
+    def admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.kafka.bootstrap, "log_level": 0})
 
     def make(self, suffix: str, table: str, *ids: int) -> None:
         name = f"{bare(self.db + suffix)}.{bare(table)}"
@@ -92,126 +87,117 @@ class World:
 
     def checked(self) -> str:
         """The findings of `check`, which refuses."""
-        shown = command(self.config, "check", "--output", "json")
-        assert shown.returncode == 1, shown.stderr
+        shown = self.invoke("check", "--output", "json")
+        assert shown.exit_code == 1, shown.stderr
         found = json.loads(shown.stdout)
         return "\n".join(str(each) for each in found["findings"])
-
-    def status(self) -> dict[str, Any]:
-        shown = command(self.config, "status", "--output", "json")
-        found: dict[str, Any] = json.loads(shown.stdout)
-        return found
 
     def tables_of_capture(self) -> dict[str, dict[str, Any]]:
         (source,) = self.status()["sources"]
         return {each["table"]: each for each in source["tables"]}
 
-    def unit(self, table: str) -> dict[str, Any] | None:
-        return next((each for each in self.status()["units"] if each["table"] == table), None)
-
 
 @pytest.fixture
-def world(
+def system(
     tmp_path: Path, kafka: Kafka, mariadb: MariaDB, postgres: PostgreSQL, unique: str
-) -> Iterator[World]:
-    made = World(tmp_path, kafka, mariadb, postgres, unique)
-    postgres.create_database(unique)
-    for suffix in ("", "_eu"):
-        mariadb.create_database(unique + suffix)
-    try:
+) -> Iterator[TopicNamesRun]:
+    route = {"from": "*.*", "to": "{db}.{table}"}
+    pipeline = {"sources": ["s"], "target": "pg", "lanes": 2, "routes": [route]}
+    with whole_run(tmp_path, unique, kafka, {"s": mariadb}, {"pg": postgres}, {"p": pipeline}) as whole:
+        made = TopicNamesRun(**vars(whole), kafka=kafka, mariadb=mariadb, postgres=postgres)
+        made.parts["sources"]["s"]["tables"].append(f"{unique}_eu.*")
+        made.write_parts()
+        mariadb.create_database(f"{unique}_eu")
         yield made
-    finally:
-        made.run.close()
-        for suffix in ("", "_eu"):
-            mariadb.drop_database(unique + suffix)
-        postgres.drop_database(unique)
+        mariadb.drop_database(f"{unique}_eu")
 
 
-def test_tables_whose_names_kafka_takes_for_one_go_the_whole_way(world: World) -> None:
-    tables = world.TABLES
-    for suffix, table in tables[:4]:
-        world.make(suffix, table, 1, 2)
-    world.run.start()
-    until(lambda: world.equal(*tables[:4]), f"the snapshot: see {world.run.log}", 300)
-    first = world.names()
+def test_tables_whose_names_kafka_takes_for_one_go_the_whole_way(system: TopicNamesRun) -> None:
+    for suffix, table in TABLES[:4]:
+        system.make(suffix, table, 1, 2)
+    system.run.start()
+    system.run.until(lambda: system.equal(*TABLES[:4]), "the snapshot", 300)
+    first = system.names()
     assert len(first) == 4
     assert len({name.replace(".", "_") for name in first.values()}) == 4
-    for suffix, table in tables[4:]:  # names that are assigned while capture runs
-        world.make(suffix, table, 1)
-    for suffix, table in tables:
-        world.put(suffix, table, 2)
-        world.put(suffix, table, 3)
-    until(lambda: world.equal(*tables), f"the changes: see {world.run.log}", 300)
-    assert world.names().items() >= first.items()
-    assert world.names()[f"{world.db}.watermark"] != f"{world.db}.s.{world.db}.watermark"
-    assert world.run.stop() == 0
-    for suffix, table in tables:
-        world.put(suffix, table, 2)
-        world.put(suffix, table, 4)
-    world.run.start()
-    until(lambda: world.equal(*tables), f"what came meanwhile: see {world.run.log}", 300)
-    for text, topic in world.names().items():
-        found = events(world.kafka.bootstrap, topic)
+    for suffix, table in TABLES[4:]:  # names that are assigned while capture runs
+        system.make(suffix, table, 1)
+    for suffix, table in TABLES:
+        system.put(suffix, table, 2)
+        system.put(suffix, table, 3)
+    system.run.until(lambda: system.equal(*TABLES), "the changes", 300)
+    assert system.names().items() >= first.items()
+    assert system.names()[f"{system.db}.watermark"] != f"{system.db}.s.{system.db}.watermark"
+    assert system.run.stop() == 0
+    for suffix, table in TABLES:
+        system.put(suffix, table, 2)
+        system.put(suffix, table, 4)
+    system.run.start()
+    system.run.until(lambda: system.equal(*TABLES), "what came meanwhile", 300)
+    for text, topic in system.names().items():
+        found = events(system.kafka.bootstrap, topic)
         assert {f"{event.source.db}.{event.source.table}" for event in found} == {text.replace("`", "")}
-    shown = command(world.config, "verify", "--output", "json")
-    assert [json.loads(line)["equal"] for line in shown.stdout.splitlines()] == [True] * len(tables), (
+    shown = system.invoke("verify", "--output", "json")
+    assert [json.loads(line)["equal"] for line in shown.stdout.splitlines()] == [True] * len(TABLES), (
         shown.stderr
     )
-    units = {each["table"]: each["topic"] for each in world.status()["units"]}
-    assert units == world.names()
+    units = {each["table"]: each["topic"] for each in system.status()["units"]}
+    assert units == system.names()
 
 
-def test_topics_that_are_not_as_they_have_to_be_leave_out_their_tables_alone(world: World) -> None:
-    head = f"{world.db}.s.{world.db}"
+def test_topics_that_are_not_as_they_have_to_be_leave_out_their_tables_alone(system: TopicNamesRun) -> None:
+    head = f"{system.db}.s.{system.db}"
     new = [
         NewTopic(f"{head}.split", 3, 1),
         NewTopic(f"{head}.packed", 1, 1, config={"cleanup.policy": "compact,delete"}),
     ]
-    for future in world.admin.create_topics(new).values():
+    for future in system.admin.create_topics(new).values():
         future.result()
     for table in ("split", "packed", "acct"):
-        world.make("", table, 1, 2)
-    found = world.checked()
+        system.make("", table, 1, 2)
+    found = system.checked()
     assert f"topic {head}.split has 3 partitions" in found
     assert f"topic {head}.packed has cleanup.policy=compact,delete" in found
-    world.run.start()
-    until(lambda: world.equal(("", "acct")), f"the snapshot of the neighbour: see {world.run.log}", 300)
+    system.run.start()
+    system.run.until(lambda: system.equal(("", "acct")), "the snapshot of the neighbour", 300)
     for table in ("split", "packed", "acct"):
-        world.put("", table, 3)
-    until(lambda: world.equal(("", "acct")), f"the neighbour goes on: see {world.run.log}", 200)
-    left = world.tables_of_capture()
+        system.put("", table, 3)
+    system.run.until(lambda: system.equal(("", "acct")), "the neighbour goes on", 200)
+    left = system.tables_of_capture()
     assert {name: each["state"] for name, each in left.items()} == {
-        f"{world.db}.split": "left out", f"{world.db}.packed": "left out",
+        f"{system.db}.split": "left out", f"{system.db}.packed": "left out",
     }  # fmt: skip
-    assert "cleanup.policy=delete" in left[f"{world.db}.packed"]["remedy"]
-    assert world.rows("", "split")[1] is None
-    assert world.rows("", "packed")[1] is None
-    assert world.run.stop() == 0
-    _set_policy(world, f"{head}.packed", "delete")
-    world.run.start()
-    until(lambda: world.equal(("", "acct"), ("", "packed")), f"it is mended: see {world.run.log}", 300)
+    assert "cleanup.policy=delete" in left[f"{system.db}.packed"]["remedy"]
+    assert system.rows("", "split")[1] is None
+    assert system.rows("", "packed")[1] is None
+    assert system.run.stop() == 0
+    _set_policy(system, f"{head}.packed", "delete")
+    system.run.start()
+    system.run.until(lambda: system.equal(("", "acct"), ("", "packed")), "it is mended", 300)
 
 
-def test_partitions_that_a_live_topic_gets_stop_its_table_alone(world: World) -> None:
+def test_partitions_that_a_live_topic_gets_stop_its_table_alone(system: TopicNamesRun) -> None:
     for table in ("grows", "acct"):
-        world.make("", table, 1, 2)
-    world.run.start()
-    until(lambda: world.equal(("", "acct"), ("", "grows")), f"the snapshot: see {world.run.log}", 300)
-    topic = f"{world.db}.s.{world.db}.grows"
-    for future in world.admin.create_partitions([NewPartitions(topic, 2)]).values():
+        system.make("", table, 1, 2)
+    system.run.start()
+    system.run.until(lambda: system.equal(("", "acct"), ("", "grows")), "the snapshot", 300)
+    topic = f"{system.db}.s.{system.db}.grows"
+    for future in system.admin.create_partitions([NewPartitions(topic, 2)]).values():
         future.result()
-    stopped = f"{world.db}.grows"
-    until(
-        lambda: stopped in world.tables_of_capture(), f"capture looks every {ticker._LOOK_AT_TOPICS} s", 200
+    stopped = f"{system.db}.grows"
+    system.run.until(
+        lambda: stopped in system.tables_of_capture(), f"capture looks every {ticker._LOOK_AT_TOPICS} s", 200
     )
-    found = world.tables_of_capture()[stopped]
+    found = system.tables_of_capture()[stopped]
     assert (found["state"], found["cause"]) == ("stopped", "topic")
     assert "has 2 partitions" in found["reason"]
-    until(lambda: (world.unit(stopped) or {}).get("state") == "stopped", "apply stops as well", 100)
+    system.run.until(
+        lambda: (system.unit("p", "s", "grows") or {}).get("state") == "stopped", "apply stops as well", 100
+    )
     for table in ("grows", "acct"):
-        world.put("", table, 3)
-    until(lambda: world.equal(("", "acct")), f"the neighbour goes on: see {world.run.log}", 200)
-    assert not world.equal(("", "grows"))
+        system.put("", table, 3)
+    system.run.until(lambda: system.equal(("", "acct")), "the neighbour goes on", 200)
+    assert not system.equal(("", "grows"))
 
 
 @pytest.mark.parametrize(
@@ -222,19 +208,19 @@ def test_partitions_that_a_live_topic_gets_stop_its_table_alone(world: World) ->
     ],
 )
 def test_an_own_topic_of_another_policy_refuses_the_source(
-    world: World, name: str, policy: str, seen: str
+    system: TopicNamesRun, name: str, policy: str, seen: str
 ) -> None:
-    world.make("", "acct", 1)
-    new = NewTopic(f"{world.db}.s.{name}", 1, 1, config={"cleanup.policy": policy})
-    for future in world.admin.create_topics([new]).values():
+    system.make("", "acct", 1)
+    new = NewTopic(f"{system.db}.s.{name}", 1, 1, config={"cleanup.policy": policy})
+    for future in system.admin.create_topics([new]).values():
         future.result()
-    found = world.checked()
+    found = system.checked()
     assert seen in found
-    assert f"topic {world.db}.s.{name} has cleanup.policy={policy}" in found
+    assert f"topic {system.db}.s.{name} has cleanup.policy={policy}" in found
 
 
-def _set_policy(world: World, topic: str, policy: str) -> None:
+def _set_policy(system: TopicNamesRun, topic: str, policy: str) -> None:
     entry = ConfigEntry("cleanup.policy", policy, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    for future in world.admin.incremental_alter_configs([resource]).values():
+    for future in system.admin.incremental_alter_configs([resource]).values():
         future.result()

@@ -41,23 +41,23 @@ from coordinator.transport.events import (
 from coordinator.transport.server import HeartbeatServer
 from coordinator.transport.wire import NotLeader, Opening, Serving, decode_leader_frame, encode_frame
 from schemas.units import UnitOperation, UnitPhase
-from tests.kits.transport import PATIENT, QUICK, Server, calling, serving, threads_of, until
+from tests.kits.transport import PATIENT, QUICK, RecordingServer, calling, serving, threads_of, until
 from tests.servers.proxy import TcpProxy
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
+def server() -> Iterator[RecordingServer]:
     with serving(name="one") as one:
         yield one
 
 
 @pytest.fixture
-def other() -> Iterator[Server]:
+def other() -> Iterator[RecordingServer]:
     with serving(name="two") as two:
         yield two
 
 
-def test_a_streams_events_come_in_order_and_messages_both_ways(server: Server) -> None:
+def test_a_streams_events_come_in_order_and_messages_both_ways(server: RecordingServer) -> None:
     server.lead(5)
     with calling("a", server.address) as agent:
         until(lambda: all(agent.beat() for _ in range(50)))
@@ -79,7 +79,7 @@ def test_a_streams_events_come_in_order_and_messages_both_ways(server: Server) -
     assert counters["down messages"] == 301
 
 
-def test_what_is_sent_before_the_end_arrives(server: Server) -> None:
+def test_what_is_sent_before_the_end_arrives(server: RecordingServer) -> None:
     server.lead(5)
     with calling("a", server.address) as agent:
         until(agent.beat)
@@ -91,7 +91,7 @@ def test_what_is_sent_before_the_end_arrives(server: Server) -> None:
     assert server.closed() == {1: "the agent ended it"}
 
 
-def test_agents_follow_the_leader(server: Server, other: Server) -> None:
+def test_agents_follow_the_leader(server: RecordingServer, other: RecordingServer) -> None:
     server.lead(5)
     other.follow(5, server.address)
     with calling("a", other.address) as agent:  # it only knows the one that does not lead
@@ -125,7 +125,7 @@ def test_another_system_s_coordinator_is_no_coordinator() -> None:
         assert not theirs.opened()
 
 
-def test_a_leader_of_an_earlier_term_is_not_joined(server: Server, other: Server) -> None:
+def test_a_leader_of_an_earlier_term_is_not_joined(server: RecordingServer, other: RecordingServer) -> None:
     """It was paused, say, and has not noticed its end; it may even be the first to answer."""
     server.lead(9)
     with calling("a", server.address, other.address) as agent:
@@ -140,7 +140,7 @@ def test_a_leader_of_an_earlier_term_is_not_joined(server: Server, other: Server
         until(other.opened)
 
 
-def test_the_server_itself_says_which_term_it_serves(server: Server) -> None:
+def test_the_server_itself_says_which_term_it_serves(server: RecordingServer) -> None:
     """An answer to AskLeader may be older than the stream."""
     server.lead(5)
     with open_channel(server.address, None) as channel:
@@ -153,7 +153,9 @@ def test_the_server_itself_says_which_term_it_serves(server: Server) -> None:
         assert [decode_leader_frame(data) for data in call] == [[NotLeader(7, "127.0.0.1:1")]]
 
 
-def test_ask_leader_takes_the_latest_term_and_passes_over_the_dead(server: Server, other: Server) -> None:
+def test_ask_leader_takes_the_latest_term_and_passes_over_the_dead(
+    server: RecordingServer, other: RecordingServer
+) -> None:
     with socket_that_never_answers() as silent:
         peers = [silent, server.address, other.address]
         assert ask_leader(peers, timeout=0.5) is None
@@ -176,7 +178,7 @@ def socket_that_never_answers() -> Iterator[str]:
         yield proxy.address
 
 
-def test_the_end_of_an_old_stream_leaves_the_new_one(other: Server) -> None:
+def test_the_end_of_an_old_stream_leaves_the_new_one(other: RecordingServer) -> None:
     """The server believes in the old connection long after the agent has come back (GreptimeDB's
     registry)."""
     with serving(name="slow", keepalive=PATIENT) as server, TcpProxy(server.port) as proxy:
@@ -220,7 +222,7 @@ def test_a_cut_network_is_noticed_and_healed(up: bool, down: bool) -> None:
             until(lambda: agent.heard)
 
 
-def test_a_reset_connection_is_replaced(server: Server) -> None:
+def test_a_reset_connection_is_replaced(server: RecordingServer) -> None:
     with TcpProxy(server.port) as proxy:
         server.server.set_leader(LeaderInfo(5, proxy.address, "", mine=True))
         with calling("a", proxy.address) as agent:
@@ -232,7 +234,7 @@ def test_a_reset_connection_is_replaced(server: Server) -> None:
             until(agent.beat)
 
 
-def test_a_silent_leader_is_left(server: Server) -> None:
+def test_a_silent_leader_is_left(server: RecordingServer) -> None:
     """It is there as far as the network can tell, and answers nothing."""
     server.lead(5)
     timing = ClientTiming(quiet=0.2, retry_first=0.01, retry_most=0.1)
@@ -241,7 +243,7 @@ def test_a_silent_leader_is_left(server: Server) -> None:
         assert len(server.closed()) >= 2
 
 
-def test_a_slow_reader_is_bounded_and_holds_up_nobody(other: Server) -> None:
+def test_a_slow_reader_is_bounded_and_holds_up_nobody(other: RecordingServer) -> None:
     gate = threading.Event()
     with serving(name="bounded", capacity=100) as server:
         server.lead(5)
@@ -289,7 +291,7 @@ def test_dispatches_and_their_answers_are_counted() -> None:
         assert counters["dispatch waiting"] == 0
 
 
-def test_an_error_of_the_user_ends_that_stream_only(server: Server) -> None:
+def test_an_error_of_the_user_ends_that_stream_only(server: RecordingServer) -> None:
     def fails(event: TransportEvent) -> None:
         server.events.append(event)
         if isinstance(event, MessagesArrived) and event.message.agent == "a":
@@ -307,7 +309,7 @@ def test_an_error_of_the_user_ends_that_stream_only(server: Server) -> None:
         assert not server.closed("b")
 
 
-def test_nobody_speaks_for_another(server: Server) -> None:
+def test_nobody_speaks_for_another(server: RecordingServer) -> None:
     server.lead(5)
     with calling("a", server.address) as agent:
         until(agent.beat)
@@ -320,7 +322,7 @@ def test_nobody_speaks_for_another(server: Server) -> None:
     "first",
     [b"\xff\xff", encode_frame([Heartbeat(Header(1, 1), "a", 1.0)]), encode_frame([Opening("", "x")])],
 )
-def test_a_stream_begins_with_an_opening(server: Server, first: bytes) -> None:
+def test_a_stream_begins_with_an_opening(server: RecordingServer, first: bytes) -> None:
     server.lead(5)
     with open_channel(server.address, None) as channel:
         call = channel.stream_stream(HEARTBEAT_METHOD)(iter([first]))
@@ -333,7 +335,9 @@ def test_a_stream_begins_with_an_opening(server: Server, first: bytes) -> None:
 @pytest.mark.parametrize(
     ("question", "theirs"), [(b"", 1), (b"\x08\x05", 1), (b"\x91\x03", 3), (b"\x92\x03\xc0", 3)]
 )
-def test_a_caller_of_another_version_is_told_both(server: Server, question: bytes, theirs: int) -> None:
+def test_a_caller_of_another_version_is_told_both(
+    server: RecordingServer, question: bytes, theirs: int
+) -> None:
     server.lead(5)
     output = rf"version {theirs} of the protocol,.* this side speaks version {PROTOCOL_VERSION}"
     with open_channel(server.address, None) as channel:
@@ -349,7 +353,7 @@ def test_a_caller_of_another_version_is_told_both(server: Server, question: byte
 
 
 def test_an_agent_of_another_version_and_the_coordinator_both_log_it(
-    server: Server, monkeypatch: pytest.MonkeyPatch
+    server: RecordingServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.lead(5)
     monkeypatch.setattr("coordinator.transport.ask.put_question", lambda: b"\x91\x03")
@@ -389,7 +393,7 @@ def serving_answers(answer: bytes) -> Iterator[str]:
         server.stop(0).wait()
 
 
-def test_two_processes_of_one_name_are_both_heard(server: Server) -> None:
+def test_two_processes_of_one_name_are_both_heard(server: RecordingServer) -> None:
     """The one that is superseded is told so down its own stream, or it would never know."""
     server.lead(5)
     with calling("a", server.address) as old, calling("a", server.address) as new:
@@ -403,7 +407,7 @@ def test_two_processes_of_one_name_are_both_heard(server: Server) -> None:
         assert len(old.heard) == len(new.heard) == 1
 
 
-def test_an_address_that_is_taken_is_refused(server: Server) -> None:
+def test_an_address_that_is_taken_is_refused(server: RecordingServer) -> None:
     with pytest.raises(OSError, match=f"cannot listen on {server.address}"):
         HeartbeatServer(server.address, server.events.append).start()
 

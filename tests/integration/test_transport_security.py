@@ -17,7 +17,7 @@ from coordinator.transport.ask import ask_leader
 from coordinator.transport.channel import HEARTBEAT_METHOD, open_channel
 from coordinator.transport.security import Security
 from coordinator.transport.wire import Opening, Serving, decode_leader_frame, encode_frame
-from tests.kits.transport import Authority, Server, calling, serving, until
+from tests.kits.transport import Authority, RecordingServer, calling, serving, until
 
 
 @pytest.fixture
@@ -31,14 +31,14 @@ def foreign(tmp_path: Path) -> Authority:
 
 
 @pytest.fixture
-def server(ours: Authority) -> Iterator[Server]:
+def server(ours: Authority) -> Iterator[RecordingServer]:
     """Mutual TLS, leading term 5."""
     with serving(security=ours.security("coordinator"), name="mtls") as one:
         one.lead(5)
         yield one
 
 
-def opened(server: Server, agent: str, security: Security | None) -> object:
+def opened(server: RecordingServer, agent: str, security: Security | None) -> object:
     """Return what the server answers to an Opening of `agent`, or the error's code."""
     with open_channel(server.address, security) as channel:
         call = channel.stream_stream(HEARTBEAT_METHOD)(
@@ -52,7 +52,7 @@ def opened(server: Server, agent: str, security: Security | None) -> object:
             call.cancel()
 
 
-def test_both_sides_know_each_other(server: Server, ours: Authority) -> None:
+def test_both_sides_know_each_other(server: RecordingServer, ours: Authority) -> None:
     security = ours.security("a")
     with calling("a", server.address, security=security) as agent:
         until(agent.beat)
@@ -64,16 +64,16 @@ def test_both_sides_know_each_other(server: Server, ours: Authority) -> None:
     assert asked.rev == 5
 
 
-def test_the_name_may_be_an_alternative_one(server: Server, ours: Authority) -> None:
+def test_the_name_may_be_an_alternative_one(server: RecordingServer, ours: Authority) -> None:
     assert opened(server, "b", ours.security("host-7", names=("a", "b"))) == [Serving(5)]
 
 
-def test_nobody_takes_another_agents_name(server: Server, ours: Authority) -> None:
+def test_nobody_takes_another_agents_name(server: RecordingServer, ours: Authority) -> None:
     assert opened(server, "b", ours.security("a")) is grpc.StatusCode.PERMISSION_DENIED
     assert not server.events
 
 
-def test_without_a_certificate_nothing_is_served(server: Server, ours: Authority) -> None:
+def test_without_a_certificate_nothing_is_served(server: RecordingServer, ours: Authority) -> None:
     nameless = dataclasses.replace(ours.security("a"), mutual=False)
     assert opened(server, "a", nameless) is grpc.StatusCode.UNAVAILABLE
     assert opened(server, "a", None) is grpc.StatusCode.UNAVAILABLE
@@ -81,7 +81,9 @@ def test_without_a_certificate_nothing_is_served(server: Server, ours: Authority
     assert not server.events
 
 
-def test_a_foreign_certificate_is_refused(server: Server, ours: Authority, foreign: Authority) -> None:
+def test_a_foreign_certificate_is_refused(
+    server: RecordingServer, ours: Authority, foreign: Authority
+) -> None:
     theirs = dataclasses.replace(foreign.security("a"), ca=ours.ca)  # it trusts us, we do not know it
     assert opened(server, "a", theirs) is grpc.StatusCode.UNAVAILABLE
     assert ask_leader([server.address], 0, theirs, timeout=2) is None
@@ -117,13 +119,13 @@ def test_a_missing_file_is_said(ours: Authority, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def guarded() -> Iterator[Server]:
+def guarded() -> Iterator[RecordingServer]:
     with serving(name="guarded", token="s3cret", streams=6, opening_within=0.5) as one:
         one.lead(5)
         yield one
 
 
-def test_an_agent_proves_itself_by_the_token(guarded: Server) -> None:
+def test_an_agent_proves_itself_by_the_token(guarded: RecordingServer) -> None:
     with calling("a", guarded.address, token="s3cret") as agent:
         until(agent.beat)
         until(guarded.arrived)
@@ -131,7 +133,9 @@ def test_an_agent_proves_itself_by_the_token(guarded: Server) -> None:
 
 
 @pytest.mark.parametrize("token", ["", "wrong", "s3cret ", "s3creT"])
-def test_a_stranger_is_refused_and_told_why_before_it_says_anything(guarded: Server, token: str) -> None:
+def test_a_stranger_is_refused_and_told_why_before_it_says_anything(
+    guarded: RecordingServer, token: str
+) -> None:
     refused: list[tuple[str, str]] = []
     assert (
         ask_leader([guarded.address], token=token, refused=lambda *what: refused.append(what), timeout=60)
@@ -157,7 +161,7 @@ def test_a_stranger_is_refused_and_told_why_before_it_says_anything(guarded: Ser
     assert guarded.server.get_counters()["strangers"] >= 2
 
 
-def test_a_stream_that_does_not_begin_is_ended_and_there_are_not_too_many(guarded: Server) -> None:
+def test_a_stream_that_does_not_begin_is_ended_and_there_are_not_too_many(guarded: RecordingServer) -> None:
     go = threading.Event()
 
     def silent() -> Iterator[bytes]:
@@ -183,7 +187,7 @@ def test_a_stream_that_does_not_begin_is_ended_and_there_are_not_too_many(guarde
         until(agent.beat)
 
 
-def test_one_agent_has_a_few_streams_at_most(guarded: Server) -> None:
+def test_one_agent_has_a_few_streams_at_most(guarded: RecordingServer) -> None:
     with ExitStack() as stack:
         channel = stack.enter_context(open_channel(guarded.address, None))
         go = threading.Event()

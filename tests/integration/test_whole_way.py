@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL
 from schemas.table.model import Row, Value
-from tests.kits.running import DDL, KEYS, Load, Witness, rows
+from tests.kits.running import ACCOUNTS, KEYS, Load, Witness, rows
 from tests.kits.schemas_strategies import TABLE, b64, bound_rows, point
 from tests.kits.schemas_strategies import rows as any_rows
 from tests.kits.waiting import until
@@ -31,7 +31,6 @@ from tests.kits.whole_way import (
     STRICT,
     TARGETS,
     WholeWay,
-    command,
     create_everything,
     insert_everything,
     overwrite,
@@ -98,7 +97,7 @@ def system(
     folder = tmp_path_factory.mktemp("way")
     with whole_way(folder, kafka, mysql, mariadb, postgres) as made:
         prepare(made)
-        caught_up = command(made.config, "run", "--until-caught-up")
+        caught_up = made.run.call("run", "--until-caught-up")
         assert caught_up.returncode == 0, caught_up.stderr[-3000:]
         made.first = made.verify("--settle", "0")
         change_everything(made)
@@ -113,9 +112,7 @@ def prepare(system: WholeWay) -> None:
         system.change(source, *TABLES, *map(insert_everything, [*bound_rows(TABLE), *TAMPERED]))
         system.change(source, *map(insert_everything, numbered(random_rows(1), 1000)))
         system.change(source, *(("INSERT INTO merged VALUES (%s, %s, %s)", row) for row in MERGED))
-    system.change(
-        "ma", DDL, *(f"INSERT INTO acct VALUES ({key}, 0, 'first{key}', 7.5)" for key in range(0, KEYS, 2))
-    )
+    system.change("ma", *ACCOUNTS)
     system.change("ma", "CREATE TABLE narrow (id INT PRIMARY KEY, note VARCHAR(20))")
     system.sources["my"].execute(
         "CREATE TABLE narrow_ma (id INT PRIMARY KEY, note VARCHAR(6))", database=f"{system.db}_t"
@@ -184,14 +181,16 @@ def test_rows_of_all_types_through_the_log_are_equal(system: WholeWay, source: s
     expected = texts(system.sources[source], system.db, "everything")
     assert len(expected) == 2 * len(bound_rows(TABLE)) + 2 * RANDOM + len(NAMES) - 5
     server, database = system.target(target)
-    until(lambda: expected == texts(server, database, f"everything_{source}"), "equal", 400)
+    system.run.until(lambda: expected == texts(server, database, f"everything_{source}"), "equal", 400)
     verdict = system.verify("--pipeline", target, "--table", f"{system.db}.everything")
     assert verdict[target, source, "everything"]["equal"]
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_verify_finds_exactly_one_tampered_value_of_each_type(system: WholeWay, target: str) -> None:
-    until(lambda: all(verdict["equal"] for verdict in everything(system, target)), "equal before", 400)
+    system.run.until(
+        lambda: all(verdict["equal"] for verdict in everything(system, target)), "equal before", 400
+    )
     changed = [(4000 + i, *BASE[:i], NEAR[name][1], *BASE[i + 1 :]) for i, name in enumerate(NAMES)]
     try:
         for row, name in zip(changed, NAMES, strict=True):
@@ -216,7 +215,7 @@ def test_zeros_keep_their_signs(system: WholeWay, source: str, target: str) -> N
     expected = {("0.0", "0.0", "0.0"), ("1", "0.0", "0.0"), *((each, minus, minus) for each in "234")}
     assert zeros(system.sources[source], system.db, "") == expected
     server, database = system.target(target)
-    until(lambda: zeros(server, database, f"_{source}") == expected, "the same signs", 400)
+    system.run.until(lambda: zeros(server, database, f"_{source}") == expected, "the same signs", 400)
 
 
 def zeros(server: Any, database: str, end: str) -> set[tuple[str, ...]]:
@@ -236,7 +235,7 @@ def test_a_key_whose_zero_has_the_other_sign_is_listed_and_a_copy_heals_it(
 ) -> None:
     """As an earlier version has left it."""
     server, database = system.target(target)
-    until(lambda: ("0.0", "0.0", "0.0") in zeros(server, database, "_my"), "applied before", 400)
+    system.run.until(lambda: ("0.0", "0.0", "0.0") in zeros(server, database, "_my"), "applied before", 400)
     server.execute("UPDATE zero_keys_my SET f = '-0.0'", database=database)
     assert ("-0.0", "0.0", "0.0") in zeros(server, database, "_my")
     words = ("--pipeline", target, "--table", f"{system.db}.zero_keys")
@@ -244,7 +243,9 @@ def test_a_key_whose_zero_has_the_other_sign_is_listed_and_a_copy_heals_it(
     assert (different["kind"], different["columns"]) == ("different", ["f"])
     taken = system.invoke("copy", f"{system.db}.zero_keys", "--source", "my")
     assert taken.exit_code == 0, taken.output
-    until(lambda: system.verify(*words)[target, "my", "zero_keys"]["equal"], "healed by the copy", 400)
+    system.run.until(
+        lambda: system.verify(*words)[target, "my", "zero_keys"]["equal"], "healed by the copy", 400
+    )
 
 
 def everything(system: WholeWay, target: str) -> list[dict[str, Any]]:
@@ -340,7 +341,7 @@ def test_moving_unique_values_through_a_dead_driver_and_a_restarted_target(syste
         each.start()
     try:
         until(lambda: load.count > 100, "load before the faults")
-        for victim in until(lambda: system.run.find("consumer.main"), "the apply process"):
+        for victim in system.run.until(lambda: system.run.find("consumer.main"), "the apply process"):
             with contextlib.suppress(psutil.NoSuchProcess):
                 victim.kill()
         until(lambda: load.count > 200, "load after the driver's death")
@@ -350,9 +351,9 @@ def test_moving_unique_values_through_a_dead_driver_and_a_restarted_target(syste
         load.finish()
     expected = rows(system.sources["ma"], system.db)
     for target in TARGETS:
-        until(
+        system.run.until(
             lambda target=target: moved(system, target) == expected,
-            f"equal in {target}; see {system.run.log}",
+            f"equal in {target}",
             200,
         )  # type: ignore[misc]
     for each in witnesses:
@@ -383,7 +384,7 @@ def test_refused_values_wait_and_hold_their_keys_only(system: WholeWay) -> None:
     system.arrives(query, whole, ("my", "ma"))
     system.arrives(query, [whole[0], whole[3]], ("pg",))
     # Another lane's rows say nothing of those that are held.
-    until(lambda: len(odd_ones(system)) == 4, f"four events are held; see {system.run.log}")
+    system.run.until(lambda: len(odd_ones(system)) == 4, "four events are held")
     held = odd_ones(system)
     assert [(each["pipeline"], each["key"]) for each in held] == [("pg", "[2]")] + [("pg", "[3]")] + [
         ("pg", "[2]")
@@ -409,7 +410,7 @@ def test_a_row_too_wide_for_a_mysql_target_waits_until_the_column_is_wider(syste
         "ma", "UPDATE narrow SET note = 'still too long' WHERE id = 2", "DELETE FROM narrow WHERE id = 3"
     )
     system.arrives("SELECT id FROM narrow_ma ORDER BY id", [(1,)], ("my",))
-    unit = until(lambda: behind_refused(system), "both events of the key are held", 60)
+    unit = system.run.until(lambda: behind_refused(system), "both events of the key are held", 60)
     assert unit["state"] in ("current", "behind")
     system.sources["my"].execute("ALTER TABLE narrow_ma MODIFY note VARCHAR(20)", database=f"{system.db}_t")
     done = system.invoke("quarantine", "retry", "--pipeline", "my")
@@ -457,7 +458,7 @@ def test_an_alter_is_followed_or_stops_its_table_alone_and_status_says_so(system
     system.change("ma", "INSERT INTO altered VALUES (1, 'before')")
     system.arrives("SELECT * FROM altered_ma", [(1, "before")])
     system.change("ma", "ALTER TABLE altered ADD extra INT", "INSERT INTO altered VALUES (2, 'after', 1)")
-    unit = until(lambda: stopped(system, STRICT), f"the unit stops in {STRICT}", 200)
+    unit = system.run.until(lambda: stopped(system, STRICT), f"the unit stops in {STRICT}", 200)
     assert "ALTER TABLE altered ADD extra INT" in unit["stopped"], unit
     followers = [target for target in TARGETS if target != STRICT]
     system.arrives("SELECT * FROM altered_ma ORDER BY id", [(1, "before", None), (2, "after", 1)], followers)
@@ -512,7 +513,7 @@ def test_a_keyless_table_that_appears_is_left_out_and_said(system: WholeWay) -> 
     )
     try:
         system.arrives("SELECT id FROM odd_my", [(8,)])
-        until(lambda: keyless_error(system), "the source's status says it", 60)
+        system.run.until(lambda: keyless_error(system), "the source's status says it", 60)
         shown = system.invoke("verify", "--pipeline", "pg")
         assert shown.exit_code == 1
         assert [line for line in shown.stdout.splitlines() if "keyless" in line and "primary key" in line]

@@ -33,8 +33,9 @@ class Column:
 
 
 @dataclass
-class History:
-    """Of one table. `statement` draws the next one; `done` is told whether the server took it."""
+class OneActionHistory:
+    """Of one table, one action in each ALTER TABLE. `statement` draws the next one; `done` is called when the
+    server has accepted it."""
 
     name: str
     rng: random.Random

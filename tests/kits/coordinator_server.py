@@ -33,7 +33,7 @@ from tests.kits.coordination import inventory
 
 
 @dataclass
-class World:
+class PlayedCoordinator:
     """Everything outside of the owner's machine: a control log that commits at once or later, agents that
     obey."""
 
@@ -97,7 +97,7 @@ class World:
         self.ticks += 1
 
     def get_counters(self) -> dict[str, int]:
-        return {"world": 1}
+        return {"played": 1}
 
     # the test's side
 
@@ -118,7 +118,7 @@ class World:
         self.inbox += messages
         self.settle()
 
-    def elect(self, rev: int = 10) -> World:
+    def elect(self, rev: int = 10) -> PlayedCoordinator:
         self.report_event(Elected(rev, dict(self.records)), InventoryRead(rev, inventory(3)))
         return self
 
@@ -185,9 +185,9 @@ def _received(message: Down) -> agent.AgentEvent:
     return agent.InstructionReceived(message)
 
 
-def replicating(world: World, *names: str) -> World:
+def replicating(played: PlayedCoordinator, *names: str) -> PlayedCoordinator:
     for name in names:
-        world.join(name)
-    world.run(2.0)
-    assert {state for state, _ in world.states().values()} == {"replicating"}
-    return world
+        played.join(name)
+    played.run(2.0)
+    assert {state for state, _ in played.states().values()} == {"replicating"}
+    return played

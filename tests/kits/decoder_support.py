@@ -4,7 +4,7 @@ work on."""
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -148,9 +148,8 @@ def library_events(path: Path, start: int, dbms: str) -> Iterator[Any]:
             yield packet.event
 
 
-class Server:
-    """A real server with a database, a connection in the session that values need, and a reader of its
-    log."""
+class LoggedDatabase:
+    """A database of a real server, a connection in the session that values need, and a reader of its log."""
 
     def __init__(self, service: Any, db: str) -> None:
         self.service, self.db, self.kind = service, db, service.kind.lower()
@@ -158,6 +157,9 @@ class Server:
         self.log = LogReader(service)
         self.source = self.log.source()
         self._tables = 0
+
+    def close(self) -> None:
+        self.connection.close()
 
     def execute(self, sql: str, args: Any = None) -> list[tuple[Any, ...]]:
         with self.connection.cursor() as cursor:
@@ -171,7 +173,7 @@ class Server:
         self.log.mark()
         return read_table(self.connection, self.db, name)
 
-    def insert(self, table: Table, rows: list[Row]) -> None:
+    def insert(self, table: Table, rows: Sequence[Row]) -> None:
         places = ", ".join(["%s"] * len(table.columns))
         convert = to_mysql(table)
         for row in rows:

@@ -73,7 +73,7 @@ class Action:
 
 
 @dataclass
-class History:
+class TableHistory:
     """Of one table. `statement` draws the next one; `done` is called when the server has accepted it. `left`:
     names that columns had once."""
 

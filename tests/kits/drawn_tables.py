@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from tests.kits.changed_tables import History
+from tests.kits.changed_tables import OneActionHistory
 from tests.kits.drawn_steps import (
     Alter,
     Create,
@@ -31,7 +31,7 @@ Said = tuple[str, Callable[[], None]]
 
 
 @dataclass
-class Shape(History):
+class Shape(OneActionHistory):
     """A table. `parts`: its partitions by their order; none: it has none."""
 
     parts: dict[str, int] = field(default_factory=dict)

@@ -79,7 +79,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class History:
+class TopicHistory:
     """`topic` may hold stretches twice (re-sent with the same positions); `changes` is what happened, once
     each."""
 
@@ -145,16 +145,16 @@ def topic_of(changes: list[tuple[Row | None, Row | None]], resend: list[tuple[in
 
 
 @st.composite
-def histories(draw: st.DrawFn, max_ops: int = 40, keys: int = 4, values: int = 3) -> History:
+def histories(draw: st.DrawFn, max_ops: int = 40, keys: int = 4, values: int = 3) -> TopicHistory:
     value = st.one_of(st.none(), st.integers(0, values - 1))
     key = st.integers(1, keys)
     what = st.sampled_from(("put", "put", "put", "drop", "move", "hand"))
     changes = changes_of(draw(st.lists(st.tuples(what, key, value, value, key), max_size=max_ops)))
     resend = draw(st.lists(st.tuples(st.integers(0, max_ops), st.integers(1, 8)), max_size=3))
-    return History(changes, topic_of(changes, resend))
+    return TopicHistory(changes, topic_of(changes, resend))
 
 
-def serial(history: History) -> dict[Key, Row]:
+def serial(history: TopicHistory) -> dict[Key, Row]:
     """Replay the changes one by one: the truth."""
     rows: dict[Key, Row] = {}
     for before, after in history.changes:
@@ -221,7 +221,7 @@ def write_idle(session: Any, rows: list[LaneProgress], lanes: list[int], mark: L
 
 
 def run_pure(
-    history: History,
+    history: TopicHistory,
     session: Any,
     table: TargetTable,
     *,
@@ -253,7 +253,7 @@ def run_pure(
 def _run_batch(
     attempt: Attempt,
     session: Any,
-    history: History,
+    history: TopicHistory,
     end: int,
     machines: list[Lane],
     rng: random.Random,
@@ -290,7 +290,7 @@ def _run_batch(
 
 
 def _turns(
-    attempt: Attempt, history: History, end: int, machines: list[Lane], rng: random.Random
+    attempt: Attempt, history: TopicHistory, end: int, machines: list[Lane], rng: random.Random
 ) -> Iterator[None]:
     """Hand the records over in random chunks, then drain; a step of the schedule each."""
     at = attempt.start
@@ -307,7 +307,7 @@ def _turns(
 
 
 def run_threads(
-    history: History,
+    history: TopicHistory,
     open_session: Callable[[], Any],
     table: TargetTable,
     *,
@@ -346,7 +346,7 @@ def _threaded_batch(
     attempt: Attempt,
     main: Any,
     sessions: list[Any],
-    history: History,
+    history: TopicHistory,
     end: int,
     max_gather: int,
     *,

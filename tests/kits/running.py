@@ -36,9 +36,11 @@ DDL = """CREATE TABLE acct (id BIGINT NOT NULL PRIMARY KEY, version BIGINT NOT N
          amount DECIMAL(12,2) NOT NULL)"""
 KEYS = 60
 OWNERS = [f"owner{i}" for i in range(40)]
+ACCOUNTS = (DDL, *(f"INSERT INTO acct VALUES ({key}, 0, 'first{key}', 7.5)" for key in range(0, KEYS, 2)))
+"""Statements that make the table, with the rows that a snapshot finds."""
 
 
-class Server(Protocol):
+class DatabaseServer(Protocol):
     """What a service of deploy.embedded offers here."""
 
     host: str
@@ -62,7 +64,9 @@ def end_readers_of_the_log(server: MariaDB | MySQL) -> None:
                 raise
 
 
-def rows(server: Server, database: str, table: str = "acct", extra: str = "") -> list[tuple[Any, ...]]:
+def rows(
+    server: DatabaseServer, database: str, table: str = "acct", extra: str = ""
+) -> list[tuple[Any, ...]]:
     """Return all rows of a table in key order."""
     with contextlib.closing(server.connect(database)) as connection:
         return _rows(connection, table, extra)
@@ -77,7 +81,7 @@ def _rows(connection: Any, table: str, extra: str = "") -> list[tuple[Any, ...]]
 class Load(threading.Thread):
     """The writer. `count`: transactions committed; an exception of it is raised by `finish`."""
 
-    def __init__(self, server: Server, database: str, seed: int = 1, pause_s: float = 0.002) -> None:
+    def __init__(self, server: DatabaseServer, database: str, seed: int = 1, pause_s: float = 0.002) -> None:
         """`pause_s`: between two transactions; it leaves the two cores something for everybody else."""
         super().__init__(name="load", daemon=True)
         self._pause_s = pause_s
@@ -138,7 +142,7 @@ class Load(threading.Thread):
 class Witness(threading.Thread):
     """Reads the target all the time; `regressions`: (id, version seen before, version seen then)."""
 
-    def __init__(self, server: Server, database: str, table: str = "acct") -> None:
+    def __init__(self, server: DatabaseServer, database: str, table: str = "acct") -> None:
         super().__init__(name="witness", daemon=True)
         self._server, self._database, self._table = server, database, table
         self._ending = threading.Event()
@@ -191,7 +195,7 @@ class Program:
                 cwd=self.cwd,
             )
 
-    def call(self, *words: str, seconds: float = 300) -> subprocess.CompletedProcess[str]:
+    def call(self, *words: str, seconds: float = 900) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
         env = {**os.environ, **self.env, "ROWLOCK_SPARK_JARS": ",".join(map(str, fetch_spark_kafka_jars()))}
         return subprocess.run(
@@ -225,7 +229,8 @@ class Run:
         """Stop cleanly and return the exit code."""
         assert self.process is not None
         self.process.terminate()
-        return self.process.wait(300)
+        code, self.process = self.process.wait(300), None
+        return code
 
     def kill(self) -> list[psutil.Process]:
         """kill -9 of the supervisor alone; returns what were its descendants."""
@@ -233,7 +238,47 @@ class Run:
         family = self.family()
         self.process.kill()
         self.process.wait(10)
+        self.process = None
         return family
+
+    def kill_and_restart(self) -> None:
+        """kill -9 of the supervisor alone, and a start once its descendants have ended by themselves."""
+        _, alive = psutil.wait_procs(self.kill(), timeout=120)
+        assert alive == [], "kill -9 of the run left processes behind"
+        self.start()
+
+    def kill_processes(self, *words: str) -> None:
+        """kill -9 of the descendants whose command line has all `words`, once there are any."""
+        for process in self.until(lambda: self.find(*words), f"a process with {words}"):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+
+    def call(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run another command of the same program and configuration to its end."""
+        return self.program.call(*words, "-c", str(self.config))
+
+    def until(self, condition: Callable[[], Any], what: str, seconds: float = 180) -> Any:
+        """Await `condition` and return its value. Fails after `seconds`, and at once where the run ends by
+        itself meanwhile."""
+
+        def look() -> Any:
+            code, found = self._find_exit_code(), None
+            try:
+                found = condition()
+            except Exception:
+                code = self._find_exit_code()
+                if code is None:
+                    raise
+            if code is not None and not found:
+                last = "\n".join(self.log.read_text(errors="replace").splitlines()[-30:])
+                raise AssertionError(f"the run ended with exit code {code}; missing: {what}\n{last}")
+            return found
+
+        return until(look, f"{what}; see {self.log}", seconds)
+
+    def _find_exit_code(self) -> int | None:
+        """Return the exit code of a run that has ended by itself."""
+        return None if self.process is None else self.process.poll()
 
     def family(self) -> list[psutil.Process]:
         assert self.process is not None
@@ -250,10 +295,11 @@ class Run:
                 os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait(10)
             psutil.wait_procs(family, timeout=10)
+        self.process = None
 
 
 def kill_workers(run: Run) -> None:
-    """Kill Spark's Python workers, never their daemon."""
+    """Kill Spark's Python workers, never their daemon, whose module the JVM's command line names, too."""
     driver = {process.pid for process in run.find("consumer.main")}
 
     def workers() -> list[psutil.Process]:
@@ -261,7 +307,7 @@ def kill_workers(run: Run) -> None:
         pids = {p.pid for p in daemons}
         return [p for p in daemons if p.ppid() in pids]
 
-    for worker in until(workers, "a Python worker", 600):
+    for worker in run.until(workers, "a Python worker", 600):
         with contextlib.suppress(psutil.NoSuchProcess):
             worker.kill()
 
@@ -282,14 +328,14 @@ def write_config(folder: Path, **parts: Any) -> Path:
     return path
 
 
-def source_config(server: Server, kind: str, database: str) -> dict[str, Any]:
+def source_config(server: DatabaseServer, kind: str, database: str) -> dict[str, Any]:
     return {
         "type": kind, "host": server.host, "port": server.port, "user": server.user,
         "password": "", "tables": [f"{database}.*"], "snapshot": "initial",
     }  # fmt: skip
 
 
-def target_config(server: Server, kind: str, database: str) -> dict[str, Any]:
+def target_config(server: DatabaseServer, kind: str, database: str) -> dict[str, Any]:
     return {
         "type": kind, "host": server.host, "port": server.port, "user": server.user, "password": "",
         "database": database,

@@ -1,7 +1,7 @@
 """Executes a statement on filled tables of a server, and compares what the server did with what capture
 and apply conclude from its log.
 
-`Server.execute` returns what the server did. `conclude` returns what happens to a captured table, as
+`WitnessServer.execute` returns what the server did. `conclude` returns what happens to a captured table, as
 producer/barriers and consumer/tables/evolution decide it, and what is wrong with it.
 """
 
@@ -67,7 +67,7 @@ class Done(NamedTuple):
     tables: dict[TableName, tuple[Seen, Seen]]
 
 
-class Server:
+class WitnessServer:
     """A server with the tables `t` and `o`, which each statement finds as the form of its case has them."""
 
     def __init__(self, service: Any, db: str) -> None:
@@ -212,7 +212,7 @@ def conclude(
 ) -> Conclusion:
     """Return what happens to the captured table `name` by the statements that the log has.
 
-    `converts`: see `Server.may_be_converted`.
+    `converts`: see `WitnessServer.may_be_converted`.
     """
     found = [(each, verdict) for each in statements for verdict in _list_verdicts(each, name)]
     if not found:

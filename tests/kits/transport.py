@@ -45,7 +45,7 @@ def until(holds: Callable[[], Any], seconds: float = 180.0) -> Any:
     return found
 
 
-class Server:
+class RecordingServer:
     """A server whose events are kept."""
 
     def __init__(self, **options: Any) -> None:
@@ -105,8 +105,8 @@ class Agent:
 
 
 @contextlib.contextmanager
-def serving(**options: Any) -> Iterator[Server]:
-    server = Server(**options)
+def serving(**options: Any) -> Iterator[RecordingServer]:
+    server = RecordingServer(**options)
     try:
         yield server
     finally:

@@ -39,7 +39,7 @@ def nothing() -> Any:
     raise AssertionError("what the topic holds is asked for")
 
 
-class World:
+class VerifiedTopic:
     """A source's table, the topic that it goes to as rowlock writes it, and `verify` of both."""
 
     def __init__(

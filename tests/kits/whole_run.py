@@ -16,7 +16,6 @@ from click.testing import Result
 from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL
 from tests.kits.command_line import invoke
 from tests.kits.running import Run, source_config, target_config, write_config
-from tests.kits.waiting import until
 
 Source = MySQL | MariaDB
 Target = MySQL | MariaDB | PostgreSQL
@@ -70,9 +69,9 @@ class WholeRun:
     ) -> None:
         """Await that `query` gives `rows` in each target."""
         for target in targets or self.targets:
-            until(
+            self.run.until(
                 lambda target=target: self.read(target, query) == rows,  # type: ignore[misc]
-                f"{query}: {rows} in {target}; see {self.run.log}",
+                f"{query}: {rows} in {target}",
                 seconds,
             )
 
@@ -87,11 +86,13 @@ class WholeRun:
         seen: dict[str, Any] = json.loads(result.stdout)
         return seen
 
+    def topic(self, source: str, table: str) -> str:
+        return f"{self.db}.{source}.{self.db}.{table}"
+
     def unit(self, pipeline: str, source: str, table: str) -> dict[str, Any] | None:
         """Return a unit of `status`."""
-        topic = f"{self.db}.{source}.{self.db}.{table}"
-        units = self.status()["units"]
-        return next((each for each in units if (each["pipeline"], each["topic"]) == (pipeline, topic)), None)
+        which, units = (pipeline, self.topic(source, table)), self.status()["units"]
+        return next((each for each in units if (each["pipeline"], each["topic"]) == which), None)
 
     def await_state(
         self, what: str, look: Callable[[], dict[str, Any] | None], *states: str
@@ -104,9 +105,10 @@ class WholeRun:
             last.update(look() or {})
             return last.get("state") in states
 
-        with contextlib.suppress(AssertionError):
-            until(is_there, what, PATIENCE_S)
-        assert last.get("state") in states, f"{what}: {last}; see {self.run.log}"
+        try:
+            self.run.until(is_there, what, PATIENCE_S)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; last seen: {last}") from None
         return last
 
 

@@ -12,8 +12,6 @@ import contextlib
 import json
 import secrets
 import struct
-import subprocess
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -126,12 +124,6 @@ def make_pipeline(db: str, target: str) -> dict[str, Any]:
         "sources": list(SOURCES), "target": target, "lanes": 4, **policies,
         "routes": [merged, {"from": f"{db}.*", "to": f"{place}.{{table}}_{{source}}"}],
     }  # fmt: skip
-
-
-def command(config: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a process of its own."""
-    line = [sys.executable, "-m", "rowlock.cli", words[0], "-c", str(config), *words[1:]]
-    return subprocess.run(line, capture_output=True, text=True, timeout=1200, check=False)
 
 
 # --- rows of all types

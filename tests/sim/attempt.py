@@ -41,7 +41,7 @@ from tests.sim.truth import Wrong
 from tests.sim.wire import real_table, routes, table_there
 
 if TYPE_CHECKING:
-    from tests.sim.world import World
+    from tests.sim.world import PipelineSimulation
 
 NOBODY: Any = SimpleNamespace(column_names=EXACT)
 """The target's real table is in the spec, so that no session is asked for it."""
@@ -226,7 +226,7 @@ class Attempt(AttemptActors):
 class Query:
     """Spark's part for one topic: micro-batches, the checkpoint, retries; and the unit's assignment."""
 
-    def __init__(self, world: World, topic: Topic, unit: str, branch: str) -> None:
+    def __init__(self, world: PipelineSimulation, topic: Topic, unit: str, branch: str) -> None:
         self.world, self.topic, self.unit, self.branch = world, topic, unit, branch
         self.real = real_table(branch)
         self.tables: DefinitionCache = {}

@@ -46,12 +46,12 @@ from schemas.wire.position import LogPoint
 from schemas.wire.records import Watermark, format_former_table_topic, format_position_topic
 from tests.sim.binlog import Dump
 from tests.sim.kafka import Broker, Client, KilledError, Topic
-from tests.sim.server import Log, Server
+from tests.sim.server import Log, SimulatedServer
 from tests.sim.source import Session, Source
 from tests.sim.wire import DB, SOURCE, TABLES
 
 if TYPE_CHECKING:
-    from tests.sim.world import World
+    from tests.sim.world import PipelineSimulation
 
 PREFIX = "m"
 TOPICS = {table: format_former_table_topic(PREFIX, SOURCE, DB, table) for table in TABLES}
@@ -158,7 +158,7 @@ class Capture:
     `gen`: the one that it has claimed, 0 before it has.
     """
 
-    def __init__(self, source: Source, broker: Broker, world: World) -> None:
+    def __init__(self, source: Source, broker: Broker, world: PipelineSimulation) -> None:
         self.source, self.broker, self.world = source, broker, world
         self.dead = self.refused = self.killed = self.busy = False
         self.now = 0.0
@@ -239,7 +239,7 @@ class Capture:
         self.notified = watermark
 
     def _start(self) -> CaptureLoop:
-        world, server = self.world, Server(self.source, self.rng, self._log)
+        world, server = self.world, SimulatedServer(self.source, self.rng, self._log)
         config = source_config(mysql=self.source.mysql, snapshot="initial" if world.snapshot else "never")
         port: Any = server
         binlog = self.source.binlog

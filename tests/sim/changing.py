@@ -525,7 +525,7 @@ NO_DEBEZIUM = "rowlock captures here, and not Debezium"
 class Run(AttemptActors):
     """One attempt at a unit, as actors that the schedule advances. `number`: of its connection."""
 
-    def __init__(self, world: World, unit: Unit, end: int) -> None:
+    def __init__(self, world: SchemaChangeSimulation, unit: Unit, end: int) -> None:
         self.world, self.unit, self.end = world, unit, end
         self.spec, self.number = unit.spec, world.connection()
         self.report: Report | None = None
@@ -666,7 +666,7 @@ class Run(AttemptActors):
 class Unit:
     """A unit and who works at it."""
 
-    def __init__(self, world: World, branch: Branch) -> None:
+    def __init__(self, world: SchemaChangeSimulation, branch: Branch) -> None:
         self.world, self.branch = world, branch
         self.topic = f"rl.{branch.source.name}.bank.acct"
         self.begin = 0
@@ -722,7 +722,7 @@ class WaitsForAPerson(Exception):  # noqa: N818  # nothing is wrong
     """Under `lenient` several sources of one table ask for what only `evolve` does, and the unit says so."""
 
 
-class World:
+class SchemaChangeSimulation:
     """One history. `often`: how many of a source's changes are statements; None: drawn. `policy`: None: one
     that changes target tables, drawn. `wide`: statements of several actions. `mapped`: an earlier version has
     left a second column, and `a` is written to `a_2`.

@@ -11,7 +11,7 @@ from consumer.errors import ConsumerError
 from tests.sim.attempt import Wrong
 from tests.sim.rules import FINDINGS, without
 from tests.sim.switches import switched_off
-from tests.sim.world import World
+from tests.sim.world import PipelineSimulation
 
 LIMIT = 150
 HEAD = Path(__file__).with_name("model_head.md")
@@ -73,7 +73,7 @@ def seeds_needed(finding: str, limit: int = LIMIT) -> tuple[int, str] | None:
     for seed in range(limit):
         try:
             with switched_off(finding):
-                World(seed, without(finding), finding).run()
+                PipelineSimulation(seed, without(finding), finding).run()
         except (Wrong, ConsumerError, ValueError) as error:
             if not _on_purpose(error):
                 raise

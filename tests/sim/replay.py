@@ -6,13 +6,13 @@ import sys
 
 from tests.sim.rules import without
 from tests.sim.switches import switched_off
-from tests.sim.world import World
+from tests.sim.world import PipelineSimulation
 
 
 def main() -> None:
     seed = int(sys.argv[1])
     finding = sys.argv[2] if len(sys.argv) > 2 else ""
-    world = World(seed, without(finding), finding, verbose=True)
+    world = PipelineSimulation(seed, without(finding), finding, verbose=True)
     try:
         with switched_off(finding):
             world.run()

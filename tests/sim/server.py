@@ -26,7 +26,7 @@ from tests.sim.source import Session, Source, gtids_in
 from tests.sim.wire import DB
 
 
-class Server:
+class SimulatedServer:
     """The source as capture starts on it, and a connection to its catalogue."""
 
     names = EXACT

@@ -27,7 +27,7 @@ from tests.sim.wire import TABLES
 T = TypeVar("T")
 
 if TYPE_CHECKING:
-    from tests.sim.world import World
+    from tests.sim.world import PipelineSimulation
 
 RowChange = tuple[str, Change]
 """(table, change)."""
@@ -47,7 +47,7 @@ class Logged:
 
 
 class Source:
-    def __init__(self, name: str, world: World, *, mysql: bool) -> None:
+    def __init__(self, name: str, world: PipelineSimulation, *, mysql: bool) -> None:
         self.name, self.world, self.mysql = name, world, mysql
         self.binlog = Binlog(mysql)
         self.log: list[Logged] = []

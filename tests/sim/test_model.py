@@ -12,7 +12,7 @@ import pytest
 from tests.sim.findings import RULE, seeds_needed
 from tests.sim.rules import FINDINGS
 from tests.sim.seeds import over_seeds
-from tests.sim.world import World, run_seed
+from tests.sim.world import PipelineSimulation, run_seed
 
 PAGE = Path(__file__).parents[2] / "docs/explanation/model.md"
 
@@ -46,7 +46,7 @@ def test_a_seed_of_which_the_judge_was_wrong_once(seed: int) -> None:
 
 def test_an_error_of_the_model_is_not_taken_for_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     for error in (AttributeError("stale"), TypeError("stale"), ValueError("not enough values to unpack")):
-        monkeypatch.setattr(World, "run", mock.Mock(side_effect=error))
+        monkeypatch.setattr(PipelineSimulation, "run", mock.Mock(side_effect=error))
         with pytest.raises(type(error), match=str(error)):
             seeds_needed("1")
 

@@ -57,7 +57,7 @@ from producer.start import (
     startup,
     topic_recovery,
 )
-from tests.sim.world import World
+from tests.sim.world import PipelineSimulation
 
 MODULES: tuple[ModuleType, ...] = (
     applier, attempt, attempt_state, next_definition, lane_group, reader, spec, transactions, dedup, dispatch,
@@ -199,7 +199,7 @@ def test_a_function_that_fails_breaks_seeds(name: str) -> None:
     with broken(*FUNCTIONS[name]) as called:
         for seed in seeds:
             try:
-                World(seed).run()
+                PipelineSimulation(seed).run()
             except Exception:  # noqa: BLE001  # whatever the break comes to
                 return
             assert not called.called, f"seed {seed} is right, although {name} failed in it"

@@ -1,8 +1,9 @@
 """The whole way under one seed: sources, capture, topics, queries, target; faults; and the judge.
 
-`World(seed).run()` raises Wrong when, after any target commit, a row shows an older version than it has shown
-or a state it never had, when a unique value is held twice, when something was removed silently, or when at
-the end the target is not the source. Replay a seed with `python -m tests.sim.replay SEED [FINDING]`.
+`PipelineSimulation(seed).run()` raises Wrong when, after any target commit, a row shows an older version than
+it has shown or a state it never had, when a unique value is held twice, when something was removed silently,
+or when at the end the target is not the source. Replay a seed with `python -m tests.sim.replay SEED
+[FINDING]`.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ DEPTH = 3
 _TABLE: Any = None  # the model's target has one table
 
 
-class World:
+class PipelineSimulation:
     def __init__(self, seed: int, rules: Rules = ALL, finding: str = "", *, verbose: bool = False) -> None:
         self.rng = rng = random.Random(seed)
         more = EMPHASIS.get(finding, {})
@@ -560,7 +561,7 @@ def _finish(steps: Steps) -> None:
 def run_seed(seed: int) -> int:
     """Run one seed to its end; returns 1. Raises what went wrong, with how to replay it."""
     try:
-        World(seed).run()
+        PipelineSimulation(seed).run()
     except Exception as error:
         error.add_note(f"replay: python -m tests.sim.replay {seed}")
         raise

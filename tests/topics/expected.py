@@ -18,7 +18,7 @@ EMPTIED: Step = (None, None)
 
 
 @dataclass
-class History:
+class SourceHistory:
     """What a source had when it was first read, and each change since, in the order of its log."""
 
     first: list[Image] = field(default_factory=list)
@@ -93,13 +93,13 @@ class Entry:
 class Expected:
     """All records that a topic must have, by key in their order."""
 
-    def __init__(self, written: Written, histories: Mapping[str, History]) -> None:
+    def __init__(self, written: Written, histories: Mapping[str, SourceHistory]) -> None:
         self._written, self._group = written, 0
         self.entries = [
             each for source, history in histories.items() for each in self._of_source(source, history)
         ]
 
-    def _of_source(self, source: str, history: History) -> Iterator[Entry]:
+    def _of_source(self, source: str, history: SourceHistory) -> Iterator[Entry]:
         written = self._written
         for row in history.first:
             if written.inside(row):  # of the others a reader is told nothing

@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 from deploy.embedded.services import MariaDB, MySQL
-from tests.topics.expected import EMPTIED, History, Step
+from tests.topics.expected import EMPTIED, SourceHistory, Step
 from tests.topics.forms import Image
 
 DDL = """CREATE TABLE {name} (id BIGINT NOT NULL PRIMARY KEY, version BIGINT NOT NULL,
@@ -46,7 +46,7 @@ class Journal(threading.Thread):
         self._owners: dict[str, int] = {}
         self._version = 0
         self._open: list[Step] = []
-        self.history = History()
+        self.history = SourceHistory()
 
     @property
     def count(self) -> int:

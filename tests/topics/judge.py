@@ -1,9 +1,9 @@
 """The judge: whether a topic has each change of its sources exactly once, in order by key, and ends with
 the rows that they have.
 
-It knows a route's settings (`Written`) and each source's changes (`History`), works out by itself what must
-be in the topic, and compares every record and every value. A finding is a sentence; a topic without findings
-is right.
+It knows a route's settings (`Written`) and each source's changes (`SourceHistory`), works out by itself what
+must be in the topic, and compares every record and every value. A finding is a sentence; a topic without
+findings is right.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from zlib import crc32
 
-from tests.topics.expected import EMPTIED, Entry, Expected, History, Written
+from tests.topics.expected import EMPTIED, Entry, Expected, SourceHistory, Written
 from tests.topics.forms import FORMS, Image, Said
 from tests.topics.records import Record
 
@@ -47,7 +47,7 @@ def found_in(written: Written, records: Iterable[Record]) -> list[Found]:
 def judge(
     written: Written,
     records: Sequence[Record],
-    histories: Mapping[str, History],
+    histories: Mapping[str, SourceHistory],
     rows: Mapping[str, Iterable[Image]],
 ) -> list[str]:
     """Return what is wrong with a topic. `rows`: what each source has now, read from it and not from its
@@ -156,7 +156,9 @@ def _of_others(rows: Mapping[str, Image], source: str | None) -> dict[str, Image
     return {primary: row for primary, row in rows.items() if row["branch"] != source}
 
 
-def _clearings(written: Written, found: Sequence[Found], histories: Mapping[str, History]) -> Iterator[str]:
+def _clearings(
+    written: Written, found: Sequence[Found], histories: Mapping[str, SourceHistory]
+) -> Iterator[str]:
     """A TRUNCATE is recorded once in every partition, with its source where the format names sources."""
     notified = Counter(
         (each.record.partition, each.reported.source or next(iter(histories)))

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from deploy.embedded.services import Kafka
 from tests.kits.waiting import until
-from tests.topics.expected import Expected, History, Written
+from tests.topics.expected import Expected, SourceHistory, Written
 from tests.topics.journal import Journal
 from tests.topics.judge import judge
 from tests.topics.records import TopicReader, whole_topic
@@ -34,7 +34,7 @@ class Followed:
         self.admin = AdminClient({"bootstrap.servers": self.broker.bootstrap, "log_level": 0})
 
     @property
-    def histories(self) -> dict[str, History]:
+    def histories(self) -> dict[str, SourceHistory]:
         return {name: source.history for name, source in self.sources.items()}
 
     def count(self) -> int:

@@ -1,7 +1,7 @@
 """The core of a pipeline's assigned units: any order of instructions, answers and trouble leaves no unit in
 two hands.
 
-`World` plays hands, workers and Spark at random; after every event the rules are checked, and once the
+`RandomShell` plays hands, workers and Spark at random; after every event the rules are checked, and once the
 trouble is over everything that was started must be applied by a query, and everything that was stopped must
 have ended.
 """
@@ -71,7 +71,7 @@ TOPICS = ("a", "b", "c")
 
 
 @dataclass
-class World:
+class RandomShell:
     """What the shell knows. `rows`: topic → [epoch, offset] in the target; `ends`: next offsets in Kafka."""
 
     rng: random.Random
@@ -301,34 +301,34 @@ class World:
 @settings(deadline=None, max_examples=80)
 @given(st.integers(0, 2**32), st.integers(5, 150))
 def test_any_order_of_events(seed: int, steps: int) -> None:
-    world = World(random.Random(seed))
+    shell = RandomShell(random.Random(seed))
     for _ in range(steps):
-        world.random_event()
-    world.settle()
-    for topic, assignment in list(world.expected.items()):
-        world.do(StartUnit(topic, assignment))
-    world.settle()
-    units = world.state.units
-    assert set(units) == set(world.expected), "what has not been stopped and has not ended is here"
-    if not world.spark:
-        assert not world.queries
-        assert all(world.rows[topic][1] == world.ends[topic] - 1 for topic in units), "by hands alone"
-        world.start_spark()
-        world.settle()
-    on_board = {topic: epoch for board in world.boards.values() for topic, epoch in board.items()}
+        shell.random_event()
+    shell.settle()
+    for topic, assignment in list(shell.expected.items()):
+        shell.do(StartUnit(topic, assignment))
+    shell.settle()
+    units = shell.state.units
+    assert set(units) == set(shell.expected), "what has not been stopped and has not ended is here"
+    if not shell.spark:
+        assert not shell.queries
+        assert all(shell.rows[topic][1] == shell.ends[topic] - 1 for topic in units), "by hands alone"
+        shell.start_spark()
+        shell.settle()
+    on_board = {topic: epoch for board in shell.boards.values() for topic, epoch in board.items()}
     assert on_board == {unit.topic: unit.epoch for unit in units.values()}, "and is applied"
-    assert all(world.rows[topic][0] == epoch for topic, epoch in on_board.items())
-    assert all(world.rows[topic][1] == world.ends[topic] - 1 for topic in units), "completely"
-    assert len(world.queries) <= 1, "by the live query alone"
-    for topic, assignment in list(world.expected.items()):
-        world.do(RemoveUnit(topic, assignment))
-    world.settle()
-    assert not world.state.units
-    assert not world.queries, "which ends when nobody needs it"
-    for topic, assignment, what in world.reported:
-        assert what is Prepared or world.reported[topic, assignment, WorkerEnded] == 1
-        assert world.reported[topic, assignment, what] == 1
-    assert sum(1 for _, _, what in world.reported if what is WorkerEnded) == world.number
+    assert all(shell.rows[topic][0] == epoch for topic, epoch in on_board.items())
+    assert all(shell.rows[topic][1] == shell.ends[topic] - 1 for topic in units), "completely"
+    assert len(shell.queries) <= 1, "by the live query alone"
+    for topic, assignment in list(shell.expected.items()):
+        shell.do(RemoveUnit(topic, assignment))
+    shell.settle()
+    assert not shell.state.units
+    assert not shell.queries, "which ends when nobody needs it"
+    for topic, assignment, what in shell.reported:
+        assert what is Prepared or shell.reported[topic, assignment, WorkerEnded] == 1
+        assert shell.reported[topic, assignment, what] == 1
+    assert sum(1 for _, _, what in shell.reported if what is WorkerEnded) == shell.number
 
 
 class Script:

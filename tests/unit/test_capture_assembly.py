@@ -50,7 +50,7 @@ class Kept:
         self.events.clear()
 
 
-class Server:
+class SeekableLog:
     """A log that can be opened anywhere, as a TransactionStream does; `size` events come at a time."""
 
     def __init__(self, events: list[BinlogEvent], size: int = 7) -> None:
@@ -64,7 +64,7 @@ class Server:
 
 @dataclass
 class Reading:
-    server: Server
+    server: SeekableLog
     at: int
     closed: bool = False
     recent: Sequence[BinlogEvent] = ()
@@ -88,7 +88,7 @@ class Reading:
         self.closed = True
 
 
-def read_all(server: Server, assembly: TransactionBuffer) -> list[BinlogEvent]:
+def read_all(server: SeekableLog, assembly: TransactionBuffer) -> list[BinlogEvent]:
     first = server.events[0]
     stream = TransactionStream(server.connect, first.file, first.start, assembly)
     found = []
@@ -128,7 +128,7 @@ def rows(*values: int) -> list[tuple[int, int]]:
 
 def assembled(written: Log, limit: int = 1 << 20, spill: Spill | None = None) -> list[BinlogEvent]:
     return read_all(
-        Server(written.events, size=3), TransactionBuffer(captured, limit=limit, spill=lambda: spill)
+        SeekableLog(written.events, size=3), TransactionBuffer(captured, limit=limit, spill=lambda: spill)
     )
 
 
@@ -147,7 +147,7 @@ def test_a_compressed_transaction_is_assembled_like_any_other(limit: int, spille
     for _ in range(2):
         written.gtid()
         written.payload(inner)
-    server = Server(written.events, size=3)
+    server = SeekableLog(written.events, size=3)
     found = read_all(
         server, TransactionBuffer(captured, limit=limit, spill=Kept if spilled else lambda: None)
     )
@@ -228,7 +228,7 @@ def test_a_large_transaction_is_read_a_second_time_and_nothing_of_it_kept() -> N
         for value in range(first, first + (500 if first == 1000 else 3)):
             written.rows(CAPTURED, [value])
         written.xid()
-    server, assembly = Server(written.events), TransactionBuffer(captured, limit=LARGE)
+    server, assembly = SeekableLog(written.events), TransactionBuffer(captured, limit=LARGE)
     found = read_all(server, assembly)
     assert [value for _, value in published(found)] == [*range(3), *range(1000, 1500), *range(2000, 2003)]
     starts = [event.start for event in written.events if event.type == log.GTID]
@@ -245,7 +245,7 @@ def test_what_has_nothing_to_publish_is_not_read_again(write: object) -> None:
     write(written)  # type: ignore[operator]
     if written.events[-1].type != log.QUERY:
         written.xid()
-    server = Server(written.events, size=1)
+    server = SeekableLog(written.events, size=1)
     found = read_all(server, TransactionBuffer(captured, limit=LARGE))
     assert server.on_stream_opened == [4]
     assert published(found) == []
@@ -294,7 +294,7 @@ def test_a_group_cut_off_by_a_crash_of_the_server_came_to_nothing() -> None:
     after.query("BEGIN")
     after.rows(CAPTURED, [2])
     after.xid()
-    found = read_all(Server([*before, *after.events]), TransactionBuffer(captured))
+    found = read_all(SeekableLog([*before, *after.events]), TransactionBuffer(captured))
     assert published(found) == rows(2)
 
 
@@ -360,7 +360,7 @@ def test_any_history_gives_what_a_database_would_hold(
         expected += _play(written, actions) if commits else _play(written, actions)[:0]
         written.xid() if commits else written.query("ROLLBACK")
         over.append(written.pos)
-    server = Server(written.events, size)
+    server = SeekableLog(written.events, size)
     assembly = TransactionBuffer(captured, limit=limit, spill=Kept if spilled else lambda: None)
     events = read_all(server, assembly)
     assert [row for row in published(events) if row[0] == 7] == rows(*expected)
@@ -413,7 +413,7 @@ def test_a_spill_file_gives_back_what_it_got_and_has_no_name(tmp_path: Path) -> 
         made.append(make_spill_factory(folder)())
         return made[-1]
 
-    server = Server(written.events)
+    server = SeekableLog(written.events)
     found = read_all(server, TransactionBuffer(captured, limit=LARGE, spill=make))
     assert found == written.events
     assert server.on_stream_opened == [4], "it is not read again"
@@ -440,7 +440,7 @@ def test_without_room_for_a_spill_the_log_is_read_again() -> None:
 
     written = large()
     for spill in (Full, none):
-        server = Server(written.events)
+        server = SeekableLog(written.events)
         assert read_all(server, TransactionBuffer(captured, limit=LARGE, spill=spill)) == written.events
         assert server.on_stream_opened == [4, 4]
 
@@ -460,7 +460,7 @@ def test_what_proves_the_log_before_a_large_transaction_is_not_lost_with_the_fir
     for value in range(100):
         written.rows(CAPTURED, [value])
     written.xid()
-    server = Server(written.events, size=1000)
+    server = SeekableLog(written.events, size=1000)
     stream = TransactionStream(server.connect, written.file, 4, TransactionBuffer(captured, limit=LARGE))
     assert list(stream.read_events(0))[-1] == before
     assert server.on_stream_opened == [4, before.end], "the large one is to be read again"

@@ -43,7 +43,7 @@ def table_state(name: str) -> TableState:
     return TableState(("bank", name), topic, account_table(name=name), DEFINED)
 
 
-class World:
+class IdleSource:
     """Time, the log without a transaction (`inside`: in the middle of one, between the clock's two figures),
     and Kafka."""
 
@@ -85,27 +85,27 @@ class World:
         return StartedCapture(RECORD, CONTEXT, captured, {}, {}, fresh=False)
 
 
-def go(world: World) -> None:
-    """Run capture in a World until its time is over."""
-    server = SimpleNamespace(log_end=lambda: world.point)
+def go(idle: IdleSource) -> None:
+    """Run capture in a IdleSource until its time is over."""
+    server = SimpleNamespace(log_end=lambda: idle.point)
     topics: Any = SimpleNamespace(count_partitions=dict)
     ports = Ports(
-        writer=world.writer, store=PositionStore("rowlock.b1.position"), topics=topics,
-        open_log=lambda *_: world, open_reader=NOBODY, server=lambda: server, names=EXACT, definitions=NOBODY,
-        reaches=lambda _changed: NOBODY, clock=Clock(lambda: world.now, lambda: RECORD.ts_ms),
-        stopping=world.stop.is_set,
+        writer=idle.writer, store=PositionStore("rowlock.b1.position"), topics=topics,
+        open_log=lambda *_: idle, open_reader=NOBODY, server=lambda: server, names=EXACT, definitions=NOBODY,
+        reaches=lambda _changed: NOBODY, clock=Clock(lambda: idle.now, lambda: RECORD.ts_ms),
+        stopping=idle.stop.is_set,
     )  # fmt: skip
-    loop = CaptureLoop(source_config(mysql=False, snapshot="never"), world.started(), ports)
-    while not world.stop.is_set():
+    loop = CaptureLoop(source_config(mysql=False, snapshot="never"), idle.started(), ports)
+    while not idle.stop.is_set():
         loop.step_capture()
 
 
 def test_every_definition_comes_again_well_within_retention() -> None:
-    world = World(ends=2 * RETENTION_S)
-    go(world)
-    for state in world.states:
-        sent = world.writer.events(state.topic.name)
-        times = [0.0, *world.writer.list_times(state.topic.name), world.ends]
+    idle = IdleSource(ends=2 * RETENTION_S)
+    go(idle)
+    for state in idle.states:
+        sent = idle.writer.events(state.topic.name)
+        times = [0.0, *idle.writer.list_times(state.topic.name), idle.ends]
         assert max(later - earlier for earlier, later in itertools.pairwise(times)) <= RETENTION_S / 3
         assert len(sent) < 60, "often is not meant"
         for event in sent:
@@ -116,12 +116,12 @@ def test_every_definition_comes_again_well_within_retention() -> None:
 
 
 def test_no_definition_in_the_middle_of_a_transaction() -> None:
-    world = World(ends=RETENTION_S)
-    world.inside_from, world.inside_to = 0.0, RETENTION_S * 0.6
-    go(world)
-    times = world.writer.list_times("rowlock.b1.bank.acct")
+    idle = IdleSource(ends=RETENTION_S)
+    idle.inside_from, idle.inside_to = 0.0, RETENTION_S * 0.6
+    go(idle)
+    times = idle.writer.list_times("rowlock.b1.bank.acct")
     assert times
-    assert world.inside_to <= times[0] <= world.inside_to + 2 * STEP_S, "and not a whole period later"
+    assert idle.inside_to <= times[0] <= idle.inside_to + 2 * STEP_S, "and not a whole period later"
 
 
 def test_the_topics_highest_position_survives_a_repeated_definition() -> None:

@@ -59,8 +59,8 @@ class Agent(NamedTuple):
     writes: bool = False
 
 
-class World(NamedTuple):
-    """`held` and `current` are numbers of interned values: a world is hashed a million times. `*_left`: how
+class ExploredState(NamedTuple):
+    """`held` and `current` are numbers of interned values: a state is hashed a million times. `*_left`: how
     often something may still happen. `heard`: per agent the last seq, -1 before its sync."""
 
     agents: tuple[Agent, Agent] = (Agent(), Agent())
@@ -103,7 +103,7 @@ HELD: Pool[AgentUnit] = Pool(AgentUnit("u"))
 
 
 class Explorer:
-    def __init__(self, start: World, in_flight: int) -> None:
+    def __init__(self, start: ExploredState, in_flight: int) -> None:
         self.start, self.in_flight = start, in_flight
         self.cells: set[Cell] = set()
         self.steps: dict[tuple[int, SetInput], tuple[int, tuple[SetOutput, ...]]] = {}
@@ -117,53 +117,58 @@ class Explorer:
         assert not any(isinstance(one, ImpossibleReport) for one in out), f"alarm {out}"
         return SETS.number(current), out
 
-    def feed(self, world: World, event: SetInput) -> World:
-        known = self.steps.get((world.current, event))
+    def feed(self, explored: ExploredState, event: SetInput) -> ExploredState:
+        known = self.steps.get((explored.current, event))
         if known is None:
-            known = self.steps[world.current, event] = self.step(SETS.values[world.current], event)
-        world = world._replace(current=known[0])
+            known = self.steps[explored.current, event] = self.step(SETS.values[explored.current], event)
+        explored = explored._replace(current=known[0])
         for one in known[1]:
             if isinstance(one, Instruct):
                 agent = NAMES.index(one.agent)
-                world = self.send(
-                    world, Message(one.op.value, agent, one.agent_epoch, world.rev, one.assignment)
+                explored = self.send(
+                    explored, Message(one.op.value, agent, one.agent_epoch, explored.rev, one.assignment)
                 )
             elif isinstance(one, PersistReplicas):
-                world = world._replace(pending=one.replicas)
-        return world
+                explored = explored._replace(pending=one.replicas)
+        return explored
 
-    def moves(self, world: World) -> Iterator[World]:
-        yield from self.owner_moves(world)
+    def moves(self, explored: ExploredState) -> Iterator[ExploredState]:
+        yield from self.owner_moves(explored)
         for index in range(2):
-            yield from self.agent_moves(world, index)
-        for at, message in enumerate(world.net):
-            rest = world.net[:at] + world.net[at + 1 :]
-            if message in world.net[:at]:
+            yield from self.agent_moves(explored, index)
+        for at, message in enumerate(explored.net):
+            rest = explored.net[:at] + explored.net[at + 1 :]
+            if message in explored.net[:at]:
                 continue
-            lost = world._replace(net=rest)
+            lost = explored._replace(net=rest)
             yield lost
             yield self.deliver(lost, message)
-            if world.doubles_left and len(world.net) < self.in_flight:
-                yield self.deliver(world._replace(doubles_left=world.doubles_left - 1), message)
+            if explored.doubles_left and len(explored.net) < self.in_flight:
+                yield self.deliver(explored._replace(doubles_left=explored.doubles_left - 1), message)
 
-    def owner_moves(self, world: World) -> Iterator[World]:
-        current = SETS.values[world.current]
-        state, assignment = current.state, world.assignment + 1
-        if world.assigns_left and not world.pending and state in {SetState.ABSENT, SetState.REPLICATING}:
+    def owner_moves(self, explored: ExploredState) -> Iterator[ExploredState]:
+        current = SETS.values[explored.current]
+        state, assignment = current.state, explored.assignment + 1
+        if (
+            explored.assigns_left
+            and not explored.pending
+            and state in {SetState.ABSENT, SetState.REPLICATING}
+        ):
             for index, name in enumerate(NAMES):
-                if world.heard[index] >= 0 and all(r.agent != name for r in current.replicas):
-                    event = Assign(name, world.known[index], assignment)
+                if explored.heard[index] >= 0 and all(r.agent != name for r in current.replicas):
+                    event = Assign(name, explored.known[index], assignment)
                     yield self.feed(
-                        world._replace(assignment=assignment, assigns_left=world.assigns_left - 1), event
+                        explored._replace(assignment=assignment, assigns_left=explored.assigns_left - 1),
+                        event,
                     )
-        if world.pending:
-            durable = world._replace(record=world.pending, pending=())
-            yield self.feed(durable, ReplicaPersisted(world.assignment))
-        if world.removes_left and state not in {SetState.ABSENT, SetState.REMOVING, SetState.RECOVERING}:
-            yield self.feed(world._replace(removes_left=world.removes_left - 1), Remove())
-        if world.owners_left:
-            restored = SETS.number(replication.restore_set("u", world.record))
-            yield world._replace(
+        if explored.pending:
+            durable = explored._replace(record=explored.pending, pending=())
+            yield self.feed(durable, ReplicaPersisted(explored.assignment))
+        if explored.removes_left and state not in {SetState.ABSENT, SetState.REMOVING, SetState.RECOVERING}:
+            yield self.feed(explored._replace(removes_left=explored.removes_left - 1), Remove())
+        if explored.owners_left:
+            restored = SETS.number(replication.restore_set("u", explored.record))
+            yield explored._replace(
                 rev=2,
                 current=restored,
                 pending=(),
@@ -171,100 +176,104 @@ class Explorer:
                 owners_left=0,
                 # the epochs of the record; one that was never durable is assigned again, and no agent has
                 # received it
-                assignment=max((r.assignment for r in world.record), default=0),
+                assignment=max((r.assignment for r in explored.record), default=0),
             )
         for index in range(2):
-            if world.heard[index] < 0:
-                announce = Message("announce", index, world.agents[index].incarnation, world.rev)
-                if announce not in world.net:
-                    yield self.send(world, announce)
+            if explored.heard[index] < 0:
+                announce = Message("announce", index, explored.agents[index].incarnation, explored.rev)
+                if announce not in explored.net:
+                    yield self.send(explored, announce)
 
-    def hear(self, world: World, message: Message) -> World:
+    def hear(self, explored: ExploredState, message: Message) -> ExploredState:
         """An agent's report reaches the owner."""
         index = message.agent
-        first = world.heard[index] < 0
-        if message.rev != world.rev or message.incarnation < world.known[index]:
-            return world
-        if message.incarnation > world.known[index]:
-            world = world._replace(known=put(world.known, index, message.incarnation))
-            world = self.feed(world, AgentLost(NAMES[index], message.incarnation - 1))
+        first = explored.heard[index] < 0
+        if message.rev != explored.rev or message.incarnation < explored.known[index]:
+            return explored
+        if message.incarnation > explored.known[index]:
+            explored = explored._replace(known=put(explored.known, index, message.incarnation))
+            explored = self.feed(explored, AgentLost(NAMES[index], message.incarnation - 1))
             first = True
-        if (first and message.kind != "sync") or (not first and message.seq <= world.heard[index]):
-            return world
-        world = world._replace(heard=put(world.heard, index, message.seq))
+        if (first and message.kind != "sync") or (not first and message.seq <= explored.heard[index]):
+            return explored
+        explored = explored._replace(heard=put(explored.heard, index, message.seq))
         report = ReplicaReport(
             NAMES[index], message.incarnation, message.assignment, UnitPhase(message.state)
         )
-        return self.feed(world, report)
+        return self.feed(explored, report)
 
     # agents
 
-    def agent_moves(self, world: World, index: int) -> Iterator[World]:
-        agent = world.agents[index]
+    def agent_moves(self, explored: ExploredState, index: int) -> Iterator[ExploredState]:
+        agent = explored.agents[index]
         held = HELD.values[agent.held]
         if held.state is UnitPhase.PREPARING:
-            yield self.act(world, index, Prepared(held.assignment))
+            yield self.act(explored, index, Prepared(held.assignment))
         if held.state is UnitPhase.STOPPING:
-            yield self.act(world, index, WorkerEnded(held.assignment))
-        if world.failures_left and held.state in {
+            yield self.act(explored, index, WorkerEnded(held.assignment))
+        if explored.failures_left and held.state in {
             UnitPhase.PREPARING,
             UnitPhase.PREPARED,
             UnitPhase.REPLICATING,
         }:
-            failed = world._replace(failures_left=world.failures_left - 1)
+            failed = explored._replace(failures_left=explored.failures_left - 1)
             yield self.act(failed, index, WorkerEnded(held.assignment, error="worker died"))
-        if not any(m.agent == index and m.kind == "report" for m in world.net):
-            yield self.report(world, index, "report")
-        if world.crashes_left:
+        if not any(m.agent == index and m.kind == "report" for m in explored.net):
+            yield self.report(explored, index, "report")
+        if explored.crashes_left:
             fresh = Agent(rev=0, incarnation=agent.incarnation + 1)
-            crashed = world._replace(
-                agents=put(world.agents, index, fresh), crashes_left=world.crashes_left - 1
+            crashed = explored._replace(
+                agents=put(explored.agents, index, fresh), crashes_left=explored.crashes_left - 1
             )
             yield crashed
         if agent.rev == 0:  # its hello is answered by an announce of whoever is owner
-            yield self.send(world, Message("announce", index, agent.incarnation, world.rev))
+            yield self.send(explored, Message("announce", index, agent.incarnation, explored.rev))
 
-    def act(self, world: World, index: int, event: agent_unit.UnitEvent) -> World:
-        agent = world.agents[index]
+    def act(self, explored: ExploredState, index: int, event: agent_unit.UnitEvent) -> ExploredState:
+        agent = explored.agents[index]
         held, effects = agent_unit.step_agent_unit(HELD.values[agent.held], event, 0.0)
         writes = agent.writes or any(isinstance(e, StartWorker) for e in effects)
         if isinstance(event, WorkerEnded):
             writes = False
-        return world._replace(
-            agents=put(world.agents, index, agent._replace(held=HELD.number(held), writes=writes))
+        return explored._replace(
+            agents=put(explored.agents, index, agent._replace(held=HELD.number(held), writes=writes))
         )
 
-    def report(self, world: World, index: int, kind: str) -> World:
-        agent = world.agents[index]
+    def report(self, explored: ExploredState, index: int, kind: str) -> ExploredState:
+        agent = explored.agents[index]
         agent = agent._replace(seq=agent.seq + 1)
         held = HELD.values[agent.held]
         message = Message(
             kind, index, agent.incarnation, agent.rev, held.assignment, agent.seq, held.state.value
         )
-        return self.send(world._replace(agents=put(world.agents, index, agent)), message)
+        return self.send(explored._replace(agents=put(explored.agents, index, agent)), message)
 
-    def deliver(self, world: World, message: Message) -> World:
+    def deliver(self, explored: ExploredState, message: Message) -> ExploredState:
         index = message.agent
-        agent = world.agents[index]
+        agent = explored.agents[index]
         if message.kind in {"report", "sync"}:
-            return self.hear(world, message)
+            return self.hear(explored, message)
         if message.incarnation != agent.incarnation or message.rev < agent.rev:
-            return world
+            return explored
         if message.kind == "announce":
             if message.rev > agent.rev:
                 held = HELD.number(change(HELD.values[agent.held], closed=0))
                 agent = agent._replace(rev=message.rev, held=held)
-            return self.report(world._replace(agents=put(world.agents, index, agent)), index, "sync")
+            return self.report(explored._replace(agents=put(explored.agents, index, agent)), index, "sync")
         if message.rev > agent.rev:
-            return world
-        world = self.act(
-            world, index, Instruction(UnitOperation(message.kind), message.assignment, None, 1.0)
+            return explored
+        explored = self.act(
+            explored, index, Instruction(UnitOperation(message.kind), message.assignment, None, 1.0)
         )
-        return self.report(world, index, "report")
+        return self.report(explored, index, "report")
 
-    def send(self, world: World, message: Message) -> World:
+    def send(self, explored: ExploredState, message: Message) -> ExploredState:
         """A full network loses the message."""
-        return world._replace(net=(*world.net, message)) if len(world.net) < self.in_flight else world
+        return (
+            explored._replace(net=(*explored.net, message))
+            if len(explored.net) < self.in_flight
+            else explored
+        )
 
     # search
 
@@ -275,12 +284,12 @@ class Explorer:
         back: list[list[int]] = [[]]
         goals: list[int] = []
         while queue:
-            world = queue.popleft()
-            mine = numbers[world]
-            safe(world)
-            if goal(world):
+            explored = queue.popleft()
+            mine = numbers[explored]
+            safe(explored)
+            if goal(explored):
                 goals.append(mine)
-            for after in map(canonical, self.moves(world)):
+            for after in map(canonical, self.moves(explored)):
                 number = numbers.get(after)
                 if number is None:
                     number = numbers[after] = len(numbers)
@@ -295,14 +304,14 @@ def put(pair: tuple[T, T], index: int, value: T) -> tuple[T, T]:
     return (value, pair[1]) if index == 0 else (pair[0], value)
 
 
-def canonical(world: World) -> World:
+def canonical(explored: ExploredState) -> ExploredState:
     """Number each agent's messages from 1 without holes, and sort the network: equal futures become one
     state."""
-    agents, heard = list(world.agents), list(world.heard)
-    net = list(world.net)
+    agents, heard = list(explored.agents), list(explored.heard)
+    net = list(explored.net)
     if not any(m.seq for m in net):
         agents = [a._replace(seq=0) for a in agents]
-        return world._replace(
+        return explored._replace(
             agents=(agents[0], agents[1]),
             heard=(min(heard[0], 0), min(heard[1], 0)),
             net=tuple(sorted(net)),
@@ -317,18 +326,20 @@ def canonical(world: World) -> World:
         heard[index] = min(heard[index], 0)
         agents[index] = agents[index]._replace(seq=len(order))
     net = [m for m in net if m.seq or m.kind not in {"report", "sync"}]  # late reports are dropped anyway
-    return world._replace(agents=(agents[0], agents[1]), heard=(heard[0], heard[1]), net=tuple(sorted(net)))
+    return explored._replace(
+        agents=(agents[0], agents[1]), heard=(heard[0], heard[1]), net=tuple(sorted(net))
+    )
 
 
-def safe(world: World) -> None:
-    writers = [NAMES[i] for i in range(2) if world.agents[i].writes]
+def safe(explored: ExploredState) -> None:
+    writers = [NAMES[i] for i in range(2) if explored.agents[i].writes]
     assert len(writers) <= 1, f"{writers} write"
 
 
-def goal(world: World) -> bool:
+def goal(explored: ExploredState) -> bool:
     """One agent replicates what the set says, or nothing runs anywhere."""
-    busy = [held for a in world.agents if (held := HELD.values[a.held]).state is not UnitPhase.ABSENT]
-    current = SETS.values[world.current]
+    busy = [held for a in explored.agents if (held := HELD.values[a.held]).state is not UnitPhase.ABSENT]
+    current = SETS.values[explored.current]
     primary = current.primary
     if current.state is SetState.REPLICATING and primary is not None:
         return [(h.assignment, h.state) for h in busy] == [(primary.assignment, UnitPhase.REPLICATING)]
@@ -347,13 +358,13 @@ def reachable(back: list[list[int]], goals: list[int]) -> int:
 
 #: What happens; messages in flight; whether `make test` runs it (the others are marked slow).
 RUNS = [
-    (World(owners_left=0), 3, True),
-    (World(owners_left=0, crashes_left=1, doubles_left=0), 2, False),
-    (World(doubles_left=0, assigns_left=1, removes_left=1), 2, False),
-    (World(doubles_left=0), 2, True),
-    (World(doubles_left=0, failures_left=1), 2, False),
-    (World(removes_left=1), 2, False),
-    (World(), 3, False),
+    (ExploredState(owners_left=0), 3, True),
+    (ExploredState(owners_left=0, crashes_left=1, doubles_left=0), 2, False),
+    (ExploredState(doubles_left=0, assigns_left=1, removes_left=1), 2, False),
+    (ExploredState(doubles_left=0), 2, True),
+    (ExploredState(doubles_left=0, failures_left=1), 2, False),
+    (ExploredState(removes_left=1), 2, False),
+    (ExploredState(), 3, False),
 ]
 
 
@@ -364,7 +375,7 @@ RUNS = [
         for w, n, quick in RUNS
     ],
 )
-def test_no_two_write_and_no_state_is_a_dead_end(start: World, in_flight: int) -> None:
+def test_no_two_write_and_no_state_is_a_dead_end(start: ExploredState, in_flight: int) -> None:
     explorer = Explorer(start, in_flight)
     states, dead_ends = explorer.explore(5_000_000)
     print(f"{states} states, {len(explorer.cells)} cells")
@@ -380,4 +391,4 @@ def test_the_search_finds_two_writers_when_stopping_counts_as_stopped(
         if seen is ReplicaPhase.STOPPING:
             monkeypatch.setitem(CELLS, (state, role, seen), (ReplicaAction.DROP,))
     with pytest.raises(AssertionError, match="write"):
-        Explorer(World(owners_left=0, doubles_left=0), 2).explore(1_000_000)
+        Explorer(ExploredState(owners_left=0, doubles_left=0), 2).explore(1_000_000)

@@ -65,7 +65,7 @@ from schemas.config.model import KafkaConfig
 from schemas.problems import Problem, decode_problem, encode_problem
 from schemas.units import UnitPhase, UnitProgress, UnitProgressed
 from tests.kits.coordination import inventory, until
-from tests.kits.coordinator_server import World, replicating
+from tests.kits.coordinator_server import PlayedCoordinator, replicating
 
 HEAD = Header(1, 5)
 
@@ -225,9 +225,9 @@ UNIT = "apply/p/t00000"
 def test_a_violated_invariant_ends_one_term_and_the_next_restricts_its_unit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    world = replicating(World().elect(), "a")
+    played = replicating(PlayedCoordinator().elect(), "a")
     lease = LeaderConfig().lease
-    world.run(lease)
+    played.run(lease)
     real = replication.step_set
 
     def step(current: ReplicationSet, event: Any) -> Any:
@@ -235,39 +235,39 @@ def test_a_violated_invariant_ends_one_term_and_the_next_restricts_its_unit(
         return (replace(after, state=SetState.ABSENT) if after.unit == UNIT else after), out
 
     monkeypatch.setattr(replication, "step_set", step)
-    stored = world.records[f"unit/{UNIT}"]
-    world.fail("a", UNIT, "it failed")
-    world.run(2.0)
-    assert world.machine.term is None
-    assert world.resigned == [f"invariant violated: {UNIT}"]
-    assert world.records[f"unit/{UNIT}"] == stored, "nothing of the step was stored"
-    world.elect(20).run(lease + 2.0)
-    assert len(world.resigned) == 1
-    assert [one.partition(":")[0] for one in world.machine.list_restrictions()] == [f"unit {UNIT}"]
-    rows = {row.unit: row.health for row in world.view().units}
+    stored = played.records[f"unit/{UNIT}"]
+    played.fail("a", UNIT, "it failed")
+    played.run(2.0)
+    assert played.machine.term is None
+    assert played.resigned == [f"invariant violated: {UNIT}"]
+    assert played.records[f"unit/{UNIT}"] == stored, "nothing of the step was stored"
+    played.elect(20).run(lease + 2.0)
+    assert len(played.resigned) == 1
+    assert [one.partition(":")[0] for one in played.machine.list_restrictions()] == [f"unit {UNIT}"]
+    rows = {row.unit: row.health for row in played.view().units}
     assert rows == {row: "stopped" if row == UNIT else "running" for row in rows}
-    world.report_event(Lost(20, "another leads"))
-    assert world.machine.list_restrictions() == ()
+    played.report_event(Lost(20, "another leads"))
+    assert played.machine.list_restrictions() == ()
     monkeypatch.undo()
-    world.elect(30).run(lease + 2.0)
-    assert {state for state, _ in world.states().values()} == {"replicating"}
+    played.elect(30).run(lease + 2.0)
+    assert {state for state, _ in played.states().values()} == {"replicating"}
     monkeypatch.setattr(replication, "step_set", step)
-    world.fail("a", UNIT, "it failed")
-    world.run(2.0)
-    assert len(world.resigned) == 1, "the term before it had a restricted unit"
+    played.fail("a", UNIT, "it failed")
+    played.run(2.0)
+    assert len(played.resigned) == 1, "the term before it had a restricted unit"
     monkeypatch.undo()
     for rev in (40, 50):
-        world.report_event(Lost(rev - 10, "another leads"))
-        world.elect(rev).run(lease + 2.0)
+        played.report_event(Lost(rev - 10, "another leads"))
+        played.elect(rev).run(lease + 2.0)
     monkeypatch.setattr(replication, "step_set", step)
-    world.fail("a", UNIT, "it failed")
-    world.run(2.0)
-    assert len(world.resigned) == 2, "a term without one lay between"
+    played.fail("a", UNIT, "it failed")
+    played.run(2.0)
+    assert len(played.resigned) == 2, "a term without one lay between"
 
 
 def test_units_get_agents_and_the_view_shows_it() -> None:
-    world = replicating(World().elect(), "a1")
-    view = world.view()
+    played = replicating(PlayedCoordinator().elect(), "a1")
+    view = played.view()
     assert view.leading
     assert view.leader is not None
     assert (view.leader.rev, view.leader.name, view.leader.rest) == (10, "me", "127.0.0.1:2")
@@ -282,196 +282,196 @@ def test_units_get_agents_and_the_view_shows_it() -> None:
     assert [(p.pipeline, p.checkpoint_ts, p.cut_ts, p.by_source) for p in view.pipelines] == [
         ("p", 7, 7, {"s": 7})
     ]
-    assert view.counters["world"] == 1
-    assert world.ticks > 0
+    assert view.counters["played"] == 1
+    assert played.ticks > 0
 
 
 def test_who_does_not_lead_says_who_does() -> None:
-    world = World()
-    world.report_event(NewLeader(4, Candidate("other", "h:1", "h:2")))
-    world.machine.leadership.record_sign_of_life(Heard(4, world.now))
-    assert world.leaders == [LeaderInfo(4, "h:1", "h:2", mine=False)]
-    view = world.view()
+    played = PlayedCoordinator()
+    played.report_event(NewLeader(4, Candidate("other", "h:1", "h:2")))
+    played.machine.leadership.record_sign_of_life(Heard(4, played.now))
+    assert played.leaders == [LeaderInfo(4, "h:1", "h:2", mine=False)]
+    view = played.view()
     assert not view.leading
     assert view.leader is not None
     assert (view.leader.name, view.leader.rest, view.leader.am_i) == ("other", "h:2", False)
     assert view.units == ()
     with pytest.raises(NotLeaderError, match="ask h:2"):
-        world.command(Rebalance()).wait_for_value(0)
-    world.report_event(NewLeader(4, None))
-    assert world.leaders[-1] == LeaderInfo(4)
+        played.command(Rebalance()).wait_for_value(0)
+    played.report_event(NewLeader(4, None))
+    assert played.leaders[-1] == LeaderInfo(4)
     with pytest.raises(NotLeaderError, match="no coordinator leads"):
-        world.command(Rebalance()).wait_for_value(0)
+        played.command(Rebalance()).wait_for_value(0)
 
 
 def test_a_leader_that_nobody_has_heard_from_is_not_named() -> None:
     """A claim that is read from the topic's past shows who led once; a dead leader is silent for longer than
     a lease."""
-    world = World()
-    world.report_event(NewLeader(4, Candidate("other", "h:1", "h:2")))
-    assert world.machine.leadership.find_leader(world.now) is None
+    played = PlayedCoordinator()
+    played.report_event(NewLeader(4, Candidate("other", "h:1", "h:2")))
+    assert played.machine.leadership.find_leader(played.now) is None
     with pytest.raises(NotLeaderError, match="no coordinator leads"):
-        world.command(Rebalance()).wait_for_value(0)
-    world.machine.leadership.record_sign_of_life(Heard(3, world.now))
-    assert world.machine.leadership.find_leader(world.now) is None, "an earlier owner's last message"
-    world.machine.leadership.record_sign_of_life(Heard(4, world.now))
-    named = world.machine.leadership.find_leader(world.now + 4.9)
+        played.command(Rebalance()).wait_for_value(0)
+    played.machine.leadership.record_sign_of_life(Heard(3, played.now))
+    assert played.machine.leadership.find_leader(played.now) is None, "an earlier owner's last message"
+    played.machine.leadership.record_sign_of_life(Heard(4, played.now))
+    named = played.machine.leadership.find_leader(played.now + 4.9)
     assert named is not None
     assert named.name == "other"
-    assert world.machine.leadership.find_leader(world.now + 5.0) is None
+    assert played.machine.leadership.find_leader(played.now + 5.0) is None
 
 
 def test_an_owner_that_is_not_confirmed_does_not_name_itself() -> None:
     """Cut off from Kafka, it cannot know that another leads by now."""
-    world = replicating(World().elect(), "a1")
-    reported = world.machine.leadership.find_leader(world.now)
+    played = replicating(PlayedCoordinator().elect(), "a1")
+    reported = played.machine.leadership.find_leader(played.now)
     assert reported is not None
     assert reported.am_i
-    assert world.machine.leadership.find_leader(world.now + 5.0) is None
-    world.machine.leadership.record_confirmation(WriteConfirmed(10, world.now + 3.0))
-    assert world.machine.leadership.find_leader(world.now + 5.0) is not None
+    assert played.machine.leadership.find_leader(played.now + 5.0) is None
+    played.machine.leadership.record_confirmation(WriteConfirmed(10, played.now + 3.0))
+    assert played.machine.leadership.find_leader(played.now + 5.0) is not None
 
 
 def test_a_lost_term_leaves_nothing_behind() -> None:
-    world = replicating(World().elect(), "a1")
-    world.report_event(Lost(10, "fenced"))
-    assert world.leaders[-1] == LeaderInfo(10)
-    assert world.terms == [10, 0]
-    assert world.view().units == ()
-    world.report_event(
-        MailWaiting(world.agents["a1"][0]), RecordsCommitted(10, 1), FenceDone(10, UNIT, 3), TickDue()
+    played = replicating(PlayedCoordinator().elect(), "a1")
+    played.report_event(Lost(10, "fenced"))
+    assert played.leaders[-1] == LeaderInfo(10)
+    assert played.terms == [10, 0]
+    assert played.view().units == ()
+    played.report_event(
+        MailWaiting(played.agents["a1"][0]), RecordsCommitted(10, 1), FenceDone(10, UNIT, 3), TickDue()
     )  # too late
-    assert world.view().leader is None
-    world.elect(20)
-    world.run(3.0)
-    assert {state for state, _ in world.states().values()} == {"replicating"}
-    assert world.resigned == []
+    assert played.view().leader is None
+    played.elect(20)
+    played.run(3.0)
+    assert {state for state, _ in played.states().values()} == {"replicating"}
+    assert played.resigned == []
 
 
 def test_the_leader_that_took_over_is_remembered() -> None:
-    world = World().elect()
-    world.report_event(NewLeader(20, Candidate("other", "h:1", "h:2")), Lost(10, "another has claimed"))
-    assert world.leaders[-1] == LeaderInfo(20, "h:1", "h:2")
-    assert world.machine.leadership.leader is not None
-    assert world.machine.leadership.leader.name == "other"
+    played = PlayedCoordinator().elect()
+    played.report_event(NewLeader(20, Candidate("other", "h:1", "h:2")), Lost(10, "another has claimed"))
+    assert played.leaders[-1] == LeaderInfo(20, "h:1", "h:2")
+    assert played.machine.leadership.leader is not None
+    assert played.machine.leadership.leader.name == "other"
 
 
 def test_what_was_for_an_earlier_term_is_not_for_this_one() -> None:
-    world = World(commits=False).elect()
-    world.join("a1")
-    world.report_event(Lost(10, "fenced"), Elected(20, {}))
-    world.join("a2")
-    old = [token for rev, token in world.waiting if rev == 10]
-    assert set(old) & {token for rev, token in world.waiting if rev == 20}, (
+    played = PlayedCoordinator(commits=False).elect()
+    played.join("a1")
+    played.report_event(Lost(10, "fenced"), Elected(20, {}))
+    played.join("a2")
+    old = [token for rev, token in played.waiting if rev == 10]
+    assert set(old) & {token for rev, token in played.waiting if rev == 20}, (
         "each term counts from the beginning"
     )
-    world.report_event(*[RecordsCommitted(10, token) for token in old])
-    assert world.agents["a2"][1].leader.agent_epoch == 0, "announced to before it was durable in this term"
-    world.report_event(InventoryRead(10, inventory(3)))
-    assert world.states() == {}
+    played.report_event(*[RecordsCommitted(10, token) for token in old])
+    assert played.agents["a2"][1].leader.agent_epoch == 0, "announced to before it was durable in this term"
+    played.report_event(InventoryRead(10, inventory(3)))
+    assert played.states() == {}
 
 
 def test_units_written_by_agents_survive_a_change_of_owner_untouched() -> None:
-    world = replicating(World().elect(), "a1")
-    assignments = {row.unit: row.epoch for row in world.view().units}
-    world.report_event(Lost(10, "x"))
-    world.elect(20)
-    world.run(3.0)
-    assert {row.unit: row.epoch for row in world.view().units} == assignments
+    played = replicating(PlayedCoordinator().elect(), "a1")
+    assignments = {row.unit: row.epoch for row in played.view().units}
+    played.report_event(Lost(10, "x"))
+    played.elect(20)
+    played.run(3.0)
+    assert {row.unit: row.epoch for row in played.view().units} == assignments
 
 
 def test_a_command_is_answered_when_it_is_durable() -> None:
-    world = replicating(World().elect(), "a1")
-    world.commits = False
-    asked = world.command(Pause(UNIT))
+    played = replicating(PlayedCoordinator().elect(), "a1")
+    played.commits = False
+    asked = played.command(Pause(UNIT))
     assert not asked.filled
     with pytest.raises(NoAnswerError):
         asked.wait_for_value(0)
-    world.commit()
-    world.settle()
+    played.commit()
+    played.settle()
     asked.wait_for_value(0)
-    assert world.view().units[0].paused
-    world.commits = True
-    world.commit()
-    world.run(2.0)
-    assert world.states()[UNIT] == ("absent", None)
-    assert [unit for _, unit, _, _ in world.fences][:1] == [UNIT]
+    assert played.view().units[0].paused
+    played.commits = True
+    played.commit()
+    played.run(2.0)
+    assert played.states()[UNIT] == ("absent", None)
+    assert [unit for _, unit, _, _ in played.fences][:1] == [UNIT]
 
 
 def test_a_command_that_waits_when_the_term_ends_fails() -> None:
-    world = replicating(World().elect(), "a1")
-    world.commits = False
-    asked = world.command(Pause(UNIT))
-    world.report_event(Lost(10, "fenced"))
+    played = replicating(PlayedCoordinator().elect(), "a1")
+    played.commits = False
+    asked = played.command(Pause(UNIT))
+    played.report_event(Lost(10, "fenced"))
     with pytest.raises(NotLeaderError):
         asked.wait_for_value(0)
 
 
 def test_a_move_is_accepted_at_once_and_carried_out() -> None:
-    world = replicating(World().elect(), "a1", "a2")
-    at = world.states()[UNIT][1]
+    played = replicating(PlayedCoordinator().elect(), "a1", "a2")
+    at = played.states()[UNIT][1]
     to = "a2" if at == "a1" else "a1"
-    world.command(Move(UNIT, to)).wait_for_value(0)
-    world.run(2.0)
-    assert world.states()[UNIT] == ("replicating", to)
+    played.command(Move(UNIT, to)).wait_for_value(0)
+    played.run(2.0)
+    assert played.states()[UNIT] == ("replicating", to)
 
 
 @pytest.mark.parametrize(
     "command", [Move("nothing", "a1"), Drain("nobody"), Pause("nothing"), Move(UNIT, "a1")]
 )
 def test_what_cannot_be_done_is_refused_with_the_reason(command: LeaderCommand) -> None:
-    world = replicating(World().elect(), "a1")
+    played = replicating(PlayedCoordinator().elect(), "a1")
     with pytest.raises(CommandRefusedError, match=r"there is no|already|unknown"):
-        world.command(command).wait_for_value(0)
+        played.command(command).wait_for_value(0)
 
 
 def test_resigning_is_answered_and_ends_the_term() -> None:
-    world = replicating(World().elect(), "a1")
-    world.command(Resign()).wait_for_value(0)
-    assert world.resigned == ["asked to resign"]
-    assert world.terms[-1] == 0
-    assert not world.leaders[-1].mine
-    world.report_event(Lost(10, "asked to resign"))  # the log's own word for it
-    assert world.resigned == ["asked to resign"]
+    played = replicating(PlayedCoordinator().elect(), "a1")
+    played.command(Resign()).wait_for_value(0)
+    assert played.resigned == ["asked to resign"]
+    assert played.terms[-1] == 0
+    assert not played.leaders[-1].mine
+    played.report_event(Lost(10, "asked to resign"))  # the log's own word for it
+    assert played.resigned == ["asked to resign"]
 
 
 def test_a_command_whose_step_ends_the_term_is_not_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = replicating(World().elect(), "a1")
-    world.run(LeaderConfig().lease)
+    played = replicating(PlayedCoordinator().elect(), "a1")
+    played.run(LeaderConfig().lease)
 
     def break_set(state: LeaderState, unit: str, *_: object) -> None:
         current = state.sets.by_unit[unit]
         state.sets.replace_set(current, replace(current, state=SetState.ABSENT))
 
     monkeypatch.setattr(commands, "forget_move", break_set)
-    asked = world.command(Pause(UNIT))
-    assert world.resigned == [f"invariant violated: {UNIT}"]
-    assert f"paused/{UNIT}" not in world.records
+    asked = played.command(Pause(UNIT))
+    assert played.resigned == [f"invariant violated: {UNIT}"]
+    assert f"paused/{UNIT}" not in played.records
     with pytest.raises(NotLeaderError):
         asked.wait_for_value(0)
 
 
 def test_an_owner_that_is_not_confirmed_takes_no_commands() -> None:
-    world = replicating(World().elect(), "a1")
-    world.now += 60
+    played = replicating(PlayedCoordinator().elect(), "a1")
+    played.now += 60
     with pytest.raises(NotLeaderError):
-        world.command(Rebalance()).wait_for_value(0)  # the first message after a pause
+        played.command(Rebalance()).wait_for_value(0)  # the first message after a pause
     with pytest.raises(NotLeaderError):
-        world.command(Pause(UNIT)).wait_for_value(0)
+        played.command(Pause(UNIT)).wait_for_value(0)
 
 
 def test_an_agent_that_says_it_obeys_a_later_owner_ends_no_term() -> None:
-    world = replicating(World().elect(), "a1")
-    machine = world.agents["a1"][0]
+    played = replicating(PlayedCoordinator().elect(), "a1")
+    machine = played.agents["a1"][0]
     assert machine.put_messages([Rejected(Header(10, 1, 0, 999), "a1", 77)])
-    world.report_event(MailWaiting(machine))
-    assert world.terms[-1] != 0
-    assert not world.resigned
-    assert world.machine.counts["alarm.later term claimed"] == 1
+    played.report_event(MailWaiting(machine))
+    assert played.terms[-1] != 0
+    assert not played.resigned
+    assert played.machine.counts["alarm.later term claimed"] == 1
 
 
 def test_an_error_in_the_core_ends_the_term_and_not_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = replicating(World().elect(), "a1")
+    played = replicating(PlayedCoordinator().elect(), "a1")
     asked: PendingAnswer[None] = PendingAnswer()
 
     def broken(*_: object) -> Any:
@@ -479,56 +479,56 @@ def test_an_error_in_the_core_ends_the_term_and_not_the_process(monkeypatch: pyt
 
     with monkeypatch.context() as patch:
         patch.setattr(steps, "step_leader", broken)
-        world.report_event(CommandRequested(Rebalance(), asked))
+        played.report_event(CommandRequested(Rebalance(), asked))
     with pytest.raises(NotLeaderError):
         asked.wait_for_value(0)
-    assert world.resigned == ["internal error"]
-    assert world.view().counters["owner.failures"] == 1
-    world.elect(20)
-    world.run(3.0)
-    assert {state for state, _ in world.states().values()} == {"replicating"}
+    assert played.resigned == ["internal error"]
+    assert played.view().counters["owner.failures"] == 1
+    played.elect(20)
+    played.run(3.0)
+    assert {state for state, _ in played.states().values()} == {"replicating"}
 
 
 def test_a_unit_s_error_is_shown_until_it_replicates_again() -> None:
-    world = replicating(World().elect(), "a1")
-    world.fail("a1", UNIT, "disk full")
-    row = world.view().units[0]
+    played = replicating(PlayedCoordinator().elect(), "a1")
+    played.fail("a1", UNIT, "disk full")
+    row = played.view().units[0]
     assert (row.state, row.error, row.failures) == ("absent", "disk full", 1)
-    world.run(5.0)
-    row = world.view().units[0]
+    played.run(5.0)
+    row = played.view().units[0]
     assert (row.state, row.error) == ("replicating", None)
 
 
 def test_a_fence_that_is_done_lets_the_record_go() -> None:
-    world = replicating(World().elect(), "a1")
-    world.report_event(InventoryRead(10, inventory(2)))
-    world.run(1.0)
-    rev, unit, uid, assignment = world.fences[0]
+    played = replicating(PlayedCoordinator().elect(), "a1")
+    played.report_event(InventoryRead(10, inventory(2)))
+    played.run(1.0)
+    rev, unit, uid, assignment = played.fences[0]
     assert (rev, unit, uid) == (10, "apply/p/t00002", "1")
-    assert isinstance(world.records[f"unit/{unit}"], UnitRecord)
-    world.report_event(FenceDone(9, unit, assignment))  # another term's
-    assert f"unit/{unit}" in world.records
-    world.report_event(FenceDone(10, unit, assignment))
-    world.run(0.2)
-    assert f"unit/{unit}" not in world.records
+    assert isinstance(played.records[f"unit/{unit}"], UnitRecord)
+    played.report_event(FenceDone(9, unit, assignment))  # another term's
+    assert f"unit/{unit}" in played.records
+    played.report_event(FenceDone(10, unit, assignment))
+    played.run(0.2)
+    assert f"unit/{unit}" not in played.records
 
 
 def test_an_older_stream_s_end_is_not_the_newer_one_s() -> None:
-    world = replicating(World().elect(), "a1")
-    old = world.agents["a1"][0]
+    played = replicating(PlayedCoordinator().elect(), "a1")
+    old = played.agents["a1"][0]
     new = AgentMachine("a1", 99, 100)
-    world.report_event(StreamJoined(new), StreamLeft(old, "replaced"))
-    assert world.view().agents[0].connected
-    world.report_event(StreamLeft(new, "gone"))
-    assert not world.view().agents[0].connected
+    played.report_event(StreamJoined(new), StreamLeft(old, "replaced"))
+    assert played.view().agents[0].connected
+    played.report_event(StreamLeft(new, "gone"))
+    assert not played.view().agents[0].connected
 
 
 def test_hellos_of_strangers_while_not_leading_are_counted() -> None:
-    world = World()
+    played = PlayedCoordinator()
     machine = AgentMachine("x", 1, 10)
     machine.put_messages([Hello(HEAD, "x", "x-1")])
-    world.report_event(MailWaiting(machine))
-    assert world.view().counters["owner.not leading"] == 1
+    played.report_event(MailWaiting(machine))
+    assert played.view().counters["owner.not leading"] == 1
 
 
 # helpers that may block
@@ -662,111 +662,111 @@ def test_a_coordinator_is_closed_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_backlog_does_not_make_an_owner_fall_silent() -> None:
     """What confirms the term would come in turn behind thousands of messages; it counts at once."""
-    world = World().elect()
-    world.join("a")
-    world.run(2)
-    world.now += 20
-    world.report_event(WriteConfirmed(10, world.now - 19.9))
+    played = PlayedCoordinator().elect()
+    played.join("a")
+    played.run(2)
+    played.now += 20
+    played.report_event(WriteConfirmed(10, played.now - 19.9))
     with pytest.raises(NotLeaderError):
-        world.command(Rebalance()).wait_for_value(0)
-    world.machine.leadership.record_confirmation(WriteConfirmed(10, world.now - 0.1))
-    assert world.command(Rebalance()).wait_for_value(0) is None
+        played.command(Rebalance()).wait_for_value(0)
+    played.machine.leadership.record_confirmation(WriteConfirmed(10, played.now - 0.1))
+    assert played.command(Rebalance()).wait_for_value(0) is None
 
 
 def test_an_owner_that_may_have_been_replaced_shows_nothing() -> None:
     """It may know less than what the later one has shown."""
-    world = replicating(World().elect(), "a1")
-    world.now += LeaderConfig().leader_lease - 0.5
-    assert world.view().pipelines
-    world.now += 1.0
-    assert not world.view().leading
-    assert world.view().pipelines == ()
-    world.machine.leadership.record_confirmation(WriteConfirmed(10, world.now))
-    assert world.view().pipelines
+    played = replicating(PlayedCoordinator().elect(), "a1")
+    played.now += LeaderConfig().leader_lease - 0.5
+    assert played.view().pipelines
+    played.now += 1.0
+    assert not played.view().leading
+    assert played.view().pipelines == ()
+    played.machine.leadership.record_confirmation(WriteConfirmed(10, played.now))
+    assert played.view().pipelines
 
 
-def checkpoints(world: World) -> list[int | None]:
-    return [row.checkpoint_ts for row in world.view().pipelines]
+def checkpoints(played: PlayedCoordinator) -> list[int | None]:
+    return [row.checkpoint_ts for row in played.view().pipelines]
 
 
-def progressed(world: World, ts: int) -> None:
-    for unit, held in world.agents["a1"][1].units.by_name.items():
-        world._agent(
+def progressed(played: PlayedCoordinator, ts: int) -> None:
+    for unit, held in played.agents["a1"][1].units.by_name.items():
+        played._agent(
             "a1", agent.WorkerEventReceived(unit, UnitProgressed(held.assignment, UnitProgress(ts, ts), 10))
         )
-    world.run(2.0)
+    played.run(2.0)
 
 
 def test_a_pipeline_is_shown_as_far_as_it_is_stored() -> None:
     """What is stored no later owner goes back behind; what is not, nobody has seen."""
-    world = replicating(World().elect(), "a1")
-    stored = dict(world.records)
-    world.commits = False
-    progressed(world, 20)
-    assert world.view().units[0].checkpoint_ts == 20
-    assert checkpoints(world) == [7]
-    world.commit()
-    world.settle()
-    assert checkpoints(world) == [20]
-    world.records = stored  # as if this commit had not landed before the next claim
-    world.report_event(Lost(10, "another has claimed"))
-    world.elect(20)
-    assert checkpoints(world) == [7]
+    played = replicating(PlayedCoordinator().elect(), "a1")
+    stored = dict(played.records)
+    played.commits = False
+    progressed(played, 20)
+    assert played.view().units[0].checkpoint_ts == 20
+    assert checkpoints(played) == [7]
+    played.commit()
+    played.settle()
+    assert checkpoints(played) == [20]
+    played.records = stored  # as if this commit had not landed before the next claim
+    played.report_event(Lost(10, "another has claimed"))
+    played.elect(20)
+    assert checkpoints(played) == [7]
 
 
 def test_progress_is_stored_as_soon_as_it_may_be_and_not_more_often() -> None:
-    world = replicating(World(progress_every=10.0).elect(), "a1")
-    assert world.stored == ["pipeline/p"]
-    world.run(20.0)
-    assert world.stored == ["pipeline/p"], "nothing has moved"
-    progressed(world, 20)
-    assert checkpoints(world) == [20], "the last record is long ago"
+    played = replicating(PlayedCoordinator(progress_every=10.0).elect(), "a1")
+    assert played.stored == ["pipeline/p"]
+    played.run(20.0)
+    assert played.stored == ["pipeline/p"], "nothing has moved"
+    progressed(played, 20)
+    assert checkpoints(played) == [20], "the last record is long ago"
     for ts in range(21, 31):
-        progressed(world, ts)
-    assert 3 <= len(world.stored) <= 4, "in 20 s"
-    world.run(10.0)
-    world.commits = False
-    progressed(world, 40)
-    world.run(10.0)
-    kept = len(world.stored)
-    progressed(world, 50)
-    world.run(10.0)
-    assert len(world.stored) == kept, "one store at a time"
+        progressed(played, ts)
+    assert 3 <= len(played.stored) <= 4, "in 20 s"
+    played.run(10.0)
+    played.commits = False
+    progressed(played, 40)
+    played.run(10.0)
+    kept = len(played.stored)
+    progressed(played, 50)
+    played.run(10.0)
+    assert len(played.stored) == kept, "one store at a time"
 
 
 def test_a_confirmation_of_another_term_says_nothing() -> None:
-    world = World().elect()
-    world.now += 20
-    world.machine.leadership.record_confirmation(WriteConfirmed(9, world.now))
+    played = PlayedCoordinator().elect()
+    played.now += 20
+    played.machine.leadership.record_confirmation(WriteConfirmed(9, played.now))
     with pytest.raises(NotLeaderError):
-        world.command(Rebalance()).wait_for_value(0)
+        played.command(Rebalance()).wait_for_value(0)
 
 
 # rounds
 
 
 def test_what_a_term_decided_and_did_not_hand_on_is_never_written() -> None:
-    world = World().elect()
-    world.join("a")
-    world.run(1.0)
-    world.machine.handle_message(CommandRequested(Pause("apply/p/t00000"), asked := PendingAnswer()))
-    assert world.machine.has_decided()
-    world.machine.handle_message(Lost(10, "a test"))
-    assert not world.machine.has_decided()
-    world.machine.end_round()
-    assert "paused/apply/p/t00000" not in world.records
+    played = PlayedCoordinator().elect()
+    played.join("a")
+    played.run(1.0)
+    played.machine.handle_message(CommandRequested(Pause("apply/p/t00000"), asked := PendingAnswer()))
+    assert played.machine.has_decided()
+    played.machine.handle_message(Lost(10, "a test"))
+    assert not played.machine.has_decided()
+    played.machine.end_round()
+    assert "paused/apply/p/t00000" not in played.records
     with pytest.raises(NotLeaderError):
         asked.wait_for_value(0)
-    world.elect(20)
-    assert "paused/apply/p/t00000" not in world.records
+    played.elect(20)
+    assert "paused/apply/p/t00000" not in played.records
 
 
 def test_records_are_handed_on_before_the_messages_of_their_round() -> None:
-    world = World().elect()
-    world.join("a")
-    world.run(1.0)
+    played = PlayedCoordinator().elect()
+    played.join("a")
+    played.run(1.0)
     order: list[str] = []
-    append, push = world.append_changes, world.push_messages
+    append, push = played.append_changes, played.push_messages
 
     def appended(rev: int, token: int, changes: tuple[RecordChange, ...]) -> None:
         order.append("records")
@@ -776,45 +776,45 @@ def test_records_are_handed_on_before_the_messages_of_their_round() -> None:
         order.append("messages")
         return push(agent, messages)
 
-    world.append_changes, world.push_messages = appended, pushed  # type: ignore[method-assign]
-    machine, _ = world.agents["a"]
+    played.append_changes, played.push_messages = appended, pushed  # type: ignore[method-assign]
+    machine, _ = played.agents["a"]
     machine.put_messages([beat(900)])
-    world.machine.handle_message(MailWaiting(machine))
-    world.machine.handle_message(CommandRequested(Pause("apply/p/t00000"), PendingAnswer()))
+    played.machine.handle_message(MailWaiting(machine))
+    played.machine.handle_message(CommandRequested(Pause("apply/p/t00000"), PendingAnswer()))
     assert order == []
-    world.machine.end_round()
+    played.machine.end_round()
     assert order == ["records", "messages"]
 
 
 def test_an_error_at_the_end_of_a_round_ends_the_term() -> None:
-    world = World().elect()
-    world.join("a")
-    world.run(1.0)
+    played = PlayedCoordinator().elect()
+    played.join("a")
+    played.run(1.0)
 
     def fails(*_: object) -> None:
         raise OSError("a test")
 
-    world.append_changes = fails  # type: ignore[assignment, method-assign]
-    world.machine.handle_message(CommandRequested(Pause("apply/p/t00000"), asked := PendingAnswer()))
-    world.machine.end_round()
-    assert world.resigned == ["internal error"]
+    played.append_changes = fails  # type: ignore[assignment, method-assign]
+    played.machine.handle_message(CommandRequested(Pause("apply/p/t00000"), asked := PendingAnswer()))
+    played.machine.end_round()
+    assert played.resigned == ["internal error"]
     with pytest.raises(NotLeaderError):
         asked.wait_for_value(0)
-    world.machine.end_round()
-    assert world.machine.counts["owner.failures"] == 1
+    played.machine.end_round()
+    assert played.machine.counts["owner.failures"] == 1
 
 
 def test_an_owner_that_must_be_silent_says_nothing_that_it_had_decided_before() -> None:
-    world = World().elect()
-    world.join("a")
-    world.run(1.0)
-    machine, _ = world.agents["a"]
+    played = PlayedCoordinator().elect()
+    played.join("a")
+    played.run(1.0)
+    machine, _ = played.agents["a"]
     machine.put_messages([beat(900)])
-    world.machine.handle_message(MailWaiting(machine))
-    assert world.machine.has_decided()
+    played.machine.handle_message(MailWaiting(machine))
+    assert played.machine.has_decided()
     reported: list[Down] = []
-    world.push_messages = lambda agent, messages: len(reported.extend(messages) or messages)  # type: ignore[assignment, func-returns-value, method-assign]
-    world.now += 10.0
-    world.machine.handle_message(TickDue())
-    world.machine.end_round()
+    played.push_messages = lambda agent, messages: len(reported.extend(messages) or messages)  # type: ignore[assignment, func-returns-value, method-assign]
+    played.now += 10.0
+    played.machine.handle_message(TickDue())
+    played.machine.end_round()
     assert reported == []

@@ -25,7 +25,7 @@ NAMES = derive_file_names(FILE)
 T = ("bank", "t")
 
 
-class Server:
+class AlterLog:
     """A log of 20-byte events, every tenth an ALTER of bank.t; dumps of it a few events at a time."""
 
     def __init__(self, events: int, sends_as: int = SERVER) -> None:
@@ -57,7 +57,7 @@ class Server:
 class Dump:
     checksum = False
 
-    def __init__(self, server: Server, file: str, pos: int) -> None:
+    def __init__(self, server: AlterLog, file: str, pos: int) -> None:
         rotate = struct.pack("<IBIIIH", 0, log.ROTATE, server.sends_as, 0, 0, 0x20) + struct.pack("<Q", pos)
         self._packets: Iterator[bytes] = itertools.chain(
             [b"\0" + rotate + file.encode()], (packet for start, packet in server.events if start >= pos)
@@ -73,7 +73,7 @@ class Dump:
         self.closed = True
 
 
-def scan_of(server: Server) -> StatementScan:
+def scan_of(server: AlterLog) -> StatementScan:
     ticks = itertools.count(step=0.5)
     return StatementScan(server.dump, StatementIndex(), clock=lambda: float(next(ticks)))
 
@@ -82,7 +82,7 @@ def nothing() -> None: ...
 
 
 def test_a_stretch_is_read_once_and_extended() -> None:
-    server = Server(1000)
+    server = AlterLog(1000)
     scan = scan_of(server)
     for end in (200, 4000, 4000, 300, server.end):
         scan.cover_range((7, 100), (7, end), NAMES, SERVER, nothing)
@@ -96,7 +96,7 @@ def test_a_stretch_is_read_once_and_extended() -> None:
 
 
 def test_an_interrupted_scan_goes_on_where_it_was() -> None:
-    server = Server(2000)
+    server = AlterLog(2000)
     scan = scan_of(server)
     calls = itertools.count(1)
 
@@ -117,7 +117,7 @@ def test_an_interrupted_scan_goes_on_where_it_was() -> None:
 
 
 def test_what_stands_before_is_read_up_to_what_is_known() -> None:
-    server = Server(1000)
+    server = AlterLog(1000)
     scan = scan_of(server)
     scan.cover_range((7, 5000), (7, server.end), NAMES, SERVER, nothing)
     calls = itertools.count(1)
@@ -135,20 +135,20 @@ def test_what_stands_before_is_read_up_to_what_is_known() -> None:
 
 
 def test_a_log_of_another_server_is_refused() -> None:
-    scan = scan_of(Server(10, sends_as=42))
+    scan = scan_of(AlterLog(10, sends_as=42))
     with pytest.raises(TransientSourceError, match="server 42, but the catalog from server 41"):
         scan.cover_range((7, 4), (7, 100), NAMES, SERVER, nothing)
     assert scan.index.covered is None
 
 
 def test_silence_is_not_waited_for_ever() -> None:
-    server = Server(10)
+    server = AlterLog(10)
     with pytest.raises(TransientSourceError, match="silent"):
         scan_of(server).cover_range((7, 4), (7, server.end + 1), NAMES, SERVER, nothing)
 
 
 def test_another_server_begins_another_index() -> None:
-    server = Server(100)
+    server = AlterLog(100)
     scan = scan_of(server)
     scan.select_server("a")
     scan.cover_range((7, 4), (7, server.end), NAMES, SERVER, nothing)
@@ -222,7 +222,7 @@ def test_the_callable_of_a_beat_may_end_a_scan() -> None:
         raise StoppedError
 
     stop: Callable[[], None] = beat
-    server = Server(100)
+    server = AlterLog(100)
     with pytest.raises(StoppedError):
         scan_of(server).cover_range((7, 4), (7, server.end), NAMES, SERVER, stop)
     assert server.dumps[0].closed

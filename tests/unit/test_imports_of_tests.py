@@ -51,14 +51,14 @@ def test_no_module_imports_a_test_module() -> None:
 @pytest.mark.parametrize(
     ("path", "line", "found"),
     [
-        ("tests/unit/test_a.py", "from tests.unit.test_b import World", "tests.unit.test_b"),
+        ("tests/unit/test_a.py", "from tests.unit.test_b import Stand", "tests.unit.test_b"),
         (
             "tests/unit/test_a.py",
             "def f():\n    from tests.integration import test_b",
             "tests.integration.test_b",
         ),
         ("tests/kits/a.py", "import tests.sim.test_b as b", "tests.sim.test_b"),
-        ("bench/a.py", "from tests.unit.test_b import World", "tests.unit.test_b"),
+        ("bench/a.py", "from tests.unit.test_b import Stand", "tests.unit.test_b"),
         ("tests/kits/a.py", "from bench.kit import wait", "bench.kit"),
         ("tests/unit/test_a.py", "import peers", "peers"),
     ],

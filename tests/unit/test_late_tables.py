@@ -58,7 +58,7 @@ def version(number: int) -> Table:
     )
 
 
-class World:
+class LaggingCapture:
     """`history`: what each place of the log has of the table, a statement or a row. `ahead`: how far the
     catalogue is beyond what capture reads."""
 
@@ -90,7 +90,7 @@ class World:
         self.sender = object.__new__(RowSender)
         self.sender._begins = self.started.begins
 
-    def begins_as(self, former: World) -> World:
+    def begins_as(self, former: LaggingCapture) -> LaggingCapture:
         """Set this up as a start that found in the topic what `former` had sent; `former` stored no position
         after its beginning."""
         tail = TableTail(definitions=dict(former.definitions))
@@ -173,15 +173,15 @@ def histories() -> list[tuple[list[str], int]]:
 def test_a_new_table_is_right_late_or_stopped(snapshots: bool) -> None:
     outcomes = set()
     for history, ahead in histories():
-        world = World(history, ahead, snapshots=snapshots)
-        world.run()
-        for place, decoded_by in world.published:
-            assert decoded_by == len(world.statements(place)), (history, ahead, "a wrong definition")
+        capture = LaggingCapture(history, ahead, snapshots=snapshots)
+        capture.run()
+        for place, decoded_by in capture.published:
+            assert decoded_by == len(capture.statements(place)), (history, ahead, "a wrong definition")
         rows = [at for at, what in enumerate(history) if what == "row"]
-        seen = {place for place, _ in world.published}
-        if world.stopped_at is None:
+        seen = {place for place, _ in capture.published}
+        if capture.stopped_at is None:
             missed = [at for at in rows if at not in seen]
-            late = world.snapshot_at if world.snapshot_at is not None else len(history)
+            late = capture.snapshot_at if capture.snapshot_at is not None else len(history)
             assert all(at < late for at in missed), (history, ahead, "rows behind the beginning are lost")
             assert snapshots or not missed, (history, ahead, "nothing brings these rows")
             outcomes.add("late" if missed else "whole")
@@ -197,10 +197,10 @@ def test_a_start_before_where_a_table_was_taken_up_publishes_the_same_rows_again
     again, and nothing else."""
     late = 0
     for history, ahead in histories():
-        former = World(history, ahead, snapshots=snapshots)
+        former = LaggingCapture(history, ahead, snapshots=snapshots)
         former.run()
         if former.stopped_at is None and former.definitions:
-            again = World(history, 20, snapshots=snapshots).begins_as(former)
+            again = LaggingCapture(history, 20, snapshots=snapshots).begins_as(former)
             again.run()
             assert again.published == former.published, (history, ahead)
             assert again.stopped_at is None, (history, ahead)
@@ -213,36 +213,36 @@ def test_a_table_that_a_predecessor_took_up_meanwhile_stops(late: bool, sql: str
     """It had not ended, and wrote after our start had read the topic: readers take what it wrote, and then
     ours, without what is between."""
     for there, taken in ((0, True), (2, False)):
-        world = World(["statement", "row"], 0, snapshots=True)
-        world.there, world.here = there, 1
+        capture = LaggingCapture(["statement", "row"], 0, snapshots=True)
+        capture.there, capture.here = there, 1
         if late:
-            world.started.late[NAME] = (3, 0)
-        takes_up: Any = world.new_tables._take_up
-        arguments = (NAME, version(1), (0, 3, 1, DEFINITION_ROW), world.transaction(), sql)
+            capture.started.late[NAME] = (3, 0)
+        takes_up: Any = capture.new_tables._take_up
+        arguments = (NAME, version(1), (0, 3, 1, DEFINITION_ROW), capture.transaction(), sql)
         if taken:
             takes_up(*arguments)
-            assert world.snapshot_at == 1
+            assert capture.snapshot_at == 1
         else:
             with pytest.raises(TableStoppedError, match="began to capture"):
                 takes_up(*arguments)
-            assert world.snapshot_at is None
+            assert capture.snapshot_at is None
 
 
 def test_a_table_that_both_take_up_at_its_statement_goes_on() -> None:
     """What the predecessor wrote is written again, at the same positions."""
-    world = World(["statement", "row"], 0, snapshots=True)
-    world.there = 5
-    world.run()
-    assert (world.published, world.stopped_at) == ([(1, 1)], None)
+    capture = LaggingCapture(["statement", "row"], 0, snapshots=True)
+    capture.there = 5
+    capture.run()
+    assert (capture.published, capture.stopped_at) == ([(1, 1)], None)
 
 
 @pytest.mark.parametrize("row", [DEFINITION_ROW, 0])
 def test_what_stands_before_the_beginning_of_a_table_concerns_nobody(row: int) -> None:
     """A row or a statement led to it: rows at its place count; the statement takes the position that its
     definition has."""
-    former = World(["row"] * 9, 0, snapshots=False)
+    former = LaggingCapture(["row"] * 9, 0, snapshots=False)
     former.definitions = {(0, 3, 5, row): version(1)}
-    again = World(former.history, 0, snapshots=False).begins_as(former)
+    again = LaggingCapture(former.history, 0, snapshots=False).begins_as(former)
     taken = {}
     for again.here in (4, 5):
         header = TransactionHeader("binlog.000003", again.here, 0, 1, None)

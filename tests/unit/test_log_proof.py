@@ -223,7 +223,7 @@ def test_a_source_that_sends_only_heartbeats_is_not_waited_for() -> None:
 # --- who opens it
 
 
-class Server:
+class PlannedDumps:
     """What dumps from its places give: a stream, or an error of the driver. `opened`: where dumps were
     begun."""
 
@@ -260,15 +260,15 @@ FILES = [LogFile("b.000003", 500)]
 
 
 def test_the_connection_that_is_read_from_is_the_one_that_is_proven(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = Server(monkeypatch, at_100=THERE)
+    dumps = PlannedDumps(monkeypatch, at_100=THERE)
     assert ProvenLog({}).open_at(build_proofs([PROVEN, EARLIER]), "b.000003", 131).point == ("b.000003", 131)
-    assert server.opened == [100], "what proves the file before was asked for at the start"
+    assert dumps.opened == [100], "what proves the file before was asked for at the start"
 
 
 def test_earlier_events_are_read_on_connections_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = Server(monkeypatch, at_100=THERE, at_400=[], at_50=GONE)
+    dumps = PlannedDumps(monkeypatch, at_100=THERE, at_400=[], at_50=GONE)
     found = ProvenLog({}).open_at(build_proofs([PROVEN, EARLIER]), "b.000003", 400)
-    assert (found.point, server.opened) == (("b.000003", 400), [100, 50, 400])
+    assert (found.point, dumps.opened) == (("b.000003", 400), [100, 50, 400])
 
 
 @pytest.mark.parametrize(
@@ -281,23 +281,23 @@ def test_earlier_events_are_read_on_connections_of_their_own(monkeypatch: pytest
 def test_where_no_event_can_begin_there_is_another_history(
     monkeypatch: pytest.MonkeyPatch, error: str
 ) -> None:
-    Server(monkeypatch, at_100=fatal(error))
+    PlannedDumps(monkeypatch, at_100=fatal(error))
     with pytest.raises(SourceRefusedError, match=rf"not the one that was captured \({error}.*start over"):
         ProvenLog({}).require_proofs(record(build_proofs([PROVEN])), FILES)
 
 
 def test_a_file_that_was_purged_just_now_is_called_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    Server(monkeypatch, at_100=GONE)
+    PlannedDumps(monkeypatch, at_100=GONE)
     with pytest.raises(SourceRefusedError, match="if the log was purged"):
         ProvenLog({}).require_proofs(record(build_proofs([PROVEN])), FILES)
 
 
 def test_a_record_without_a_proof_gets_one_by_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
     head = [description(), packet(163, bytes(6), 285)]
-    Server(monkeypatch, at_4=head)
+    PlannedDumps(monkeypatch, at_4=head)
     (proof,) = ProvenLog({}).require_proofs(record(), FILES)
     assert (proof.start, proof.end) == (256, 285)
-    Server(monkeypatch, at_4=[])
+    PlannedDumps(monkeypatch, at_4=[])
     assert ProvenLog({}).read_head_proof("b.000003") == (), "a file without an event"
 
 
@@ -324,7 +324,7 @@ class Catalogue:
 def test_gtids_under_way_are_no_reason_to_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
     """MySQL shows a transaction in its log before it has executed it; with semi-synchronous replication long
     before."""
-    Server(monkeypatch, at_100=THERE, at_50=[description(), packet(log.XID, EVENT.body, 81)])
+    PlannedDumps(monkeypatch, at_100=THERE, at_50=[description(), packet(log.XID, EVENT.body, 81)])
     stored = record(build_proofs([PROVEN]), "u:1-9")
     source: Any = Catalogue(has=False)
     _, _, identity, proof = resume_proven_log(source, ProvenLog({}), stored)
@@ -345,7 +345,7 @@ class Moved(Catalogue):
 
 def test_another_server_is_refused_though_its_log_has_the_event(monkeypatch: pytest.MonkeyPatch) -> None:
     """A restored copy of the source has its log, too, and goes its own way behind it."""
-    Server(monkeypatch, at_100=THERE)
+    PlannedDumps(monkeypatch, at_100=THERE)
     moved: Any = Moved(has=True)
     with pytest.raises(SourceRefusedError, match="another server than the one recorded"):
         resume_proven_log(moved, ProvenLog({}), record(build_proofs([PROVEN])))
@@ -401,7 +401,7 @@ def test_the_connection_that_a_file_s_first_event_is_read_on_is_closed(
 ) -> None:
     closed = []
     monkeypatch.setattr(LogStream, "close", lambda stream: closed.append(stream.point))
-    Server(monkeypatch, at_4=found)
+    PlannedDumps(monkeypatch, at_4=found)
     ProvenLog({}).read_head_proof("b.000003")
     assert len(closed) == 1
 
@@ -424,7 +424,7 @@ def test_the_connection_of_a_proof_that_fails_is_closed(
 ) -> None:
     closed = []
     monkeypatch.setattr(LogStream, "close", lambda stream: closed.append(stream.point))
-    Server(monkeypatch, at_100=found)
+    PlannedDumps(monkeypatch, at_100=found)
     with pytest.raises(error, match=reported):
         ProvenLog({}).open_at(build_proofs([PROVEN]), "b.000003", 131)
     assert len(closed) == 1

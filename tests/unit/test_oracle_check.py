@@ -57,7 +57,7 @@ GOOD: Answers = {
 }  # fmt: skip
 
 
-class Server:
+class RefusingOracle:
     """A connection and its cursors at once. `refused`: part of a statement → number of its error."""
 
     def __init__(self, answers: Answers, refused: dict[str, int]) -> None:
@@ -65,7 +65,7 @@ class Server:
         self._rows: list[tuple[object, ...]] = []
         self.rowcount = 0
 
-    def cursor(self) -> Server:
+    def cursor(self) -> RefusingOracle:
         return self
 
     def execute(self, text: str, _binds: Sequence[object] = ()) -> None:
@@ -96,7 +96,7 @@ def source(connect: Callable[[], Any]) -> OracleSource:
 
 
 def found(refused: dict[str, int], answers: Answers | None = None) -> list[tuple[str, str, str]]:
-    findings, _ = source(lambda: Server({**GOOD, **(answers or {})}, refused)).check_source()
+    findings, _ = source(lambda: RefusingOracle({**GOOD, **(answers or {})}, refused)).check_source()
     return [(each.place, each.message, each.remedy) for each in findings]
 
 
@@ -145,7 +145,7 @@ def test_a_server_that_is_too_old_is_refused(version: str, refused: bool) -> Non
     reported = [("source core", f"the server is Oracle {version or '?'}", "12.1 or later is needed")]
     answers: Answers = {"SELECT VERSION FROM PRODUCT": rows}
     assert found({}, answers) == (reported if refused else [])
-    made = source(lambda: Server({**GOOD, **answers}, {}))
+    made = source(lambda: RefusingOracle({**GOOD, **answers}, {}))
     if refused:
         with pytest.raises(SourceRefusedError, match=r"the server is Oracle .*12\.1 or later is needed"):
             made.require_usable()
@@ -155,7 +155,7 @@ def test_a_server_that_is_too_old_is_refused(version: str, refused: bool) -> Non
 
 def test_capture_does_not_start_without_a_grant_and_names_it() -> None:
     with pytest.raises(SourceRefusedError, match=r'GRANT SELECT ON SYS\.V_\$DATABASE TO "ROWLOCK"'):
-        source(lambda: Server(GOOD, {"V$DATABASE": 942})).require_usable()
+        source(lambda: RefusingOracle(GOOD, {"V$DATABASE": 942})).require_usable()
 
 
 def test_tables_that_the_user_does_not_see_are_told_with_the_grant_that_shows_them() -> None:
@@ -165,7 +165,7 @@ def test_tables_that_the_user_does_not_see_are_told_with_the_grant_that_shows_th
 
 
 def test_a_log_that_the_user_does_not_see_is_asked_for_as_one_that_is_not_there() -> None:
-    findings, _ = source(lambda: Server({**GOOD, "SELECT LOG_OWNER": []}, {})).check_source()
+    findings, _ = source(lambda: RefusingOracle({**GOOD, "SELECT LOG_OWNER": []}, {})).check_source()
     [finding] = findings
     assert "no materialized view log, or the user may not see it" in finding.message
     assert finding.remedy.startswith('CREATE MATERIALIZED VIEW LOG ON "BANK"."ACCT"')
@@ -223,7 +223,7 @@ LOB_TOO: Answers = {
 def test_each_thing_that_is_wrong_with_a_table_is_said_with_its_remedy(
     answers: Answers, level: str, message: str, remedy: str
 ) -> None:
-    findings, tables = source(lambda: Server({**GOOD, **answers}, {})).check_source()
+    findings, tables = source(lambda: RefusingOracle({**GOOD, **answers}, {})).check_source()
     [finding] = findings
     assert (finding.level, finding.place, tables) == (level, TABLE, [("BANK", "ACCT")])
     assert message in finding.message
@@ -269,7 +269,7 @@ HAS: Answers = {
 }  # fmt: skip
 
 
-class Target(Server):
+class Target(RefusingOracle):
     session_id, serial_num, description, autocommit, call_timeout = 7, 9, [("X",)], False, 0
 
     def __init__(self, answers: Answers, refused: dict[str, str], version: str = "19.3.0.0.0") -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,22 +14,9 @@ from producer.sources.protocols import NOTHING_PUBLISHED
 from tests.kits.oracle_poll import LOG, NAME
 
 
-class Server:
-    """The session and the catalogue: one table, with a log that has these rows."""
-
-    def __init__(self, *rows: tuple[str, int]) -> None:
-        self._rows = rows
-
-    def list_logs(self) -> dict[tuple[str, str], Any]:
-        return {NAME: LOG}
-
-    def fetch_rows(self, *_: object) -> list[tuple[str, int]]:
-        return list(self._rows)
-
-
 @pytest.mark.parametrize("rows", [[], [("R1", 1)]])
 def test_a_table_whose_topic_was_cut_may_go_on_where_its_log_is_empty(rows: list[tuple[str, int]]) -> None:
-    server: Any = Server(*rows)
+    server: Any = SimpleNamespace(list_logs=lambda: {NAME: LOG}, fetch_rows=lambda *_: rows)
     table = FollowedTable(TableSegments(1, frozenset(), "", 2, "", ""))
     LogPurger(server, server, FollowedTables({NAME: table})).purge_published(
         NOTHING_PUBLISHED._replace(cut=[NAME])

@@ -28,7 +28,7 @@ from consumer.ordering.fold import make_key_fold
 from consumer.ordering.lanes.batches import QUEUED_AFTER
 from consumer.ordering.model import TargetTable
 from schemas.table.model import Column, ColumnType, Key, Kind, Row
-from tests.kits.history import Event, History, run_pure, target_table
+from tests.kits.history import Event, TopicHistory, run_pure, target_table
 from tests.stands.fake_target import FakeTarget
 
 NAME = "public.history"
@@ -183,7 +183,7 @@ def run(play: Play, seed: int, *, lanes: int, max_gather: int = 1) -> FakeTarget
     target.state.rows[NAME] = dict(play.start)
     if play.topic:
         run_pure(
-            History([], play.topic), target.session(), TABLE, lanes=lanes, max_gather=max_gather,
+            TopicHistory([], play.topic), target.session(), TABLE, lanes=lanes, max_gather=max_gather,
             rng=random.Random(seed), replace=play.judge.replaces,
         )  # fmt: skip
     return target

@@ -22,7 +22,7 @@ from consumer.ordering.model import LaneProgress, QuarantineEntry, RowChange, Ta
 from consumer.ordering.tickets import TicketTable
 from schemas.table.model import Column, ColumnType, Key, Kind, Row
 from schemas.wire.position import ZERO
-from tests.kits.history import History, changes_of, run_pure, target_table, topic_of
+from tests.kits.history import TopicHistory, changes_of, run_pure, target_table, topic_of
 from tests.stands.fake_target import FakeTarget
 
 TABLE = target_table(unique=False)
@@ -79,7 +79,7 @@ def applied(
 ) -> tuple[dict[Key, Row], list[Entry]]:
     """Apply `changes` by the product's lanes in attempts of random length, some of which crash."""
     target = FakeTarget(refuse=refusals.of_row, refuse_delete=refusals.of_delete)
-    history = History(changes, topic_of(changes, []))
+    history = TopicHistory(changes, topic_of(changes, []))
     if changes:
         run_pure(history, target.session(), TABLE, lanes=lanes, max_gather=max_gather, rng=rng)
     held = sorted((each.offset, each.part, each.key, each.error) for each in target.state.held.values())

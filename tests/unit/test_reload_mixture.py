@@ -108,7 +108,7 @@ class Machine:
                     self.do(agent.WorkerEventReceived(unit, WorkerEnded(assignment)), now)
 
 
-class World:
+class ReloadedCluster:
     """`file`: the coordinator's; `held`: what it goes by."""
 
     def __init__(self, seed: int) -> None:
@@ -245,35 +245,35 @@ class World:
 @pytest.mark.parametrize("start", range(0, 80, 20))
 def test_nothing_runs_under_a_mixture(start: int) -> None:
     for seed in range(start, start + 20):
-        world = World(seed)
+        cluster = ReloadedCluster(seed)
         for _ in range(800):
-            world.step()
-            world.judge()
-        world.calm()
-        known = world.state.configuration.record
+            cluster.step()
+            cluster.judge()
+        cluster.calm()
+        known = cluster.state.configuration.record
         assert known is not None
-        assert known.digest == digest(world.file), seed
-        assert {current.state for current in world.state.sets.by_unit.values()} == {SetState.REPLICATING}, (
+        assert known.digest == digest(cluster.file), seed
+        assert {current.state for current in cluster.state.sets.by_unit.values()} == {SetState.REPLICATING}, (
             seed
         )
         runs = {
-            unit: worker for machine in world.machines.values() for unit, worker in machine.workers.items()
+            unit: worker for machine in cluster.machines.values() for unit, worker in machine.workers.items()
         }
         assert {unit: seen for unit, (_, seen) in runs.items()} == {
-            unit: parts(world.file)[part] for unit, part in PART.items()
+            unit: parts(cluster.file)[part] for unit, part in PART.items()
         }, seed
-        assert {m.state.configuration and m.state.configuration.version for m in world.machines.values()} == {
-            get_active_version(world.state)
-        }, seed
+        assert {
+            m.state.configuration and m.state.configuration.version for m in cluster.machines.values()
+        } == {get_active_version(cluster.state)}, seed
 
 
 def test_the_model_meets_what_it_is_about() -> None:
     """Reloads that are in force, and refused ones, by files and by silence."""
     ended: list[tuple[Problem, ...]] = []
     for seed in range(20):
-        world = World(seed)
+        cluster = ReloadedCluster(seed)
         for _ in range(800):
-            world.step()
-        ended += world.ended
+            cluster.step()
+        ended += cluster.ended
     assert ended.count(()) > 20
     assert any("another configuration" in problem.what for problems in ended for problem in problems)

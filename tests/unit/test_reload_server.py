@@ -40,7 +40,7 @@ from rowlock.inspect.planned.plan import (
 from schemas.config.model import Config, KafkaConfig, load_config
 from schemas.problems import Problem
 from tests.kits.coordination import inventory, until
-from tests.kits.coordinator_server import World
+from tests.kits.coordinator_server import PlayedCoordinator
 
 PARTS = {"pipeline/p": "p1", "source/s": "s1"}
 OLD: Inventory = replace(inventory(3), digest="old", parts=PARTS)
@@ -48,7 +48,7 @@ RELOAD = Reload("new", {**PARTS, "pipeline/p": "p2"}, frozenset({"pipeline/p"}))
 
 
 @dataclass
-class ReloadWorld(World):
+class ReloadWorld(PlayedCoordinator):
     """`holds`: what an agent's file holds, and what is wrong with it."""
 
     configured: list[str] = field(default_factory=list)
@@ -91,52 +91,52 @@ class ReloadWorld(World):
 
 
 def test_a_reload_is_answered_once_it_is_durable_and_taken_before() -> None:
-    world = ReloadWorld().begin("a", "b")
-    world.holds = dict.fromkeys(world.holds, ("new", ()))
-    world.commits = False
-    answer = world.ask()
+    played = ReloadWorld().begin("a", "b")
+    played.holds = dict.fromkeys(played.holds, ("new", ()))
+    played.commits = False
+    answer = played.ask()
     assert not answer.filled
-    world.run(3)
-    assert world.configured == ["new"]
+    played.run(3)
+    assert played.configured == ["new"]
     assert not answer.filled, "a later owner would not know of it"
-    world.commits = True
-    world.commit()
-    world.settle()
+    played.commits = True
+    played.commit()
+    played.settle()
     assert answer.filled
     assert answer.refused is None
-    (about,) = world.notified("command accepted")
+    (about,) = played.notified("command accepted")
     assert about == {"command": "reload", "by": "me", "digest": "new"}
-    (came,) = world.notified("configuration in force")
+    (came,) = played.notified("configuration in force")
     assert (came["digest"], came["was"], came["changed"]) == ("new", "old", ["pipeline/p"])
 
 
 def test_what_one_agent_has_against_it_is_the_answer() -> None:
-    world = ReloadWorld().begin("a", "b")
-    world.holds = {"a": ("new", ()), "b": ("", ("c.yaml:3: wrong", "c.yaml:4: wrong as well"))}
-    answer = world.ask()
-    second = world.ask()
+    played = ReloadWorld().begin("a", "b")
+    played.holds = {"a": ("new", ()), "b": ("", ("c.yaml:3: wrong", "c.yaml:4: wrong as well"))}
+    answer = played.ask()
+    second = played.ask()
     assert second.refused == "another reload is under way: ask again when it has ended"
-    world.run(3)
+    played.run(3)
     assert answer.refused == "agent b: c.yaml:3: wrong\nagent b: c.yaml:4: wrong as well"
-    assert world.configured == []
-    assert [about["why"] for about in world.notified("command refused")] == [second.refused, answer.refused]
-    world.holds["b"] = ("new", ())
-    third = world.ask()
-    world.run(3)
+    assert played.configured == []
+    assert [about["why"] for about in played.notified("command refused")] == [second.refused, answer.refused]
+    played.holds["b"] = ("new", ())
+    third = played.ask()
+    played.run(3)
     assert third.filled
     assert third.refused is None
 
 
 def test_a_term_that_ends_leaves_nobody_waiting() -> None:
-    world = ReloadWorld().begin("a")
-    world.holds["a"] = ("", ())
-    del world.agents["a"]
-    answer = world.ask()
+    played = ReloadWorld().begin("a")
+    played.holds["a"] = ("", ())
+    del played.agents["a"]
+    answer = played.ask()
     assert not answer.filled
-    world.report_event(Lost(10, "fenced"))
+    played.report_event(Lost(10, "fenced"))
     with pytest.raises(NotLeaderError):
         answer.wait_for_value(0.1)
-    assert world.configured == []
+    assert played.configured == []
 
 
 class FakeConfiguration:

@@ -35,7 +35,7 @@ from schemas.table.model import Column, ColumnType, IndexPart, Key, Kind, Row, T
 from schemas.values.mysql import to_mysql
 from schemas.values.postgres import copy_line, to_postgres
 from tests.kits.alter_texts import column, in_mysql, in_postgres
-from tests.kits.verify_topics import World, found
+from tests.kits.verify_topics import VerifiedTopic, found
 
 DOUBLE = ColumnType(kind=Kind.DOUBLE)
 SOURCE = Table(
@@ -218,14 +218,14 @@ KEYED = Table(
 TELLING = ["rowlock", "debezium", "debezium-schemas", "canal-json"]
 
 
-def moved(word: str, *key: str) -> World:
+def moved(word: str, *key: str) -> VerifiedTopic:
     """A topic that follows an update from -0.0 to 0.0."""
-    world = World(word, table=KEYED, key=key)
-    world.put(-0.0, "Ulm")
-    before = world.rows.pop(-0.0)
-    world.rows[0.0] = (0.0, "Ulm")
-    world.change(before, world.rows[0.0])
-    return world
+    verified = VerifiedTopic(word, table=KEYED, key=key)
+    verified.put(-0.0, "Ulm")
+    before = verified.rows.pop(-0.0)
+    verified.rows[0.0] = (0.0, "Ulm")
+    verified.change(before, verified.rows[0.0])
+    return verified
 
 
 @pytest.mark.parametrize("word", [*TELLING, "plain"])
@@ -236,35 +236,35 @@ def test_a_topic_has_the_row_of_the_new_zero_alone(word: str) -> None:
 
 @pytest.mark.parametrize("word", TELLING)
 def test_a_row_under_the_zero_that_is_no_more_is_found(word: str) -> None:
-    world = moved(word, "town")
-    world.change(None, (-0.0, "Ulm"))
-    assert [kind for kind, _, _ in found(world.verify())] == [Difference.EXTRA]
+    verified = moved(word, "town")
+    verified.change(None, (-0.0, "Ulm"))
+    assert [kind for kind, _, _ in found(verified.verify())] == [Difference.EXTRA]
 
 
 @pytest.mark.parametrize("word", ["rowlock", "debezium", "canal-json"])
 def test_a_net_change_deletes_the_row_of_the_other_zero(word: str) -> None:
     """As a retry writes it, or the end of a copy."""
-    world = World(word, table=KEYED, key=("town",))
-    world.put(-0.0, "Ulm")
+    verified = VerifiedTopic(word, table=KEYED, key=("town",))
+    verified.put(-0.0, "Ulm")
     there = [{"f": -0.0, "town": "Ulm"}]
 
     class Contents:
         def yield_rows(self, keys: Sequence[Key]) -> list[dict[str, Value]]:
             return [row for row in there if any(are_same_values((row["f"],), key) for key in keys)]
 
-    world.rows = {0.0: (0.0, "Ulm")}
-    net = NetChange(world.written, deletes=[(-0.0,)], replaces=[(0.0, "Ulm")])
+    verified.rows = {0.0: (0.0, "Ulm")}
+    net = NetChange(verified.written, deletes=[(-0.0,)], replaces=[(0.0, "Ulm")])
     contents: Any = Contents()
-    world.emit(world.records().yield_records(net, Place((0, 1, 9, 0), 1, 1), lambda: contents))
-    assert world.verify().equal
+    verified.emit(verified.records().yield_records(net, Place((0, 1, 9, 0), 1, 1), lambda: contents))
+    assert verified.verify().equal
 
 
 def test_canal_names_a_column_whose_zero_changed_as_changed() -> None:
     table = structs.replace(KEYED, columns=(*KEYED.columns, Column(name="d", type=DOUBLE)))
-    world = World("canal-json", table=table)
-    world.put(1.0, "Ulm", -0.0)
-    world.put(1.0, "Ulm", 0.0)
-    message = msgspec.json.decode(world.topic[-1][2] or b"")
+    verified = VerifiedTopic("canal-json", table=table)
+    verified.put(1.0, "Ulm", -0.0)
+    verified.put(1.0, "Ulm", 0.0)
+    message = msgspec.json.decode(verified.topic[-1][2] or b"")
     assert (message["old"], message["data"][0]["d"]) == ([{"d": "-0.0"}], "0.0")
 
 

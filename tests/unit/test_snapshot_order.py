@@ -30,7 +30,7 @@ UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 SIZE = 10
 
 
-class Server:
+class CommittingServer:
     """Transaction number n writes row (1, n), starts in the log at n·SIZE and is visible at once;
     `logged_ahead`: so many more are in the log and not visible yet."""
 
@@ -50,7 +50,7 @@ class Server:
     # --- a connection and its cursor in one
 
     @contextmanager
-    def cursor(self, *_: object) -> Iterator[Server]:
+    def cursor(self, *_: object) -> Iterator[CommittingServer]:
         yield self
 
     def close(self) -> None:
@@ -112,15 +112,15 @@ class Server:
 
 
 @pytest.fixture(params=["mariadb", "mysql"])
-def server(request: pytest.FixtureRequest) -> Server:
-    return Server(mysql=request.param == "mysql")
+def server(request: pytest.FixtureRequest) -> CommittingServer:
+    return CommittingServer(mysql=request.param == "mysql")
 
 
 def asking(where: str | None = None, table: Table = TABLE) -> ReadChunk:
     return ReadChunk(7, table, None, 100, 0.0, where)
 
 
-def read(server: Server, where: str | None = None) -> ChunkRead | ChunkFailed | ChunkRefused:
+def read(server: CommittingServer, where: str | None = None) -> ChunkRead | ChunkFailed | ChunkRefused:
     return server.reader().read_chunk(asking(where))
 
 
@@ -128,7 +128,9 @@ def mark(number: int) -> LogMark:
     return LogMark((1, number * SIZE), f"{UUID}:{number}")
 
 
-def test_low_holds_nothing_that_the_select_does_not_see_and_high_all_that_it_does(server: Server) -> None:
+def test_low_holds_nothing_that_the_select_does_not_see_and_high_all_that_it_does(
+    server: CommittingServer,
+) -> None:
     found = read(server)
     assert isinstance(found, ChunkRead)
     ((_, newest),) = found.rows
@@ -139,7 +141,7 @@ def test_low_holds_nothing_that_the_select_does_not_see_and_high_all_that_it_doe
     assert found.high >= (1, (newest + 1) * SIZE), "HIGH is read behind the SELECT"
 
 
-def test_the_select_sees_one_state_and_the_transaction_ends_with_it(server: Server) -> None:
+def test_the_select_sees_one_state_and_the_transaction_ends_with_it(server: CommittingServer) -> None:
     read(server)
     begins = [sql for sql in server.reported if sql.startswith("START TRANSACTION")]
     order = [server.reported.index(sql) for sql in (begins[0], _select(server), "COMMIT")]
@@ -149,7 +151,7 @@ def test_the_select_sees_one_state_and_the_transaction_ends_with_it(server: Serv
 
 
 def test_mysql_asks_what_is_executed_before_its_select_and_inside_the_transaction() -> None:
-    server = Server(mysql=True)
+    server = CommittingServer(mysql=True)
     low = MySQLVisibility(lambda _executed: None).begin_snapshot(server)  # type: ignore[arg-type]
     assert [sql.split()[0] for sql in server.reported] == ["START", "SELECT"]
     assert low.gtids is not None
@@ -157,13 +159,13 @@ def test_mysql_asks_what_is_executed_before_its_select_and_inside_the_transactio
 
 
 def test_mariadb_takes_the_place_that_belongs_to_its_snapshot() -> None:
-    server = Server(mysql=False)
+    server = CommittingServer(mysql=False)
     low = MariaDBVisibility().begin_snapshot(server)  # type: ignore[arg-type]
     assert server.view is not None
     assert low.point == (1, (server.view + 1) * SIZE)
 
 
-def test_what_was_logged_before_the_stream_must_be_visible_first(server: Server) -> None:
+def test_what_was_logged_before_the_stream_must_be_visible_first(server: CommittingServer) -> None:
     """MariaDB's LOW is a position, which the machine compares; MySQL's does not show what the stream did not
     deliver."""
     for first, waits in ((1, 3), True), ((1, 4), False), ((1, 9), False), (None, False):
@@ -172,7 +174,7 @@ def test_what_was_logged_before_the_stream_must_be_visible_first(server: Server)
 
 
 def test_once_all_of_before_is_visible_that_is_not_asked_again() -> None:
-    server = Server(mysql=True)
+    server = CommittingServer(mysql=True)
     reading = server.reader()
     for first, asked in ((1, 3), 1), ((1, 4), 2), ((1, 4), 2):
         server.first_outside = first
@@ -180,7 +182,9 @@ def test_once_all_of_before_is_visible_that_is_not_asked_again() -> None:
         assert server.first_asked == asked, "a dump of the log is read for it"
 
 
-def test_a_connection_that_failed_is_closed_and_the_next_chunk_is_read_on_another(server: Server) -> None:
+def test_a_connection_that_failed_is_closed_and_the_next_chunk_is_read_on_another(
+    server: CommittingServer,
+) -> None:
     reading = server.reader()
     reading.close()
     assert (server.opened, server.closed) == (0, 0)
@@ -207,7 +211,7 @@ def test_chunks_are_read_in_utc_and_utf8_whatever_the_settings_say(monkeypatch: 
     assert given == {"host": "h", "charset": "utf8mb4", "autocommit": True, "init_command": MYSQL_SESSION_SQL}
 
 
-def test_a_row_that_stops_its_table_leaves_no_transaction_open(server: Server) -> None:
+def test_a_row_that_stops_its_table_leaves_no_transaction_open(server: CommittingServer) -> None:
     """The connection may have nothing more to read until capture ends: the source would keep old versions of
     all rows for it."""
     text = ColumnType(kind=Kind.VARCHAR, length=9, charset="utf8mb4", collation="utf8mb4_bin")
@@ -218,7 +222,7 @@ def test_a_row_that_stops_its_table_leaves_no_transaction_open(server: Server) -
     assert not server.in_transaction
 
 
-def _select(server: Server) -> str:
+def _select(server: CommittingServer) -> str:
     return next(sql for sql in server.reported if "FROM `d`.`t`" in sql)
 
 
@@ -239,7 +243,7 @@ OF_A_CONDITION = (1064, 1142, 1143, 1227, 1370)
     ("error", "code"), [(error, code) for error, codes in TRIED_AGAIN.items() for code in codes]
 )
 def test_a_chunk_that_fails_for_the_moment_is_asked_for_again(
-    server: Server, error: type[Exception], code: int
+    server: CommittingServer, error: type[Exception], code: int
 ) -> None:
     server.fails = error(code, "why")
     found = read(server)
@@ -250,7 +254,9 @@ def test_a_chunk_that_fails_for_the_moment_is_asked_for_again(
 @pytest.mark.parametrize(
     ("error", "code"), [(error, code) for error, codes in FOR_A_PERSON.items() for code in codes]
 )
-def test_a_chunk_that_nobody_may_read_is_said(server: Server, error: type[Exception], code: int) -> None:
+def test_a_chunk_that_nobody_may_read_is_said(
+    server: CommittingServer, error: type[Exception], code: int
+) -> None:
     server.fails = error(code, "why")
     with pytest.raises(SourceRefusedError, match=rf"why \({code}\): \S"):
         read(server)
@@ -282,17 +288,19 @@ NOT_OF_A_CONDITION = (
 
 
 @pytest.mark.parametrize("error", [pymysql.err.InterfaceError(0, "why"), OSError(111, "why")])
-def test_what_no_server_said_is_no_conditions_fault(server: Server, error: Exception) -> None:
+def test_what_no_server_said_is_no_conditions_fault(server: CommittingServer, error: Exception) -> None:
     server.fails = error
     assert isinstance(read(server, "id > 3"), ChunkFailed)
 
 
 @pytest.mark.parametrize("code", NOT_OF_A_CONDITION)
-def test_what_no_condition_is_to_blame_for_is_tried_again_with_one(server: Server, code: int) -> None:
+def test_what_no_condition_is_to_blame_for_is_tried_again_with_one(
+    server: CommittingServer, code: int
+) -> None:
     server.fails = pymysql.err.OperationalError(code, "why")
     assert isinstance(read(server, "id > 3"), ChunkFailed)
 
 
-def test_what_the_server_has_against_the_statement_is_the_conditions_fault(server: Server) -> None:
+def test_what_the_server_has_against_the_statement_is_the_conditions_fault(server: CommittingServer) -> None:
     server.fails = pymysql.err.OperationalError(1054, "Unknown column 'nonsense'")
     assert read(server, "nonsense > 3") == ChunkRefused(7, "Unknown column 'nonsense'")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.topics.expected import EMPTIED, History, Written
+from tests.topics.expected import EMPTIED, SourceHistory, Written
 from tests.topics.forms import Image
 from tests.topics.judge import judge
 from tests.topics.records import Record
@@ -24,7 +24,7 @@ def row(key: int, version: int, town: str = "ulm", owner: str | None = "ann") ->
     return {"id": key, "version": version, "town": town, "owner": owner, "amount": Decimal("-1.50"), "at": at}
 
 
-HISTORY = History(
+HISTORY = SourceHistory(
     [row(1, 1)],
     [
         (None, row(2, 2)),
@@ -142,7 +142,7 @@ def test_a_filter_and_a_mask_are_expected() -> None:
 
 def test_a_row_that_was_not_written_since_a_column_was_added_has_null_there() -> None:
     """Another source of the topic may not have the column at all."""
-    two = {"b1": History([row(1, 1)]), "b2": History([row(2, 2)])}
+    two = {"b1": SourceHistory([row(1, 1)]), "b2": SourceHistory([row(2, 2)])}
     found = [DEFINED, reported("r", None, row(1, 1), 0), reported("r", None, row(2, 2), 1)]
     added = {"b1": [{**row(1, 1), "note": None}], "b2": [row(2, 2)]}
     assert judge(WRITTEN, found, two, added) == []
@@ -151,7 +151,7 @@ def test_a_row_that_was_not_written_since_a_column_was_added_has_null_there() ->
 
 
 def test_a_table_that_was_emptied_is_expected_once_in_every_partition() -> None:
-    history = History([row(1, 1)], [EMPTIED, (None, row(2, 2))])
+    history = SourceHistory([row(1, 1)], [EMPTIED, (None, row(2, 2))])
     cleared = Record(
         0, 1, None, json.dumps({"op": "t", "before": None, "after": None, "source": {"name": "b1"}}).encode()
     )
@@ -175,7 +175,7 @@ def test_a_key_belongs_where_its_partitioner_says() -> None:
 
 def test_a_primary_key_that_moves_under_one_routing_key_is_a_delete_and_a_create() -> None:
     written = Written("head.acct", key=("town",))
-    history = {"b1": History([row(1, 1), row(3, 1)], [(row(1, 1), row(2, 2))])}
+    history = {"b1": SourceHistory([row(1, 1), row(3, 1)], [(row(1, 1), row(2, 2))])}
 
     def under_town(op: str, before: Image | None, after: Image | None, offset: int) -> Record:
         return replace(reported(op, before, after, offset), key=json.dumps({"town": "ulm"}).encode())

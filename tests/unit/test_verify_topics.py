@@ -25,7 +25,7 @@ from schemas.table.model import Column, ColumnType, IndexPart, Kind, Row, Table
 from tests.kits.kafka_formats import EVERYTHING, one
 from tests.kits.kafka_formats import PLACE as AT
 from tests.kits.schemas_strategies import TABLE, bound_rows, rows
-from tests.kits.verify_topics import ACCT, INT, TEXT, Clock, World, found
+from tests.kits.verify_topics import ACCT, INT, TEXT, Clock, VerifiedTopic, found
 
 WORDS = sorted(FORMATS)
 
@@ -94,20 +94,20 @@ def test_a_topic_that_follows_is_equal_and_one_that_does_not_is_told_apart(
 ) -> None:
     if word == "plain" and not tombstones:
         pytest.skip("it has no other word for a delete")
-    world = World(word, tombstones=tombstones)
-    world.define()
+    verified = VerifiedTopic(word, tombstones=tombstones)
+    verified.define()
     for key in range(11):
-        world.put(key, f"t{key}", key)
-    world.put(3, "Ulm", None)
-    world.delete(4)
-    world.put(5, None, 5)
-    result = world.verify()
+        verified.put(key, f"t{key}", key)
+    verified.put(3, "Ulm", None)
+    verified.delete(4)
+    verified.put(5, None, 5)
+    result = verified.verify()
     assert (result.equal, result.rows, found(result)) == (True, 10, [])
     assert verify_lines(result) == ["equal     b1:bank.acct → feed:head.acct: 10 rows"]
-    world.rows[99] = (99, "lost", 1)
-    world.rows[6] = (6, "t6", 7)
-    del world.rows[7]
-    assert found(world.verify()) == [
+    verified.rows[99] = (99, "lost", 1)
+    verified.rows[6] = (6, "t6", 7)
+    del verified.rows[7]
+    assert found(verified.verify()) == [
         (Difference.DIFFERENT, (6,), ("n",)),
         (Difference.EXTRA, (7,), ()),
         (Difference.MISSING, (99,), ()),
@@ -117,24 +117,24 @@ def test_a_topic_that_follows_is_equal_and_one_that_does_not_is_told_apart(
 @pytest.mark.parametrize("word", [word for word in WORDS if word != "plain"])
 def test_a_truncate_ends_the_rows_before_it(word: str) -> None:
     """Format plain has no word for that: each row is deleted."""
-    world = World(word)
+    verified = VerifiedTopic(word)
     for key in range(5):
-        world.put(key, "x", key)
-    before = list(world.topic)
-    world.truncate()
-    world.put(2, "y", 2)
-    assert world.verify().equal
-    world.topic[:] = before
-    assert len(found(world.verify())) == 5
+        verified.put(key, "x", key)
+    before = list(verified.topic)
+    verified.truncate()
+    verified.put(2, "y", 2)
+    assert verified.verify().equal
+    verified.topic[:] = before
+    assert len(found(verified.verify())) == 5
 
 
 @pytest.mark.parametrize("word", WORDS)
 def test_sources_of_one_topic_are_told_apart_by_an_added_column(word: str) -> None:
-    one = World(word, add={"branch": "b1"})
-    two = World(word, source="b2", add={"branch": "b2"}, topic=one.topic)
-    for world in (one, two):
+    one = VerifiedTopic(word, add={"branch": "b1"})
+    two = VerifiedTopic(word, source="b2", add={"branch": "b2"}, topic=one.topic)
+    for verified in (one, two):
         for key in range(4):
-            world.put(key, world.pair.source, key)
+            verified.put(key, verified.pair.source, key)
     assert one.verify().equal
     assert two.verify().equal
     if word != "plain":
@@ -150,8 +150,8 @@ def test_sources_of_one_topic_are_told_apart_by_an_added_column(word: str) -> No
 @pytest.mark.parametrize("word", ["rowlock", "debezium", "debezium-schemas"])
 def test_a_row_under_an_older_value_of_an_added_column_is_the_tables_and_too_many(word: str) -> None:
     """Its record says whose it is: the value of the route is what it should have, and not what tells it."""
-    old = World(word, add={"branch": "b1"})
-    new = World(word, add={"branch": "north"}, topic=old.topic)
+    old = VerifiedTopic(word, add={"branch": "b1"})
+    new = VerifiedTopic(word, add={"branch": "north"}, topic=old.topic)
     old.put(1, "Ulm", 1)
     new.put(1, "Ulm", 1)
     assert found(new.verify()) == [(Difference.EXTRA, ("b1", 1), ())]
@@ -165,8 +165,8 @@ def test_tables_of_one_topic_are_told_apart_by_what_records_say(word: str) -> No
         columns=(Column(name="id", type=INT, nullable=False),
          Column(name="n", type=ColumnType(kind=Kind.DATE))),
     )  # fmt: skip
-    one = World(word)
-    two = World(word, table=other, topic=one.topic)
+    one = VerifiedTopic(word)
+    two = VerifiedTopic(word, table=other, topic=one.topic)
     one.put(1, "a", 1)
     two.put(2, "2026-01-01")
     two.put(3, "2026-01-01")
@@ -180,18 +180,18 @@ def test_tables_of_one_topic_are_told_apart_by_what_records_say(word: str) -> No
 
 @pytest.mark.parametrize("word", ["plain", "canal-json"])
 def test_where_nobody_can_tell_whose_rows_are_there_nothing_is_compared(word: str) -> None:
-    one, two = World(word), World(word, source="b2")
+    one, two = VerifiedTopic(word), VerifiedTopic(word, source="b2")
     assert "b2:bank.acct also goes to the topic: nothing was compared" in explain_unclaimed(
         one.pair, [one.pair, two.pair]
     )
     assert explain_unclaimed(one.pair, [one.pair]) == ""
-    apart = World(word, add={"b": "1"}), World(word, source="b2", add={"b": "2"})
+    apart = VerifiedTopic(word, add={"b": "1"}), VerifiedTopic(word, source="b2", add={"b": "2"})
     assert explain_unclaimed(apart[0].pair, [each.pair for each in apart]) == ""
-    part = World(word, add={"b": "1"})
+    part = VerifiedTopic(word, add={"b": "1"})
     assert "nothing was compared" in explain_unclaimed(part.pair, [part.pair, two.pair]), (
         "whose columns may hold anything"
     )
-    named = World("rowlock"), World("rowlock", source="b2")
+    named = VerifiedTopic("rowlock"), VerifiedTopic("rowlock", source="b2")
     assert explain_unclaimed(named[0].pair, [each.pair for each in named]) == ""
 
 
@@ -200,23 +200,25 @@ def test_where_nobody_can_tell_whose_rows_are_there_nothing_is_compared(word: st
 
 @pytest.mark.parametrize("word", WORDS)
 def test_filter_columns_and_masks_are_applied_to_the_source(word: str) -> None:
-    world = World(word, columns=("id", "town"), where=(("n", ("1", None)),), masks=(("town", "sha256"),))
-    world.put(1, "Ulm", 1)
-    world.put(2, "Bonn", 2)
-    world.put(3, None, None)
-    world.put(4, "Köln", 1)
-    world.put(4, "Köln", 5)
-    result = world.verify()
+    verified = VerifiedTopic(
+        word, columns=("id", "town"), where=(("n", ("1", None)),), masks=(("town", "sha256"),)
+    )
+    verified.put(1, "Ulm", 1)
+    verified.put(2, "Bonn", 2)
+    verified.put(3, None, None)
+    verified.put(4, "Köln", 1)
+    verified.put(4, "Köln", 5)
+    result = verified.verify()
     assert (result.equal, result.rows) == (True, 2)
-    world.rows[1] = (1, "Bonn", 1)
-    world.rows[2] = (2, "Bonn", 1)
-    world.rows[3] = (3, None, 3)
-    assert found(world.verify()) == [
+    verified.rows[1] = (1, "Bonn", 1)
+    verified.rows[2] = (2, "Bonn", 1)
+    verified.rows[3] = (3, None, 3)
+    assert found(verified.verify()) == [
         (Difference.DIFFERENT, (1,), ("town",)),
         (Difference.EXTRA, (3,), ()),
         (Difference.MISSING, (2,), ()),
     ]
-    hidden = World(word, masks=(("town", "***"),))
+    hidden = VerifiedTopic(word, masks=(("town", "***"),))
     hidden.put(1, "Ulm", 1)
     hidden.rows[1] = (1, "Bonn", 1)
     assert hidden.verify().equal, "nobody sees that"
@@ -227,15 +229,15 @@ def test_filter_columns_and_masks_are_applied_to_the_source(word: str) -> None:
 @pytest.mark.parametrize("word", [word for word in WORDS if word != "plain"])
 @pytest.mark.parametrize("tombstones", [True, False])
 def test_a_routing_key_of_many_rows_keeps_each_of_them(word: str, tombstones: bool) -> None:
-    world = World(word, key=("town",), tombstones=tombstones)
+    verified = VerifiedTopic(word, key=("town",), tombstones=tombstones)
     for key in range(8):
-        world.put(key, "Ulm", key)
-    world.delete(3)
-    world.put(4, "Bonn", 4)
-    world.put(5, "Ulm", 50)
-    assert world.verify().equal
-    del world.rows[5]
-    assert found(world.verify()) == [(Difference.EXTRA, (5,), ())]
+        verified.put(key, "Ulm", key)
+    verified.delete(3)
+    verified.put(4, "Bonn", 4)
+    verified.put(5, "Ulm", 50)
+    assert verified.verify().equal
+    del verified.rows[5]
+    assert found(verified.verify()) == [(Difference.EXTRA, (5,), ())]
 
 
 @pytest.mark.parametrize("word", [word for word in WORDS if word != "plain"])
@@ -243,15 +245,15 @@ def test_a_routing_key_of_many_rows_keeps_each_of_them(word: str, tombstones: bo
 def test_a_primary_key_that_moves_under_one_routing_key_leaves_nothing_behind(
     word: str, tombstones: bool
 ) -> None:
-    world = World(word, key=("town",), tombstones=tombstones)
-    world.put(1, "Ulm", 1)
-    world.put(3, "Ulm", 3)
-    before, world.rows[2] = world.rows.pop(1), (2, "Ulm", 1)
-    world.change(before, world.rows[2])
-    assert len(world.topic) == 4, (
+    verified = VerifiedTopic(word, key=("town",), tombstones=tombstones)
+    verified.put(1, "Ulm", 1)
+    verified.put(3, "Ulm", 3)
+    before, verified.rows[2] = verified.rows.pop(1), (2, "Ulm", 1)
+    verified.change(before, verified.rows[2])
+    assert len(verified.topic) == 4, (
         "a delete and a create, and no null value, which would take the other rows of the key along"
     )
-    assert world.verify().equal
+    assert verified.verify().equal
 
 
 @pytest.mark.parametrize("word", WORDS)
@@ -259,29 +261,31 @@ def test_a_primary_key_that_moves_under_one_routing_key_leaves_nothing_behind(
 def test_a_row_that_stands_under_another_key_too_is_a_difference(word: str, key: tuple[str, ...]) -> None:
     if word == "plain" and key == ("town",):
         pytest.skip("not compared")
-    world = World(word, key=key)
+    verified = VerifiedTopic(word, key=key)
     for each in range(4):
-        world.put(each, "Ulm", each)
-    world.rows[2] = (2, "Bonn", 2)
-    world.change(None, world.rows[2])  # read again, and nobody knew where it was
-    ((kind, row, columns),) = found(world.verify())
+        verified.put(each, "Ulm", each)
+    verified.rows[2] = (2, "Bonn", 2)
+    verified.change(None, verified.rows[2])  # read again, and nobody knew where it was
+    ((kind, row, columns),) = found(verified.verify())
     assert (kind, row, columns[0]) == (Difference.DIFFERENT, (2,), PLACE)
-    world.topic.pop()
-    assert found(world.verify()) == [(Difference.DIFFERENT, (2,), ("town",))], "only the older one is there"
+    verified.topic.pop()
+    assert found(verified.verify()) == [(Difference.DIFFERENT, (2,), ("town",))], (
+        "only the older one is there"
+    )
 
 
 @pytest.mark.parametrize("word", WORDS)
 def test_a_record_in_another_partition_or_under_a_key_that_is_not_its_rows_is_a_difference(word: str) -> None:
-    world = World(word)
-    world.put(1, "Ulm", 1)
-    world.put(2, "Ulm", 2)
-    (at, key, value), other = world.topic
-    world.topic[:] = [((at + 1) % 3, key, value), other]
-    assert found(world.verify()) == [(Difference.DIFFERENT, (1,), (PLACE,))]
+    verified = VerifiedTopic(word)
+    verified.put(1, "Ulm", 1)
+    verified.put(2, "Ulm", 2)
+    (at, key, value), other = verified.topic
+    verified.topic[:] = [((at + 1) % 3, key, value), other]
+    assert found(verified.verify()) == [(Difference.DIFFERENT, (1,), (PLACE,))]
     text = (key or b"").replace(b"1", b"9") if word != "debezium-schemas" else (key or b"")[:-3] + b"9}}"
-    at = world.records()._partition(text, 3)
-    world.topic[:] = [(at, text, value), other]
-    assert found(world.verify()) == [(Difference.DIFFERENT, (1,), (PLACE,))]
+    at = verified.records()._partition(text, 3)
+    verified.topic[:] = [(at, text, value), other]
+    assert found(verified.verify()) == [(Difference.DIFFERENT, (1,), (PLACE,))]
 
 
 @pytest.mark.parametrize(
@@ -303,8 +307,8 @@ def test_where_a_key_is_many_rows_and_nobody_can_tell_them_apart_nothing_is_comp
     options: dict[str, Any], facts: dict[str, Any], reported: str
 ) -> None:
     with pytest.raises(TargetConfigError, match=reported):
-        World(**options, **facts).verify()
-    World(**(options | {"key": ("town", "id")}), **facts).verify()
+        VerifiedTopic(**options, **facts).verify()
+    VerifiedTopic(**(options | {"key": ("town", "id")}), **facts).verify()
 
 
 # --- definitions, and what is under way
@@ -312,7 +316,7 @@ def test_where_a_key_is_many_rows_and_nobody_can_tell_them_apart_nothing_is_comp
 
 @pytest.mark.parametrize("word", WORDS)
 def test_a_record_older_than_a_column_has_the_value_that_the_definition_gives_it(word: str) -> None:
-    older = World(word)
+    older = VerifiedTopic(word)
     older.put(1, "Ulm", 1)
     for column, value, equal in (
         (Column(name="v", type=TEXT), None, True),
@@ -320,7 +324,7 @@ def test_a_record_older_than_a_column_has_the_value_that_the_definition_gives_it
         (Column(name="v", type=TEXT, default="new"), "old", False),
         (Column(name="v", type=TEXT, default_expression="uuid()"), None, False),
     ):
-        wider = World(word, table=replace(ACCT, columns=(*ACCT.columns, column)), topic=older.topic)
+        wider = VerifiedTopic(word, table=replace(ACCT, columns=(*ACCT.columns, column)), topic=older.topic)
         wider.rows[1] = (1, "Ulm", 1, value)
         assert wider.verify().equal is equal, column
 
@@ -342,11 +346,11 @@ def test_a_record_older_than_a_columns_type_differs_and_stops_nothing(
 ) -> None:
     """A NULL is one in every type. What is there of an older type is never called equal, not even to the
     default of a column that is not there."""
-    older = World(word)
+    older = VerifiedTopic(word)
     older.put(1, "Ulm", old)
     older.put(2, "Bonn", 2)
     column = Column(name="n", type=type_)
-    now = World(word, table=replace(ACCT, columns=(*ACCT.columns[:2], column)), topic=older.topic)
+    now = VerifiedTopic(word, table=replace(ACCT, columns=(*ACCT.columns[:2], column)), topic=older.topic)
     now.rows[1] = (1, "Ulm", None if old is None else value)
     now.change((2, "Bonn", None), None)
     expected = [] if old is None else [(Difference.DIFFERENT, (1,), ("n",))]
@@ -357,64 +361,64 @@ def test_a_record_older_than_a_columns_type_differs_and_stops_nothing(
 
 @pytest.mark.parametrize("word", ["debezium", "debezium-schemas"])
 def test_a_key_of_an_older_type_is_an_error_that_says_so(word: str) -> None:
-    older = World(word)
+    older = VerifiedTopic(word)
     older.put(1, "Ulm", 1)
     columns = (Column(name="id", type=TEXT, nullable=False), *ACCT.columns[1:])
     with pytest.raises(UnitStoppedError, match=r"column id: .*type was changed"):
-        World(word, table=replace(ACCT, columns=columns), topic=older.topic).verify()
+        VerifiedTopic(word, table=replace(ACCT, columns=columns), topic=older.topic).verify()
 
 
 @pytest.mark.parametrize("word", WORDS)
 def test_what_arrives_while_it_waits_is_equal(word: str) -> None:
-    world = World(word)
+    verified = VerifiedTopic(word)
     for key in range(9):
-        world.put(key, "Ulm", key)
-    late = list(world.topic)
-    del world.topic[4:]
+        verified.put(key, "Ulm", key)
+    late = list(verified.topic)
+    del verified.topic[4:]
 
     def arrive() -> None:
-        world.topic += late[len(world.topic) : len(world.topic) + 2]
+        verified.topic += late[len(verified.topic) : len(verified.topic) + 2]
 
-    result = world.verify(Clock(arrive))
+    result = verified.verify(Clock(arrive))
     assert (result.equal, result.rows) == (True, 9)
-    del world.topic[4:]
-    assert len(found(world.verify())) == 5
+    del verified.topic[4:]
+    assert len(found(verified.verify())) == 5
 
 
 def test_a_row_that_changes_faster_than_the_topic_follows_is_equal_once_it_shows_a_version_of_it() -> None:
-    world = World()
-    world.put(1, "a", 1)
-    world.rows[1] = (1, "a", 2)
+    verified = VerifiedTopic()
+    verified.put(1, "a", 1)
+    verified.rows[1] = (1, "a", 2)
 
     def follow() -> None:
-        now = world.rows[1]
-        world.change(None, now)
-        world.rows[1] = (1, "a", now[2] + 1)  # type: ignore[operator]
+        now = verified.rows[1]
+        verified.change(None, now)
+        verified.rows[1] = (1, "a", now[2] + 1)  # type: ignore[operator]
 
-    assert world.verify(Clock(follow)).equal
-    world.topic.clear()
-    world.change(None, (1, "a", 0))
-    result = world.verify(Clock(lambda: world.rows.update({1: (1, "a", world.rows[1][2] + 1)})))  # type: ignore[operator]
+    assert verified.verify(Clock(follow)).equal
+    verified.topic.clear()
+    verified.change(None, (1, "a", 0))
+    result = verified.verify(Clock(lambda: verified.rows.update({1: (1, "a", verified.rows[1][2] + 1)})))  # type: ignore[operator]
     assert [(each.columns, each.moving) for each in result.findings] == [(("n",), True)]
 
 
 def test_many_differences_end_it_and_are_never_called_equal() -> None:
-    world = World()
-    world.rows = {key: (key, "x", 1) for key in range(30)}
-    result = world.verify(suspects=5)
+    verified = VerifiedTopic()
+    verified.rows = {key: (key, "x", 1) for key in range(30)}
+    result = verified.verify(suspects=5)
     assert (result.equal, result.complete, result.more, len(result.findings)) == (False, False, True, 5)
 
 
 def test_a_topic_that_cannot_be_read_to_its_end_keeps_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World()
-    world.rows = {key: (key, "x", 1) for key in range(30)}
+    verified = VerifiedTopic()
+    verified.rows = {key: (key, "x", 1) for key in range(30)}
 
     def fail(_: float) -> None:
         raise UnitStoppedError("a record is not readable", "copy the table")
 
-    monkeypatch.setattr(verify, "open_reading", lambda *_: world.open_reading())
+    monkeypatch.setattr(verify, "open_reading", lambda *_: verified.open_reading())
     limits = verify.VerifyLimits(15, 4, 5, Clock().now, fail)
-    result = verify.compare_topic(world.pair, cast(Any, world), cast(Any, None), limits)
+    result = verify.compare_topic(verified.pair, cast(Any, verified), cast(Any, None), limits)
     assert (result.equal, result.complete, result.rows) == (False, False, 8)
     assert "a record is not readable" in result.problem
 

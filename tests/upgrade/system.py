@@ -22,7 +22,16 @@ import pymysql
 
 from deploy.embedded.services import Kafka, MariaDB, MySQL, PostgreSQL
 from tests.kits.families import family, send
-from tests.kits.running import DDL, Load, Program, Run, Server, source_config, target_config, write_config
+from tests.kits.running import (
+    DDL,
+    DatabaseServer,
+    Load,
+    Program,
+    Run,
+    source_config,
+    target_config,
+    write_config,
+)
 from tests.kits.waiting import until
 from tests.servers.proxy import Stall, TcpProxy
 
@@ -133,7 +142,7 @@ class Route:
             connection.close()
 
 
-def rows(server: Server, database: str, table: str) -> Rows:
+def rows(server: DatabaseServer, database: str, table: str) -> Rows:
     """Return the rows of a table in key order, with the columns in the order of their names where all are
     compared."""
     with contextlib.closing(server.connect(database)) as connection, connection.cursor() as cursor:
@@ -150,7 +159,7 @@ def _plain(value: Any) -> Any:
 
 
 @dataclass
-class System:
+class UpgradedRun:
     """Two routes, and the version that runs them now. `log`: of all of them."""
 
     config: Path
@@ -262,7 +271,7 @@ def configuration(folder: Path, kafka: Kafka, routes: tuple[Route, ...], databas
 @contextlib.contextmanager
 def system(
     kafka: Kafka, mariadb: MariaDB, mysql: MySQL, postgres: PostgreSQL, database: str, folder: Path
-) -> Iterator[System]:
+) -> Iterator[UpgradedRun]:
     """Make the tables and the first rows, at the sources and of `narrow` at the targets; nothing runs yet."""
     there = f"{database}_t"
     routes = tuple(
@@ -274,7 +283,7 @@ def system(
         )
     )  # fmt: skip
     places = [(mariadb, database), (mysql, database), (postgres, database), (mysql, there)]
-    made = System(configuration(folder, kafka, routes, database), routes, folder / "run.log")
+    made = UpgradedRun(configuration(folder, kafka, routes, database), routes, folder / "run.log")
     for server, name in places:
         server.create_database(name)
     try:

@@ -16,9 +16,8 @@ from rowlock import __version__
 from rowlock.inspect.observed.versions import BEFORE
 from tests.kits.cluster import Addresses, Checkpoints, Processes
 from tests.kits.running import (
-    DDL,
+    ACCOUNTS,
     HERE,
-    KEYS,
     Load,
     Program,
     Witness,
@@ -105,9 +104,8 @@ def cluster(
 ) -> Iterator[Cluster]:
     database, addresses = mariadb_db, Addresses(1)
     postgres.create_database(database)
-    mariadb.execute(DDL, database=database)
-    for key in range(0, KEYS, 2):
-        mariadb.execute("INSERT INTO acct VALUES (%s, 0, %s, 7.5)", (key, f"first{key}"), database=database)
+    for statement in ACCOUNTS:
+        mariadb.execute(statement, database=database)
     config = write_config(
         tmp_path,
         kafka={"bootstrap": kafka.bootstrap, "prefix": database},

@@ -16,7 +16,7 @@ from rowlock import __version__
 from tests.kits.running import HERE, Program
 from tests.kits.waiting import until
 from tests.upgrade.releases import Release, earlier_releases, installed
-from tests.upgrade.system import BIG_ROWS, CHUNK, TABLES, System, system
+from tests.upgrade.system import BIG_ROWS, CHUNK, TABLES, UpgradedRun, system
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -25,7 +25,7 @@ SMALL = tuple(table for table in TABLES if table not in ("big", "acct"))
 TOO_LONG = "too long for it"
 
 
-def altered_but_blocked(tried: System, column: str) -> contextlib.ExitStack:
+def altered_but_blocked(tried: UpgradedRun, column: str) -> contextlib.ExitStack:
     """Add a column at the sources while the targets' tables are locked; returns once both units wait, with
     the locks."""
     locks = contextlib.ExitStack()
@@ -40,7 +40,7 @@ def altered_but_blocked(tried: System, column: str) -> contextlib.ExitStack:
     return locks
 
 
-def reject(tried: System, program: Program, key: int, then: str) -> list[dict[str, Any]]:
+def reject(tried: UpgradedRun, program: Program, key: int, then: str) -> list[dict[str, Any]]:
     """Write a row that the targets reject, and once it is held another note, which has to wait; return the
     quarantine."""
     tried.change(f"INSERT INTO narrow VALUES ({key}, '{TOO_LONG}')")
@@ -58,7 +58,9 @@ def keys_of(held: list[dict[str, Any]]) -> dict[int, int]:
     return found
 
 
-def held(tried: System, program: Program, expected: Callable[[dict[int, int]], bool]) -> list[dict[str, Any]]:
+def held(
+    tried: UpgradedRun, program: Program, expected: Callable[[dict[int, int]], bool]
+) -> list[dict[str, Any]]:
     """Await what the quarantine holds; return it."""
     seen: list[dict[str, Any]] = []
 
@@ -70,7 +72,7 @@ def held(tried: System, program: Program, expected: Callable[[dict[int, int]], b
     return seen
 
 
-def nothing_stopped(tried: System) -> None:
+def nothing_stopped(tried: UpgradedRun) -> None:
     shown = tried.asked(HERE, "status", "--output", "json")
     assert {unit["state"] for unit in shown["units"]} <= {"current", "behind", "new"}, shown
     assert [source["tables"] for source in shown["sources"]] == [[], []], shown
@@ -92,7 +94,7 @@ def test_a_run_is_continued_by_this_version_and_by_the_earlier_one(
         _to_the_end(tried)
 
 
-def _stopped_within_everything(tried: System, old: Program) -> list[dict[str, Any]]:
+def _stopped_within_everything(tried: UpgradedRun, old: Program) -> list[dict[str, Any]]:
     """Run the earlier version into all situations and kill it; return what it holds in quarantine."""
     tried.start(old)
     tried.each(lambda route: route.copied() >= CHUNK, "the first chunk of the snapshot")
@@ -109,7 +111,7 @@ def _stopped_within_everything(tried: System, old: Program) -> list[dict[str, An
     return begun
 
 
-def _continued(tried: System, begun: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], int]:
+def _continued(tried: UpgradedRun, begun: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], int]:
     """Continue with this version; kill it in the same situations. Returns what it holds, and the rows of
     `big` that have arrived."""
     before = min(route.copied() for route in tried.routes)
@@ -135,7 +137,7 @@ def _continued(tried: System, begun: list[dict[str, Any]]) -> tuple[list[dict[st
     return now, min(route.copied() for route in tried.routes)
 
 
-def _entries_of_the_earlier_version(tried: System) -> None:
+def _entries_of_the_earlier_version(tried: UpgradedRun) -> None:
     """Apply what fits by now, skip one key, and leave nothing held of what the earlier version has
     written."""
     tried.change("UPDATE narrow SET note = 'ok10' WHERE id = 10")
@@ -152,7 +154,7 @@ def _entries_of_the_earlier_version(tried: System) -> None:
     tried.equal("narrow")
 
 
-def _and_back(tried: System, old: Program, now: list[dict[str, Any]], before: int) -> None:
+def _and_back(tried: UpgradedRun, old: Program, now: list[dict[str, Any]], before: int) -> None:
     """Let the earlier version continue what this one has left, and stop it cleanly within the snapshot."""
     tried.start(old)
     tried.equal("altered", "typed")
@@ -165,7 +167,7 @@ def _and_back(tried: System, old: Program, now: list[dict[str, Any]], before: in
     assert tried.is_in_the_middle()
 
 
-def _to_the_end(tried: System) -> None:
+def _to_the_end(tried: UpgradedRun) -> None:
     """Let this version continue once more, until everything has arrived: all rows are equal, nothing is held,
     nothing has stopped."""
     for route in tried.routes:

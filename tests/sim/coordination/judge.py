@@ -37,7 +37,7 @@ from tests.sim.coordination.watch import CatalogueJudge, LimitsJudge, Watch
 
 if TYPE_CHECKING:
     from tests.sim.coordination.nodes import AgentNode, LeaderNode
-    from tests.sim.coordination.world import World
+    from tests.sim.coordination.world import CoordinationSimulation
 
 
 def _known(ts: int | None) -> int:
@@ -46,7 +46,7 @@ def _known(ts: int | None) -> int:
 
 
 class Judge:
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: CoordinationSimulation) -> None:
         self.world = world
         self.cells: Counter[Cell] = Counter()
         self.alarms: Counter[str] = Counter()

@@ -18,14 +18,14 @@ from tests.kits.invariants import require_invariant
 
 if TYPE_CHECKING:
     from tests.sim.coordination.nodes import AgentNode, LeaderNode
-    from tests.sim.coordination.world import World
+    from tests.sim.coordination.world import CoordinationSimulation
 
 #: Clocks drift by up to a hundredth, each way.
 DRIFT = 1.02
 
 
 class LeaseJudge:
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: CoordinationSimulation) -> None:
         self.world = world
         #: (agent, agent_epoch) → the end of the last lease that any owner granted it, on the agent's clock
         self.granted: dict[tuple[str, int], float] = {}

@@ -19,7 +19,7 @@ from schemas.units import UnitOperation
 from tests.sim.coordination.nodes import CAPTURES, UNITS, AgentNode, Violation
 from tests.sim.coordination.scripted import UNIT, Scripted
 from tests.sim.coordination.target import Worker
-from tests.sim.coordination.world import World
+from tests.sim.coordination.world import CoordinationSimulation
 
 _S, _R, _N = SetState, Role, ReplicaPhase
 CAPTURE = CAPTURES[0]
@@ -404,7 +404,7 @@ def a_capture_process_outlives_its_agent_and_claims_its_topic_late(w: Scripted) 
     late = w.worker(target, CAPTURE)
     w.crash_agent(target, 30.0)
     w.until("another has claimed it", lambda: w.captured[CAPTURE].latest > late.assignment)
-    World._orphan(w, late)
+    CoordinationSimulation._orphan(w, late)
     assert w.captured[CAPTURE].refused
 
 

@@ -12,13 +12,13 @@ from coordinator.core.replication_table import Cell, ReplicaPhase, Role, SetStat
 from schemas.units import UnitOperation
 from tests.sim.coordination.nodes import AgentNode, LeaderNode, Options
 from tests.sim.coordination.target import Worker
-from tests.sim.coordination.world import World
+from tests.sim.coordination.world import CoordinationSimulation
 
 _S, _R, _N = SetState, Role, ReplicaPhase
 UNIT = "apply/p/u3"
 
 
-class Scripted(World):
+class Scripted(CoordinationSimulation):
     """`lost`: which messages to agents (or, `unheard`, from agents) get lost. `unready`: agents on which
     workers do not get ready; `unended`: those on which workers that were stopped do not end; `idle`: those on
     which they write nothing; `slow`: how long Kafka takes, if not as usual; `answer_takes`: how long a

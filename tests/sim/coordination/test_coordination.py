@@ -21,7 +21,7 @@ from tests.sim.coordination.mutations import BY_NAME, FENCE_AT_ONCE, MUTATIONS, 
 from tests.sim.coordination.nodes import MESSAGE_FAULTS, Options, Violation
 from tests.sim.coordination.scenarios import SCENARIOS, Scenario, play
 from tests.sim.coordination.scripted import UNIT, Scripted
-from tests.sim.coordination.world import World, outcome_of, run, run_seed
+from tests.sim.coordination.world import CoordinationSimulation, outcome_of, run, run_seed
 from tests.sim.seeds import over_seeds
 
 PAGE = Path(__file__).parents[3] / "docs/explanation/coordination.md"
@@ -80,7 +80,9 @@ def test_every_seed_keeps_every_invariant_and_becomes_well_again() -> None:
     assert refused, "no capture worker ever came too late"
     missing = set(CELLS) - UNREACHABLE - set(cells)
     assert not missing, f"cells that nothing reached: {[[p.value for p in cell] for cell in missing]}"
-    pairs = set(product((*World(Options(0))._faults(), *MESSAGE_FAULTS), SetState)) - set(struck)
+    pairs = set(product((*CoordinationSimulation(Options(0))._faults(), *MESSAGE_FAULTS), SetState)) - set(
+        struck
+    )
     assert not pairs, f"faults that never struck while a unit was: {[(f, s.value) for f, s in pairs]}"
 
 

@@ -19,10 +19,10 @@ from tests.sim.coordination.control import ControlTopic, Producer
 from tests.sim.coordination.mutations import Mutation, _weak, attribute, cells, find
 from tests.sim.coordination.nodes import LeaderNode, Options
 from tests.sim.coordination.target import Target, Worker
-from tests.sim.coordination.world import World, run
+from tests.sim.coordination.world import CoordinationSimulation, run
 
 UNLOCKED = _weak(locked=False)
-_begin, _land, _trim = steps.begin_leader_term, World._land, ControlTopic.trim
+_begin, _land, _trim = steps.begin_leader_term, CoordinationSimulation._land, ControlTopic.trim
 
 
 def _floor_alone(*args: Any, floor: int = 0, **kwargs: Any) -> Any:
@@ -32,7 +32,9 @@ def _floor_alone(*args: Any, floor: int = 0, **kwargs: Any) -> Any:
     return state, out
 
 
-def _believe(self: World, node: LeaderNode, producer: Producer, messages: tuple[Message, ...]) -> int | None:
+def _believe(
+    self: CoordinationSimulation, node: LeaderNode, producer: Producer, messages: tuple[Message, ...]
+) -> int | None:
     """An owner that takes a commit of unknown outcome for done, and goes on with its producer."""
     offset = _land(self, node, producer, messages)
     if offset is None and producer.number == self.topic.producers:
@@ -68,7 +70,7 @@ BROKEN = {
     "leave": Mutation("", "",
      (cells((ReplicaAction.KEEP,), (SetState.REPLICATING, Role.PRIMARY, ReplicaPhase.LOST)),),
       faults=("leave",)),
-    "hanging commit": Mutation("", "", (attribute(World, "_land", _believe),),
+    "hanging commit": Mutation("", "", (attribute(CoordinationSimulation, "_land", _believe),),
      faults=("hanging commit", *_OWNERS)),
     "cut of the topic": Mutation("", "", (attribute(ControlTopic, "trim", _marker_too),), faults=_OWNERS),
     "snapshot": Mutation("", "", (attribute(ControlFold, "fold_message", _skip_snapshot),), faults=_OWNERS),

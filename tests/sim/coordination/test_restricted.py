@@ -17,7 +17,7 @@ from coordinator.core.replication_table import SetState
 from tests.sim.coordination import candidates
 from tests.sim.coordination.nodes import CAPTURES, CONFIG, UNITS, AgentNode, Options
 from tests.sim.coordination.scripted import UNIT, Scripted
-from tests.sim.coordination.world import World
+from tests.sim.coordination.world import CoordinationSimulation
 
 LEASE = 10.0
 OTHERS = tuple(unit for unit in (*UNITS, *CAPTURES) if unit != UNIT)
@@ -43,7 +43,7 @@ def config(monkeypatch: pytest.MonkeyPatch) -> None:
 KINDS = ("assignment twice", "future incarnation", "not readable")
 
 
-def plant(w: World, kind: str) -> None:
+def plant(w: CoordinationSimulation, kind: str) -> None:
     """The leader's process stores a wrong record of UNIT, which only the next leaders read."""
     w.has_planted_violation = True
     node = w.current()
@@ -53,12 +53,12 @@ def plant(w: World, kind: str) -> None:
     w._commit(node, ((f"unit/{UNIT}", wrong_records(right)[kind]),), lambda: None)
 
 
-def restricted(w: World) -> list[str]:
+def restricted(w: CoordinationSimulation) -> list[str]:
     node = w.current()
     return sorted(node.state.sets.restricted) if node is not None and node.state is not None else []
 
 
-def writing(w: World) -> set[str]:
+def writing(w: CoordinationSimulation) -> set[str]:
     """Return the units for which a worker writes."""
     workers = [one for agent in w.agents.values() for one in agent.workers.values()]
     return {one.unit for one in workers if one.live and one.stage == "writing"}
@@ -126,7 +126,7 @@ def test_other_units_are_moved_and_replaced_beside_a_wrong_record(kind: str) -> 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_wrong_record_among_all_faults_leaves_the_other_units_well(seed: int) -> None:
-    world = World(Options(seed))
+    world = CoordinationSimulation(Options(seed))
 
     def try_to_plant() -> None:
         node = world.current()

@@ -20,7 +20,7 @@ from tests.kits.invariants import require_invariant
 
 if TYPE_CHECKING:
     from tests.sim.coordination.nodes import AgentNode, LeaderNode
-    from tests.sim.coordination.world import World
+    from tests.sim.coordination.world import CoordinationSimulation
 
 _MOVES = frozenset({SetState.PREPARE, SetState.COMMIT})
 #: After the heal a message takes 0.01 s, and what it finds running happens at once.
@@ -76,7 +76,7 @@ class BlackHoleJudge:
     """An agent that cannot get a unit ready is not sent one after the other: in a term, what is moved there
     unasked is what it takes to find out, and then one on trial after each pause."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: CoordinationSimulation) -> None:
         self.world = world
         #: (term, agent) → when it was first sent one, and how many since
         self.sent: dict[tuple[int, str], tuple[float, int]] = {}
@@ -111,7 +111,7 @@ class BlackHoleJudge:
 class CatalogueJudge:
     """What runs and is still there is not stopped because one look at Kafka's topics did not show it."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: CoordinationSimulation) -> None:
         self.world = world
         #: unit → the epoch that writes
         self.replicating: dict[str, int] = {}
@@ -164,7 +164,7 @@ class Asked:
 class Watch:
     """What must not last. While there are faults it may; after the heal it is over within a heartbeat."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: CoordinationSimulation) -> None:
         self.world = world
         self.black_holes = BlackHoleJudge(world)
         #: (agent, unit, epoch) → since when it runs there without the owner's knowing

@@ -32,7 +32,7 @@ from tests.sim.coordination.nodes import (
 from tests.sim.coordination.workers import Workers
 
 
-class World(Workers):
+class CoordinationSimulation(Workers):
     """Everything together, and the faults that strike it."""
 
     def __init__(self, options: Options) -> None:
@@ -286,10 +286,10 @@ class World(Workers):
                     self.crash_agent(self.agents[name], 0.1)
 
 
-def run(options: Options) -> World:
+def run(options: Options) -> CoordinationSimulation:
     """Run one seed: faults, then heal, then until everything is as it shall be. Raises Violation with how to
     replay it."""
-    world = World(options)
+    world = CoordinationSimulation(options)
     try:
         world.run_until(options.fault_time)
         world.heal()
@@ -323,7 +323,7 @@ def run_seed(seed: int) -> Outcome:
     return outcome_of(run(Options(seed)))
 
 
-def outcome_of(world: World) -> Outcome:
+def outcome_of(world: CoordinationSimulation) -> Outcome:
     topics = world.captured.values()
     dropped, refused = sum(t.dropped for t in topics), sum(t.refused for t in topics)
     return Outcome(world.judge.cells, world.events, dropped, refused, world.judge.struck, world.happened)

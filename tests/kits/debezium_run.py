@@ -23,7 +23,7 @@ from tests.kits.debezium import Connector, Values
 
 
 @dataclass
-class World:
+class DebeziumRun:
     """`connectors`: by table. `sent`: how much of each one's records is in Kafka."""
 
     db: str
@@ -124,21 +124,21 @@ class World:
 
 
 @pytest.fixture
-def world(
+def system(
     tmp_path: Path, unique: str, kafka: Kafka, mariadb: MariaDB, postgres: PostgreSQL
-) -> Iterator[World]:
+) -> Iterator[DebeziumRun]:
     for server in (mariadb, postgres):
         server.create_database(unique)
     mariadb.execute(f"CREATE USER '{unique}'@'%' IDENTIFIED BY 'only reads'")
     mariadb.execute(f"GRANT SELECT ON {unique}.* TO '{unique}'@'%'")
-    yield World(unique, kafka, mariadb, postgres, tmp_path / "c.yaml")
+    yield DebeziumRun(unique, kafka, mariadb, postgres, tmp_path / "c.yaml")
     mariadb.execute(f"DROP USER '{unique}'@'%'")
     for server in (mariadb, postgres):
         server.drop_database(unique)
 
 
-def create_topics(world: World, *tables: str, partitions: int = 1) -> None:
-    admin = AdminClient({"bootstrap.servers": world.kafka.bootstrap})
-    names = [f"{world.db}.b1.{world.db}.{table}" for table in tables]
+def create_topics(system: DebeziumRun, *tables: str, partitions: int = 1) -> None:
+    admin = AdminClient({"bootstrap.servers": system.kafka.bootstrap})
+    names = [f"{system.db}.b1.{system.db}.{table}" for table in tables]
     for future in admin.create_topics([NewTopic(name, partitions, 1) for name in names]).values():
         future.result(60)
