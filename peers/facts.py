@@ -7,15 +7,17 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from typing import cast
 
 import msgspec
 
+from consumer.targets.session import SqlSession
 from peers.judge import Facts, Judged, Place, Verdict, judged
 from rowlock.inspect.pairs import TablePair, list_table_pairs
 from rowlock.inspect.quarantine import list_quarantined_events
 from rowlock.inspect.status import Status, StatusReader
 from rowlock.inspect.verify import PairResult, VerifyLimits, compare_pair
-from rowlock.views.target import TargetView, source_session, target_session
+from rowlock.views.target import RowsView, source_session, target_session
 from schemas.config.model import Config
 from schemas.wire.records import format_former_table_topic
 
@@ -107,8 +109,8 @@ class Comparer:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._rights: dict[str, tuple[ExitStack, TargetView]] = {}
-        self._left: tuple[tuple[str, str], ExitStack, TargetView] | None = None
+        self._rights: dict[str, tuple[ExitStack, SqlSession]] = {}
+        self._left: tuple[tuple[str, str], ExitStack, RowsView] | None = None
 
     def close(self) -> None:
         for stack, _ in self._rights.values():
@@ -126,7 +128,7 @@ class Comparer:
             self.close()
             return PairResult(pair, problem=f"verify: {type(error).__name__}: {error}")
 
-    def _read_source(self, pair: TablePair) -> TargetView:
+    def _read_source(self, pair: TablePair) -> RowsView:
         place = (pair.source, pair.table.db)
         if self._left is None or self._left[0] != place:
             if self._left is not None:
@@ -136,13 +138,13 @@ class Comparer:
             self._left = (place, stack, stack.enter_context(source_session(source, *place, "verify")))
         return self._left[2]
 
-    def _target(self, pair: TablePair) -> TargetView:
+    def _target(self, pair: TablePair) -> SqlSession:
         if pair.target not in self._rights:
             stack = ExitStack()
             target = self._config.targets[pair.target]
             self._rights[pair.target] = (
                 stack,
-                stack.enter_context(target_session(target, pair.target, "verify")),
+                cast(SqlSession, stack.enter_context(target_session(target, pair.target, "verify"))),
             )
         return self._rights[pair.target][1]
 

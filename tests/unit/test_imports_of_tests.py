@@ -1,8 +1,10 @@
-"""What tests share is in kits: no module imports a test module, and no test uses a sibling of the tests."""
+"""What tests share is in kits: no module imports a test module, and no test uses a sibling of the tests. The
+siblings, which few tests run, can be imported."""
 
 from __future__ import annotations
 
 import ast
+import importlib
 from collections.abc import Iterable
 
 import pytest
@@ -46,6 +48,18 @@ def _is_test(module: str) -> bool:
 
 def test_no_module_imports_a_test_module() -> None:
     assert find_breaches(load_other()) == []
+
+
+def test_the_siblings_can_be_imported() -> None:
+    """They use the product's names, and neither mypy nor most of the tests look at them."""
+    modules = [
+        source.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        for source in load_other()
+        if source.package in SIBLINGS
+    ]
+    assert {module.partition(".")[0] for module in modules} == set(SIBLINGS)
+    for module in modules:
+        importlib.import_module(module)
 
 
 @pytest.mark.parametrize(
