@@ -77,4 +77,5 @@ ELSEWHERE = {
     "test_label_numbers": "about columns of tables; the forms of numbers in topics: "
     "tests/unit/test_kafka_key_forms.py, tests/unit/test_kafka_value_forms.py",
     "test_oracle_target": "another target that runs these tests",
+    "test_first_commands": "it runs over Kafka by itself",
 }

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from consumer.errors import (
     ConsumerError,
     RefusedError,
+    TableMissingError,
     TargetConfigError,
     TransientError,
     UniqueViolationError,
@@ -108,7 +109,7 @@ KINDS: dict[str, type[ConsumerError]] = {
     "SQLITE_CONSTRAINT_PRIMARYKEY": UniqueViolationError,
     "SQLITE_CONSTRAINT": RefusedError,
     "SQLITE_CANTOPEN": TargetConfigError,
-    "SQLITE_ERROR": TargetConfigError,  # no such table or column
+    "SQLITE_ERROR": TargetConfigError,  # no such column
 }
 
 
@@ -204,6 +205,10 @@ class SqliteLink:
         except (sqlite3.Error, OverflowError) as error:
             name = str(getattr(error, "sqlite_errorname", ""))
             kind = KINDS.get(name) or KINDS.get(name[:17], TransientError)
+            if str(error).startswith(
+                "no such table"
+            ):  # SQLite has no code of its own for it, and no translations
+                kind = TableMissingError
             raise kind(f"SQLite at {self._path}: {error} ({name})") from error
 
 

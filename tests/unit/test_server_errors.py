@@ -588,12 +588,13 @@ def test_mysql_user_without_the_database_is_given_a_grant(monkeypatch: pytest.Mo
     target: Any = SimpleNamespace(host="h", port=3306, user="u", database="d", password=password, tls=None)
     link = mysql_target.MySqlLink(target, mysql_target.FLAVOURS["mysql"], "test")
     refused = [
-        "Access denied for user 'u'@'%' to database 'd'",
-        "Access denied for user 'u'@'%' (using password: YES)",
+        pymysql.OperationalError(1044, "Access denied for user 'u'@'%' to database 'd'"),
+        pymysql.OperationalError(1045, "Access denied for user 'u'@'%' (using password: YES)"),
     ]
 
     def refuse(*_: object, **__: object) -> None:
-        raise ServerConnectError(refused.pop(0), "correct user and password", transient=False)
+        error = refused.pop(0)
+        raise ServerConnectError(error.args[1], "correct user and password", transient=False) from error
 
     monkeypatch.setattr(mysql_target, "connect_mysql", refuse)
     with pytest.raises(MissingGrantError) as without_database:
