@@ -81,13 +81,13 @@ FAULTS: tuple[Callable[[Run], None], ...] = (
 )  # fmt: skip
 
 
-def goes_on(run: Run, loads: list[Load], seen: Callable[[], list[Any]], behind: str) -> None:
-    """Await that everybody writes on, and that it reaches each table. `behind`: what was done last."""
+def await_progress(run: Run, loads: list[Load], seen: Callable[[], list[Any]], fault: str) -> None:
+    """Await that all loads write more, and that more reaches each table. `fault`: what was done last."""
     counts = [load.count for load in loads]
     until(lambda: all(load.count > n + 200 for load, n in zip(loads, counts, strict=True)), "load")
     before = seen()
     for at in range(len(before)):
-        run.until(lambda at=at: seen()[at] != before[at], f"table {at} goes on behind {behind}", 400)  # type: ignore[misc]
+        run.until(lambda at=at: seen()[at] != before[at], f"table {at} continues after {fault}", 400)  # type: ignore[misc]
 
 
 def test_mysql_and_mariadb_into_oracle_under_load_and_kills(
@@ -132,10 +132,10 @@ def test_mysql_and_mariadb_into_oracle_under_load_and_kills(
         try:
             done = "the start"
             for fault in FAULTS:
-                goes_on(run, loads, lambda: [applied(name) for name in sources], done)
+                await_progress(run, loads, lambda: [applied(name) for name in sources], done)
                 fault(run)
                 done = fault.__name__
-            goes_on(run, loads, lambda: [applied(name) for name in sources], done)
+            await_progress(run, loads, lambda: [applied(name) for name in sources], done)
         finally:
             for load in loads:
                 load.finish()

@@ -78,7 +78,7 @@ class Site:
             return None
         return sorted(map(tuple, found))
 
-    def say(self, *command: str) -> Result:
+    def call(self, *command: str) -> Result:
         """Run a command of rowlock's that lists."""
         return CliRunner().invoke(main, [*command, "--output", "json", "-c", str(self.run.config)])
 
@@ -159,16 +159,16 @@ def test_every_format_and_a_database_have_what_their_sources_did(
     for each in site.topics.values():
         each.ends(f"all of the load; see {site.run.log}")
     site.run.until(site.equal, "the database that was down", 240)
-    status = site.say("status")
+    status = site.call("status")
     assert {unit["state"] for unit in json.loads(status.stdout)["units"]} == {"current"}, status.output
-    verified = site.say("verify")
+    verified = site.call("verify")
     found = [json.loads(line) for line in verified.stdout.splitlines()]
     assert len(found) == 2 + len(site.topics) + 1, "both sources of the merged topic, and of the database"
     assert verified.exit_code == 0, verified.output
     copied_again(site, mariadb)
     assert site.run.stop() == 0
     mariadb.execute(f"DELETE FROM {MERGED} ORDER BY id LIMIT 1", database=site.db)  # behind rowlock's back
-    verified = site.say("verify", "--settle", "5")
+    verified = site.call("verify", "--settle", "5")
     found = [json.loads(line) for line in verified.stdout.splitlines()]
     differing = [[one["kind"] for one in each["differences"]] for each in found if not each["equal"]]
     assert (verified.exit_code, differing) == (1, [["extra"]] * 2), "in the topic and in the database"
@@ -187,7 +187,7 @@ def copied_again(site: Site, server: MariaDB) -> None:
             cursor.execute(f"DELETE FROM {table} ORDER BY id LIMIT 2")
             cursor.execute(f"UPDATE {table} SET version = version + 1000 ORDER BY id DESC LIMIT 2")
             connection.commit()
-    verified = site.say("verify", "--settle", "5")
+    verified = site.call("verify", "--settle", "5")
     differing = [one for one in map(json.loads, verified.stdout.splitlines()) if not one["equal"]]
     assert len(differing) == desired, verified.output
     for table in site.topics:
@@ -195,7 +195,7 @@ def copied_again(site: Site, server: MariaDB) -> None:
             main, ["copy", f"{site.db}.{table}", "--source", "b1", "-c", str(site.run.config)]
         )
         assert asked.exit_code == 0, asked.output
-    site.run.until(lambda: site.say("verify", "--settle", "5").exit_code == 0, "the copies", 240)
+    site.run.until(lambda: site.call("verify", "--settle", "5").exit_code == 0, "the copies", 240)
 
 
 def test_the_judge_sees_a_record_of_a_transaction_that_was_taken_back(kafka: Kafka, unique: str) -> None:

@@ -181,7 +181,7 @@ def a_start_leaves_out_the_tables_and_the_source_that_are_wrong_and_nothing_else
     assert "has triggers: watched" in watched["reason"]
     assert watched["remedy"] == "drop them in the target"
     system.run.until(
-        lambda: source_lets_nobody_in(system), "status: the source that lets nobody in", PATIENCE
+        lambda: source_refuses_logins(system), "status: the source that refuses log-ins", PATIENCE
     )
     (child,) = (each for each in look_up_source(system)["tables"] if each["table"].endswith(".child"))
     assert child["state"] == "left out"
@@ -193,7 +193,7 @@ def a_start_leaves_out_the_tables_and_the_source_that_are_wrong_and_nothing_else
     assert system.read("hq", "SELECT id FROM watched") == [(1,)], "nothing was written past the trigger"
 
 
-def source_lets_nobody_in(system: WholeRun) -> bool:
+def source_refuses_logins(system: WholeRun) -> bool:
     """Until its capture has tried for the first time, its reason is that it begins anew."""
     source = look_up_source(system, "b2")
     return source["state"] in ("stopped", "restarting") and "nobody" in source["reason"]

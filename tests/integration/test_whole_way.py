@@ -513,7 +513,7 @@ def test_a_keyless_table_that_appears_is_left_out_and_said(system: WholeWay) -> 
     )
     try:
         system.arrives("SELECT id FROM odd_my", [(8,)])
-        system.run.until(lambda: keyless_error(system), "the source's status says it", 60)
+        system.run.until(lambda: keyless_error(system), "the source's status reports it", 60)
         shown = system.invoke("verify", "--pipeline", "pg")
         assert shown.exit_code == 1
         assert [line for line in shown.stdout.splitlines() if "keyless" in line and "primary key" in line]

@@ -52,7 +52,7 @@ from tests.kits.log import Log
 from tests.kits.row_images import DELETE, INT, UPDATE, WRITE, Made
 from tests.stands.chunk_queue import ScriptedChunks
 
-NOBODY: Any = None
+UNUSED: Any = None
 """A port that no story comes to."""
 FILE = "binlog.000009"
 NUMBER = parse_binlog_file_number(FILE)
@@ -348,7 +348,7 @@ class Story:
         return Ports(
             writer=writer, store=PositionStore(POSITIONS), topics=server, open_log=self._open_log,
             open_reader=self._open_reader, server=lambda: server, names=EXACT, definitions=story,
-            reaches=lambda _changed: NOBODY, clock=Clock(lambda: self.now, read_clock_ms),
+            reaches=lambda _changed: UNUSED, clock=Clock(lambda: self.now, read_clock_ms),
             stopping=self.stop.is_set, poll_requests=self.poll_requests, repair=lambda _name: self.repair,
         )  # fmt: skip
 

@@ -43,7 +43,7 @@ from tests.sim.wire import real_table, routes, table_there
 if TYPE_CHECKING:
     from tests.sim.world import PipelineSimulation
 
-NOBODY: Any = SimpleNamespace(column_names=EXACT)
+UNUSED: Any = SimpleNamespace(column_names=EXACT)
 """The target's real table is in the spec, so that no session is asked for it."""
 SLICE = 3
 """Records that an attempt is given at a time."""
@@ -151,11 +151,11 @@ class Attempt(AttemptActors):
         self.target.stop_unit(self.query.unit, self.spec.epoch, effect.why)
 
     def _restore_definition(self, effect: fx.RestoreDefinition) -> ActiveDefinition:
-        found = load_active_definition(self.spec, NOBODY, effect.text, self.query.tables)
+        found = load_active_definition(self.spec, UNUSED, effect.text, self.query.tables)
         return replace(found, ordered=found.ordered or self.target.alike)
 
     def _prepare_definition(self, effect: fx.PrepareDefinition) -> ActiveDefinition:
-        made = resolve_definition(self.spec, NOBODY, effect.stored, first=effect.first)
+        made = resolve_definition(self.spec, UNUSED, effect.stored, first=effect.first)
         return replace(made, ordered=made.ordered or self.target.alike)
 
     def _list_keys(self, effect: fx.ListKeys) -> Sequence[Key]:

@@ -324,7 +324,7 @@ def test_any_order_of_events(seed: int, steps: int) -> None:
         shell.do(RemoveUnit(topic, assignment))
     shell.settle()
     assert not shell.state.units
-    assert not shell.queries, "which ends when nobody needs it"
+    assert not shell.queries, "which ends when no unit needs it"
     for topic, assignment, what in shell.reported:
         assert what is Prepared or shell.reported[topic, assignment, WorkerEnded] == 1
         assert shell.reported[topic, assignment, what] == 1

@@ -25,7 +25,7 @@ from schemas.table.names import EXACT
 from schemas.wire.position import DEFINITION_ROW, STOP_ROW, Position
 from schemas.wire.records import Identity, StoredPosition, TableStop
 from tests.kits.apply import account_table
-from tests.kits.capture_story import NOBODY, source_config
+from tests.kits.capture_story import UNUSED, source_config
 from tests.stands.event_writer import TopicWriter
 
 DEFINED: Position = (0, 2, 700, DEFINITION_ROW)
@@ -91,8 +91,8 @@ def go(idle: IdleSource) -> None:
     topics: Any = SimpleNamespace(count_partitions=dict)
     ports = Ports(
         writer=idle.writer, store=PositionStore("rowlock.b1.position"), topics=topics,
-        open_log=lambda *_: idle, open_reader=NOBODY, server=lambda: server, names=EXACT, definitions=NOBODY,
-        reaches=lambda _changed: NOBODY, clock=Clock(lambda: idle.now, lambda: RECORD.ts_ms),
+        open_log=lambda *_: idle, open_reader=UNUSED, server=lambda: server, names=EXACT, definitions=UNUSED,
+        reaches=lambda _changed: UNUSED, clock=Clock(lambda: idle.now, lambda: RECORD.ts_ms),
         stopping=idle.stop.is_set,
     )  # fmt: skip
     loop = CaptureLoop(source_config(mysql=False, snapshot="never"), idle.started(), ports)

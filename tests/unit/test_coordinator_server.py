@@ -519,7 +519,7 @@ def test_an_older_stream_s_end_is_not_the_newer_one_s() -> None:
     new = AgentMachine("a1", 99, 100)
     played.report_event(StreamJoined(new), StreamLeft(old, "replaced"))
     assert played.view().agents[0].connected
-    played.report_event(StreamLeft(new, "gone"))
+    played.report_event(StreamLeft(new, "stream ended"))
     assert not played.view().agents[0].connected
 
 

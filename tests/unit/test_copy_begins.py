@@ -21,7 +21,7 @@ from schemas.table.model import Table
 from schemas.wire.codec import decode_event
 from schemas.wire.copies import CopyMark, CopyRequest, CopyState, RepairLimits
 from schemas.wire.event import Chunk
-from tests.kits.capture_story import DEFINED, FILE, NOBODY, NUMBER, Events, Story
+from tests.kits.capture_story import DEFINED, FILE, NUMBER, UNUSED, Events, Story
 
 ACCT = ("bank", "acct")
 
@@ -79,9 +79,9 @@ def test_a_copy_stands_above_what_this_run_has_sent() -> None:
     story.found = found.append
     story.notify(iter([[]]))
     (started,) = found
-    ports: Any = SimpleNamespace(writer=NOBODY, clock=SimpleNamespace(now_ms=NOBODY))
-    snapshots: Any = SimpleNamespace(sender=ChunkSender(started, NOBODY, NOBODY))
-    begin = CopyStarter(started, ports, snapshots=snapshots, position=NOBODY, topics=NOBODY)
+    ports: Any = SimpleNamespace(writer=UNUSED, clock=SimpleNamespace(now_ms=UNUSED))
+    snapshots: Any = SimpleNamespace(sender=ChunkSender(started, UNUSED, UNUSED))
+    begin = CopyStarter(started, ports, snapshots=snapshots, position=UNUSED, topics=UNUSED)
     started.captured.get_topic(ACCT).tail.last = (0, NUMBER, 100, 5)
     assert [begin.has_passed_topic(ACCT, FILE, pos) for pos in (99, 100, 101)] == [False, False, True]
 

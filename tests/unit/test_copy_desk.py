@@ -34,7 +34,7 @@ from tests.kits.topic import usual_tables
 
 UNIT = UnitRef("rowlock.branch1.bank.my_x20_acct", "branch1", 3, "id")
 NEED = CopyNeed(41, "rows-replaced")
-WHY = "topic offset 41: rows are gone: rowlock copy bank.my acct"
+WHY = "topic offset 41: rows are missing: rowlock copy bank.my acct"
 
 
 class Desk:
@@ -91,7 +91,7 @@ def test_a_copy_is_asked_for_once_with_the_pipelines_limits(tmp_path: Path) -> N
         seen = desk.desk.check_needed_copy(UNIT, NEED, WHY)
         assert (
             str(decode_problem(seen.waiting_reason))
-            == "topic offset 41: rows are gone; a copy of the table is requested: nothing to do, it "
+            == "topic offset 41: rows are missing; a copy of the table is requested: nothing to do, it "
             "begins automatically (rowlock status)"
         )
         assert not seen.has_begun
@@ -181,7 +181,7 @@ def test_a_refused_request_says_why_and_changes_what_is_seen(tmp_path: Path) -> 
     second = desk.desk.check_needed_copy(UNIT, NEED, WHY)
     assert second.waiting_reason is not None
     assert decode_problem(second.waiting_reason) == Problem(
-        "topic offset 41: rows are gone; a copy was requested and refused: about 70000000 rows",
+        "topic offset 41: rows are missing; a copy was requested and refused: about 70000000 rows",
         "rowlock copy bank.my acct (about 70000000 rows)",
     )
     assert second.digest != first.digest
@@ -201,7 +201,7 @@ def test_a_unit_shows_what_became_of_its_copy(tmp_path: Path, phase: str, waits_
     desk.desk.check_needed_copy(UNIT, NEED, WHY)
     desk.notified(id=desk.sent[0][1].id, phase=phase)
     waiting = decode_problem(desk.desk.check_needed_copy(UNIT, NEED, WHY).waiting_reason)
-    assert waiting.what == f"topic offset 41: rows are gone{waits_for}"
+    assert waiting.what == f"topic offset 41: rows are missing{waits_for}"
 
 
 @pytest.mark.parametrize(("offset", "begun"), [(None, False), (41, False), (42, True)])

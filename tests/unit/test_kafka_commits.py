@@ -18,7 +18,7 @@ from schemas.wire.position import ZERO
 from tests.kits.kafka_target import UNIT, target_config
 
 LANE = LaneProgress(0, 1, 1, "id", 4, ZERO, 1, "{}")
-NOBODY = TransientError("no broker answers")
+NO_BROKER = TransientError("no broker answers")
 FENCED = WriterFencedError("another producer has it")
 
 
@@ -54,8 +54,8 @@ class Steps:
 @pytest.mark.parametrize(
     "steps",
     [
-        [("begin", None), ("commit", FENCED), ("begin", NOBODY)],
-        [("begin", None), ("commit", FENCED), ("begin", FENCED), ("begin", NOBODY)],
+        [("begin", None), ("commit", FENCED), ("begin", NO_BROKER)],
+        [("begin", None), ("commit", FENCED), ("begin", FENCED), ("begin", NO_BROKER)],
         [("begin", None), ("commit", FENCED)] * 8,
     ],
     ids=["no broker", "fenced at its begin, too", "again and again"],
@@ -70,10 +70,10 @@ def test_who_was_fenced_in_a_commit_and_learns_nothing_does_not_know_whether_it_
 @pytest.mark.parametrize(
     "steps",
     [
-        [("begin", NOBODY)],
+        [("begin", NO_BROKER)],
         [("begin", FENCED)] * 8,
-        [("begin", None), ("commit", NOBODY)],
-        [("begin", None), ("commit", FENCED), ("begin", None), ("commit", NOBODY)],
+        [("begin", None), ("commit", NO_BROKER)],
+        [("begin", None), ("commit", FENCED), ("begin", None), ("commit", NO_BROKER)],
     ],
     ids=["no broker", "always fenced before", "not committed", "it is seen that the first did not happen"],
 )

@@ -391,13 +391,13 @@ def test_a_statement_that_may_change_every_table_is_logged(
     """It stops them all: a person has to see which one it was."""
     monkeypatch.setattr(impact, "build_definition_place", lambda _: None)
     captured: Any = SimpleNamespace(known=frozenset([NAME]), stopped={}, source="b1")
-    reaches: Any = SimpleNamespace(find_impact=lambda *_: ImpactedTables(found, "a view is gone: copy"))
+    reaches: Any = SimpleNamespace(find_impact=lambda *_: ImpactedTables(found, "a view was dropped: copy"))
     affected = StatementImpact(captured, lambda *_: True, NameRules(), reaches)
     statement = SimpleNamespace(kind=DmlStatement(frozenset()), tokens=[], sql="CALL p()")
     barrier: Any = SimpleNamespace(statement=statement)
     with capture_logs() as logs:
         [verdict] = affected._list_written_tables(barrier)
-    assert (verdict.table, verdict.why) == (NAME, "a view is gone: copy")
+    assert (verdict.table, verdict.why) == (NAME, "a view was dropped: copy")
     assert [each["event"] for each in logs] == events
 
 

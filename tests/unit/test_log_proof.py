@@ -255,7 +255,7 @@ def fatal(text: str) -> pymysql.MySQLError:
 PROVEN = EVENT._replace(timestamp=1)
 THERE = [description(), packet(log.XID, EVENT.body, 131)]
 EARLIER = EVENT._replace(timestamp=1, start=50, end=81)
-GONE = fatal("Could not find first log file name in binary log index file")
+PURGED = fatal("Could not find first log file name in binary log index file")
 FILES = [LogFile("b.000003", 500)]
 
 
@@ -266,7 +266,7 @@ def test_the_connection_that_is_read_from_is_the_one_that_is_proven(monkeypatch:
 
 
 def test_earlier_events_are_read_on_connections_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    dumps = PlannedDumps(monkeypatch, at_100=THERE, at_400=[], at_50=GONE)
+    dumps = PlannedDumps(monkeypatch, at_100=THERE, at_400=[], at_50=PURGED)
     found = ProvenLog({}).open_at(build_proofs([PROVEN, EARLIER]), "b.000003", 400)
     assert (found.point, dumps.opened) == (("b.000003", 400), [100, 50, 400])
 
@@ -287,7 +287,7 @@ def test_where_no_event_can_begin_there_is_another_history(
 
 
 def test_a_file_that_was_purged_just_now_is_called_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    PlannedDumps(monkeypatch, at_100=GONE)
+    PlannedDumps(monkeypatch, at_100=PURGED)
     with pytest.raises(SourceRefusedError, match="if the log was purged"):
         ProvenLog({}).require_proofs(record(build_proofs([PROVEN])), FILES)
 
@@ -414,7 +414,7 @@ def test_the_connection_that_a_file_s_first_event_is_read_on_is_closed(
             SourceRefusedError,
             "not the one that was captured",
         ),
-        (GONE, SourceRefusedError, "if the log was purged"),
+        (PURGED, SourceRefusedError, "if the log was purged"),
         ([], TransientSourceError, "no event"),
         (pymysql.err.OperationalError(2013, "lost"), TransientSourceError, "lost"),
     ],

@@ -25,12 +25,12 @@ from schemas.wire.codec import decode_event
 from tests.kits.capture_story import FILE, NUMBER, TOPIC, Events, Story
 
 ACCT = ("bank", "acct")
-GONE = TableStoppedError(frozenset([ACCT]), "dropped", "bank.acct is gone", "copy it")
+DROPPED = TableStoppedError(frozenset([ACCT]), "dropped", "bank.acct is gone", "copy it")
 
 
 def a_stop(pos: int = 4) -> StoppedTable:
     cause = StopCause(0, FILE, NUMBER, pos, 7)
-    return StoppedTable(cause.build_table_stop(ACCT, GONE), place=cause.build_stop_position())
+    return StoppedTable(cause.build_table_stop(ACCT, DROPPED), place=cause.build_stop_position())
 
 
 def stopped(story: Story) -> list[bool]:
@@ -211,7 +211,7 @@ class Unfollowed(Story):
         def reading(timeout: float) -> Iterator[Any]:
             for change in read(timeout):
                 yield change
-                yield GONE
+                yield DROPPED
 
         log.read_changes = reading  # type: ignore[method-assign]
         return log
@@ -307,7 +307,7 @@ def test_it_says_that_it_is_alive_while_a_large_transaction_is_sent() -> None:
 # --- a log that is used up
 
 
-NOBODY: Any = object()
+UNUSED: Any = object()
 
 
 class UsedUp:
@@ -357,7 +357,7 @@ class UsedUpStory(Story):
     def _ports(self, writer: Any) -> Ports:
         ports = super()._ports(writer)
         ports.store.is_superseded = lambda *_: False  # type: ignore[method-assign]
-        return replace(ports, reader=NOBODY)
+        return replace(ports, reader=UNUSED)
 
 
 def test_rows_of_a_log_that_is_used_up_are_deleted_once_kafka_has_them_and_before_a_record_passes_them() -> (
@@ -386,7 +386,7 @@ def test_a_table_of_which_a_row_cannot_be_deleted_stops() -> None:
 
     def telling() -> Iterator[Events]:
         yield []
-        story.used_up.stop = GONE
+        story.used_up.stop = DROPPED
         yield story.transaction([(1, None, 1)])
         assert stopped(story) == [False, True]
 

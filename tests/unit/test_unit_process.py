@@ -175,11 +175,11 @@ def test_status_lines_are_written_once_and_survive_a_reader_that_is_gone() -> No
     assert (line["kind"], line["units"]["t"]["offset"], line["applied"]) == ("status", 3, 4)
     assert line["units"]["t"]["displaced"] == 2
 
-    class Gone(io.StringIO):
+    class ClosedReader(io.StringIO):
         def write(self, _text: str) -> int:
             raise BrokenPipeError
 
-    writer = StatusWriter("p", LineWriter(Gone()))
+    writer = StatusWriter("p", LineWriter(ClosedReader()))
     writer.write_problem("a", "b")
     writer.write_problem("a", "b")
 

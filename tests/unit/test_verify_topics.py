@@ -265,7 +265,7 @@ def test_a_row_that_stands_under_another_key_too_is_a_difference(word: str, key:
     for each in range(4):
         verified.put(each, "Ulm", each)
     verified.rows[2] = (2, "Bonn", 2)
-    verified.change(None, verified.rows[2])  # read again, and nobody knew where it was
+    verified.change(None, verified.rows[2])  # read again; its place was not known
     ((kind, row, columns),) = found(verified.verify())
     assert (kind, row, columns[0]) == (Difference.DIFFERENT, (2,), PLACE)
     verified.topic.pop()
