@@ -189,7 +189,7 @@ class CaptureRunner:
             self._loop.write_heartbeat()
 
     def _shut_down(self, loop: CaptureLoop, writer: KafkaWriter, why: str, *, restarts: bool) -> None:
-        """Store everything within a time limit. What is not stored is sent again later."""
+        """Store the position and all sent events within a time limit. Later, capture sends the rest again."""
         writer.limit_waiting(time.monotonic() + _FAREWELL)
         try:
             loop.shut_down(why or ENDED_AS_ASKED, restarts=restarts)

@@ -126,7 +126,7 @@ def _build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--handed", type=int, metavar="FD", help="file descriptor from which the configuration is read"
     )
-    parser.add_argument("--source", required=True, help="name of the source in it")
+    parser.add_argument("--source", required=True, help="name of the source in the configuration")
     parser.add_argument("--detached", action="store_true", help="do not end when standard input ends")
     parser.add_argument(
         "--new-snapshot", action="store_true",

@@ -161,7 +161,7 @@ def pg_db(postgres: PostgreSQL, unique: str) -> Iterator[str]:
 
 @pytest.fixture
 def oracle_db(oracle: OracleOnH2 | RealOracle, unique: str) -> Iterator[str]:
-    """The name of a fresh database on `oracle`, with Oracle's catalogue, which goes with the service; or of
+    """The name of a fresh database on `oracle`, with Oracle's catalog, which goes with the service; or of
     one's own, emptied."""
     if isinstance(oracle, RealOracle):
         oracle.empty()

@@ -313,6 +313,6 @@ def explain_trouble(topic: str, active: ActiveDefinition | None, trouble: Troubl
     if misfit is None:
         return trouble
     log.info(
-        "statement refused by the target", topic=topic, answer=str(trouble.problem)[:300], reason=str(misfit)
+        "statement refused by the target", topic=topic, error=str(trouble.problem)[:300], reason=str(misfit)
     )
     return replace(trouble, problem=misfit)

@@ -27,7 +27,7 @@ from consumer.ordering.lanes.lane import (
 )
 from consumer.ordering.model import QuarantineEntry, RowChange
 from consumer.ordering.progress import LaneMark
-from consumer.ordering.tickets import TicketTable, Wait
+from consumer.ordering.tickets import Ticket, TicketTable
 from schemas.problems import Problem
 
 CommitBatch = Callable[[int, LaneBatch], Machine[None]]
@@ -71,7 +71,7 @@ class LaneGroup:
             Lane(number, tickets, limits, held, replace=replace, unfit=unfit) for number in range(self.count)
         ]
         self._waiting_for_tickets: set[int] = set()
-        self._pending, self._max_pending = 0, limits.max_pending
+        self._pending_events, self._max_pending = 0, limits.max_pending
         self._drained: dict[int, bool] = {}  # lane → wrote the mark itself
         self._error: BaseException | None = None
 
@@ -90,12 +90,12 @@ class LaneGroup:
             self._dispatcher.dispatch(plan, changes)
             for number, items in enumerate(self._dispatcher.take_queued()):
                 if items:
-                    self._pending += len(items)
+                    self._pending_events += len(items)
                     self._lanes[number].queue_items(items)
                     self.signals.wake_lane(number)
-        while self._pending > self._max_pending and self._error is None:
+        while self._pending_events > self._max_pending and self._error is None:
             with self.signals.mutex:
-                before = self._pending
+                before = self._pending_events
                 for number, lane in enumerate(self._lanes):
                     lane.push_collected()
                     self.signals.wake_lane(number)
@@ -103,7 +103,7 @@ class LaneGroup:
         self._require_running()
 
     def _has_fewer_pending_than(self, pending: int) -> bool:
-        return self._pending < pending or self._error is not None
+        return self._pending_events < pending or self._error is not None
 
     def drain(self, mark: LaneMark) -> Machine[list[int]]:
         """Let every lane apply its queue; return the lanes that had nothing to apply and so did not
@@ -179,12 +179,12 @@ class LaneGroup:
             lane.handle_failure(error)
             return
         with self.signals.mutex:
-            self._pending -= lane.record_applied()
+            self._pending_events -= lane.record_applied()
             self.signals.wake_lane(None)
             for other in self._waiting_for_tickets:
                 self.signals.wake_lane(other)
 
-    def _wait_for_lanes(self, number: int, waits: Sequence[Wait]) -> Machine[None]:
+    def _wait_for_lanes(self, number: int, waits: Sequence[Ticket]) -> Machine[None]:
         ready = self._tickets.is_released
         with self.signals.mutex:
             for wait in waits:

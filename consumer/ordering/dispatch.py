@@ -24,7 +24,7 @@ from consumer.ordering.fold import IndexFold, get_part_collation, make_index_fol
 from consumer.ordering.layout import Layout
 from consumer.ordering.model import LaneProgress, RowChange, TargetTable
 from consumer.ordering.netchange import make_getter, make_reducer
-from consumer.ordering.tickets import Ticket, TicketTable, ValueHolders, Wait
+from consumer.ordering.tickets import Ticket, TicketTable, ValueHolders
 from schemas.table.model import Key, Row, Table, UniqueIndex
 
 
@@ -85,7 +85,7 @@ def _list_index_parts(table: Table, index: UniqueIndex) -> set[tuple[str, int | 
 
 _Index = tuple[ValueHolders, Callable[[Row], Any], IndexFold, bool]
 """(the index's tickets, getter of the exact values, fold, whether it is unique at the source as well)."""
-LaneItem = tuple[RowChange, TablePlan, bytes, tuple[Wait, ...]]
+LaneItem = tuple[RowChange, TablePlan, bytes, tuple[Ticket, ...]]
 """An item of a lane: (change, plan, folded key, tickets to wait for)."""
 
 
@@ -144,12 +144,12 @@ class Dispatcher:
 
     def _register_tickets(
         self, plan: TablePlan, ticket: Ticket, before: Row | None, after: Row | None
-    ) -> tuple[Wait, ...]:
+    ) -> tuple[Ticket, ...]:
         """Register `ticket` for every unique value that the event gives or takes; return the tickets it
         must wait for.
         """
         register = self._tickets.register
-        waits: tuple[Wait, ...] = ()
+        waits: tuple[Ticket, ...] = ()
         for holders, values, fold, one_holder in plan.indexes:
             same = before is not None and after is not None and values(before) == values(after)
             if same and one_holder:
@@ -181,7 +181,7 @@ class Dispatcher:
                 waits = self._register_tickets(plan, (change.id, source), change.before, change.after)
                 self._queues[source].append((change, plan, old, waits))
             return
-        order: tuple[Wait, ...] = ()
+        order: tuple[Ticket, ...] = ()
         if offset > self._passed[source]:
             order = ((first.id, source),)
             waits = self._register_tickets(plan, order[0], first.before, None)

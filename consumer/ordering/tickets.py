@@ -24,9 +24,7 @@ from __future__ import annotations
 from consumer.ordering.model import ChangeId
 
 Ticket = tuple[ChangeId, int]
-"""(event id, its lane)."""
-Wait = Ticket
-"""The ticket of the event to wait for."""
+"""(event id, its lane): an event has one, for all unique values that it gives or takes."""
 ValueHolders = dict[bytes, Ticket]
 """Folded value of a unique index → ticket of its last event."""
 
@@ -59,7 +57,7 @@ class TicketTable:
         """Return the map of a unique index of the target table "schema.name"."""
         return self._indexes.setdefault((table, index), {})
 
-    def register(self, holders: ValueHolders, value: bytes, ticket: Ticket) -> Wait | None:
+    def register(self, holders: ValueHolders, value: bytes, ticket: Ticket) -> Ticket | None:
         """Make `ticket` the last one of `value`; return the ticket to wait for.
 
         None if the value is free, or if its holder is in the same lane, which is ordered in itself.
@@ -70,9 +68,9 @@ class TicketTable:
             return None
         return last
 
-    def is_released(self, wait: Wait) -> bool:
-        """Return whether the event waited for is released."""
-        return self._released[wait[1]] >= wait[0]
+    def is_released(self, ticket: Ticket) -> bool:
+        """Return whether the event of the ticket is released."""
+        return self._released[ticket[1]] >= ticket[0]
 
     def release(self, lane: int, event: ChangeId) -> None:
         """Release all events of `lane` up to `event`: they are committed."""

@@ -103,8 +103,8 @@ class UnitProblems:
         """Report an operation's failure or displaced rows."""
         if isinstance(event, OperationFailed) and not event.waits:
             log.warning(
-                "unit retried", pipeline=self._pipeline.name, topic=event.topic,
-                error=str(decode_problem(event.error)), again=event.should_retry,
+                "operation of a unit failed", pipeline=self._pipeline.name, topic=event.topic,
+                error=str(decode_problem(event.error)), retried=event.should_retry,
             )  # fmt: skip
             self._status.write_problem(f"unit {event.topic} in trouble", str(decode_problem(event.error)))
         elif isinstance(event, UnitTakenOver):

@@ -115,7 +115,11 @@ class ApplyProcess:
         try:
             asked = decode_command(line)
         except msgspec.DecodeError as error:
-            log.error("instruction not readable", line=line[:200].decode(errors="replace"), error=str(error))
+            log.error(
+                "coordinator's instruction cannot be decoded",
+                line=line[:200].decode(errors="replace"),
+                error=str(error),
+            )
             return
         place = split_name(asked.unit)
         if place is None or not self._shells.is_known(asked.unit, place[0]):

@@ -161,7 +161,10 @@ class QueryWorker:
             report.state == "fenced"
         ):  # a stopped unit is logged once, by the process that owns it, not at each attempt
             log.error(
-                "unit released", topic=topic, state=report.state, message=str(decode_problem(report.message))
+                "worker lost the unit to a newer attempt",
+                topic=topic,
+                state=report.state,
+                message=str(decode_problem(report.message)),
             )
         elif report.state == "behind":
             log.warning(

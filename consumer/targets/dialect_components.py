@@ -164,7 +164,11 @@ class NetChangeApplier(Protocol):
     """Applies net changes in the link's open transaction."""
 
     def apply_net_change(self, unit: ApplyUnit, net: NetChange, displacing: str | None) -> int:
-        """Apply `net`; return how many rows were written to `rowlock_displaced`."""
+        """Apply `net`; return how many rows were written to `rowlock_displaced`.
+
+        `displacing`: None, or the JSON of what is applied. With it, rows of other keys that hold a needed
+        unique value make room (`TargetTransaction.apply_net_change` in consumer/targets/session.py).
+        """
 
     def on_transaction_end(self, *, committed: bool) -> None:
         """Note that the transaction ended: what it created exists if `committed`."""

@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from consumer.errors import TransientError
 from consumer.ordering.model import ApplyUnit, LaneProgress, NetChange, TargetTable, UnitState
 from consumer.targets.alterations import AlterTable, DropTable
-from consumer.targets.altering import TableChanger
 from consumer.targets.bookkeeping import Bookkeeping, parse_units_by_topic
 from consumer.targets.checks.rights import MissingRight, RequiredRights, TablePlace
 from consumer.targets.checks.table_facts import Remark, TableFacts
 from consumer.targets.dialect_components import DialectComponents, Link, NetChangeApplier, TargetCatalog
 from consumer.targets.progress import SqlProgressStore, SqlProgressWriter, run_create
 from consumer.targets.sql import Syntax, join_conditions, render_keys_in
+from consumer.targets.table_changer import TableChanger
 from schemas.table.model import Key, Row, Table
 
 
@@ -32,12 +32,12 @@ class SqlTransaction(SqlProgressWriter):
         catalog: TargetCatalog,
         applier: NetChangeApplier,
         *,
-        altering: TableChanger,
+        changer: TableChanger,
     ) -> None:
         super().__init__(unit, link, books)
         self._catalog = catalog
         self._applier = applier
-        self._altering = altering
+        self._changer = changer
 
     def apply_net_change(self, net: NetChange, *, displacing: str | None = None) -> int:
         """Apply `net` set-based. Return how many rows were written to `rowlock_displaced`; they count
@@ -83,9 +83,9 @@ class SqlTransaction(SqlProgressWriter):
         RefusedError with a remedy; after any of them the transaction is rolled back by leaving the
         block.
         """
-        if not self._altering.transactional:
+        if not self._changer.transactional:
             raise ValueError("altering a table would commit this transaction")
-        self._altering.apply_change(change)
+        self._changer.apply_change(change)
         self._applier.forget_table(change.table.db, change.table.name)
 
 
@@ -124,7 +124,7 @@ class SqlSession(SqlProgressStore):
         self.catalog = parts.catalog
         self.column_names = parts.catalog.column_names
         self._applier = parts.applier
-        self._altering = TableChanger(parts.link, parts.alterer, parts.fresh)
+        self._changer = TableChanger(parts.link, parts.alterer, parts.fresh)
         self.transactional_ddl = parts.alterer.transactional
 
     @contextmanager
@@ -138,7 +138,7 @@ class SqlSession(SqlProgressStore):
         try:
             with self.begin_guarded(unit, guards):
                 yield SqlTransaction(
-                    unit, self._link, self._books, self.catalog, self._applier, altering=self._altering
+                    unit, self._link, self._books, self.catalog, self._applier, changer=self._changer
                 )
             committed = True
         finally:
@@ -226,7 +226,7 @@ class SqlSession(SqlProgressStore):
                 "retries"
             )
         try:
-            self._altering.apply_change(change)
+            self._changer.apply_change(change)
         finally:
             self._applier.forget_table(change.table.db, change.table.name)
 
@@ -237,7 +237,7 @@ class SqlSession(SqlProgressStore):
         Does nothing where the connection does not exist. Raises TransientError when it still exists
         after a few seconds.
         """
-        self._altering.end_connection(connection)
+        self._changer.end_connection(connection)
 
     def fetch_rows(
         self,

@@ -3,11 +3,11 @@
 ```
             notify (a message arrived)                close
    IDLE ────────────────────────────▶ NOTIFIED ─────────────────▶ DROP
-    ▲        the scheduler owns it,      │  the poller frees it
+    ▲        the ready queue has it,  │  the poller frees it
     └──────  then exactly one poller ────┘  when it releases
                 release
 ```
-`IDLE`: the mailbox owns the machine. `NOTIFIED`: the machine is in the scheduler's queue or in one
+`IDLE`: the mailbox owns the machine. `NOTIFIED`: the machine is in the ready queue or in one
 poller's batch; further messages only join the mailbox. `DROP`: the mailbox is closed.
 """
 

@@ -36,7 +36,7 @@ class MailboxClosedError(SendError):
 
 
 class Mailbox(Generic[F, M]):
-    """The queue of one machine. `schedule` puts a mailbox with work into the scheduler's queue."""
+    """The queue of one machine. `schedule` puts a mailbox with work into the ready queue."""
 
     __slots__ = (
         "_capacity",

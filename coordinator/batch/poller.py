@@ -17,8 +17,8 @@ from typing import Any, Generic, Protocol
 
 from coordinator.batch.fsm import Fsm
 from coordinator.batch.mailbox import F, M, Mailbox
+from coordinator.batch.ready_queue import ReadyQueue
 from coordinator.batch.router import Router
-from coordinator.batch.scheduler import Scheduler
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +75,14 @@ class Poller(Generic[F, M]):
     def __init__(
         self,
         router: Router[F, M, Any],
-        scheduler: Scheduler[F, M],
+        ready: ReadyQueue[F, M],
         handler: PollHandler[F, M],
         *,
         max_batch_size: Callable[[], int],
         reschedule_after: float,
         now: Callable[[], float],
     ) -> None:
-        self._router, self._scheduler, self._handler = router, scheduler, handler
+        self._router, self._ready, self._handler = router, ready, handler
         self._max_batch_size, self._reschedule_after, self._now = max_batch_size, reschedule_after, now
         self._batch: list[_PolledMachine[F, M]] = []
         self._control: tuple[Mailbox[Fsm, Any], Fsm] | None = None
@@ -93,9 +93,9 @@ class Poller(Generic[F, M]):
         queue.
         """
         try:
-            while not self._scheduler.down:
-                idle = not (self._batch or self._control or len(self._scheduler))
-                if idle and not self._scheduler.wait_for_work():
+            while not self._ready.down:
+                idle = not (self._batch or self._control or len(self._ready))
+                if idle and not self._ready.wait_for_work():
                     break
                 self.run_round()
         finally:
@@ -114,14 +114,14 @@ class Poller(Generic[F, M]):
 
     def _return_all(self) -> None:
         for held in self._batch:
-            self._scheduler.schedule(held.mailbox, held.fsm)
+            self._ready.schedule(held.mailbox, held.fsm)
         self._batch.clear()
         if self._control is not None:
-            self._scheduler.schedule_control(*self._control)
+            self._ready.schedule_control(*self._control)
             self._control = None
 
     def _handle_control(self) -> None:
-        self._control = self._control or self._scheduler.take_control()
+        self._control = self._control or self._ready.take_control()
         if self._control is None:
             return
         mailbox, fsm = self._control
@@ -134,8 +134,8 @@ class Poller(Generic[F, M]):
             self._control = (mailbox, reacquired) if reacquired is not None else None
 
     def _fetch_machines(self, limit: int) -> None:
-        while len(self._batch) < limit and not self._scheduler.control_waiting:
-            task = self._scheduler.take_task()
+        while len(self._batch) < limit and not self._ready.control_waiting:
+            task = self._ready.take_task()
             if task is None:
                 return
             mailbox, fsm = task
@@ -175,5 +175,5 @@ class Poller(Generic[F, M]):
         held.since = self._now()
         if self._hot % 2:
             return False
-        self._scheduler.schedule(held.mailbox, held.fsm)
+        self._ready.schedule(held.mailbox, held.fsm)
         return True

@@ -11,8 +11,8 @@ from typing import Any, Generic
 from coordinator.batch.fsm import Fsm
 from coordinator.batch.mailbox import F, M, Mailbox
 from coordinator.batch.poller import Poller, PollHandler
+from coordinator.batch.ready_queue import ReadyQueue
 from coordinator.batch.router import Router
-from coordinator.batch.scheduler import Scheduler
 
 
 @dataclass(slots=True)
@@ -45,11 +45,11 @@ class BatchSystem(Generic[F, M]):
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.config = config or BatchConfig()
-        self.scheduler: Scheduler[F, M] = Scheduler()
+        self.ready: ReadyQueue[F, M] = ReadyQueue()
         box: Mailbox[Fsm, Any] = Mailbox(
-            "control", control, self.config.capacity, self.scheduler.schedule_control
+            "control", control, self.config.capacity, self.ready.schedule_control
         )
-        self.router: Router[F, M, Any] = Router(box, self.scheduler.schedule, self.config.capacity)
+        self.router: Router[F, M, Any] = Router(box, self.ready.schedule, self.config.capacity)
         self.error: BaseException | None = None
         self._handler, self._now = handler, now
         self._threads: list[threading.Thread] = []
@@ -66,7 +66,7 @@ class BatchSystem(Generic[F, M]):
         """Return a new poller. Used by `start`, and by tests that drive rounds step by step."""
         return Poller(
             self.router,
-            self.scheduler,
+            self.ready,
             self._handler(number),
             max_batch_size=lambda: self.config.max_batch_size,
             reschedule_after=self.config.reschedule_after,
@@ -79,14 +79,14 @@ class BatchSystem(Generic[F, M]):
         except BaseException as error:  # noqa: BLE001 - kept, and raised by close()
             self.error = self.error or error
             self.router.shut_down()
-            self.scheduler.shut_down()
+            self.ready.shut_down()
 
     def close(self) -> None:
         """Refuse new messages, let each poller end its round, and join the threads. Raises the error of
         a handler, if any.
         """
         self.router.shut_down()
-        self.scheduler.shut_down()
+        self.ready.shut_down()
         for thread in self._threads:
             thread.join()
         self._threads.clear()

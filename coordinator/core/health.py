@@ -67,7 +67,7 @@ WELL = AgentHealth()
 
 
 def record_agent_failure(health: AgentHealth, unit: str, now: float, config: HealthConfig) -> AgentHealth:
-    """Return the agent's health after a preparation or start of the unit has failed there.
+    """Count a failed preparation or start of the unit on the agent, and return the new health.
 
     A preparation that had begun before the agent backed off does not lengthen the back-off.
     """

@@ -63,7 +63,10 @@ def _from_here(request: Request) -> None:
     if not is_loopback(urlsplit(f"//{host}").hostname or ""):
         raise HTTPException(403, f"asked as {host!r}; without a token only 127.0.0.1, ::1 and localhost")
     if origin is not None and urlsplit(origin).netloc != host:
-        raise HTTPException(403, f"a page of {origin} may not ask; set coordination.token")
+        raise HTTPException(
+            403,
+            f"web pages of {origin} are refused; set coordination.token, and send it",
+        )
 
 
 def identify_asker(

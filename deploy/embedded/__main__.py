@@ -23,7 +23,7 @@ from deploy.fetch.downloads import fetch_spark_kafka_jars
 def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m deploy.embedded", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("fetch", help="download everything that is missing")
+    commands.add_parser("fetch", help="download the servers and jars that are missing")
     up = commands.add_parser("up", help="start services, print their ports as JSON, stay until Ctrl-C")
     up.add_argument("--kafka", action="store_true")
     up.add_argument("--mariadb", type=int, default=0, metavar="N", help="how many MariaDB servers")

@@ -254,7 +254,7 @@ def _build_set_format(i: int, logged: ColumnMap, column: ColumnType) -> ColumnFo
     return _build_bit_mask_format(i, logged, scalars.SetLabels(_get_labels(column)))
 
 
-def _set_number(i: int, logged: ColumnMap, column: ColumnType) -> ColumnFormat | None:
+def _decode_set_number(i: int, logged: ColumnMap, column: ColumnType) -> ColumnFormat | None:
     return _build_bit_mask_format(i, logged, scalars.SetNumbers(len(column.members)))
 
 
@@ -292,5 +292,5 @@ _RULES: dict[Kind, Callable[[int, ColumnMap, ColumnType], ColumnFormat | None]] 
     Kind.ENUM: _build_enum_format,
     Kind.SET: _build_set_format,
     Kind.ENUM_NUMBER: _build_enum_number_format,
-    Kind.SET_NUMBER: _set_number,
+    Kind.SET_NUMBER: _decode_set_number,
 }

@@ -201,7 +201,7 @@ def compile_loop(layout: RowLayout, nulls: int, *, update: bool) -> LoopFunction
     a UTF-8 charset is copied into the images as it is in the log.
     """
     lines = ["while p < end:", "    here = f'{position}{row}]'"]
-    body, names = (_update_rows if update else _generate_single_rows)(layout, nulls)
+    body, names = (_generate_update_rows if update else _generate_single_rows)(layout, nulls)
     lines += [f"    {line}" for line in body]
     lines += ["    prev = here", "    row += 1", "    order += 1", "return p"]
     arguments = (
@@ -231,7 +231,7 @@ def _generate_single_rows(layout: RowLayout, nulls: int) -> tuple[list[str], dic
     ], writer.names
 
 
-def _update_rows(layout: RowLayout, nulls: int) -> tuple[list[str], dict[str, Any]]:
+def _generate_update_rows(layout: RowLayout, nulls: int) -> tuple[list[str], dict[str, Any]]:
     before, after = ImageSourceWriter(""), ImageSourceWriter("_")
     old, new = (
         _write_specialised_columns(before, layout, nulls),

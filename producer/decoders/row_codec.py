@@ -5,7 +5,7 @@ Usage per event body (`body`: an event without its 19-byte header and without it
     table_map = maps.get_table_map(body)  # TABLE_MAP: TableMapCache, unchanged bytes are a dict look-up
     codec = TableCodec(table, table_map, source, tail)  # once per (definition, table_map.layout, topic)
     event_type, body = unpack_rows_event(event_type, body)  # only for MariaDB's log_bin_compress
-    records = codec.encode_rows(event_type, body, tx, first_row)  # [(key, value)]; advances tx.total_order
+    records = codec.build_records(event_type, body, tx, first_row)  # [(key, value)]; advances tx.total_order
     first_row += len(records)  # for uncaptured tables: first_row += count_rows(table_map, …)
     last = mark_last(value)  # sets "last": true in the one record that is held back
 
@@ -89,7 +89,8 @@ _HEADS = {
 
 
 class TableCodec:
-    """Encodes row events of one table under one definition and one TABLE_MAP layout, for one topic.
+    """Decodes the row events of one table under one definition and one TABLE_MAP layout, and builds the
+    records of its topic.
 
     Raises DefinitionMismatch when `table_map` refutes `table`
     (producer/binlog_format/definition_match.py, and forms of columns).
@@ -117,10 +118,10 @@ class TableCodec:
         self._last: Position | None = None
         self._prev = "null"
 
-    def encode_rows(
+    def build_records(
         self, event_type: int, body: bytes, tx: TransactionContext, first_row: int
     ) -> list[tuple[bytes, bytes]]:
-        """Decode every row of a row event, and return its (Kafka key, event value).
+        """Decode every row of a row event, and build the record of each: (Kafka key, event as JSON).
 
         `source.row` counts from `first_row`, `last` is false.
 
@@ -140,7 +141,7 @@ class TableCodec:
         return records
 
     def withdraw_rows(self, records: list[tuple[bytes, bytes]], keep: int, tx: TransactionContext) -> None:
-        """Withdraw all but the first `keep` of the records of the last `encode_rows`: they are not sent."""
+        """Withdraw all but the first `keep` of the records of the last `build_records`: they are not sent."""
         dropped = len(records) - keep
         if not dropped or self._last is None:
             return

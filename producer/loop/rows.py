@@ -65,7 +65,7 @@ class RowSender:
             self._log.skip_uncaptured(rows)
             return
         try:
-            records = rows.encode_rows(state, source, context)
+            records = rows.build_records(state, source, context)
         except DecodeError as error:
             raise build_decoding_stop(name, error) from error
         fit, size = count_fitting_records(records)

@@ -40,7 +40,7 @@ class LoggedRows(Protocol):
         """The table's name as the log writes it."""
         ...
 
-    def encode_rows(
+    def build_records(
         self, table: TableState, source: SourceContext, transaction: TransactionContext, /
     ) -> list[tuple[bytes, bytes]]:
         """Return (Kafka key, event) of every row, `last` false.
@@ -60,7 +60,7 @@ class LoggedRows(Protocol):
         keep: int,
         /,
     ) -> None:
-        """Withdraw all but the first `keep` of the records that `encode_rows` returned just now."""
+        """Withdraw all but the first `keep` of the records that `build_records` returned just now."""
         ...
 
     def list_keys(self, table: TableState, source: SourceContext, /) -> Sequence[Key]:

@@ -69,7 +69,7 @@ def _post_command(config_file: Path, path: str, done: str, body: dict[str, Any] 
     "--without",
     metavar="KIND/NAME",
     multiple=True,
-    help="Leave out the apply units of source/NAME or pipeline/NAME.",
+    help="Start without the apply units of source/NAME or pipeline/NAME.",
 )
 @handed_option
 @report_command_errors
@@ -215,8 +215,8 @@ def agents_list(config_file: Path, output: str) -> None:
 @click.argument("agent")
 @report_command_errors
 def agents_drain(config_file: Path, agent: str) -> None:
-    """Move all units of AGENT to other agents, and place no more on it until it is undrained or started
-    again."""
+    """Move all units of AGENT to other agents. It gets no units until you undrain it or start its
+    process again."""
     _post_command(config_file, f"/v1/agents/{quote(agent, safe='')}/drain", f"{agent} is being drained")
 
 

@@ -1,4 +1,4 @@
-"""Changes of target tables on real servers: every step on a table with rows, judged by the catalogue and by
+"""Changes of target tables on real servers: every step on a table with rows, judged by the catalog and by
 all rows."""
 
 from __future__ import annotations

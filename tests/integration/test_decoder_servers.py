@@ -163,7 +163,7 @@ def test_events_are_the_envelope_of_schemas(server: LoggedDatabase) -> None:
     tail, first_row, tx = TopicTail(last=(0, 3, 4500, 1)), 5, transaction()
     records = []
     for table_map, kind, body in server.log.row_events(server.db, table.name):
-        records += TableCodec(table, table_map, server.source, tail).encode_rows(
+        records += TableCodec(table, table_map, server.source, tail).build_records(
             kind, body, tx, first_row + len(records)
         )
     events = [decode_event(value) for _, value in records]

@@ -1,4 +1,4 @@
-"""Capture lags the catalogue: what it publishes is right, or the table is stopped or waits; never a
+"""Capture lags the catalog: what it publishes is right, or the table is stopped or waits; never a
 wrong value, never the whole source.
 
 A definition is published only from a proven reading of the catalog, one search of the log proves it for every
@@ -157,7 +157,7 @@ def test_a_form_that_was_changed_and_changed_back_gives_no_wrong_value(behind: S
 
 
 def test_one_alter_is_proven_and_followed_live_and_behind(behind: Source) -> None:
-    """The catalogue is ahead of the log by nothing that concerns the table: other tables' statements, and
+    """The catalog is ahead of the log by nothing that concerns the table: other tables' statements, and
     those that only look like one, do not matter."""
     behind.change("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "CREATE TABLE u (id INT PRIMARY KEY, v INT)")
     behind.capture("ALTER TABLE t ADD COLUMN w INT", "INSERT INTO t VALUES (1, 2, 3)")

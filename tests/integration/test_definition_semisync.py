@@ -1,4 +1,4 @@
-"""A statement is in the log, and delivered, before the catalogue shows it: a semi-synchronous primary holds
+"""A statement is in the log, and delivered, before the catalog shows it: a semi-synchronous primary holds
 it there."""
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def primary(server: Primary) -> Iterator[Primary]:
 def test_the_gap_is_real(primary: Primary) -> None:
     """MySQL shows the old definition; MariaDB does not answer."""
     if primary.kind == "mariadb":
-        pytest.skip("MariaDB's catalogue waits for the statement by itself")
+        pytest.skip("MariaDB's catalog waits for the statement by itself")
     with closing(open_catalog(primary.source)) as catalog:
         table = catalog.tables.examine_tables([TABLE])[TABLE].table
     assert table is not None
@@ -118,7 +118,7 @@ def test_a_definition_is_read_once_the_statement_before_it_is_visible(primary: P
     asking = threading.Thread(target=lambda: found.append(definitions.prove_definition(place, TABLE)))
     asking.start()
     asking.join(1.5)
-    assert not found, "the catalogue cannot know it yet"
+    assert not found, "the catalog cannot know it yet"
     primary.release()
     asking.join(30)
     catalog.close()

@@ -211,7 +211,7 @@ class Written:
         self.tables += 1
         expected = table(self.target.schema, f"t{self.tables}", collation, pairs[0].prefix)
         self.session.create_table(expected)
-        # what the catalogue shows of a collation that is kept, test_collations.py checks
+        # what the catalog shows of a collation that is kept, test_collations.py checks
         kept = self.choose(expected.get_column("k").type) == collation
         real = expected if kept else self.session.read_table(expected.db, expected.name)
         assert real is not None

@@ -1,4 +1,4 @@
-"""What TABLE_MAPs record on both servers, compared with what the catalogue has: never a false contradiction,
+"""What TABLE_MAPs record on both servers, compared with what the catalog has: never a false contradiction,
 and never a miss.
 
 Every definition is compared with the log that was written under it; then with an ALTER between the two.

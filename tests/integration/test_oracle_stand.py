@@ -348,7 +348,7 @@ def test_a_delete_that_fails_is_made_up_for_by_the_next_start(site: OracleSite, 
 
 
 def test_rows_that_were_read_before_a_statement_are_read_again_behind_it(site: OracleSite) -> None:
-    """Between reading a log and looking at the catalogue a unique index comes, and a row that follows."""
+    """Between reading a log and looking at the catalog a unique index comes, and a row that follows."""
     site.run()
     waiting = [True]
 

@@ -21,16 +21,16 @@ from consumer.targets.checks.table_findings import check_table
 from schemas.table.model import Column, ColumnType, Kind, Row, Table, Value
 from tests import real_oracle
 from tests.conformance import (
-    apply_targets,
     targets_alter,
     targets_apply,
-    targets_catalogue,
+    targets_attempts,
+    targets_catalog,
     targets_history,
     targets_session,
     targets_zombie,
 )
 from tests.conformance.suite import suite
-from tests.conformance.targets_catalogue import judged
+from tests.conformance.targets_catalog import judged
 from tests.kits.alter import ROWS, Altered
 from tests.kits.attempts import reals
 from tests.kits.targets import (
@@ -49,7 +49,7 @@ target = targets("oracle")
 real = reals("oracle")
 
 MODULES = (
-    targets_session, targets_apply, targets_history, targets_zombie, apply_targets,
+    targets_session, targets_apply, targets_history, targets_zombie, targets_attempts,
 )  # fmt: skip
 #: Tests that say nothing of Oracle's dialect on H2, and why.
 EXCLUDED = {
@@ -61,7 +61,7 @@ EXCLUDED = {
     "test_a_key_that_changes_its_case_only": "about collations, and Oracle compares exactly",
     "test_a_snapshot_gives_a_key_the_form_that_was_read": "about collations, and Oracle compares exactly",
 }
-#: What needs H2: a stand's catalogue that a test fills, a port of this machine, or a server that the test
+#: What needs H2: a stand's catalog that a test fills, a port of this machine, or a server that the test
 #: stops.
 ON_H2_ALONE = {
     "test_a_commit_of_unknown_outcome_says_so",
@@ -190,7 +190,7 @@ def test_partly_null_values_are_equal_in_an_index_of_ones_own_and_not_in_ours(ta
     assert rows_of(session, strict) == [alike[1], *empty]
 
 
-#: What `check` refuses of a table (of targets_catalogue.CASES); "other type" is shown by its own words.
+#: What `check` refuses of a table (of targets_catalog.CASES); "other type" is shown by its own words.
 def test_what_check_refuses(target: Target) -> None:
     more = {
         "always": (
@@ -211,7 +211,7 @@ def test_what_check_refuses(target: Target) -> None:
     }
     cases = {
         name: (ddl, reported, "")
-        for name, (ddl, reported) in targets_catalogue.CASES.items()
+        for name, (ddl, reported) in targets_catalog.CASES.items()
         if name != "other type"
     }
     cases["other type"] = (

@@ -244,7 +244,7 @@ def clean(target: Target) -> None:
 @pytest.mark.parametrize("right", ["TRIGGER", "PROCESS"])
 def test_a_guard_that_cannot_see_says_so_and_demands_the_right(target: Target, user: str, right: str) -> None:
     if target.kind == "postgres":
-        pytest.skip("PostgreSQL shows its catalogue to everybody")
+        pytest.skip("PostgreSQL shows its catalog to everybody")
     open_as(target, user).close()
     where = f"`{target.database}`.*" if right == "TRIGGER" else "*.*"
     target.sql(f"REVOKE {right} ON {where} FROM `{user}`")

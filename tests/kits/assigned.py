@@ -208,7 +208,7 @@ class UsualTables(NamedCluster):
 
 
 class Agent:
-    """Gives a process the units of the coordinator's own catalogue, as they come and go: an agent that is
+    """Gives a process the units of the coordinator's own inventory, as they come and go: an agent that is
     alone gets all of them."""
 
     def __init__(self, config: Path, process: AssignedApply) -> None:

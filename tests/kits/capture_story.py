@@ -143,7 +143,7 @@ class Story:
 
         What a story may set: `ceiling`, `tails` and `fresh`, what the start finds in the topic; `engines`,
         the tables without transactions; `log_end`, the end of the log as the server reports it; `requests`,
-        what is asked for copies; `proof`, what the catalogue proves; `found`, what else the start finds;
+        what is asked for copies; `proof`, what the catalog proves; `found`, what else the start finds;
         `mode`, the source's `snapshot`.
         """
         self.mysql, self.snapshot, self.limit = mysql, snapshot, limit

@@ -10,7 +10,7 @@ _DEFINITION = "a topic has no definition that could be altered: it is told (test
 
 #: Modules of tests/integration of which the tests that are not in LEFT_OUT run over Kafka
 #: (tests/integration/test_kafka_shared.py).
-SHARED = ("test_apply_targets", "test_targets_session", "test_targets_apply", "test_targets_zombie")
+SHARED = ("test_targets_attempts", "test_targets_session", "test_targets_apply", "test_targets_zombie")
 
 #: Test of those → why it does not run over Kafka.
 LEFT_OUT = {
@@ -61,7 +61,7 @@ ELSEWHERE = {
     "test_targets_history": _LANES + "; random histories: test_histories_and_replays_end_as_the_source",
     "test_targets_alter": _DEFINITION,
     "test_targets_alter_trouble": _DEFINITION,
-    "test_targets_catalogue": "about what a catalogue says of tables; of topics: test_kafka_target.py, "
+    "test_targets_catalog": "about what a catalog says of tables; of topics: test_kafka_target.py, "
     "tests/unit/test_cli_check.py",
     "test_targets_rights": "about GRANT; rights of Kafka: test_kafka_security.py",
     "test_target_guards": "a topic has no triggers and no foreign keys",

@@ -26,7 +26,7 @@ _STAND, _REAL, _MORE = (
     "integration/test_oracle_real_points.py",
 )
 _MLOG, _CATALOGUE, _CHECK, _TEXTS = (
-    "unit/test_oracle_mlog.py", "unit/test_oracle_catalogue.py", "unit/test_oracle_check.py",
+    "unit/test_oracle_mlog.py", "unit/test_oracle_catalog.py", "unit/test_oracle_check.py",
     "unit/test_oracle_texts.py",
 )  # fmt: skip
 _SIM, _SEEKDB, _VIEW, _TARGET = (

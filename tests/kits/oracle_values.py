@@ -60,7 +60,7 @@ def value_of(case: Case) -> Value:
 
 
 def source_table(*columns: Case) -> Table:
-    """Return the table as capture reads it from Oracle's catalogue: a key, and a column for each of the
+    """Return the table as capture reads it from Oracle's catalog: a key, and a column for each of the
     cases."""
     name = ("BANK", "ENDS")
     own = [OracleColumn("ID", "NUMBER", 22, 0, 10, 0, False, False, False)]
@@ -187,7 +187,7 @@ def _committed(owner: Owner, at: int, row: Row) -> bool:
     try:
         assert owner.apply(at, (None, row)) == BatchCommitted()
     except TransientError as error:
-        if "cannot be begun" not in str(error):
+        if "cannot be started" not in str(error):
             raise
         return False
     return True

@@ -131,7 +131,7 @@ class Made:
 
     def _events(self, kind: int, images: list[bytes]) -> list[EventEnvelope]:
         body, codec = self.body(kind, images), TableCodec(self.table, self.map(), SOURCE, TopicTail())
-        events = [decode_event(value) for _, value in codec.encode_rows(kind, body, transaction(), 0)]
+        events = [decode_event(value) for _, value in codec.build_records(kind, body, transaction(), 0)]
         assert codec._marked is None, "the slow way, for damaged values, was taken"
         rows = [_shown(side) for event in events for side in (event.before, event.after) if side is not None]
         assert all(event.undecodable is None for event in events)

@@ -92,7 +92,7 @@ class Start:
     """A start of source `b1`, all of whose tables are in `bank`.
 
     What a test may set: `tables`, what the source has (a text: why it cannot be captured); `proofs`, what its
-    catalogue proves otherwise; `term`; `meanwhile`, what others do between its look at the topics and its
+    catalog proves otherwise; `term`; `meanwhile`, what others do between its look at the topics and its
     claim; `config`, settings of the source.
     """
 

@@ -87,7 +87,7 @@ class FileRows:
     row: int
     tail: Position | None = None
 
-    def encode_rows(self, table: TableState, source: SourceContext, at: TransactionContext) -> Records:
+    def build_records(self, table: TableState, source: SourceContext, at: TransactionContext) -> Records:
         names = table.table.column_names
         for image in (self.before, self.after):
             if image is not None and tuple(image) != names:

@@ -1,5 +1,5 @@
 """A Kafka target with the interface that the tests of databases use: sessions, and attempts into it
-(tests.kits.targets, tests.integration.test_apply_targets).
+(tests.kits.targets, tests.integration.test_targets_attempts).
 
 A topic holds the last record of each key, as a consumer of the tests' own reads it.
 """

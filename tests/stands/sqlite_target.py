@@ -104,7 +104,7 @@ def checked(column: Column) -> str:
 
 # --- the connection, and the one place that looks at its errors
 
-KINDS: dict[str, type[ConsumerError]] = {
+ERROR_CLASSES: dict[str, type[ConsumerError]] = {
     "SQLITE_CONSTRAINT_UNIQUE": UniqueViolationError,
     "SQLITE_CONSTRAINT_PRIMARYKEY": UniqueViolationError,
     "SQLITE_CONSTRAINT": RefusedError,
@@ -204,7 +204,7 @@ class SqliteLink:
             yield
         except (sqlite3.Error, OverflowError) as error:
             name = str(getattr(error, "sqlite_errorname", ""))
-            kind = KINDS.get(name) or KINDS.get(name[:17], TransientError)
+            kind = ERROR_CLASSES.get(name) or ERROR_CLASSES.get(name[:17], TransientError)
             if str(error).startswith(
                 "no such table"
             ):  # SQLite has no code of its own for it, and no translations
@@ -249,7 +249,7 @@ class SqliteCatalog(KeyedReads):
         query = "SELECT name FROM sqlite_master WHERE type = 'trigger' AND tbl_name = %s"
         return TableFacts(triggers=tuple(str(row[0]) for row in self._link.execute(query, [name])))
 
-    def find_missing_rights(self, expected: RequiredRights) -> list[MissingRight]:
+    def find_missing_rights(self, required: RequiredRights) -> list[MissingRight]:
         return []
 
     def find_durability_risk(self) -> Remark | None:

@@ -96,7 +96,7 @@ def test_message_to_an_idle_machine_schedules_it_once() -> None:
     for _ in range(3):
         system.router.send("a", 1)
     assert box.state is FsmState.NOTIFIED
-    assert len(system.scheduler) == 1
+    assert len(system.ready) == 1
     poller.run_round()
     assert machine.total == 3
     assert box.state is FsmState.IDLE
@@ -265,10 +265,10 @@ def test_a_control_machine_with_more_to_do_stays_with_its_poller() -> None:
         system.router.send_control(message)
     poller.run_round()
     assert control.handled == [1]
-    assert (len(system.scheduler), system.router.control.state) == (0, FsmState.NOTIFIED)
+    assert (len(system.ready), system.router.control.state) == (0, FsmState.NOTIFIED)
     poller.run_round()
     assert control.handled == [1, 2]
-    assert (len(system.scheduler), system.router.control.state) == (0, FsmState.IDLE)
+    assert (len(system.ready), system.router.control.state) == (0, FsmState.IDLE)
 
 
 def test_a_poller_blocks_only_without_work(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,7 +280,7 @@ def test_a_poller_blocks_only_without_work(monkeypatch: pytest.MonkeyPatch) -> N
         log.append("wait")
         return False
 
-    monkeypatch.setattr(system.scheduler, "wait_for_work", wait)
+    monkeypatch.setattr(system.ready, "wait_for_work", wait)
     system.router.register_machine("a", Counting())
     system.router.send("a", 1)
     for message in (1, 2, 3):
@@ -314,7 +314,7 @@ def test_what_a_poller_holds_at_its_end_goes_back_to_the_queue() -> None:
 
     class Last(OneByOne):
         def end_round(self, batch: list[Counting]) -> None:
-            system.scheduler.shut_down()
+            system.ready.shut_down()
 
     poller._handler = Last(log, most=1, result=lambda mailbox: KeepMachine())
     box = system.router.register_machine("a", machine)
@@ -322,9 +322,9 @@ def test_what_a_poller_holds_at_its_end_goes_back_to_the_queue() -> None:
     for message in (1, 2):
         system.router.send_control(message)
     poller.run()
-    assert system.scheduler.take_task() == (box, machine)
-    assert system.scheduler.take_control() == (system.router.control, control)
-    assert len(system.scheduler) == 0
+    assert system.ready.take_task() == (box, machine)
+    assert system.ready.take_control() == (system.router.control, control)
+    assert len(system.ready) == 0
 
 
 def test_skip_end_releases_before_end() -> None:
@@ -370,10 +370,10 @@ def test_hot_machines_go_back_every_second_time() -> None:
         system.router.register_machine(name, Counting())
         system.router.send(name, 1)
     poller.run_round()
-    assert len(system.scheduler) == 0
+    assert len(system.ready) == 0
     clock[0] = 6.0
     poller.run_round()
-    assert len(system.scheduler) == 2
+    assert len(system.ready) == 2
 
 
 def test_machines_receive_their_messages_and_shutdown_refuses_others() -> None:
@@ -413,7 +413,7 @@ def test_close_while_a_poller_holds_the_machine() -> None:
     system.router.send("a", 1)
     poller.run_round()
     assert len(system.router) == 0
-    assert len(system.scheduler) == 0
+    assert len(system.ready) == 0
 
 
 def test_error_of_a_handler_ends_the_system_and_is_raised() -> None:

@@ -208,7 +208,7 @@ def test_the_settings_stand_in_the_log(mode: int | None, zeroes_dates: bool) -> 
 
 
 class Asked:
-    """A catalogue that answers with `rows`, or raises them."""
+    """A catalog that answers with `rows`, or raises them."""
 
     def __init__(
         self,

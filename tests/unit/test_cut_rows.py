@@ -29,9 +29,9 @@ def test_a_value_that_reaches_beyond_the_event_is_no_value(kind: int, images: in
         count_rows(MADE.map(), kind, cut)
     before = tail.last, tx.total_order
     with pytest.raises(UndecodableRow):
-        codec.encode_rows(kind, cut, tx, 0)
+        codec.build_records(kind, cut, tx, 0)
     assert (tail.last, tx.total_order) == before
-    assert len(codec.encode_rows(kind, body, tx, 0)) == (images if kind != UPDATE else 1)
+    assert len(codec.build_records(kind, body, tx, 0)) == (images if kind != UPDATE else 1)
 
 
 def test_functions_that_count_rows_are_forgotten_when_they_are_many(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,7 @@ def test_events_have_these_rows(golden: Golden) -> None:
     codec = TableCodec(golden.table, golden.table_map(), golden.source, TopicTail(last=(0, 3, 4500, 1)))
     tx, records = transaction(), []
     for kind, body in golden.events:
-        records += codec.encode_rows(kind, body, tx, 5 + len(records))
+        records += codec.build_records(kind, body, tx, 5 + len(records))
     events = [decode_event(value) for _, value in records]
     names = [column.name for column in golden.table.columns]
     assert [(each.before, each.after) for each in events] == [
@@ -81,7 +81,7 @@ def test_an_event_that_ends_elsewhere_is_not_read(change: Callable[[bytes], byte
     table_map = golden.table_map()
     for kind, body in golden.events:
         for reads in (
-            lambda kind, body: TableCodec(golden.table, table_map, golden.source, TopicTail()).encode_rows(
+            lambda kind, body: TableCodec(golden.table, table_map, golden.source, TopicTail()).build_records(
                 kind, body, transaction(), 0
             ),
             partial(decode_rows, TableCodec(golden.table, table_map, golden.source, TopicTail())),

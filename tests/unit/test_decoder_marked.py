@@ -63,7 +63,7 @@ def raw(data: bytes) -> dict[str, str]:
 def events(kind: int, *images: bytes, charset: str = "gbk") -> list[EventEnvelope]:
     tail = TopicTail((0, 3, 4000, 0))
     tx = transaction()
-    records = codec(charset, tail=tail).encode_rows(kind, body(kind, *images), tx, 5)
+    records = codec(charset, tail=tail).build_records(kind, body(kind, *images), tx, 5)
     found = [decode_event(value) for _, value in records]
     for (key, value), event in zip(records, found, strict=True):
         assert encode_event_value(event) == value
@@ -111,7 +111,9 @@ def test_bytes_that_are_no_geometry_are_raw() -> None:
     logged = parse_table_map(head + b"\3\x03\xff\x0f" + b"\3\x01\x2c\x00" + b"\6")
     reader = TableCodec(structs.replace(table("utf8mb4"), columns=columns), logged, SOURCE, TopicTail())
     images = [image(number, value, b"x") for number, value in enumerate([b"", b"\1\0\0\0", b"\1\0\0\0wkb"])]
-    found = [decode_event(value) for _, value in reader.encode_rows(30, body(30, *images), transaction(), 0)]
+    found = [
+        decode_event(value) for _, value in reader.build_records(30, body(30, *images), transaction(), 0)
+    ]
     expected: list[Any] = [raw(b""), raw(b"\1\0\0\0"), {"wkb": base64.b64encode(b"wkb").decode(), "srid": 1}]
     assert [event.after and event.after["point"] for event in found] == expected
     assert [event.undecodable for event in found] == [*[Undecodable(after=("point",))] * 2, None]
@@ -126,7 +128,7 @@ def test_bytes_that_are_no_utf8_make_no_event_that_nobody_can_read(charset: str,
 
 def test_a_key_is_never_raw() -> None:
     with pytest.raises(UndecodableRow, match="column name of the key"):
-        codec(key="name").encode_rows(
+        codec(key="name").build_records(
             30, body(30, image(1, b"ok", b"x"), image(2, USER_DEFINED, b"x")), transaction(), 0
         )
 
@@ -135,7 +137,7 @@ def test_a_damaged_event_is_refused_whole() -> None:
     tail, tx = TopicTail(), transaction()
     for damaged in (image(1, USER_DEFINED, b"x")[:-1], image(1, USER_DEFINED, b"x") + b"\0"):
         with pytest.raises(UndecodableRow, match=r"bank\.acct"):
-            codec(tail=tail).encode_rows(30, body(30, damaged), tx, 0)
+            codec(tail=tail).build_records(30, body(30, damaged), tx, 0)
     assert (tail.last, tx.total_order) == (None, 0)
 
 
@@ -167,12 +169,12 @@ def test_whatever_stands_in_a_column_makes_an_event(charset: str, kind: int, dat
 def test_records_that_are_not_sent_leave_the_chain_whole(keep: int) -> None:
     tail, tx = TopicTail((0, 3, 4000, 0)), transaction()
     writing = codec(tail=tail)
-    records = writing.encode_rows(30, body(30, *(image(n, b"x", b"y") for n in range(3))), tx, 5)
+    records = writing.build_records(30, body(30, *(image(n, b"x", b"y") for n in range(3))), tx, 5)
     writing.withdraw_rows(records, keep, tx)
     assert len(records) == keep
     expected = [(0, 3, 4000, 0), (0, 3, 4711, 5), (0, 3, 4711, 6), (0, 3, 4711, 7)][keep]
     assert (tail.last, tx.total_order) == (expected, keep)
-    ((_, value),) = writing.encode_rows(30, body(30, image(9, b"x", b"y")), tx, 90)
+    ((_, value),) = writing.build_records(30, body(30, image(9, b"x", b"y")), tx, 90)
     event = decode_event(value)
     assert event.source.prev == expected
     assert event.transaction is not None

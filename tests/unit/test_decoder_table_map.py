@@ -154,7 +154,7 @@ def test_rows_with_and_without_nulls() -> None:
     assert decode_rows(codec(), 30, body) == expected
     assert count_rows(parse_table_map(map_body()), 30, body) == 3
     assert codec().decode_keys(30, body) == [(1,), (2,), (3,)]
-    records = codec().encode_rows(30, body, transaction(), 0)
+    records = codec().build_records(30, body, transaction(), 0)
     assert [decode_event(value).after for _, value in records] == [
         dict(zip(PEOPLE.column_names, after, strict=True)) for _, after in expected
     ]
@@ -181,7 +181,7 @@ def test_what_is_not_full_or_not_whole_is_refused() -> None:
     with pytest.raises(IncompleteRowImage, match="binlog_row_image"):
         decode_rows(codec(), 30, rows_body(row(1, b"x", 1), present=b"\x03"))
     with pytest.raises(UndecodableRow, match=r"bank\.acct"):
-        codec().encode_rows(30, rows_body(row(1, b"lucy", 18)[:-1]), transaction(), 0)
+        codec().build_records(30, rows_body(row(1, b"lucy", 18)[:-1]), transaction(), 0)
     with pytest.raises(IncompleteRowImage, match="binlog_row_value_options"):
         decode_rows(codec(), 39, rows_body())
 
@@ -189,7 +189,7 @@ def test_what_is_not_full_or_not_whole_is_refused() -> None:
 def test_a_refused_event_changes_nothing() -> None:
     tail, tx = TopicTail(), transaction()
     with pytest.raises(UndecodableRow):
-        TableCodec(PEOPLE, parse_table_map(map_body()), SOURCE, tail).encode_rows(
+        TableCodec(PEOPLE, parse_table_map(map_body()), SOURCE, tail).build_records(
             30, rows_body(b"\0\1"), tx, 0
         )
     assert (tail.last, tx.total_order) == (None, 0)
@@ -233,7 +233,7 @@ def test_mariadb_compressed_rows() -> None:
 
 def test_last_is_patched_behind_the_values() -> None:
     tricky = b'"last":false},"ts_ms":'
-    [(_, value)] = codec().encode_rows(30, rows_body(row(1, tricky, 1)), transaction(), 0)
+    [(_, value)] = codec().build_records(30, rows_body(row(1, tricky, 1)), transaction(), 0)
     before, after = decode_event(value), decode_event(mark_last(value))
     assert before.transaction is not None
     assert after.transaction is not None
@@ -249,7 +249,7 @@ def test_all_events_of_a_topic_are_one_chain() -> None:
         encode_definition(PEOPLE, SOURCE, tail, tx, row=DEFINITION_ROW),
         *encode_snapshot(PEOPLE, SOURCE, tail, tx, rows=[(1, "é", None)], first_row=FIRST_SNAPSHOT_ROW),
         encode_chunk(PEOPLE, SOURCE, tail, tx, row=FIRST_SNAPSHOT_ROW + 1, chunk=chunk),
-        *people.encode_rows(30, rows_body(row(2, b"bob", 3), row(3, b"eve", 4)), tx, 0),
+        *people.build_records(30, rows_body(row(2, b"bob", 3), row(3, b"eve", 4)), tx, 0),
         encode_truncate(PEOPLE, SOURCE, tail, tx, row=2, ddl="TRUNCATE acct"),
     ]
     events = [decode_event(value) for _, value in records]
@@ -276,7 +276,7 @@ def keys_of(of: Table, logged: bytes, images: bytes, row: Row) -> set[bytes]:
     nothing_is_null = logged[:-1] + b"\0"
     by_log = TableCodec(of, parse_table_map(nothing_is_null), SOURCE, TopicTail())
     body = (9).to_bytes(6, "little") + b"\1\0" + b"\2\0" + bytes([len(row), 2 ** len(row) - 1]) + images
-    found = by_log.encode_rows(30, body, transaction(), 0)
+    found = by_log.build_records(30, body, transaction(), 0)
     found += encode_snapshot(of, SOURCE, TopicTail(), transaction(), rows=[row], first_row=FIRST_SNAPSHOT_ROW)
     return {key for key, _ in found}
 

@@ -1,4 +1,4 @@
-"""The scan of a log for statements, from recordings; and what a reading of the catalogue proves."""
+"""The scan of a log for statements, from recordings; and what a reading of the catalog proves."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_a_definition_is_proven_exactly_if_the_catalogue_shows_what_was_in_force
     decides."""
     randomness = random.Random(seed)
     changes = sorted(randomness.sample(range(10, 1000, 10), 5))
-    read_at = randomness.randrange(0, 1010, 10)  # the catalogue shows what the last change before this made
+    read_at = randomness.randrange(0, 1010, 10)  # the catalog shows what the last change before this made
     end = read_at + randomness.choice([0, 10, 50])  # the log's end, asked for after the reading
     index = StatementIndex()
     for at in changes:

@@ -23,7 +23,7 @@ from consumer.ordering.model import ApplyUnit, TargetTable
 from consumer.tables.definition import ActiveDefinition
 from consumer.tables.router import TableRoute
 from schemas.table.model import Row
-from tests.conformance import apply_targets, targets_session
+from tests.conformance import targets_attempts, targets_session
 from tests.kits.apply import FakeSource
 from tests.kits.attempts import RealUnit, rows_of
 from tests.kits.copy import CopyOf
@@ -33,9 +33,9 @@ from tests.stands.json_folder import FolderProgress, JsonFolder
 #: The tests of sessions that apply to a batch target, too. What is left out is about locks, lanes, unique
 #: indexes, displaced rows, tables that several topics write, or SQL.
 SHARED = (
-    apply_targets.test_histories_and_replays_end_as_the_source,
-    apply_targets.test_a_value_the_target_cannot_hold_is_held_with_what_follows,
-    apply_targets.test_an_old_epoch_cannot_write,
+    targets_attempts.test_histories_and_replays_end_as_the_source,
+    targets_attempts.test_a_value_the_target_cannot_hold_is_held_with_what_follows,
+    targets_attempts.test_an_old_epoch_cannot_write,
     targets_session.test_take_over_makes_the_rows_and_raises_the_epoch,
     targets_session.test_an_assignment_is_fenced_by_a_later_one_alone,
     targets_session.test_begin_raises_the_attempt_and_refuses_any_other_epoch,

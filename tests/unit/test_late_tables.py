@@ -60,7 +60,7 @@ def version(number: int) -> Table:
 
 class LaggingCapture:
     """`history`: what each place of the log has of the table, a statement or a row. `ahead`: how far the
-    catalogue is beyond what capture reads."""
+    catalog is beyond what capture reads."""
 
     def __init__(self, history: list[str], ahead: int, *, snapshots: bool) -> None:
         self.history, self.ahead = history, ahead
@@ -108,7 +108,7 @@ class LaggingCapture:
         return [at for at, what in enumerate(self.history[:upto]) if what == "statement"]
 
     def proof(self, place: DefinitionPlace, _name: TableName) -> Proof:
-        """What producer.definitions says: the catalogue is `ahead` places beyond the stream."""
+        """What producer.definitions says: the catalog is `ahead` places beyond the stream."""
         end = min(len(self.history), self.here + self.ahead + 1)
         shown = self.statements(end)
         if shown and shown[-1] > place.pos:

@@ -37,7 +37,7 @@ class RefusalError(Exception):
 
 
 Answers = dict[str, list[tuple[object, ...]]]
-#: What the catalogue of a server answers that has everything capture wants: beginning of a statement → its
+#: What the catalog of a server answers that has everything capture wants: beginning of a statement → its
 #: rows.
 GOOD: Answers = {
     "SELECT VERSION FROM PRODUCT": [("19.0.0.0.0",)],

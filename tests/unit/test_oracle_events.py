@@ -62,7 +62,9 @@ def lines() -> list[str]:
         id="mlog.0:43", gtid=None, file=FILE, file_number=0, pos=43, ts_ms=1_790_000_000_000, server_id=4711,
         made_ms=1_790_000_000_012
     )  # fmt: skip
-    records = changes.encode_rows(table, SourceContext(connector="oracle", name="core", epoch=1, gen=12), at)
+    records = changes.build_records(
+        table, SourceContext(connector="oracle", name="core", epoch=1, gen=12), at
+    )
     return [part.decode() for record in records for part in record]
 
 

@@ -1,4 +1,4 @@
-"""Polls that look at the catalogue: what a look reports of a table, and what is published of rows that were
+"""Polls that look at the catalog: what a look reports of a table, and what is published of rows that were
 read before it."""
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from consumer.targets.bookkeeping import Bookkeeping
 from consumer.targets.checks.column_fit import accepts_kind, has_room
 from consumer.targets.checks.rights import RequiredRights
 from consumer.targets.oracle import rights, values
-from consumer.targets.oracle.altering import render_statements
+from consumer.targets.oracle.alterer import render_statements
 from consumer.targets.oracle.catalog import (
     OracleTargetCatalog,
     _parse_expression_columns,

@@ -1,4 +1,4 @@
-"""What is read of the catalogue counts for a statement only if nothing that it rests on was changed since."""
+"""What is read of the catalog counts for a statement only if nothing that it rests on was changed since."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class Rows:
     def __init__(self) -> None:
         self.read_retention: list[int] = []
 
-    def encode_rows(self, *_: object) -> Records:
+    def build_records(self, *_: object) -> Records:
         return [(b"1", b"x"), (b"2", b"x" * MAX_EVENT_BYTES), (b"3", b"x")]
 
     def withdraw_rows(
@@ -105,7 +105,7 @@ class Fed:
     def take(self, *records: tuple[bytes, bytes], pos: int = 100) -> Any:
         rows: Any = SimpleNamespace(
             table=Rows.table, header=TransactionHeader("binlog.000003", pos, 7, 1, None),
-            encode_rows=lambda *_: list(records)
+            build_records=lambda *_: list(records)
         )  # fmt: skip
         self.sender.send_rows(rows)
         return rows

@@ -1,4 +1,4 @@
-"""The pure parts of reading MySQL's catalogue: patterns, labels, the choice of the key."""
+"""The pure parts of reading MySQL's catalog: patterns, labels, the choice of the key."""
 
 from __future__ import annotations
 

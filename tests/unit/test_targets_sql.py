@@ -21,7 +21,7 @@ from consumer.targets.bookkeeping import Bookkeeping, parse_lane_row, parse_quar
 from consumer.targets.dialect_components import DialectComponents, Link
 from consumer.targets.kafka.target import KafkaTarget
 from consumer.targets.mysql import dialect as mysql_dialect
-from consumer.targets.mysql.altering import MySqlAlterer
+from consumer.targets.mysql.alterer import MySqlAlterer
 from consumer.targets.mysql.sql import (
     MAX_ROWS,
     build_mysql_plan,
@@ -30,9 +30,9 @@ from consumer.targets.mysql.sql import (
     split_chunks,
 )
 from consumer.targets.mysql.values import make_key_encoder, order_encoder, render_literal
-from consumer.targets.oracle.altering import OracleAlterer
+from consumer.targets.oracle.alterer import OracleAlterer
 from consumer.targets.postgres import dialect as postgres_dialect
-from consumer.targets.postgres.altering import PostgresAlterer
+from consumer.targets.postgres.alterer import PostgresAlterer
 from consumer.targets.postgres.sql import build_postgres_plan
 from consumer.targets.progress import TAKEOVER_TRIES, SqlTakeover
 from consumer.targets.session import SqlSession

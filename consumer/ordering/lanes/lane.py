@@ -1,21 +1,21 @@
 """A lane as a state machine without I/O: when to collect, commit and wait, and what follows an error.
 
 ```
-       queue_items, drain_to           released
- ┌──────┐ ──────────▶ ┌────────────┐ ◀────────── ┌─────────┐
- │ IDLE │             │ COLLECTING │ ──────────▶ │ WAITING │   (all items collected before are committed)
- └──────┘ ◀────────── └────────────┘    wait     └─────────┘
-    ▲  nothing more     commit │ ▲ record_applied, handle_failure
-    │                          ▼ │
-    │                    ┌──────────┐
-    └─────────────────── │ APPLYING │  failed: pause and retry, halve in event order, quarantine one event
-                         └──────────┘
+                queue_items, drain_to            released
+ ┌─────────────┐ ──────────▶ ┌────────────┐ ◀────────── ┌────────────────┐
+ │ WaitForWork │             │ collecting │ ──────────▶ │ WaitForTickets │  (collected: committed)
+ └─────────────┘ ◀────────── └────────────┘    wait     └────────────────┘
+        ▲     nothing more     commit │ ▲ record_applied, handle_failure
+        │                             ▼ │
+        │                      ┌────────────┐
+        └───────────────────── │ ApplyBatch │  failed: pause and retry, halve in event order,
+                               └────────────┘  quarantine one event
 ```
 
-The caller (attempt/lane_group.py) asks `choose_effect()` for the effect, carries it out and reports the
-outcome. Between an ApplyBatch and `record_applied()` or `handle_failure()` it may only call
-`build_batch`, `queue_items`, `drain_to`, `request_commit` and `push_collected`. `PendingBatches` decides what
-follows an error, batches.py builds the batches.
+The boxes are the effects of `choose_effect()`. The caller (attempt/lane_group.py) asks for one, carries it
+out and reports the outcome. Between an ApplyBatch and `record_applied()` or `handle_failure()` it may only
+call `build_batch`, `queue_items`, `drain_to`, `request_commit` and `push_collected`. `PendingBatches`
+decides what follows an error, batches.py builds the batches.
 
 After an error a pending batch is divided *by event order*, and each half is reduced again and writes its own
 progress. Halves of the net rows would show states that never existed, and no progress row could describe
@@ -34,7 +34,7 @@ from consumer.ordering.lanes.batches import LaneBatch, PendingBatch, Quarantined
 from consumer.ordering.model import ChangeId, QuarantineEntry
 from consumer.ordering.netchange import may_be_anew
 from consumer.ordering.progress import LaneMark
-from consumer.ordering.tickets import TicketTable, Wait
+from consumer.ordering.tickets import Ticket, TicketTable
 from schemas.backoff import pause_after
 from schemas.problems import Problem
 
@@ -183,7 +183,7 @@ class WaitForTickets:
     `choose_effect()` again.
     """
 
-    waits: tuple[Wait, ...]
+    waits: tuple[Ticket, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +300,7 @@ class Lane:
         """Choose the retry of the rolled-back batch. Raises `error` if the lane cannot continue."""
         self._pending.handle_failure(error)
 
-    def _collect_items(self) -> tuple[Wait, ...]:
+    def _collect_items(self) -> tuple[Ticket, ...]:
         """Collect items from the queue; return the tickets for which the head of the queue must wait, if
         any.
         """

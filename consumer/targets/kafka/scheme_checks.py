@@ -116,7 +116,7 @@ def add_form_ages(was: RecordScheme | None, now: RecordScheme, ends: ReadTopicEn
 
 
 def _does_form_continue(was: ValueForm | None, now: ValueForm) -> bool:
-    """Return whether values keep their form.
+    """Return whether values of the column are written in the same form as before.
 
     A column that was not written until now counts as another one, because one of its name may have
     existed long before.

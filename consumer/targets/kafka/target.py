@@ -268,7 +268,7 @@ def log_reshaped_topic(unit: ApplyUnit, was: RecordScheme | None, now: RecordSch
     """
     if was is not None and now is not None and (changed := was.list_reshaped_options(now)):
         log.warning(
-            "rows of the topic follow the previous route",
+            "topic still has rows that were written under the previous route",
             pipeline=unit.pipeline, topic=unit.topic, written=now.topic, changed=changed,
             reason="rows that the new filter admits are missing; rows that it excludes and values "
             "that it hides are still there",

@@ -60,8 +60,10 @@ class UnitWriter:
             self.discard()
             if isinstance(error, KafkaException):
                 longest = f"{self._limits.transaction_s:g} s at most"
-                raise translate_kafka_error(error, f"{self._what}, of {longest}, cannot be begun") from error
-            raise TransientError(f"{self._what} cannot be begun: {error}") from error
+                raise translate_kafka_error(
+                    error, f"{self._what}, of {longest}, cannot be started"
+                ) from error
+            raise TransientError(f"{self._what} cannot be started: {error}") from error
         try:
             self.known = read_unit()
         except BaseException:

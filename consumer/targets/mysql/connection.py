@@ -46,7 +46,7 @@ LOCK_WAIT_S = 10
 default for the latter is a day or more.
 """
 #: A statement on a dead server ends after this. Only changes of tables take long
-#: (altering.STATEMENT_S).
+#: (alterer.STATEMENT_S).
 READ_TIMEOUT_S = 300
 
 

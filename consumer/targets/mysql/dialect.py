@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from consumer.targets.bookkeeping import Bookkeeping
 from consumer.targets.dialect import Dialect
 from consumer.targets.dialect_components import DialectComponents
-from consumer.targets.mysql.altering import MySqlAlterer
+from consumer.targets.mysql.alterer import MySqlAlterer
 from consumer.targets.mysql.apply import MySqlApplier
 from consumer.targets.mysql.catalog import MySqlTargetCatalog
 from consumer.targets.mysql.connection import FLAVOURS, MySqlLink

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from consumer.targets.bookkeeping import Bookkeeping
 from consumer.targets.dialect import Dialect
 from consumer.targets.dialect_components import DialectComponents
-from consumer.targets.oracle.altering import OracleAlterer
+from consumer.targets.oracle.alterer import OracleAlterer
 from consumer.targets.oracle.apply import OracleApplier
 from consumer.targets.oracle.catalog import OracleTargetCatalog
 from consumer.targets.oracle.connection import Open, OracleLink

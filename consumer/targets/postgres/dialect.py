@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from consumer.targets.bookkeeping import Bookkeeping
 from consumer.targets.dialect import Dialect
 from consumer.targets.dialect_components import DialectComponents
-from consumer.targets.postgres.altering import PostgresAlterer
+from consumer.targets.postgres.alterer import PostgresAlterer
 from consumer.targets.postgres.apply import PostgresApplier
 from consumer.targets.postgres.catalog import PostgresTargetCatalog
 from consumer.targets.postgres.connection import PostgresLink

@@ -88,16 +88,16 @@ def schedule_units(state: LeaderState, now: float, out: list[LeaderDecision]) ->
     balance = now >= plan.next_balance
     requested = RequestedMoves(plan.moves, plan.rebalance, balance)
     view = build_scheduler_view(state, now, whole=_may_move_units(state, requested))
-    done = plan_tasks(view, requested, config.limits)
-    has_more = len([t for t in done.tasks if isinstance(t, AddTask)]) >= config.limits.burst
-    is_balanced = balance and done.by != "balance"
-    pause = config.interval if done.full else config.balance_every
-    plan.finish(done, now + pause if is_balanced else None, has_more=has_more)
-    for task in done.tasks:
+    planned = plan_tasks(view, requested, config.limits)
+    has_more = len([t for t in planned.tasks if isinstance(t, AddTask)]) >= config.limits.burst
+    ends_balancing = balance and planned.by != "balance"
+    pause = config.interval if planned.full else config.balance_every
+    plan.finish(planned, now + pause if ends_balancing else None, has_more=has_more)
+    for task in planned.tasks:
         if isinstance(task, MoveTask):
-            state.history.record_move(task.unit, done.by)
+            state.history.record_move(task.unit, planned.by)
         _apply_task(state, task, now, out)
-    _keep_moves(state, {task.unit for task in done.tasks if isinstance(task, MoveTask)}, now, out)
+    _keep_moves(state, {task.unit for task in planned.tasks if isinstance(task, MoveTask)}, now, out)
 
 
 def _keep_moves(state: LeaderState, begun: set[str], now: float, out: list[LeaderDecision]) -> None:

@@ -75,11 +75,11 @@ class CapturedRows(NamedTuple):
     def table(self) -> TableName:
         return self.table_map.db, self.table_map.name
 
-    def encode_rows(
+    def build_records(
         self, table: CodecProvider, source: SourceContext, transaction: TransactionContext
     ) -> list[tuple[bytes, bytes]]:
         kind, body = unpack_rows_event(self.event_type, self.body)
-        return table.get_codec(self.table_map, source).encode_rows(kind, body, transaction, self.first_row)
+        return table.get_codec(self.table_map, source).build_records(kind, body, transaction, self.first_row)
 
     def withdraw_rows(
         self,

@@ -55,7 +55,7 @@ class OracleRows:
         """The rows of the log that the topic has now."""
         return [place for change in self.changes[: self.published] for place in change.places]
 
-    def encode_rows(
+    def build_records(
         self, table: TableState, source: SourceContext, transaction: TransactionContext
     ) -> EncodedRecords:
         if not is_same_definition(table.table, self.definition):

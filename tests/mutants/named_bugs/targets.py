@@ -7,7 +7,7 @@ from tests.mutants.mutant import Mutant
 BUGS = [
     Mutant(
         bug="the default that fills old rows stays on a new column",
-        file="consumer/targets/mysql/alter.py",
+        file="consumer/targets/mysql/alter_statements.py",
         old=(
             "        return text, [f\"ALTER COLUMN {name} {'SET DEFAULT NULL' if "
             "column.nullable else 'DROP DEFAULT'}\"]"

@@ -17,7 +17,7 @@ import pymysql
 
 from consumer.errors import ConsumerError
 from consumer.targets.alterations import AlterTable, DropTable, require_same_columns
-from consumer.targets.mysql.alter import MySqlRealTable, render_statements
+from consumer.targets.mysql.alter_statements import MySqlRealTable, render_statements
 from consumer.targets.mysql.sql import quote
 from consumer.targets.sql import qualify_table
 from schemas.io import mysql_catalog

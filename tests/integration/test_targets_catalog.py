@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.conformance import targets_catalogue
+from tests.conformance import targets_catalog
 from tests.conformance.suite import suite
 from tests.kits.targets import target as target
 
-globals().update(suite(targets_catalogue))
+globals().update(suite(targets_catalog))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tests.conformance import apply_targets
+from tests.conformance import targets_attempts
 from tests.conformance.suite import suite
 from tests.kits.attempts import reals
 from tests.kits.targets import KINDS
 
 real = reals(*KINDS)
-globals().update(suite(apply_targets))
+globals().update(suite(targets_attempts))

@@ -22,7 +22,12 @@ from consumer.targets.alterations import (
     RenameColumn,
     require_same_columns,
 )
-from consumer.targets.postgres.alter import PostgresRealTable, RealIndex, is_retyped, render_statements
+from consumer.targets.postgres.alter_statements import (
+    PostgresRealTable,
+    RealIndex,
+    is_retyped,
+    render_statements,
+)
 from consumer.targets.postgres.catalog import build_index_name, require_short
 from consumer.targets.postgres.sql import bare, quote
 from consumer.targets.sql import qualify_table

@@ -379,7 +379,7 @@ def test_the_table_in_the_target_keeps_its_own_unique_index(real: Real) -> None:
 
 
 def test_keys_that_the_target_alone_holds_equal_go_to_one_lane(postgres: Any, pg_db: str) -> None:
-    """PostgreSQL's catalogue records that a collation does not compare exactly, whatever its name and the
+    """PostgreSQL's catalog records that a collation does not compare exactly, whatever its name and the
     source's collation."""
     real = Real(Target("postgres", postgres, pg_db))
     # Made to look so: this build has no ICU, whose collations alone can be like that.

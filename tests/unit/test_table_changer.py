@@ -21,13 +21,13 @@ from consumer.errors import (
     TransientError,
     UniqueViolationError,
 )
-from consumer.targets import altering
+from consumer.targets import table_changer
 from consumer.targets.alterations import AddColumn, AddUnique, AlterTable, ChangeKey, DropTable
-from consumer.targets.altering import TableChanger, describe_holders
 from consumer.targets.dialect_components import Link, LockHolder, LockHolders
 from consumer.targets.mysql.connection import FLAVOURS, MySqlLink
 from consumer.targets.mysql.locks import MySqlLocks
 from consumer.targets.postgres.connection import PostgresLink
+from consumer.targets.table_changer import TableChanger, describe_holders
 from schemas.config.model import TargetConfig
 from schemas.table.model import Column, ColumnType, Kind, Table, UniqueIndex
 from tests.kits.targets import index, people
@@ -125,14 +125,14 @@ def carried_out(
     try:
         made.apply_change(change)
     finally:
-        assert alterer.patience == [altering.CHANGE_LOCK_WAIT_S, None], "the session is as before"
+        assert alterer.patience == [table_changer.CHANGE_LOCK_WAIT_S, None], "the session is as before"
     return second
 
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PATIENCE_S", "POLL_S", "END_POLL_S"):
-        monkeypatch.setattr(altering, name, 0.001)
+        monkeypatch.setattr(table_changer, name, 0.001)
 
 
 def test_what_is_done_at_once_asks_nobody() -> None:
@@ -216,7 +216,7 @@ def test_a_connection_is_ended_until_it_is_gone(monkeypatch: pytest.MonkeyPatch)
     assert locks.ended == [9] * 4
     made.end_connection(7)
     assert locks.ended == [9] * 4, "its own is none of an earlier attempt"
-    monkeypatch.setattr(altering, "END_S", 0.0)
+    monkeypatch.setattr(table_changer, "END_S", 0.0)
     with pytest.raises(TransientError, match="connection 8 of an earlier attempt"):
         ending(FakeLocks(ends=10**9)).end_connection(8)
 

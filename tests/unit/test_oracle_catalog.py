@@ -1,4 +1,4 @@
-"""Oracle's catalogue as capture reads it: which tables can be captured and as what, what has happened to
+"""Oracle's catalog as capture reads it: which tables can be captured and as what, what has happened to
 them, how values are read."""
 
 from __future__ import annotations

@@ -13,14 +13,14 @@ from typing import Any, Generic
 from coordinator.batch.fsm import Fsm
 from coordinator.batch.mailbox import F, M, Mailbox
 
-ScheduledMachine = tuple[Mailbox[F, M], F]
+ReadyMachine = tuple[Mailbox[F, M], F]
 
 
-class Scheduler(Generic[F, M]):
+class ReadyQueue(Generic[F, M]):
     """The queue of machines with work, for many producers and many pollers."""
 
     def __init__(self) -> None:
-        self._normal: deque[ScheduledMachine[F, M]] = deque()
+        self._normal: deque[ReadyMachine[F, M]] = deque()
         self._control: deque[tuple[Mailbox[Fsm, Any], Fsm]] = deque()
         self._changed = threading.Condition()
         self._down = False
@@ -46,7 +46,7 @@ class Scheduler(Generic[F, M]):
         with self._changed:
             return self._control.popleft() if self._control else None
 
-    def take_task(self) -> ScheduledMachine[F, M] | None:
+    def take_task(self) -> ReadyMachine[F, M] | None:
         """Return a machine with work, or None if there is none now."""
         with self._changed:
             return self._normal.popleft() if self._normal else None
