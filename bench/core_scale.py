@@ -21,8 +21,7 @@ import psutil
 
 from bench.heartbeats import agent_name, held, inventory, records
 from coordinator.core import agent as agents_core
-from coordinator.core.agent_leader import ObeyedLeader
-from coordinator.core.agent_units import HeldUnits
+from coordinator.core.agent_state import HeldUnits, ObeyedLeader
 from coordinator.core.leader import steps as core
 from coordinator.core.leader.state import LeaderConfig, LeaderState, Received, SendMessage, Tick
 from coordinator.core.messages import Down

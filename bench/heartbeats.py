@@ -29,9 +29,8 @@ import psutil
 import structlog
 
 from coordinator.core import agent as core
-from coordinator.core.agent_leader import ObeyedLeader
+from coordinator.core.agent_state import HeldUnits, ObeyedLeader
 from coordinator.core.agent_unit import AgentUnit, PrepareWorker, RemoveWorker, StartWorker
-from coordinator.core.agent_units import HeldUnits
 from coordinator.core.leader.state import Inventory, LeaderConfig
 from coordinator.core.members import MemberState
 from coordinator.core.messages import Dispatch, Down

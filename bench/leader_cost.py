@@ -25,8 +25,7 @@ from coordinator.batch import BatchSystem
 from coordinator.control.codec import Candidate, RecordChange, encode_batches
 from coordinator.control.events import Elected, RecordsCommitted, WriteConfirmed
 from coordinator.core import agent as core
-from coordinator.core.agent_leader import ObeyedLeader
-from coordinator.core.agent_units import HeldUnits
+from coordinator.core.agent_state import HeldUnits, ObeyedLeader
 from coordinator.core.leader.state import LeaderConfig
 from coordinator.core.messages import Up
 from coordinator.server.agent_machine import AgentMachine

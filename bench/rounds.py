@@ -31,10 +31,9 @@ from coordinator.batch import BatchConfig, BatchSystem
 from coordinator.control.codec import Candidate, RecordChange
 from coordinator.control.events import ControlLogEvent, Elected, NewLeader, RecordsCommitted, WriteConfirmed
 from coordinator.control.kafka_log import ControlLog
-from coordinator.control.producer import TermProducer
+from coordinator.control.transactions import TermProducer
 from coordinator.core import agent as core
-from coordinator.core.agent_leader import ObeyedLeader
-from coordinator.core.agent_units import HeldUnits
+from coordinator.core.agent_state import HeldUnits, ObeyedLeader
 from coordinator.core.leader.state import LeaderConfig
 from coordinator.core.messages import Down, Up
 from coordinator.core.records import DurableRecord, UnitRecord

@@ -19,12 +19,42 @@ message with another number is late. It is not the fencing token of the target's
 from __future__ import annotations
 
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 
 #: Bounds of numbers that are stored as 64-bit integers.
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class CaptureName(NamedTuple):
+    """The part of a capture unit's name, `capture/SOURCE`."""
+
+    source: str
+
+
+class ApplyName(NamedTuple):
+    """The parts of an apply unit's name, `apply/PIPELINE/TOPIC`."""
+
+    pipeline: str
+    topic: str
+
+
+def build_capture_unit_name(source: str) -> str:
+    return f"capture/{source}"
+
+
+def build_apply_unit_name(pipeline: str, topic: str) -> str:
+    return f"apply/{pipeline}/{topic}"
+
+
+def parse_unit_name(unit: str) -> CaptureName | ApplyName | None:
+    """Return the parts of a unit's name, or None if it is the name of no unit."""
+    kind, _, rest = unit.partition("/")
+    if kind == "capture" and rest:
+        return CaptureName(rest)
+    pipeline, _, topic = rest.partition("/")
+    return ApplyName(pipeline, topic) if kind == "apply" and pipeline and topic else None
 
 
 class UnitPhase(Enum):

@@ -1,8 +1,9 @@
 """The work of `consumer.main`: it reads instructions from stdin, runs a shell for each pipeline that has
 units, and starts one Spark session beside them.
 
-A line of stdin may also be a new configuration. A pipeline that it changes gets a new shell for the
-units that are prepared from then on; the old shell keeps the units that it has.
+A line of stdin may also be a new configuration. A pipeline that it changes has two shells for a while: new
+units are prepared in the new one, earlier ones stay in the old one, which ends with its last unit. Both may
+run at once. No unit is in both, because a unit is prepared again only after it has ended.
 
 The end of stdin, SIGTERM and SIGINT stop all units, each fenced, and end the process.
 """
@@ -12,8 +13,11 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -21,19 +25,118 @@ import structlog
 
 from consumer.process.effect_runner import fault_ends_process
 from consumer.process.pipeline_shell import PipelineShell
-from consumer.process.shells import PipelineShells
 from consumer.process.spark_beside import SparkStarter
-from consumer.reporting.protocol import LineWriter, decode_command, split_name
+from consumer.reporting.protocol import LineWriter, decode_command
 from consumer.reporting.source_times import SourceTimes
+from consumer.spark.pipeline import PipelineSettings
 from consumer.spark.query import end_with_java
 from consumer.targets.dialect import load_dialect
 from schemas.config.changes.handed import is_handed, rebuild_config
+from schemas.config.changes.parts import collect_config_parts, format_pipeline_part
 from schemas.config.model import Config
 from schemas.problems import Problem, encode_problem
-from schemas.units import UnitCommand, UnitOperation, WorkerEnded
+from schemas.units import ApplyName, UnitCommand, UnitOperation, WorkerEnded, parse_unit_name
 
 if TYPE_CHECKING:
     from consumer.process.spark_session import Spark
+
+
+class PipelineShells:
+    """The shells of an apply process. Instructions come from one thread, Spark from another.
+
+    `make`: returns a shell that is not started. `slots`: see PipelineSettings.
+    """
+
+    def __init__(self, config: Config, make: Callable[[PipelineSettings], PipelineShell], slots: int) -> None:
+        self._config, self._make, self._slots = config, make, slots
+        self._mutex = threading.Lock()
+        self._now: dict[str, PipelineShell] = {}
+        self._before: list[PipelineShell] = []
+        self._of: dict[str, PipelineShell] = {}
+        self._made: Counter[str] = Counter()
+        self._spark: Spark | None = None
+
+    @property
+    def idle(self) -> bool:
+        """True if no unit has been prepared yet."""
+        return not self._made
+
+    def is_known(self, unit: str, pipeline: str) -> bool:
+        """Return whether the unit is here or could be prepared here."""
+        return unit in self._of or pipeline in self._config.pipelines
+
+    def assign_shell(self, unit: str, pipeline: str) -> PipelineShell:
+        """Return the shell in which the unit is to be prepared.
+
+        Raises KeyError for a pipeline that is not configured.
+        """
+        shell = self._now.get(pipeline)
+        if shell is None:
+            shell = self._start_shell(pipeline)
+        with self._mutex:
+            self._of[unit] = shell
+        return shell
+
+    def get_shell(self, unit: str, pipeline: str) -> PipelineShell:
+        """Return the shell that has prepared the unit, otherwise that of `pipeline`.
+
+        Raises KeyError as `assign_shell`.
+        """
+        return self._of.get(unit) or self.assign_shell(unit, pipeline)
+
+    def _start_shell(self, name: str) -> PipelineShell:
+        pipeline = PipelineSettings.from_config(self._config, name, self._slots)
+        if made := self._made[name]:  # the state_dir of the replaced shell is still in use
+            pipeline = replace(pipeline, state_dir=pipeline.state_dir.with_name(f"{name}.{made}"))
+        shell = self._make(pipeline)
+        with self._mutex:
+            self._made[name] += 1
+            self._now[name], spark = shell, self._spark
+        if spark is not None:
+            shell.provide_spark(spark)
+        shell.start()
+        return shell
+
+    def provide_spark(self, spark: Spark) -> None:
+        """Give the Spark session to the present and future shells."""
+        with self._mutex:
+            self._spark, shells = spark, [*self._now.values(), *self._before]
+        for shell in shells:
+            shell.provide_spark(spark)
+
+    def apply_configuration(self, config: Config) -> set[str]:
+        """Apply a new configuration; return the pipelines that it changes or removes."""
+        before, after = collect_config_parts(self._config), collect_config_parts(config)
+        changed = {
+            name
+            for name in self._config.pipelines
+            if before[format_pipeline_part(name)] != after.get(format_pipeline_part(name))
+        }
+        self._config = config
+        for name in changed & set(self._now):
+            with self._mutex:
+                shell = self._now.pop(name)
+                self._before.append(shell)
+            threading.Thread(
+                target=self._retire_shell, args=(name, shell), name=f"retire {name}", daemon=True
+            ).start()
+        return changed
+
+    def _retire_shell(self, name: str, shell: PipelineShell) -> None:
+        with fault_ends_process(name):
+            shell.close(once_without_units=True)
+            with self._mutex:
+                self._before.remove(shell)
+                self._of = {unit: its for unit, its in self._of.items() if its is not shell}
+
+    def close(self) -> None:
+        """Stop all units. Afterwards nothing of this process can write any more."""
+        with self._mutex:
+            shells = [*self._now.values(), *self._before]
+        with ThreadPoolExecutor(max(1, len(shells)), "close") as pool:
+            for shell in shells:
+                pool.submit(shell.close)
+
 
 log = structlog.get_logger(__name__)
 
@@ -121,8 +224,8 @@ class ApplyProcess:
                 error=str(error),
             )
             return
-        place = split_name(asked.unit)
-        if place is None or not self._shells.is_known(asked.unit, place[0]):
+        place = parse_unit_name(asked.unit)
+        if not isinstance(place, ApplyName) or not self._shells.is_known(asked.unit, place.pipeline):
             why = encode_problem(Problem(f"{asked.unit}: no pipeline of the configuration has this unit"))
             self._lines.report_event(asked.unit, WorkerEnded(asked.assignment, asked.mark, why))
             return

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from consumer.reporting.protocol import LineWriter, build_unit_name
+from consumer.reporting.protocol import LineWriter
 from consumer.reporting.source_times import SourceTimes
 from consumer.units.messages import ReportEvent
 from consumer.units.unit import ApplyPhase, LocalUnit
-from schemas.units import Prepared, UnitProgress, UnitProgressed, WorkerEnded
+from schemas.units import Prepared, UnitProgress, UnitProgressed, WorkerEnded, build_apply_unit_name
 from schemas.wire.position import Position
 
 CHECKPOINT_INTERVAL_S = 0.5
@@ -76,7 +76,7 @@ class CheckpointReporter:
         if what.offset is not None:
             times = self._compute_times(what.source, what.topic, what.offset, 0)
             mark = _advance_mark(times, what.position, mark)
-        unit = build_unit_name(self._pipeline, what.topic)
+        unit = build_apply_unit_name(self._pipeline, what.topic)
         if what.event is Prepared:
             self._lines.report_event(unit, Prepared(what.assignment))
             return
@@ -102,7 +102,7 @@ class CheckpointReporter:
         mark = _advance_mark(times, unit.position, spoken.mark)
         error = unit.error if unit.waits else None
         if spoken.record_change(mark, rate, error):
-            name = build_unit_name(self._pipeline, unit.topic)
+            name = build_apply_unit_name(self._pipeline, unit.topic)
             self._lines.report_event(name, UnitProgressed(unit.assignment, mark, rate, error))
 
     def _compute_times(self, source: str, topic: str, offset: int, commit_ts_ms: int) -> tuple[int, int]:

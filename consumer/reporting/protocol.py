@@ -22,17 +22,6 @@ def encode_unit_event(unit: str, event: WorkerEvent) -> str:
     return _ENCODE(UnitLine(unit, event)).decode()
 
 
-def build_unit_name(pipeline: str, topic: str) -> str:
-    return f"apply/{pipeline}/{topic}"
-
-
-def split_name(unit: str) -> tuple[str, str] | None:
-    """Return (pipeline, topic) of an apply unit's name; None if it is not one."""
-    kind, _, rest = unit.partition("/")
-    pipeline, _, topic = rest.partition("/")
-    return (pipeline, topic) if kind == "apply" and pipeline and topic else None
-
-
 class LineWriter:
     """A text stream to which several threads write whole lines.
 

@@ -19,7 +19,7 @@ import structlog
 
 from coordinator.core import agent as core
 from coordinator.core.agent import AgentState
-from coordinator.core.agent_configuration import FollowedConfiguration
+from coordinator.core.agent_state import FollowedConfiguration
 from coordinator.core.agent_unit import PrepareWorker, RemoveWorker, StartWorker, UnitEffect
 from coordinator.core.messages import ConfigVersion, Down, FileAnswer
 from coordinator.transport.client import HeartbeatClient, Security

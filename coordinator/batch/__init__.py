@@ -6,8 +6,7 @@ A poller takes a batch of scheduled machines, handles them, and does its I/O onc
 `end_round`.
 """
 
-from coordinator.batch.fsm import Fsm, FsmState
-from coordinator.batch.mailbox import Mailbox, MailboxClosedError, MailboxFullError, SendError
+from coordinator.batch.mailbox import Fsm, FsmState, Mailbox, MailboxClosedError, MailboxFullError, SendError
 from coordinator.batch.poller import HandleResult, KeepMachine, PollHandler, ReleaseMachine
 from coordinator.batch.router import NoMailboxError, Router
 from coordinator.batch.system import BatchConfig, BatchSystem

@@ -1,5 +1,15 @@
 """A bounded mailbox that owns its machine while the machine is idle.
 
+```
+            notify (a message arrived)                close
+   IDLE ────────────────────────────▶ NOTIFIED ─────────────────▶ DROP
+    ▲        the ready queue has it,      │  the poller frees it
+    └──────  then exactly one poller ────┘  when it releases
+                release
+```
+`IDLE`: the mailbox owns the machine. `NOTIFIED`: the machine is in the ready queue or in one
+poller's batch; further messages only join the mailbox. `DROP`: the mailbox is closed.
+
 One lock guards queue, status and machine together. Two rules ensure that no wake-up is lost:
 
 1. a sender pushes *before* it notifies;
@@ -13,9 +23,22 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from enum import Enum
+from typing import Generic, Protocol, TypeVar
 
-from coordinator.batch.fsm import Fsm, FsmState
+
+class FsmState(Enum):
+    IDLE = "idle"
+    NOTIFIED = "notified"
+    DROP = "drop"
+
+
+class Fsm(Protocol):
+    """A machine as the batch system sees it. It gets its mailbox with each call of its handler."""
+
+    def is_stopped(self) -> bool:
+        """Return whether the machine is finished. The poller then removes it, once its mailbox is empty."""
+
 
 F = TypeVar("F", bound=Fsm)
 M = TypeVar("M")

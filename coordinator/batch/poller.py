@@ -15,8 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol
 
-from coordinator.batch.fsm import Fsm
-from coordinator.batch.mailbox import F, M, Mailbox
+from coordinator.batch.mailbox import F, Fsm, M, Mailbox
 from coordinator.batch.ready_queue import ReadyQueue
 from coordinator.batch.router import Router
 

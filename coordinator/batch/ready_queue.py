@@ -10,8 +10,7 @@ import threading
 from collections import deque
 from typing import Any, Generic
 
-from coordinator.batch.fsm import Fsm
-from coordinator.batch.mailbox import F, M, Mailbox
+from coordinator.batch.mailbox import F, Fsm, M, Mailbox
 
 ReadyMachine = tuple[Mailbox[F, M], F]
 

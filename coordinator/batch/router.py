@@ -6,8 +6,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterator
 from typing import Generic, TypeVar
 
-from coordinator.batch.fsm import Fsm
-from coordinator.batch.mailbox import F, M, Mailbox, MailboxClosedError, SendError
+from coordinator.batch.mailbox import F, Fsm, M, Mailbox, MailboxClosedError, SendError
 
 C = TypeVar("C")
 """Messages of the control machine."""

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic
 
-from coordinator.batch.fsm import Fsm
-from coordinator.batch.mailbox import F, M, Mailbox
+from coordinator.batch.mailbox import F, Fsm, M, Mailbox
 from coordinator.batch.poller import Poller, PollHandler
 from coordinator.batch.ready_queue import ReadyQueue
 from coordinator.batch.router import Router

@@ -17,8 +17,7 @@ import structlog
 from coordinator.control.codec import Candidate, RecordChange
 from coordinator.control.election import Claimed, WriteFailed
 from coordinator.control.events import ControlLogEvent, RecordsCommitted, WriteConfirmed
-from coordinator.control.producer import WriteFailedError
-from coordinator.control.transactions import LedTerm, TermTransactions, WriterConfig
+from coordinator.control.transactions import LedTerm, TermTransactions, WriteFailedError, WriterConfig
 from coordinator.core.records import DurableRecord
 from schemas.config.model import KafkaConfig
 

@@ -15,12 +15,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from coordinator.core.agent_configuration import FollowedConfiguration
-from coordinator.core.agent_leader import ObeyedLeader
-from coordinator.core.agent_times import HeartbeatTimes
+from coordinator.core.agent_state import FollowedConfiguration, HeartbeatTimes, HeldUnits, ObeyedLeader
 from coordinator.core.agent_unit import AgentUnit, Granted, Halt, Instruction, UnitEffect, UnitEvent
 from coordinator.core.agent_unit import UnitTick as UnitTick
-from coordinator.core.agent_units import HeldUnits
 from coordinator.core.messages import (
     Announce,
     Checkpoint,

@@ -18,12 +18,11 @@ import grpc
 import structlog
 
 from coordinator.core.messages import Down, Up
-from coordinator.transport.ask import ask_leader
-from coordinator.transport.ask import describe_call_error as failure
 from coordinator.transport.channel import Keepalive, open_channel
 from coordinator.transport.client_stream import ClientStream
 from coordinator.transport.events import LeaderInfo
-from coordinator.transport.leader_search import Caller, LeaderSearch
+from coordinator.transport.leader_search import Caller, LeaderSearch, ask_leader
+from coordinator.transport.leader_search import describe_call_error as failure
 from coordinator.transport.security import Security
 from coordinator.transport.wire import FromLeader, NotLeader, Opening, Serving, WireError, decode_leader_frame
 from schemas.backoff import pause_after

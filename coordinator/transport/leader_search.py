@@ -1,19 +1,101 @@
-"""The search of an agent for the leading coordinator."""
+"""The search for the leading coordinator: it asks every coordinator at once, within a limited time."""
 
 from __future__ import annotations
 
+import queue
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import grpc
 import structlog
 
 from coordinator.transport.access import build_call_metadata
-from coordinator.transport.ask import ask_leader
+from coordinator.transport.channel import ASK_LEADER, open_channel
 from coordinator.transport.events import LeaderInfo
 from coordinator.transport.security import Security
-from coordinator.transport.wire import NotLeader
+from coordinator.transport.wire import NotLeader, WireError, get_leader, put_question
+
+_log = structlog.get_logger(__name__)
+
+_REFUSALS = {grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNAUTHENTICATED}
+#: Seconds that the others still have after a coordinator has claimed to lead: it may not have noticed
+#: the end of its term.
+GRACE = 0.1
+
+
+def ask_leader(
+    peers: Sequence[str],
+    known_rev: int = 0,
+    security: Security | None = None,
+    timeout: float = 1.0,
+    *,
+    system: str = "",
+    token: str = "",
+    refused: Callable[[str, str], None] = lambda _peer, _why: None,
+    undecided: Callable[[str], None] = lambda _peer: None,
+) -> LeaderInfo | None:
+    """Return the leader of the highest term that a peer knows, or None if no peer knows one of
+    `known_rev` or later.
+
+    Blocks for at most `timeout` seconds, and less if a leader itself answers. Peers that do not answer
+    are skipped. `system`: the Kafka prefix. `token`: authenticates the caller.
+
+    `refused(peer, why)` is called for a coordinator of another system or another version of the
+    protocol, and for one that does not accept the token. `undecided(peer)` is called for a coordinator
+    that answers and knows no leader, because an election is under way.
+    """
+    answers: queue.SimpleQueue[tuple[str, grpc.Future]] = queue.SimpleQueue()
+    channels = [open_channel(peer, security) for peer in peers]
+    deadline = time.monotonic() + timeout
+    best: LeaderInfo | None = None
+    try:
+        for peer, channel in zip(peers, channels, strict=True):
+            asked = channel.unary_unary(ASK_LEADER).future(
+                put_question(), timeout=timeout, metadata=build_call_metadata(system, token)
+            )
+            asked.add_done_callback(lambda done, peer=peer: answers.put((peer, done)))
+        for _ in peers:
+            try:
+                peer, done = answers.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                break
+            info = _read_answer(peer, done, refused)
+            if info is None or info.rev < max(1, known_rev) or not info.address:
+                if info is not None and not info.address:
+                    undecided(peer)
+                continue
+            if info.mine:
+                deadline = min(deadline, time.monotonic() + GRACE)
+            if best is None or (info.rev, info.mine) > (best.rev, best.mine):
+                best = info
+    finally:
+        for channel in channels:
+            channel.close()
+    return best
+
+
+def describe_call_error(error: BaseException) -> str:
+    """Return the error in one line."""
+    if isinstance(error, grpc.Call):
+        return f"{error.code().name}: {error.details()}"
+    return f"{type(error).__name__}: {error}"
+
+
+def _read_answer(peer: str, done: grpc.Future, refused: Callable[[str, str], None]) -> LeaderInfo | None:
+    error = done.exception()
+    if error is None:
+        try:
+            return get_leader(done.result())
+        except WireError as unreadable:
+            refused(peer, str(unreadable))
+            error = unreadable
+    if isinstance(error, grpc.Call) and error.code() in _REFUSALS:
+        refused(peer, str(error.details()))
+    _log.debug("coordinator did not answer", peer=peer, error=describe_call_error(error))
+    return None
+
 
 _log = structlog.get_logger(__name__)
 

@@ -23,12 +23,14 @@ from schemas.config.model import Config
 from schemas.patience import scale_timeout
 from schemas.problems import Problem, decode_problem, encode_problem
 from schemas.units import (
+    ApplyName,
     Prepared,
     UnitCommand,
     UnitLine,
     UnitOperation,
     UnitProgress,
     WorkerEnded,
+    parse_unit_name,
 )
 
 _LOG = structlog.get_logger()
@@ -75,9 +77,9 @@ class ApplyWorker:
 
     def prepare(self, unit: str, assignment: int, mark: UnitProgress | None) -> None:
         """Prepare the unit. Raises ValueError for a pipeline that is not configured here."""
-        pipeline = unit.split("/")[1]
-        if pipeline not in self._config.pipelines:
-            raise ValueError(f"{unit}: this agent's configuration has no pipeline {pipeline}")
+        named = parse_unit_name(unit)
+        if not isinstance(named, ApplyName) or named.pipeline not in self._config.pipelines:
+            raise ValueError(f"{unit}: this agent's configuration has no such pipeline")
         self._send_command(UnitCommand(UnitOperation.PREPARE, unit, assignment, mark))
 
     def start(self, unit: str, assignment: int) -> None:
@@ -159,7 +161,7 @@ class ApplyWorker:
         """Report all units of the process as ended, and start a new process after a while."""
         self._waiting.clear()
         for unit, assignment in self._ledger.list_units():
-            if unit.startswith("apply/"):
+            if isinstance(parse_unit_name(unit), ApplyName):
                 self._ledger.report_event(unit, WorkerEnded(assignment, None, error))
         if self._closing.is_set():
             return

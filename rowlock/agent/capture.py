@@ -26,7 +26,14 @@ from schemas.config.model import Config
 from schemas.findings import TRIES_AGAIN
 from schemas.patience import scale_timeout
 from schemas.problems import Problem, decode_problem, encode_problem
-from schemas.units import Prepared, UnitProgress, UnitProgressed, WorkerEnded
+from schemas.units import (
+    CaptureName,
+    Prepared,
+    UnitProgress,
+    UnitProgressed,
+    WorkerEnded,
+    parse_unit_name,
+)
 
 _LOG = structlog.get_logger()
 
@@ -155,9 +162,10 @@ class CaptureWorkers:
 
     def prepare(self, unit: str, assignment: int, mark: UnitProgress | None) -> None:
         """Start the unit's process. Raises ValueError for a source that is not configured here."""
-        source, config = unit.partition("/")[2], self._config
-        if source not in config.sources:
-            raise ValueError(f"{unit}: this agent's configuration has no source {source}")
+        named, config = parse_unit_name(unit), self._config
+        if not isinstance(named, CaptureName) or named.source not in config.sources:
+            raise ValueError(f"{unit}: this agent's configuration has no such source")
+        source = named.source
         if config.sources[source].events != "rowlock":
             raise ValueError(f"{unit}: by this agent's configuration Debezium captures {source}")
         new = _CaptureUnit(unit, assignment, source, config, mark=mark, retry_backoff=self._retry_backoff)

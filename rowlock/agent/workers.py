@@ -19,7 +19,14 @@ from rowlock.agent.apply import ApplyWorker
 from rowlock.agent.capture import CaptureWorkers, OnRefusal
 from rowlock.agent.unit_ledger import OnEvent, UnitLedger
 from schemas.config.model import Config
-from schemas.units import PrepareProgress, UnitProgress, WorkerEnded
+from schemas.units import (
+    ApplyName,
+    CaptureName,
+    PrepareProgress,
+    UnitProgress,
+    WorkerEnded,
+    parse_unit_name,
+)
 
 EVERY_S = 2.0
 LEAST = 0.01
@@ -112,9 +119,9 @@ class LocalWorkers:
 
     def _find_worker(self, unit: str) -> CaptureWorkers | ApplyWorker:
         """Return the kind of worker for the unit. Raises ValueError for a unit of neither kind."""
-        kind = unit.partition("/")[0]
-        if kind == "capture":
+        named = parse_unit_name(unit)
+        if isinstance(named, CaptureName):
             return self._capture
-        if kind == "apply":
+        if isinstance(named, ApplyName):
             return self._apply
         raise ValueError(f"{unit}: units are capture/<source> and apply/<pipeline>/<topic>")

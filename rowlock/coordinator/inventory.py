@@ -21,6 +21,7 @@ from schemas.config.changes.parts import (
 from schemas.config.model import Config, KafkaConfig
 from schemas.errors import EnvelopeError
 from schemas.table.names import TableName
+from schemas.units import ApplyName, build_apply_unit_name, build_capture_unit_name, parse_unit_name
 from schemas.wire.topic_tables import make_topic_tables
 
 IDS_EVERY_S = 10.0
@@ -118,14 +119,6 @@ def build_inventory(config: Config, found: Sequence[ApplyUnitName], ids: Mapping
     )
 
 
-def build_capture_unit_name(source: str) -> str:
-    return f"capture/{source}"
-
-
-def build_apply_unit_name(pipeline: str, topic: str) -> str:
-    return f"apply/{pipeline}/{topic}"
-
-
 def build_unit_uid(target: str, topic_id: str) -> str:
     """Return what distinguishes an apply unit from a later one of the same name: its target and its
     topic's id.
@@ -135,9 +128,8 @@ def build_unit_uid(target: str, topic_id: str) -> str:
 
 def split_unit_name(unit: str, uid: str) -> tuple[str, str, str, str] | None:
     """Return (pipeline, topic, target, topic id) of an apply unit; None for a capture unit."""
-    kind, _, rest = unit.partition("/")
-    if kind != "apply":
+    named = parse_unit_name(unit)
+    if not isinstance(named, ApplyName):
         return None
-    pipeline, _, topic = rest.partition("/")
     target, _, topic_id = uid.partition("/")
-    return pipeline, topic, target, topic_id
+    return *named, target, topic_id

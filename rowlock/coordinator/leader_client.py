@@ -214,7 +214,7 @@ _REMEDY = "start `rowlock coordinator`, or correct coordination.rest and coordin
 
 def find_rest(config: CoordinationConfig, prefix: str = "") -> FoundLeader:
     """Return the leader's address according to the coordinators of the configuration."""
-    from coordinator.transport.ask import ask_leader
+    from coordinator.transport.leader_search import ask_leader
 
     electing: list[str] = []
     leader = ask_leader(

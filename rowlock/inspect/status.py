@@ -15,7 +15,6 @@ from typing import Any
 import msgspec
 
 from consumer.ordering.model import UnitState
-from rowlock.coordinator.inventory import build_apply_unit_name, build_capture_unit_name
 from rowlock.coordinator.units import ApplyUnitName, list_apply_units, list_sources_to_capture, split_refusal
 from rowlock.errors import CommandError
 from rowlock.inspect.observed.applied import AppliedReader, AppliedUnit
@@ -40,6 +39,7 @@ from schemas.config.model import Config
 from schemas.findings import Finding
 from schemas.problems import Problem, decode_problem
 from schemas.table.names import TableName, find_meant_tables, format_table_text
+from schemas.units import build_apply_unit_name, build_capture_unit_name
 from schemas.wire.records import Watermark
 
 STATUS_FORMAT_VERSION = 1

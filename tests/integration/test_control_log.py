@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 
-from coordinator.control import producer
+from coordinator.control import transactions
 from coordinator.control.codec import Beat, Candidate, Changes, Claim, encode_message
 from coordinator.control.election import Claimed, ElectionConfig, ElectionPhase, WriteFailed
 from coordinator.control.events import (
@@ -27,10 +27,9 @@ from coordinator.control.events import (
     WriteConfirmed,
 )
 from coordinator.control.kafka_log import ControlConfig, ControlLog
-from coordinator.control.producer import TermProducer, WriteFailedError
 from coordinator.control.reader import ControlReader
 from coordinator.control.topic import ControlTopic, ControlTopicError, build_control_topic_name
-from coordinator.control.transactions import WriterConfig
+from coordinator.control.transactions import TermProducer, WriteFailedError, WriterConfig
 from coordinator.control.writer import ControlWriter
 from coordinator.core.records import CounterRecord, PausedRecord
 from deploy.embedded import ports
@@ -249,8 +248,8 @@ def test_an_open_transaction_of_a_dead_owner_does_not_hold_up_the_next(
     """Kafka itself would end it after a quarter of an hour: the next owner's claim does."""
     ensure(config)
     with monkeypatch.context() as patched:
-        settings = {**producer.build_term_producer_settings(config), "transaction.timeout.ms": 900_000}
-        patched.setattr(producer, "build_term_producer_settings", lambda _: settings)
+        settings = {**transactions.build_term_producer_settings(config), "transaction.timeout.ms": 900_000}
+        patched.setattr(transactions, "build_term_producer_settings", lambda _: settings)
         dead = TermProducer(config, 60.0)
     dead.commit_payloads([encode_message(Claim(Candidate("d", "d:1"), "n"))] * 2, "claim")
     dead._producer.begin_transaction()

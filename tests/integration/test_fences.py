@@ -13,8 +13,9 @@ from consumer.targets.dialect import open_session
 from consumer.targets.session import SqlSession
 from deploy.embedded.services import PostgreSQL
 from rowlock.coordinator.fences import UnitFencer
-from rowlock.coordinator.inventory import build_apply_unit_name, build_unit_uid
+from rowlock.coordinator.inventory import build_unit_uid
 from schemas.config.model import Config, load_config
+from schemas.units import build_apply_unit_name
 
 pytestmark = pytest.mark.integration
 

@@ -18,9 +18,9 @@ from consumer.targets.dialect import open_target
 from consumer.targets.progress import run_create
 from deploy.embedded.services import Kafka, MariaDB
 from rowlock.coordinator.fences import UnitFencer
-from rowlock.coordinator.inventory import build_apply_unit_name
 from schemas.config.kinds.targets import TARGET_KINDS
 from schemas.config.model import load_config
+from schemas.units import build_apply_unit_name
 from tests.kits.apply import create_topic
 from tests.kits.command_line import invoke
 from tests.kits.running import source_config, write_config

@@ -22,7 +22,6 @@ from coordinator.core.messages import (
     UnitStatus,
 )
 from coordinator.transport.access import build_call_metadata
-from coordinator.transport.ask import ask_leader
 from coordinator.transport.channel import (
     ASK_LEADER,
     HEARTBEAT_METHOD,
@@ -38,6 +37,7 @@ from coordinator.transport.events import (
     StreamOpened,
     TransportEvent,
 )
+from coordinator.transport.leader_search import ask_leader
 from coordinator.transport.server import HeartbeatServer
 from coordinator.transport.wire import NotLeader, Opening, Serving, decode_leader_frame, encode_frame
 from schemas.units import UnitOperation, UnitPhase
@@ -356,7 +356,7 @@ def test_an_agent_of_another_version_and_the_coordinator_both_log_it(
     server: RecordingServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.lead(5)
-    monkeypatch.setattr("coordinator.transport.ask.put_question", lambda: b"\x91\x03")
+    monkeypatch.setattr("coordinator.transport.leader_search.put_question", lambda: b"\x91\x03")
     with capture_logs() as logs, calling("a", server.address):
         until(lambda: server.server.get_counters()["unreadable"] >= 3)
     output = f"a question of version 3 of the protocol, and this side speaks version {PROTOCOL_VERSION}: "

@@ -13,8 +13,8 @@ import pytest
 
 from coordinator.core.messages import Header, Superseded
 from coordinator.transport.access import build_call_metadata
-from coordinator.transport.ask import ask_leader
 from coordinator.transport.channel import HEARTBEAT_METHOD, open_channel
+from coordinator.transport.leader_search import ask_leader
 from coordinator.transport.security import Security
 from coordinator.transport.wire import Opening, Serving, decode_leader_frame, encode_frame
 from tests.kits.transport import Authority, RecordingServer, calling, serving, until

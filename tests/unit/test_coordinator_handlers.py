@@ -25,8 +25,7 @@ from coordinator.core.leader.state import (
     Persist,
     SendMessage,
 )
-from coordinator.core.leader.term_claim import TermClaim
-from coordinator.core.leader.term_numbers import TermNumbers
+from coordinator.core.leader.term_state import TermClaim, TermNumbers
 from coordinator.core.leader.unit_sets import UnitMemo
 from coordinator.core.members import Member, MemberState
 from coordinator.core.messages import (

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from coordinator.core.leader.periodic import build_scheduler_view
 from coordinator.core.leader.sets import compute_heartbeat_interval
 from coordinator.core.leader.state import LeaderConfig, LeaderState
-from coordinator.core.leader.term_claim import TermClaim
+from coordinator.core.leader.term_state import TermClaim
 from coordinator.core.leader.unit_sets import UnitMemo
 from coordinator.core.members import Member, MemberState
 from coordinator.core.messages import Liveness

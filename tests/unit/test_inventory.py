@@ -8,14 +8,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.core.schedulers import UnitKind
-from rowlock.coordinator.inventory import (
-    IDS_EVERY_S,
-    InventoryReader,
-    build_apply_unit_name,
-    build_capture_unit_name,
-    build_unit_uid,
-    split_unit_name,
-)
+from rowlock.coordinator.inventory import IDS_EVERY_S, InventoryReader, build_unit_uid, split_unit_name
 from rowlock.coordinator.run import build_server_config
 from rowlock.coordinator.units import list_apply_units, list_debezium_sources, list_sources_to_capture
 from rowlock.credentials import load_security
@@ -24,6 +17,7 @@ from rowlock.inspect.checks.coordination_check import yield_coordination_finding
 from rowlock.processes.run import build_run_commands
 from schemas.config.model import Config, CoordinationTls, load_config
 from schemas.table.names import TableName
+from schemas.units import build_apply_unit_name, build_capture_unit_name
 from tests.kits.topic import usual_tables
 
 CONFIG = """\

@@ -151,9 +151,9 @@ def makers() -> dict[str, Callable[[], object]]:
     from consumer.attempt.readers import kafka_reader
     from consumer.reporting.source_times import SourceTimes
     from consumer.tables.discovery import KafkaCluster
-    from coordinator.control.producer import TermProducer
     from coordinator.control.reader import ControlReader
     from coordinator.control.topic import ControlTopic
+    from coordinator.control.transactions import TermProducer
     from producer.kafka.settings import build_capture_producer_settings
     from producer.kafka.topic_reader import TopicReader
     from producer.kafka.topics import SourceTopics

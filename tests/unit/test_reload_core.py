@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from coordinator.core.agent import AgentTick, ConfigTaken, FileRead, ReadFile, TakeConfig
-from coordinator.core.agent_configuration import ConfigAttempt, FollowedConfiguration
+from coordinator.core.agent_state import ConfigAttempt, FollowedConfiguration
 from coordinator.core.leader import steps
 from coordinator.core.leader.configuration import (
     accepts_units,

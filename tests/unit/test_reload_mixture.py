@@ -15,7 +15,7 @@ import pytest
 
 from coordinator.core import agent
 from coordinator.core.agent import AgentState
-from coordinator.core.agent_configuration import FollowedConfiguration
+from coordinator.core.agent_state import FollowedConfiguration
 from coordinator.core.agent_unit import PrepareWorker, RemoveWorker, StartWorker
 from coordinator.core.leader import steps
 from coordinator.core.leader.configuration import get_active_version, get_config_part

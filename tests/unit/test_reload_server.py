@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 import yaml
 
-from consumer.process.shells import PipelineShells
+from consumer.process.instructions import PipelineShells
 from consumer.spark.pipeline import PipelineSettings
 from coordinator.control.events import Elected, Lost
 from coordinator.core import agent
 from coordinator.core.agent import ConfigTaken, FileRead
-from coordinator.core.agent_configuration import FollowedConfiguration
+from coordinator.core.agent_state import FollowedConfiguration
 from coordinator.core.leader.state import Inventory, LeaderCommand, Reload
 from coordinator.core.messages import ConfigVersion, FileAnswer
 from coordinator.core.records import ConfigRecord

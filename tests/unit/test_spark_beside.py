@@ -15,8 +15,7 @@ import pytest
 
 from consumer.attempt.reports import Report
 from consumer.errors import TransientError, UnitStoppedError
-from consumer.process import instructions as process_module
-from consumer.process import shells as shells_module
+from consumer.process import instructions
 from consumer.process import spark_beside as module
 from consumer.process.instructions import NO_SPARK, ApplyProcess
 from consumer.process.pipeline_queries import PipelineQueries
@@ -135,9 +134,9 @@ def test_a_spark_that_takes_long_is_said_to_and_is_not_waited_for_at_the_end(
 def test_a_shell_gets_spark_whichever_comes_first(monkeypatch: pytest.MonkeyPatch, spark_first: bool) -> None:
     given: list[Any] = []
     shell = SimpleNamespace(provide_spark=given.append, start=lambda: None)
-    monkeypatch.setattr(process_module, "PipelineShell", lambda *_: shell)
-    monkeypatch.setattr(shells_module, "PipelineSettings", SimpleNamespace(from_config=lambda *_: None))
-    monkeypatch.setattr(process_module, "end_with_java", lambda *_: None)
+    monkeypatch.setattr(instructions, "PipelineShell", lambda *_: shell)
+    monkeypatch.setattr(instructions, "PipelineSettings", SimpleNamespace(from_config=lambda *_: None))
+    monkeypatch.setattr(instructions, "end_with_java", lambda *_: None)
     config = SimpleNamespace(sources={}, kafka=SimpleNamespace(prefix="p", bootstrap="b", options={}))
     out = io.StringIO()
     process = ApplyProcess(cast(Any, config), 2, LineWriter(out))

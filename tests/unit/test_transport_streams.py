@@ -14,12 +14,11 @@ from structlog.testing import capture_logs
 
 from coordinator.core.messages import Header, Heartbeat
 from coordinator.transport import callers, client
-from coordinator.transport.ask import _read_answer
 from coordinator.transport.callers import CallerCheck
 from coordinator.transport.client import HeartbeatClient
 from coordinator.transport.client_stream import CAPACITY, ClientStream
 from coordinator.transport.events import LeaderInfo, MessagesArrived, StreamClosed, StreamOpened
-from coordinator.transport.leader_search import Caller, LeaderSearch
+from coordinator.transport.leader_search import Caller, LeaderSearch, _read_answer
 from coordinator.transport.open_streams import PER_AGENT, OpenStreams
 from coordinator.transport.security import Security
 from coordinator.transport.server import HeartbeatServer

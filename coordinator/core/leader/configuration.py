@@ -18,7 +18,7 @@ from coordinator.core.leader.state import (
     Reload,
     ReloadEnded,
 )
-from coordinator.core.leader.term_configuration import Reloading
+from coordinator.core.leader.term_state import Reloading
 from coordinator.core.members import Member, MemberState
 from coordinator.core.messages import ConfigVersion, Liveness
 from coordinator.core.records import ConfigRecord

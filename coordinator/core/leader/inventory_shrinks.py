@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from schemas.units import ApplyName, parse_unit_name
+
 
 def find_suspicious_shrink(
     known: Mapping[str, str], found: Iterable[str], configured: Iterable[str]
@@ -28,8 +30,6 @@ def find_suspicious_shrink(
 
 
 def parse_pipeline_name(unit: str) -> str | None:
-    """Return the pipeline in the name of an apply unit, `apply/PIPELINE/TOPIC`; None: another kind of
-    unit.
-    """
-    kind, _, rest = unit.partition("/")
-    return rest.partition("/")[0] or None if kind == "apply" else None
+    """Return the pipeline in the name of an apply unit; None: another kind of unit."""
+    named = parse_unit_name(unit)
+    return named.pipeline if isinstance(named, ApplyName) else None

@@ -14,7 +14,7 @@ from coordinator.core.leader.state import (
     Persist,
     SendMessage,
 )
-from coordinator.core.leader.term_numbers import PendingRecord
+from coordinator.core.leader.term_state import PendingRecord
 from coordinator.core.leader.unit_sets import UnitMemo
 from coordinator.core.messages import Dispatch, Header
 from coordinator.core.records import CounterRecord, DurableRecord, UnitRecord, build_record_key

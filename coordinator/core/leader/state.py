@@ -10,9 +10,7 @@ from coordinator.core.leader.history import History
 from coordinator.core.leader.known_agents import Members
 from coordinator.core.leader.pipelines import Pipelines
 from coordinator.core.leader.plan import Plan
-from coordinator.core.leader.term_claim import TermClaim
-from coordinator.core.leader.term_configuration import TermConfiguration
-from coordinator.core.leader.term_numbers import TermNumbers
+from coordinator.core.leader.term_state import TermClaim, TermConfiguration, TermNumbers
 from coordinator.core.leader.unit_sets import UnitSets
 from coordinator.core.messages import Down, Up
 from coordinator.core.records import DurableRecord

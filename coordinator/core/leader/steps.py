@@ -35,8 +35,7 @@ from coordinator.core.leader.state import (
     SendMessage,
     Tick,
 )
-from coordinator.core.leader.term_claim import TermClaim
-from coordinator.core.leader.term_numbers import TermNumbers
+from coordinator.core.leader.term_state import TermClaim, TermNumbers
 from coordinator.core.members import Member
 from coordinator.core.records import (
     AgentRecord,

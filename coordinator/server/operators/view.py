@@ -14,6 +14,7 @@ from coordinator.core.replication import Replica, ReplicationSet
 from coordinator.core.replication_table import SetState
 from coordinator.core.schedulers import InventoryUnit
 from coordinator.server.operators.api import AgentRow, LeaderView, PipelineRow, UnitRow, View
+from schemas.units import ApplyName, CaptureName, parse_unit_name
 
 
 def build_leader_view(
@@ -97,8 +98,10 @@ def _find_identity(name: str, spec: InventoryUnit | None) -> tuple[str, str, str
     """
     if spec is not None:
         return spec.kind.value, spec.source, spec.pipeline
-    kind, _, rest = name.partition("/")
-    return (kind, rest, None) if kind == "capture" else (kind, "", rest.partition("/")[0] or None)
+    named = parse_unit_name(name)
+    source = named.source if isinstance(named, CaptureName) else ""
+    pipeline = named.pipeline if isinstance(named, ApplyName) else None
+    return name.partition("/")[0], source, pipeline
 
 
 def _find_move_target(primary: Replica | None, secondary: Replica | None) -> str | None:

@@ -49,14 +49,14 @@ BUGS = [
     ),
     Mutant(
         bug="a changed pipeline shares the checkpoints of the one before",
-        file="consumer/process/shells.py",
+        file="consumer/process/instructions.py",
         old="            pipeline = replace(pipeline, state_dir=",
         new="            replace(pipeline, state_dir=",
         tests=("tests/unit/test_reload_server.py",),
     ),
     Mutant(
         bug="a reload leaves pipelines under their old configuration",
-        file="consumer/process/shells.py",
+        file="consumer/process/instructions.py",
         old="        for name in changed & set(self._now):",
         new="        for name in set[str]():",
         tests=("tests/unit/test_reload_server.py",),
@@ -127,14 +127,14 @@ BUGS = [
     ),
     Mutant(
         bug="a violated invariant ends one term after the other",
-        file="coordinator/core/leader/term_claim.py",
+        file="coordinator/core/leader/term_state.py",
         old="        return self.ends_on_violation and now >= self.began + lease\n",
         new="        return now >= self.began + lease\n",
         tests=("tests/unit/test_coordinator_invariants.py",),
     ),
     Mutant(
         bug="a term ends for a violation before its agents have leases of it",
-        file="coordinator/core/leader/term_claim.py",
+        file="coordinator/core/leader/term_state.py",
         old="        return self.ends_on_violation and now >= self.began + lease\n",
         new="        return self.ends_on_violation\n",
         tests=("tests/unit/test_coordinator_invariants.py",),
