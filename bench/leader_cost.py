@@ -141,7 +141,7 @@ class Stage:
                     self.agents[name].step(core.InstructionReceived(message))
 
     def _busy(self) -> bool:
-        return bool(len(self.system.scheduler) or self.poller._batch or self.poller._control)
+        return bool(len(self.system.ready) or self.poller._batch or self.poller._control)
 
     def _rounds(self) -> None:
         began = time.thread_time()

@@ -11,8 +11,8 @@ from consumer.targets.alterations import (
     AlterTable,
     ChangeColumn,
 )
-from consumer.targets.mysql import alter as mysql
-from consumer.targets.postgres import alter as postgres
+from consumer.targets.mysql import alter_statements as mysql
+from consumer.targets.postgres import alter_statements as postgres
 from consumer.targets.postgres.catalog import build_index_name
 from schemas.table.collations import make_collation_chooser, make_key_collation_chooser
 from schemas.table.model import Column, ColumnType, Kind, Table

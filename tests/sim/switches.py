@@ -31,7 +31,7 @@ from consumer.ordering.lanes.batches import LaneBatch, PendingBatch, moves_key
 from consumer.ordering.layout import Layout
 from consumer.ordering.model import LaneProgress, NetChange, RowChange
 from consumer.ordering.progress import LaneMark, ResumePlan, plan_resume
-from consumer.ordering.tickets import TicketTable, Wait
+from consumer.ordering.tickets import Ticket, TicketTable
 from consumer.tables import definition
 from consumer.tables.definition import ActiveDefinition
 from producer.binlog_format.log_event import BinlogEvent
@@ -314,7 +314,7 @@ def _too_late(self: SnapshotJob) -> CopyMark | None:
     return None if mark is None else msgspec.structs.replace(mark, since=(mark.since or 0) + 2)
 
 
-def _no_wait(_self: TicketTable, _holders: Any, _value: bytes, _ticket: Any) -> Wait | None:
+def _no_wait(_self: TicketTable, _holders: Any, _value: bytes, _ticket: Any) -> Ticket | None:
     return None
 
 

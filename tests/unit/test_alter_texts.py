@@ -20,9 +20,9 @@ from consumer.targets.alterations import (
     RenameColumn,
     apply_alterations,
 )
-from consumer.targets.mysql import alter as mysql
+from consumer.targets.mysql import alter_statements as mysql
 from consumer.targets.mysql.alterer import has_renames
-from consumer.targets.postgres import alter as postgres
+from consumer.targets.postgres import alter_statements as postgres
 from schemas.table.collations import make_collation_chooser, make_key_collation_chooser
 from schemas.table.model import Column, ColumnType, IndexPart, Kind, UniqueIndex
 from tests.kits.alter_texts import (

@@ -16,7 +16,7 @@ from consumer.ordering.layout import Layout, compute_keys_fingerprint
 from consumer.ordering.model import ChangeId, LaneProgress, RowChange
 from consumer.ordering.netchange import NetChangeReducer, sort_keys
 from consumer.ordering.progress import advance_row, plan_resume, relay_rows, start_refusal, was_committed
-from consumer.ordering.tickets import SWEEP_THRESHOLD, Ticket, TicketTable, Wait
+from consumer.ordering.tickets import SWEEP_THRESHOLD, Ticket, TicketTable
 from schemas.table.model import Row
 from schemas.wire.position import ZERO, Position
 from tests.kits.history import target_table
@@ -132,7 +132,7 @@ class CountingLocks:
     def __init__(self) -> None:
         self.held: dict[bytes, list[Ticket]] = {}
 
-    def register(self, value: bytes, ticket: Ticket) -> Wait | None:
+    def register(self, value: bytes, ticket: Ticket) -> Ticket | None:
         holders = self.held.setdefault(value, [])
         wait = holders[-1] if holders and holders[-1][1] != ticket[1] else None
         holders.append(ticket)
@@ -161,7 +161,7 @@ def test_one_id_a_lane_says_what_a_count_and_a_set_of_ids_would_say(
 ) -> None:
     locks, counting = TicketTable(4, sweep=0), CountingLocks()
     index = locks.get_holders("s.t", "u")
-    queues: list[list[tuple[ChangeId, Wait | None]]] = [[] for _ in range(4)]
+    queues: list[list[tuple[ChangeId, Ticket | None]]] = [[] for _ in range(4)]
     for offset, (what, lane, how) in enumerate(steps):
         if what == "take":
             ticket = ((offset, 0), lane)

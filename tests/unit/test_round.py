@@ -117,7 +117,7 @@ def test_a_round_ends_once_for_all_that_was_decided_in_it(by_hand: Any) -> None:
     poller.run_round()
     assert owner.log == ["one", "two", "nothing", "end of 2"]
     poller.run_round()
-    assert (owner.log[4:], len(system.scheduler)) == ([], 0), "nothing is left to do"
+    assert (owner.log[4:], len(system.ready)) == ([], 0), "nothing is left to do"
 
 
 def test_a_round_without_a_decision_has_no_end(by_hand: Any) -> None:
@@ -135,7 +135,7 @@ def test_no_other_poller_has_the_owner_between_its_decisions_and_the_end(by_hand
 
     def look() -> None:
         system.router.send_control("two")
-        taken.append(system.scheduler.take_control())
+        taken.append(system.ready.take_control())
         end()
 
     owner.end_round = look

@@ -36,8 +36,8 @@ BUGS = [
     Mutant(
         bug="the second half of a key move waits for a first half that was applied before the restart",
         file="consumer/ordering/dispatch.py",
-        old="order: tuple[Wait, ...] = ()",
-        new="order: tuple[Wait, ...] = ((first.id, source),)",
+        old="order: tuple[Ticket, ...] = ()",
+        new="order: tuple[Ticket, ...] = ((first.id, source),)",
         tests=("tests/unit/test_lane_order.py",),
     ),
     Mutant(
