@@ -93,5 +93,5 @@ def define_unit(
         why = encode_problem(error.problem)
         sessions.get_connection(0).stop_unit(spec.unit, spec.epoch, why, was=spec.was)
         return error.problem
-    log.info("definition read from the source", pipeline=pipeline.name, topic=spec.unit.topic)
+    log.info("apply unit reads its definition from the source", pipeline=pipeline.name, topic=spec.unit.topic)
     return None

@@ -235,7 +235,7 @@ class UnitOperations:
                 seen, real = self._looks.probe_stopped(sessions.get_connection(0), unit)
             copy = None if asked.copy is None else self._copies.check_needed_copy(unit, asked.copy, asked.why)
         except Exception as error:  # noqa: BLE001  # probed again, or retried later
-            log.info("waiting unit not checked", topic=unit.topic, error=str(error)[:300])
+            log.info("check of a waiting unit failed", topic=unit.topic, error=str(error)[:300])
             return StoppedProbed(unit.topic, unit.assignment)
         all_seen = repr((found, first, seen, copy and copy.digest))
         digest = hashlib.blake2b(all_seen.encode(), digest_size=16).hexdigest()

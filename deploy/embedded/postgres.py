@@ -108,7 +108,7 @@ class PostgreSQL(Service):
         """Return the folder of the binaries. Run by root, they are copied when the package lies below
         /root.
 
-        The user nobody must be able to read them.
+        The server runs as the system user `nobody`, who must be able to read them.
         """
         package = _find_package()
         if not as_root() or _is_passable(package / "bin"):

@@ -247,7 +247,7 @@ class CaptureStarter:
                 self._define_table(started, name, proof.table)
 
     def _postpone_table(self, started: StartedCapture, name: TableName, proof: UnprovenDefinition) -> None:
-        """Let a table with later statements in the log wait for them.
+        """Leave a table out until the later statements in the log that concern it are captured.
 
         Without snapshots it is defined at its first row.
         """
@@ -321,7 +321,7 @@ class CaptureStarter:
 def collect_published(
     found: dict[str, TopicFindings], captured: CapturedTables, era: int, *, captured_before: bool
 ) -> PublishedRows:
-    """Return the rows of a consumed log that the topics contain.
+    """Return which rows of a log that deletes what was read are in the topics already.
 
     Events of a superseded process do not count.
     """

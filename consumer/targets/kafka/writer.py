@@ -59,10 +59,8 @@ class UnitWriter:
         except (KafkaException, SystemError) as error:
             self.discard()
             if isinstance(error, KafkaException):
-                longest = f"{self._limits.transaction_s:g} s at most"
-                raise translate_kafka_error(
-                    error, f"{self._what}, of {longest}, cannot be started"
-                ) from error
+                limit = f"timeout {self._limits.transaction_s:g} s"
+                raise translate_kafka_error(error, f"{self._what} ({limit}) cannot be started") from error
             raise TransientError(f"{self._what} cannot be started: {error}") from error
         try:
             self.known = read_unit()
