@@ -106,7 +106,7 @@ def test_a_broker_that_allows_no_such_transactions_is_told_how_long_they_are(
 
     monkeypatch.setattr("consumer.targets.kafka.writer.make_unit_producer", lambda *_: Refusing())
     with pytest.raises(
-        TargetConfigError, match=r"of 9\.5 s at most, .* raise its transaction\.max\.timeout\.ms"
+        TargetConfigError, match=r"timeout 9\.5 s.* cannot be started.* raise its transaction"
     ):
         UnitWriter(CONFIG, ApplyUnit("pipe", "topic"), 1, lambda: UNKNOWN_UNIT)
 
