@@ -28,6 +28,8 @@ from schemas.config.model import load_config
 from schemas.table.names import format_table_text
 
 SHOWN_TABLES = 200
+SHORTEST_SHOWN_S = 60.0
+"""The start of Spark alone takes a part of a minute, so a shorter estimate would not be true."""
 
 
 def describe_server(found: SurveyedServer) -> str:
@@ -99,9 +101,12 @@ def _show_copy(listed: TableList, draft: ConfigDraft) -> None:
         click.echo("`rowlock run` copies the tables once the user may read them")
         return
     copy = CopyEstimate.from_tables(chosen)
+    tables = "1 table" if copy.tables == 1 else f"{copy.tables:,} tables"
+    is_short = copy.duration_s < SHORTEST_SHOWN_S
+    duration = "less than a minute" if is_short else f"about {format_duration(copy.duration_s)}"
     size = format_bytes(copy.bytes)
     click.echo(
-        f"`rowlock run` copies {copy.tables:,} tables, about {copy.rows:,} rows ({size}), and then follows "
-        f"their changes. The copy takes about {format_duration(copy.duration_s)} at {COPIED_ROWS_PER_S:,} "
-        "rows a second, as measured on two cores (MariaDB to PostgreSQL)."
+        f"`rowlock run` copies {tables}, about {copy.rows:,} rows ({size}), and then follows their changes. "
+        f"The copy takes {duration} at {COPIED_ROWS_PER_S:,} rows a second, as measured on two cores "
+        "(MariaDB to PostgreSQL)."
     )

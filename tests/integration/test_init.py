@@ -128,6 +128,16 @@ def test_users_with_all_rights_get_no_statement(first: FirstHour) -> None:
 
 
 @pytest.mark.parametrize("first", PAIRS[:1], indirect=True, ids="-".join)
+def test_kafka_is_a_target_too(first: FirstHour) -> None:
+    result = first.init(
+        first.url("source", first.source.user, ""), f"kafka://{first.kafka.bootstrap}/{first.user}"
+    )
+    assert result.exit_code == 0, result.output
+    [pipeline] = load_config(first.folder / "rowlock.yaml", {}).pipelines.values()
+    assert [each.to for each in pipeline.routes] == [f"{first.user}.{{table}}"]
+
+
+@pytest.mark.parametrize("first", PAIRS[:1], indirect=True, ids="-".join)
 def test_servers_that_cannot_be_used_are_named(first: FirstHour) -> None:
     source, target = first.url("source"), first.url("target")
     at = f"source {first.database}: cannot connect to the database as {first.user}@127.0.0.1:"

@@ -23,7 +23,7 @@ from schemas.problems import Problem
 
 URLS = ("mysql://app@branch1/bank", "postgresql://hq/hq")
 LISTED = TableList((
-    ListedTable(("bank", "acct"), 219_000, 1 << 20),
+    ListedTable(("bank", "acct"), 2_190_000, 1 << 20),
     ListedTable(("bank", "audit"), 5, 10, Problem("table bank.audit has no primary key", "add one")),
     ListedTable(("bank", "card"), 1, 1),
 ))  # fmt: skip
@@ -73,8 +73,8 @@ def test_without_urls_everything_is_asked(init: Init, tmp_path: Path) -> None:
         assert stat.S_IMODE((tmp_path / file).stat().st_mode) == 0o600
     text = " ".join(result.stdout.split())
     assert "table bank.audit has no primary key: add one" in text
-    assert "copies 1 tables, about 219,000 rows (1.0 MiB)" in text
-    assert "takes about 14.0 s at 21,900 rows a second, as measured on two cores" in text
+    assert "copies 1 table, about 2,190,000 rows (1.0 MiB)" in text
+    assert "takes about 104.0 s at 21,900 rows a second, as measured on two cores" in text
     assert text.endswith("next: rowlock run -c rowlock.yaml")
 
 
@@ -84,6 +84,7 @@ def test_defaults_are_taken_without_questions(init: Init, tmp_path: Path) -> Non
     assert result.exit_code == 0, result.output
     config = load_config(tmp_path / "rowlock.yaml", {"BRANCH1_PASSWORD": "a b"})
     assert config.sources["branch1"].tables == ["bank.*", "!bank.audit"]
+    assert "copies 2 tables" in result.stdout
     assert config.targets["hq"].user == "rowlock"
     assert config.targets["hq"].password.get_secret_value() == "from a file"
     assert list_files(tmp_path) == ["hq.password", "rowlock.yaml"]
@@ -99,6 +100,7 @@ def test_defaults_are_taken_without_questions(init: Init, tmp_path: Path) -> Non
         (("mysql://app:a%20b@branch1", "mysql://u:p@hq/hq", "--yes"), "target hq: user or password"),
         (("mysql://app:a%20b@branch1", "kafka://b", "--yes", "--kafka", "x"), "'x' is no broker"),
         (("mysql://u:a%20b@branch1", "kafka://b", "--yes", "--tables", "bank.audit"), "no primary key"),
+        (("mysql://u:a%20b@b", "kafka://127.0.0.1/rowlock", "--yes"), "are rowlock's own on this cluster"),
         (("mysql://u:a%20b@b", "kafka://b", "--yes", "--output", "no/such/x.yaml"), "cannot be written"),
     ],
 )

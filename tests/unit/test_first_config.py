@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rowlock.errors import CommandError
@@ -129,6 +129,7 @@ def test_every_pair_of_kinds_is_read_as_it_was_written(source: str, target: str)
     databases=st.tuples(DATABASES, DATABASES),
     table=NAMES,
 )
+@example(PAIRS[0], ("a", "b"), (None, None), ("u", "u"), ("d", "d"), "\n: \a\x85")
 def test_weird_names_survive_the_file(
     pair: tuple[str, str],
     hosts: tuple[str, str],
@@ -147,7 +148,7 @@ def test_weird_names_survive_the_file(
         target = replace(target, user="", database="out")
     listed = TableList((
         ListedTable((databases[0], table), 1, 1),
-        ListedTable((databases[0], table + "x"), 1, 1, NO_KEY),
+        ListedTable((databases[0], table + "x"), 1, 1, Problem(f"table {table} has no key")),
     ))  # fmt: skip
     choice = choose_tables(listed, ["all"])
     draft = make_draft(source, target, choice)
@@ -165,6 +166,11 @@ def test_weird_names_survive_the_file(
 
 
 @given(TEXTS)
+@example("$$")
+@example("${HOME}")
+@example("on")
+@example("1:20")
+@example("2026-11-28")
 def test_scalar_is_read_as_its_text(text: str) -> None:
     document = yaml_lines.parse_yaml(f"a:\n  - {format_scalar(text)}  # x\n", {}, lambda _: "")
     assert (document.data, document.problems) == ({"a": [text]}, [])

@@ -76,7 +76,7 @@ def parse_server_url(text: str, side: Side) -> ServerUrl:
         raise CommandError(
             f"the URL of the {side} is not of the form {_FORM}",
             "write special characters in user, password and database percent-encoded (@ as %40, / as %2F, "
-            "# as %23, ? as %3F); options after ? are not read, write them into the file afterwards",
+            "# as %23, ? as %3F); options after ? are not read",
         )
     scheme, schemes = found["scheme"].lower(), SCHEMES[side]
     if scheme not in schemes:
