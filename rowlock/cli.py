@@ -18,6 +18,7 @@ import click
 
 from rowlock import __version__
 from rowlock.commands.cluster import COMMANDS
+from rowlock.commands.init import init
 from rowlock.commands.options import (
     FINDING,
     FINE,
@@ -42,6 +43,7 @@ def main(log_level: str) -> None:
 
 for _command in COMMANDS:
     main.add_command(_command)
+main.add_command(init)
 
 
 @main.command()

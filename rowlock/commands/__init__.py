@@ -1,1 +1,1 @@
-"""The commands of a cluster, and the code that all commands share."""
+"""The commands of a cluster, `rowlock init`, and the code that all commands share."""

@@ -1,0 +1,159 @@
+"""`rowlock init`: writes a first configuration from two URLs, checks it, and shows what a run will copy.
+
+It changes nothing on a server, and writes a file only once both servers have answered.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rowlock.commands.options import FINDING, FINE, report_command_errors
+from rowlock.errors import CommandError
+from schemas.config.model import Config, ConfigErrors
+
+if TYPE_CHECKING:
+    from rowlock.commands.init_questions import Password, Questioner
+    from rowlock.inspect.first_config.config_text import ConfigDraft
+    from rowlock.inspect.first_config.server_url import ServerUrl
+
+USUAL_BROKER = "127.0.0.1:9092"
+
+
+@click.command()
+@click.argument("source", metavar="[SOURCE_URL]", required=False)
+@click.argument("target", metavar="[TARGET_URL]", required=False)
+@click.option(
+    "--kafka", metavar="HOST:PORT", help=f"A Kafka broker between the two.  [default: {USUAL_BROKER}]"
+)
+@click.option(
+    "--tables",
+    "patterns",
+    metavar="PATTERN",
+    multiple=True,
+    help="Tables to capture, as database.table with * and ?; may be repeated.  [default: all that can be]",
+)
+@click.option(
+    "--output",
+    "config_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=Path("rowlock.yaml"),
+    show_default=True,
+    help="The configuration to write; files with passwords are written beside it.",
+)
+@click.option("--yes", is_flag=True, help="Ask nothing: take the defaults.")
+@click.option("--force", is_flag=True, help="Replace existing files.")
+@report_command_errors
+def init(  # noqa: PLR0917 - click passes options by name
+    source: str | None,
+    target: str | None,
+    kafka: str | None,
+    patterns: tuple[str, ...],
+    config_file: Path,
+    yes: bool,
+    force: bool,
+) -> None:
+    """Write a first configuration for two databases, and check it.
+
+    For example: rowlock init mysql://app@branch1/bank postgresql://hq/hq. Without URLs it asks for them.
+
+    It lists the source's tables, prints the statements that the two servers still need, and shows what
+    `rowlock run` will copy. It changes nothing on the servers. Exit 1 if a finding would stop a run.
+    """
+    from rowlock.commands.init_questions import Questioner, ask_urls
+
+    questioner = Questioner(not yes, config_file.parent, force)
+    try:
+        questioner.require_replaceable(config_file)
+        urls = ask_urls(questioner, source, target)
+        broker = kafka or questioner.ask_text("Kafka between them, HOST:PORT", USUAL_BROKER)
+        healthy = _write_and_check(questioner, urls, broker, patterns, config_file)
+    except click.Abort:
+        raise CommandError(
+            "a question had no answer, and nothing was written", "answer it, or add --yes"
+        ) from None
+    sys.exit(FINE if healthy else FINDING)
+
+
+def _write_and_check(
+    questioner: Questioner,
+    urls: tuple[ServerUrl, ServerUrl],
+    broker: str,
+    patterns: Sequence[str],
+    config_file: Path,
+) -> bool:
+    """Return whether nothing that was found would stop a run."""
+    from rowlock.commands.init_questions import ask_choice, find_password
+    from rowlock.commands.init_report import describe_server, show_check, show_tables
+    from rowlock.inspect.first_config.config_text import ConfigDraft, DraftServer, choose_server_names
+    from rowlock.inspect.first_config.server_survey import detect_make, read_source, require_target
+    from rowlock.inspect.first_config.table_choice import ChosenTables, quote_pattern_name
+
+    drafts: list[DraftServer] = []
+    passwords: dict[str, Password] = {}
+    for side, name, url in zip(("source", "target"), choose_server_names(*urls), urls, strict=True):
+        password = passwords[name] = find_password(questioner, name, url)
+        found = detect_make(f"{side} {name}", url, password.text)
+        click.echo(f"{side} {name}: {describe_server(found)}")
+        drafts.append(DraftServer(name, found.url, password.file.name if password.file else ""))
+    source, target = drafts
+    database = "" if source.url.kind == "oracle" else source.url.database
+    whole = f"{quote_pattern_name(database)}.*" if database else "*.*"
+    draft = ConfigDraft(broker, source, target, ChosenTables(tuple(patterns) or (whole,)))
+    config = _build_config(config_file, draft, passwords)
+    require_target(config, target.name)
+    surveyed = read_source(config, source.name)
+    show_tables(surveyed.listed, are_numbered=questioner.asks and not patterns)
+    draft = replace(draft, choice=ask_choice(questioner, surveyed.listed, patterns, database))
+    _build_config(config_file, draft, passwords)  # raises before anything is written
+    _write_files(config_file, draft, passwords.values())
+    return show_check(config_file, surveyed, draft)
+
+
+def _build_config(config_file: Path, draft: ConfigDraft, passwords: Mapping[str, Password]) -> Config:
+    """Return the configuration of a draft that is not written yet. Raises CommandError."""
+    from rowlock.inspect.first_config.config_text import render_config
+    from schemas.config.load import build_config
+
+    texts = {each.file.name: each.text for each in passwords.values() if each.file}
+    try:
+        return build_config(config_file, render_config(draft), os.environ, read_secret=texts.__getitem__)
+    except ConfigErrors as error:
+        seen = "; ".join(f"{each.place}: {each.seen}" for each in error.problems)
+        raise CommandError(seen, "; ".join(each.right for each in error.problems)) from error
+
+
+def _write_files(config_file: Path, draft: ConfigDraft, passwords: Iterable[Password]) -> None:
+    from rowlock.inspect.first_config.config_text import render_config
+
+    files = [(each.file, each.text, 0o600) for each in passwords if each.file and each.is_new]
+    for file, text, mode in [*files, (config_file, render_config(draft), 0o666)]:
+        try:
+            _replace_file(file, text, mode)
+        except OSError as error:
+            raise CommandError(
+                f"{file} cannot be written: {error.strerror}", "name another file with --output"
+            ) from error
+        click.echo(f"written: {file}")
+
+
+def _replace_file(file: Path, text: str, mode: int) -> None:
+    """Write a file whole or not at all. `mode`: its permissions, of which the umask removes some."""
+    new = file.with_name(f".{file.name}.{os.getpid()}.new")
+    number = os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode)
+    try:
+        with os.fdopen(number, "w", encoding="utf-8", newline="") as opened:
+            opened.write(text)
+            opened.flush()
+            os.fsync(number)
+        new.replace(file)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise

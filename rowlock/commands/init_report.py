@@ -1,0 +1,112 @@
+"""The output of `rowlock init`: servers, tables, findings, statements, and what a run will copy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from rowlock.commands.tables import (
+    build_findings_table,
+    escape_markup,
+    format_duration,
+    has_errors,
+    make_console,
+)
+from rowlock.inspect.check import list_scoped_findings
+from rowlock.inspect.first_config.config_text import ConfigDraft
+from rowlock.inspect.first_config.copy_estimate import COPIED_ROWS_PER_S, CopyEstimate
+from rowlock.inspect.first_config.needed_statements import list_needed_statements
+from rowlock.inspect.first_config.server_survey import SurveyedServer, SurveyedSource
+from rowlock.inspect.first_config.table_choice import TableList
+from rowlock.inspect.scopes import ScopedFinding, attach_source_scopes
+from rowlock.views.retention import format_bytes
+from schemas.config.addresses import join_address
+from schemas.config.model import load_config
+from schemas.table.names import format_table_text
+
+SHOWN_TABLES = 200
+SHORTEST_SHOWN_S = 60.0
+"""The start of Spark alone takes a part of a minute, so a shorter estimate would not be true."""
+
+
+def describe_server(found: SurveyedServer) -> str:
+    version = f" {found.version}" if found.version else ""
+    return f"{found.url.kind}{version} at {join_address(found.url.host, found.url.real_port)}"
+
+
+def show_tables(listed: TableList, *, are_numbered: bool) -> None:
+    """Print the tables of a source. `are_numbered`: a person chooses some of them by their numbers."""
+    if not listed.tables:
+        click.echo("the user sees no table yet")
+        return
+    make_console().print(_build_list(listed, are_numbered=are_numbered))
+    if len(listed.tables) > SHOWN_TABLES:
+        click.echo(f"… and {len(listed.tables) - SHOWN_TABLES:,} more")
+
+
+def _build_list(listed: TableList, *, are_numbered: bool) -> Table:
+    has_problems = len(listed.fit) < len(listed.tables)
+    table = Table(
+        *(("",) if are_numbered else ()), "table", "rows, about", "size, about",
+        *(("cannot be captured",) if has_problems else ()),
+    )  # fmt: skip
+    numbers = {each.name: str(number) for number, each in enumerate(listed.fit, 1)}
+    for each in listed.tables[:SHOWN_TABLES]:
+        cells = (
+            *((numbers.get(each.name, ""),) if are_numbered else ()), format_table_text(*each.name),
+            f"{each.rows:,}", format_bytes(each.bytes), *((str(each.problem or ""),) if has_problems else ()),
+        )  # fmt: skip
+        table.add_row(*map(escape_markup, cells))
+    return table
+
+
+def show_check(config_file: Path, surveyed: SurveyedSource, draft: ConfigDraft) -> bool:
+    """Print the findings of `check` about the written file, and what to do next.
+
+    Returns whether none of them would stop a run.
+    """
+    # The survey's findings are also those of `check`, which does not ask a source if Kafka does not answer.
+    scoped = [
+        *attach_source_scopes(draft.source.name, surveyed.findings),
+        *list_scoped_findings(load_config(config_file)),
+    ]
+    findings = list(dict.fromkeys(each.finding for each in scoped))
+    if findings:
+        make_console().print(build_findings_table(findings))
+    else:
+        click.echo("nothing found: ready to run")
+    _show_statements(f"source {draft.source.name}", draft.source.name, scoped)
+    _show_statements(f"target {draft.target.name}", draft.target.name, scoped)
+    _show_copy(surveyed.listed, draft)
+    if has_errors(findings):
+        click.echo(f"next: correct what was found, then rowlock check -c {config_file}")
+        return False
+    click.echo(f"next: rowlock run -c {config_file}")
+    return True
+
+
+def _show_statements(place: str, name: str, scoped: Sequence[ScopedFinding]) -> None:
+    for level, verb in (("error", "needs"), ("warning", "should get")):
+        mine = (each.finding for each in scoped if each.name == name)
+        if found := list_needed_statements(each for each in mine if each.level == level):
+            click.echo("\n  ".join([f"{place} {verb}, from an administrator:", *found]))
+
+
+def _show_copy(listed: TableList, draft: ConfigDraft) -> None:
+    chosen = [each for each in listed.list_selected(draft.choice.patterns) if each.problem is None]
+    if not chosen:
+        click.echo("`rowlock run` copies the tables once the user may read them")
+        return
+    copy = CopyEstimate.from_tables(chosen)
+    tables = "1 table" if copy.tables == 1 else f"{copy.tables:,} tables"
+    is_short = copy.duration_s < SHORTEST_SHOWN_S
+    duration = "less than a minute" if is_short else f"about {format_duration(copy.duration_s)}"
+    size = format_bytes(copy.bytes)
+    click.echo(
+        f"`rowlock run` copies {tables}, about {copy.rows:,} rows ({size}), and then follows their changes. "
+        f"The copy takes {duration} at {COPIED_ROWS_PER_S:,} rows a second, as measured on two cores "
+        "(MariaDB to PostgreSQL)."
+    )

@@ -1,0 +1,156 @@
+"""`rowlock init` on real servers: what it reads of them, and the statements that it prints, as they are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from deploy.embedded.services import Kafka
+from rowlock.cli import main
+from schemas.config.model import load_config
+from tests.kits.targets import Target, fresh
+
+pytestmark = pytest.mark.timeout(240)
+TABLES = (
+    "CREATE TABLE acct (id INT PRIMARY KEY, name VARCHAR(20) UNIQUE)",
+    "CREATE TABLE `my.tab``le` (id INT PRIMARY KEY)",
+    "CREATE TABLE audit (what TEXT)",
+    "INSERT INTO acct VALUES (1, 'ann'), (2, 'ben')",
+)
+PASSWORD = "p@ss/w:rd"
+ENCODED = "p%40ss%2Fw%3Ard"
+
+
+@dataclass
+class FirstHour:
+    """Two servers, and users of them that may only log in."""
+
+    source: Any
+    database: str
+    target: Target
+    user: str
+    kafka: Kafka
+    folder: Path
+
+    def url(self, side: str, user: str = "", password: str = ENCODED, scheme: str = "") -> str:
+        server = self.source if side == "source" else self.target.service
+        kind = type(server).__name__.lower()
+        login = f"{user or self.user}:{password}" if user or self.user else server.user
+        database = self.database if side == "source" else self.target.database
+        return f"{scheme or kind}://{login}@127.0.0.1:{server.port}/{database}"
+
+    def init(self, source: str, target: str, *words: str) -> Result:
+        file = str(self.folder / "rowlock.yaml")
+        options = ["--yes", "--force", "--kafka", self.kafka.bootstrap, "--output", file]
+        return CliRunner().invoke(main, ["init", source, target, *options, *words])
+
+    def run_statements(self, output: str) -> int:
+        """Run the printed GRANTs as an administrator; return how many there were."""
+        found = re.findall(
+            r"^(source|target) .*, from an administrator:\n((?:  .*\n)+)", output, re.MULTILINE
+        )
+        lines = [(side, each.strip()) for side, block in found for each in block.splitlines()]
+        grants = [(side, each) for side, each in lines if each.startswith("GRANT ")]
+        for side, each in grants:
+            self.source.execute(each) if side == "source" else self.target.sql(each)
+        return len(grants)
+
+    def list_objects(self) -> tuple[list[Any], list[Any]]:
+        """Return the tables and views of both databases."""
+        query = "SELECT table_schema, table_name FROM information_schema.tables ORDER BY 1, 2"
+        return self.source.execute(query), self.target.sql(query)
+
+
+@pytest.fixture
+def first(request: pytest.FixtureRequest, kafka: Kafka, unique: str, tmp_path: Path) -> Iterator[FirstHour]:
+    kind, target_kind = request.param
+    source, database, user = request.getfixturevalue(kind), f"{unique}_s", f"{unique}_u"
+    with fresh(target_kind, request) as target:
+        source.create_database(database)
+        for statement in TABLES:
+            source.execute(statement, database=database)
+        source.execute(f"CREATE USER `{user}`@`%` IDENTIFIED BY '{PASSWORD}'")
+        if target.kind == "postgres":
+            target.sql(f'REVOKE ALL ON DATABASE "{target.database}" FROM PUBLIC')
+            target.sql(f"CREATE ROLE \"{user}\" LOGIN PASSWORD '{PASSWORD}'")
+        elif target.service is not source:
+            target.sql(f"CREATE USER `{user}`@`%` IDENTIFIED BY '{PASSWORD}'")
+        yield FirstHour(source, database, target, user, kafka, tmp_path)
+        source.drop_database(database)
+        source.execute(f"DROP USER `{user}`@`%`")
+        if target.kind == "postgres":
+            target.sql(f'DROP OWNED BY "{user}" CASCADE')
+            target.sql(f'DROP ROLE "{user}"')
+        elif target.service is not source:
+            target.sql(f"DROP USER `{user}`@`%`")
+
+
+PAIRS = [("mariadb", "postgres"), ("mysql", "mariadb"), ("mysql", "mysql"), ("mariadb", "mysql")]
+
+
+@pytest.mark.parametrize("first", PAIRS, indirect=True, ids="-".join)
+def test_printed_statements_are_all_that_is_missing(first: FirstHour) -> None:
+    source, target = first.url("source"), first.url("target")
+    before, rounds = first.list_objects(), 0
+    while (result := first.init(source, target)).exit_code == 1:
+        rounds += 1
+        assert first.run_statements(result.stdout), result.stdout
+        assert rounds < 4, result.stdout
+    assert (result.exit_code, rounds > 0) == (0, True), result.output
+    assert PASSWORD not in result.output
+    checked = CliRunner().invoke(main, ["check", "-c", str(first.folder / "rowlock.yaml")])
+    assert checked.exit_code == 0, checked.output
+    assert first.list_objects() == before, "init changes nothing"
+    config = load_config(first.folder / "rowlock.yaml", {})
+    [read] = config.sources.values()
+    assert read.type == type(first.source).__name__.lower()
+    assert read.tables == [f"{first.database}.*", f"!{first.database}.audit"]
+    assert "copies 2 tables" in result.stdout
+    assert "neither a primary key" in " ".join(result.stdout.split())
+
+
+@pytest.mark.parametrize("first", PAIRS[:2], indirect=True, ids="-".join)
+def test_users_with_all_rights_get_no_statement(first: FirstHour) -> None:
+    before = first.list_objects()
+    root, owner = first.source.user, first.target.service.user
+    result = first.init(first.url("source", root, "", "mysql"), first.url("target", owner, ""))
+    assert result.exit_code == 0, result.output
+    assert "GRANT" not in result.stdout
+    assert first.list_objects() == before
+    [read] = load_config(first.folder / "rowlock.yaml", {}).sources.values()
+    assert read.type == type(first.source).__name__.lower(), "the server answers which make it is"
+
+
+@pytest.mark.parametrize("first", PAIRS[:1], indirect=True, ids="-".join)
+def test_kafka_is_a_target_too(first: FirstHour) -> None:
+    result = first.init(
+        first.url("source", first.source.user, ""), f"kafka://{first.kafka.bootstrap}/{first.user}"
+    )
+    assert result.exit_code == 0, result.output
+    [pipeline] = load_config(first.folder / "rowlock.yaml", {}).pipelines.values()
+    assert [each.to for each in pipeline.routes] == [f"{first.user}.{{table}}"]
+
+
+@pytest.mark.parametrize("first", PAIRS[:1], indirect=True, ids="-".join)
+def test_servers_that_cannot_be_used_are_named(first: FirstHour) -> None:
+    source, target = first.url("source"), first.url("target")
+    at = f"source {first.database}: cannot connect to the database as {first.user}@127.0.0.1:"
+    for urls, seen in [
+        ((source.replace(ENCODED, "wrong"), target), at),
+        ((source.replace(f":{first.source.port}/", ":1/"), target), f"{at}1: "),
+        ((source, f"{target.rpartition('/')[0]}/nosuch"), 'database "nosuch" does not exist'),
+        (
+            (source, target.replace(f":{first.target.service.port}/", ":1/")),
+            f"target {first.target.database}: ",
+        ),
+    ]:
+        result = first.init(*urls)
+        assert result.exit_code == 2, result.output
+        assert seen in result.stderr, result.output
+        assert list(first.folder.iterdir()) == []

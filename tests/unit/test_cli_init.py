@@ -1,0 +1,148 @@
+"""`rowlock init` without servers: its questions, its files, and its exit codes."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from rowlock.cli import main
+from rowlock.commands import init_report
+from rowlock.errors import CommandError
+from rowlock.inspect.first_config import server_survey
+from rowlock.inspect.first_config.server_survey import SurveyedServer, SurveyedSource
+from rowlock.inspect.first_config.server_url import ServerUrl
+from rowlock.inspect.first_config.table_choice import ListedTable, TableList
+from rowlock.inspect.scopes import FindingScope, ScopedFinding
+from schemas.config.model import load_config
+from schemas.findings import Finding
+from schemas.problems import Problem
+
+URLS = ("mysql://app@branch1/bank", "postgresql://hq/hq")
+LISTED = TableList((
+    ListedTable(("bank", "acct"), 2_190_000, 1 << 20),
+    ListedTable(("bank", "audit"), 5, 10, Problem("table bank.audit has no primary key", "add one")),
+    ListedTable(("bank", "card"), 1, 1),
+))  # fmt: skip
+Init = Callable[..., Result]
+
+
+@pytest.fixture
+def found() -> list[ScopedFinding]:
+    """The findings of `check`."""
+    return []
+
+
+@pytest.fixture
+def init(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: list[ScopedFinding]) -> Init:
+    """Run the command in `tmp_path`, on servers of which the password is "a b"."""
+
+    def detect_make(place: str, url: ServerUrl, password: str) -> SurveyedServer:
+        if url.kind == "mysql" and password != "a b":
+            raise CommandError(f"{place}: user or password is wrong", "correct them")
+        return SurveyedServer(url, "9.7.0")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(server_survey, "detect_make", detect_make)
+    monkeypatch.setattr(server_survey, "require_target", lambda *_: None)
+    monkeypatch.setattr(server_survey, "read_source", lambda *_: SurveyedSource(LISTED, []))
+    monkeypatch.setattr(init_report, "list_scoped_findings", lambda _: found)
+    return lambda *words, **more: CliRunner().invoke(main, ["init", *words], **more)
+
+
+def list_files(folder: Path) -> list[str]:
+    return sorted(each.name for each in folder.iterdir())
+
+
+def test_without_urls_everything_is_asked(init: Init, tmp_path: Path) -> None:
+    answers = [URLS[0], URLS[1], "boss", "kafka1:9092", "a b", "secret", "7", "1"]
+    result = init(input="".join(f"{each}\n" for each in answers))
+    assert result.exit_code == 0, result.output
+    assert "the list has no number 7: choose from 1 to 2" in result.stderr
+    assert "secret" not in result.output
+    config = load_config(tmp_path / "rowlock.yaml", {})
+    source, target = config.sources["branch1"], config.targets["hq"]
+    assert (source.user, source.password.get_secret_value(), source.tables) == ("app", "a b", ["bank.acct"])
+    assert (target.user, target.password.get_secret_value()) == ("boss", "secret")
+    assert config.kafka.bootstrap == "kafka1:9092"
+    assert list_files(tmp_path) == ["branch1.password", "hq.password", "rowlock.yaml"]
+    for file in ("branch1.password", "hq.password"):
+        assert stat.S_IMODE((tmp_path / file).stat().st_mode) == 0o600
+    text = " ".join(result.stdout.split())
+    assert "table bank.audit has no primary key: add one" in text
+    assert "copies 1 table, about 2,190,000 rows (1.0 MiB)" in text
+    assert "takes about 104.0 s at 21,900 rows a second, as measured on two cores" in text
+    assert text.endswith("next: rowlock run -c rowlock.yaml")
+
+
+def test_defaults_are_taken_without_questions(init: Init, tmp_path: Path) -> None:
+    (tmp_path / "hq.password").write_text("from a file\n")
+    result = init(*URLS, "--yes", env={"BRANCH1_PASSWORD": "a b"})
+    assert result.exit_code == 0, result.output
+    config = load_config(tmp_path / "rowlock.yaml", {"BRANCH1_PASSWORD": "a b"})
+    assert config.sources["branch1"].tables == ["bank.*", "!bank.audit"]
+    assert "copies 2 tables" in result.stdout
+    assert config.targets["hq"].user == "rowlock"
+    assert config.targets["hq"].password.get_secret_value() == "from a file"
+    assert list_files(tmp_path) == ["hq.password", "rowlock.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("words", "seen"),
+    [
+        ((*URLS, "--yes"), "no password is known for user app of branch1: write it into branch1.password"),
+        (("--yes",), "SOURCE_URL is missing"),
+        (URLS, "a question had no answer"),
+        (("mysql://app:wrong@branch1", "mysql://u:p@hq/hq", "--yes"), "source branch1: user or password"),
+        (("mysql://app:a%20b@branch1", "mysql://u:p@hq/hq", "--yes"), "target hq: user or password"),
+        (("mysql://app:a%20b@branch1", "kafka://b", "--yes", "--kafka", "x"), "'x' is no broker"),
+        (("mysql://u:a%20b@branch1", "kafka://b", "--yes", "--tables", "bank.audit"), "no primary key"),
+        (("mysql://u:a%20b@b", "kafka://127.0.0.1/rowlock", "--yes"), "are rowlock's own on this cluster"),
+        (("mysql://u:a%20b@b", "kafka://b", "--yes", "--output", "no/such/x.yaml"), "cannot be written"),
+    ],
+)
+def test_errors_are_exit_2_and_write_nothing(
+    init: Init, tmp_path: Path, words: tuple[str, ...], seen: str
+) -> None:
+    result = init(*words)
+    assert result.exit_code == 2, result.output
+    assert seen in result.stderr
+    assert list_files(tmp_path) == []
+
+
+@pytest.mark.parametrize("file", ["rowlock.yaml", "branch1.password"])
+def test_files_are_replaced_only_on_demand(init: Init, tmp_path: Path, file: str) -> None:
+    words = ("mysql://app:a%20b@branch1/bank", "kafka://b/out")
+    (tmp_path / file).write_text("mine")
+    refused = [init(*words, "--yes"), init(*words, input="127.0.0.1:9092\nn\n"), init(*words, input="n\n")]
+    assert {each.exit_code for each in refused} == {2}
+    assert f"{file} exists: add --force" in refused[0].stderr
+    assert (tmp_path / file).read_text() == "mine"
+    assert list_files(tmp_path) == [file]
+    assert init(*words, "--yes", "--force").exit_code == 0
+    assert load_config(tmp_path / "rowlock.yaml", {}).sources["branch1"].password.get_secret_value() == "a b"
+    assert init(*words, "--force", input="\ny\n\n").exit_code == 0, "the password is already there"
+
+
+def test_missing_rights_are_printed_by_server(
+    init: Init, found: list[ScopedFinding], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the source's own findings, also those that `check` lacks because Kafka does not answer."""
+    surveyed = SurveyedSource(TableList(()), [Finding("error", "source b", "no right", "GRANT X TO app;")])
+    monkeypatch.setattr(server_survey, "read_source", lambda *_: surveyed)
+    found += [
+        ScopedFinding(Finding(level, "target hq", "no", f"GRANT {right} TO u;"), FindingScope.TARGET, "hq")
+        for level, right in (("warning", "Y"), ("error", "Z"))
+    ]
+    result = init("mysql://app:a%20b@b/bank", "postgresql://u:p@hq/hq", "--yes")
+    assert result.exit_code == 1
+    assert result.stdout.endswith(
+        "source b needs, from an administrator:\n  GRANT X TO app;\n"
+        "target hq needs, from an administrator:\n  GRANT Z TO u;\n"
+        "target hq should get, from an administrator:\n  GRANT Y TO u;\n"
+        "`rowlock run` copies the tables once the user may read them\n"
+        "next: correct what was found, then rowlock check -c rowlock.yaml\n"
+    )
