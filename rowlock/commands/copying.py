@@ -14,7 +14,7 @@ import click
 from rich.table import Table
 
 from coordinator.server.operators.copies import CopyRefusedError
-from rowlock.commands.options import FINDING, FINE
+from rowlock.commands.options import FINDING, FINE, complete_printed_commands
 from rowlock.commands.tables import (
     escape_markup,
     format_copied_rows,
@@ -54,6 +54,7 @@ def post_copy_request(config_file: Path, body: CopyJson, what: Literal["", "canc
         f"{f'at {rate:,} rows a second at most' if rate else 'as fast as the source gives rows'}",
     }[what]
     click.echo(f"{taken['table']} of {taken['source']}: {outcome}")
+    complete_printed_commands(outcome)
     return taken
 
 
