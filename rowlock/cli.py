@@ -280,7 +280,7 @@ def verify(  # noqa: PLR0917 - click passes options by name
     for result in compare(config, pairs, settle_s=settle_s):
         equal = equal and result.equal
         if output == "json":
-            click.echo(json.dumps(result.as_dict()))
+            click.echo(json.dumps({"version": 1, **result.as_dict()}))
         else:
             click.echo("\n".join(verify_lines(result, len(result.findings) if show_all else SHOWN)))
     sys.exit(FINE if equal else FINDING)

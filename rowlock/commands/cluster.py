@@ -349,9 +349,11 @@ def copy(  # noqa: PLR0917 - click passes options by name
         body["max_rows_per_second"] = max_rows_per_second
     if not (cancel or rate_only):
         body["where"] = where
-    taken = post_copy_request(config_file, body, "cancel" if cancel else "rate" if rate_only else "")
+    taken = post_copy_request(config_file, body, "cancel" if cancel else "rate" if rate_only else "", output)
     if wait and not (cancel or rate_only):
         sys.exit(wait_for(config_file, taken["id"], output))
+    if output == "json":
+        click.echo(json.dumps({"version": 1, "accepted": taken}))
 
 
 @click.command()
