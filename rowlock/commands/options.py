@@ -104,9 +104,7 @@ def complete_printed_commands(*printed: str) -> None:
     names = root.commands if isinstance(root, click.Group) else ()
     command = re.compile(rf"\browlock ({'|'.join(map(re.escape, names))})\b")
     if any(command.search(text) for text in printed):
-        click.echo(
-            f"rowlock: add {needed} to the commands above, or set {CONFIG_VARIABLE} to that file", err=True
-        )
+        click.echo(f"rowlock: add {needed} to the commands above", err=True)
 
 
 def _name_needed_option(context: click.Context) -> str:
